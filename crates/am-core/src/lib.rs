@@ -1,1 +1,82 @@
-//! .
+//! The safe core of a crate family for **active messages over pluggable network interfaces**: a message names a handler
+//! that runs at its destination and may reply once.
+//!
+//! A program registers [`Handlers`], attaches them to a [`Transport`] as an [`Endpoint`], sends requests, and polls. The
+//! core has no socket, no thread and no clock of its own, forbids `unsafe`, and allocates nothing per message.
+//!
+//! # Modules
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`address`] | ranks, endpoints of a rank, the shape of a job |
+//! | [`arguments`] | typed handler arguments and the words that travel |
+//! | [`payload`] | what a handler sees of a Medium or Long message |
+//! | [`segment`] | memory that peers may read and write |
+//! | [`handlers`] | registration, typed handles, the table's fingerprint |
+//! | [`token`] | the permission to reply: tokens and pending replies |
+//! | [`endpoint`] | sending, polling, waiting, the barrier |
+//! | [`shared`] | one endpoint for several threads |
+//! | [`transport`] | the contract that networks implement |
+//! | [`credit`] | the credit state machines that transports embed |
+//! | [`stats`], [`stall`], [`error`], [`time`] | counters, the stall report, errors, time |
+//! | [`loopback`] | a network inside one process |
+//!
+//! # Example
+//!
+//! Two ranks as two threads: rank 0 asks rank 1 to add numbers.
+//!
+//! ```
+//! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token, loopback};
+//!
+//! let ranks = loopback::network(2, loopback::LoopbackConfig::default()).into_iter().map(|transport| {
+//!     std::thread::spawn(move || {
+//!         let mut handlers = Handlers::<u64>::new();
+//!         let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
+//!         let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+//!             token.reply(sum, a + b).expect("the requester waits for the reply");
+//!         })?;
+//!         let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
+//!         if endpoint.rank() == Rank(0) {
+//!             endpoint.request(Rank(1), add, (20, 22))?;
+//!             endpoint.wait_until(|total| *total == 42)?;
+//!         }
+//!         endpoint.finish()?;
+//!         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!     })
+//! });
+//! for rank in ranks.collect::<Vec<_>>() {
+//!     rank.join().unwrap().unwrap();
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod arguments;
+pub mod credit;
+pub mod endpoint;
+pub mod error;
+pub mod handlers;
+pub mod loopback;
+pub mod payload;
+pub mod segment;
+pub mod shared;
+pub mod stall;
+pub mod stats;
+pub mod time;
+pub mod token;
+pub mod transport;
+
+pub use address::{Address, Peer, Rank, Shape};
+pub use arguments::{Arguments, Plain, Words};
+pub use endpoint::{Endpoint, Reservation};
+pub use error::{AttachError, BadMessage, PollError, RegisterError, Rejected, ReplyError, SendError, WaitError};
+pub use handlers::{Handlers, Reply, Request};
+pub use payload::Payload;
+pub use segment::{Memory, Segment, SegmentError};
+pub use shared::SharedEndpoint;
+pub use stall::StallReport;
+pub use stats::{Statistics, Traffic};
+pub use time::{Instant, Span};
+pub use token::{PendingReply, Token};
+pub use transport::{Category, Lane, Limits, LossCause, PayloadWriter, PeerStatus, Resource, Transport};

@@ -1,0 +1,197 @@
+//! What endpoints agree on among themselves: the barrier, and at attach that their handler tables are equal.
+//!
+//! Both run over control messages, which need no handler. The barrier is the dissemination barrier of Hensgen, Finkel
+//! and Manber (1988): in round `k` everyone tells the endpoint `2^k` places on, so that `ceil(log2 n)` rounds suffice.
+//! Each round carries two numbers whose minima over all endpoints come out at the end.
+
+use super::Endpoint;
+use crate::address::{Address, Peer, Shape};
+use crate::arguments::{Words, encode};
+use crate::error::{AttachError, PollError, WaitError};
+use crate::handlers::first_difference;
+use crate::payload::Payload;
+use crate::transport::{PeerStatus, Transport};
+
+const BARRIER: u32 = 1;
+const TABLE: u32 = 2;
+const ROUNDS: usize = 32;
+/// The longest description of a table that is accepted from a peer: 256 handlers of generous length.
+const MAX_DESCRIPTION: usize = 1 << 18;
+
+/// Two numbers that a barrier reduces to their minima.
+type Minima = [u64; 2];
+
+/// What has arrived of the control messages.
+pub(super) struct Control {
+    rounds: u32,
+    /// The barrier that is under way or comes next; its parity tells messages of neighbouring barriers apart.
+    generation: u32,
+    /// The round being waited for, while waiting.
+    waiting: Option<u32>,
+    arrived: [[Option<Minima>; ROUNDS]; 2],
+    /// Descriptions sent by two ranks whose tables differ: sender, expected length, bytes so far.
+    descriptions: [Option<(Peer, usize, Vec<u8>)>; 2],
+}
+
+impl Control {
+    pub(super) fn new(peers: u32) -> Self {
+        Self {
+            rounds: peers.next_power_of_two().trailing_zeros(),
+            generation: 0,
+            waiting: None,
+            arrived: [[None; ROUNDS]; 2],
+            descriptions: [None, None],
+        }
+    }
+
+    /// Takes in a control message. Anything that makes no sense is ignored: the sender then only harms its own barrier.
+    pub(super) fn receive(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
+        let word = |index| args.word(index).unwrap_or(0);
+        let long = |index| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
+        match word(0) {
+            BARRIER if args.len() == 7 => {
+                if let Some(slot) = self.arrived[(word(1) & 1) as usize].get_mut(word(2) as usize) {
+                    *slot = Some([long(3), long(5)]);
+                }
+            }
+            TABLE if args.len() == 3 => {
+                let (which, total) = ((word(1) & 1) as usize, word(2) as usize);
+                if total > MAX_DESCRIPTION {
+                    return;
+                }
+                let (_, _, bytes) = self.descriptions[which].get_or_insert((from, total, Vec::new()));
+                if bytes.len() + payload.len() <= total {
+                    bytes.extend(payload.to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn description_complete(&self, which: usize) -> bool {
+        self.descriptions[which].as_ref().is_some_and(|(_, total, bytes)| bytes.len() >= *total)
+    }
+
+    /// Whose message a barrier under way waits for.
+    pub(super) fn awaited(&self, me: Peer, shape: Shape) -> Option<(Address, String)> {
+        let round = self.waiting?;
+        let peers = u64::from(shape.peers());
+        let from = (u64::from(me.0) + peers - (1 << round) % peers) % peers;
+        let what = format!("barrier {}, round {round} of {}", self.generation, self.rounds);
+        Some((shape.address(Peer(from as u32)), what))
+    }
+}
+
+impl<T: Transport, S> Endpoint<T, S> {
+    /// Waits until every endpoint of the job has come here; serves incoming messages meanwhile. Requests sent before the
+    /// barrier need not have been handled when it ends. Collective; blocks; does not allocate.
+    ///
+    /// # Errors
+    /// A lost rank, even an acknowledged one, since it cannot come any more; a bad message; patience run out (its report
+    /// names the endpoint that nothing was heard from). The barrier cannot be used afterwards.
+    pub fn barrier(&mut self) -> Result<(), WaitError> {
+        self.minima([u64::MAX; 2])?;
+        self.stats.barriers += 1;
+        Ok(())
+    }
+
+    /// A barrier that finds the minima of two numbers over all endpoints.
+    fn minima(&mut self, mine: Minima) -> Result<Minima, WaitError> {
+        let outcome = self.disseminate(mine);
+        self.control.waiting = None;
+        if outcome.is_ok() {
+            self.control.generation = self.control.generation.wrapping_add(1);
+        }
+        outcome
+    }
+
+    fn disseminate(&mut self, mine: Minima) -> Result<Minima, WaitError> {
+        let (mut all, parity) = (mine, self.control.generation & 1);
+        let (me, peers) = (u64::from(self.transport.me().0), u64::from(self.shape.peers()));
+        for round in 0..self.control.rounds {
+            self.nobody_lost()?;
+            let to = Peer(((me + (1 << round)) % peers) as u32);
+            let words = encode(&([BARRIER, parity, round], all[0], all[1]));
+            self.control_request(to, &words, &[])?;
+            self.control.waiting = Some(round);
+            let index = (parity as usize, round as usize);
+            loop {
+                if let Some(theirs) = self.control.arrived[index.0][index.1].take() {
+                    all = [all[0].min(theirs[0]), all[1].min(theirs[1])];
+                    break;
+                }
+                let step = self.wait_step(None).and_then(|()| self.nobody_lost());
+                if let Err(error) = step {
+                    // What the lost rank sent before it went may have arrived together with the news.
+                    if self.control.arrived[index.0][index.1].is_none() {
+                        self.end_wait();
+                        return Err(error);
+                    }
+                }
+            }
+            self.end_wait();
+        }
+        Ok(all)
+    }
+
+    /// Fails if any rank is lost, acknowledged or not.
+    fn nobody_lost(&self) -> Result<(), WaitError> {
+        if self.transport.losses() == 0 {
+            return Ok(());
+        }
+        for peer in (0..self.shape.peers()).map(Peer) {
+            if let PeerStatus::Lost(cause) = self.transport.status(peer) {
+                let rank = self.shape.address(peer).rank;
+                return Err(PollError::PeerLost { rank, cause }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that all endpoints registered the same handlers; otherwise every endpoint gets an error that names the
+    /// first difference between the lowest endpoint of each of two tables.
+    pub(super) fn compare_tables(&mut self, fingerprint: u64, description: &str) -> Result<(), AttachError> {
+        // The tables are equal exactly if the smallest fingerprint is also the largest.
+        let [least, complement] = self.minima([fingerprint, !fingerprint])?;
+        if least == !complement {
+            return Ok(());
+        }
+        let me = self.transport.me();
+        let index = u64::from(me.0);
+        let mine = if fingerprint == least { [index, u64::MAX] } else { [u64::MAX, index] };
+        let speakers = self.minima(mine)?.map(|index| Peer(index as u32));
+        for (which, speaker) in speakers.into_iter().enumerate() {
+            if speaker == me {
+                self.tell_table(which as u32, description)?;
+            }
+        }
+        for which in 0..2 {
+            self.wait_while(None, |_, control| !control.description_complete(which))?;
+        }
+        self.minima([u64::MAX; 2])?;
+        let texts = [0, 1].map(|which: usize| {
+            let bytes = self.control.descriptions[which].take().map(|(_, _, bytes)| bytes);
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        });
+        let (index, in_a, in_b) =
+            first_difference(&texts[0], &texts[1]).unwrap_or((0, "unknown".into(), "unknown".into()));
+        let [a, b] = speakers.map(|peer| self.shape.address(peer));
+        Err(AttachError::TablesDiffer { a, b, index, in_a, in_b })
+    }
+
+    /// Sends this endpoint's description to every endpoint, itself included.
+    fn tell_table(&mut self, which: u32, description: &str) -> Result<(), AttachError> {
+        let bytes = description.as_bytes();
+        let words = encode(&[TABLE, which, bytes.len() as u32]);
+        for peer in (0..self.shape.peers()).map(Peer) {
+            let chunk = self.transport.limits(peer).medium_request.clamp(1, 1024);
+            if bytes.is_empty() {
+                self.control_request(peer, &words, &[])?;
+            }
+            for part in bytes.chunks(chunk) {
+                self.control_request(peer, &words, part)?;
+            }
+        }
+        Ok(())
+    }
+}

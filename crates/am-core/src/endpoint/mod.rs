@@ -1,0 +1,337 @@
+//! The endpoint: a program's access to its job. It sends requests, serves what arrives, and waits.
+//!
+//! * `send` has the request forms, `serve` polling and waiting, `collective` the barrier and the comparison of handler
+//!   tables at attach.
+
+mod collective;
+mod send;
+mod serve;
+
+pub use send::Reservation;
+
+use crate::address::{Address, Peer, Rank, Shape};
+use crate::error::{AttachError, PollError, WaitError};
+use crate::handlers::{Handlers, Table};
+use crate::segment::Segment;
+use crate::stall::StallReport;
+use crate::stats::Statistics;
+use crate::time::{Instant, Span};
+use crate::transport::{
+    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, PeerStatus, PendingKey, Resource, Transport,
+};
+use collective::Control;
+use crossbeam::queue::SegQueue;
+use serve::DEFAULT_BUDGET;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// One endpoint of a job: a transport, a handler table and the state that handlers work on.
+///
+/// An endpoint belongs to one thread at a time; it is the fast mode, without locks. Threads that want to share one use
+/// [`SharedEndpoint`](crate::SharedEndpoint).
+///
+/// Dropping an endpoint without [`Endpoint::finish`] tells the peers that this rank left; their waits then fail.
+pub struct Endpoint<T: Transport, S> {
+    transport: Member<T>,
+    table: Table<S>,
+    state: S,
+    shape: Shape,
+    stats: Statistics,
+    control: Control,
+    abandoned: Arc<SegQueue<PendingKey>>,
+    losses_seen: u32,
+    acknowledged: Vec<Rank>,
+    patience: Option<Span>,
+    wait_began: Option<Instant>,
+    blocked_on: Option<(Address, Resource)>,
+}
+
+impl<T: Transport, S: fmt::Debug> fmt::Debug for Endpoint<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("address", &self.address())
+            .field("shape", &self.shape)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Transport, S> Endpoint<T, S> {
+    /// Joins the job: compares handler tables with all other endpoints and returns when all have arrived. Collective;
+    /// blocks and allocates.
+    ///
+    /// # Errors
+    /// [`AttachError`] names the first handler that differs, a reply bound that does not fit the transport, or the rank
+    /// that was lost meanwhile.
+    pub fn attach(transport: T, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
+        Self::attach_patiently(transport, handlers, state, None)
+    }
+
+    /// [`Endpoint::attach`] with a limit on how long this and every later wait may take; see
+    /// [`Endpoint::set_patience`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::attach`], and a time-out.
+    pub fn attach_patiently(
+        transport: T,
+        handlers: Handlers<S>,
+        state: S,
+        patience: Option<Span>,
+    ) -> Result<Self, AttachError> {
+        let shape = transport.shape();
+        let me = transport.me();
+        let default = transport.limits(me).default_reply;
+        if let Some((name, bound)) = handlers.largest_bound() {
+            for peer in (0..shape.peers()).map(Peer) {
+                let limit = transport.limits(peer).medium_reply;
+                if bound as usize > limit {
+                    let to = shape.address(peer);
+                    return Err(AttachError::ReplyBound { name: name.into(), bound, limit, to });
+                }
+            }
+        }
+        let (fingerprint, description) = (handlers.fingerprint(), handlers.description());
+        let mut endpoint = Self {
+            table: handlers.finish(u32::try_from(default).unwrap_or(u32::MAX)),
+            state,
+            shape,
+            stats: Statistics::default(),
+            control: Control::new(shape.peers()),
+            abandoned: Arc::new(SegQueue::new()),
+            losses_seen: 0,
+            acknowledged: Vec::new(),
+            patience,
+            wait_began: None,
+            blocked_on: None,
+            transport: Member { transport, departed: false },
+        };
+        endpoint.compare_tables(fingerprint, &description)?;
+        Ok(endpoint)
+    }
+
+    /// Leaves the job properly: waits until all requests have been handled everywhere, then ends. Returns the state. Collective; blocks.
+    ///
+    /// # Errors
+    /// If a rank was lost; this endpoint has then left without finishing.
+    pub fn finish(mut self) -> Result<S, WaitError> {
+        self.drain()?;
+        self.barrier()?;
+        Ok(self.leave())
+    }
+
+    /// Leaves the job properly without waiting for anyone, as survivors of a lost rank do. Returns the state. The peers
+    /// do not count this rank as lost; whoever still waits for it does so in vain.
+    pub fn leave(self) -> S {
+        let Self { mut transport, state, .. } = self;
+        transport.depart(Departure::Finished);
+        transport.departed = true;
+        state
+    }
+
+    /// This endpoint's address.
+    #[inline]
+    pub fn address(&self) -> Address {
+        self.shape.address(self.transport.me())
+    }
+
+    /// This endpoint's rank.
+    #[inline]
+    pub fn rank(&self) -> Rank {
+        self.address().rank
+    }
+
+    /// Number of ranks in the job.
+    #[inline]
+    pub fn ranks(&self) -> u32 {
+        self.shape.ranks
+    }
+
+    /// The shape of the job.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The state that handlers work on.
+    #[inline]
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// The state that handlers work on.
+    #[inline]
+    pub fn state_mut(&mut self) -> &mut S {
+        &mut self.state
+    }
+
+    /// What has been counted so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { bare_credits: self.transport.bare_credits(), ..self.stats }
+    }
+
+    /// The limits towards a peer, or `None` outside the job.
+    pub fn limits(&self, to: impl Into<Address>) -> Option<&Limits> {
+        self.shape.peer(to.into()).map(|peer| self.transport.limits(peer))
+    }
+
+    /// The largest payload towards a peer, or `None` outside the job.
+    pub fn max_payload(
+        &self,
+        to: impl Into<Address>,
+        category: Category,
+        lane: Lane,
+        arguments: usize,
+    ) -> Option<u64> {
+        let to = to.into();
+        let limit = self.limits(to)?.max_payload(category, lane, arguments);
+        let segment = self.transport.segment_len(to.rank);
+        Some(if category == Category::Long { limit.min(segment) } else { limit })
+    }
+
+    /// What could be sent to a peer right now, or `None` outside the job.
+    pub fn credits(&self, to: impl Into<Address>) -> Option<CreditSnapshot> {
+        self.shape.peer(to.into()).map(|peer| self.transport.credits(peer))
+    }
+
+    /// What is known of a peer, or `None` outside the job.
+    pub fn status(&self, of: impl Into<Address>) -> Option<PeerStatus> {
+        self.shape.peer(of.into()).map(|peer| self.transport.status(peer))
+    }
+
+    /// This rank's own segment.
+    #[inline]
+    pub fn segment(&self) -> &Segment<T::Memory> {
+        self.transport.segment()
+    }
+
+    /// Size in bytes of a rank's segment, or `None` outside the job.
+    pub fn segment_len(&self, rank: Rank) -> Option<u64> {
+        (rank.0 < self.shape.ranks).then(|| self.transport.segment_len(rank))
+    }
+
+    /// A rank's segment for direct loads, stores and atomics, where the transport has them (shared memory).
+    #[inline]
+    pub fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
+        if rank.0 >= self.shape.ranks {
+            return None;
+        }
+        self.transport.remote_segment(rank)
+    }
+
+    /// The time of the transport.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.transport.now()
+    }
+
+    /// Accounts for computation that takes `cost` in simulated time; real transports ignore it.
+    #[inline]
+    pub fn charge(&mut self, cost: Span) {
+        self.transport.charge(cost);
+    }
+
+    /// Limits how long any wait of this endpoint may take (sending, `wait_until`, `barrier`, `finish`); `None`, the
+    /// default, waits as long as it takes. A wait beyond it fails with a stall report. This is how a rank notices
+    /// another that hangs: a rank that computes for long cannot be told from one that hangs otherwise.
+    pub fn set_patience(&mut self, patience: Option<Span>) {
+        self.patience = patience;
+    }
+
+    /// The ranks lost so far, with their causes (allocates).
+    pub fn lost(&self) -> Vec<(Rank, LossCause)> {
+        let mut lost: Vec<(Rank, LossCause)> = Vec::new();
+        for peer in (0..self.shape.peers()).map(Peer) {
+            let rank = self.shape.address(peer).rank;
+            if let PeerStatus::Lost(cause) = self.transport.status(peer)
+                && lost.last().is_none_or(|(last, _)| *last != rank)
+            {
+                lost.push((rank, cause));
+            }
+        }
+        lost
+    }
+
+    /// Accepts that a rank is lost: `wait_until` and waits for room towards others no longer fail because of it.
+    /// Sending to it still fails, and so do barriers.
+    pub fn acknowledge_loss(&mut self, rank: Rank) {
+        if !self.acknowledged.contains(&rank) {
+            self.acknowledged.push(rank);
+        }
+    }
+
+    /// Why this endpoint does not get on, if it does not: what it waits for, and towards whom what is used up
+    /// (allocates).
+    pub fn stall_report(&self) -> StallReport {
+        let mut report = StallReport {
+            waited: self.wait_began.map_or(Span::ZERO, |began| self.transport.now() - began),
+            waiting_for: "incoming messages".into(),
+            blocked_on: self.blocked_on,
+            lost: self.lost(),
+            ..StallReport::default()
+        };
+        if let Some((to, resource)) = self.blocked_on {
+            report.waiting_for = format!("{resource} towards rank {to}");
+        }
+        for peer in (0..self.shape.peers()).map(Peer) {
+            let left = self.transport.credits(peer);
+            let parts = [left.request_frames, left.request_bytes, left.reply_frames, left.reply_bytes];
+            if parts.contains(&0) && self.transport.status(peer) == PeerStatus::Active {
+                report.short_of.push((self.shape.address(peer), left));
+            }
+        }
+        if let Some((needs, what)) = self.control.awaited(self.transport.me(), self.shape) {
+            report.needs.push(needs);
+            report.waiting_for = what;
+        }
+        report
+    }
+
+    /// Hands everything sent so far to the network; needed only before long computations on transports that batch.
+    pub fn flush(&mut self) {
+        self.transport.flush();
+    }
+
+    /// Serves what has arrived, at most 1024 messages; returns how many.
+    ///
+    /// # Errors
+    /// A peer newly lost, or a dropped message, told once; messages that fit were handled all the same.
+    #[inline]
+    pub fn poll(&mut self) -> Result<usize, PollError> {
+        self.poll_budget(DEFAULT_BUDGET)
+    }
+
+    /// The transport, for what only it can do.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+}
+
+/// A transport that departs when its endpoint is dropped, unless that has been done properly.
+struct Member<T: Transport> {
+    transport: T,
+    departed: bool,
+}
+
+impl<T: Transport> Deref for Member<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.transport
+    }
+}
+
+impl<T: Transport> DerefMut for Member<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+}
+
+impl<T: Transport> Drop for Member<T> {
+    fn drop(&mut self) {
+        if !self.departed {
+            self.transport.depart(Departure::of_drop());
+        }
+    }
+}

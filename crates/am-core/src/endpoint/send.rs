@@ -1,0 +1,438 @@
+//! The request forms of an [`Endpoint`], and the answers to detached requests.
+
+use super::Endpoint;
+use crate::address::{Address, Peer};
+use crate::arguments::{Arguments, encode};
+use crate::error::{Rejected, ReplyError, SendError, WaitError};
+use crate::handlers::{Reply, Request};
+use crate::token::{Message, PendingReply, send};
+use crate::transport::{Category, Head, Lane, PayloadWriter, PeerStatus, Refused, Slot, Transport};
+
+/// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
+/// nothing and gives its room back.
+#[derive(Debug)]
+#[must_use = "a reservation that is not committed sends nothing"]
+pub struct Reservation<'a, Claimed> {
+    slot: Claimed,
+    sent: &'a mut crate::stats::Traffic,
+}
+
+impl<Claimed: Slot> Reservation<'_, Claimed> {
+    /// Sends the message.
+    #[inline]
+    pub fn commit(self) {
+        self.sent.count(self.slot.len());
+        self.slot.commit();
+    }
+}
+
+impl<Claimed: Slot> PayloadWriter for Reservation<'_, Claimed> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.slot.len()
+    }
+
+    #[inline]
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.slot.write(at, bytes);
+    }
+
+    #[inline]
+    fn write_u64(&mut self, index: usize, value: u64) {
+        self.slot.write_u64(index, value);
+    }
+}
+
+impl<T: Transport, S> Endpoint<T, S> {
+    /// The peer of an address and the head of a request to it, after checking both.
+    #[inline]
+    fn prepare<A>(&self, to: Address, handler: Request<A>) -> Result<(Peer, Head), SendError> {
+        let Some(peer) = self.shape.peer(to) else {
+            return Err(self.no_such_endpoint(to));
+        };
+        if handler.table() != self.table.serial {
+            return Err(SendError::ForeignHandler { handler: handler.index() });
+        }
+        let reply = self.table.bounds[usize::from(handler.index())];
+        Ok((peer, Head { handler: handler.index(), reply }))
+    }
+
+    #[cold]
+    fn no_such_endpoint(&self, to: Address) -> SendError {
+        SendError::NoSuchEndpoint { to, ranks: self.shape.ranks, endpoints: self.shape.endpoints }
+    }
+
+    #[inline]
+    fn check_medium(&self, peer: Peer, to: Address, len: usize, words: usize) -> Result<(), SendError> {
+        let limit = self.transport.limits(peer).max_payload(Category::Medium, Lane::Request, words);
+        if len as u64 > limit {
+            return Err(SendError::PayloadTooLarge { len, limit, category: Category::Medium, to });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_long(&self, peer: Peer, to: Address, len: usize, offset: u64) -> Result<(), SendError> {
+        let limit = self.transport.limits(peer).long;
+        if len as u64 > limit {
+            return Err(SendError::PayloadTooLarge { len, limit, category: Category::Long, to });
+        }
+        let segment = self.transport.segment_len(to.rank);
+        if offset.checked_add(len as u64).is_none_or(|end| end > segment) {
+            return Err(SendError::OutsideSegment { len, offset, segment, to });
+        }
+        Ok(())
+    }
+
+    /// The error of a refused request.
+    #[cold]
+    fn refused(&mut self, to: Address, peer: Peer, refused: Refused) -> SendError {
+        match refused {
+            Refused::Busy(resource) => {
+                self.stats.stall(resource);
+                SendError::WouldBlock { to, resource }
+            }
+            Refused::Gone => self.gone(to, peer),
+        }
+    }
+
+    fn gone(&self, to: Address, peer: Peer) -> SendError {
+        match self.transport.status(peer) {
+            PeerStatus::Lost(cause) => {
+                SendError::Wait(WaitError::Poll(crate::error::PollError::PeerLost { rank: to.rank, cause }))
+            }
+            PeerStatus::Finished | PeerStatus::Active => SendError::Finished { to },
+        }
+    }
+
+    /// Serves incoming messages after a refusal, so that the next try may succeed; `began` marks the first refusal.
+    #[cold]
+    pub(super) fn make_room(&mut self, to: Address, peer: Peer, refused: Refused) -> Result<(), SendError> {
+        let Refused::Busy(resource) = refused else {
+            return Err(self.gone(to, peer));
+        };
+        if self.blocked_on != Some((to, resource)) {
+            self.stats.stall(resource);
+            self.blocked_on = Some((to, resource));
+        }
+        self.wait_step(None)?;
+        Ok(())
+    }
+
+    /// Tries until the transport accepts, serving incoming messages in between.
+    #[inline]
+    fn insist(
+        &mut self,
+        to: Address,
+        peer: Peer,
+        mut attempt: impl FnMut(&mut T) -> Result<(), Refused>,
+    ) -> Result<(), SendError> {
+        let Err(refused) = attempt(&mut self.transport) else {
+            return Ok(());
+        };
+        self.insist_slowly(to, peer, refused, attempt)
+    }
+
+    #[cold]
+    fn insist_slowly(
+        &mut self,
+        to: Address,
+        peer: Peer,
+        mut refused: Refused,
+        mut attempt: impl FnMut(&mut T) -> Result<(), Refused>,
+    ) -> Result<(), SendError> {
+        let outcome = loop {
+            if let Err(error) = self.make_room(to, peer, refused) {
+                break Err(error);
+            }
+            match attempt(&mut self.transport) {
+                Ok(()) => break Ok(()),
+                Err(again) => refused = again,
+            }
+        };
+        self.end_wait();
+        outcome
+    }
+
+    /// Sends a Short request if there is room. Does not block or allocate.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::request`].
+    #[inline]
+    pub fn try_request<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        match self.transport.short(peer, head, &encode(&args)) {
+            Ok(()) => {
+                self.stats.requests_sent[Category::Short as usize].count(0);
+                Ok(())
+            }
+            Err(refused) => Err(self.refused(to, peer, refused)),
+        }
+    }
+
+    /// Sends a Short request, serving incoming messages while there is no room. Does not allocate.
+    ///
+    /// # Errors
+    /// A destination outside the job, a handler of another table, a destination that is lost or has finished, a loss or
+    /// bad message met while waiting, patience run out. Nothing was sent then.
+    #[inline]
+    pub fn request<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        let words = encode(&args);
+        self.insist(to, peer, |transport| transport.short(peer, head, &words))?;
+        self.stats.requests_sent[Category::Short as usize].count(0);
+        Ok(())
+    }
+
+    /// Sends a Medium request if there is room; the payload is copied once. Does not block or allocate.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::request_medium`].
+    #[inline]
+    pub fn try_request_medium<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        let words = encode(&args);
+        self.check_medium(peer, to, payload.len(), words.len())?;
+        match self.transport.medium(peer, head, &words, payload) {
+            Ok(()) => {
+                self.stats.requests_sent[Category::Medium as usize].count(payload.len());
+                Ok(())
+            }
+            Err(refused) => Err(self.refused(to, peer, refused)),
+        }
+    }
+
+    /// Sends a Medium request, serving incoming messages while there is no room; the payload is copied once.
+    ///
+    /// # Errors
+    /// As [`Endpoint::request`], and a payload beyond [`Endpoint::max_payload`].
+    #[inline]
+    pub fn request_medium<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        let words = encode(&args);
+        self.check_medium(peer, to, payload.len(), words.len())?;
+        self.insist(to, peer, |transport| transport.medium(peer, head, &words, payload))?;
+        self.stats.requests_sent[Category::Medium as usize].count(payload.len());
+        Ok(())
+    }
+
+    /// Claims a buffer of `len` bytes in the transport for a Medium request, if there is room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::reserve_medium`].
+    #[inline]
+    pub fn try_reserve_medium<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        len: usize,
+    ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        let words = encode(&args);
+        self.check_medium(peer, to, len, words.len())?;
+        let Self { transport, stats, .. } = self;
+        match transport.claim(peer, head, &words, len) {
+            Ok(slot) => Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize] }),
+            Err(Refused::Busy(resource)) => {
+                stats.stall(resource);
+                Err(SendError::WouldBlock { to, resource })
+            }
+            Err(Refused::Gone) => Err(SendError::Finished { to }),
+        }
+    }
+
+    /// Claims a buffer of `len` bytes in the transport for a Medium request, serving incoming messages while there is no
+    /// room. Fill it through [`PayloadWriter`], then [`Reservation::commit`] it: no copy is made in between.
+    ///
+    /// # Errors
+    /// As [`Endpoint::request_medium`].
+    #[inline]
+    pub fn reserve_medium<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        len: usize,
+    ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        let words = encode(&args);
+        self.check_medium(peer, to, len, words.len())?;
+        // A claim that is dropped at once only tests for room: nothing else can take it before the next line.
+        self.insist(to, peer, |transport| transport.claim(peer, head, &words, len).map(drop))?;
+        let Self { transport, stats, .. } = self;
+        let slot = transport.claim(peer, head, &words, len);
+        let slot = slot.ok().expect("room that was there a moment ago is there still");
+        Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize] })
+    }
+
+    /// Places a payload at byte `offset` of the peer's segment and sends the request, if there is room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::request_long`].
+    #[inline]
+    pub fn try_request_long<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        self.check_long(peer, to, payload.len(), offset)?;
+        match self.transport.long(peer, head, &encode(&args), payload, offset) {
+            Ok(()) => {
+                self.stats.requests_sent[Category::Long as usize].count(payload.len());
+                Ok(())
+            }
+            Err(refused) => Err(self.refused(to, peer, refused)),
+        }
+    }
+
+    /// Places a payload at byte `offset` of the peer's segment, then runs the handler there. Serves incoming messages
+    /// while there is no room.
+    ///
+    /// # Errors
+    /// As [`Endpoint::request`], and a range outside the peer's segment.
+    #[inline]
+    pub fn request_long<A: Arguments>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        let (peer, head) = self.prepare(to, handler)?;
+        self.check_long(peer, to, payload.len(), offset)?;
+        let words = encode(&args);
+        self.insist(to, peer, |transport| transport.long(peer, head, &words, payload, offset))?;
+        self.stats.requests_sent[Category::Long as usize].count(payload.len());
+        Ok(())
+    }
+
+    fn answer_with<A: Arguments>(
+        &mut self,
+        mut pending: PendingReply,
+        handler: Reply<A>,
+        args: &A,
+        message: Message<'_>,
+    ) -> Result<(), Rejected<PendingReply>> {
+        let to = pending.source();
+        if !pending.belongs_to(&self.abandoned) {
+            let error = ReplyError::ForeignHandler { handler: handler.index() };
+            return Err(Rejected { error, token: pending });
+        }
+        let same_table = handler.table() == pending.table();
+        let words = encode(args);
+        let outcome = self.transport.answer(pending.key(), |port| {
+            let sent = send(port, to, same_table, handler.index(), &words, message);
+            sent.map_err(|error| (error, port.detach()))
+        });
+        match outcome {
+            Ok(()) => {
+                pending.set_key(None);
+                self.stats.replies_sent += 1;
+                Ok(())
+            }
+            Err((error, key)) => {
+                pending.set_key(Some(key));
+                Err(Rejected { error, token: pending })
+            }
+        }
+    }
+
+    /// Answers a detached request with arguments only. Never blocks, never allocates.
+    ///
+    /// # Errors
+    /// [`Rejected`] with the pending reply to try again with; in particular if it belongs to another endpoint.
+    pub fn answer<A: Arguments>(
+        &mut self,
+        pending: PendingReply,
+        handler: Reply<A>,
+        args: A,
+    ) -> Result<(), Rejected<PendingReply>> {
+        self.answer_with(pending, handler, &args, Message::Short)
+    }
+
+    /// Answers a detached request with arguments and a payload.
+    ///
+    /// # Errors
+    /// As [`Endpoint::answer`], and a payload beyond the handler's declared bound.
+    pub fn answer_medium<A: Arguments>(
+        &mut self,
+        pending: PendingReply,
+        handler: Reply<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), Rejected<PendingReply>> {
+        self.answer_with(pending, handler, &args, Message::Medium(payload))
+    }
+
+    /// Answers a detached request with a payload placed in the requester's segment.
+    ///
+    /// # Errors
+    /// As [`Endpoint::answer`], and a range outside the requester's segment.
+    pub fn answer_long<A: Arguments>(
+        &mut self,
+        pending: PendingReply,
+        handler: Reply<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), Rejected<PendingReply>> {
+        self.answer_with(pending, handler, &args, Message::Long(payload, offset))
+    }
+
+    pub(super) fn control_request(
+        &mut self,
+        peer: Peer,
+        words: &crate::Words,
+        payload: &[u8],
+    ) -> Result<(), WaitError> {
+        let to = self.shape.address(peer);
+        let sent = self.insist(to, peer, |transport| transport.control(peer, words, payload));
+        sent.map_err(|error| match error {
+            SendError::Wait(wait) => wait,
+            _ => {
+                WaitError::Poll(crate::error::PollError::PeerLost { rank: to.rank, cause: crate::LossCause::Left })
+            }
+        })
+    }
+
+    pub(super) fn end_wait(&mut self) {
+        self.blocked_on = None;
+        self.wait_began = None;
+    }
+}

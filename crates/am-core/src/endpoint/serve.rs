@@ -1,0 +1,252 @@
+//! Polling and waiting: how an [`Endpoint`] serves what arrives and passes the time until something does.
+
+use super::Endpoint;
+use super::collective::Control;
+use crate::address::{Address, Peer, Shape};
+use crate::arguments::Words;
+use crate::error::{BadMessage, PollError, WaitError};
+use crate::handlers::{Code, Table};
+use crate::payload::Payload;
+use crate::stats::Statistics;
+use crate::time::{Instant, Span};
+use crate::token::{Outcome, Token, TokenContext};
+use crate::transport::{Arrival, PeerStatus, PendingKey, Port, Sink, Transport};
+use crossbeam::queue::SegQueue;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// Messages that one `poll` serves at most.
+pub(super) const DEFAULT_BUDGET: usize = 1024;
+
+/// Runs handlers for what a transport delivers.
+struct Dispatcher<'a, S> {
+    table: &'a mut Table<S>,
+    state: &'a mut S,
+    stats: &'a mut Statistics,
+    control: &'a mut Control,
+    abandoned: &'a Arc<SegQueue<PendingKey>>,
+    shape: Shape,
+    bad: Option<(Peer, u8, BadMessage)>,
+}
+
+impl<S> Dispatcher<'_, S> {
+    #[cold]
+    fn drop_message(&mut self, arrival: &Arrival<'_>, reason: BadMessage) {
+        self.stats.bad_messages += 1;
+        self.bad.get_or_insert((arrival.from, arrival.handler, reason));
+    }
+
+    #[cold]
+    fn misfit(&mut self, arrival: &Arrival<'_>) {
+        let known = usize::from(arrival.handler) < self.table.codes.len();
+        let reason = if known { BadMessage::WrongDirection } else { BadMessage::UnknownHandler };
+        self.drop_message(arrival, reason);
+    }
+}
+
+impl<S> Sink for Dispatcher<'_, S> {
+    #[inline]
+    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+        let from = self.shape.address(arrival.from);
+        let fitted = match self.table.codes.get_mut(usize::from(arrival.handler)) {
+            Some(Code::OneWay(code)) => code(self.state, from, arrival.args, arrival.payload),
+            Some(Code::Request(code)) => {
+                let outcome = Cell::new(Outcome::Unused);
+                let context = TokenContext { from, table: self.table.serial, abandoned: self.abandoned, outcome };
+                let token = Token::new(port, &context);
+                let fitted = code(self.state, token, arrival.args, arrival.payload);
+                match context.outcome.get() {
+                    Outcome::Replied => self.stats.replies_sent += 1,
+                    Outcome::Detached => self.stats.detached += 1,
+                    Outcome::Unused => {}
+                }
+                fitted
+            }
+            _ => return self.misfit(&arrival),
+        };
+        self.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
+        if !fitted {
+            self.drop_message(&arrival, BadMessage::WrongArguments { words: arrival.args.len() });
+        }
+    }
+
+    #[inline]
+    fn reply(&mut self, arrival: Arrival<'_>) {
+        let from = self.shape.address(arrival.from);
+        let Some(Code::Reply(code)) = self.table.codes.get_mut(usize::from(arrival.handler)) else {
+            return self.misfit(&arrival);
+        };
+        let fitted = code(self.state, from, arrival.args, arrival.payload);
+        self.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
+        if !fitted {
+            self.drop_message(&arrival, BadMessage::WrongArguments { words: arrival.args.len() });
+        }
+    }
+
+    #[cold]
+    fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
+        self.control.receive(from, args, payload);
+    }
+}
+
+impl<T: Transport, S> Endpoint<T, S> {
+    /// Serves what has arrived, at most `budget` messages; returns how many.
+    ///
+    /// # Errors
+    /// As [`Endpoint::poll`].
+    #[inline]
+    pub fn poll_budget(&mut self, budget: usize) -> Result<usize, PollError> {
+        let mut dispatcher = Dispatcher {
+            table: &mut self.table,
+            state: &mut self.state,
+            stats: &mut self.stats,
+            control: &mut self.control,
+            abandoned: &self.abandoned,
+            shape: self.shape,
+            bad: None,
+        };
+        let handled = self.transport.poll(budget, &mut dispatcher);
+        let bad = dispatcher.bad;
+        if handled == 0 {
+            self.stats.empty_polls += 1;
+            if !self.abandoned.is_empty() {
+                self.return_abandoned();
+            }
+        }
+        if bad.is_some() || self.transport.losses() != self.losses_seen {
+            self.tell_trouble(bad)?;
+        }
+        Ok(handled)
+    }
+
+    /// Gives back the credits of pending replies that were dropped unanswered.
+    #[cold]
+    fn return_abandoned(&mut self) {
+        while let Some(key) = self.abandoned.pop() {
+            self.transport.answer(key, |_| ());
+        }
+    }
+
+    #[cold]
+    fn tell_trouble(&mut self, bad: Option<(Peer, u8, BadMessage)>) -> Result<(), PollError> {
+        if let Some((from, handler, reason)) = bad {
+            return Err(PollError::BadMessage { from: self.shape.address(from), handler, reason });
+        }
+        self.losses_seen = self.transport.losses();
+        self.unacknowledged_loss().map_or(Ok(()), Err)
+    }
+
+    /// A lost peer that the program has not acknowledged.
+    fn unacknowledged_loss(&self) -> Option<PollError> {
+        let lost = (0..self.shape.peers()).map(Peer).find_map(|peer| match self.transport.status(peer) {
+            PeerStatus::Lost(cause) => {
+                let rank = self.shape.address(peer).rank;
+                (!self.acknowledged.contains(&rank)).then_some((rank, cause))
+            }
+            _ => None,
+        });
+        lost.map(|(rank, cause)| PollError::PeerLost { rank, cause })
+    }
+
+    /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
+    pub(super) fn wait_step(&mut self, deadline: Option<Instant>) -> Result<(), WaitError> {
+        if self.poll()? != 0 {
+            return Ok(());
+        }
+        if self.losses_seen != 0
+            && let Some(loss) = self.unacknowledged_loss()
+        {
+            return Err(loss.into());
+        }
+        let mut until = deadline;
+        if let Some(patience) = self.patience {
+            let began = *self.wait_began.get_or_insert_with(|| self.transport.now());
+            let limit = began + patience;
+            until = Some(until.map_or(limit, |deadline| deadline.min(limit)));
+        }
+        if let Some(limit) = until
+            && self.transport.now() >= limit
+        {
+            return Err(WaitError::TimedOut(Box::new(self.stall_report())));
+        }
+        self.stats.idles += 1;
+        self.transport.idle(until);
+        Ok(())
+    }
+
+    /// One step of a wait that another thread may interrupt: serves what is there, else idles for at most `span`.
+    pub(crate) fn serve_step(&mut self, span: Span) -> Result<(), WaitError> {
+        if self.poll()? != 0 {
+            return Ok(());
+        }
+        if self.losses_seen != 0
+            && let Some(loss) = self.unacknowledged_loss()
+        {
+            return Err(loss.into());
+        }
+        let until = self.transport.now() + span;
+        self.transport.idle(Some(until));
+        Ok(())
+    }
+
+    /// Serves incoming messages until `done` holds. Blocks; does not allocate.
+    ///
+    /// # Errors
+    /// A lost peer that has not been acknowledged (the condition might depend on it), a bad message, or patience run
+    /// out. Waiting again is allowed.
+    #[inline]
+    pub fn wait_until(&mut self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
+        self.wait_while(None, |state, _| !done(state))
+    }
+
+    /// [`Endpoint::wait_until`], for at most `span`.
+    ///
+    /// # Errors
+    /// As [`Endpoint::wait_until`], and [`WaitError::TimedOut`] when `span` has passed.
+    pub fn wait_until_for(&mut self, span: Span, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
+        let deadline = self.transport.now() + span;
+        self.wait_while(Some(deadline), |state, _| !done(state))
+    }
+
+    /// Waits until every request that this endpoint sent has been handled at its destination, serving incoming messages
+    /// meanwhile. Replies may still be on their way. Blocks; does not allocate. A following [`Endpoint::barrier`] tells
+    /// that the same holds for everyone.
+    ///
+    /// # Errors
+    /// As [`Endpoint::wait_until`].
+    pub fn drain(&mut self) -> Result<(), WaitError> {
+        self.transport.flush();
+        while !self.transport.quiet() {
+            if let Err(error) = self.wait_step(None) {
+                self.end_wait();
+                return Err(error);
+            }
+        }
+        self.end_wait();
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn wait_while(
+        &mut self,
+        deadline: Option<Instant>,
+        mut waiting: impl FnMut(&S, &Control) -> bool,
+    ) -> Result<(), WaitError> {
+        let outcome = loop {
+            if !waiting(&self.state, &self.control) {
+                break Ok(());
+            }
+            if let Err(error) = self.wait_step(deadline) {
+                break Err(error);
+            }
+        };
+        self.end_wait();
+        outcome
+    }
+
+    /// The addresses of all endpoints but this one.
+    pub fn others(&self) -> impl Iterator<Item = Address> + use<T, S> {
+        let (shape, me) = (self.shape, self.transport.me());
+        (0..shape.peers()).map(Peer).filter(move |peer| *peer != me).map(move |peer| shape.address(peer))
+    }
+}

@@ -1,0 +1,251 @@
+//! The errors of an endpoint, one type per operation. Whatever fails has sent nothing and left the endpoint usable.
+
+use crate::address::{Address, Rank};
+use crate::segment::SegmentError;
+use crate::stall::StallReport;
+use crate::transport::{Category, LossCause, Resource};
+
+/// A request was not sent.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The destination is not part of the job.
+    #[error("no endpoint {to} in a job of {ranks} ranks with {endpoints} endpoint(s) each")]
+    NoSuchEndpoint {
+        /// Destination asked for.
+        to: Address,
+        /// Ranks in the job.
+        ranks: u32,
+        /// Endpoints of every rank.
+        endpoints: u16,
+    },
+    /// The handler was registered in another table than the endpoint's.
+    #[error("handler {handler} was registered in another handler table")]
+    ForeignHandler {
+        /// Index of the handler in its own table.
+        handler: u8,
+    },
+    /// The payload exceeds the limit for this peer, category and number of arguments.
+    #[error("payload of {len} bytes exceeds the {limit}-byte limit for {category} requests to rank {to}")]
+    PayloadTooLarge {
+        /// Bytes given.
+        len: usize,
+        /// Bytes allowed.
+        limit: u64,
+        /// The message's category.
+        category: Category,
+        /// Destination.
+        to: Address,
+    },
+    /// The destination range of a Long request is not inside the peer's segment.
+    #[error(
+        "long request to rank {to}: {len} bytes at offset {offset} lie outside its segment of {segment} bytes"
+    )]
+    OutsideSegment {
+        /// Bytes given.
+        len: usize,
+        /// Offset asked for, in bytes.
+        offset: u64,
+        /// Size of the destination's segment in bytes.
+        segment: u64,
+        /// Destination.
+        to: Address,
+    },
+    /// A `try_` form found a resource used up. Poll and try again.
+    #[error("sending to rank {to} would block: no {resource} left")]
+    WouldBlock {
+        /// Destination.
+        to: Address,
+        /// What is missing.
+        resource: Resource,
+    },
+    /// The destination ended properly and takes no more messages.
+    #[error("rank {to} has finished")]
+    Finished {
+        /// Destination.
+        to: Address,
+    },
+    /// Waiting for room failed, or the destination is lost.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+}
+
+/// Serving incoming messages found something wrong.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PollError {
+    /// A peer was lost; told once by `poll`, again by every wait until it is acknowledged.
+    #[error("rank {rank} is lost: {cause}")]
+    PeerLost {
+        /// The lost rank.
+        rank: Rank,
+        /// How it was lost.
+        cause: LossCause,
+    },
+    /// A peer named a handler, category or argument count that the shared table does not have. The frame was dropped and
+    /// its credit returned.
+    #[error("message from rank {from} for handler {handler} was dropped: {reason}")]
+    BadMessage {
+        /// The sender.
+        from: Address,
+        /// The handler index it named.
+        handler: u8,
+        /// What did not fit.
+        reason: BadMessage,
+    },
+}
+
+/// Why a delivered message was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadMessage {
+    /// No handler of that index.
+    #[error("no such handler")]
+    UnknownHandler,
+    /// A request named a reply handler, or the reverse.
+    #[error("the handler is of the other direction")]
+    WrongDirection,
+    /// The number of arguments does not fit the handler.
+    #[error("it came with {words} argument words, which do not fit the handler")]
+    WrongArguments {
+        /// Words received.
+        words: usize,
+    },
+}
+
+/// A wait ended without what it waited for.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// Serving incoming messages found something wrong.
+    #[error(transparent)]
+    Poll(#[from] PollError),
+    /// The deadline or the endpoint's patience ran out.
+    #[error("timed out: {0}")]
+    TimedOut(Box<StallReport>),
+}
+
+impl WaitError {
+    /// The rank whose loss ended the wait, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        match self {
+            Self::Poll(PollError::PeerLost { rank, .. }) => Some(*rank),
+            _ => None,
+        }
+    }
+}
+
+impl SendError {
+    /// The rank whose loss made sending fail, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        match self {
+            Self::Wait(wait) => wait.lost_rank(),
+            _ => None,
+        }
+    }
+}
+
+/// A reply was not sent.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// The handler was registered in another table than the endpoint's.
+    #[error("handler {handler} was registered in another handler table")]
+    ForeignHandler {
+        /// Index of the handler in its own table.
+        handler: u8,
+    },
+    /// The payload exceeds what the request handler's declaration set aside.
+    #[error(
+        "payload of {len} bytes exceeds the {bound}-byte bound that this request's handler declared for replies"
+    )]
+    PayloadTooLarge {
+        /// Bytes given.
+        len: usize,
+        /// Bytes allowed.
+        bound: usize,
+    },
+    /// The destination range of a Long reply is not inside the requester's segment.
+    #[error("long reply to rank {to}: {source}")]
+    OutsideSegment {
+        /// The requester.
+        to: Address,
+        /// The range and the segment's size.
+        source: SegmentError,
+    },
+    /// The requester is lost or has finished.
+    #[error("rank {to} is gone and takes no reply")]
+    Gone {
+        /// The requester.
+        to: Address,
+    },
+}
+
+/// A reply that was refused, with the token or pending reply to try again with.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Rejected<K> {
+    /// What was wrong.
+    pub error: ReplyError,
+    /// The unused permission to reply.
+    pub token: K,
+}
+
+/// A handler could not be registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// All 256 handlers are taken.
+    #[error("handler '{name}' does not fit: the table holds 256 handlers")]
+    TableFull {
+        /// Name of the handler that did not fit.
+        name: String,
+    },
+    /// Names identify handlers across ranks and are unique.
+    #[error("a handler named '{name}' is already registered")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// Names are 1 to 64 bytes without control characters.
+    #[error("handler name {name:?} is not 1 to 64 bytes of printable text")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+}
+
+/// An endpoint could not join its job.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// Two ranks registered different handlers.
+    #[error("handler tables differ at handler {index}: rank {a} has {in_a}, rank {b} has {in_b}")]
+    TablesDiffer {
+        /// A rank with one table.
+        a: Address,
+        /// A rank with another.
+        b: Address,
+        /// First handler index that differs.
+        index: usize,
+        /// What the first rank registered there.
+        in_a: String,
+        /// What the second rank registered there.
+        in_b: String,
+    },
+    /// A handler declares larger replies than the transport can carry.
+    #[error("handler '{name}' declares replies of up to {bound} bytes, the limit towards rank {to} is {limit}")]
+    ReplyBound {
+        /// The handler.
+        name: String,
+        /// Declared bytes.
+        bound: u32,
+        /// Allowed bytes.
+        limit: usize,
+        /// The peer with that limit.
+        to: Address,
+    },
+    /// Waiting for the other ranks failed.
+    #[error("attaching failed: {0}")]
+    Wait(#[from] WaitError),
+}

@@ -1,0 +1,561 @@
+//! The loopback transport: a whole job inside one process, for examples, tests and single-rank programs.
+//!
+//! Frames wait in the receiver's inbox, a locked queue. Flow control is a static partition: each pair of endpoints may
+//! have a number of requests under way, and a number of requests whose reply is still owed. After set-up nothing is
+//! allocated: payload buffers go round.
+
+use crate::address::{Peer, Rank, Shape};
+use crate::arguments::Words;
+use crate::payload::Payload;
+use crate::segment::Segment;
+use crate::time::Instant;
+use crate::transport::{
+    Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, PayloadWriter, PeerStatus, PendingKey,
+    Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport,
+};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Sizes of a loopback network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopbackConfig {
+    /// Requests under way between a pair, at least 1.
+    pub requests: usize,
+    /// Requests of a pair whose reply is still owed, at least 1.
+    pub replies: usize,
+    /// Largest Medium payload in bytes, either direction.
+    pub medium: usize,
+    /// Size of every rank's segment in bytes.
+    pub segment: usize,
+    /// Endpoints per rank, at least 1.
+    pub endpoints: u16,
+}
+
+impl Default for LoopbackConfig {
+    fn default() -> Self {
+        Self { requests: 64, replies: 64, medium: 8192, segment: 1 << 16, endpoints: 1 }
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy)]
+enum Kind {
+    Request(Category, ReplyBound),
+    Reply(Category),
+    Control,
+}
+
+struct Frame {
+    from: Peer,
+    kind: Kind,
+    handler: u8,
+    args: Words,
+    payload: Vec<u8>,
+    /// Offset and length of a Long payload in the receiver's segment.
+    placed: (u64, usize),
+}
+
+/// What waits for one endpoint, and what its peers gave back to it.
+#[derive(Default)]
+struct Inbox {
+    frames: VecDeque<Frame>,
+    spare: Vec<Vec<u8>>,
+    /// Per peer: requests of this endpoint that have been handled.
+    handled: Vec<u64>,
+    /// Per peer: requests of this endpoint that ended without a reply although one was possible.
+    bare: Vec<u64>,
+    status: Option<PeerStatus>,
+    /// Something changed since the last idle.
+    news: bool,
+}
+
+struct Network {
+    shape: Shape,
+    config: LoopbackConfig,
+    limits: Limits,
+    inboxes: Vec<(Mutex<Inbox>, Condvar)>,
+    segments: Vec<Segment<Arc<[AtomicU64]>>>,
+    losses: AtomicU32,
+    began: std::time::Instant,
+}
+
+impl Network {
+    fn inbox(&self, of: Peer) -> MutexGuard<'_, Inbox> {
+        // A panic elsewhere cannot leave an inbox half changed: every change is one push or one addition.
+        self.inboxes[of.index()].0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn wake(&self, of: Peer, mut inbox: MutexGuard<'_, Inbox>) {
+        inbox.news = true;
+        drop(inbox);
+        self.inboxes[of.index()].1.notify_all();
+    }
+
+    fn status(&self, of: Peer) -> PeerStatus {
+        self.inbox(of).status.unwrap_or(PeerStatus::Active)
+    }
+}
+
+/// One endpoint of a loopback network. Sendable to the thread that plays its rank.
+pub struct Loopback {
+    me: Peer,
+    network: Arc<Network>,
+    /// Per peer: requests sent, replies still owed to us, and what of the peer's give-backs has been seen.
+    sent: Vec<u64>,
+    owed: Vec<u64>,
+    bare_seen: Vec<u64>,
+    bare_given: u64,
+}
+
+impl std::fmt::Debug for Loopback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loopback").field("me", &self.me).field("shape", &self.network.shape).finish()
+    }
+}
+
+/// Makes a network of `ranks` ranks; the endpoints come in the order of their [`Peer`] indices.
+///
+/// # Panics
+/// If a count in the configuration is zero.
+pub fn network(ranks: u32, config: LoopbackConfig) -> Vec<Loopback> {
+    assert!(ranks > 0 && config.endpoints > 0, "a job has at least one endpoint");
+    assert!(config.requests > 0 && config.replies > 0, "a pair needs room for a request and its reply");
+    let shape = Shape { ranks, endpoints: config.endpoints };
+    let peers = shape.peers() as usize;
+    let inbox = || Inbox {
+        frames: VecDeque::with_capacity(peers * (config.requests + config.replies)),
+        handled: vec![0; peers],
+        bare: vec![0; peers],
+        ..Inbox::default()
+    };
+    let memory = |_| (0..config.segment.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+    let network = Arc::new(Network {
+        shape,
+        config,
+        limits: Limits {
+            medium_request: config.medium,
+            medium_reply: config.medium,
+            long: u64::MAX,
+            default_reply: config.medium,
+            per_argument: 0,
+            ordered: true,
+        },
+        inboxes: (0..peers).map(|_| (Mutex::new(inbox()), Condvar::new())).collect(),
+        segments: (0..ranks).map(memory).map(|memory| Segment::new(memory, config.segment)).collect(),
+        losses: AtomicU32::new(0),
+        began: std::time::Instant::now(),
+    });
+    let endpoint = |index| Loopback {
+        me: Peer(index),
+        network: Arc::clone(&network),
+        sent: vec![0; peers],
+        owed: vec![0; peers],
+        bare_seen: vec![0; peers],
+        bare_given: 0,
+    };
+    (0..shape.peers()).map(endpoint).collect()
+}
+
+/// A job of one rank that talks to itself.
+pub fn single() -> Loopback {
+    network(1, LoopbackConfig::default()).pop().expect("a network of one rank has one endpoint")
+}
+
+impl Loopback {
+    /// Checks flow control and takes what a request needs.
+    fn admit(&mut self, to: Peer, reply: ReplyBound) -> Result<(), Refused> {
+        let index = to.index();
+        if self.network.status(to) != PeerStatus::Active {
+            return Err(Refused::Gone);
+        }
+        let inbox = self.network.inbox(self.me);
+        let (handled, bare) = (inbox.handled[index], inbox.bare[index]);
+        drop(inbox);
+        self.owed[index] -= bare - std::mem::replace(&mut self.bare_seen[index], bare);
+        if self.sent[index] - handled >= self.network.config.requests as u64 {
+            return Err(Refused::Busy(Resource::RequestFrames));
+        }
+        if reply != ReplyBound::None {
+            if self.owed[index] >= self.network.config.replies as u64 {
+                return Err(Refused::Busy(Resource::ReplyFrames));
+            }
+            self.owed[index] += 1;
+        }
+        self.sent[index] += 1;
+        Ok(())
+    }
+
+    fn buffer(&self, len: usize) -> Vec<u8> {
+        let mut buffer = self.network.inbox(self.me).spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    fn deliver(&self, to: Peer, frame: Frame) {
+        let mut inbox = self.network.inbox(to);
+        inbox.frames.push_back(frame);
+        self.network.wake(to, inbox);
+    }
+
+    fn request(&mut self, to: Peer, head: Head, args: &Words, category: Category, placed: (u64, usize)) {
+        let kind = Kind::Request(category, head.reply);
+        let payload = Vec::new();
+        self.deliver(to, Frame { from: self.me, kind, handler: head.handler, args: *args, payload, placed });
+    }
+
+    fn place(&self, to: Peer, payload: &[u8], at: u64) {
+        let rank = self.network.shape.address(to).rank;
+        let segment = &self.network.segments[rank.0 as usize];
+        segment.write(at, payload).expect("the core checks the range of a Long message");
+    }
+}
+
+/// A claimed Medium request of the loopback transport.
+#[derive(Debug)]
+pub struct LoopbackSlot<'a> {
+    transport: &'a mut Loopback,
+    to: Peer,
+    head: Head,
+    args: Words,
+    payload: Vec<u8>,
+    committed: bool,
+}
+
+impl PayloadWriter for LoopbackSlot<'_> {
+    fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.payload[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl Slot for LoopbackSlot<'_> {
+    fn commit(mut self) {
+        self.committed = true;
+        let frame = Frame {
+            from: self.transport.me,
+            kind: Kind::Request(Category::Medium, self.head.reply),
+            handler: self.head.handler,
+            args: self.args,
+            payload: std::mem::take(&mut self.payload),
+            placed: (0, 0),
+        };
+        self.transport.deliver(self.to, frame);
+    }
+}
+
+impl Drop for LoopbackSlot<'_> {
+    fn drop(&mut self) {
+        if self.committed {
+            return;
+        }
+        let index = self.to.index();
+        self.transport.sent[index] -= 1;
+        if self.head.reply != ReplyBound::None {
+            self.transport.owed[index] -= 1;
+        }
+        let buffer = std::mem::take(&mut self.payload);
+        self.transport.network.inbox(self.transport.me).spare.push(buffer);
+    }
+}
+
+/// The way back to a requester.
+struct ReplyPort<'a> {
+    transport: &'a mut Loopback,
+    to: Peer,
+    bound: ReplyBound,
+    used: bool,
+}
+
+struct Buffer<'a>(&'a mut [u8]);
+
+impl PayloadWriter for Buffer<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl ReplyPort<'_> {
+    fn send(
+        &mut self,
+        category: Category,
+        handler: u8,
+        args: &Words,
+        payload: Vec<u8>,
+        placed: (u64, usize),
+    ) -> Result<(), PortGone> {
+        self.used = true;
+        let kind = Kind::Reply(category);
+        let frame = Frame { from: self.transport.me, kind, handler, args: *args, payload, placed };
+        self.transport.deliver(self.to, frame);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), PortGone> {
+        match self.transport.network.status(self.to) {
+            PeerStatus::Active => Ok(()),
+            _ => Err(PortGone),
+        }
+    }
+}
+
+impl Port for ReplyPort<'_> {
+    fn bound(&self) -> usize {
+        match self.bound {
+            ReplyBound::None => 0,
+            ReplyBound::UpTo(bytes) => bytes as usize,
+        }
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.transport.network.config.segment as u64
+    }
+
+    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+        self.check()?;
+        self.send(Category::Short, handler, args, Vec::new(), (0, 0))
+    }
+
+    fn medium(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        self.check()?;
+        let mut payload = self.transport.buffer(len);
+        fill(&mut Buffer(&mut payload));
+        self.send(Category::Medium, handler, args, payload, (0, 0))
+    }
+
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
+        self.check()?;
+        self.transport.place(self.to, payload, at);
+        self.send(Category::Long, handler, args, Vec::new(), (at, payload.len()))
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.used = true;
+        let tag = match self.bound {
+            ReplyBound::None => 0,
+            ReplyBound::UpTo(bytes) => 1 + u64::from(bytes),
+        };
+        PendingKey { to: self.to, tag }
+    }
+}
+
+impl Drop for ReplyPort<'_> {
+    fn drop(&mut self) {
+        if !self.used && self.bound != ReplyBound::None {
+            self.transport.bare_given += 1;
+            let mut inbox = self.transport.network.inbox(self.to);
+            inbox.bare[self.transport.me.index()] += 1;
+            self.transport.network.wake(self.to, inbox);
+        }
+    }
+}
+
+/// Tells the requester that its request has been handled, also when the handler unwinds.
+struct Handled<'a> {
+    network: Arc<Network>,
+    by: Peer,
+    from: Peer,
+    buffer: &'a mut Vec<u8>,
+}
+
+impl Drop for Handled<'_> {
+    fn drop(&mut self) {
+        let mut inbox = self.network.inbox(self.from);
+        inbox.handled[self.by.index()] += 1;
+        inbox.spare.push(std::mem::take(self.buffer));
+        self.network.wake(self.from, inbox);
+    }
+}
+
+impl Transport for Loopback {
+    type Memory = Arc<[AtomicU64]>;
+    type Slot<'a> = LoopbackSlot<'a>;
+
+    fn me(&self) -> Peer {
+        self.me
+    }
+
+    fn shape(&self) -> Shape {
+        self.network.shape
+    }
+
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.network.limits
+    }
+
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        self.admit(to, head.reply)?;
+        self.request(to, head, args, Category::Short, (0, 0));
+        Ok(())
+    }
+
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<LoopbackSlot<'_>, Refused> {
+        self.admit(to, head.reply)?;
+        let payload = self.buffer(len);
+        Ok(LoopbackSlot { to, head, args: *args, payload, committed: false, transport: self })
+    }
+
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        self.admit(to, head.reply)?;
+        self.place(to, payload, at);
+        self.request(to, head, args, Category::Long, (at, payload.len()));
+        Ok(())
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        self.admit(to, ReplyBound::None)?;
+        let mut buffer = self.buffer(payload.len());
+        buffer.copy_from_slice(payload);
+        let kind = Kind::Control;
+        let frame = Frame { from: self.me, kind, handler: 0, args: *args, payload: buffer, placed: (0, 0) };
+        self.deliver(to, frame);
+        Ok(())
+    }
+
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        for done in 0..budget {
+            let Some(mut frame) = self.network.inbox(self.me).frames.pop_front() else {
+                return done;
+            };
+            let network = Arc::clone(&self.network);
+            let segment = &network.segments[network.shape.address(self.me).rank.0 as usize];
+            let (from, args) = (frame.from, frame.args);
+            let mut buffer = std::mem::take(&mut frame.payload);
+            let bytes = std::mem::take(&mut buffer);
+            let payload = match frame.kind {
+                Kind::Request(Category::Long, _) | Kind::Reply(Category::Long) => {
+                    let (at, len) = frame.placed;
+                    segment.view(at, len).expect("the sender checked the range")
+                }
+                _ => Payload::own(&bytes),
+            };
+            let arrival = |category| Arrival { from, category, handler: frame.handler, args: &args, payload };
+            match frame.kind {
+                Kind::Request(category, bound) => {
+                    let mut spent = Vec::new();
+                    let handled = Handled { network: Arc::clone(&network), by: self.me, from, buffer: &mut spent };
+                    let mut port = ReplyPort { transport: self, to: from, bound, used: false };
+                    sink.request(arrival(category), &mut port);
+                    drop(port);
+                    *handled.buffer = bytes;
+                }
+                Kind::Reply(category) => {
+                    self.owed[from.index()] -= 1;
+                    sink.reply(arrival(category));
+                    self.network.inbox(from).spare.push(bytes);
+                }
+                Kind::Control => {
+                    let mut spent = Vec::new();
+                    let handled = Handled { network: Arc::clone(&network), by: self.me, from, buffer: &mut spent };
+                    sink.control(from, &args, payload);
+                    *handled.buffer = bytes;
+                }
+            }
+        }
+        budget
+    }
+
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        let bound = match key.tag {
+            0 => ReplyBound::None,
+            more => ReplyBound::UpTo((more - 1) as u32),
+        };
+        reply(&mut ReplyPort { transport: self, to: key.to, bound, used: false })
+    }
+
+    fn flush(&mut self) {}
+
+    fn quiet(&mut self) -> bool {
+        let handled = self.network.inbox(self.me).handled.clone();
+        let all = self.sent.iter().zip(handled).enumerate();
+        all.into_iter().all(|(peer, (sent, handled))| {
+            *sent == handled || self.network.status(Peer(peer as u32)) != PeerStatus::Active
+        })
+    }
+
+    fn idle(&mut self, until: Option<Instant>) {
+        let (_, condvar) = &self.network.inboxes[self.me.index()];
+        let mut inbox = self.network.inbox(self.me);
+        if !inbox.news {
+            let limit = until.map_or(Duration::from_millis(100), |until| (until - self.now()).into());
+            let wait = condvar.wait_timeout(inbox, limit.min(Duration::from_millis(100)));
+            inbox = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        inbox.news = false;
+    }
+
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.network.began.elapsed().as_nanos() * 1000).unwrap_or(u64::MAX))
+    }
+
+    fn segment(&self) -> &Segment<Self::Memory> {
+        &self.network.segments[self.network.shape.address(self.me).rank.0 as usize]
+    }
+
+    fn segment_len(&self, _: Rank) -> u64 {
+        self.network.config.segment as u64
+    }
+
+    fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
+        self.network.segments.get(rank.0 as usize)
+    }
+
+    fn losses(&self) -> u32 {
+        // Acquire: pairs with the Release in `depart`, so that the status is visible with the count.
+        self.network.losses.load(Ordering::Acquire)
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.network.status(peer)
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        let (index, config) = (peer.index(), &self.network.config);
+        let inbox = self.network.inbox(self.me);
+        let owed = self.owed[index] - (inbox.bare[index] - self.bare_seen[index]);
+        let requests = config.requests as u64 - (self.sent[index] - inbox.handled[index]);
+        CreditSnapshot {
+            request_frames: requests,
+            request_bytes: requests * config.medium as u64,
+            reply_frames: config.replies as u64 - owed,
+            reply_bytes: (config.replies as u64 - owed) * config.medium as u64,
+        }
+    }
+
+    fn bare_credits(&self) -> u64 {
+        self.bare_given
+    }
+
+    fn depart(&mut self, how: Departure) {
+        let status = match how {
+            Departure::Finished => PeerStatus::Finished,
+            Departure::Left => PeerStatus::Lost(LossCause::Left),
+            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
+        };
+        self.network.inbox(self.me).status = Some(status);
+        if how != Departure::Finished {
+            // Release: pairs with the Acquire in `losses`.
+            self.network.losses.fetch_add(1, Ordering::Release);
+        }
+        for peer in (0..self.network.shape.peers()).map(Peer) {
+            let inbox = self.network.inbox(peer);
+            self.network.wake(peer, inbox);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The bytes that a Medium or Long message brings, readable in place while its handler runs.
+//!
+//! A payload may lie in memory that the sender can still write. It is therefore never a `&[u8]`: every access is a
+//! copy out, and a faulty sender can at worst make the bytes wrong.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The payload of a message, borrowed for the time its handler runs.
+///
+/// Reading allocates nothing except where a method says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    bytes: Bytes<'a>,
+    offset: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bytes<'a> {
+    /// Memory of this process alone.
+    Own(&'a [u8]),
+    /// Memory that others may write: the bytes start `skew` (0..8) bytes into the words.
+    Shared { words: &'a [AtomicU64], skew: usize, len: usize },
+}
+
+/// Copies `out.len()` bytes that start `from` bytes into `words`.
+///
+/// # Panics
+/// If the words end before the bytes do; callers check the range.
+#[inline]
+pub(crate) fn load_bytes(words: &[AtomicU64], from: usize, out: &mut [u8]) {
+    let (mut word, skew) = (from / 8, from % 8);
+    let mut rest = out;
+    if skew != 0 {
+        let (head, tail) = rest.split_at_mut(rest.len().min(8 - skew));
+        head.copy_from_slice(&words[word].load(Relaxed).to_le_bytes()[skew..skew + head.len()]);
+        rest = tail;
+        word += 1;
+    }
+    let mut chunks = rest.chunks_exact_mut(8);
+    for (chunk, source) in (&mut chunks).zip(words.get(word..).unwrap_or(&[])) {
+        chunk.copy_from_slice(&source.load(Relaxed).to_le_bytes());
+        word += 1;
+    }
+    let tail = chunks.into_remainder();
+    if !tail.is_empty() {
+        tail.copy_from_slice(&words[word].load(Relaxed).to_le_bytes()[..tail.len()]);
+    }
+}
+
+impl<'a> Payload<'a> {
+    /// No bytes, as Short messages carry.
+    pub const EMPTY: Payload<'static> = Payload { bytes: Bytes::Own(&[]), offset: None };
+
+    /// A payload in memory that only this process writes.
+    #[inline]
+    pub fn own(bytes: &'a [u8]) -> Self {
+        Self { bytes: Bytes::Own(bytes), offset: None }
+    }
+
+    /// A payload of `len` bytes that starts `from` bytes into words which others may write.
+    ///
+    /// # Panics
+    /// If the words hold fewer than `from + len` bytes.
+    #[inline]
+    pub fn shared(words: &'a [AtomicU64], from: usize, len: usize) -> Self {
+        let end = from.checked_add(len).expect("a payload lies inside its memory");
+        let words = &words[from / 8..end.div_ceil(8)];
+        Self { bytes: Bytes::Shared { words, skew: from % 8, len }, offset: None }
+    }
+
+    /// Marks the payload as placed at an offset of the local segment (a Long message).
+    #[inline]
+    pub fn placed_at(self, offset: u64) -> Self {
+        Self { offset: Some(offset), ..self }
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self.bytes {
+            Bytes::Own(bytes) => bytes.len(),
+            Bytes::Shared { len, .. } => len,
+        }
+    }
+
+    /// Whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where a Long message's payload lies in the local segment, in bytes; `None` for Short and Medium.
+    #[inline]
+    pub fn offset(&self) -> Option<u64> {
+        self.offset
+    }
+
+    /// Copies as many bytes as both sides have, starting `from` bytes into the payload; returns how many.
+    #[inline]
+    pub fn copy_from(&self, from: usize, out: &mut [u8]) -> usize {
+        let count = out.len().min(self.len().saturating_sub(from));
+        let out = &mut out[..count];
+        match self.bytes {
+            Bytes::Own(_) | Bytes::Shared { .. } if count == 0 => {}
+            Bytes::Own(bytes) => out.copy_from_slice(&bytes[from..from + count]),
+            Bytes::Shared { words, skew, .. } => load_bytes(words, skew + from, out),
+        }
+        count
+    }
+
+    /// Copies the payload's start into `out`, as many bytes as both have; returns how many.
+    #[inline]
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        self.copy_from(0, out)
+    }
+
+    /// The little-endian 64-bit value at byte `8 * index`, or `None` past the last whole one.
+    #[inline]
+    pub fn u64(&self, index: usize) -> Option<u64> {
+        if index >= self.len() / 8 {
+            return None;
+        }
+        if let Bytes::Shared { words, skew: 0, .. } = self.bytes {
+            return Some(u64::from_le(words[index].load(Relaxed)));
+        }
+        let mut bytes = [0; 8];
+        self.copy_from(8 * index, &mut bytes);
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// Calls `f` with each whole little-endian 64-bit value in order; a shorter rest is left out.
+    #[inline]
+    pub fn for_each_u64(&self, mut f: impl FnMut(u64)) {
+        match self.bytes {
+            Bytes::Own(bytes) => {
+                for chunk in bytes.chunks_exact(8) {
+                    f(u64::from_le_bytes(chunk.try_into().expect("chunks of eight bytes")));
+                }
+            }
+            Bytes::Shared { words, skew: 0, len } => {
+                for word in &words[..len / 8] {
+                    f(u64::from_le(word.load(Relaxed)));
+                }
+            }
+            Bytes::Shared { .. } => {
+                for index in 0..self.len() / 8 {
+                    f(self.u64(index).expect("the index is below the number of whole values"));
+                }
+            }
+        }
+    }
+
+    /// The bytes in a new vector (allocates).
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = vec![0; self.len()];
+        self.copy_to(&mut all);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shared_and_own_payloads_read_alike(
+            values in prop::collection::vec(any::<u64>(), 1..20), from in 0usize..40, len in 0usize..100, skip in 0usize..20
+        ) {
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let words: Vec<AtomicU64> = values.iter().map(|v| AtomicU64::new(*v)).collect();
+            let from = from.min(bytes.len());
+            let len = len.min(bytes.len() - from);
+            let own = Payload::own(&bytes[from..from + len]);
+            let shared = Payload::shared(&words, from, len);
+            prop_assert_eq!(own.to_vec(), shared.to_vec());
+            let (mut a, mut b) = ([0; 33], [0; 33]);
+            prop_assert_eq!(own.copy_from(skip, &mut a), shared.copy_from(skip, &mut b));
+            prop_assert_eq!(a, b);
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            own.for_each_u64(|v| x.push(v));
+            shared.for_each_u64(|v| y.push(v));
+            prop_assert_eq!(&x, &y);
+            prop_assert_eq!(x.len(), len / 8);
+            prop_assert_eq!(own.u64(x.len()), None);
+        }
+    }
+}

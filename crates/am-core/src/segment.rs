@@ -1,0 +1,234 @@
+//! Segments: the part of a rank's memory that its peers may read and write.
+//!
+//! Nothing here hands out `&[u8]`: reads and writes copy, and single words are atomics, so that a peer that writes at
+//! the same moment can tear a value but never break the program. Offsets and lengths are in bytes.
+
+use crate::payload::{Payload, load_bytes};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that a segment lies in, as a transport provides it.
+///
+/// The defaults copy word by word with relaxed atomics; a transport that can copy faster overrides them.
+pub trait Memory: Clone {
+    /// The memory as words.
+    fn words(&self) -> &[AtomicU64];
+
+    /// Copies `source` to byte offset `at`.
+    ///
+    /// # Panics
+    /// If the range is outside the memory; [`Segment`] checks it first.
+    fn store(&self, at: usize, source: &[u8]) {
+        store_bytes(self.words(), at, source);
+    }
+
+    /// Copies from byte offset `at` into `out`.
+    ///
+    /// # Panics
+    /// If the range is outside the memory; [`Segment`] checks it first.
+    fn load(&self, at: usize, out: &mut [u8]) {
+        load_bytes(self.words(), at, out);
+    }
+
+    /// Hints that the word at byte offset `at` will be used soon. Any offset is allowed.
+    fn prefetch(&self, at: usize) {
+        let _ = at;
+    }
+}
+
+impl Memory for Arc<[AtomicU64]> {
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+}
+
+/// Writes bytes into words; words that are only partly covered keep their other bytes.
+fn store_bytes(words: &[AtomicU64], at: usize, source: &[u8]) {
+    let mut rest = source;
+    let mut at = at;
+    while !rest.is_empty() {
+        let (word, skew) = (&words[at / 8], at % 8);
+        let count = rest.len().min(8 - skew);
+        let (now, later) = rest.split_at(count);
+        if count == 8 {
+            let value = u64::from_le_bytes(now.try_into().expect("eight bytes"));
+            word.store(value, Ordering::Relaxed);
+        } else {
+            let (mut mask, mut bits) = ([0; 8], [0; 8]);
+            mask[skew..skew + count].fill(0xff);
+            bits[skew..skew + count].copy_from_slice(now);
+            let (mask, bits) = (u64::from_le_bytes(mask), u64::from_le_bytes(bits));
+            word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(old & !mask | bits))
+                .expect("the update never declines");
+        }
+        rest = later;
+        at += count;
+    }
+}
+
+/// An access outside a segment, or to a word that is not aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// The range does not lie inside the segment.
+    #[error("{len} bytes at offset {offset} lie outside the segment of {segment} bytes")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Number of bytes asked for.
+        len: u64,
+        /// Size of the segment in bytes.
+        segment: u64,
+    },
+    /// Words are accessed at multiples of eight bytes.
+    #[error("offset {offset} is not a multiple of 8")]
+    Misaligned {
+        /// The offset asked for.
+        offset: u64,
+    },
+}
+
+/// A segment: remotely accessible memory of one rank, seen from this process.
+///
+/// Clones are cheap and see the same memory.
+#[derive(Clone)]
+pub struct Segment<M> {
+    memory: M,
+    len: usize,
+}
+
+impl<M: Memory> fmt::Debug for Segment<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl<M: Memory> Segment<M> {
+    /// A segment of `len` bytes at the start of some memory.
+    ///
+    /// # Panics
+    /// If the memory is smaller.
+    pub fn new(memory: M, len: usize) -> Self {
+        assert!(memory.words().len() >= len.div_ceil(8), "a segment fits its memory");
+        Self { memory, len }
+    }
+
+    /// Size in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the segment has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    fn range(&self, offset: u64, len: usize) -> Result<usize, SegmentError> {
+        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
+        let error = SegmentError::OutOfRange { offset, len: len as u64, segment: self.len as u64 };
+        if inside { Ok(offset as usize) } else { Err(error) }
+    }
+
+    /// The word at a byte offset, for atomic operations of any kind.
+    ///
+    /// # Errors
+    /// [`SegmentError`] outside the segment or off alignment.
+    #[inline]
+    pub fn word(&self, offset: u64) -> Result<&AtomicU64, SegmentError> {
+        let at = self.range(offset, 8)?;
+        if at % 8 != 0 {
+            return Err(SegmentError::Misaligned { offset });
+        }
+        Ok(&self.memory.words()[at / 8])
+    }
+
+    /// All whole words of the segment.
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.memory.words()[..self.len / 8]
+    }
+
+    /// Copies `source` into the segment. Not atomic as a whole: a reader may see part of it.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`]; nothing is written then.
+    #[inline]
+    pub fn write(&self, offset: u64, source: &[u8]) -> Result<(), SegmentError> {
+        let at = self.range(offset, source.len())?;
+        self.memory.store(at, source);
+        Ok(())
+    }
+
+    /// Copies from the segment into `out`. Not atomic as a whole.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`]; `out` is unchanged then.
+    #[inline]
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+        let at = self.range(offset, out.len())?;
+        self.memory.load(at, out);
+        Ok(())
+    }
+
+    /// A view of a range that copies out on access, as handlers get for Long messages.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`].
+    #[inline]
+    pub fn view(&self, offset: u64, len: usize) -> Result<Payload<'_>, SegmentError> {
+        let at = self.range(offset, len)?;
+        Ok(Payload::shared(self.memory.words(), at, len).placed_at(offset))
+    }
+
+    /// Hints that the word at `offset` will be used soon; out of range it does nothing.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        if let Ok(at) = self.range(offset, 1) {
+            self.memory.prefetch(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn segment(len: usize) -> Segment<Arc<[AtomicU64]>> {
+        Segment::new((0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect(), len)
+    }
+
+    #[test]
+    fn ranges_are_checked_without_overflow() {
+        let segment = segment(20);
+        assert_eq!(segment.write(15, &[0; 6]), Err(SegmentError::OutOfRange { offset: 15, len: 6, segment: 20 }));
+        assert!(segment.read(u64::MAX, &mut [0; 2]).is_err());
+        assert!(segment.write(20, &[]).is_ok());
+        assert_eq!(segment.word(4).unwrap_err(), SegmentError::Misaligned { offset: 4 });
+        assert!(segment.word(16).is_err());
+        segment.prefetch(u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn writes_touch_their_bytes_alone(writes in prop::collection::vec((0u64..60, prop::collection::vec(any::<u8>(), 0..30)), 1..20)) {
+            let (segment, mut model) = (segment(67), [0u8; 67]);
+            for (offset, bytes) in &writes {
+                let start = *offset as usize;
+                if segment.write(*offset, bytes).is_ok() {
+                    model[start..start + bytes.len()].copy_from_slice(bytes);
+                } else {
+                    prop_assert!(start + bytes.len() > 67);
+                }
+            }
+            let mut all = [0; 67];
+            segment.read(0, &mut all).unwrap();
+            prop_assert_eq!(all, model);
+            prop_assert_eq!(segment.view(3, 50).unwrap().to_vec(), &model[3..53]);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The permission to reply: a [`Token`] inside a request handler, a [`PendingReply`] beyond it.
+//!
+//! Both are consumed by the one reply they permit. Neither can be copied, and a token cannot leave its handler except
+//! through [`Token::detach`]. Letting one go unused is allowed: the requester then gets its credit back bare.
+
+use crate::address::Address;
+use crate::arguments::{Arguments, Words, encode};
+use crate::error::{Rejected, ReplyError};
+use crate::handlers::Reply;
+use crate::segment::SegmentError;
+use crate::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use crossbeam::queue::SegQueue;
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+/// What became of a token, for the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Unused,
+    Replied,
+    Detached,
+}
+
+/// What tokens of one endpoint share.
+#[derive(Debug)]
+pub(crate) struct TokenContext<'a> {
+    pub(crate) from: Address,
+    pub(crate) table: u32,
+    pub(crate) abandoned: &'a Arc<SegQueue<PendingKey>>,
+    pub(crate) outcome: Cell<Outcome>,
+}
+
+/// The permission to send one reply to the request that is being handled.
+///
+/// ```compile_fail
+/// # use am_core::*;
+/// // A token is used up by its reply.
+/// fn twice(token: Token<'_>, done: Reply<()>) {
+///     let _ = token.reply(done, ());
+///     let _ = token.reply(done, ());
+/// }
+/// ```
+pub struct Token<'a> {
+    port: &'a mut dyn Port,
+    context: &'a TokenContext<'a>,
+}
+
+impl fmt::Debug for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("source", &self.context.from).finish_non_exhaustive()
+    }
+}
+
+/// A reply as the port needs it.
+pub(crate) enum Message<'a> {
+    Short,
+    Medium(&'a [u8]),
+    Fill(usize, &'a mut dyn FnMut(&mut dyn PayloadWriter)),
+    Long(&'a [u8], u64),
+}
+
+/// Checks a reply against its bound, segment and table, then sends it.
+pub(crate) fn send(
+    port: &mut dyn Port,
+    to: Address,
+    same_table: bool,
+    handler: u8,
+    args: &Words,
+    message: Message<'_>,
+) -> Result<(), ReplyError> {
+    if !same_table {
+        return Err(ReplyError::ForeignHandler { handler });
+    }
+    let fits = |len: usize, bound: usize| {
+        if len > bound { Err(ReplyError::PayloadTooLarge { len, bound }) } else { Ok(()) }
+    };
+    let sent = match message {
+        Message::Short => port.short(handler, args),
+        Message::Medium(payload) => {
+            fits(payload.len(), port.bound())?;
+            port.medium(handler, args, payload.len(), &mut |buffer| buffer.write(0, payload))
+        }
+        Message::Fill(len, fill) => {
+            fits(len, port.bound())?;
+            port.medium(handler, args, len, fill)
+        }
+        Message::Long(payload, at) => {
+            let (len, segment) = (payload.len() as u64, port.segment_len());
+            if at.checked_add(len).is_none_or(|end| end > segment) {
+                let source = SegmentError::OutOfRange { offset: at, len, segment };
+                return Err(ReplyError::OutsideSegment { to, source });
+            }
+            port.long(handler, args, payload, at)
+        }
+    };
+    sent.map_err(|PortGone| ReplyError::Gone { to })
+}
+
+impl<'a> Token<'a> {
+    pub(crate) fn new(port: &'a mut dyn Port, context: &'a TokenContext<'a>) -> Self {
+        Self { port, context }
+    }
+
+    /// Who sent the request.
+    #[inline]
+    pub fn source(&self) -> Address {
+        self.context.from
+    }
+
+    /// The largest Medium payload, in bytes, that this token can reply with.
+    pub fn max_reply(&self) -> usize {
+        self.port.bound()
+    }
+
+    #[inline]
+    fn finish(self, handler: u8, table: u32, args: &Words, message: Message<'_>) -> Result<(), Rejected<Self>> {
+        let same_table = table == self.context.table;
+        match send(self.port, self.context.from, same_table, handler, args, message) {
+            Ok(()) => {
+                self.context.outcome.set(Outcome::Replied);
+                Ok(())
+            }
+            Err(error) => Err(Rejected { error, token: self }),
+        }
+    }
+
+    /// Replies with arguments only. Never blocks, never allocates.
+    ///
+    /// # Errors
+    /// [`Rejected`] with the token to try again with.
+    #[inline]
+    pub fn reply<A: Arguments>(self, handler: Reply<A>, args: A) -> Result<(), Rejected<Self>> {
+        self.finish(handler.index(), handler.table(), &encode(&args), Message::Short)
+    }
+
+    /// Replies with arguments and a payload that is copied once. Never blocks, never allocates.
+    ///
+    /// # Errors
+    /// [`Rejected`] with the token; in particular if the payload exceeds [`Token::max_reply`].
+    #[inline]
+    pub fn reply_medium<A: Arguments>(
+        self,
+        handler: Reply<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), Rejected<Self>> {
+        self.finish(handler.index(), handler.table(), &encode(&args), Message::Medium(payload))
+    }
+
+    /// Replies with a payload of `len` bytes that `fill` writes directly into the transport's buffer.
+    ///
+    /// # Errors
+    /// [`Rejected`] with the token; `fill` was not called then.
+    pub fn reply_medium_with<A: Arguments>(
+        self,
+        handler: Reply<A>,
+        args: A,
+        len: usize,
+        mut fill: impl FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), Rejected<Self>> {
+        self.finish(handler.index(), handler.table(), &encode(&args), Message::Fill(len, &mut fill))
+    }
+
+    /// Places a payload at byte `at` of the requester's segment, then replies. Never blocks on the requester.
+    ///
+    /// # Errors
+    /// [`Rejected`] with the token; in particular outside the requester's segment.
+    #[inline]
+    pub fn reply_long<A: Arguments>(
+        self,
+        handler: Reply<A>,
+        args: A,
+        payload: &[u8],
+        at: u64,
+    ) -> Result<(), Rejected<Self>> {
+        self.finish(handler.index(), handler.table(), &encode(&args), Message::Long(payload, at))
+    }
+
+    /// Keeps the permission to reply beyond the handler. The requester's credit stays taken until the
+    /// [`PendingReply`] is answered or dropped. Does not allocate.
+    pub fn detach(self) -> PendingReply {
+        self.context.outcome.set(Outcome::Detached);
+        PendingReply {
+            key: Some(self.port.detach()),
+            from: self.context.from,
+            table: self.context.table,
+            abandoned: Arc::clone(self.context.abandoned),
+        }
+    }
+}
+
+/// An owned permission to send one reply later, through [`Endpoint::answer`](crate::Endpoint::answer).
+///
+/// Dropping it unanswered gives the requester its credit back at the endpoint's next poll.
+#[must_use = "a dropped pending reply answers the requester with nothing"]
+pub struct PendingReply {
+    key: Option<PendingKey>,
+    from: Address,
+    table: u32,
+    abandoned: Arc<SegQueue<PendingKey>>,
+}
+
+impl fmt::Debug for PendingReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingReply").field("source", &self.from).finish_non_exhaustive()
+    }
+}
+
+impl Drop for PendingReply {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.abandoned.push(key);
+        }
+    }
+}
+
+impl PendingReply {
+    /// Who sent the request.
+    pub fn source(&self) -> Address {
+        self.from
+    }
+
+    pub(crate) fn belongs_to(&self, queue: &Arc<SegQueue<PendingKey>>) -> bool {
+        Arc::ptr_eq(&self.abandoned, queue)
+    }
+
+    pub(crate) fn key(&self) -> PendingKey {
+        self.key.expect("a pending reply holds its key until it is answered or dropped")
+    }
+
+    pub(crate) fn set_key(&mut self, key: Option<PendingKey>) {
+        self.key = key;
+    }
+
+    pub(crate) fn table(&self) -> u32 {
+        self.table
+    }
+}

@@ -1,0 +1,448 @@
+//! The contract between the core and a network: what a transport offers an [`Endpoint`](crate::Endpoint).
+//!
+//! A transport moves frames of two lanes, requests and replies, between the endpoints of a job. It owns flow control,
+//! waiting and time; it knows no handler. The rules that every transport keeps:
+//!
+//! * A frame is refused as a whole ([`Refused`]) or accepted as a whole; an accepted frame arrives exactly once unless
+//!   its peer is lost.
+//! * Replies are never refused for want of room: a request is accepted only once room for its largest permitted reply
+//!   ([`ReplyBound`]) is set aside at the requester.
+//! * Every accepted request ends in exactly one of: a reply, or a bare credit (which may be coalesced with others), also
+//!   when its handler unwinds.
+//! * [`Transport::poll`] never blocks and hands out at most its budget.
+//! * Bytes from a peer are checked before use; a peer that breaks the protocol becomes [`PeerStatus::Lost`].
+
+use crate::address::{Peer, Rank, Shape};
+use crate::arguments::Words;
+use crate::payload::Payload;
+use crate::segment::{Memory, Segment};
+use crate::time::{Instant, Span};
+use std::fmt;
+
+/// The three kinds of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Category {
+    /// Arguments only.
+    Short,
+    /// Arguments and a payload in a buffer that the handler sees in place.
+    Medium,
+    /// Arguments and a payload placed in the destination's segment before the handler runs.
+    Long,
+}
+
+impl Category {
+    /// All categories, in the order of their array indices.
+    pub const ALL: [Self; 3] = [Self::Short, Self::Medium, Self::Long];
+}
+
+impl fmt::Display for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Short => "short",
+            Self::Medium => "medium",
+            Self::Long => "long",
+        })
+    }
+}
+
+/// The two directions of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// From the one who asks.
+    Request,
+    /// Back from the one who answers.
+    Reply,
+}
+
+/// The largest reply that a request's handler may send; room for it is set aside when the request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyBound {
+    /// The handler cannot reply at all.
+    None,
+    /// Any Short or Long reply, or a Medium one of at most this many payload bytes.
+    UpTo(u32),
+}
+
+/// What a request frame says about itself besides arguments and payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Index of the handler in the table that all ranks share.
+    pub handler: u8,
+    /// The largest reply its handler may send.
+    pub reply: ReplyBound,
+}
+
+/// The largest payloads towards one peer, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Payload of a Medium request with sixteen arguments.
+    pub medium_request: usize,
+    /// Payload of a Medium reply with sixteen arguments, and the largest [`ReplyBound::UpTo`].
+    pub medium_reply: usize,
+    /// Payload of a Long message, request or reply; the destination's segment limits it further.
+    pub long: u64,
+    /// The reply bound of handlers that declare none.
+    pub default_reply: usize,
+    /// Extra Medium payload for each argument fewer than sixteen (0 where arguments and payload do not share room).
+    pub per_argument: usize,
+    /// Whether requests of one pair are handled in the order they were sent, and replies likewise.
+    pub ordered: bool,
+}
+
+impl Limits {
+    /// The largest payload of a message with `arguments` 32-bit arguments.
+    #[inline]
+    pub fn max_payload(&self, category: Category, lane: Lane, arguments: usize) -> u64 {
+        let extra = self.per_argument * crate::arguments::MAX_WORDS.saturating_sub(arguments);
+        match (category, lane) {
+            (Category::Short, _) => 0,
+            (Category::Medium, Lane::Request) => (self.medium_request + extra) as u64,
+            (Category::Medium, Lane::Reply) => (self.medium_reply + extra) as u64,
+            (Category::Long, _) => self.long,
+        }
+    }
+}
+
+/// A resource that a sender can run short of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Resource {
+    /// Frames of the request lane.
+    RequestFrames,
+    /// Payload bytes of the request lane.
+    RequestBytes,
+    /// Frames set aside for replies.
+    ReplyFrames,
+    /// Payload bytes set aside for replies.
+    ReplyBytes,
+    /// Credits granted by the peer.
+    Credits,
+    /// Something local to the network interface, such as its send queue.
+    Interface,
+}
+
+impl Resource {
+    /// All resources, in the order of their array indices.
+    pub const ALL: [Self; 6] = [
+        Self::RequestFrames,
+        Self::RequestBytes,
+        Self::ReplyFrames,
+        Self::ReplyBytes,
+        Self::Credits,
+        Self::Interface,
+    ];
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RequestFrames => "request frames",
+            Self::RequestBytes => "request payload bytes",
+            Self::ReplyFrames => "reply frames",
+            Self::ReplyBytes => "reply payload bytes",
+            Self::Credits => "credits",
+            Self::Interface => "network interface queue entries",
+        })
+    }
+}
+
+/// Why a transport did not accept a frame. Nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// This resource is used up for now; serve incoming messages and try again.
+    Busy(Resource),
+    /// The peer is lost or has finished.
+    Gone,
+}
+
+/// How a peer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Its endpoint was dropped without `finish`.
+    Left,
+    /// It panicked.
+    Panicked,
+    /// Its process ended without a word, for instance killed.
+    Died,
+    /// It broke the protocol: a frame from it made no sense.
+    Faulty,
+    /// It has not been heard from for the configured time.
+    Silent,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Left => "it left without finishing",
+            Self::Panicked => "it panicked",
+            Self::Died => "its process died",
+            Self::Faulty => "it sent a malformed frame",
+            Self::Silent => "it does not answer",
+        })
+    }
+}
+
+/// What is known of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerStatus {
+    /// Taking part.
+    Active,
+    /// Ended properly, with `finish`.
+    Finished,
+    /// Lost.
+    Lost(LossCause),
+}
+
+/// How this endpoint leaves its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// After a collective `finish`.
+    Finished,
+    /// Without one.
+    Left,
+    /// While unwinding from a panic.
+    Panicked,
+}
+
+impl Departure {
+    /// The departure of an endpoint that is dropped without `finish`, told from the thread's state.
+    pub fn of_drop() -> Self {
+        if std::thread::panicking() { Self::Panicked } else { Self::Left }
+    }
+}
+
+/// What a sender could still send to one peer at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreditSnapshot {
+    /// Free frames of the request lane.
+    pub request_frames: u64,
+    /// Free payload bytes of the request lane.
+    pub request_bytes: u64,
+    /// Frames that can still be set aside for replies.
+    pub reply_frames: u64,
+    /// Payload bytes that can still be set aside for replies.
+    pub reply_bytes: u64,
+}
+
+/// An arrived request or reply, valid while its handler runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Who sent it.
+    pub from: Peer,
+    /// Its kind.
+    pub category: Category,
+    /// Index of its handler; not yet checked.
+    pub handler: u8,
+    /// Its arguments.
+    pub args: &'a Words,
+    /// Its payload; for Long a view of the local segment that knows its offset.
+    pub payload: Payload<'a>,
+}
+
+/// Fills a payload buffer in the transport before it is sent.
+///
+/// Bytes that were never written are unspecified at the receiver, though never secret: they are earlier payload of the
+/// same pair, or zero.
+pub trait PayloadWriter {
+    /// Size of the buffer in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether the buffer has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes bytes at an offset.
+    ///
+    /// # Panics
+    /// If they do not fit the buffer.
+    fn write(&mut self, at: usize, bytes: &[u8]);
+
+    /// Writes a little-endian 64-bit value at byte `8 * index`.
+    ///
+    /// # Panics
+    /// If it does not fit the buffer.
+    #[inline]
+    fn write_u64(&mut self, index: usize, value: u64) {
+        self.write(8 * index, &value.to_le_bytes());
+    }
+}
+
+/// A claimed Medium request: a buffer to fill, sent by [`Slot::commit`], given back when dropped.
+pub trait Slot: PayloadWriter {
+    /// Sends the message.
+    fn commit(self);
+}
+
+/// A reply that could not be sent. The port is as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortGone;
+
+/// The way back for one reply. A port that is let go unused becomes a bare credit.
+pub trait Port {
+    /// The payload bound that the requester set aside room for.
+    fn bound(&self) -> usize;
+
+    /// Size of the requester's segment in bytes.
+    fn segment_len(&self) -> u64;
+
+    /// Sends a Short reply.
+    ///
+    /// # Errors
+    /// [`PortGone`] if the requester is gone.
+    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone>;
+
+    /// Sends a Medium reply of `len` bytes that `fill` writes.
+    ///
+    /// # Errors
+    /// [`PortGone`] if the requester is gone; `fill` is not called then.
+    ///
+    /// # Panics
+    /// If `len` exceeds [`Port::bound`]; the core checks it first.
+    fn medium(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone>;
+
+    /// Places a payload in the requester's segment, then sends a Long reply.
+    ///
+    /// # Errors
+    /// [`PortGone`] if the requester is gone.
+    ///
+    /// # Panics
+    /// If the range is outside the requester's segment; the core checks it first.
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone>;
+
+    /// Keeps the way back open beyond the handler; [`Transport::answer`] opens it again.
+    fn detach(&mut self) -> PendingKey;
+}
+
+/// What a transport needs to find a detached way back; opaque to everyone else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingKey {
+    /// The requester.
+    pub to: Peer,
+    /// Whatever the transport wants to remember.
+    pub tag: u64,
+}
+
+/// Where a transport delivers what arrives. Implemented by the core.
+pub trait Sink {
+    /// A request, and the way back for its reply.
+    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port);
+
+    /// A reply.
+    fn reply(&mut self, arrival: Arrival<'_>);
+
+    /// A message between cores, sent by [`Transport::control`].
+    fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>);
+}
+
+/// A network that carries active messages for one endpoint. See the [module](self) for the rules.
+pub trait Transport {
+    /// The memory of segments.
+    type Memory: Memory;
+    /// A claimed Medium request.
+    type Slot<'a>: Slot
+    where
+        Self: 'a;
+
+    /// This endpoint.
+    fn me(&self) -> Peer;
+
+    /// The shape of the job.
+    fn shape(&self) -> Shape;
+
+    /// The limits towards a peer.
+    fn limits(&self, peer: Peer) -> &Limits;
+
+    /// Sends a Short request. Does not block or allocate.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was sent.
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused>;
+
+    /// Claims room for a Medium request of `len` payload bytes, at most [`Limits::medium_request`].
+    /// Does not block or allocate.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was claimed.
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Slot<'_>, Refused>;
+
+    /// Sends a Medium request. Does not block or allocate.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was sent.
+    #[inline]
+    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let mut slot = self.claim(to, head, args, payload.len())?;
+        slot.write(0, payload);
+        slot.commit();
+        Ok(())
+    }
+
+    /// Places `payload` at byte `at` of the peer's segment, then delivers the frame. The caller has checked the range
+    /// against [`Transport::segment_len`].
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was placed.
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused>;
+
+    /// Sends a message between cores on the request lane; it has no reply and no handler.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was sent.
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused>;
+
+    /// Delivers at most `budget` arrived frames to the sink; returns how many.
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize;
+
+    /// Opens a detached way back once more; a port left unused becomes a bare credit.
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R;
+
+    /// Hands everything accepted so far to the network.
+    fn flush(&mut self);
+
+    /// Whether every accepted request to a peer that is still there has been handled (or dropped) at its destination.
+    fn quiet(&mut self) -> bool;
+
+    /// Waits a little after a fruitless poll or a refusal: until something may have changed, or until `until`. May
+    /// return early. Real transports spin, then yield, then park; simulated ones suspend the rank.
+    fn idle(&mut self, until: Option<Instant>);
+
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Accounts for computation; real transports ignore it.
+    fn charge(&mut self, cost: Span) {
+        let _ = cost;
+    }
+
+    /// This rank's own segment.
+    fn segment(&self) -> &Segment<Self::Memory>;
+
+    /// Size in bytes of a rank's segment.
+    fn segment_len(&self, rank: Rank) -> u64;
+
+    /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory).
+    fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>>;
+
+    /// How many endpoints have been lost so far; cheap, compared by the core at every poll.
+    fn losses(&self) -> u32;
+
+    /// What is known of a peer.
+    fn status(&self, peer: Peer) -> PeerStatus;
+
+    /// What could still be sent to a peer now.
+    fn credits(&self, peer: Peer) -> CreditSnapshot;
+
+    /// How many bare credits have been given back so far, instead of replies.
+    fn bare_credits(&self) -> u64;
+
+    /// Leaves the job. Frames already accepted are still delivered to the peers.
+    fn depart(&mut self, how: Departure);
+}
