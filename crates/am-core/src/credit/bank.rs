@@ -1,0 +1,482 @@
+//! The target's side of the bank policy: who holds how much of one receive space, and who gets more.
+
+use super::bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
+use super::config::{ConfigError, LoanConfig, decayed};
+use super::message::{Charge, Return, Revoke, Surrender};
+use super::queue::PeerQueue;
+use crate::address::Peer;
+
+/// The credits of one receive space, lent to its senders.
+///
+/// The sum of all loans and the bank is the total at every moment, and no request is accepted beyond its sender's
+/// loan; so the receive space can't overflow. Only [`new`](Self::new) allocates; nothing blocks. See the [module
+/// page](super) for the protocol and an example.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Bank {
+    config: LoanConfig,
+    banked: u32,
+    loans: Vec<Loan>,
+    /// Completed epochs, and requests received in the present one.
+    epoch: u64,
+    requests: u32,
+    /// Peers whose ask waits for credit, and the sum that they want.
+    asking: PeerQueue,
+    wanted: u32,
+    /// Revocations that wait to be sent, the sum of those unanswered, and the peer to look at next.
+    revocations: PeerQueue,
+    revoking: u32,
+    cursor: u32,
+    /// Peers to which a bare credit is due, and all peers to which anything is owed.
+    due: PeerQueue,
+    owing: PeerQueue,
+}
+
+/// One peer's loan. `loan - inside - owed - granted` is what the peer has or what travels between it and the
+/// target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Loan {
+    loan: u32,
+    inside: u32,
+    owed: u32,
+    granted: u32,
+    wanted: u32,
+    /// The epoch of the last ask.
+    asked_at: u64,
+    /// Most credits of this peer seen in use at once in recent epochs, and credits lent to it; both decay.
+    recent: u32,
+    lent: u32,
+    decayed_at: u64,
+    /// The epoch that the peer was last told of.
+    told: u64,
+    revocation: Revocation,
+    /// The epoch in which the peer last gave up less than a revocation hoped for.
+    spared: Option<u64>,
+    lost: bool,
+}
+
+/// A peer has at most one revocation under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Revocation {
+    #[default]
+    None,
+    Queued(u32),
+    Sent(u32),
+}
+
+/// One peer's account, for stall reports and checks. All amounts are credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct LoanSnapshot {
+    /// The whole loan, including everything below.
+    pub loan: u32,
+    /// Of requests that have arrived and occupy receive space.
+    pub inside: u32,
+    /// Of served requests, not yet on their way back.
+    pub owed: u32,
+    /// Granted, not yet on their way.
+    pub granted: u32,
+    /// Asked for and not granted yet (not part of the loan).
+    pub wanted: u32,
+    /// The unanswered revocation's limit, 0 if there is none.
+    pub revoking: u32,
+    /// Most credits in use at once, as seen here, in recent epochs.
+    pub recent_maximum: u32,
+    /// Whether the peer was declared lost.
+    pub lost: bool,
+}
+
+/// Which bare credits [`Bank::next_bare`] hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bare {
+    /// Those that somebody may be waiting for: a grant, a full [`coalesce`](LoanConfig::coalesce) amount, or
+    /// anything owed to a peer that may be out of credit.
+    Due,
+    /// All that is owed to anybody.
+    All,
+}
+
+impl Bank {
+    /// A bank that has lent every peer its initial loan and keeps the rest. Allocates for `peers` peers.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the parameters contradict each other.
+    pub fn new(config: &LoanConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let loan = Loan { loan: config.initial, ..Loan::default() };
+        Ok(Self {
+            banked: config.total - config.peers * config.initial,
+            loans: vec![loan; config.peers as usize],
+            epoch: 0,
+            requests: 0,
+            asking: PeerQueue::new(config.peers),
+            wanted: 0,
+            revocations: PeerQueue::new(config.peers),
+            revoking: 0,
+            cursor: 0,
+            due: PeerQueue::new(config.peers),
+            owing: PeerQueue::new(config.peers),
+            config: config.clone(),
+        })
+    }
+
+    /// Takes note of a request that has arrived: it occupies receive space until [`release`](Self::release).
+    /// Serves its ask, and if the bank can't, queues revocations from quiet peers (looking at no more than
+    /// [`revoke_scan`](LoanConfig::revoke_scan) of them).
+    ///
+    /// # Errors
+    /// [`ArriveError`] when the peer is unknown, lost, or spends or asks for more than it may.
+    pub fn arrive(&mut self, peer: Peer, charge: Charge) -> Result<(), ArriveError> {
+        let Charge { cost, ask } = charge;
+        let LoanConfig { max_cost, max_ask, .. } = self.config;
+        let loan = self.live(peer)?;
+        let held = loan.away();
+        if cost == 0 || cost > max_cost {
+            return Err(ArriveError::CostOutOfRange { peer, cost, max_cost });
+        }
+        if ask > max_ask {
+            return Err(ArriveError::AskOutOfRange { peer, ask, max_ask });
+        }
+        if cost > held {
+            return Err(ArriveError::Overdraft { peer, cost, held });
+        }
+        self.age(peer);
+        let loan = &mut self.loans[peer.index()];
+        loan.inside += cost;
+        loan.recent = loan.recent.max(loan.inside + loan.owed);
+        self.requests += 1;
+        if self.requests >= self.config.epoch {
+            self.requests = 0;
+            self.epoch += 1;
+        }
+        if ask > 0 {
+            self.note_ask(peer, ask);
+        }
+        if self.wanted > 0 {
+            self.grant();
+            self.revoke();
+        }
+        self.note_due(peer);
+        Ok(())
+    }
+
+    /// Takes note that a request's receive space is free again, so that its credits may go back: with the next
+    /// [`settle`](Self::settle) for this peer, or as a bare credit. Those of a lost peer return to the bank
+    /// instead.
+    ///
+    /// # Errors
+    /// [`ReleaseError`] when the peer is unknown or its requests occupy less than `cost`.
+    pub fn release(&mut self, peer: Peer, cost: u32) -> Result<(), ReleaseError> {
+        let Some(loan) = self.loans.get_mut(peer.index()) else {
+            return Err(ReleaseError::Unknown { peer, peers: self.config.peers });
+        };
+        let Some(rest) = loan.inside.checked_sub(cost) else {
+            return Err(ReleaseError::Excess { peer, cost, inside: loan.inside });
+        };
+        loan.inside = rest;
+        if loan.lost {
+            loan.loan -= cost;
+            self.banked += cost;
+            self.grant();
+        } else {
+            loan.owed += cost;
+            self.note_due(peer);
+        }
+        Ok(())
+    }
+
+    /// What the message that is about to leave for `peer` (a reply, usually) carries: owed and granted credits as
+    /// far as its fields hold them. The rest waits for the next message, and is due at once if the peer may need
+    /// it.
+    ///
+    /// # Errors
+    /// [`PeerError`] when the peer is unknown or lost.
+    pub fn settle(&mut self, peer: Peer) -> Result<Return, PeerError> {
+        self.live(peer)?;
+        Ok(self.settle_live(peer))
+    }
+
+    /// The next bare credit to send, oldest first, or `None`. A conduit asks after it has served what had arrived,
+    /// so that replies carry what they can, and repeats until `None` or until its wire is busy.
+    ///
+    /// With [`Bare::Due`] alone nobody is ever left waiting; [`Bare::All`] empties the books, for instance before
+    /// a collective end.
+    pub fn next_bare(&mut self, which: Bare) -> Option<(Peer, Return)> {
+        loop {
+            let peer = match which {
+                Bare::Due => self.due.pop()?,
+                Bare::All => self.owing.pop()?,
+            };
+            let loan = &self.loans[peer.index()];
+            // Entries outlive what they were made for: a reply may have carried it.
+            let needed = match which {
+                Bare::Due => loan.is_due(&self.config),
+                Bare::All => loan.owed + loan.granted > 0,
+            };
+            if needed {
+                return Some((peer, self.settle_live(peer)));
+            }
+        }
+    }
+
+    /// The next revocation to send, or `None`. One that has become pointless, because its peer has asked for
+    /// credit itself or no ask waits any more, is dropped.
+    ///
+    /// A conduit whose revocations need a resource of their own (a credit at the peer, say) calls this only when
+    /// it has one, and answers to the bank with [`surrendered`](Self::surrendered) when the peer's [`Surrender`]
+    /// arrives.
+    pub fn next_revocation(&mut self) -> Option<(Peer, Revoke)> {
+        loop {
+            let peer = self.revocations.pop()?;
+            let loan = &mut self.loans[peer.index()];
+            let Revocation::Queued(limit) = loan.revocation else { continue };
+            if self.wanted == 0 {
+                loan.revocation = Revocation::None;
+                self.revoking -= limit;
+                continue;
+            }
+            loan.revocation = Revocation::Sent(limit);
+            let end_of_epoch = loan.tell_epoch(self.epoch);
+            return Some((peer, Revoke { limit, end_of_epoch }));
+        }
+    }
+
+    /// Takes in the answer to a revocation; the credits go to the peers that wait for them, or stay in the bank.
+    ///
+    /// # Errors
+    /// [`SurrenderError`] when the peer is unknown or lost, or was not asked for that much.
+    pub fn surrendered(&mut self, peer: Peer, message: Surrender) -> Result<(), SurrenderError> {
+        let Surrender { credits } = message;
+        let loan = self.live(peer)?;
+        let Revocation::Sent(revoked) = loan.revocation else {
+            return Err(SurrenderError::Unasked { peer, credits });
+        };
+        let limit = revoked.min(loan.away());
+        if credits > limit {
+            return Err(SurrenderError::Excess { peer, credits, limit });
+        }
+        let loan = &mut self.loans[peer.index()];
+        loan.revocation = Revocation::None;
+        loan.loan -= credits;
+        if credits < revoked {
+            // It has no more to give until its needs have been forgotten for an epoch: asking again would be
+            // noise.
+            loan.spared = Some(self.epoch);
+        }
+        self.revoking -= revoked;
+        self.banked += credits;
+        self.grant();
+        self.note_due(peer);
+        Ok(())
+    }
+
+    /// Declares a peer lost and returns how many credits came back to the bank at once: all that do not occupy
+    /// receive space; those that do follow as they are [released](Self::release). A second call finds nothing and
+    /// returns 0.
+    ///
+    /// Messages of the peer that come later are refused and change nothing. So before the call the conduit must
+    /// have made sure that nothing of this peer can still be deposited in the receive space, and must have passed
+    /// to [`arrive`](Self::arrive), or dropped, what had been deposited; until then the peer's credits stand for
+    /// that space.
+    ///
+    /// # Errors
+    /// [`PeerError::Unknown`] when there is no such peer.
+    pub fn lose(&mut self, peer: Peer) -> Result<u32, PeerError> {
+        let reclaimed = match self.live(peer) {
+            Ok(loan) => loan.loan - loan.inside,
+            Err(PeerError::Lost { .. }) => return Ok(0),
+            Err(unknown) => return Err(unknown),
+        };
+        let loan = &mut self.loans[peer.index()];
+        self.wanted -= loan.wanted;
+        self.revoking -= loan.revocation.limit();
+        *loan = Loan { loan: loan.inside, inside: loan.inside, lost: true, ..Loan::default() };
+        self.banked += reclaimed;
+        self.grant();
+        Ok(reclaimed)
+    }
+
+    /// Credits in the bank, lent to nobody.
+    pub const fn banked(&self) -> u32 {
+        self.banked
+    }
+
+    /// The parameters.
+    pub const fn config(&self) -> &LoanConfig {
+        &self.config
+    }
+
+    /// Epochs that have ended since the start.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// One peer's account as it stands, or `None` if there is no such peer.
+    pub fn loan(&self, peer: Peer) -> Option<LoanSnapshot> {
+        let loan = self.loans.get(peer.index())?;
+        Some(LoanSnapshot {
+            loan: loan.loan,
+            inside: loan.inside,
+            owed: loan.owed,
+            granted: loan.granted,
+            wanted: loan.wanted,
+            revoking: loan.revocation.limit(),
+            recent_maximum: decayed(loan.recent, self.config.decay_shift, self.epoch - loan.decayed_at),
+            lost: loan.lost,
+        })
+    }
+
+    fn live(&self, peer: Peer) -> Result<&Loan, PeerError> {
+        let unknown = PeerError::Unknown { peer, peers: self.config.peers };
+        let loan = self.loans.get(peer.index()).ok_or(unknown)?;
+        if loan.lost { Err(PeerError::Lost { peer }) } else { Ok(loan) }
+    }
+
+    /// Catches up on the epochs since the loan was last looked at, so that the end of an epoch need not visit
+    /// every peer: the recent figures decay, and an ask that has waited for a whole epoch without being repeated
+    /// expires. (A peer that still stalls repeats it; one that has fallen quiet would otherwise keep its loan safe
+    /// from revocation for ever.)
+    fn age(&mut self, peer: Peer) {
+        let loan = &mut self.loans[peer.index()];
+        let epochs = self.epoch - loan.decayed_at;
+        if epochs > 0 {
+            if self.epoch - loan.asked_at > 1 {
+                self.wanted -= loan.wanted;
+                loan.wanted = 0;
+            }
+            loan.recent = decayed(loan.recent, self.config.decay_shift, epochs).max(loan.inside + loan.owed);
+            loan.lent = decayed(loan.lent, self.config.decay_shift, epochs);
+            loan.decayed_at = self.epoch;
+        }
+    }
+
+    fn note_ask(&mut self, peer: Peer, ask: u32) {
+        let loan = &mut self.loans[peer.index()];
+        let wanted = loan.wanted.max(ask).min(loan.room(&self.config));
+        self.wanted = self.wanted - loan.wanted + wanted;
+        loan.wanted = wanted;
+        loan.asked_at = self.epoch;
+        if wanted > 0 {
+            self.asking.push(peer);
+            if let Revocation::Queued(limit) = loan.revocation {
+                loan.revocation = Revocation::None;
+                self.revoking -= limit;
+            }
+        }
+    }
+
+    /// Grants waiting asks, oldest first, while the bank has credit: a part of an ask rather than nothing.
+    fn grant(&mut self) {
+        while self.banked > 0
+            && let Some(peer) = self.asking.front()
+        {
+            self.age(peer);
+            let loan = &mut self.loans[peer.index()];
+            let possible = loan.wanted.min(loan.room(&self.config));
+            let granted = possible.min(self.banked);
+            loan.loan += granted;
+            loan.granted += granted;
+            loan.lent += granted;
+            self.banked -= granted;
+            if granted < possible {
+                loan.wanted -= granted;
+                self.wanted -= granted;
+            } else {
+                // Done, or the limits allow no more: either way this ask has had its answer.
+                self.wanted -= loan.wanted;
+                loan.wanted = 0;
+                self.asking.pop();
+            }
+            if granted > 0 {
+                self.note_due(peer);
+            }
+        }
+    }
+
+    /// Queues revocations until they may cover what is wanted, from the next few peers that seem not to need their
+    /// loan.
+    fn revoke(&mut self) {
+        let mut victims = 0;
+        for _ in 0..self.config.revoke_scan.min(self.config.peers) {
+            if victims == self.config.revoke_peers || self.revoking >= self.wanted {
+                return;
+            }
+            let peer = Peer(self.cursor);
+            self.cursor = (self.cursor + 1) % self.config.peers;
+            self.age(peer);
+            let loan = &mut self.loans[peer.index()];
+            let quiet = loan.wanted == 0 && loan.spared != Some(self.epoch) && loan.revocation == Revocation::None;
+            if self.config.me == Some(peer) || loan.lost || !quiet {
+                continue;
+            }
+            let unneeded = loan.loan.saturating_sub(self.config.min.max(loan.recent));
+            let limit = unneeded.min(self.config.revoke_limit);
+            if limit > 0 {
+                loan.revocation = Revocation::Queued(limit);
+                self.revoking += limit;
+                self.revocations.push(peer);
+                victims += 1;
+            }
+        }
+    }
+
+    fn settle_live(&mut self, peer: Peer) -> Return {
+        let loan = &mut self.loans[peer.index()];
+        let credits = loan.owed.min(self.config.max_return);
+        let granted = loan.granted.min(self.config.max_ask);
+        loan.owed -= credits;
+        loan.granted -= granted;
+        let end_of_epoch = loan.tell_epoch(self.epoch);
+        self.note_due(peer);
+        Return { credits, granted, end_of_epoch }
+    }
+
+    fn note_due(&mut self, peer: Peer) {
+        let loan = &self.loans[peer.index()];
+        if loan.is_due(&self.config) {
+            self.due.push(peer);
+        }
+        if loan.owed + loan.granted > 0 {
+            self.owing.push(peer);
+        }
+    }
+}
+
+impl Loan {
+    /// Credits that the peer has, or that travel between it and the target.
+    fn away(&self) -> u32 {
+        self.loan - self.inside - self.owed - self.granted
+    }
+
+    /// Whether a bare credit should leave for this peer even if no reply does.
+    ///
+    /// The last condition is what frees a conduit from timers. A sender that waits forever has all its requests
+    /// served in the end; what is then away is what it holds, less than some request costs; and so what is owed to
+    /// it is due.
+    fn is_due(&self, config: &LoanConfig) -> bool {
+        self.granted > 0 || self.owed >= config.coalesce || (self.owed > 0 && self.away() < config.max_cost)
+    }
+
+    /// Credits that may still be lent to this peer now.
+    fn room(&self, config: &LoanConfig) -> u32 {
+        let below_cap = config.loan_cap.saturating_sub(self.loan);
+        below_cap.min(config.lend_limit.saturating_sub(self.lent))
+    }
+
+    fn tell_epoch(&mut self, epoch: u64) -> bool {
+        let news = self.told != epoch;
+        self.told = epoch;
+        news
+    }
+}
+
+impl Revocation {
+    fn limit(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Queued(limit) | Self::Sent(limit) => limit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

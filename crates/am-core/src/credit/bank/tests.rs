@@ -1,0 +1,306 @@
+//! The bank by itself: one test per rule, with peers played by hand.
+
+use super::*;
+use Bare::{All, Due};
+
+const A: Peer = Peer(0);
+const B: Peer = Peer(1);
+const C: Peer = Peer(2);
+
+/// Three peers with 6 of 20 credits each, 2 in the bank; requests cost up to 2, minimal loan 2.
+fn config() -> LoanConfig {
+    let mut config = LoanConfig::new(3, 20, 2);
+    (config.initial, config.max_ask, config.max_return, config.coalesce) = (6, 4, 4, 3);
+    (config.epoch, config.revoke_limit) = (10, 3);
+    config
+}
+
+fn bank() -> Bank {
+    Bank::new(&config()).unwrap()
+}
+
+fn charge(cost: u32, ask: u32) -> Charge {
+    Charge { cost, ask }
+}
+
+fn give(credits: u32, granted: u32) -> Return {
+    Return { credits, granted, end_of_epoch: false }
+}
+
+fn loan(bank: &Bank, peer: Peer) -> u32 {
+    bank.loan(peer).unwrap().loan
+}
+
+/// Receives and serves `n` requests of one credit.
+fn serve(bank: &mut Bank, peer: Peer, n: u32) {
+    for _ in 0..n {
+        bank.arrive(peer, charge(1, 0)).unwrap();
+        bank.release(peer, 1).unwrap();
+        let _ = bank.settle(peer).unwrap();
+    }
+}
+
+#[test]
+fn a_reply_returns_what_its_fields_hold_and_the_rest_follows() {
+    let mut bank = bank();
+    for _ in 0..3 {
+        bank.arrive(A, charge(2, 0)).unwrap();
+        bank.release(A, 2).unwrap();
+    }
+    assert_eq!(bank.settle(A), Ok(give(4, 0)));
+    assert_eq!(bank.next_bare(Due), None, "two owed credits are below the threshold, and four are away");
+    assert_eq!(bank.next_bare(All), Some((A, give(2, 0))));
+    assert_eq!(bank.next_bare(All), None);
+    assert_eq!(bank.settle(A), Ok(give(0, 0)));
+}
+
+#[test]
+fn bare_credit_is_coalesced_until_the_threshold() {
+    let mut bank = bank();
+    for owed in 1..=2 {
+        bank.arrive(A, charge(1, 0)).unwrap();
+        bank.release(A, 1).unwrap();
+        assert_eq!(bank.next_bare(Due), None, "{owed} owed");
+    }
+    bank.arrive(A, charge(1, 0)).unwrap();
+    bank.release(A, 1).unwrap();
+    assert_eq!(bank.next_bare(Due), Some((A, give(3, 0))));
+}
+
+#[test]
+fn bare_credit_is_due_at_once_to_a_peer_that_may_be_out_of_credit() {
+    let mut bank = bank();
+    bank.arrive(A, charge(1, 0)).unwrap();
+    bank.release(A, 1).unwrap();
+    for away in [3, 1] {
+        assert_eq!(bank.next_bare(Due), None);
+        bank.arrive(A, charge(2, 0)).unwrap();
+        assert_eq!(bank.loans[0].away(), away);
+    }
+    assert_eq!(bank.next_bare(Due), Some((A, give(1, 0))));
+}
+
+#[test]
+fn an_ask_is_granted_within_bank_cap_and_lending_limit() {
+    let grants = |change: fn(&mut LoanConfig)| {
+        let mut config = config();
+        config.initial = 2;
+        change(&mut config);
+        let mut bank = Bank::new(&config).unwrap();
+        bank.arrive(A, charge(1, 4)).unwrap();
+        let snapshot = bank.loan(A).unwrap();
+        assert_eq!(bank.banked() + snapshot.loan + 4, 20);
+        (snapshot.granted, snapshot.wanted)
+    };
+    assert_eq!(grants(|_| ()), (4, 0));
+    assert_eq!(grants(|c| c.loan_cap = 5), (3, 0), "the cap is final: nothing waits");
+    assert_eq!(grants(|c| c.lend_limit = 1), (1, 0), "so is the limit within the epoch");
+    assert_eq!(grants(|c| c.loan_cap = 2), (0, 0));
+    let mut bank = bank();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    let snapshot = bank.loan(A).unwrap();
+    assert_eq!((snapshot.granted, snapshot.wanted, bank.banked()), (2, 2, 0), "the bank's shortage is not final");
+}
+
+#[test]
+fn the_lending_limit_decays_with_the_epochs() {
+    let mut config = config();
+    (config.initial, config.lend_limit) = (2, 4);
+    let mut bank = Bank::new(&config).unwrap();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.settle(A), Ok(give(0, 4)));
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(loan(&bank, A), 6);
+    serve(&mut bank, B, 8);
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(loan(&bank, A), 9, "a quarter of the four lent in the last epoch still counts");
+}
+
+#[test]
+fn a_refused_ask_revokes_and_the_surrender_is_granted() {
+    let mut bank = bank();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.settle(A), Ok(give(0, 2)));
+    // Two are still wanted: one victim of three credits covers that.
+    assert_eq!(bank.next_revocation(), Some((B, Revoke { limit: 3, end_of_epoch: false })));
+    assert_eq!(bank.next_revocation(), None);
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.next_revocation(), Some((C, Revoke { limit: 3, end_of_epoch: false })), "four are wanted now");
+    bank.surrendered(B, Surrender { credits: 3 }).unwrap();
+    assert_eq!(bank.next_bare(Due), Some((A, give(0, 3))));
+    bank.surrendered(C, Surrender { credits: 3 }).unwrap();
+    assert_eq!(bank.next_bare(Due), Some((A, give(0, 1))));
+    assert_eq!((bank.banked(), loan(&bank, A), loan(&bank, B), loan(&bank, C)), (2, 12, 3, 3));
+}
+
+#[test]
+fn waiting_asks_are_served_in_order_and_expire_when_not_repeated() {
+    let mut bank = bank();
+    for peer in [A, B, C] {
+        bank.arrive(peer, charge(1, 3)).unwrap();
+    }
+    let wanted = |bank: &Bank| [A, B, C].map(|peer| bank.loan(peer).unwrap().wanted);
+    assert_eq!(wanted(&bank), [1, 3, 3]);
+    assert_eq!(bank.next_revocation(), None, "everybody has an ask waiting");
+    // Six of the lost peer's credits return: A first, then B.
+    assert_eq!(bank.lose(C), Ok(5));
+    assert_eq!(wanted(&bank), [0, 0, 0]);
+    assert_eq!((loan(&bank, A), loan(&bank, B), bank.banked()), (9, 9, 1));
+
+    bank.arrive(B, charge(1, 4)).unwrap();
+    assert_eq!(bank.loan(B).unwrap().wanted, 3);
+    let _ = bank.next_revocation();
+    serve(&mut bank, A, 16);
+    assert_eq!(bank.epoch(), 2);
+    assert_eq!(bank.loan(B).unwrap().wanted, 3);
+    bank.arrive(A, charge(1, 1)).unwrap();
+    assert_eq!(bank.loan(B).unwrap().wanted, 0, "unrepeated for an epoch");
+}
+
+#[test]
+fn never_revoked_from_the_owner_an_asker_the_busy_or_the_poor() {
+    let mut config = config();
+    (config.me, config.revoke_limit, config.peers, config.total) = (Some(B), 10, 5, 30);
+    let mut bank = Bank::new(&config).unwrap();
+    let (busy, poor) = (Peer(3), Peer(4));
+    for _ in 0..2 {
+        bank.arrive(busy, charge(2, 0)).unwrap();
+    }
+    // The poor peer goes down to the minimum; the bank keeps what it gave up out of everybody's reach by lending
+    // it to A.
+    bank.arrive(A, charge(1, 4)).unwrap();
+    let victims: Vec<_> = std::iter::from_fn(|| bank.next_revocation()).collect();
+    assert_eq!(victims, [(C, Revoke { limit: 4, end_of_epoch: false })]);
+    bank.arrive(A, charge(1, 4)).unwrap();
+    bank.surrendered(C, Surrender { credits: 4 }).unwrap();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    let victims: Vec<_> = std::iter::from_fn(|| bank.next_revocation()).collect();
+    assert_eq!(
+        victims,
+        [(busy, Revoke { limit: 2, end_of_epoch: false }), (poor, Revoke { limit: 4, end_of_epoch: false })]
+    );
+    bank.surrendered(busy, Surrender { credits: 0 }).unwrap();
+    bank.surrendered(poor, Surrender { credits: 4 }).unwrap();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.next_revocation(), None, "C and poor are at the minimum, busy was spared, A asks, B owns");
+    assert_eq!(loan(&bank, B), 6);
+}
+
+#[test]
+fn an_ask_while_the_revocation_waits_cancels_it_and_while_it_travels_does_not_hurt() {
+    let mut bank = bank();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    bank.arrive(B, charge(1, 1)).unwrap();
+    let revoked = std::iter::from_fn(|| bank.next_revocation()).map(|(peer, _)| peer).collect::<Vec<_>>();
+    assert_eq!(revoked, [C], "B asked before its revocation had left");
+    bank.arrive(C, charge(1, 4)).unwrap();
+    bank.surrendered(C, Surrender { credits: 3 }).unwrap();
+    let snapshots = [A, B, C].map(|peer| bank.loan(peer).unwrap());
+    assert_eq!(snapshots.map(|s| s.loan), [10, 7, 3]);
+    assert_eq!(snapshots.map(|s| s.wanted), [0, 0, 4]);
+    assert_eq!(bank.revoking, 0);
+}
+
+#[test]
+fn a_revocation_is_dropped_when_its_reason_has_gone() {
+    let mut bank = bank();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    bank.lose(C).unwrap();
+    assert_eq!(bank.loan(A).unwrap().wanted, 0);
+    assert_eq!(bank.next_revocation(), None);
+    assert_eq!((bank.revoking, bank.loan(B).unwrap().revoking), (0, 0));
+}
+
+#[test]
+fn a_refused_ask_looks_at_a_bounded_number_of_peers() {
+    let mut config = LoanConfig::new(1000, 6000, 1);
+    (config.initial, config.revoke_scan, config.revoke_peers, config.max_ask) = (6, 10, 2, 100);
+    let mut bank = Bank::new(&config).unwrap();
+    bank.arrive(A, charge(1, 100)).unwrap();
+    assert_eq!(std::iter::from_fn(|| bank.next_revocation()).map(|(peer, _)| peer.0).collect::<Vec<_>>(), [1, 2]);
+    bank.arrive(A, charge(1, 100)).unwrap();
+    assert_eq!(std::iter::from_fn(|| bank.next_revocation()).map(|(peer, _)| peer.0).collect::<Vec<_>>(), [3, 4]);
+    bank.config.revoke_peers = 100;
+    bank.arrive(A, charge(1, 100)).unwrap();
+    assert_eq!(std::iter::from_fn(|| bank.next_revocation()).count(), 10);
+}
+
+#[test]
+fn the_end_of_an_epoch_is_told_once_and_decays_the_maximum() {
+    let mut bank = bank();
+    for _ in 0..3 {
+        bank.arrive(A, charge(2, 0)).unwrap();
+    }
+    bank.release(A, 6).unwrap();
+    assert_eq!(bank.loan(A).unwrap().recent_maximum, 6);
+    serve(&mut bank, B, 6);
+    assert!(!bank.settle(A).unwrap().end_of_epoch);
+    serve(&mut bank, B, 1);
+    assert_eq!(bank.loan(A).unwrap().recent_maximum, 1);
+    assert!(bank.settle(A).unwrap().end_of_epoch);
+    assert!(!bank.settle(A).unwrap().end_of_epoch);
+}
+
+#[test]
+fn faulty_peers_are_refused_and_change_nothing() {
+    let mut bank = bank();
+    let unknown = PeerError::Unknown { peer: Peer(3), peers: 3 };
+    bank.arrive(A, charge(2, 0)).unwrap();
+    bank.arrive(A, charge(2, 0)).unwrap();
+    bank.arrive(A, charge(1, 0)).unwrap();
+    let before = bank.clone();
+    let refused = [
+        (A, charge(0, 1), ArriveError::CostOutOfRange { peer: A, cost: 0, max_cost: 2 }),
+        (A, charge(3, 1), ArriveError::CostOutOfRange { peer: A, cost: 3, max_cost: 2 }),
+        (A, charge(1, 5), ArriveError::AskOutOfRange { peer: A, ask: 5, max_ask: 4 }),
+        (A, charge(2, 1), ArriveError::Overdraft { peer: A, cost: 2, held: 1 }),
+        (Peer(3), charge(1, 0), ArriveError::Peer(unknown)),
+    ];
+    for (peer, charge, error) in refused {
+        assert_eq!(bank.arrive(peer, charge), Err(error));
+    }
+    assert_eq!(bank.release(A, 6), Err(ReleaseError::Excess { peer: A, cost: 6, inside: 5 }));
+    assert_eq!(bank.release(Peer(3), 1), Err(ReleaseError::Unknown { peer: Peer(3), peers: 3 }));
+    assert_eq!(bank.settle(Peer(3)), Err(unknown));
+    assert_eq!(bank.lose(Peer(3)), Err(unknown));
+    assert_eq!(bank.loan(Peer(3)), None);
+    let unasked = SurrenderError::Unasked { peer: B, credits: 0 };
+    assert_eq!(bank.surrendered(B, Surrender { credits: 0 }), Err(unasked));
+    assert_eq!(bank, before);
+
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(
+        bank.surrendered(B, Surrender { credits: 1 }),
+        Err(SurrenderError::Unasked { peer: B, credits: 1 })
+    );
+    let _ = bank.next_revocation().unwrap();
+    let excess = SurrenderError::Excess { peer: B, credits: 4, limit: 3 };
+    assert_eq!(bank.surrendered(B, Surrender { credits: 4 }), Err(excess));
+    assert_eq!(excess.to_string(), "peer 1 surrenders 4 credits, at most 3 were possible");
+    bank.surrendered(B, Surrender { credits: 3 }).unwrap();
+    assert!(bank.surrendered(B, Surrender { credits: 0 }).is_err(), "answered twice");
+}
+
+#[test]
+fn a_lost_peer_returns_its_credits_once_and_its_late_messages_are_refused() {
+    let mut bank = bank();
+    bank.arrive(B, charge(2, 0)).unwrap();
+    bank.arrive(B, charge(2, 0)).unwrap();
+    bank.release(B, 2).unwrap();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    while bank.next_revocation().is_some() {}
+    // Two credits of B still occupy receive space: they must not be lent again before their release.
+    assert_eq!(bank.lose(B), Ok(4));
+    assert_eq!(bank.lose(B), Ok(0));
+    assert_eq!((loan(&bank, B), loan(&bank, A), bank.banked()), (2, 10, 2));
+    let lost = PeerError::Lost { peer: B };
+    let before = bank.clone();
+    assert_eq!(bank.arrive(B, charge(1, 1)), Err(ArriveError::Peer(lost)));
+    assert_eq!(bank.surrendered(B, Surrender { credits: 3 }), Err(SurrenderError::Peer(lost)));
+    assert_eq!(bank.settle(B), Err(lost));
+    assert_eq!(bank, before);
+    bank.release(B, 2).unwrap();
+    assert_eq!((loan(&bank, B), bank.banked()), (0, 4));
+    assert!(bank.release(B, 1).is_err());
+    assert!(std::iter::from_fn(|| bank.next_bare(All)).all(|(peer, _)| peer == A));
+}

@@ -1,0 +1,353 @@
+//! The sender's side of the bank policy: the loan it holds from one target.
+
+use super::config::{ConfigError, LoanConfig, decayed};
+use super::message::{Charge, Return, Revoke, Surrender};
+use thiserror::Error;
+
+/// One sender's loan from one target's [`Bank`](super::Bank).
+///
+/// `held = available + outstanding`; a request moves its cost from available to outstanding, a [`Return`] moves it
+/// back. The loan grows by grants and shrinks by what the sender surrenders when the target revokes. No call
+/// allocates or blocks. See the [module page](super) for the protocol and an example.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Borrower {
+    available: u32,
+    outstanding: u32,
+    /// The most credits outstanding at once in recent epochs.
+    recent: u32,
+    /// Credits to ask for with the next request; 0 unless a request found too few since the last ask.
+    wanting: u32,
+    lost: bool,
+    min: u32,
+    max_cost: u32,
+    loan_cap: u32,
+    max_ask: u32,
+    decay_shift: u32,
+}
+
+/// A request that can't leave now. Nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TakeError {
+    /// Too few credits; they come back as the target serves earlier requests. The next request will ask for more.
+    #[error("{wanted} credits wanted, {available} available, {outstanding} outstanding")]
+    Short {
+        /// Cost of the request.
+        wanted: u32,
+        /// Credits that are there.
+        available: u32,
+        /// Credits that earlier requests will bring back.
+        outstanding: u32,
+    },
+    /// No request may cost this much, or it costs nothing.
+    #[error("a request of {cost} credits is outside 1..={max_cost}")]
+    OutOfRange {
+        /// Cost of the request.
+        cost: u32,
+        /// The configured maximum.
+        max_cost: u32,
+    },
+    /// The target was reported lost.
+    #[error("the target is lost")]
+    Lost,
+}
+
+/// A charge that is not outstanding was cancelled; nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a charge of {cost} credits was cancelled, only {outstanding} are outstanding")]
+#[non_exhaustive]
+pub struct CancelError {
+    /// Cost of the cancelled request.
+    pub cost: u32,
+    /// Credits that could be cancelled at most.
+    pub outstanding: u32,
+}
+
+/// A return that a correct target does not send; nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ReturnError {
+    /// More credits came back than are outstanding.
+    #[error("{returned} credits returned, only {outstanding} outstanding")]
+    Excess {
+        /// Credits that the message returns.
+        returned: u32,
+        /// Credits that could come back at most.
+        outstanding: u32,
+    },
+    /// The grant is larger than any ask or lifts the loan above its cap.
+    #[error("{granted} credits granted on a loan of {held}; at most {max_ask} in one grant and {loan_cap} in all")]
+    Overgrant {
+        /// Credits that the message grants.
+        granted: u32,
+        /// The loan before the grant.
+        held: u32,
+        /// Largest grant in one message.
+        max_ask: u32,
+        /// Largest loan.
+        loan_cap: u32,
+    },
+    /// A late message from a target that was reported lost.
+    #[error("the target is lost")]
+    Lost,
+}
+
+/// A late revocation from a target that was reported lost; nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the target is lost")]
+#[non_exhaustive]
+pub struct TargetLost;
+
+impl Borrower {
+    /// The initial loan, all of it available.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the parameters contradict each other.
+    pub fn new(config: &LoanConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self {
+            available: config.initial,
+            outstanding: 0,
+            recent: 0,
+            wanting: 0,
+            lost: false,
+            min: config.min,
+            max_cost: config.max_cost,
+            loan_cap: config.loan_cap,
+            max_ask: config.max_ask,
+            decay_shift: config.decay_shift,
+        })
+    }
+
+    /// Takes the credits for one request. The charge goes out with that request.
+    ///
+    /// # Errors
+    /// [`TakeError`]; a shortage is remembered, and the next request that does leave asks the target for more.
+    #[inline]
+    pub fn take(&mut self, cost: u32) -> Result<Charge, TakeError> {
+        if self.lost {
+            return Err(TakeError::Lost);
+        }
+        if cost == 0 || cost > self.max_cost {
+            return Err(TakeError::OutOfRange { cost, max_cost: self.max_cost });
+        }
+        let Some(rest) = self.available.checked_sub(cost) else {
+            self.note_shortage(cost - self.available);
+            let Self { available, outstanding, .. } = *self;
+            return Err(TakeError::Short { wanted: cost, available, outstanding });
+        };
+        self.available = rest;
+        self.outstanding += cost;
+        self.recent = self.recent.max(self.outstanding);
+        Ok(Charge { cost, ask: std::mem::take(&mut self.wanting) })
+    }
+
+    /// Takes back a charge whose request did not leave, for instance because the wire was busy.
+    ///
+    /// # Errors
+    /// [`CancelError`] when that much is not outstanding.
+    pub fn cancel(&mut self, charge: Charge) -> Result<(), CancelError> {
+        let Some(rest) = self.outstanding.checked_sub(charge.cost) else {
+            return Err(CancelError { cost: charge.cost, outstanding: self.outstanding });
+        };
+        self.outstanding = rest;
+        self.available += charge.cost;
+        self.wanting = self.wanting.max(charge.ask);
+        Ok(())
+    }
+
+    /// Takes in returned and granted credits.
+    ///
+    /// # Errors
+    /// [`ReturnError`] for a message that a correct target does not send, and for any message after
+    /// [`lose`](Self::lose).
+    #[inline]
+    pub fn accept(&mut self, message: Return) -> Result<(), ReturnError> {
+        let Return { credits, granted, end_of_epoch } = message;
+        if self.lost {
+            return Err(ReturnError::Lost);
+        }
+        let Some(rest) = self.outstanding.checked_sub(credits) else {
+            return Err(ReturnError::Excess { returned: credits, outstanding: self.outstanding });
+        };
+        let held = self.held();
+        if granted > 0 && (granted > self.max_ask || granted > self.loan_cap.saturating_sub(held)) {
+            let Self { max_ask, loan_cap, .. } = *self;
+            return Err(ReturnError::Overgrant { granted, held, max_ask, loan_cap });
+        }
+        self.outstanding = rest;
+        self.available += credits + granted;
+        self.wanting = self.wanting.saturating_sub(granted);
+        if end_of_epoch {
+            self.end_epoch();
+        }
+        Ok(())
+    }
+
+    /// Answers a revocation: gives up what is available and was not needed lately, keeping at least the minimal
+    /// loan, and nothing at all while a request of this sender waits for credit.
+    ///
+    /// # Errors
+    /// [`TargetLost`] after [`lose`](Self::lose).
+    pub fn honour(&mut self, revoke: Revoke) -> Result<Surrender, TargetLost> {
+        if self.lost {
+            return Err(TargetLost);
+        }
+        if revoke.end_of_epoch {
+            self.end_epoch();
+        }
+        let needed = self.min.max(self.recent);
+        let unneeded = if self.wanting > 0 { 0 } else { self.held().saturating_sub(needed) };
+        let credits = unneeded.min(self.available).min(revoke.limit);
+        self.available -= credits;
+        Ok(Surrender { credits })
+    }
+
+    /// Declares the target lost: no request can be taken and no message of it is accepted any more.
+    pub fn lose(&mut self) {
+        self.lost = true;
+    }
+
+    /// Credits that can be taken now.
+    #[inline]
+    pub const fn available(&self) -> u32 {
+        self.available
+    }
+
+    /// Credits of requests whose return has not arrived.
+    #[inline]
+    pub const fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// The loan as this side knows it: available and outstanding credits.
+    #[inline]
+    pub const fn held(&self) -> u32 {
+        self.available + self.outstanding
+    }
+
+    /// The most credits outstanding at once in recent epochs; what a revocation leaves alone.
+    pub const fn recent_maximum(&self) -> u32 {
+        self.recent
+    }
+
+    /// Credits that the next request will ask for; 0 when no request has met a shortage since the last ask.
+    pub const fn wanting(&self) -> u32 {
+        self.wanting
+    }
+
+    /// Whether the target was declared lost.
+    pub const fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    #[cold]
+    fn note_shortage(&mut self, shortage: u32) {
+        let room = self.loan_cap.saturating_sub(self.held());
+        self.wanting = self.wanting.max(shortage.min(self.max_ask)).min(room);
+    }
+
+    fn end_epoch(&mut self) {
+        self.recent = decayed(self.recent, self.decay_shift, 1).max(self.outstanding);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn borrower() -> Borrower {
+        let mut config = LoanConfig::new(4, 80, 4);
+        (config.initial, config.loan_cap) = (10, 14);
+        Borrower::new(&config).unwrap()
+    }
+
+    fn revoke(limit: u32, end_of_epoch: bool) -> Revoke {
+        Revoke { limit, end_of_epoch }
+    }
+
+    #[test]
+    fn a_shortage_is_asked_for_once_with_the_next_request() {
+        let mut borrower = borrower();
+        for _ in 0..3 {
+            assert_eq!(borrower.take(3), Ok(Charge { cost: 3, ask: 0 }));
+        }
+        let short = borrower.take(4).unwrap_err();
+        assert_eq!(short, TakeError::Short { wanted: 4, available: 1, outstanding: 9 });
+        assert_eq!(short.to_string(), "4 credits wanted, 1 available, 9 outstanding");
+        assert_eq!(borrower.take(1), Ok(Charge { cost: 1, ask: 3 }));
+        borrower.accept(Return { credits: 3, ..Return::default() }).unwrap();
+        assert_eq!(borrower.take(3), Ok(Charge { cost: 3, ask: 0 }));
+    }
+
+    #[test]
+    fn wrong_costs_and_wrong_messages_change_nothing() {
+        let mut borrower = borrower();
+        borrower.take(4).unwrap();
+        let before = borrower.clone();
+        assert_eq!(borrower.take(0), Err(TakeError::OutOfRange { cost: 0, max_cost: 4 }));
+        assert_eq!(borrower.take(5), Err(TakeError::OutOfRange { cost: 5, max_cost: 4 }));
+        let excess = Return { credits: 5, granted: 0, end_of_epoch: true };
+        assert_eq!(borrower.accept(excess), Err(ReturnError::Excess { returned: 5, outstanding: 4 }));
+        for granted in [5, u32::MAX] {
+            let error = borrower.accept(Return { credits: 4, granted, end_of_epoch: true });
+            assert_eq!(error, Err(ReturnError::Overgrant { granted, held: 10, max_ask: 4, loan_cap: 14 }));
+        }
+        assert_eq!(borrower.cancel(Charge { cost: 5, ask: 0 }), Err(CancelError { cost: 5, outstanding: 4 }));
+        assert_eq!(borrower, before);
+        borrower.accept(Return { credits: 4, granted: 4, end_of_epoch: false }).unwrap();
+        let above_cap = borrower.accept(Return { credits: 0, granted: 1, end_of_epoch: false });
+        assert_eq!(above_cap, Err(ReturnError::Overgrant { granted: 1, held: 14, max_ask: 4, loan_cap: 14 }));
+    }
+
+    #[test]
+    fn a_cancelled_charge_restores_credit_and_ask() {
+        let mut borrower = borrower();
+        borrower.take(4).unwrap();
+        borrower.take(4).unwrap();
+        borrower.take(4).unwrap_err();
+        let charge = borrower.take(2).unwrap();
+        assert_eq!(charge.ask, 2);
+        borrower.cancel(charge).unwrap();
+        assert_eq!((borrower.available(), borrower.outstanding(), borrower.wanting()), (2, 8, 2));
+    }
+
+    #[test]
+    fn a_revocation_takes_only_what_was_not_needed_lately() {
+        let mut borrower = borrower();
+        assert_eq!(borrower.honour(revoke(1, false)), Ok(Surrender { credits: 1 }), "the limit binds");
+        borrower.take(4).unwrap();
+        borrower.take(4).unwrap();
+        assert_eq!(borrower.honour(revoke(9, false)), Ok(Surrender { credits: 1 }), "what is available binds");
+        borrower.accept(Return { credits: 8, ..Return::default() }).unwrap();
+        assert_eq!(
+            borrower.honour(revoke(9, false)),
+            Ok(Surrender { credits: 0 }),
+            "the recent maximum of 8 binds"
+        );
+        assert_eq!(borrower.honour(revoke(9, true)), Ok(Surrender { credits: 4 }), "the minimal loan binds");
+        assert_eq!((borrower.held(), borrower.recent_maximum()), (4, 2));
+    }
+
+    #[test]
+    fn a_stalled_sender_surrenders_nothing() {
+        let mut borrower = borrower();
+        borrower.take(4).unwrap();
+        borrower.take(4).unwrap();
+        borrower.take(3).unwrap_err();
+        borrower.accept(Return { credits: 8, granted: 0, end_of_epoch: true }).unwrap();
+        assert_eq!(borrower.honour(revoke(9, true)), Ok(Surrender { credits: 0 }));
+    }
+
+    #[test]
+    fn after_the_target_is_lost_nothing_is_taken_or_accepted() {
+        let mut borrower = borrower();
+        borrower.take(1).unwrap();
+        borrower.lose();
+        let before = borrower.clone();
+        assert_eq!(borrower.take(1), Err(TakeError::Lost));
+        assert_eq!(borrower.accept(Return { credits: 1, ..Return::default() }), Err(ReturnError::Lost));
+        assert_eq!(borrower.honour(revoke(9, true)), Err(TargetLost));
+        assert_eq!(borrower, before);
+    }
+}
