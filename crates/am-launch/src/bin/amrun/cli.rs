@@ -1,0 +1,196 @@
+//! The command line of `amrun`: its flags, their help, and errors of one line.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+use am_launch::{DEFAULT_GRACE, Launcher, MAX_RANKS, default_ranks, usable_processors};
+use clap::error::ErrorKind;
+use clap::{Parser, value_parser};
+
+/// What comes after the list of flags in `--help`.
+const AFTER_HELP: &str = "\
+Everything after PROGRAM belongs to the program, even what looks like a flag of amrun.
+
+Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS, AM_JOB and AM_SHM_FD in its environment. Rank 0 \
+inherits standard input, the others read from /dev/null. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed \
+on to every rank; asking the job to end a second time, a second later, kills it. Processes that the ranks leave behind end \
+with the job, and everything ends if amrun itself is killed.
+
+Exit codes:
+  0        every rank exited with code 0
+  1-255    the code of the rank that failed first (named on standard error)
+  128+N    signal N killed the rank that failed first
+  2        wrong flags
+  124      the time limit was over
+  125      amrun itself failed
+  126      the program can't be executed
+  127      the program was not found";
+
+/// Starts PROGRAM as N ranks on this host and waits for them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "amrun",
+    version,
+    override_usage = "amrun [OPTIONS] PROGRAM [ARGS]...",
+    after_help = AFTER_HELP,
+    max_term_width = 100
+)]
+struct Flags {
+    /// Number of ranks [default: $AM_DEFAULT_RANKS, else the number of usable processors]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    ranks: Option<u32>,
+
+    /// Put the rank in front of each line of output, as in "[3] line", and never tear a line
+    #[arg(short, long)]
+    prefix: bool,
+
+    /// Let the other ranks go on when one fails
+    #[arg(short, long)]
+    keep_going: bool,
+
+    /// End the job after this time
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+
+    /// Time between asking ranks to end (SIGTERM) and killing them (SIGKILL) [default: 3]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    grace: Option<Duration>,
+
+    /// Set a variable in the environment of every rank; may be repeated
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = value_parser!(OsString))]
+    env: Vec<OsString>,
+
+    /// Bind each rank to one of the usable processors, in turn
+    #[arg(short, long)]
+    bind: bool,
+
+    /// The program, looked up in PATH unless it has a slash, and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        num_args = 1..,
+        trailing_var_arg = true,
+        value_parser = value_parser!(OsString)
+    )]
+    command: Vec<OsString>,
+}
+
+/// Why there is nothing to launch.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Help or version was asked for; this is it.
+    Shown(String),
+    /// The flags are wrong; this line says how.
+    Usage(String),
+}
+
+/// Reads a command line, the program's own name first.
+pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher, Stop> {
+    let flags = Flags::try_parse_from(args).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Shown(error.render().to_string()),
+        _ => Stop::Usage(one_line(&error)),
+    })?;
+    let ranks = match flags.ranks.map_or_else(default_ranks, |ranks| Ok(Some(ranks))) {
+        Ok(ranks) => ranks.unwrap_or_else(usable_processors),
+        Err(error) => return Err(Stop::Usage(error.to_string())),
+    };
+    let mut command = flags.command.into_iter();
+    let program = command.next().expect("clap requires at least one value");
+    let mut launcher = Launcher::new(program)
+        .args(command)
+        .name("amrun")
+        .ranks(ranks)
+        .prefix(flags.prefix)
+        .keep_going(flags.keep_going)
+        .grace(flags.grace.unwrap_or(DEFAULT_GRACE))
+        .bind(flags.bind)
+        .adopt(true);
+    if let Some(timeout) = flags.timeout {
+        launcher = launcher.timeout(timeout);
+    }
+    for pair in flags.env {
+        let (key, value) = split(&pair)?;
+        launcher = launcher.env(key, value);
+    }
+    Ok(launcher)
+}
+
+/// The first paragraph of clap's message on one line, without its "error: ".
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let line = paragraph.join(" ");
+    format!("{} (see amrun --help)", line.strip_prefix("error: ").unwrap_or(&line))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "not a number of seconds from 0".to_owned())
+}
+
+/// `KEY=VALUE` as its two halves, whatever bytes they have.
+fn split(pair: &OsString) -> Result<(OsString, OsString), Stop> {
+    let bytes = pair.as_bytes();
+    match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at) if at > 0 => {
+            Ok((OsString::from_vec(bytes[..at].to_vec()), OsString::from_vec(bytes[at + 1..].to_vec())))
+        }
+        _ => Err(Stop::Usage(format!("--env '{}' is not KEY=VALUE (see amrun --help)", pair.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn flags(args: &[&str]) -> Flags {
+        Flags::try_parse_from([&["amrun"], args].concat()).unwrap()
+    }
+
+    fn usage(args: &[&str]) -> String {
+        match read([&["amrun"], args].concat().into_iter().map(OsString::from)) {
+            Err(Stop::Usage(line)) => line,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_program_is_the_programs() {
+        let all = ["prog", "-n", "9", "--prefix", "--", "", "-h", "--help", "--version", "a b"];
+        let flags = flags(&[&["-n", "2"], &all[..]].concat());
+        assert_eq!(flags.ranks, Some(2));
+        assert!(!flags.prefix);
+        assert_eq!(flags.command, all);
+    }
+
+    #[test]
+    fn a_double_dash_before_the_program_is_amruns() {
+        assert_eq!(flags(&["-n2", "--", "-odd-name", "--", "x"]).command, ["-odd-name", "--", "x"]);
+    }
+
+    #[test]
+    fn errors_are_one_line() {
+        for (args, part) in [
+            (&[][..], "required arguments were not provided"),
+            (&["-n", "2"], "PROGRAM"),
+            (&["-n", "0", "true"], "invalid value '0'"),
+            (&["-n", "many", "true"], "invalid value 'many'"),
+            (&["--frobnicate", "true"], "'--frobnicate'"),
+            (&["--timeout", "-1", "true"], "'-1'"),
+            (&["--timeout", "soon", "true"], "not a number of seconds"),
+            (&["--env", "novalue", "true"], "'novalue' is not KEY=VALUE"),
+            (&["--env", "=x", "true"], "'=x' is not KEY=VALUE"),
+        ] {
+            let line = usage(args);
+            assert!(line.contains(part), "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
+        }
+    }
+}

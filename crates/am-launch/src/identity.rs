@@ -1,0 +1,478 @@
+//! Who this process is in its job, read from the environment that a launcher left: ours, an MPI's or Slurm's.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::str::FromStr;
+
+use am_core::Rank;
+
+use crate::contract;
+
+/// How the ranks of a job were started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartedBy {
+    /// By `amrun`, or by a [`Launcher`](crate::Launcher) in another program.
+    Amrun,
+    /// By the program itself: it was started plainly and executed itself once per rank.
+    Itself,
+    /// By an `mpirun` (`OMPI_COMM_WORLD_RANK`, `PMI_RANK` or `PMIX_RANK`).
+    Mpirun,
+    /// By Slurm's `srun` (`SLURM_PROCID` within a job step).
+    Srun,
+    /// By hand: somebody set `AM_RANK`, `AM_RANKS` and `AM_JOB` for each process.
+    Hand,
+}
+
+impl fmt::Display for StartedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Amrun => "amrun",
+            Self::Itself => "the program itself",
+            Self::Mpirun => "mpirun",
+            Self::Srun => "srun",
+            Self::Hand => "hand",
+        })
+    }
+}
+
+/// One rank as its environment describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) rank: Rank,
+    pub(crate) ranks: u32,
+    pub(crate) local_rank: u32,
+    pub(crate) started_by: StartedBy,
+    /// Absent if the launcher names no job.
+    pub(crate) job: Option<String>,
+    /// The inherited shared memory; absent if ranks have to meet first.
+    pub(crate) shm_fd: Option<u32>,
+    pub(crate) launcher_pid: Option<u32>,
+    pub(crate) lifeline_fd: Option<u32>,
+}
+
+/// What is wrong with the environment of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    /// A variable's value is no number, or none that fits.
+    #[error("{variable}={} in the environment is not {expected}", value.display())]
+    NotANumber {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: OsString,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// A variable's value is not text.
+    #[error("{variable} in the environment is not UTF-8 text: {value:?}")]
+    NotText {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: OsString,
+    },
+    /// A variable that goes with another one is missing.
+    #[error("{present}={} is set in the environment but {missing} is not", value.display())]
+    Incomplete {
+        /// The variable that is set.
+        present: &'static str,
+        /// Its value.
+        value: OsString,
+        /// The variable, or the choice of variables, that is missing.
+        missing: &'static str,
+    },
+    /// The rank is not one of the job's.
+    #[error(
+        "{rank_variable}={rank} in the environment, but with {ranks_variable}={ranks} a rank is less than {ranks}"
+    )]
+    OutOfRange {
+        /// The variable that has the rank.
+        rank_variable: &'static str,
+        /// The rank.
+        rank: u32,
+        /// The variable that has the number of ranks.
+        ranks_variable: &'static str,
+        /// The number of ranks.
+        ranks: u32,
+    },
+    /// The ranks are spread over several hosts.
+    #[error("{local_variable}={local} of {ranks} ranks are on this host, but shared memory spans one host only")]
+    SeveralHosts {
+        /// The variable that has the number of ranks (or, for Slurm, of hosts) here.
+        local_variable: &'static str,
+        /// Its value.
+        local: u32,
+        /// The number of ranks.
+        ranks: u32,
+    },
+    /// Slurm spread the step over several hosts.
+    #[error("{variable}={hosts}: the job step spans {hosts} hosts, but shared memory spans one host only")]
+    SeveralNodes {
+        /// The variable that has the number of hosts.
+        variable: &'static str,
+        /// The number of hosts.
+        hosts: u32,
+    },
+}
+
+/// Reads the identity through `lookup`, which is `std::env::var_os` outside of tests. `None` means that nobody launched
+/// this process as a rank.
+pub(crate) fn identify(
+    lookup: &dyn Fn(&'static str) -> Option<OsString>,
+) -> Result<Option<Identity>, EnvironmentError> {
+    let environment = Environment { lookup };
+    for scheme in [ours, open_mpi, pmi, srun, pmix] {
+        if let Some(identity) = scheme(&environment)? {
+            return Ok(Some(identity));
+        }
+    }
+    Ok(None)
+}
+
+/// The variables of this family; they win, since `amrun` may itself run below another launcher.
+fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
+    let Some(pair) = environment.pair(contract::RANK, contract::RANKS)? else { return Ok(None) };
+    let launcher = environment.raw(contract::LAUNCHER);
+    let started_by = match launcher.as_deref().map(OsStr::as_encoded_bytes) {
+        Some(b"self") => StartedBy::Itself,
+        Some(_) => StartedBy::Amrun,
+        None => StartedBy::Hand,
+    };
+    let shm_fd = environment.number(contract::SHM_FD, "a file descriptor's number")?;
+    let job = environment.text(contract::JOB)?;
+    if job.is_none() {
+        return Err(environment.incomplete(contract::RANK, contract::JOB));
+    }
+    if let (None, Some(value)) = (shm_fd, launcher) {
+        let (present, missing) = (contract::LAUNCHER, contract::SHM_FD);
+        return Err(EnvironmentError::Incomplete { present, value, missing });
+    }
+    environment.one_host(contract::LOCAL_RANKS, pair.ranks)?;
+    Ok(Some(Identity {
+        local_rank: environment.rank(contract::LOCAL_RANK)?.unwrap_or(pair.rank.0),
+        shm_fd,
+        launcher_pid: environment.number(contract::LAUNCHER_PID, "a process id")?,
+        lifeline_fd: environment.number(contract::LIFELINE_FD, "a file descriptor's number")?,
+        ..pair.identity(started_by, job)
+    }))
+}
+
+/// Open MPI's `mpirun`, and PRRTE's, which sets the same variables.
+fn open_mpi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
+    let Some(pair) = environment.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else { return Ok(None) };
+    environment.one_host("OMPI_COMM_WORLD_LOCAL_SIZE", pair.ranks)?;
+    let job = environment.first_text(&[contract::JOB, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"])?;
+    let local_rank = environment.rank("OMPI_COMM_WORLD_LOCAL_RANK")?.unwrap_or(pair.rank.0);
+    Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Mpirun, job) }))
+}
+
+/// MPICH, Intel MPI, MVAPICH and `srun --mpi=pmi2`.
+fn pmi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
+    let Some(pair) = environment.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
+    environment.one_host("MPI_LOCALNRANKS", pair.ranks)?;
+    environment.one_node()?;
+    let job = environment.first_text(&[contract::JOB, "PMI_JOBID"])?.or(environment.slurm_step()?);
+    let local_rank = environment.rank("MPI_LOCALRANKID")?.unwrap_or(pair.rank.0);
+    Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Mpirun, job) }))
+}
+
+/// Slurm's `srun`. A batch script and the programs that it starts plainly have `SLURM_PROCID=0` as well, but no job
+/// step (or a step with one of Slurm's reserved numbers): such a program, and a step of one task, is not a rank.
+fn srun(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
+    let Some(step) = environment.slurm_step()? else { return Ok(None) };
+    let Some(rank) = environment.rank("SLURM_PROCID")? else { return Ok(None) };
+    let mut ranks = None;
+    for variable in ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"] {
+        ranks = ranks.or(environment.count(variable)?.map(|ranks| (variable, ranks)));
+    }
+    let Some((ranks_variable, ranks)) = ranks else {
+        return Err(environment.incomplete("SLURM_PROCID", "SLURM_NTASKS"));
+    };
+    let pair = Pair::checked(("SLURM_PROCID", rank), (ranks_variable, ranks))?;
+    if pair.ranks == 1 {
+        return Ok(None);
+    }
+    environment.one_node()?;
+    let job = environment.text(contract::JOB)?.unwrap_or(step);
+    let local_rank = environment.rank("SLURM_LOCALID")?.unwrap_or(rank);
+    Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Srun, Some(job)) }))
+}
+
+/// A PMIx launcher that sets nothing else: PMIx hands the number of ranks out through its library only, so `AM_RANKS`
+/// has to say it.
+fn pmix(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
+    // A step of one task was found above not to be a job of ranks; its PMIx variables don't change that.
+    if environment.slurm_step()?.is_some() {
+        return Ok(None);
+    }
+    let Some(rank) = environment.rank("PMIX_RANK")? else { return Ok(None) };
+    let Some(ranks) = environment.count(contract::RANKS)? else {
+        return Err(environment.incomplete("PMIX_RANK", "a number of ranks (OMPI_COMM_WORLD_SIZE or AM_RANKS)"));
+    };
+    let pair = Pair::checked(("PMIX_RANK", rank), (contract::RANKS, ranks))?;
+    let job = environment.first_text(&[contract::JOB, "PMIX_NAMESPACE"])?;
+    Ok(Some(pair.identity(StartedBy::Mpirun, job)))
+}
+
+/// A rank and a number of ranks that fit together.
+struct Pair {
+    rank: Rank,
+    ranks: u32,
+}
+
+impl Pair {
+    fn checked(
+        (rank_variable, rank): (&'static str, u32),
+        (ranks_variable, ranks): (&'static str, u32),
+    ) -> Result<Self, EnvironmentError> {
+        if rank >= ranks {
+            return Err(EnvironmentError::OutOfRange { rank_variable, rank, ranks_variable, ranks });
+        }
+        Ok(Self { rank: Rank(rank), ranks })
+    }
+
+    fn identity(&self, started_by: StartedBy, job: Option<String>) -> Identity {
+        Identity {
+            rank: self.rank,
+            ranks: self.ranks,
+            local_rank: self.rank.0,
+            started_by,
+            job,
+            shm_fd: None,
+            launcher_pid: None,
+            lifeline_fd: None,
+        }
+    }
+}
+
+/// Typed reading of variables.
+struct Environment<'a> {
+    lookup: &'a dyn Fn(&'static str) -> Option<OsString>,
+}
+
+impl Environment<'_> {
+    fn raw(&self, variable: &'static str) -> Option<OsString> {
+        (self.lookup)(variable)
+    }
+
+    fn text(&self, variable: &'static str) -> Result<Option<String>, EnvironmentError> {
+        let text = self.raw(variable).map(OsString::into_string).transpose();
+        text.map_err(|value| EnvironmentError::NotText { variable, value })
+    }
+
+    /// The first of these that is set.
+    fn first_text(&self, variables: &[&'static str]) -> Result<Option<String>, EnvironmentError> {
+        for &variable in variables {
+            if let Some(text) = self.text(variable)? {
+                return Ok(Some(text));
+            }
+        }
+        Ok(None)
+    }
+
+    fn number<T: FromStr>(
+        &self,
+        variable: &'static str,
+        expected: &'static str,
+    ) -> Result<Option<T>, EnvironmentError> {
+        let Some(value) = self.raw(variable) else { return Ok(None) };
+        match value.to_str().map(str::parse) {
+            Some(Ok(number)) => Ok(Some(number)),
+            _ => Err(EnvironmentError::NotANumber { variable, value, expected }),
+        }
+    }
+
+    fn rank(&self, variable: &'static str) -> Result<Option<u32>, EnvironmentError> {
+        self.number(variable, "a rank")
+    }
+
+    fn count(&self, variable: &'static str) -> Result<Option<u32>, EnvironmentError> {
+        let expected = "a number of ranks";
+        match self.number(variable, expected)? {
+            Some(0) => Err(EnvironmentError::NotANumber { variable, value: "0".into(), expected }),
+            count => Ok(count),
+        }
+    }
+
+    /// Both, or neither, and in range. A lone number of ranks doesn't make a rank, unless it is one of ours.
+    fn pair(&self, rank: &'static str, ranks: &'static str) -> Result<Option<Pair>, EnvironmentError> {
+        match (self.rank(rank)?, self.count(ranks)?) {
+            (Some(number), Some(count)) => Pair::checked((rank, number), (ranks, count)).map(Some),
+            (Some(_), None) => Err(self.incomplete(rank, ranks)),
+            (None, Some(_)) if ranks == contract::RANKS && self.raw("PMIX_RANK").is_none() => {
+                Err(self.incomplete(ranks, rank))
+            }
+            (None, _) => Ok(None),
+        }
+    }
+
+    fn incomplete(&self, present: &'static str, missing: &'static str) -> EnvironmentError {
+        EnvironmentError::Incomplete { present, value: self.raw(present).unwrap_or_default(), missing }
+    }
+
+    /// Fails if a launcher says that only some of the ranks are here.
+    fn one_host(&self, local_variable: &'static str, ranks: u32) -> Result<(), EnvironmentError> {
+        match self.count(local_variable)? {
+            Some(local) if local < ranks => Err(EnvironmentError::SeveralHosts { local_variable, local, ranks }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if Slurm says that the step spans several hosts.
+    fn one_node(&self) -> Result<(), EnvironmentError> {
+        let variable = "SLURM_STEP_NUM_NODES";
+        match self.number(variable, "a number of hosts")? {
+            Some(hosts) if hosts > 1 => Err(EnvironmentError::SeveralNodes { variable, hosts }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A name for the Slurm job step that this process belongs to, if it is one that `srun` started.
+    fn slurm_step(&self) -> Result<Option<String>, EnvironmentError> {
+        /// From here on Slurm numbers batch scripts, interactive shells and the like.
+        const FIRST_RESERVED: u32 = 0xffff_fff0;
+        let step: Option<u32> = self.number("SLURM_STEP_ID", "a job step")?;
+        let job = self.first_text(&["SLURM_JOB_ID", "SLURM_JOBID"])?;
+        Ok(step
+            .filter(|&step| step < FIRST_RESERVED)
+            .map(|step| format!("slurm-{}.{step}", job.unwrap_or_default())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Option<Identity>, EnvironmentError> {
+        identify(&|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value)))
+    }
+
+    fn rank(variables: &[(&str, &str)]) -> Identity {
+        read(variables).expect("a sound environment").expect("a rank")
+    }
+
+    fn error(variables: &[(&str, &str)]) -> String {
+        read(variables).expect_err("a malformed environment").to_string()
+    }
+
+    #[test]
+    fn an_empty_environment_is_no_rank() {
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&[("AM_JOB", "left over")]), Ok(None));
+    }
+
+    #[test]
+    fn amrun_and_the_program_itself() {
+        let mut variables = vec![
+            ("AM_RANK", "3"),
+            ("AM_RANKS", "4"),
+            ("AM_LOCAL_RANK", "3"),
+            ("AM_LOCAL_RANKS", "4"),
+            ("AM_JOB", "17-abc"),
+            ("AM_SHM_FD", "5"),
+            ("AM_LAUNCHER", "amrun"),
+            ("AM_LAUNCHER_PID", "17"),
+            ("AM_LIFELINE_FD", "6"),
+            // An outer mpirun that started amrun.
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+        ];
+        let expected = Identity {
+            rank: Rank(3),
+            ranks: 4,
+            local_rank: 3,
+            started_by: StartedBy::Amrun,
+            job: Some("17-abc".into()),
+            shm_fd: Some(5),
+            launcher_pid: Some(17),
+            lifeline_fd: Some(6),
+        };
+        assert_eq!(rank(&variables), expected);
+        variables[6].1 = "self";
+        assert_eq!(rank(&variables).started_by, StartedBy::Itself);
+    }
+
+    #[test]
+    fn by_hand() {
+        let identity = rank(&[("AM_RANK", "0"), ("AM_RANKS", "2"), ("AM_JOB", "debug")]);
+        assert_eq!((identity.started_by, identity.shm_fd), (StartedBy::Hand, None));
+        assert_eq!(identity.job.as_deref(), Some("debug"));
+    }
+
+    #[test]
+    fn open_mpi_mpich_and_slurm() {
+        let identity = rank(&[
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+            ("PMIX_RANK", "1"),
+            ("PMIX_NAMESPACE", "prterun-1@1"),
+        ]);
+        assert_eq!((identity.rank, identity.ranks, identity.started_by), (Rank(1), 2, StartedBy::Mpirun));
+        assert_eq!(identity.job.as_deref(), Some("prterun-1@1"));
+
+        let identity =
+            rank(&[("PMI_RANK", "2"), ("PMI_SIZE", "3"), ("MPI_LOCALRANKID", "2"), ("MPI_LOCALNRANKS", "3")]);
+        assert_eq!((identity.rank, identity.ranks, identity.job), (Rank(2), 3, None));
+
+        let step = [("SLURM_JOB_ID", "88"), ("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
+        let identity = rank(&step);
+        assert_eq!((identity.rank, identity.ranks, identity.started_by), (Rank(1), 2, StartedBy::Srun));
+        assert_eq!(identity.job.as_deref(), Some("slurm-88.0"));
+        let named = [&step[..], &[("AM_JOB", "mine")]].concat();
+        assert_eq!(rank(&named).job.as_deref(), Some("mine"));
+    }
+
+    #[test]
+    fn what_slurm_sets_outside_of_a_step_is_no_rank() {
+        let batch = [("SLURM_JOB_ID", "88"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
+        assert_eq!(read(&batch), Ok(None));
+        assert_eq!(read(&[&batch[..], &[("SLURM_STEP_ID", "4294967291")]].concat()), Ok(None));
+        let one = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("PMIX_RANK", "0")];
+        assert_eq!(read(&one), Ok(None));
+    }
+
+    #[test]
+    fn malformed_environments_name_variable_and_value() {
+        assert_eq!(error(&[("AM_RANK", "7"), ("AM_RANKS", "4"), ("AM_JOB", "j")]), {
+            "AM_RANK=7 in the environment, but with AM_RANKS=4 a rank is less than 4"
+        });
+        let word = [("AM_RANK", "two"), ("AM_RANKS", "4")];
+        assert_eq!(error(&word), "AM_RANK=two in the environment is not a rank");
+        let negative = [("AM_RANK", "-1"), ("AM_RANKS", "4")];
+        assert_eq!(error(&negative), "AM_RANK=-1 in the environment is not a rank");
+        let none = [("AM_RANK", "0"), ("AM_RANKS", "0")];
+        assert_eq!(error(&none), "AM_RANKS=0 in the environment is not a number of ranks");
+        assert_eq!(error(&[("AM_RANK", "1")]), "AM_RANK=1 is set in the environment but AM_RANKS is not");
+        assert_eq!(error(&[("AM_RANKS", "2")]), "AM_RANKS=2 is set in the environment but AM_RANK is not");
+        let no_job = [("AM_RANK", "1"), ("AM_RANKS", "2")];
+        assert_eq!(error(&no_job), "AM_RANK=1 is set in the environment but AM_JOB is not");
+        let no_fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_LAUNCHER", "amrun")];
+        assert_eq!(error(&no_fd), "AM_LAUNCHER=amrun is set in the environment but AM_SHM_FD is not");
+        let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_SHM_FD", "x")];
+        assert_eq!(error(&fd), "AM_SHM_FD=x in the environment is not a file descriptor's number");
+        let size = [("OMPI_COMM_WORLD_RANK", "0")];
+        assert_eq!(
+            error(&size),
+            "OMPI_COMM_WORLD_RANK=0 is set in the environment but OMPI_COMM_WORLD_SIZE is not"
+        );
+        assert!(
+            error(&[("PMIX_RANK", "0")]).contains("a number of ranks (OMPI_COMM_WORLD_SIZE or AM_RANKS) is not")
+        );
+    }
+
+    #[test]
+    fn several_hosts_are_refused() {
+        let open_mpi =
+            [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "8"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
+        assert_eq!(error(&open_mpi), {
+            "OMPI_COMM_WORLD_LOCAL_SIZE=4 of 8 ranks are on this host, but shared memory spans one host only"
+        });
+        let slurm =
+            [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_STEP_NUM_NODES", "2")];
+        assert!(error(&slurm).starts_with("SLURM_STEP_NUM_NODES=2: the job step spans 2 hosts"));
+    }
+}

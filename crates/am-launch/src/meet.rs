@@ -1,0 +1,362 @@
+//! How ranks that another launcher started find each other: rank 0 makes the shared memory and hands its descriptor to
+//! the others through an abstract socket, which is in no file system and ends with the process.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use am_core::Rank;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, getsockopt, recvmsg, sendmsg, sockopt::PeerCredentials,
+};
+use nix::unistd::{close, geteuid, getppid};
+
+/// The first bytes of every conversation; they change with the protocol.
+const GREETING: [u8; 8] = *b"am-meet1";
+/// Why ranks may miss each other.
+const HINT: &str = "; is it on another host, or was it started under another parent? (AM_JOB can name the job)";
+/// How long a rank waits between attempts to reach rank 0, at most.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where and until when the ranks of one job meet.
+#[derive(Clone, Debug)]
+pub(crate) struct Meeting {
+    job: String,
+    ranks: u32,
+    limit: Duration,
+    until: Instant,
+}
+
+/// Why the ranks of a job did not find each other.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeetError {
+    /// Rank 0 waited in vain.
+    #[error("job {job}: {missing} ranks, the first of them rank {rank}, did not turn up within {seconds} s{HINT}")]
+    Missing {
+        /// The job's name.
+        job: String,
+        /// The first rank that is missing.
+        rank: u32,
+        /// How many ranks are missing.
+        missing: usize,
+        /// How long rank 0 waited.
+        seconds: f64,
+    },
+    /// Rank 0 did not turn up.
+    #[error("job {job}: rank 0 did not turn up within {seconds} s{HINT}")]
+    NoRankZero {
+        /// The job's name.
+        job: String,
+        /// How long this rank waited.
+        seconds: f64,
+    },
+    /// Another process is rank 0 of a job of the same name.
+    #[error("job {job}: another process is its rank 0 already; AM_JOB names a job uniquely")]
+    NameTaken {
+        /// The job's name.
+        job: String,
+    },
+    /// Two processes claim to be the same rank.
+    #[error("job {job}: two processes claim to be rank {rank}; AM_JOB names a job uniquely")]
+    Twice {
+        /// The job's name.
+        job: String,
+        /// The rank.
+        rank: u32,
+    },
+    /// A process has another idea of the job's size.
+    #[error("job {job}: a process claims to be rank {rank} of {theirs}, but the job has {ours} ranks")]
+    OtherSize {
+        /// The job's name.
+        job: String,
+        /// The rank that it claims.
+        rank: u32,
+        /// The number of ranks that it claims.
+        theirs: u32,
+        /// The number of ranks that rank 0 was told.
+        ours: u32,
+    },
+    /// Another user's process sits at the meeting point.
+    #[error("job {job}: a process of user {uid} poses as its rank 0")]
+    Stranger {
+        /// The job's name.
+        job: String,
+        /// The other user's id.
+        uid: u32,
+    },
+    /// Rank 0 hung up without handing out the shared memory.
+    #[error("job {job}: rank 0 refused rank {rank}")]
+    Refused {
+        /// The job's name.
+        job: String,
+        /// This rank.
+        rank: u32,
+    },
+    /// The operating system refused something.
+    #[error("job {job}: meeting the other ranks failed: {source}")]
+    System {
+        /// The job's name.
+        job: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+impl Meeting {
+    /// The meeting of a job, over after `limit`. Without a name for the job, the process that started this one names it.
+    pub(crate) fn new(job: Option<String>, ranks: u32, limit: Duration) -> Self {
+        let now = Instant::now();
+        let until = now.checked_add(limit).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        Self { job: job.unwrap_or_else(parent), ranks, limit, until }
+    }
+
+    /// The job's name.
+    pub(crate) fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// Rank 0's part: hands the descriptor to each of the other ranks. Blocks until all have it.
+    pub(crate) fn serve(&self, file: BorrowedFd<'_>) -> Result<(), MeetError> {
+        let listener = UnixListener::bind_addr(&self.address()?).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => MeetError::NameTaken { job: self.job.clone() },
+            _ => self.system(source),
+        })?;
+        listener.set_nonblocking(true).map_err(|error| self.system(error))?;
+        let mut missing: BTreeSet<u32> = (1..self.ranks).collect();
+        while let Some(&rank) = missing.first() {
+            let Some(left) = self.left() else {
+                let (job, seconds) = (self.job.clone(), self.limit.as_secs_f64());
+                return Err(MeetError::Missing { job, rank, missing: missing.len(), seconds });
+            };
+            let mut ends = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+            let Ok((mut stream, _)) = listener.accept() else { continue };
+            // Whoever is not one of us, or hangs up half-way, is no reason to give up on the others.
+            let Ok((rank, ranks)) = greeted(&mut stream, left) else { continue };
+            if ranks != self.ranks {
+                let (job, theirs, ours) = (self.job.clone(), ranks, self.ranks);
+                return Err(MeetError::OtherSize { job, rank, theirs, ours });
+            }
+            if !missing.contains(&rank) {
+                return Err(MeetError::Twice { job: self.job.clone(), rank });
+            }
+            let sent = sendmsg::<()>(
+                stream.as_raw_fd(),
+                &[io::IoSlice::new(&GREETING)],
+                &[ControlMessage::ScmRights(&[file.as_raw_fd()])],
+                MsgFlags::MSG_NOSIGNAL,
+                None,
+            );
+            if sent.is_ok() {
+                missing.remove(&rank);
+            }
+        }
+        Ok(())
+    }
+
+    /// The other ranks' part: receives the descriptor. Blocks until rank 0 hands it out.
+    pub(crate) fn fetch(&self, rank: Rank) -> Result<OwnedFd, MeetError> {
+        let (mut stream, left) = self.connect()?;
+        let system = |error: io::Error| self.system(error);
+        let uid = getsockopt(&stream, PeerCredentials).map_err(|error| system(error.into()))?.uid();
+        if uid != geteuid().as_raw() {
+            return Err(MeetError::Stranger { job: self.job.clone(), uid });
+        }
+        let greeting = [&GREETING[..], &rank.0.to_ne_bytes(), &self.ranks.to_ne_bytes()].concat();
+        stream.set_read_timeout(Some(left)).map_err(system)?;
+        match stream.write_all(&greeting).and_then(|()| received(&stream)) {
+            Ok(Some(file)) => Ok(file),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.no_rank_zero()),
+            Err(error) if !is_hang_up(&error) => Err(system(error)),
+            Ok(None) | Err(_) => Err(MeetError::Refused { job: self.job.clone(), rank: rank.0 }),
+        }
+    }
+
+    /// A connection to rank 0, which may not be there yet, and the time that is left.
+    fn connect(&self) -> Result<(UnixStream, Duration), MeetError> {
+        let address = self.address()?;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let left = self.left().ok_or_else(|| self.no_rank_zero())?;
+            match UnixStream::connect_addr(&address) {
+                Ok(stream) => return Ok((stream, left)),
+                // Nobody listens yet, or too many ranks knock at once.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock) =>
+                {
+                    thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(self.system(error)),
+            }
+        }
+    }
+
+    /// The time that is left, unless it is over.
+    fn left(&self) -> Option<Duration> {
+        Some(self.until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    fn address(&self) -> Result<SocketAddr, MeetError> {
+        let name = format!("active-messages/{}/{}", geteuid(), self.job);
+        SocketAddr::from_abstract_name(name).map_err(|error| self.system(error))
+    }
+
+    fn no_rank_zero(&self) -> MeetError {
+        MeetError::NoRankZero { job: self.job.clone(), seconds: self.limit.as_secs_f64() }
+    }
+
+    fn system(&self, source: io::Error) -> MeetError {
+        MeetError::System { job: self.job.clone(), source }
+    }
+}
+
+/// Rank and number of ranks of a process of the same user.
+fn greeted(stream: &mut UnixStream, patience: Duration) -> io::Result<(u32, u32)> {
+    if getsockopt(stream, PeerCredentials)?.uid() != geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(patience))?;
+    let (mut greeting, mut rank, mut ranks) = ([0; 8], [0; 4], [0; 4]);
+    stream.read_exact(&mut greeting)?;
+    if greeting != GREETING {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    stream.read_exact(&mut rank)?;
+    stream.read_exact(&mut ranks)?;
+    Ok((u32::from_ne_bytes(rank), u32::from_ne_bytes(ranks)))
+}
+
+/// The descriptor that arrives next; `None` if something else does, or nothing any more.
+fn received(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut greeting = [0; GREETING.len()];
+    let mut parts = [io::IoSliceMut::new(&mut greeting)];
+    let mut control = nix::cmsg_space!([std::os::fd::RawFd; 1]);
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let rights = message.cmsgs()?.find_map(|part| match part {
+        ControlMessageOwned::ScmRights(files) => files.first().copied(),
+        _ => None,
+    });
+    let Some(number) = rights else { return Ok(None) };
+    let file = reopen(number as u32);
+    close(number)?;
+    let file = file?;
+    Ok((greeting == GREETING).then_some(file))
+}
+
+/// A descriptor of one's own for the memory behind descriptor `number`, which is inherited or just received and so
+/// belongs to nobody in this program.
+///
+/// # Errors
+/// There is no such descriptor, or it can't be read and written.
+pub(crate) fn reopen(number: u32) -> io::Result<OwnedFd> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{number}"))?;
+    Ok(file.into())
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+/// A name for whatever started this process: on one host, the ranks of one job have the same parent, and no other
+/// process ever has its number and its time of birth.
+fn parent() -> String {
+    let parent = getppid();
+    let status = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
+    // The 22nd field is the time of birth; the 2nd, in parentheses, may have spaces and parentheses of its own.
+    let birth = status.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(19)).unwrap_or("0");
+    format!("child-of-{parent}-{birth}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn meeting(test: &str, ranks: u32, limit: Duration) -> Meeting {
+        Meeting::new(Some(format!("test-{}-{test}", std::process::id())), ranks, limit)
+    }
+
+    fn memory(text: &str) -> OwnedFd {
+        let file = memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap();
+        fs::File::from(file.try_clone().unwrap()).write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn everyone_gets_the_same_memory() {
+        let meeting = meeting("same", 4, PATIENCE);
+        thread::scope(|scope| {
+            let fetch = |rank| {
+                scope.spawn({
+                    let meeting = &meeting;
+                    move || meeting.fetch(Rank(rank))
+                })
+            };
+            let others: Vec<_> = (1..4).map(fetch).collect();
+            meeting.serve(memory("shared").as_fd()).unwrap();
+            for other in others {
+                let mut text = String::new();
+                fs::File::from(other.join().unwrap().unwrap()).read_to_string(&mut text).unwrap();
+                assert_eq!(text, "shared");
+            }
+        });
+    }
+
+    #[test]
+    fn a_missing_rank_is_named_on_both_sides() {
+        let short = Duration::from_millis(50);
+        let error = meeting("zero", 2, short).fetch(Rank(1)).unwrap_err().to_string();
+        assert!(error.contains("rank 0 did not turn up within 0.05 s"), "{error}");
+        let error = meeting("others", 4, short).serve(memory("").as_fd()).unwrap_err().to_string();
+        assert!(error.contains("3 ranks, the first of them rank 1, did not turn up within 0.05 s"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_that_comes_twice_and_another_size_are_refused() {
+        let twice = meeting("twice", 3, PATIENCE);
+        thread::scope(|scope| {
+            let zero = scope.spawn(|| twice.serve(memory("").as_fd()));
+            let (one, other) = (twice.fetch(Rank(1)), twice.fetch(Rank(1)));
+            assert!(one.is_ok());
+            assert!(matches!(other, Err(MeetError::Refused { rank: 1, .. })), "{other:?}");
+            assert!(matches!(zero.join().unwrap(), Err(MeetError::Twice { rank: 1, .. })));
+        });
+        let size = meeting("size", 2, PATIENCE);
+        thread::scope(|scope| {
+            let zero = scope.spawn(|| size.serve(memory("").as_fd()));
+            let other = Meeting { ranks: 3, ..size.clone() }.fetch(Rank(2));
+            assert!(matches!(other, Err(MeetError::Refused { .. })), "{other:?}");
+            assert!(matches!(zero.join().unwrap(), Err(MeetError::OtherSize { theirs: 3, ours: 2, .. })));
+        });
+    }
+
+    #[test]
+    fn two_jobs_of_one_name_are_refused() {
+        let meeting = meeting("name", 2, PATIENCE);
+        let _taken = UnixListener::bind_addr(&meeting.address().unwrap()).unwrap();
+        assert!(matches!(meeting.serve(memory("").as_fd()), Err(MeetError::NameTaken { .. })));
+    }
+
+    #[test]
+    fn a_job_name_of_any_length_is_an_error_at_worst() {
+        let long = Meeting::new(Some("x".repeat(500)), 2, PATIENCE);
+        assert!(matches!(long.fetch(Rank(1)), Err(MeetError::System { .. })));
+    }
+
+    #[test]
+    fn the_parent_has_a_name() {
+        assert_eq!(parent(), parent());
+        assert!(!parent().ends_with("-0"), "{}", parent());
+    }
+}

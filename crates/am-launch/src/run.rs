@@ -1,0 +1,193 @@
+//! The one call of a program that is its own launcher: `run`.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::contract;
+use crate::identity::EnvironmentError;
+use crate::launcher::{Launcher, usable_processors};
+use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
+use crate::rank::{RankError, RankJob};
+
+/// What [`run`] needs to know before it decides whether this process is a rank or the launcher of ranks.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    ranks: Option<u32>,
+    default_ranks: Option<u32>,
+    prefix: bool,
+    keep_going: bool,
+    timeout: Option<Duration>,
+    grace: Option<Duration>,
+    bind: bool,
+}
+
+impl RunOptions {
+    /// As many ranks as there are processors, unless somebody says otherwise.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of ranks that the user asked the program for, say with a flag of its own. It wins over everything else,
+    /// and it is an error if another launcher started another number.
+    #[must_use]
+    pub fn ranks(mut self, ranks: impl Into<Option<u32>>) -> Self {
+        self.ranks = ranks.into();
+        self
+    }
+
+    /// The number of ranks when neither the user nor `AM_DEFAULT_RANKS` asks for one; by default as many as this process
+    /// may use processors.
+    #[must_use]
+    pub fn default_ranks(mut self, ranks: u32) -> Self {
+        self.default_ranks = Some(ranks);
+        self
+    }
+
+    /// As [`Launcher::prefix`].
+    #[must_use]
+    pub fn prefix(mut self, prefix: bool) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// As [`Launcher::keep_going`].
+    #[must_use]
+    pub fn keep_going(mut self, keep_going: bool) -> Self {
+        self.keep_going = keep_going;
+        self
+    }
+
+    /// As [`Launcher::timeout`].
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// As [`Launcher::grace`].
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
+        self
+    }
+
+    /// As [`Launcher::bind`].
+    #[must_use]
+    pub fn bind(mut self, bind: bool) -> Self {
+        self.bind = bind;
+        self
+    }
+}
+
+/// Runs `program` as one rank of a job, however this process was started.
+///
+/// - Started by `amrun`, `mpirun` or `srun`, the process is a rank and calls `program`
+///   (see [`RankJob::from_environment`] for how it knows).
+/// - Started plainly, it becomes a launcher: it executes itself once per rank, with the same arguments and environment,
+///   and waits for the ranks as [`Launcher::launch`] does. `program` then runs in the ranks only.
+///
+/// Call it early in `main`, before starting threads, since all that comes before it happens in the launcher and in every
+/// rank. Parse the command line before it, too: wrong flags are then reported once, before there is any rank.
+///
+/// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes on to
+/// `main`, which makes it 101. A malformed environment is 2. The exit code of the launcher is that of the rank that failed
+/// first ([`Outcome::code`](crate::Outcome::code)), or that of [`LaunchError::code`](crate::LaunchError::code).
+///
+/// ```no_run
+/// use std::process::ExitCode;
+/// use am_launch::{RankJob, RunOptions};
+///
+/// fn main() -> ExitCode {
+///     am_launch::run(RunOptions::new().default_ranks(2), |job: RankJob| -> Result<(), String> {
+///         println!("rank {} of {}", job.rank(), job.ranks());
+///         Ok(())
+///     })
+/// }
+/// ```
+pub fn run<E: Display>(options: RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> ExitCode {
+    let job = match RankJob::from_environment().and_then(|job| check_size(job, options.ranks)) {
+        Ok(Some(job)) => job,
+        Ok(None) => return become_launcher(&options),
+        Err(error) => return fail(&error, if is_usage(&error) { EXIT_USAGE } else { EXIT_LAUNCHER_FAILED }),
+    };
+    let rank = job.rank();
+    match program(job) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format_args!("rank {rank}: {error:#}"), 1),
+    }
+}
+
+/// Refuses a job of another size than the user asked the program for.
+fn check_size(job: Option<RankJob>, asked: Option<u32>) -> Result<Option<RankJob>, RankError> {
+    match (&job, asked) {
+        (Some(job), Some(asked)) if job.ranks() != asked => {
+            Err(RankError::OtherSize { asked, started: job.ranks(), started_by: job.started_by() })
+        }
+        _ => Ok(job),
+    }
+}
+
+fn is_usage(error: &RankError) -> bool {
+    matches!(error, RankError::Environment(_) | RankError::Descriptor { .. } | RankError::OtherSize { .. })
+}
+
+fn become_launcher(options: &RunOptions) -> ExitCode {
+    let ranks = match options.ranks.map_or_else(default_ranks, |ranks| Ok(Some(ranks))) {
+        Ok(ranks) => ranks.or(options.default_ranks).unwrap_or_else(usable_processors),
+        Err(error) => return fail(&error, EXIT_USAGE),
+    };
+    let mut launcher = Launcher::new(program_file())
+        .itself(env::args_os().next())
+        .args(env::args_os().skip(1))
+        .ranks(ranks)
+        .name(own_name())
+        .prefix(options.prefix)
+        .keep_going(options.keep_going)
+        .bind(options.bind);
+    if let Some(timeout) = options.timeout {
+        launcher = launcher.timeout(timeout);
+    }
+    if let Some(grace) = options.grace {
+        launcher = launcher.grace(grace);
+    }
+    match launcher.launch() {
+        Ok(outcome) => ExitCode::from(outcome.code()),
+        Err(error) => fail(&error, error.code()),
+    }
+}
+
+/// The number of ranks in `AM_DEFAULT_RANKS`, if it is set.
+///
+/// # Errors
+/// Its value is not a number from 1.
+pub fn default_ranks() -> Result<Option<u32>, EnvironmentError> {
+    let variable = contract::DEFAULT_RANKS;
+    let Some(value) = env::var_os(variable) else { return Ok(None) };
+    match value.to_str().map(str::parse) {
+        Some(Ok(ranks)) if ranks > 0 => Ok(Some(ranks)),
+        _ => Err(EnvironmentError::NotANumber { variable, value, expected: "a number of ranks" }),
+    }
+}
+
+/// The file to execute for a rank: this program's own, under its name, or through the kernel's link if the file has been
+/// replaced or removed since.
+fn program_file() -> PathBuf {
+    env::current_exe().ok().filter(|file| file.exists()).unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+/// How this program is called in messages.
+fn own_name() -> String {
+    let name = env::args_os().next().unwrap_or_else(|| OsString::from("am-launch"));
+    Path::new(&name).file_name().unwrap_or(&name).to_string_lossy().into_owned()
+}
+
+/// Prints an error under this program's name.
+fn fail(error: &dyn Display, code: u8) -> ExitCode {
+    let _ = io::stderr().write_all(format!("{}: {error}\n", own_name()).as_bytes());
+    ExitCode::from(code)
+}

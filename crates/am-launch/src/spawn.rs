@@ -1,0 +1,63 @@
+//! The start of one rank's process: the few system calls between fork and exec, and the crate's only unsafe code.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::unistd::{Pid, getpid, getppid};
+
+/// What a rank's process gets from its launcher besides arguments and environment.
+pub(crate) struct Inheritance {
+    /// The signal mask to start with; the launcher's own blocks what it reads from a descriptor.
+    pub(crate) mask: SigSet,
+    /// Descriptors that stay open across the exec, under the same numbers.
+    pub(crate) files: Vec<Arc<OwnedFd>>,
+    /// The processors to run on, if bound.
+    pub(crate) cpus: Option<CpuSet>,
+}
+
+/// Makes a command's process die with the thread that spawns it, and gives it its inheritance.
+///
+/// The kernel ties the process to the spawning *thread*: that thread has to outlive the job.
+#[expect(unsafe_code, reason = "only code between fork and exec reaches every program before it runs")]
+pub(crate) fn tie(command: &mut Command, inheritance: Inheritance) {
+    let launcher = getpid();
+    let prepare = move || prepare(launcher, &inheritance);
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. `prepare` makes plain system calls on values
+    // made before the fork; it neither allocates nor takes a lock, and its errors carry only a number.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Runs in the new process, before the program does.
+fn prepare(launcher: Pid, inheritance: &Inheritance) -> io::Result<()> {
+    inheritance.mask.thread_set_mask()?;
+    set_pdeathsig(Signal::SIGKILL)?;
+    // A launcher that died before the call above would have sent nothing.
+    if getppid() != launcher {
+        return Err(nix::Error::ESRCH.into());
+    }
+    for file in &inheritance.files {
+        fcntl(file.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    }
+    if let Some(cpus) = &inheritance.cpus {
+        sched_setaffinity(Pid::from_raw(0), cpus)?;
+    }
+    Ok(())
+}
+
+/// Makes sure that this process hears of its children's end: a parent may have handed it SIGCHLD as ignored, and then
+/// the kernel would reap them unseen.
+///
+/// # Errors
+/// Those of `sigaction(2)`; none is expected.
+#[expect(unsafe_code, reason = "nix has no safe call that restores a default disposition")]
+pub(crate) fn hear_of_children() -> nix::Result<()> {
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map(drop)
+}

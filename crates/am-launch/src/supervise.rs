@@ -1,0 +1,171 @@
+//! The launcher's loop: hears signals, reaps ranks and carries out what the policy orders, sleeping in between.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use am_core::Rank;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+use crate::adoption::Adoption;
+use crate::attach::Shared;
+use crate::launcher::{LaunchError, Launcher, Started, system};
+use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
+use crate::output::Merger;
+use crate::policy::{Order, Policy, asks_to_end};
+use crate::spawn::hear_of_children;
+
+/// What a launcher passes on. A terminal's stop and resize signals reach the ranks by themselves.
+const PASSED_ON: [Signal; 6] =
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// The signals of the calling thread, read from a descriptor for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    arrivals: SignalFd,
+    before: SigSet,
+}
+
+impl Signals {
+    /// Takes the signals over.
+    pub(crate) fn take() -> nix::Result<Self> {
+        hear_of_children()?;
+        let mut taken: SigSet = PASSED_ON.into_iter().collect();
+        taken.add(Signal::SIGCHLD);
+        let arrivals = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let before = taken.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { arrivals, before })
+    }
+
+    /// The mask that was set before.
+    pub(crate) fn before(&self) -> SigSet {
+        self.before
+    }
+
+    /// Sleeps until a signal arrives or the time has come.
+    pub(crate) fn wait(&self, until: Instant) {
+        wait(self, None, Some(until));
+    }
+
+    /// The next signal, and whether the terminal sent it to the whole foreground job.
+    pub(crate) fn next(&self) -> Option<(Signal, bool)> {
+        let info = self.arrivals.read_signal().ok().flatten()?;
+        let signal = Signal::try_from(info.ssi_signo as i32).ok()?;
+        Some((signal, info.ssi_code == libc::SI_KERNEL))
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        let _ = self.before.thread_set_mask();
+    }
+}
+
+/// Watches started ranks until the last one has ended and its output is passed on.
+pub(crate) fn supervise(
+    launcher: &Launcher,
+    mut started: Started,
+    shared: &Shared,
+    signals: &Signals,
+    adoption: Option<&Adoption>,
+) -> Result<Outcome, LaunchError> {
+    let merger = match std::mem::take(&mut started.pipes) {
+        pipes if pipes.is_empty() => None,
+        pipes => Some(Merger::start(pipes).map_err(system("the output thread"))?),
+    };
+    let ranks = &mut started.ranks;
+    let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
+    loop {
+        // SIGCHLD is blocked since before the first rank started, so an end that is missed here cuts the wait below short.
+        let ended = reap(ranks);
+        for &(rank, _) in &ended {
+            shared.mark_dead(rank);
+        }
+        obey(launcher, ranks, policy.ended(&ended, Instant::now()));
+        obey(launcher, ranks, policy.tick(Instant::now()));
+        if policy.is_over() {
+            break;
+        }
+        wait(signals, None, policy.wake_at());
+        while let Some((signal, delivered)) = signals.next() {
+            if signal != Signal::SIGCHLD {
+                obey(launcher, ranks, policy.signalled(signal, delivered, Instant::now()));
+            }
+        }
+        if let Some(adoption) = adoption {
+            adoption.reap(ranks);
+        }
+    }
+    if let Some(adoption) = adoption {
+        adoption.end(signals, launcher.rules().grace);
+    }
+    if let Some(merger) = merger {
+        finish_output(merger, signals);
+    }
+    Ok(policy.outcome())
+}
+
+/// The ranks that have ended since the last call.
+fn reap(ranks: &mut [Option<Child>]) -> Vec<(Rank, RankEnd)> {
+    let mut ended = Vec::new();
+    for (rank, slot) in (0..).map(Rank).zip(ranks) {
+        let end = match slot.as_mut().map(Child::try_wait) {
+            None | Some(Ok(None)) => continue,
+            Some(Ok(Some(status))) => RankEnd::from(status),
+            // Somebody else in this process waited for it; its end is known, its code is not.
+            Some(Err(_)) => RankEnd::Exited(EXIT_LAUNCHER_FAILED),
+        };
+        *slot = None;
+        ended.push((rank, end));
+    }
+    ended
+}
+
+fn obey(launcher: &Launcher, ranks: &[Option<Child>], orders: Vec<Order>) {
+    for order in orders {
+        match order {
+            Order::Say(line) => launcher.say(&line),
+            // A rank that hasn't been waited for keeps its process id, so the signal can't reach a stranger.
+            Order::Deliver(signal) => ranks.iter().flatten().for_each(|child| {
+                let _ = kill(pid(child), signal);
+            }),
+        }
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id() as i32)
+}
+
+/// Sleeps until a signal arrives, `other` is ready, or the time has come; returns whether `other` is ready.
+fn wait(signals: &Signals, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> bool {
+    let patience = until.map_or(PollTimeout::NONE, |until| {
+        // Rounded up, so that the time has come when the wait is over.
+        let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    });
+    let mut ends = vec![PollFd::new(signals.arrivals.as_fd(), PollFlags::POLLIN)];
+    ends.extend(other.map(|end| PollFd::new(end, PollFlags::POLLIN)));
+    // An interrupted wait is like one that was too short: every caller looks again.
+    let _ = poll(&mut ends, patience);
+    ends.get(1).and_then(PollFd::any).unwrap_or(false)
+}
+
+/// Lets the output thread pass on what the ranks left, unless the user has had enough of a reader that is stuck.
+fn finish_output(mut merger: Merger, signals: &Signals) {
+    merger.drain();
+    loop {
+        if wait(signals, Some(merger.finished()), None) {
+            return merger.join();
+        }
+        while let Some((signal, _)) = signals.next() {
+            if asks_to_end(signal) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A small test runner with libtest's command line, and processes that can't hang a test for ever.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::panic::catch_unwind;
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use am_launch::contract;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Far beyond what any test takes; a test that runs into it fails.
+pub(crate) const ANTI_HANG: Duration = Duration::from_secs(120);
+
+/// One test: its name and what it does.
+pub(crate) type Test = (&'static str, fn());
+
+/// Runs the tests that the command line selects.
+pub(crate) fn run(tests: &[Test]) -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let matches = |name: &str| {
+        let fits =
+            |filter: &&String| if has("--exact") { *filter == name } else { name.contains(filter.as_str()) };
+        filters.is_empty() || filters.iter().any(fits)
+    };
+    let chosen: Vec<&Test> = tests.iter().filter(|(name, _)| matches(name) && !has("--ignored")).collect();
+    if has("--list") {
+        chosen.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    println!("\nrunning {} tests", chosen.len());
+    let failed: Vec<&str> = chosen
+        .iter()
+        .filter(|(name, test)| {
+            let passed = catch_unwind(test).is_ok();
+            println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+            !passed
+        })
+        .map(|(name, _)| *name)
+        .collect();
+    println!("\ntest result: {} passed; {} failed {failed:?}\n", chosen.len() - failed.len(), failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
+}
+
+/// `amrun` with an environment that no outer launcher has touched.
+pub(crate) fn amrun(flags: &[&str]) -> Command {
+    let mut command = clean(env!("CARGO_BIN_EXE_amrun"));
+    command.args(flags);
+    command
+}
+
+/// This program in a role, as a program to start.
+pub(crate) fn role(name: &str) -> Command {
+    let mut command = clean(std::env::current_exe().expect("a test knows its file"));
+    command.args(["--role", name]);
+    command
+}
+
+/// A command without any launcher's variables.
+pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    let foreign = ["OMPI_", "PMI", "MPI_", "SLURM_", "PRTE_", "HYDRA_", "HYDI_"];
+    for (key, _) in std::env::vars_os() {
+        let name = key.to_string_lossy();
+        if name.starts_with("AM_") || foreign.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&key);
+        }
+    }
+    command.env_remove(contract::DEFAULT_RANKS);
+    command
+}
+
+/// Appends this program in a role to the command line of a launcher.
+pub(crate) trait InRole {
+    fn role(&mut self, name: &str) -> &mut Self;
+}
+
+impl InRole for Command {
+    fn role(&mut self, name: &str) -> &mut Self {
+        self.arg(std::env::current_exe().expect("a test knows its file")).args(["--role", name])
+    }
+}
+
+/// What a finished process left.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
+}
+
+impl Finished {
+    /// The exit code; a process that a signal killed fails the test.
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("killed: {self:?}"))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.out.clone()).expect("output is text")
+    }
+
+    /// The lines of standard output in order of their text.
+    pub(crate) fn sorted(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.text().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+}
+
+/// A process whose output is collected and whose lines can be waited for.
+pub(crate) struct Running {
+    child: Child,
+    lines: mpsc::Receiver<Vec<u8>>,
+    err: thread::JoinHandle<String>,
+    seen: Vec<u8>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (sender, lines) = mpsc::channel();
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        thread::spawn(move || send_lines(out, &sender));
+        let mut pipe = child.stderr.take().expect("piped");
+        let err = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        Self { child, lines, err, seen: Vec::new() }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// The next line of standard output, without its end.
+    pub(crate) fn line(&mut self) -> String {
+        let line = self.lines.recv_timeout(ANTI_HANG).expect("another line");
+        self.seen.extend_from_slice(&line);
+        String::from_utf8(line).expect("output is text").trim_end().to_owned()
+    }
+
+    /// Writes to its standard input, which the command has to have piped, and closes it.
+    pub(crate) fn input(&mut self, input: &[u8]) {
+        self.child.stdin.take().expect("piped").write_all(input).expect("it reads");
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("it lives");
+    }
+
+    /// Waits for the end of the process and of everything that holds its output open.
+    pub(crate) fn finish(mut self) -> Finished {
+        loop {
+            match self.lines.recv_timeout(ANTI_HANG) {
+                Ok(line) => self.seen.extend_from_slice(&line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = self.child.kill();
+                    panic!("no end within {ANTI_HANG:?}; so far {:?}", String::from_utf8_lossy(&self.seen));
+                }
+            }
+        }
+        let status = self.child.wait().expect("a child can be waited for");
+        Finished { status, out: self.seen, err: self.err.join().expect("the reader is sound") }
+    }
+}
+
+fn send_lines(mut out: BufReader<ChildStdout>, sender: &mpsc::Sender<Vec<u8>>) {
+    loop {
+        let mut line = Vec::new();
+        match out.read_until(b'\n', &mut line) {
+            Ok(length) if length > 0 && sender.send(line).is_ok() => {}
+            _ => return,
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    Running::start(command).finish()
+}

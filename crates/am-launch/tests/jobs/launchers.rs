@@ -1,0 +1,121 @@
+//! Ranks that something else started: `mpirun` and `srun`, imitated by their variables and, where installed, real.
+
+use crate::harness::{Finished, Running, Test, clean, finish, role};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("launchers_open_mpi", open_mpi),
+    ("launchers_mpich", mpich),
+    ("launchers_slurm", slurm),
+    ("launchers_slurm_batch_script", slurm_batch_script),
+    ("launchers_by_hand", by_hand),
+    ("launchers_a_missing_rank_is_an_error", a_missing_rank_is_an_error),
+    ("launchers_several_hosts", several_hosts),
+    ("launchers_real_mpirun", real_mpirun),
+];
+
+/// Starts `ranks` processes by hand, each with the variables for its rank, and runs them to their ends.
+fn start(ranks: u32, actions: &[&str], variables: impl Fn(u32) -> Vec<(&'static str, String)>) -> Vec<Finished> {
+    // The last rank first, so that it has to wait for rank 0.
+    let running: Vec<Running> =
+        (0..ranks).rev().map(|rank| Running::start(role("job").args(actions).envs(variables(rank)))).collect();
+    running.into_iter().map(Running::finish).rev().collect()
+}
+
+/// Checks that the processes found each other: same job, right ranks.
+fn check(finished: &[Finished], by: &str) {
+    let ranks = finished.len();
+    for (rank, finished) in finished.iter().enumerate() {
+        assert_eq!(finished.code(), 0, "{finished:?}");
+        assert!(finished.text().starts_with(&format!("{rank} of {ranks} by {by}\n")), "{finished:?}");
+    }
+}
+
+fn open_mpi() {
+    let finished = start(3, &["who"], |rank| {
+        vec![
+            ("OMPI_COMM_WORLD_RANK", rank.to_string()),
+            ("OMPI_COMM_WORLD_SIZE", "3".into()),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", rank.to_string()),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "3".into()),
+            ("PMIX_NAMESPACE", format!("imitated-{}", std::process::id())),
+            ("PMIX_RANK", rank.to_string()),
+        ]
+    });
+    check(&finished, "mpirun");
+}
+
+/// MPICH names no job: ranks of one parent belong together.
+fn mpich() {
+    let finished = start(4, &["who"], |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "4".into())]);
+    check(&finished, "mpirun");
+}
+
+fn slurm() {
+    let finished = start(2, &["who"], |rank| {
+        vec![
+            ("SLURM_JOB_ID", std::process::id().to_string()),
+            ("SLURM_STEP_ID", "0".into()),
+            ("SLURM_PROCID", rank.to_string()),
+            ("SLURM_LOCALID", rank.to_string()),
+            ("SLURM_NTASKS", "2".into()),
+            ("SLURM_STEP_NUM_NODES", "1".into()),
+        ]
+    });
+    check(&finished, "srun");
+}
+
+fn slurm_batch_script() {
+    let variables = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "16")];
+    let finished = finish(role("job").args(["2", "who"]).envs(variables));
+    assert_eq!(finished.sorted(), [0, 1].map(|rank| format!("{rank} of 2 by the program itself")), "{finished:?}");
+}
+
+fn by_hand() {
+    let finished = start(2, &["who"], |rank| {
+        let job = format!("by-hand-{}", std::process::id());
+        vec![("AM_RANK", rank.to_string()), ("AM_RANKS", "2".into()), ("AM_JOB", job)]
+    });
+    check(&finished, "hand");
+}
+
+fn a_missing_rank_is_an_error() {
+    for (rank, part) in
+        [("0", "1 ranks, the first of them rank 1, did not turn up within 0.2 s"), ("1", "rank 0 did not")]
+    {
+        let variables =
+            [("AM_RANK", rank), ("AM_RANKS", "2"), ("AM_JOB", "nobody-else"), ("AM_MEET_TIMEOUT", "0.2")];
+        let finished = finish(role("job").arg("who").envs(variables));
+        assert_eq!(finished.code(), 125, "{finished:?}");
+        assert!(finished.err.contains(part) && finished.err.lines().count() == 1, "{finished:?}");
+    }
+}
+
+fn several_hosts() {
+    let variables =
+        [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
+    let finished = finish(role("job").arg("who").envs(variables));
+    assert_eq!(finished.code(), 2, "{finished:?}");
+    assert!(finished.err.contains("shared memory spans one host only"), "{finished:?}");
+}
+
+fn real_mpirun() {
+    if clean("mpirun").arg("--version").output().is_err() {
+        println!("launchers_real_mpirun: skipped, no mpirun is installed");
+        return;
+    }
+    let mut command = clean("mpirun");
+    for allowed in [
+        "OMPI_ALLOW_RUN_AS_ROOT",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+        "OMPI_MCA_rmaps_base_oversubscribe",
+        "PRTE_ALLOW_RUN_AS_ROOT",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
+    ] {
+        command.env(allowed, "1");
+    }
+    let program = std::env::current_exe().expect("a test knows its file");
+    command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    let finished = finish(command.args(["-n", "3"]).arg(program).args(["--role", "job", "who"]));
+    assert_eq!(finished.code(), 0, "{finished:?}");
+    assert_eq!(finished.sorted(), [0, 1, 2].map(|rank| format!("{rank} of 3 by mpirun")), "{finished:?}");
+}

@@ -1,0 +1,86 @@
+//! The library call: plain starts, the fate of a rank's closure, and malformed environments.
+
+use crate::harness::{InRole, Test, amrun, finish, role};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("library_a_plain_start_becomes_ranks", a_plain_start_becomes_ranks),
+    ("library_number_of_ranks", number_of_ranks),
+    ("library_arguments_and_name_are_kept", arguments_and_name_are_kept),
+    ("library_ends_of_a_rank", ends_of_a_rank),
+    ("library_another_size_is_refused", another_size_is_refused),
+    ("library_malformed_environment", malformed_environment),
+];
+
+fn a_plain_start_becomes_ranks() {
+    let finished = finish(role("job").arg("who"));
+    assert_eq!(finished.code(), 0, "{finished:?}");
+    let expected = [0, 1, 2].map(|rank| format!("{rank} of 3 by the program itself"));
+    assert_eq!(finished.sorted(), expected);
+    assert_eq!(finished.err, "");
+}
+
+fn number_of_ranks() {
+    let count = |finished: crate::harness::Finished| finished.text().lines().count();
+    assert_eq!(count(finish(role("job").arg("who").env("AM_DEFAULT_RANKS", "2"))), 2);
+    assert_eq!(count(finish(role("job").args(["5", "who"]).env("AM_DEFAULT_RANKS", "2"))), 5);
+    let finished = finish(role("job").arg("who").env("AM_DEFAULT_RANKS", "0"));
+    assert_eq!(finished.code(), 2);
+    assert!(finished.err.ends_with("AM_DEFAULT_RANKS=0 in the environment is not a number of ranks\n"));
+    let finished = finish(role("job").args(["0", "who"]));
+    assert_eq!(finished.code(), 2);
+    assert!(finished.err.ends_with("0 ranks asked for, but a job has 1 to 4096\n"), "{finished:?}");
+}
+
+fn arguments_and_name_are_kept() {
+    use std::os::unix::process::CommandExt;
+    let finished = finish(role("job").arg0("a name\nof its own").args(["2", "arg0"]));
+    assert_eq!(finished.sorted(), [r#"Some("a name\nof its own")"#; 2], "{finished:?}");
+}
+
+fn ends_of_a_rank() {
+    let finished = finish(role("job").args(["3", "1:fail", "sleep"]));
+    assert_eq!(finished.code(), 1);
+    let lines: Vec<&str> = finished.err.lines().collect();
+    assert!(lines[0].ends_with(": rank 1: it did not work"), "{lines:?}");
+    assert!(lines[1].ends_with(": rank 1 exited with code 1; ending the other 2 ranks"), "{lines:?}");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+
+    let finished = finish(role("job").args(["3", "2:panic", "sleep"]));
+    assert_eq!(finished.code(), 101);
+    assert!(finished.err.contains("on purpose"), "{finished:?}");
+    assert!(finished.err.contains("rank 2 exited with code 101; ending the other 2 ranks"), "{finished:?}");
+
+    assert_eq!(finish(role("job").args(["2", "0:exit", "sleep"])).code(), 42);
+    let finished = finish(role("job").args(["2", "0:kill", "sleep"]));
+    assert_eq!(finished.code(), 137);
+    assert!(finished.err.contains("rank 0 was killed by signal 9 (SIGKILL)"), "{finished:?}");
+}
+
+fn another_size_is_refused() {
+    let finished = finish(amrun(&["-n", "1"]).role("job").args(["2", "who"]));
+    assert_eq!(finished.code(), 2, "{finished:?}");
+    assert!(finished.err.contains("the program asks for 2 ranks, but amrun started 1\n"), "{finished:?}");
+    assert_eq!(finish(amrun(&["-n", "2"]).role("job").args(["2", "who"])).code(), 0);
+}
+
+fn malformed_environment() {
+    for (variables, part) in [
+        (&[("AM_RANK", "7"), ("AM_RANKS", "4")][..], "AM_RANK=7 in the environment, but with AM_RANKS=4"),
+        (&[("AM_RANK", "one"), ("AM_RANKS", "4")], "AM_RANK=one in the environment is not a rank"),
+        (&[("AM_RANK", "1")], "AM_RANK=1 is set in the environment but AM_RANKS is not"),
+        (&[("AM_RANKS", "4")], "AM_RANKS=4 is set in the environment but AM_RANK is not"),
+        (&[("OMPI_COMM_WORLD_RANK", "1")], "OMPI_COMM_WORLD_RANK=1 is set"),
+        (
+            &[("AM_RANK", "0"), ("AM_RANKS", "1"), ("AM_JOB", "j"), ("AM_SHM_FD", "999")],
+            "AM_SHM_FD=999 in the environment is no descriptor of this job",
+        ),
+        (
+            &[("AM_RANK", "0"), ("AM_RANKS", "1"), ("AM_JOB", "j"), ("AM_MEET_TIMEOUT", "soon")],
+            "AM_MEET_TIMEOUT=soon in the environment is not a number of seconds",
+        ),
+    ] {
+        let finished = finish(role("job").arg("who").envs(variables.iter().copied()));
+        assert_eq!(finished.code(), 2, "{finished:?}");
+        assert!(finished.err.contains(part) && finished.err.lines().count() == 1, "{finished:?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! What ranks do in the tests.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{env, fs, io, process, thread};
+
+use am_launch::{RankJob, RunOptions};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::getpid;
+
+/// The length of a line in the role `lines`: many times what a pipe passes on at once.
+pub(crate) const LONG_LINE: usize = 300_000;
+/// How many lines each rank writes in the role `lines`.
+pub(crate) const LINES: usize = 5;
+
+/// Plays the role and returns the process's exit code.
+pub(crate) fn play(role: &str, args: Vec<OsString>) -> ExitCode {
+    let rank: u32 = env::var("AM_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or_default();
+    let number =
+        |index: usize| -> u32 { args[index].to_str().and_then(|text| text.parse().ok()).expect("a number") };
+    match role {
+        // Exits with the code that the arguments have for its rank.
+        "exit" => return ExitCode::from(number(rank as usize) as u8),
+        // One rank fails with a code, or by a signal; the others sleep.
+        "fail" if rank == number(0) => return ExitCode::from(number(1) as u8),
+        "die" if rank == number(0) => {
+            kill(getpid(), Signal::try_from(number(1) as i32).expect("a signal")).expect("ok")
+        }
+        "fail" | "die" => thread::sleep(Duration::from_secs(3600)),
+        // Says which of the signals it got, and exits with 100 + its number.
+        "signal" => {
+            let all = SigSet::all();
+            all.thread_set_mask().expect("a mask can be set");
+            say("ready");
+            let signal = all.wait().expect("a signal");
+            say(signal.as_str());
+            return ExitCode::from(100 + signal as u8);
+        }
+        // Says its process id and sleeps.
+        "sleep" => {
+            say(&getpid().to_string());
+            thread::sleep(Duration::from_secs(3600));
+        }
+        // Says the lines of /proc/self/status that start so.
+        "status" => {
+            let status = fs::read_to_string("/proc/self/status").expect("/proc");
+            let start = args[0].to_str().expect("text");
+            status.lines().filter(|line| line.starts_with(start)).for_each(say);
+        }
+        "arguments" => report(&args),
+        "stdin" => {
+            let mut input = String::new();
+            io::stdin().read_to_string(&mut input).expect("text");
+            say(&format!("{input:?}"));
+        }
+        "lines" => lines(rank),
+        "job" => return job(&args),
+        _ => panic!("no role {role}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// A line in one write.
+fn say(line: &str) {
+    io::stdout().write_all(format!("{line}\n").as_bytes()).expect("somebody reads");
+}
+
+/// Every argument, and the variables that start with T_, as bytes.
+fn report(args: &[OsString]) {
+    let bytes = |text: &OsStr| format!("{:?}", text.as_bytes());
+    let mut variables: Vec<String> = env::vars_os()
+        .filter(|(key, _)| key.as_bytes().starts_with(b"T_"))
+        .map(|(key, value)| format!("{}={}", bytes(&key), bytes(&value)))
+        .collect();
+    variables.sort();
+    let args: Vec<String> = args.iter().map(|arg| bytes(arg)).collect();
+    say(&format!("{} | {}", args.join(" "), variables.join(" ")));
+}
+
+/// Long lines in many pieces on standard output, a short one on standard error, and an unfinished one at the end.
+fn lines(rank: u32) {
+    let mut out = io::stdout().lock();
+    for line in 0..LINES {
+        let text = long_line(rank, line);
+        for piece in text.chunks(1000 + 37 * rank as usize) {
+            out.write_all(piece).and_then(|()| out.flush()).expect("somebody reads");
+        }
+        out.write_all(b"\n").expect("somebody reads");
+        io::stderr().write_all(format!("error {rank} {line}\n").as_bytes()).expect("somebody reads");
+    }
+    out.write_all(b"unfinished \xff\0").expect("somebody reads");
+    out.flush().expect("somebody reads");
+}
+
+/// A line of bytes that are neither text nor line ends.
+pub(crate) fn long_line(rank: u32, line: usize) -> Vec<u8> {
+    (0..LONG_LINE)
+        .map(|at| (at * 31 + line * 7 + rank as usize * 101) as u8)
+        .map(|byte| byte.max(b'\n' + 1))
+        .collect()
+}
+
+/// A program that uses the library: `job [RANKS] ACTION...`, where an action for all ranks is a word and one for a single
+/// rank is `RANK:WORD`.
+fn job(args: &[OsString]) -> ExitCode {
+    let words: Vec<&str> = args.iter().map(|arg| arg.to_str().expect("text")).collect();
+    let ranks = words.first().and_then(|word| word.parse().ok());
+    let actions = if ranks.is_some() { &words[1..] } else { &words[..] };
+    am_launch::run(RunOptions::new().ranks(ranks).default_ranks(3), |job: RankJob| {
+        for action in actions {
+            let (whose, action) = action.split_once(':').unwrap_or((".", action));
+            if whose == "." || whose == job.rank().to_string() {
+                act(&job, action)?;
+            }
+        }
+        Ok::<(), String>(())
+    })
+}
+
+fn act(job: &RankJob, action: &str) -> Result<(), String> {
+    match action {
+        "who" => say(&format!("{} of {} by {}", job.rank(), job.ranks(), job.started_by())),
+        "name" => say(job.job_id()),
+        "pid" => say(&getpid().to_string()),
+        "sleep" => thread::sleep(Duration::from_secs(3600)),
+        "input" => drop(io::stdin().read_to_string(&mut String::new()).map_err(|error| error.to_string())?),
+        "fail" => return Err("it did not work".into()),
+        "panic" => panic!("on purpose"),
+        "exit" => process::exit(42),
+        "kill" => kill(getpid(), Signal::SIGKILL).map_err(|error| error.to_string())?,
+        "arg0" => say(&format!("{:?}", env::args_os().next())),
+        _ => return Err(format!("no action {action}")),
+    }
+    Ok(())
+}
