@@ -1,0 +1,167 @@
+//! The processes of one measurement: the bench itself as rank 0 and copies of it, started with an environment
+//! variable, as the others. Orders travel as JSON lines over the children's standard streams; while a rank waits for
+//! one it costs no CPU. No child outlives its parent, and the death of a child ends the bench instead of hanging it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
+use serde::{Deserialize, Serialize};
+
+use super::world::{Task, World, WorldPlan};
+
+/// The variable whose presence turns the bench program into a peer.
+const PEER_VARIABLE: &str = "ACTIVE_MESSAGES_BENCH_PEER";
+
+/// What a child must know to take its place.
+#[derive(Serialize, Deserialize)]
+struct Role {
+    rank: usize,
+    parent: i32,
+    plan: WorldPlan,
+}
+
+/// One piece of work that all ranks of a crew do together.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    task: Task,
+    iterations: u64,
+}
+
+struct Member {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: Receiver<()>,
+}
+
+/// A running set of ranks, led by this process.
+pub(crate) struct Crew {
+    world: World,
+    members: Vec<Member>,
+    closing: Arc<AtomicBool>,
+}
+
+impl Crew {
+    /// Starts one process for each further rank of `plan` and joins them as rank 0.
+    pub(crate) fn start(plan: WorldPlan) -> Self {
+        let program = std::env::current_exe().expect("the bench can find its own program");
+        let closing = Arc::new(AtomicBool::new(false));
+        let processes = plan.processes;
+        let resources = plan.create();
+        let members = (1..processes)
+            .map(|rank| {
+                let role = Role { rank, parent: std::process::id() as i32, plan: resources.plan().clone() };
+                let role = serde_json::to_string(&role).expect("a role is plain data");
+                let mut child = Command::new(&program)
+                    .env(PEER_VARIABLE, role)
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .expect("the bench can start itself again");
+                let orders = child.stdin.take();
+                let answers = BufReader::new(child.stdout.take().expect("the child's output is a pipe"));
+                Member { child, orders, answers: watch(rank, answers, closing.clone()) }
+            })
+            .collect();
+        let world = resources.join(0);
+        Self { world, members, closing }
+    }
+
+    /// Lets every rank do `iterations` of `task` and returns the time that rank 0 took for them.
+    pub(crate) fn run(&mut self, task: &Task, iterations: u64) -> Duration {
+        let order = Order { task: task.clone(), iterations };
+        let mut line = serde_json::to_string(&order).expect("an order is plain data");
+        line.push('\n');
+        for member in &mut self.members {
+            let orders = member.orders.as_mut().expect("orders stay open until the crew is dropped");
+            orders.write_all(line.as_bytes()).expect("a peer reads its orders");
+        }
+        let elapsed = self.world.perform(task, iterations);
+        for member in &self.members {
+            member.answers.recv().expect("a peer answers every order");
+        }
+        elapsed
+    }
+
+    /// The CPUs on which the ranks stood in the last task, rank 0 first.
+    pub(crate) fn cpus(&self) -> Vec<u64> {
+        self.world.cpus()
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.closing.store(true, SeqCst);
+        for member in &mut self.members {
+            member.orders = None;
+        }
+        // A panicking bench may leave a peer spinning in a task; it never reads the end of its orders.
+        let deadline = Instant::now() + Duration::from_secs(if std::thread::panicking() { 0 } else { 5 });
+        for member in &mut self.members {
+            loop {
+                match member.child.try_wait() {
+                    Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+                    Ok(Some(_)) => break,
+                    _ => {
+                        let _ = member.child.kill();
+                        let _ = member.child.wait();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Passes on each answer of `rank`; when the peer ends without having been told to, ends the bench, because
+/// rank 0 may at this moment spin for it.
+fn watch(rank: usize, answers: impl BufRead + Send + 'static, closing: Arc<AtomicBool>) -> Receiver<()> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for _ in answers.lines().map_while(Result::ok) {
+            if sender.send(()).is_err() {
+                return;
+            }
+        }
+        if !closing.load(SeqCst) {
+            eprintln!("rank {rank} of the bench ended unexpectedly");
+            std::process::exit(101);
+        }
+    });
+    receiver
+}
+
+/// If this process was started as a peer: serves its parent until the orders end, and returns true.
+pub(crate) fn serve_as_peer() -> bool {
+    let Ok(role) = std::env::var(PEER_VARIABLE) else {
+        return false;
+    };
+    let role: Role = serde_json::from_str(&role).expect("the parent passes a role");
+    set_pdeathsig(Signal::SIGKILL).expect("a process may choose its parent-death signal");
+    if getppid() != Pid::from_raw(role.parent) {
+        // The parent died before the signal was set.
+        return true;
+    }
+    let mut world = role.plan.inherit().join(role.rank);
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let order: Order = serde_json::from_str(&line).expect("the parent sends orders");
+        world.perform(&order.task, order.iterations);
+        println!("done");
+    }
+    true
+}
+
+/// Confines the calling process to `cpu`.
+pub(crate) fn confine_to(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu).expect("the CPU number is in range");
+    sched_setaffinity(Pid::from_raw(0), &set).expect("a process may confine itself to an existing CPU");
+}

@@ -1,0 +1,132 @@
+//! Owns the memory that the bench processes share for the raw baselines: one anonymous file, mapped by
+//! every process, viewed as atomics. All `unsafe` of the bench stands here.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU64;
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+/// One cache line of eight words, the unit in which the raw baselines talk.
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [AtomicU64; 8]);
+
+/// Bytes of one [`Line`].
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// A mapping of an anonymous memory file that child processes inherit by its descriptor.
+pub(crate) struct Shared {
+    map: MmapRaw,
+    file: File,
+}
+
+impl Shared {
+    /// Creates a zeroed file of `bytes` bytes and maps it. The descriptor stays open across `exec`,
+    /// so that a child finds it under the same number; pages are only taken once they are touched.
+    pub(crate) fn create(bytes: usize, huge_pages: bool) -> io::Result<Self> {
+        let fd = memfd_create("shm-bench", MFdFlags::empty())?;
+        let file = File::from(fd);
+        file.set_len(bytes as u64)?;
+        Self::map(file, huge_pages)
+    }
+
+    /// Maps the file behind an inherited descriptor and takes ownership of the descriptor.
+    ///
+    /// # Safety
+    /// `fd` is open in this process and nothing else in it owns or closes it.
+    pub(crate) unsafe fn inherit(fd: RawFd, huge_pages: bool) -> io::Result<Self> {
+        // SAFETY: the caller passes on the ownership of an open descriptor.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Self::map(File::from(fd), huge_pages)
+    }
+
+    fn map(file: File, huge_pages: bool) -> io::Result<Self> {
+        let map = MmapOptions::new().map_raw(&file)?;
+        if huge_pages {
+            // A kernel without huge pages for shared memory refuses; the baseline then runs on small ones.
+            let _ = map.advise(Advice::HugePage);
+        }
+        Ok(Self { map, file })
+    }
+
+    /// The descriptor number to hand to a child.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// The `count` cache lines from byte `offset` on.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping or `offset` is not a multiple of 64.
+    pub(crate) fn lines(&self, offset: usize, count: usize) -> &[Line] {
+        self.check(offset, count * LINE_BYTES);
+        // SAFETY: `check` holds the offset inside the mapping.
+        let start = unsafe { self.map.as_mut_ptr().add(offset) };
+        // SAFETY: the range is mapped for as long as `self` lives, aligned to 64 (the mapping to a page,
+        // the offset checked), and `Line` is made of atomics only, so that any process may write it at any time.
+        unsafe { std::slice::from_raw_parts(start.cast::<Line>(), count) }
+    }
+
+    /// The `count` 64-bit words from byte `offset` on.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping or `offset` is not a multiple of 64.
+    pub(crate) fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        self.check(offset, count * 8);
+        // SAFETY: `check` holds the offset inside the mapping.
+        let start = unsafe { self.map.as_mut_ptr().add(offset) };
+        // SAFETY: as in `lines`: mapped, aligned, and atomics only.
+        unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), count) }
+    }
+
+    /// Copies `source` to byte `offset` of the mapping, as fast as `memcpy` goes.
+    ///
+    /// The caller's protocol keeps every other process off the range meanwhile.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping or `offset` is not a multiple of 64.
+    pub(crate) fn copy_in(&self, offset: usize, source: &[u8]) {
+        self.check(offset, source.len());
+        // SAFETY: `check` holds the offset inside the mapping.
+        let start = unsafe { self.map.as_mut_ptr().add(offset) };
+        // SAFETY: the range is mapped and writable, `source` is private memory and cannot overlap it, and the
+        // baselines pass the range to and fro with Release and Acquire, so that no other process touches it now.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), start, source.len()) }
+    }
+
+    /// Copies from byte `offset` of the mapping into `target`.
+    ///
+    /// The caller's protocol keeps every writer off the range meanwhile.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping or `offset` is not a multiple of 64.
+    pub(crate) fn copy_out(&self, offset: usize, target: &mut [u8]) {
+        self.check(offset, target.len());
+        // SAFETY: `check` holds the offset inside the mapping.
+        let start = unsafe { self.map.as_mut_ptr().add(offset) };
+        // SAFETY: the range is mapped and readable, `target` is private memory and cannot overlap it, and the
+        // baselines pass the range to and fro with Release and Acquire, so that no other process writes it now.
+        unsafe { std::ptr::copy_nonoverlapping(start, target.as_mut_ptr(), target.len()) }
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        let end = offset.checked_add(bytes).expect("range fits the address space");
+        assert!(end <= self.map.len(), "bytes {offset}..{end} exceed the mapping of {} bytes", self.map.len());
+        assert_eq!(offset % LINE_BYTES, 0, "offset {offset} is not a multiple of a cache line");
+    }
+}
+
+/// Asks for the cache line of `word` ahead of its use; a no-op where the target has no such instruction.
+#[inline(always)]
+pub(crate) fn prefetch(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing into the program and faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.as_ptr().cast::<i8>()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}

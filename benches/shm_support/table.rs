@@ -1,0 +1,77 @@
+//! The RandomAccess baseline without messages: one shared table that every rank updates directly, by prefetched atomic XOR,
+//! along its own section of the benchmark's stream.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::hpcc;
+use super::mapping::{Shared, prefetch};
+
+/// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule, and the fastest from 32 to 128.
+const PREFETCH_DISTANCE: usize = 64;
+
+/// The table and this rank's place in the stream.
+pub(crate) struct RawTable {
+    memory: Shared,
+    words: usize,
+    value: u64,
+    own: std::ops::Range<usize>,
+    prepared: bool,
+}
+
+impl RawTable {
+    /// The table of `words_per_rank` words for each of `ranks` ranks, a power of two in all, as `rank` sees it.
+    pub(crate) fn new(memory: Shared, words_per_rank: u64, rank: usize, ranks: usize) -> Self {
+        let first = rank * words_per_rank as usize;
+        Self {
+            memory,
+            words: words_per_rank as usize * ranks,
+            value: hpcc::starts(4 * first as i64),
+            own: first..first + words_per_rank as usize,
+            prepared: false,
+        }
+    }
+
+    /// Fills this rank's part; then `touch` maps the rest, so that no page is missing once time runs.
+    pub(crate) fn fill(&mut self) {
+        if !self.prepared {
+            let words = self.memory.words(0, self.words);
+            for index in self.own.clone() {
+                words[index].store(index as u64, Relaxed);
+            }
+        }
+    }
+
+    /// Touches every page, after all ranks have filled theirs.
+    pub(crate) fn touch(&mut self) {
+        if !std::mem::replace(&mut self.prepared, true) {
+            let words = self.memory.words(0, self.words);
+            let sum = words.iter().step_by(512).fold(0, |sum, word| sum ^ word.fetch_xor(0, Relaxed));
+            std::hint::black_box(sum);
+        }
+    }
+
+    /// Applies the next `updates` of this rank's stream.
+    pub(crate) fn update(&mut self, updates: u64) {
+        let table = self.memory.words(0, self.words);
+        let mask = self.words as u64 - 1;
+        let at = |value: u64| -> &AtomicU64 { &table[(value & mask) as usize] };
+        let mut next = self.value;
+        let mut ahead = [0; PREFETCH_DISTANCE];
+        for place in &mut ahead {
+            next = hpcc::step(next);
+            *place = next;
+            prefetch(at(next));
+        }
+        let mut place = 0;
+        for _ in 0..updates {
+            let due = ahead[place];
+            next = hpcc::step(next);
+            ahead[place] = next;
+            place = (place + 1) % PREFETCH_DISTANCE;
+            prefetch(at(next));
+            at(due).fetch_xor(due, Relaxed);
+            self.value = due;
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What every bench of the project does alike: figures beside their baselines, a table, a JSON file and a picture.
+
+pub(crate) mod chart;
+pub(crate) mod summary;
