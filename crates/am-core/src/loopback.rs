@@ -71,6 +71,15 @@ struct Inbox {
     news: bool,
 }
 
+impl Inbox {
+    fn take_back(&mut self, buffer: Vec<u8>) {
+        // Short and Long frames carry a buffer without capacity, which is no use to anyone.
+        if buffer.capacity() != 0 {
+            self.spare.push(buffer);
+        }
+    }
+}
+
 struct Network {
     shape: Shape,
     config: LoopbackConfig,
@@ -107,6 +116,7 @@ pub struct Loopback {
     owed: Vec<u64>,
     bare_seen: Vec<u64>,
     bare_given: u64,
+    departed: bool,
 }
 
 impl std::fmt::Debug for Loopback {
@@ -126,6 +136,7 @@ pub fn network(ranks: u32, config: LoopbackConfig) -> Vec<Loopback> {
     let peers = shape.peers() as usize;
     let inbox = || Inbox {
         frames: VecDeque::with_capacity(peers * (config.requests + config.replies)),
+        spare: Vec::with_capacity(peers * (config.requests + config.replies) + 1),
         handled: vec![0; peers],
         bare: vec![0; peers],
         ..Inbox::default()
@@ -154,6 +165,7 @@ pub fn network(ranks: u32, config: LoopbackConfig) -> Vec<Loopback> {
         owed: vec![0; peers],
         bare_seen: vec![0; peers],
         bare_given: 0,
+        departed: false,
     };
     (0..shape.peers()).map(endpoint).collect()
 }
@@ -187,8 +199,10 @@ impl Loopback {
         Ok(())
     }
 
+    /// A payload buffer of this endpoint; new ones are only made until as many as are ever under way exist.
     fn buffer(&self, len: usize) -> Vec<u8> {
-        let mut buffer = self.network.inbox(self.me).spare.pop().unwrap_or_default();
+        let spare = self.network.inbox(self.me).spare.pop();
+        let mut buffer = spare.unwrap_or_else(|| Vec::with_capacity(self.network.config.medium));
         buffer.clear();
         buffer.resize(len, 0);
         buffer
@@ -260,7 +274,7 @@ impl Drop for LoopbackSlot<'_> {
             self.transport.owed[index] -= 1;
         }
         let buffer = std::mem::take(&mut self.payload);
-        self.transport.network.inbox(self.transport.me).spare.push(buffer);
+        self.transport.network.inbox(self.transport.me).take_back(buffer);
     }
 }
 
@@ -366,20 +380,24 @@ impl Drop for ReplyPort<'_> {
     }
 }
 
-/// Tells the requester that its request has been handled, also when the handler unwinds.
-struct Handled<'a> {
+/// A frame being handled. Gives the payload buffer back to its sender, and tells a requester that its request has been
+/// handled, also when the handler unwinds.
+struct InHand {
     network: Arc<Network>,
     by: Peer,
     from: Peer,
-    buffer: &'a mut Vec<u8>,
+    is_reply: bool,
+    bytes: Vec<u8>,
 }
 
-impl Drop for Handled<'_> {
+impl Drop for InHand {
     fn drop(&mut self) {
         let mut inbox = self.network.inbox(self.from);
-        inbox.handled[self.by.index()] += 1;
-        inbox.spare.push(std::mem::take(self.buffer));
-        self.network.wake(self.from, inbox);
+        inbox.take_back(std::mem::take(&mut self.bytes));
+        if !self.is_reply {
+            inbox.handled[self.by.index()] += 1;
+            self.network.wake(self.from, inbox);
+        }
     }
 }
 
@@ -433,39 +451,30 @@ impl Transport for Loopback {
             let Some(mut frame) = self.network.inbox(self.me).frames.pop_front() else {
                 return done;
             };
-            let network = Arc::clone(&self.network);
+            let (network, from, args) = (Arc::clone(&self.network), frame.from, frame.args);
             let segment = &network.segments[network.shape.address(self.me).rank.0 as usize];
-            let (from, args) = (frame.from, frame.args);
-            let mut buffer = std::mem::take(&mut frame.payload);
-            let bytes = std::mem::take(&mut buffer);
+            let is_reply = matches!(frame.kind, Kind::Reply(_));
+            let bytes = std::mem::take(&mut frame.payload);
+            let in_hand = InHand { network: Arc::clone(&network), by: self.me, from, is_reply, bytes };
             let payload = match frame.kind {
                 Kind::Request(Category::Long, _) | Kind::Reply(Category::Long) => {
                     let (at, len) = frame.placed;
                     segment.view(at, len).expect("the sender checked the range")
                 }
-                _ => Payload::own(&bytes),
+                _ => Payload::own(&in_hand.bytes),
             };
             let arrival = |category| Arrival { from, category, handler: frame.handler, args: &args, payload };
             match frame.kind {
                 Kind::Request(category, bound) => {
-                    let mut spent = Vec::new();
-                    let handled = Handled { network: Arc::clone(&network), by: self.me, from, buffer: &mut spent };
+                    // Dropped before `in_hand`: a request counts as handled when its reply or credit is on its way.
                     let mut port = ReplyPort { transport: self, to: from, bound, used: false };
                     sink.request(arrival(category), &mut port);
-                    drop(port);
-                    *handled.buffer = bytes;
                 }
                 Kind::Reply(category) => {
                     self.owed[from.index()] -= 1;
                     sink.reply(arrival(category));
-                    self.network.inbox(from).spare.push(bytes);
                 }
-                Kind::Control => {
-                    let mut spent = Vec::new();
-                    let handled = Handled { network: Arc::clone(&network), by: self.me, from, buffer: &mut spent };
-                    sink.control(from, &args, payload);
-                    *handled.buffer = bytes;
-                }
+                Kind::Control => sink.control(from, &args, payload),
             }
         }
         budget
@@ -482,10 +491,9 @@ impl Transport for Loopback {
     fn flush(&mut self) {}
 
     fn quiet(&mut self) -> bool {
-        let handled = self.network.inbox(self.me).handled.clone();
-        let all = self.sent.iter().zip(handled).enumerate();
-        all.into_iter().all(|(peer, (sent, handled))| {
-            *sent == handled || self.network.status(Peer(peer as u32)) != PeerStatus::Active
+        (0..self.sent.len()).all(|peer| {
+            self.sent[peer] == self.network.inbox(self.me).handled[peer]
+                || self.network.status(Peer(peer as u32)) != PeerStatus::Active
         })
     }
 
@@ -548,6 +556,7 @@ impl Transport for Loopback {
             Departure::Left => PeerStatus::Lost(LossCause::Left),
             Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
         };
+        self.departed = true;
         self.network.inbox(self.me).status = Some(status);
         if how != Departure::Finished {
             // Release: pairs with the Acquire in `losses`.
@@ -556,6 +565,15 @@ impl Transport for Loopback {
         for peer in (0..self.network.shape.peers()).map(Peer) {
             let inbox = self.network.inbox(peer);
             self.network.wake(peer, inbox);
+        }
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        // Reached without a departure by a rank that never attached.
+        if !self.departed {
+            self.depart(Departure::of_drop());
         }
     }
 }
