@@ -116,7 +116,7 @@ impl Writer<'_> {
     #[inline]
     pub fn put_u64(&mut self, value: u64) {
         let at = self.words.len();
-        if at % 2 == 0 {
+        if at.is_multiple_of(2) {
             assert!(at < MAX_WORDS, "an Arguments implementation stored more words than it declared");
             self.words.pairs[at / 2] = value;
             self.words.len += 2;
@@ -146,7 +146,7 @@ impl Reader<'_> {
     /// The next two words, low half first.
     #[inline]
     pub fn take_u64(&mut self) -> u64 {
-        if self.at % 2 == 0 && self.at < MAX_WORDS {
+        if self.at.is_multiple_of(2) && self.at < MAX_WORDS {
             let value = self.words.pairs[self.at / 2];
             self.at += 2;
             return value;
@@ -339,7 +339,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Arguments for Plain<T> {
             chunk.copy_from_slice(&reader.take_u32().to_le_bytes());
         }
         let value = T::read_from_bytes(&bytes[..size_of::<T>()]);
-        Self(value.ok().expect("the slice has the structure's size"))
+        Self(value.expect("the slice has the structure's size"))
     }
     fn signature() -> String {
         format!("{}:{}", std::any::type_name::<T>(), size_of::<T>())

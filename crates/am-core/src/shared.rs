@@ -67,13 +67,14 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         &self,
         mut attempt: impl FnMut(&mut Endpoint<T, S>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
+        let mut began = None;
         loop {
             let mut endpoint = self.lock();
             match attempt(&mut endpoint) {
                 Err(SendError::WouldBlock { .. }) => {}
                 other => return other,
             }
-            endpoint.serve_step(STEP).map_err(SendError::Wait)?;
+            endpoint.serve_step(STEP, &mut began)?;
         }
     }
 
@@ -142,12 +143,13 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::wait_until`].
     pub fn wait_until(&self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
+        let mut began = None;
         loop {
             let mut endpoint = self.lock();
             if done(endpoint.state()) {
                 return Ok(());
             }
-            endpoint.serve_step(STEP)?;
+            endpoint.serve_step(STEP, &mut began)?;
             drop(endpoint);
             std::thread::yield_now();
         }

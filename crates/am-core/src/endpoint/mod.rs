@@ -79,9 +79,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         state: S,
         patience: Option<Span>,
     ) -> Result<Self, AttachError> {
+        let transport = Member { transport, departed: false };
         let shape = transport.shape();
-        let me = transport.me();
-        let default = transport.limits(me).default_reply;
+        let default = transport.limits(transport.me()).default_reply;
         if let Some((name, bound)) = handlers.largest_bound() {
             for peer in (0..shape.peers()).map(Peer) {
                 let limit = transport.limits(peer).medium_reply;
@@ -104,19 +104,29 @@ impl<T: Transport, S> Endpoint<T, S> {
             patience,
             wait_began: None,
             blocked_on: None,
-            transport: Member { transport, departed: false },
+            transport,
         };
-        endpoint.compare_tables(fingerprint, &description)?;
-        Ok(endpoint)
+        match endpoint.compare_tables(fingerprint, &description) {
+            Ok(()) => Ok(endpoint),
+            Err(differ @ AttachError::TablesDiffer { .. }) => {
+                // Everyone gets this error; a rank that counted as lost now would hide it from those still on the way.
+                endpoint.leave();
+                Err(differ)
+            }
+            Err(other) => Err(other),
+        }
     }
 
-    /// Leaves the job properly: waits until all requests have been handled everywhere, then ends. Returns the state. Collective; blocks.
+    /// Leaves the job properly: waits until all requests have been handled everywhere, handles the replies that they
+    /// brought, then ends. Returns the state. Collective; blocks.
     ///
     /// # Errors
     /// If a rank was lost; this endpoint has then left without finishing.
     pub fn finish(mut self) -> Result<S, WaitError> {
         self.drain()?;
         self.barrier()?;
+        // Nobody sends any more, so what is there by now is all there will be.
+        while self.poll()? != 0 {}
         Ok(self.leave())
     }
 

@@ -3,10 +3,10 @@
 use super::Endpoint;
 use crate::address::{Address, Peer};
 use crate::arguments::{Arguments, encode};
-use crate::error::{Rejected, ReplyError, SendError, WaitError};
+use crate::error::{PollError, Rejected, ReplyError, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::token::{Message, PendingReply, send};
-use crate::transport::{Category, Head, Lane, PayloadWriter, PeerStatus, Refused, Slot, Transport};
+use crate::transport::{Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, Slot, Transport};
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
 /// nothing and gives its room back.
@@ -40,6 +40,15 @@ impl<Claimed: Slot> PayloadWriter for Reservation<'_, Claimed> {
     #[inline]
     fn write_u64(&mut self, index: usize, value: u64) {
         self.slot.write_u64(index, value);
+    }
+}
+
+/// The error of sending to a peer that takes no more messages.
+#[cold]
+fn gone(to: Address, status: PeerStatus) -> SendError {
+    match status {
+        PeerStatus::Lost(cause) => SendError::Wait(PollError::PeerLost { rank: to.rank, cause }.into()),
+        PeerStatus::Finished | PeerStatus::Active => SendError::Finished { to },
     }
 }
 
@@ -92,16 +101,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 self.stats.stall(resource);
                 SendError::WouldBlock { to, resource }
             }
-            Refused::Gone => self.gone(to, peer),
-        }
-    }
-
-    fn gone(&self, to: Address, peer: Peer) -> SendError {
-        match self.transport.status(peer) {
-            PeerStatus::Lost(cause) => {
-                SendError::Wait(WaitError::Poll(crate::error::PollError::PeerLost { rank: to.rank, cause }))
-            }
-            PeerStatus::Finished | PeerStatus::Active => SendError::Finished { to },
+            Refused::Gone => gone(to, self.transport.status(peer)),
         }
     }
 
@@ -109,7 +109,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[cold]
     pub(super) fn make_room(&mut self, to: Address, peer: Peer, refused: Refused) -> Result<(), SendError> {
         let Refused::Busy(resource) = refused else {
-            return Err(self.gone(to, peer));
+            return Err(gone(to, self.transport.status(peer)));
         };
         if self.blocked_on != Some((to, resource)) {
             self.stats.stall(resource);
@@ -258,6 +258,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.check_medium(peer, to, len, words.len())?;
+        // Asked beforehand, since the slot borrows the transport.
+        let status = self.transport.status(peer);
         let Self { transport, stats, .. } = self;
         match transport.claim(peer, head, &words, len) {
             Ok(slot) => Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize] }),
@@ -265,7 +267,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 stats.stall(resource);
                 Err(SendError::WouldBlock { to, resource })
             }
-            Err(Refused::Gone) => Err(SendError::Finished { to }),
+            Err(Refused::Gone) => Err(gone(to, status)),
         }
     }
 
@@ -290,7 +292,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.insist(to, peer, |transport| transport.claim(peer, head, &words, len).map(drop))?;
         let Self { transport, stats, .. } = self;
         let slot = transport.claim(peer, head, &words, len);
-        let slot = slot.ok().expect("room that was there a moment ago is there still");
+        let slot = slot.expect("room that was there a moment ago is there still");
         Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize] })
     }
 
@@ -425,9 +427,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let sent = self.insist(to, peer, |transport| transport.control(peer, words, payload));
         sent.map_err(|error| match error {
             SendError::Wait(wait) => wait,
-            _ => {
-                WaitError::Poll(crate::error::PollError::PeerLost { rank: to.rank, cause: crate::LossCause::Left })
-            }
+            _ => PollError::PeerLost { rank: to.rank, cause: LossCause::Left }.into(),
         })
     }
 

@@ -7,6 +7,7 @@ use crate::arguments::Words;
 use crate::error::{BadMessage, PollError, WaitError};
 use crate::handlers::{Code, Table};
 use crate::payload::Payload;
+use crate::stall::StallReport;
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::{Outcome, Token, TokenContext};
@@ -109,9 +110,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         let bad = dispatcher.bad;
         if handled == 0 {
             self.stats.empty_polls += 1;
-            if !self.abandoned.is_empty() {
-                self.return_abandoned();
-            }
+        }
+        if !self.abandoned.is_empty() {
+            self.return_abandoned();
         }
         if bad.is_some() || self.transport.losses() != self.losses_seen {
             self.tell_trouble(bad)?;
@@ -174,8 +175,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// One step of a wait that another thread may interrupt: serves what is there, else idles for at most `span`.
-    pub(crate) fn serve_step(&mut self, span: Span) -> Result<(), WaitError> {
+    /// One step of a wait that other threads take part in: serves what is there, else idles for at most `span`. `began`
+    /// is when this thread's wait first found nothing, for the endpoint's patience.
+    pub(crate) fn serve_step(&mut self, span: Span, began: &mut Option<Instant>) -> Result<(), WaitError> {
         if self.poll()? != 0 {
             return Ok(());
         }
@@ -184,8 +186,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         {
             return Err(loss.into());
         }
-        let until = self.transport.now() + span;
-        self.transport.idle(Some(until));
+        let now = self.transport.now();
+        let began = *began.get_or_insert(now);
+        if self.patience.is_some_and(|patience| now >= began + patience) {
+            let report = StallReport { waited: now - began, ..self.stall_report() };
+            return Err(WaitError::TimedOut(Box::new(report)));
+        }
+        self.transport.idle(Some(now + span));
         Ok(())
     }
 
