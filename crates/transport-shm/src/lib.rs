@@ -1,1 +1,84 @@
-//! .
+//! Active messages between the processes (and threads) of one host, over memory that they share.
+//!
+//! A [`Job`] is a memory file without a name: whoever makes it hands its descriptor to the ranks, which join it as [`Shm`]
+//! transports, and it disappears with the last of them, however they end. Between every two endpoints lie rings of 64-byte
+//! cells, so that a small message costs one cache-line transfer; payloads lie in rings of bytes and are read in place; Long
+//! payloads are copied once, into the destination's segment. A rank that dies is known to the others at once: each of them
+//! has a thread that sleeps until then.
+//!
+//! Memory: per ordered pair of endpoints at most 644 KiB for up to 8 endpoints, 324 KiB up to 16, 164 KiB up to 64, 44 KiB
+//! beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.3 MiB each. [`JobConfig`]
+//! changes it.
+//!
+//! # Modules
+//!
+//! | module | owns |
+//! |---|---|
+//! | `config`, `layout` | sizes, and where everything lies |
+//! | `job` | making, opening and joining jobs; the status board |
+//! | `ring` | the ring of cells and the positions in the ring of bytes; checked with loom |
+//! | `frame`, `lanes` | what a frame contains; the four lane ends towards a peer |
+//! | `transport`, `port` | the [`Transport`](am_core::Transport) itself and the way back of replies |
+//! | `waiting`, `park`, `watch` | how long to spin; sleeping and waking; the death watch |
+//! | `region`, `sys` | all `unsafe`: views of shared memory, system calls |
+//!
+//! # Example
+//!
+//! Two ranks as threads of one process; processes differ only in how they come by the job.
+//!
+//! ```
+//! use am_core::{Address, Endpoint, Handlers, Payload, Rank};
+//! use transport_shm::{Job, JobConfig};
+//!
+//! let job = Job::create(&JobConfig::new(2))?;
+//! std::thread::scope(|scope| {
+//!     for rank in 0..2 {
+//!         let job = &job;
+//!         scope.spawn(move || {
+//!             let mut handlers = Handlers::<u64>::new();
+//!             let add = handlers.one_way("add", |sum: &mut u64, _: Address, value: u64, _: Payload<'_>| *sum += value).unwrap();
+//!             let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
+//!             endpoint.request(Rank(1 - rank), add, 42).unwrap();
+//!             endpoint.wait_until(|sum| *sum == 42).unwrap();
+//!             endpoint.finish().unwrap();
+//!         });
+//!     }
+//! });
+//! # Ok::<(), transport_shm::JobError>(())
+//! ```
+
+#[cfg(not(am_loom))]
+mod config;
+#[cfg(not(am_loom))]
+mod frame;
+#[cfg(not(am_loom))]
+mod job;
+#[cfg(not(am_loom))]
+mod lanes;
+#[cfg(not(am_loom))]
+mod layout;
+#[cfg(not(am_loom))]
+mod park;
+#[cfg(not(am_loom))]
+mod port;
+#[cfg(not(am_loom))]
+mod region;
+mod ring;
+mod sync;
+#[cfg(not(am_loom))]
+mod sys;
+#[cfg(not(am_loom))]
+mod transport;
+#[cfg(not(am_loom))]
+mod waiting;
+#[cfg(not(am_loom))]
+mod watch;
+
+#[cfg(not(am_loom))]
+pub use {
+    config::{ConfigError, JobConfig},
+    job::{Job, JobError, JoinError, JoinOptions},
+    port::ShmSlot,
+    region::ShmMemory,
+    transport::Shm,
+};

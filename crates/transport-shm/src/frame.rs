@@ -1,0 +1,139 @@
+//! How a frame describes itself: the header word of its first cell, above the lap byte that the ring owns.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0..8 | lap, written by the ring |
+//! | 8..13 | number of argument words, 0..=16 |
+//! | 13..16 | kind |
+//! | 16..24 | handler |
+//! | 24..44 | payload length in bytes (Medium, Control) |
+//! | 44..58 | reply payload set aside, in 64-byte granules; a reply repeats what its request said |
+//! | 58 | the payload lies in the byte ring, not in the cell |
+//! | 59 | a reply is possible |
+//!
+//! The words after it: for Long offset and length, then the arguments two by two, then an inline payload.
+
+use crate::ring::{CELL_WORDS, GRANULE};
+use am_core::{Category, Words};
+
+/// Words of the longest frame: offset, length, sixteen arguments.
+pub(crate) const MOST_WORDS: usize = 2 + 8;
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Message(Category),
+    Control,
+}
+
+/// The fields of a header word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    pub(crate) handler: u8,
+    pub(crate) args: usize,
+    pub(crate) len: usize,
+    /// Granules of reply payload set aside, if a reply is possible.
+    pub(crate) reply: Option<u64>,
+    pub(crate) in_ring: bool,
+}
+
+const SHORT: u64 = 1;
+const MEDIUM: u64 = 2;
+const LONG: u64 = 3;
+const CONTROL: u64 = 4;
+
+impl Frame {
+    /// The header word, with a zero lap byte.
+    #[inline]
+    pub(crate) fn encode(&self) -> u64 {
+        let kind = match self.kind {
+            Kind::Message(Category::Short) => SHORT,
+            Kind::Message(Category::Medium) => MEDIUM,
+            Kind::Message(Category::Long) => LONG,
+            Kind::Control => CONTROL,
+        };
+        (self.args as u64) << 8
+            | kind << 13
+            | u64::from(self.handler) << 16
+            | (self.len as u64) << 24
+            | self.reply.unwrap_or(0) << 44
+            | u64::from(self.in_ring) << 58
+            | u64::from(self.reply.is_some()) << 59
+    }
+
+    /// The fields of a received header word, or `None` if it makes no sense.
+    #[inline]
+    pub(crate) fn decode(header: u64) -> Option<Self> {
+        let kind = match header >> 13 & 7 {
+            SHORT => Kind::Message(Category::Short),
+            MEDIUM => Kind::Message(Category::Medium),
+            LONG => Kind::Message(Category::Long),
+            CONTROL => Kind::Control,
+            _ => return None,
+        };
+        let args = (header >> 8 & 31) as usize;
+        let reply = (header >> 59 & 1 == 1).then_some(header >> 44 & 0x3fff);
+        let frame = Self {
+            kind,
+            handler: (header >> 16) as u8,
+            args,
+            len: (header >> 24 & 0xf_ffff) as usize,
+            reply,
+            in_ring: header >> 58 & 1 == 1,
+        };
+        (args <= am_core::arguments::MAX_WORDS).then_some(frame)
+    }
+
+    /// Words in front of an inline payload.
+    #[inline]
+    pub(crate) fn leading_words(&self) -> usize {
+        let placed = if self.kind == Kind::Message(Category::Long) { 2 } else { 0 };
+        placed + self.args.div_ceil(2)
+    }
+
+    /// Cells that the frame occupies.
+    #[inline]
+    pub(crate) fn cells(&self) -> u64 {
+        if self.leading_words() > CELL_WORDS { 2 } else { 1 }
+    }
+}
+
+/// Whether a payload fits into the cell behind the arguments.
+#[inline]
+pub(crate) fn fits_inline(args: &Words, len: usize) -> bool {
+    args.pairs().len() + len.div_ceil(8) <= CELL_WORDS
+}
+
+/// Granules that hold `bytes` bytes.
+#[inline]
+pub(crate) fn granules(bytes: usize) -> u64 {
+    bytes.div_ceil(GRANULE) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn headers_survive(
+            kind in 0usize..4, handler in any::<u8>(), args in 0usize..=16, len in 0usize..1 << 20,
+            reply in prop::option::of(0u64..1 << 14), in_ring in any::<bool>()
+        ) {
+            let kinds = [Category::Short, Category::Medium, Category::Long].map(Kind::Message);
+            let kind = kinds.get(kind).copied().unwrap_or(Kind::Control);
+            let frame = Frame { kind, handler, args, len, reply, in_ring };
+            prop_assert_eq!(frame.encode() & 0xff, 0);
+            prop_assert_eq!(Frame::decode(frame.encode()), Some(frame));
+        }
+
+        #[test]
+        fn any_header_decodes_or_not_without_panic(header in any::<u64>()) {
+            if let Some(frame) = Frame::decode(header) {
+                prop_assert!(frame.leading_words() <= MOST_WORDS && frame.args <= 16);
+            }
+        }
+    }
+}

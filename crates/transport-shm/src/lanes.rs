@@ -1,0 +1,522 @@
+//! The four lane ends that an endpoint has towards each peer, and what a frame of each contains.
+//!
+//! As the asker it writes requests and reads replies; as the answerer it reads requests and writes replies. The asker sets
+//! room for replies aside in two accounts, so the answerer writes them without looking.
+
+use crate::frame::{Frame, Kind, MOST_WORDS, fits_inline, granules};
+use crate::layout::{Layout, back};
+use crate::region::{Mapping, ShmMemory, View};
+use crate::ring::{Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer};
+use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+use am_core::credit::Account;
+use am_core::transport::ReplyBound;
+use am_core::{Category, Payload, Resource, Segment, Words};
+use std::sync::Arc;
+
+/// Cells set aside for every reply: the longest frame.
+const REPLY_CELLS: u32 = 2;
+
+/// Why a request was not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    Busy(Resource),
+    Gone,
+    Broken,
+}
+
+impl From<Broken> for Denied {
+    fn from(_: Broken) -> Self {
+        Self::Broken
+    }
+}
+
+/// What writes to a peer's lane: a ring of cells and a ring of bytes.
+#[derive(Debug)]
+struct Lane {
+    cells: View<Cell>,
+    bytes: View<AtomicU64>,
+}
+
+impl Lane {
+    fn new(mapping: &Arc<Mapping>, cells: (usize, usize), bytes: (usize, usize)) -> Self {
+        Self { cells: View::new(mapping, cells.0, cells.1), bytes: View::new(mapping, bytes.0, bytes.1 / 8) }
+    }
+
+    fn capacity(&self) -> usize {
+        self.bytes.len() * 8
+    }
+}
+
+/// Writes a frame whose words are the arguments, behind offset and length if it is Long.
+#[inline]
+fn write(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
+    let pairs = args.pairs();
+    let Some((at, len)) = placed else {
+        if pairs.len() <= CELL_WORDS {
+            writer.push(cells, frame.encode(), pairs);
+        } else {
+            writer.push_two(cells, frame.encode(), pairs);
+        }
+        return;
+    };
+    let mut words = [0; MOST_WORDS];
+    (words[0], words[1]) = (at, len);
+    words[2..2 + pairs.len()].copy_from_slice(pairs);
+    let words = &words[..2 + pairs.len()];
+    if words.len() <= CELL_WORDS {
+        writer.push(cells, frame.encode(), words);
+    } else {
+        writer.push_two(cells, frame.encode(), words);
+    }
+}
+
+/// Writes a frame of one cell with its payload behind the arguments.
+#[inline]
+fn write_inline(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words, payload: &[u8]) {
+    let pairs = args.pairs();
+    let mut words = [0; CELL_WORDS];
+    words[..pairs.len()].copy_from_slice(pairs);
+    let mut count = pairs.len();
+    for chunk in payload.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        words[count] = u64::from_le_bytes(word);
+        count += 1;
+    }
+    writer.push(cells, frame.encode(), &words[..count]);
+}
+
+/// A frame as it was read: its fields, arguments and payload, and the byte position after it.
+pub(crate) struct Received<'a> {
+    pub(crate) frame: Frame,
+    pub(crate) args: Words,
+    pub(crate) payload: Payload<'a>,
+    next: Position,
+}
+
+/// Reads and checks the frame at the reader's position.
+#[inline]
+fn read<'a>(
+    lane: &'a Lane,
+    reader: &Reader,
+    position: Position,
+    first: &'a Cell,
+    header: u64,
+    segment: &'a Segment<ShmMemory>,
+    most: usize,
+) -> Result<Received<'a>, Broken> {
+    let frame = Frame::decode(header).ok_or(Broken)?;
+    let words = &first.0[1..];
+    if frame.kind == Kind::Message(Category::Short) && frame.leading_words() <= CELL_WORDS {
+        let pairs = words[..frame.args.div_ceil(2)].iter().map(|word| word.load(Relaxed));
+        let args = Words::from_pairs(frame.args, pairs).map_err(|_| Broken)?;
+        return Ok(Received { frame, args, payload: Payload::EMPTY, next: position });
+    }
+    let second = if frame.cells() == 2 { &reader.second(&lane.cells)?.0[1..] } else { &[] };
+    let mut all = words.iter().chain(second).map(|word| word.load(Relaxed));
+    let (mut payload, mut next) = (Payload::EMPTY, position);
+    if frame.kind == Kind::Message(Category::Long) {
+        let (at, len) = (all.next().ok_or(Broken)?, all.next().ok_or(Broken)?);
+        let len = usize::try_from(len).map_err(|_| Broken)?;
+        payload = segment.view(at, len).map_err(|_| Broken)?;
+    }
+    let args = Words::from_pairs(frame.args, all.take(frame.args.div_ceil(2))).map_err(|_| Broken)?;
+    if matches!(frame.kind, Kind::Message(Category::Medium) | Kind::Control) {
+        if frame.len > most {
+            return Err(Broken);
+        }
+        if frame.in_ring {
+            let (start, after) = position.place(frame.len, lane.capacity());
+            payload = Payload::shared(&lane.bytes, start, frame.len);
+            next = after;
+        } else if fits_inline(&args, frame.len) {
+            payload = Payload::shared(&first.0, 8 * (1 + args.pairs().len()), frame.len);
+        } else {
+            return Err(Broken);
+        }
+    }
+    Ok(Received { frame, args, payload, next })
+}
+
+/// The asker's end of the request lane, with the accounts of what is set aside for replies.
+#[derive(Debug)]
+pub(crate) struct RequestOut {
+    lane: Lane,
+    back: View<AtomicU64>,
+    writer: Writer,
+    position: Position,
+    bytes_done: u64,
+    reply_cells: Account,
+    reply_bytes: Account,
+    bare_seen: [u64; 2],
+    /// The peer takes no more requests.
+    pub(crate) gone: bool,
+    /// Room was found missing since this was last reset.
+    pub(crate) starved: bool,
+}
+
+impl RequestOut {
+    /// Admits a request: `cells` cells, `len` bytes of the byte ring if any, and room for the reply. Returns where the
+    /// payload starts and the position after it. Only the reply's room is taken; cells and bytes are when written.
+    #[inline]
+    pub(crate) fn admit(
+        &mut self,
+        cells: u64,
+        len: Option<usize>,
+        reply: ReplyBound,
+    ) -> Result<(usize, Position), Denied> {
+        if self.gone {
+            return Err(Denied::Gone);
+        }
+        if !self.writer.room(&self.lane.cells, &self.back[back::CELLS], cells)? {
+            self.starved = true;
+            return Err(Denied::Busy(Resource::RequestFrames));
+        }
+        let mut place = (0, self.position);
+        if let Some(len) = len {
+            place = self.position.place(len, self.lane.capacity());
+            if place.1.bytes() - self.bytes_done > self.lane.capacity() as u64 {
+                self.refresh_bytes()?;
+                if place.1.bytes() - self.bytes_done > self.lane.capacity() as u64 {
+                    self.starved = true;
+                    return Err(Denied::Busy(Resource::RequestBytes));
+                }
+            }
+        }
+        if let ReplyBound::UpTo(bytes) = reply {
+            self.set_aside(granules(bytes as usize) as u32 * GRANULE as u32)?;
+        }
+        Ok(place)
+    }
+
+    /// Takes what a reply of at most `bytes` payload bytes needs.
+    #[inline]
+    fn set_aside(&mut self, bytes: u32) -> Result<(), Denied> {
+        if self.reply_cells.available() < REPLY_CELLS || self.reply_bytes.available() < bytes {
+            self.refresh_bare()?;
+        }
+        if self.reply_cells.take(REPLY_CELLS).is_err() {
+            self.starved = true;
+            return Err(Denied::Busy(Resource::ReplyFrames));
+        }
+        if self.reply_bytes.take(bytes).is_err() {
+            self.starved = true;
+            self.reply_cells.give_back(REPLY_CELLS).expect("they were taken a line above");
+            return Err(Denied::Busy(Resource::ReplyBytes));
+        }
+        Ok(())
+    }
+
+    /// Gives back what `admit` took, for a claim that is not committed.
+    pub(crate) fn cancel(&mut self, reply: ReplyBound) {
+        if let ReplyBound::UpTo(bytes) = reply {
+            let bytes = granules(bytes as usize) as u32 * GRANULE as u32;
+            let cells = self.reply_cells.give_back(REPLY_CELLS);
+            cells.and(self.reply_bytes.give_back(bytes)).expect("the claim took them");
+        }
+    }
+
+    #[cold]
+    fn refresh_bytes(&mut self) -> Result<(), Broken> {
+        // Acquire: pairs with the Release in `RequestIn::publish`; the reader's loads of the bytes are over.
+        let done = self.back[back::BYTES].load(Acquire);
+        if self.position.bytes().wrapping_sub(done) > self.lane.capacity() as u64 {
+            return Err(Broken);
+        }
+        self.bytes_done = done;
+        Ok(())
+    }
+
+    /// Takes in the bare credits that the answerer has given back.
+    #[cold]
+    fn refresh_bare(&mut self) -> Result<(), Broken> {
+        for (index, word) in [back::BARE_CELLS, back::BARE_BYTES].into_iter().enumerate() {
+            // Acquire: pairs with the Release in `ReplyOut::bare`.
+            let given = self.back[word].load(Acquire);
+            let fresh = given.wrapping_sub(std::mem::replace(&mut self.bare_seen[index], given));
+            let account = if index == 0 { &mut self.reply_cells } else { &mut self.reply_bytes };
+            let fresh = u32::try_from(fresh).map_err(|_| Broken)?;
+            account.give_back(fresh).map_err(|_| Broken)?;
+        }
+        Ok(())
+    }
+
+    /// Learns everything the answerer has given back; returns whether anything was new.
+    pub(crate) fn refresh(&mut self) -> Result<bool, Broken> {
+        let before = (self.writer.free(), self.bytes_done, self.bare_seen);
+        self.writer.refresh(&self.lane.cells, &self.back[back::CELLS])?;
+        self.refresh_bytes()?;
+        self.refresh_bare()?;
+        Ok(before != (self.writer.free(), self.bytes_done, self.bare_seen))
+    }
+
+    /// Whether the answerer has given back something that `refresh` has not seen.
+    pub(crate) fn news(&self) -> bool {
+        let done = self.writer.written() + self.writer.free();
+        let seen = [done.wrapping_sub(self.lane.cells.len() as u64), self.bytes_done];
+        let bare = self.bare_seen;
+        let now = [back::CELLS, back::BYTES, back::BARE_CELLS, back::BARE_BYTES];
+        now.map(|word| self.back[word].load(Relaxed)) != [seen[0], seen[1], bare[0], bare[1]]
+    }
+
+    /// Whether all requests have been handled.
+    pub(crate) fn quiet(&self) -> bool {
+        // Acquire: pairs with the Release in `Reader::publish`; what the handlers did is visible where memory is shared.
+        self.back[back::CELLS].load(Acquire) == self.writer.written()
+    }
+
+    #[inline]
+    pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
+        write(&mut self.writer, &self.lane.cells, frame, args, placed);
+    }
+
+    #[inline]
+    pub(crate) fn send_inline(&mut self, frame: &Frame, args: &Words, payload: &[u8]) {
+        write_inline(&mut self.writer, &self.lane.cells, frame, args, payload);
+    }
+
+    /// Copies payload bytes into the byte ring, at a place that `admit` returned.
+    #[inline]
+    pub(crate) fn fill(&self, start: usize, bytes: &[u8]) {
+        self.lane.bytes.copy_in(start, bytes);
+    }
+
+    /// Stores one word of payload, at a place that `admit` returned.
+    #[inline]
+    pub(crate) fn fill_word(&self, at: usize, value: u64) {
+        // Relaxed: the Release store of the frame's header makes it visible.
+        self.lane.bytes[at / 8].store(value.to_le(), Relaxed);
+    }
+
+    /// Sends a frame whose payload has been copied into the byte ring up to `next`.
+    #[inline]
+    pub(crate) fn send_filled(&mut self, frame: &Frame, args: &Words, next: Position) {
+        self.position = next;
+        write(&mut self.writer, &self.lane.cells, frame, args, None);
+    }
+
+    /// Free cells, free bytes, reply cells and reply bytes that can be set aside.
+    pub(crate) fn free(&self) -> [u64; 4] {
+        let done = self.back[back::CELLS].load(Relaxed);
+        let used = self.writer.written().wrapping_sub(done).min(self.lane.cells.len() as u64);
+        let bytes_done = self.back[back::BYTES].load(Relaxed);
+        let bytes_used = self.position.bytes().wrapping_sub(bytes_done).min(self.lane.capacity() as u64);
+        let cells = self.lane.cells.len() as u64 - used;
+        let bytes = self.lane.capacity() as u64 - bytes_used;
+        [cells, bytes, u64::from(self.reply_cells.available()), u64::from(self.reply_bytes.available())]
+    }
+}
+
+/// The asker's end of the reply lane.
+#[derive(Debug)]
+pub(crate) struct ReplyIn {
+    lane: Lane,
+    reader: Reader,
+    position: Position,
+    most: usize,
+}
+
+impl ReplyIn {
+    /// Whether a reply has arrived.
+    #[inline]
+    pub(crate) fn ready(&self) -> bool {
+        self.reader.peek(&self.lane.cells).is_some()
+    }
+
+    /// Whether the lane looks as its writer must have left it.
+    pub(crate) fn sound(&self) -> bool {
+        self.reader.sound(&self.lane.cells)
+    }
+
+    /// Takes the next reply, if any, and gives its room back to the accounts of `out`.
+    #[inline]
+    pub(crate) fn take<'a>(
+        &'a mut self,
+        out: &mut RequestOut,
+        segment: &'a Segment<ShmMemory>,
+    ) -> Result<Option<Received<'a>>, Broken> {
+        let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
+            return Ok(None);
+        };
+        let received = read(&self.lane, &self.reader, self.position, first, header, segment, self.most)?;
+        let bytes = received.frame.reply.ok_or(Broken)? * GRANULE as u64;
+        if received.frame.kind == Kind::Control || received.next.bytes() - self.position.bytes() > self.room(bytes)
+        {
+            return Err(Broken);
+        }
+        out.reply_cells.give_back(REPLY_CELLS).map_err(|_| Broken)?;
+        out.reply_bytes.give_back(bytes as u32).map_err(|_| Broken)?;
+        self.reader.advance(received.frame.cells());
+        self.position = received.next;
+        Ok(Some(received))
+    }
+
+    /// How far a reply for which `bytes` were set aside may move the position: its bytes, and the gap at the ring's end.
+    #[inline]
+    fn room(&self, bytes: u64) -> u64 {
+        let capacity = self.lane.capacity() as u64;
+        let to_end = capacity - self.position.bytes() % capacity;
+        if to_end < bytes { bytes + to_end } else { bytes }
+    }
+}
+
+/// The answerer's end of the request lane.
+#[derive(Debug)]
+pub(crate) struct RequestIn {
+    lane: Lane,
+    back: View<AtomicU64>,
+    reader: Reader,
+    position: Position,
+    most: usize,
+    /// Cells after which they are given back even though more frames wait.
+    batch: u64,
+}
+
+impl RequestIn {
+    /// Whether a request has arrived.
+    #[inline]
+    pub(crate) fn ready(&self) -> bool {
+        self.reader.peek(&self.lane.cells).is_some()
+    }
+
+    /// Whether the lane looks as its writer must have left it.
+    pub(crate) fn sound(&self) -> bool {
+        self.reader.sound(&self.lane.cells)
+    }
+
+    /// Takes the next request, if any. Its cells and bytes are the writer's again only after `publish`.
+    #[inline]
+    pub(crate) fn take<'a>(&'a mut self, segment: &'a Segment<ShmMemory>) -> Result<Option<Received<'a>>, Broken> {
+        let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
+            return Ok(None);
+        };
+        let received = read(&self.lane, &self.reader, self.position, first, header, segment, self.most)?;
+        self.reader.advance(received.frame.cells());
+        self.position = received.next;
+        Ok(Some(received))
+    }
+
+    /// Whether so many cells have been read that the writer should learn of it.
+    #[inline]
+    pub(crate) fn due(&self) -> bool {
+        self.reader.unpublished() >= self.batch
+    }
+
+    /// Whether anything read has not been given back.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        self.reader.unpublished() != 0
+    }
+
+    /// Gives everything read back to the writer.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        // Release: pairs with the Acquire in `RequestOut::refresh_bytes`.
+        self.back[back::BYTES].store(self.position.bytes(), Release);
+        self.reader.publish(&self.back[back::CELLS]);
+    }
+}
+
+/// The answerer's end of the reply lane.
+#[derive(Debug)]
+pub(crate) struct ReplyOut {
+    lane: Lane,
+    back: View<AtomicU64>,
+    writer: Writer,
+    position: Position,
+    bare: [u64; 2],
+    /// The asker takes no more replies.
+    pub(crate) gone: bool,
+}
+
+impl ReplyOut {
+    /// Sends a Short or Long reply; its room was set aside by the asker.
+    #[inline]
+    pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
+        self.writer.assume_room(&self.lane.cells);
+        write(&mut self.writer, &self.lane.cells, frame, args, placed);
+    }
+
+    /// Claims the place of a Medium reply's payload: where it starts, and the position after it.
+    #[inline]
+    pub(crate) fn place(&self, len: usize) -> (usize, Position) {
+        self.position.place(len, self.lane.capacity())
+    }
+
+    /// Copies payload bytes to a place that `place` returned.
+    #[inline]
+    pub(crate) fn fill(&self, start: usize, bytes: &[u8]) {
+        self.lane.bytes.copy_in(start, bytes);
+    }
+
+    /// Sends a Medium reply whose payload has been copied up to `next`.
+    #[inline]
+    pub(crate) fn send_filled(&mut self, frame: &Frame, args: &Words, next: Position) {
+        self.position = next;
+        self.send(frame, args, None);
+    }
+
+    /// Gives back, without a reply, what the asker had set aside for one of `granules` granules.
+    #[inline]
+    pub(crate) fn bare(&mut self, granules: u64) {
+        self.bare[0] += u64::from(REPLY_CELLS);
+        self.bare[1] += granules * GRANULE as u64;
+        // Release: pairs with the Acquire in `RequestOut::refresh_bare`.
+        self.back[back::BARE_CELLS].store(self.bare[0], Release);
+        self.back[back::BARE_BYTES].store(self.bare[1], Release);
+    }
+}
+
+/// Both ends of an endpoint as asker towards one peer.
+pub(crate) fn asker(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: usize) -> (RequestOut, ReplyIn) {
+    let pair = layout.pair(me, peer);
+    let requests =
+        Lane::new(mapping, (pair.request_cells, layout.request_cells), (pair.request_bytes, layout.request_bytes));
+    let replies =
+        Lane::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
+    let out = RequestOut {
+        writer: Writer::new(&requests.cells),
+        lane: requests,
+        back: View::new(mapping, pair.back, back::WORDS),
+        position: Position::default(),
+        bytes_done: 0,
+        reply_cells: Account::new(layout.reply_cells as u32),
+        reply_bytes: Account::new(layout.reply_budget() as u32),
+        bare_seen: [0; 2],
+        gone: false,
+        starved: false,
+    };
+    let inward = ReplyIn {
+        lane: replies,
+        reader: Reader::new(),
+        position: Position::default(),
+        most: layout.medium_reply(),
+    };
+    (out, inward)
+}
+
+/// Both ends of an endpoint as answerer towards one peer.
+pub(crate) fn answerer(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: usize) -> (RequestIn, ReplyOut) {
+    let pair = layout.pair(peer, me);
+    let requests =
+        Lane::new(mapping, (pair.request_cells, layout.request_cells), (pair.request_bytes, layout.request_bytes));
+    let replies =
+        Lane::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
+    let inward = RequestIn {
+        lane: requests,
+        back: View::new(mapping, pair.back, back::WORDS),
+        reader: Reader::new(),
+        position: Position::default(),
+        most: layout.medium_request(),
+        batch: (layout.request_cells as u64 / 4).max(1),
+    };
+    let out = ReplyOut {
+        writer: Writer::new(&replies.cells),
+        lane: replies,
+        back: View::new(mapping, pair.back, back::WORDS),
+        position: Position::default(),
+        bare: [0; 2],
+        gone: false,
+    };
+    (inward, out)
+}

@@ -1,0 +1,67 @@
+//! Sleeping and waking: how an endpoint that has nothing to do gives its processor away and is called back.
+//!
+//! Whoever wants to sleep sets its word, makes everyone fence, looks once more for work, and sleeps on the word. Whoever
+//! has made work reads the word. Fencing everyone (membarrier) is what lets the senders, who are in a hurry, do without a
+//! fence of their own: either the sleeper's last look finds the work, or the sender's look finds the word set.
+
+use crate::region::View;
+use crate::sys;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, compiler_fence, fence};
+use std::time::Duration;
+
+const AWAKE: u32 = 0;
+const PARKED: u32 = 1;
+
+/// The word that one endpoint sleeps on.
+#[derive(Debug)]
+pub(crate) struct Parking {
+    word: View<AtomicU32>,
+}
+
+impl Parking {
+    pub(crate) fn new(word: View<AtomicU32>) -> Self {
+        Self { word }
+    }
+
+    /// Announces sleep, then asks `work` for a last look; sleeps if it sees none, at most for `timeout`.
+    pub(crate) fn park(&self, fenced: bool, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
+        let word = &self.word[0];
+        word.store(PARKED, SeqCst);
+        let everyone = !fenced && sys::fence_everyone();
+        fence(SeqCst);
+        // Without membarrier, and with senders that do not know, a sleep must be short.
+        let timeout = if fenced || everyone { timeout } else { Some(Duration::from_millis(1)) };
+        if !work() {
+            sys::futex_wait(word, PARKED, timeout);
+        }
+        // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
+        word.store(AWAKE, Relaxed);
+    }
+
+    /// Wakes the endpoint if it sleeps or is about to. To be called after the work is visible; with `fenced`, senders fence
+    /// for themselves because not everyone can be made to.
+    #[inline]
+    pub(crate) fn notify(&self, fenced: bool) {
+        if fenced {
+            fence(SeqCst);
+        } else {
+            // The sleeper's membarrier stands in for a fence between the caller's stores and this load; the compiler must
+            // keep their order too.
+            compiler_fence(SeqCst);
+        }
+        if self.word[0].load(Relaxed) == PARKED {
+            self.wake();
+        }
+    }
+
+    /// Wakes the endpoint if it sleeps.
+    #[cold]
+    pub(crate) fn wake(&self) {
+        // Release: the woken endpoint sees what made us wake it; Acquire for symmetry with the sleeper's store.
+        let parked = self.word[0].compare_exchange(PARKED, AWAKE, Release, Acquire).is_ok();
+        if parked {
+            sys::futex_wake(&self.word[0]);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Memory shared between processes: the mapping of a job file and typed views into it.
+//!
+//! This module and `sys` hold all `unsafe` of the crate. What makes views sound: they consist of atomics only, whose
+//! every bit pattern is valid; they lie inside the mapping, checked when they are made; and they keep the mapping alive.
+//! Bulk bytes go in and out by plain copies whose other end is memory of this process alone. A peer that writes at the
+//! same time can make such bytes wrong, nothing else: no reference to them ever exists.
+
+use crate::ring::Cell;
+use crate::sync::AtomicU64;
+use am_core::segment::Memory;
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use std::fmt;
+use std::fs::File;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+/// A mapped part of a job file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    raw: MmapRaw,
+}
+
+impl Mapping {
+    /// Maps `len` bytes of a file from `offset`, shared.
+    pub(crate) fn new(file: &File, offset: u64, len: usize) -> std::io::Result<Arc<Self>> {
+        let raw = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
+        Ok(Arc::new(Self { raw }))
+    }
+
+    /// Asks for huge pages; only a hint, so failure is of no consequence.
+    pub(crate) fn advise_huge(&self) {
+        let _ = self.raw.advise(Advice::HugePage);
+    }
+}
+
+/// Types that memory of unknown content, changed by others at any time, may be seen as.
+///
+/// # Safety
+/// The type consists of atomics only: every bit pattern is valid and shared mutation is allowed.
+pub(crate) unsafe trait Shareable {}
+
+// SAFETY: an atomic integer.
+unsafe impl Shareable for AtomicU64 {}
+// SAFETY: an atomic integer.
+unsafe impl Shareable for AtomicU32 {}
+// SAFETY: eight atomic integers without padding.
+unsafe impl Shareable for Cell {}
+
+/// A slice of atomics in a mapping, which it keeps alive.
+pub(crate) struct View<T> {
+    start: NonNull<T>,
+    len: usize,
+    mapping: Arc<Mapping>,
+}
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        Self { start: self.start, len: self.len, mapping: Arc::clone(&self.mapping) }
+    }
+}
+
+impl<T> fmt::Debug for View<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: a view is a shared reference to atomics plus the owner of their memory; both may go to another thread.
+unsafe impl<T: Shareable + Sync> Send for View<T> {}
+// SAFETY: as above; all access through a shared view is atomic.
+unsafe impl<T: Shareable + Sync> Sync for View<T> {}
+
+impl<T: Shareable> View<T> {
+    /// Sees `len` elements from byte `offset` of a mapping.
+    ///
+    /// # Panics
+    /// If they are not inside the mapping or not aligned; layouts are checked before they are mapped.
+    pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, len: usize) -> Self {
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+        assert!(bytes.is_some_and(|end| end <= mapping.raw.len()), "a view lies inside its mapping");
+        let start = mapping.raw.as_mut_ptr().wrapping_add(offset).cast::<T>();
+        assert!(start.is_aligned(), "the layout aligns every part of a job file");
+        let start = NonNull::new(start).expect("a mapping is never at address zero");
+        Self { start, len, mapping: Arc::clone(mapping) }
+    }
+}
+
+impl<T: Shareable> Deref for View<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `new` checked range and alignment, the mapping lives as long as `self`, `T` is `Shareable`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl View<AtomicU64> {
+    /// Copies bytes into the view.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline]
+    pub(crate) fn copy_in(&self, at: usize, source: &[u8]) {
+        let end = at.checked_add(source.len());
+        assert!(end.is_some_and(|end| end <= self.len * 8), "a copy lies inside its view");
+        let target = self.start.as_ptr().cast::<u8>().wrapping_add(at);
+        // SAFETY: the range was checked above and the mapping is alive. The source is memory of this process that no
+        // view covers, since views hand out no byte references; so the two do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) }
+    }
+
+    /// Copies bytes out of the view.
+    ///
+    /// # Panics
+    /// If they are not inside.
+    #[inline]
+    pub(crate) fn copy_out(&self, at: usize, out: &mut [u8]) {
+        let end = at.checked_add(out.len());
+        assert!(end.is_some_and(|end| end <= self.len * 8), "a copy lies inside its view");
+        let source = self.start.as_ptr().cast::<u8>().wrapping_add(at).cast_const();
+        // SAFETY: as in `copy_in`, with the roles exchanged.
+        unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Hints that the cache line of byte `at` will be used soon.
+    #[inline]
+    pub(crate) fn prefetch_line(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let line = self.start.as_ptr().cast::<i8>().wrapping_add(at).cast_const();
+            // SAFETY: a prefetch never faults, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}
+
+/// The memory of a shared-memory segment.
+#[derive(Clone, Debug)]
+pub struct ShmMemory(View<AtomicU64>);
+
+impl ShmMemory {
+    pub(crate) fn new(view: View<AtomicU64>) -> Self {
+        Self(view)
+    }
+}
+
+#[cfg(not(am_loom))]
+impl Memory for ShmMemory {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        &self.0
+    }
+
+    #[inline]
+    fn store(&self, at: usize, source: &[u8]) {
+        self.0.copy_in(at, source);
+    }
+
+    #[inline]
+    fn load(&self, at: usize, out: &mut [u8]) {
+        self.0.copy_out(at, out);
+    }
+
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        self.0.prefetch_line(at);
+    }
+}

@@ -1,0 +1,58 @@
+//! The system calls that no crate wraps safely: futex, membarrier and pidfd.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::FromRawFd;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+const MEMBARRIER_CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
+const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
+
+/// Sleeps while `word` holds `expected`, for at most `timeout`. May return early. The word may lie in shared memory.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    let time = timeout.map(|limit| libc::timespec {
+        tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word outlives the call and is only read atomically by the kernel; the time is null or valid. Every
+    // outcome (woken, value changed, interrupted, timed out) is a legal early return.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, time) };
+}
+
+/// Wakes whoever sleeps on `word`.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word outlives the call; waking does not touch memory.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call takes no pointers.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Registers this process as one that [`fence_everyone`] reaches. False where the kernel has no such thing.
+pub(crate) fn register_for_fences() -> bool {
+    membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
+}
+
+/// Makes every running thread of all registered processes execute a full memory fence. False if that was not possible.
+pub(crate) fn fence_everyone() -> bool {
+    membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)
+}
+
+/// A descriptor that becomes readable when the process ends, even before its parent has collected it.
+///
+/// # Errors
+/// `ESRCH` if there is no such process; others where the kernel has no pidfds.
+pub(crate) fn pidfd_open(pid: i32) -> io::Result<File> {
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let fd = i32::try_from(fd).expect("descriptors are small numbers");
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}

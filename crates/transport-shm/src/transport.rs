@@ -1,0 +1,546 @@
+//! The transport: one endpoint of a job, with its four lane ends towards each peer.
+
+use crate::frame::{Frame, Kind, fits_inline, granules};
+use crate::job::{Board, Job, JoinError, status};
+use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut};
+use crate::layout::endpoint;
+use crate::port::{Outlet, ReplyPort, ShmSlot};
+use crate::region::ShmMemory;
+use crate::ring::Broken;
+use crate::sys;
+use crate::waiting::{Next, Patience};
+use crate::watch::{Watch, started};
+use am_core::transport::{Arrival, CreditSnapshot, Departure, Head, PendingKey, Port, Refused, ReplyBound, Sink};
+use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words};
+use std::cell::OnceCell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Frames of one peer's lane that a poll handles before it looks at the next peer.
+const QUANTUM: usize = 256;
+
+/// An endpoint of a shared-memory job.
+///
+/// It may be sent to the thread that uses it. Dropping it stops its death watch; telling the peers that it has gone is the
+/// business of [`am_core::Endpoint`].
+#[derive(Debug)]
+pub struct Shm {
+    me: Peer,
+    rank: Rank,
+    shape: Shape,
+    limits: Limits,
+    board: Arc<Board>,
+    job: Job,
+    asking: Vec<Asking>,
+    answering: Vec<Answering>,
+    segments: Segments,
+    /// The peer whose lanes the next poll looks at first.
+    first: usize,
+    changes_seen: u64,
+    losses: u32,
+    fenced: bool,
+    bare: u64,
+    patience: Patience,
+    began: std::time::Instant,
+    _watch: Option<Watch>,
+}
+
+/// Towards a peer as the one who asks.
+#[derive(Debug)]
+struct Asking {
+    requests: RequestOut,
+    replies: ReplyIn,
+    /// The peer broke the protocol; its lanes are not read any more.
+    broken: bool,
+}
+
+/// Towards a peer as the one who answers.
+#[derive(Debug)]
+struct Answering {
+    requests: RequestIn,
+    replies: ReplyOut,
+}
+
+/// The segments of all ranks, mapped when first used.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    mapped: Vec<OnceCell<Segment<ShmMemory>>>,
+    lens: Vec<OnceCell<u64>>,
+}
+
+impl Segments {
+    pub(crate) fn len_of(&self, job: &Job, rank: Rank) -> u64 {
+        let Some(cell) = self.lens.get(rank.0 as usize) else {
+            return 0;
+        };
+        if let Some(len) = cell.get() {
+            return *len;
+        }
+        // Zero may mean that the rank has not joined yet, so it is not kept.
+        let len = job.segment_len(rank);
+        if len != 0 { *cell.get_or_init(|| len) } else { 0 }
+    }
+
+    /// A rank's segment, if it can be mapped.
+    #[inline]
+    pub(crate) fn get(&self, job: &Job, rank: Rank) -> Option<&Segment<ShmMemory>> {
+        let cell = self.mapped.get(rank.0 as usize)?;
+        match cell.get() {
+            Some(segment) => Some(segment),
+            None => {
+                let segment = job.map_segment(rank).ok()?;
+                Some(cell.get_or_init(|| segment))
+            }
+        }
+    }
+}
+
+impl Shm {
+    pub(crate) fn join(job: &Job, me: Peer, rank: u32, segment_bytes: u64) -> Result<Self, JoinError> {
+        let job = job.try_clone()?;
+        let (layout, board) = (job.board.layout, Arc::clone(&job.board));
+        job.publish_segment(rank, segment_bytes)?;
+        let block = &board.endpoints[me.index()];
+        let pid = std::process::id();
+        // The identity is written before the status makes it valid. A second claimant for the same endpoint loses the
+        // exchange below; it must not have overwritten the identity, so it looks first.
+        if board.raw_status(me.index()) != status::ABSENT {
+            return Err(job.taken(me));
+        }
+        block[endpoint::PID].store(u64::from(pid), Relaxed);
+        block[endpoint::STARTED].store(started(pid), Relaxed);
+        block[endpoint::NEEDS_FENCE].store(u64::from(!sys::register_for_fences()), Relaxed);
+        if !board.set_status(me.index(), &[status::ABSENT], status::ACTIVE) {
+            return Err(job.taken(me));
+        }
+        let segments = Segments {
+            mapped: (0..layout.ranks).map(|_| OnceCell::new()).collect(),
+            lens: (0..layout.ranks).map(|_| OnceCell::new()).collect(),
+        };
+        if segments.get(&job, Rank(rank)).is_none() {
+            board.set_status(me.index(), &[status::ACTIVE], status::LEFT);
+            return Err(io::Error::last_os_error().into());
+        }
+        let peers = 0..layout.peers();
+        let asking = peers.clone().map(|peer| {
+            let (requests, replies) = lanes::asker(&job.mapping, &layout, me.index(), peer);
+            Asking { requests, replies, broken: false }
+        });
+        let answering = peers.map(|peer| {
+            let (requests, replies) = lanes::answerer(&job.mapping, &layout, me.index(), peer);
+            Answering { requests, replies }
+        });
+        // A job of one process needs no watch.
+        let watch = if layout.ranks > 1 { Some(Watch::start(Arc::clone(&board))?) } else { None };
+        Ok(Self {
+            me,
+            rank: Rank(rank),
+            shape: job.shape(),
+            limits: Limits {
+                medium_request: layout.medium_request(),
+                medium_reply: layout.medium_reply(),
+                long: u64::MAX,
+                default_reply: layout.default_reply(),
+                per_argument: 0,
+                ordered: true,
+            },
+            asking: asking.collect(),
+            answering: answering.collect(),
+            segments,
+            first: 0,
+            changes_seen: 0,
+            losses: 0,
+            fenced: board.needs_fences(),
+            bare: 0,
+            patience: Patience::new(layout.peers()),
+            began: std::time::Instant::now(),
+            board,
+            job,
+            _watch: watch,
+        })
+    }
+
+    /// Takes in that somebody's status changed.
+    #[cold]
+    fn note_changes(&mut self, changes: u64) {
+        self.changes_seen = changes;
+        self.fenced = self.board.needs_fences();
+        self.losses = 0;
+        for peer in 0..self.asking.len() {
+            let status = self.board.status(peer);
+            let gone = status != PeerStatus::Active;
+            self.asking[peer].requests.gone = gone;
+            self.answering[peer].replies.gone = gone;
+            self.losses += u32::from(matches!(status, PeerStatus::Lost(_)));
+        }
+    }
+
+    /// Gives up on a peer that broke the protocol, and tells everyone.
+    #[cold]
+    fn break_with(&mut self, peer: usize) {
+        self.asking[peer].broken = true;
+        self.board.set_status(peer, &[status::ACTIVE], status::FAULTY);
+        self.note_changes(self.board.changes());
+        self.asking[peer].requests.gone = true;
+        self.answering[peer].replies.gone = true;
+    }
+
+    #[cold]
+    fn deny(&mut self, peer: Peer, denied: Denied) -> Refused {
+        match denied {
+            Denied::Busy(resource) => Refused::Busy(resource),
+            Denied::Gone => Refused::Gone,
+            Denied::Broken => {
+                self.break_with(peer.index());
+                Refused::Gone
+            }
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, to: Peer) {
+        let requests = &mut self.asking[to.index()].requests;
+        if requests.starved {
+            requests.starved = false;
+            self.patience.reset();
+        }
+        self.board.parking[to.index()].notify(self.fenced);
+    }
+
+    /// Hands arrived replies of one peer to the sink.
+    #[inline]
+    fn take_replies<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> Result<usize, Broken> {
+        let Self { asking, segments, job, rank, .. } = self;
+        let Asking { requests, replies, .. } = &mut asking[peer];
+        let segment = segments.get(job, *rank).expect("the own segment was mapped when joining");
+        let mut done = 0;
+        while done < budget {
+            let Some(received) = replies.take(requests, segment)? else {
+                break;
+            };
+            if let Kind::Message(category) = received.frame.kind {
+                let from = Peer(peer as u32);
+                let (args, payload) = (&received.args, received.payload);
+                sink.reply(Arrival { from, category, handler: received.frame.handler, args, payload });
+            }
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    /// Hands arrived requests of one peer to the sink, with the way back for each.
+    #[inline]
+    fn take_requests<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> Result<usize, Broken> {
+        let Self { answering, segments, job, rank, board, fenced, bare, .. } = self;
+        let Answering { requests, replies } = &mut answering[peer];
+        let segment = segments.get(job, *rank).expect("the own segment was mapped when joining");
+        let from = Peer(peer as u32);
+        let mut done = 0;
+        let outcome = loop {
+            if done == budget {
+                break Ok(done);
+            }
+            let received = match requests.take(segment) {
+                Ok(Some(received)) => received,
+                Ok(None) => break Ok(done),
+                Err(broken) => break Err(broken),
+            };
+            done += 1;
+            let (args, payload) = (&received.args, received.payload);
+            match received.frame.kind {
+                Kind::Message(category) => {
+                    let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
+                    let mut port = ReplyPort::new(replies, outlet, received.frame.reply, bare);
+                    sink.request(
+                        Arrival { from, category, handler: received.frame.handler, args, payload },
+                        &mut port,
+                    );
+                }
+                Kind::Control => sink.control(from, args, payload),
+            }
+            if requests.due() {
+                requests.publish();
+                board.parking[peer].notify(*fenced);
+            }
+        };
+        if requests.owes() {
+            requests.publish();
+            board.parking[peer].notify(*fenced);
+        }
+        outcome
+    }
+
+    /// Serves one peer's lanes.
+    #[inline]
+    fn serve<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        if self.asking[peer].replies.ready() && !self.asking[peer].broken {
+            match self.take_replies(peer, budget.min(QUANTUM), sink) {
+                Ok(count) => done += count,
+                Err(Broken) => self.break_with(peer),
+            }
+        }
+        if self.answering[peer].requests.ready() && !self.asking[peer].broken && done < budget {
+            match self.take_requests(peer, (budget - done).min(QUANTUM), sink) {
+                Ok(count) => done += count,
+                Err(Broken) => self.break_with(peer),
+            }
+        }
+        done
+    }
+
+    /// Whether a look at the lanes, the give-backs or the board would find something new.
+    fn work(&self) -> bool {
+        let readable = |peer: usize| {
+            let (asking, answering) = (&self.asking[peer], &self.answering[peer]);
+            !asking.broken && (asking.replies.ready() || answering.requests.ready())
+        };
+        self.board.changes() != self.changes_seen
+            || (0..self.asking.len()).any(|peer| readable(peer) || self.asking[peer].requests.news())
+    }
+
+    /// Sleeps until something happens, after putting everything in order for a long absence.
+    #[cold]
+    fn park(&mut self, until: Option<Instant>) {
+        let mut news = false;
+        for peer in 0..self.asking.len() {
+            if self.answering[peer].requests.owes() {
+                self.answering[peer].requests.publish();
+                self.board.parking[peer].notify(self.fenced);
+            }
+            if self.asking[peer].broken {
+                continue;
+            }
+            let sound = self.asking[peer].replies.sound() && self.answering[peer].requests.sound();
+            match self.asking[peer].requests.refresh() {
+                Ok(fresh) if sound => news |= fresh,
+                _ => self.break_with(peer),
+            }
+        }
+        if !news {
+            let timeout = until.map(|until| (until - self.now()).into());
+            self.board.parking[self.me.index()].park(self.fenced, timeout, || self.work());
+        }
+        self.patience.reset();
+    }
+}
+
+/// Frames a request; `len` is the payload's length for Medium and Control.
+#[inline]
+fn request_frame(category: Category, head: Head, args: &Words, len: usize, in_ring: bool) -> Frame {
+    let reply = match head.reply {
+        ReplyBound::None => None,
+        ReplyBound::UpTo(bytes) => Some(granules(bytes as usize)),
+    };
+    Frame { kind: Kind::Message(category), handler: head.handler, args: args.len(), len, reply, in_ring }
+}
+
+impl Transport for Shm {
+    type Memory = ShmMemory;
+    type Slot<'a> = ShmSlot<'a>;
+
+    #[inline]
+    fn me(&self) -> Peer {
+        self.me
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    #[inline]
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    #[inline]
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        let frame = request_frame(Category::Short, head, args, 0, false);
+        let requests = &mut self.asking[to.index()].requests;
+        if let Err(denied) = requests.admit(frame.cells(), None, head.reply) {
+            return Err(self.deny(to, denied));
+        }
+        requests.send(&frame, args, None);
+        self.sent(to);
+        Ok(())
+    }
+
+    #[inline]
+    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let inline = fits_inline(args, payload.len());
+        let frame = request_frame(Category::Medium, head, args, payload.len(), !inline);
+        let requests = &mut self.asking[to.index()].requests;
+        let ring_bytes = (!inline).then_some(payload.len());
+        match requests.admit(frame.cells(), ring_bytes, head.reply) {
+            Err(denied) => return Err(self.deny(to, denied)),
+            Ok(_) if inline => requests.send_inline(&frame, args, payload),
+            Ok((start, next)) => {
+                requests.fill(start, payload);
+                requests.send_filled(&frame, args, next);
+            }
+        }
+        self.sent(to);
+        Ok(())
+    }
+
+    #[inline]
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<ShmSlot<'_>, Refused> {
+        let frame = request_frame(Category::Medium, head, args, len, true);
+        match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
+            Err(denied) => Err(self.deny(to, denied)),
+            Ok(place) => {
+                let parking = &self.board.parking[to.index()];
+                let requests = &mut self.asking[to.index()].requests;
+                if requests.starved {
+                    requests.starved = false;
+                    self.patience.reset();
+                }
+                Ok(ShmSlot::new(requests, parking, self.fenced, frame, *args, place, head.reply))
+            }
+        }
+    }
+
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        let frame = request_frame(Category::Long, head, args, 0, false);
+        let rank = self.shape.address(to).rank;
+        if let Err(denied) = self.asking[to.index()].requests.admit(frame.cells(), None, head.reply) {
+            return Err(self.deny(to, denied));
+        }
+        let placed = self.segments.get(&self.job, rank).map(|segment| segment.write(at, payload));
+        if !matches!(placed, Some(Ok(()))) {
+            // The segment cannot be mapped: the peer went, or this process is out of address space.
+            self.asking[to.index()].requests.cancel(head.reply);
+            return Err(Refused::Gone);
+        }
+        self.asking[to.index()].requests.send(&frame, args, Some((at, payload.len() as u64)));
+        self.sent(to);
+        Ok(())
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let frame = Frame {
+            kind: Kind::Control,
+            handler: 0,
+            args: args.len(),
+            len: payload.len(),
+            reply: None,
+            in_ring: true,
+        };
+        let requests = &mut self.asking[to.index()].requests;
+        match requests.admit(frame.cells(), Some(payload.len()), ReplyBound::None) {
+            Err(denied) => return Err(self.deny(to, denied)),
+            Ok((start, next)) => {
+                requests.fill(start, payload);
+                requests.send_filled(&frame, args, next);
+            }
+        }
+        self.sent(to);
+        Ok(())
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let changes = self.board.changes();
+        if changes != self.changes_seen {
+            self.note_changes(changes);
+        }
+        let peers = self.asking.len();
+        let (mut done, start) = (0, self.first);
+        for step in 0..peers {
+            let peer = if start + step < peers { start + step } else { start + step - peers };
+            let ready = self.asking[peer].replies.ready() || self.answering[peer].requests.ready();
+            if ready {
+                done += self.serve(peer, budget - done, sink);
+                if done >= budget {
+                    self.first = if peer + 1 < peers { peer + 1 } else { 0 };
+                    break;
+                }
+            }
+        }
+        if done != 0 {
+            self.patience.reset();
+        }
+        done
+    }
+
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        let Self { answering, segments, job, board, fenced, bare, .. } = self;
+        let outlet = Outlet { to: key.to, board, job, segments, fenced: *fenced };
+        let set_aside = key.tag.checked_sub(1);
+        reply(&mut ReplyPort::new(&mut answering[key.to.index()].replies, outlet, set_aside, bare))
+    }
+
+    #[inline]
+    fn flush(&mut self) {}
+
+    fn quiet(&mut self) -> bool {
+        let mut all = true;
+        for asking in &self.asking {
+            all &= asking.requests.gone || asking.requests.quiet();
+        }
+        all
+    }
+
+    #[inline]
+    fn idle(&mut self, until: Option<Instant>) {
+        match self.patience.next() {
+            Next::Spin => std::hint::spin_loop(),
+            Next::Yield => std::thread::yield_now(),
+            Next::Park => self.park(until),
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000))
+    }
+
+    #[inline]
+    fn segment(&self) -> &Segment<ShmMemory> {
+        self.segments.get(&self.job, self.rank).expect("the own segment was mapped when joining")
+    }
+
+    #[inline]
+    fn segment_len(&self, rank: Rank) -> u64 {
+        self.segments.len_of(&self.job, rank)
+    }
+
+    #[inline]
+    fn remote_segment(&self, rank: Rank) -> Option<&Segment<ShmMemory>> {
+        self.segments.get(&self.job, rank)
+    }
+
+    #[inline]
+    fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.board.status(peer.index())
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        let [request_frames, request_bytes, reply_frames, reply_bytes] = self.asking[peer.index()].requests.free();
+        CreditSnapshot { request_frames, request_bytes, reply_frames, reply_bytes }
+    }
+
+    fn bare_credits(&self) -> u64 {
+        self.bare
+    }
+
+    fn depart(&mut self, how: Departure) {
+        for peer in 0..self.answering.len() {
+            if self.answering[peer].requests.owes() {
+                self.answering[peer].requests.publish();
+            }
+        }
+        let word = match how {
+            Departure::Finished => status::FINISHED,
+            Departure::Left => status::LEFT,
+            Departure::Panicked => status::PANICKED,
+        };
+        self.board.set_status(self.me.index(), &[status::ACTIVE], word);
+    }
+}
