@@ -41,8 +41,8 @@ impl Adoption {
         }
     }
 
-    /// Tells adopted processes to end, kills those that are left after `grace` (or when the user is impatient), and
-    /// returns when there are none. Call it when no rank lives.
+    /// Tells adopted processes to end, kills those that are left after `grace` (or when the user is impatient),
+    /// and returns when there are none. Call it when no rank lives.
     pub(crate) fn end(&self, signals: &Signals, grace: Duration) {
         let mut told = BTreeSet::new();
         let deadline = Instant::now().checked_add(grace);
@@ -64,8 +64,8 @@ impl Adoption {
             }
             let now = Instant::now();
             signals.wait(deadline.filter(|&deadline| deadline > now).unwrap_or(now + Duration::from_millis(20)));
-            while let Some((signal, _)) = signals.next() {
-                impatient |= asks_to_end(signal);
+            while let Some(arrival) = signals.next() {
+                impatient |= asks_to_end(arrival.signal);
             }
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct Identity {
     pub(crate) ranks: u32,
     pub(crate) local_rank: u32,
     pub(crate) started_by: StartedBy,
+    /// The variable that has the rank.
+    pub(crate) rank_variable: &'static str,
     /// Absent if the launcher names no job.
     pub(crate) job: Option<String>,
     /// The inherited shared memory; absent if ranks have to meet first.
@@ -117,8 +119,8 @@ pub enum EnvironmentError {
     },
 }
 
-/// Reads the identity through `lookup`, which is `std::env::var_os` outside of tests. `None` means that nobody launched
-/// this process as a rank.
+/// Reads the identity through `lookup`, which is `std::env::var_os` outside of tests. `None` means that nobody
+/// launched this process as a rank.
 pub(crate) fn identify(
     lookup: &dyn Fn(&'static str) -> Option<OsString>,
 ) -> Result<Option<Identity>, EnvironmentError> {
@@ -178,8 +180,9 @@ fn pmi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentErr
     Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
-/// Slurm's `srun`. A batch script and the programs that it starts plainly have `SLURM_PROCID=0` as well, but no job
-/// step (or a step with one of Slurm's reserved numbers): such a program, and a step of one task, is not a rank.
+/// Slurm's `srun`. A batch script and the programs that it starts plainly have `SLURM_PROCID=0` as well, but no
+/// job step (or a step with one of Slurm's reserved numbers): such a program, and a step of one task, is not a
+/// rank.
 fn srun(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
     let Some(step) = environment.slurm_step()? else { return Ok(None) };
     let Some(rank) = environment.rank("SLURM_PROCID")? else { return Ok(None) };
@@ -200,8 +203,8 @@ fn srun(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
     Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Srun, Some(job)) }))
 }
 
-/// A PMIx launcher that sets nothing else: PMIx hands the number of ranks out through its library only, so `AM_RANKS`
-/// has to say it.
+/// A PMIx launcher that sets nothing else: PMIx hands the number of ranks out through its library only, so
+/// `AM_RANKS` has to say it.
 fn pmix(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
     // A step of one task was found above not to be a job of ranks; its PMIx variables don't change that.
     if environment.slurm_step()?.is_some() {
@@ -218,6 +221,7 @@ fn pmix(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
 
 /// A rank and a number of ranks that fit together.
 struct Pair {
+    rank_variable: &'static str,
     rank: Rank,
     ranks: u32,
 }
@@ -230,7 +234,7 @@ impl Pair {
         if rank >= ranks {
             return Err(EnvironmentError::OutOfRange { rank_variable, rank, ranks_variable, ranks });
         }
-        Ok(Self { rank: Rank(rank), ranks })
+        Ok(Self { rank_variable, rank: Rank(rank), ranks })
     }
 
     fn identity(&self, started_by: StartedBy, job: Option<String>) -> Identity {
@@ -239,6 +243,7 @@ impl Pair {
             ranks: self.ranks,
             local_rank: self.rank.0,
             started_by,
+            rank_variable: self.rank_variable,
             job,
             shm_fd: None,
             launcher_pid: None,
@@ -384,6 +389,7 @@ mod tests {
             ranks: 4,
             local_rank: 3,
             started_by: StartedBy::Amrun,
+            rank_variable: "AM_RANK",
             job: Some("17-abc".into()),
             shm_fd: Some(5),
             launcher_pid: Some(17),

@@ -11,9 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use am_core::Rank;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, getpid};
+use transport_shm::{JobConfig, JobError};
 
 use crate::adoption::Adoption;
-use crate::attach::{Shared, SharedError};
+use crate::attach::Configure;
 use crate::contract;
 use crate::lifeline::Lifeline;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE, Outcome};
@@ -49,6 +50,7 @@ pub struct Launcher {
     grace: Duration,
     bind: bool,
     adopt: bool,
+    configure: Configure,
 }
 
 impl Launcher {
@@ -68,6 +70,7 @@ impl Launcher {
             grace: DEFAULT_GRACE,
             bind: false,
             adopt: false,
+            configure: Configure::default(),
         }
     }
 
@@ -106,8 +109,8 @@ impl Launcher {
         self
     }
 
-    /// Whether each line of output gets its rank in front, as in `[3] line`, and is never torn by another's. Without it
-    /// (the default) ranks write to this process's streams themselves.
+    /// Whether each line of output gets its rank in front, as in `[3] line`, and is never torn by another's.
+    /// Without it (the default) ranks write to this process's streams themselves.
     #[must_use]
     pub fn prefix(mut self, prefix: bool) -> Self {
         self.prefix = prefix;
@@ -144,40 +147,51 @@ impl Launcher {
 
     /// Whether processes that the ranks started and left behind belong to the job and are ended with it.
     ///
-    /// For processes whose only purpose is to launch, such as `amrun`: for the time of the job *every* orphan among this
-    /// process's descendants becomes its child, and all its other children are ended with the job. Off by default.
+    /// For processes whose only purpose is to launch, such as `amrun`: for the time of the job *every* orphan
+    /// among this process's descendants becomes its child, and all its other children are ended with the job. Off
+    /// by default.
     #[must_use]
     pub fn adopt(mut self, adopt: bool) -> Self {
         self.adopt = adopt;
         self
     }
 
+    /// What the job's shared memory is like (ring sizes, endpoints per rank), starting from the default for its
+    /// number of ranks.
+    #[must_use]
+    pub fn configure(mut self, configure: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
+        self.configure = Configure::new(configure);
+        self
+    }
+
     /// Marks the job as started by the program itself.
-    pub(crate) fn itself(mut self, arg0: Option<OsString>) -> Self {
+    pub(crate) fn itself(mut self, arg0: Option<OsString>, configure: Configure) -> Self {
         self.kind = contract::LAUNCHER_ITSELF;
         self.arg0 = arg0;
+        self.configure = configure;
         self
     }
 
     /// Starts the ranks and waits until the last one has ended.
     ///
-    /// Rank 0 inherits standard input, the others read from `/dev/null`. While it runs, the calling thread passes SIGINT,
-    /// SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the ranks; call it from a process's only thread, since other
-    /// threads would still take these signals. If the calling thread or process dies, the ranks die.
-    /// A message on standard error names the first rank that fails.
+    /// Rank 0 inherits standard input, the others read from `/dev/null`. While it runs, the calling thread passes
+    /// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the ranks. In a process with other threads
+    /// these may get the signals instead, and the end of a rank may be noticed 20 ms late. If the calling thread
+    /// or process dies, the ranks die. A message on standard error names the first rank that fails.
     ///
     /// # Errors
-    /// A wrong configuration, a program that can't be started, or a refusing operating system. No rank is left running.
+    /// A wrong configuration, a program that can't be started, or a refusing operating system. No rank is left
+    /// running.
     pub fn launch(&self) -> Result<Outcome, LaunchError> {
         self.check()?;
         let signals = Signals::take().map_err(system("signal handling"))?;
-        let shared = Shared::create(self.ranks)?;
-        let segment = shared.file().try_clone_to_owned().map_err(system("sharing memory with ranks"))?;
+        let job = self.configure.create(self.ranks)?;
+        let segment = job.fd().try_clone_to_owned().map_err(system("sharing memory with ranks"))?;
         let lifeline = Lifeline::new().map_err(system("a pipe"))?;
         let adoption =
             if self.adopt { Some(Adoption::begin().map_err(system("adopting orphans"))?) } else { None };
         let started = self.start(&Arc::new(segment), &lifeline, &signals)?;
-        supervise(self, started, &shared, &signals, adoption.as_ref())
+        supervise(self, started, &job, &signals, adoption.as_ref())
     }
 
     fn check(&self) -> Result<(), LaunchError> {
@@ -328,7 +342,7 @@ pub enum LaunchError {
     },
     /// The job's shared memory could not be made.
     #[error(transparent)]
-    Shared(#[from] SharedError),
+    Job(#[from] JobError),
     /// The operating system refused something that the launcher needs.
     #[error("{what} failed: {source}")]
     System {
@@ -344,9 +358,10 @@ impl LaunchError {
     pub fn code(&self) -> u8 {
         match self {
             Self::RankCount { .. } | Self::ReservedVariable { .. } | Self::MalformedVariable { .. } => EXIT_USAGE,
+            Self::Job(JobError::Config(_)) => EXIT_USAGE,
             Self::NotFound { .. } => EXIT_NOT_FOUND,
             Self::NotExecutable { .. } => EXIT_NOT_EXECUTABLE,
-            Self::Shared(_) | Self::System { .. } => EXIT_LAUNCHER_FAILED,
+            Self::Job(_) | Self::System { .. } => EXIT_LAUNCHER_FAILED,
         }
     }
 }

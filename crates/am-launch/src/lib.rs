@@ -1,8 +1,9 @@
 //! Job control for active messages: how the ranks of a job are started, found and ended on one host.
 //!
-//! - [`run`] is all that most programs need: started plainly, the program becomes N ranks of itself; started by `amrun`,
-//!   `mpirun` or `srun`, it is one of theirs.
-//! - [`Launcher`] starts any program as N ranks and returns how each ended; the `amrun` command is a thin shell over it.
+//! - [`run`] is all that most programs need: started plainly, the program becomes N ranks of itself; started by
+//!   `amrun`, `mpirun` or `srun`, it is one of theirs.
+//! - [`Launcher`] starts any program as N ranks and returns how each ended; the `amrun` command is a thin shell
+//!   over it.
 //! - [`RankJob`] is what a rank knows about its job.
 //!
 //! # Environment of a rank
@@ -16,12 +17,13 @@
 //! | `AM_LAUNCHER`, `AM_LAUNCHER_PID` | `amrun` or `self`, and its process id |
 //! | `AM_LIFELINE_FD` | an inherited pipe end that hangs up when the launcher is gone |
 //!
-//! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` and `AM_SHM_FD` was started by hand, say in
-//! a debugger; such ranks meet each other as those of `mpirun` do. Under `mpirun` and `srun`, `AM_JOB` overrides the name
-//! that the ranks meet under.
+//! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` and `AM_SHM_FD` was started by
+//! hand, say in a debugger; such ranks meet each other as those of `mpirun` do. Under `mpirun` and `srun`,
+//! `AM_JOB` overrides the name that the ranks meet under; without it and without a name from the launcher, the
+//! ranks of one parent belong together.
 //!
-//! Two more are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one, and `AM_MEET_TIMEOUT`, how many
-//! seconds ranks under `mpirun` and `srun` wait for each other.
+//! Two more are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one, and `AM_MEET_TIMEOUT`, how
+//! many seconds ranks under `mpirun` and `srun` wait for each other.
 //!
 //! # What is left behind
 //!
@@ -29,7 +31,6 @@
 //! launcher, even with one that was killed.
 
 #![deny(unsafe_code)]
-#![warn(missing_docs)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("am-launch needs Linux: memory files, signal descriptors and parent-death signals");
@@ -49,7 +50,7 @@ mod run;
 mod spawn;
 mod supervise;
 
-pub use attach::SharedError;
+pub use attach::OpenError;
 pub use identity::{EnvironmentError, StartedBy};
 pub use launcher::{DEFAULT_GRACE, LaunchError, Launcher, MAX_RANKS, usable_processors};
 pub use meet::MeetError;

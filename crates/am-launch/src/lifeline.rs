@@ -1,7 +1,8 @@
-//! The lifeline: a pipe whose hang-up tells every process of a job, however deep below the launcher, that it is gone.
+//! The lifeline: a pipe whose hang-up tells every process of a job, however deep below the launcher, that it is
+//! gone.
 //!
-//! A launcher's direct children die with it by the kernel's hand (see `spawn.rs`). A rank that runs below a wrapper (a
-//! shell, a debugger) does not, so it watches the pipe that it inherited.
+//! A launcher's direct children die with it by the kernel's hand (see `spawn.rs`). A rank that runs below a
+//! wrapper (a shell, a debugger) does not, so it watches the pipe that it inherited.
 
 use std::fs::File;
 use std::io;

@@ -1,11 +1,12 @@
-//! How ranks that another launcher started find each other: rank 0 makes the shared memory and hands its descriptor to
-//! the others through an abstract socket, which is in no file system and ends with the process.
+//! How ranks that another launcher started find each other: rank 0 makes the shared memory and hands its
+//! descriptor to the others through an abstract socket, which is in no file system and ends with the process.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use nix::unistd::{close, geteuid, getppid};
 /// The first bytes of every conversation; they change with the protocol.
 const GREETING: [u8; 8] = *b"am-meet1";
 /// Why ranks may miss each other.
-const HINT: &str = "; is it on another host, or was it started under another parent? (AM_JOB can name the job)";
+const HINT: &str = "; is it on another host, or does it belong to another job? (AM_JOB can name the job)";
 /// How long a rank waits between attempts to reach rank 0, at most.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -110,16 +111,11 @@ pub enum MeetError {
 }
 
 impl Meeting {
-    /// The meeting of a job, over after `limit`. Without a name for the job, the process that started this one names it.
-    pub(crate) fn new(job: Option<String>, ranks: u32, limit: Duration) -> Self {
+    /// The meeting of a job, over after `limit`.
+    pub(crate) fn new(job: String, ranks: u32, limit: Duration) -> Self {
         let now = Instant::now();
         let until = now.checked_add(limit).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        Self { job: job.unwrap_or_else(parent), ranks, limit, until }
-    }
-
-    /// The job's name.
-    pub(crate) fn job(&self) -> &str {
-        &self.job
+        Self { job, ranks, limit, until }
     }
 
     /// Rank 0's part: hands the descriptor to each of the other ranks. Blocks until all have it.
@@ -266,14 +262,26 @@ fn is_hang_up(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// A name for whatever started this process: on one host, the ranks of one job have the same parent, and no other
-/// process ever has its number and its time of birth.
-fn parent() -> String {
-    let parent = getppid();
-    let status = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
-    // The 22nd field is the time of birth; the 2nd, in parentheses, may have spaces and parentheses of its own.
-    let birth = status.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(19)).unwrap_or("0");
-    format!("child-of-{parent}-{birth}")
+/// A name for what started the ranks of this job: the nearest ancestor that does not itself have this process's
+/// value of the variable that carries the rank. A shell or a debugger around a rank has it, the launcher hasn't.
+///
+/// No other process of the host ever has the ancestor's number together with its time of birth.
+pub(crate) fn launcher_name(variable: &str) -> String {
+    let value = std::env::var_os(variable).unwrap_or_default();
+    let entry = [variable.as_bytes(), b"=", value.as_bytes()].concat();
+    let mut pid = getppid().as_raw();
+    loop {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name in front, in parentheses, may have spaces and parentheses of its own. After it, the parent is
+        // the 2nd field and the time of birth the 20th.
+        let fields: Vec<&str> = status.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let parent = fields.get(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+        if parent == 0 || !environment.split(|&byte| byte == 0).any(|other| other == entry) {
+            return format!("child-of-{pid}-{}", fields.get(19).unwrap_or(&"0"));
+        }
+        pid = parent;
+    }
 }
 
 #[cfg(test)]
@@ -284,7 +292,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn meeting(test: &str, ranks: u32, limit: Duration) -> Meeting {
-        Meeting::new(Some(format!("test-{}-{test}", std::process::id())), ranks, limit)
+        Meeting::new(format!("test-{}-{test}", std::process::id()), ranks, limit)
     }
 
     fn memory(text: &str) -> OwnedFd {
@@ -350,13 +358,14 @@ mod tests {
 
     #[test]
     fn a_job_name_of_any_length_is_an_error_at_worst() {
-        let long = Meeting::new(Some("x".repeat(500)), 2, PATIENCE);
+        let long = Meeting::new("x".repeat(500), 2, PATIENCE);
         assert!(matches!(long.fetch(Rank(1)), Err(MeetError::System { .. })));
     }
 
     #[test]
-    fn the_parent_has_a_name() {
-        assert_eq!(parent(), parent());
-        assert!(!parent().ends_with("-0"), "{}", parent());
+    fn the_launcher_has_a_name() {
+        let name = launcher_name("AM_NO_SUCH_VARIABLE");
+        assert!(name.starts_with(&format!("child-of-{}-", getppid())), "{name}");
+        assert!(!name.ends_with("-0"), "{name}");
     }
 }

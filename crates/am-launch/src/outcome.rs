@@ -80,7 +80,8 @@ impl Outcome {
         &self.ends
     }
 
-    /// The rank that failed first (a code other than 0, or a signal), if one did before the launcher ended the job.
+    /// The rank that failed first (a code other than 0, or a signal), if one did before the launcher ended the
+    /// job.
     pub fn first_failure(&self) -> Option<Rank> {
         self.first_failure
     }

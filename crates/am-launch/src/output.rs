@@ -10,9 +10,11 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{pipe2, write};
 
-/// Longer lines are passed on in pieces of this many bytes, so that a rank that never ends its line takes bounded memory.
+/// Longer lines are passed on in pieces of this many bytes, so that a rank that never ends its line takes bounded
+/// memory.
 const LONGEST_LINE: usize = 1 << 20;
-/// How much is read from one rank before the next gets its turn: as much as a pipe holds, so that one read empties it.
+/// How much is read from one rank before the next gets its turn: as much as a pipe holds, so that one read empties
+/// it.
 const READ_BYTES: usize = 64 << 10;
 
 /// Which of the launcher's streams something belongs to.
@@ -22,8 +24,8 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// The thread that merges output. A thread of its own, because a reader downstream may block it for any time, and the
-/// launcher has to keep hearing signals meanwhile.
+/// The thread that merges output. A thread of its own, because a reader downstream may block it for any time, and
+/// the launcher has to keep hearing signals meanwhile.
 #[derive(Debug)]
 pub(crate) struct Merger {
     thread: JoinHandle<()>,

@@ -1,4 +1,5 @@
-//! What a launcher decides: a state machine from ended ranks, signals and time to orders; no process and no clock in it.
+//! What a launcher decides: a state machine from ended ranks, signals and time to orders; no process and no clock
+//! in it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -88,11 +89,11 @@ impl Policy {
         step.into_iter().chain(deadline).min()
     }
 
-    /// These ranks were found ended, all at the same time.
+    /// These ranks were found ended, all at the same time; `first` is the one that ended first, if that is known.
     ///
-    /// The kernel doesn't tell who of them ended first. Survivors of a crash often fail right after it with an exit
-    /// code, hardly ever the other way round, so a rank that a signal killed counts as the first.
-    pub(crate) fn ended(&mut self, batch: &[(Rank, RankEnd)], now: Instant) -> Vec<Order> {
+    /// Where it isn't, a rank that a signal killed counts as earlier than one that failed with a code: survivors
+    /// of a crash often fail right after it, hardly ever the other way round.
+    pub(crate) fn ended(&mut self, batch: &[(Rank, RankEnd)], first: Option<Rank>, now: Instant) -> Vec<Order> {
         for &(rank, end) in batch {
             let slot = &mut self.ends[rank.0 as usize];
             debug_assert!(slot.is_none(), "a rank ends once");
@@ -100,7 +101,7 @@ impl Policy {
             self.live -= 1;
         }
         let mut failures: Vec<_> = batch.iter().copied().filter(|(_, end)| !end.is_success()).collect();
-        failures.sort_by_key(|&(rank, end)| (matches!(end, RankEnd::Exited(_)), rank));
+        failures.sort_by_key(|&(rank, end)| (first != Some(rank), matches!(end, RankEnd::Exited(_)), rank));
 
         let mut orders = Vec::new();
         for (rank, end) in failures {
@@ -192,8 +193,8 @@ impl Policy {
         vec![Order::Say(format!("{reason}: killing {}", Ranks(self.live))), Order::Deliver(Signal::SIGKILL)]
     }
 
-    /// Whether a failure after the first one is worth a line: not when the launcher or the user caused it, and not when
-    /// the survivors of a lost rank give up.
+    /// Whether a failure after the first one is worth a line: not when the launcher or the user caused it, and not
+    /// when the survivors of a lost rank give up.
     fn is_news(&self, end: RankEnd) -> bool {
         match end {
             RankEnd::Killed(number) => {
@@ -240,19 +241,19 @@ mod tests {
     #[test]
     fn a_failure_ends_the_others_with_term_then_kill() {
         let (mut policy, now) = policy(4, false);
-        assert_eq!(policy.ended(&[(Rank(0), RankEnd::Exited(0))], now), []);
-        let orders = policy.ended(&[(Rank(2), RankEnd::Exited(7))], now);
+        assert_eq!(policy.ended(&[(Rank(0), RankEnd::Exited(0))], None, now), []);
+        let orders = policy.ended(&[(Rank(2), RankEnd::Exited(7))], None, now);
         let line = say("rank 2 exited with code 7; ending the other 2 ranks");
         assert_eq!(orders, [Order::Deliver(Signal::SIGTERM), line]);
         assert_eq!(policy.wake_at(), Some(now + GRACE));
         assert_eq!(policy.tick(now + GRACE / 2), []);
-        assert_eq!(policy.ended(&[(Rank(1), RankEnd::Killed(15))], now), []);
+        assert_eq!(policy.ended(&[(Rank(1), RankEnd::Killed(15))], None, now), []);
         let orders = policy.tick(now + GRACE);
         assert_eq!(
             orders,
             [say("still there 3 s after being told to end: killing 1 rank"), Order::Deliver(Signal::SIGKILL)]
         );
-        assert_eq!(policy.ended(&[(Rank(3), RankEnd::Killed(9))], now), []);
+        assert_eq!(policy.ended(&[(Rank(3), RankEnd::Killed(9))], None, now), []);
         assert!(policy.is_over());
         assert_eq!(policy.wake_at(), None);
         assert_eq!(policy.outcome().code(), 7);
@@ -262,18 +263,27 @@ mod tests {
     fn of_a_batch_the_killed_rank_counts_as_the_first() {
         let (mut policy, now) = policy(3, false);
         let batch = [(Rank(0), RankEnd::Exited(1)), (Rank(2), RankEnd::Killed(9)), (Rank(1), RankEnd::Exited(1))];
-        let orders = policy.ended(&batch, now);
+        let orders = policy.ended(&batch, None, now);
         assert_eq!(orders[0], say("rank 2 was killed by signal 9 (SIGKILL)"));
         assert_eq!(policy.outcome().first_failure(), Some(Rank(2)));
         assert_eq!(policy.outcome().code(), 137);
     }
 
     #[test]
+    fn who_is_known_to_be_first_is_named() {
+        let (mut policy, now) = policy(3, false);
+        let batch = [(Rank(0), RankEnd::Exited(1)), (Rank(1), RankEnd::Exited(5)), (Rank(2), RankEnd::Killed(9))];
+        let orders = policy.ended(&batch, Some(Rank(1)), now);
+        assert_eq!(orders[0], say("rank 1 exited with code 5"));
+        assert_eq!(policy.outcome().code(), 5);
+    }
+
+    #[test]
     fn keep_going_reports_each_failure_and_ends_nobody() {
         let (mut policy, now) = policy(3, true);
-        assert_eq!(policy.ended(&[(Rank(1), RankEnd::Exited(4))], now), [say("rank 1 exited with code 4")]);
-        assert_eq!(policy.ended(&[(Rank(0), RankEnd::Exited(5))], now), [say("rank 0 exited with code 5")]);
-        assert_eq!(policy.ended(&[(Rank(2), RankEnd::Exited(0))], now), []);
+        assert_eq!(policy.ended(&[(Rank(1), RankEnd::Exited(4))], None, now), [say("rank 1 exited with code 4")]);
+        assert_eq!(policy.ended(&[(Rank(0), RankEnd::Exited(5))], None, now), [say("rank 0 exited with code 5")]);
+        assert_eq!(policy.ended(&[(Rank(2), RankEnd::Exited(0))], None, now), []);
         assert_eq!(policy.outcome().code(), 4);
     }
 
@@ -282,11 +292,11 @@ mod tests {
         let (mut policy, now) = policy(3, false);
         assert_eq!(policy.signalled(Signal::SIGINT, false, now), [Order::Deliver(Signal::SIGINT)]);
         // One rank dies at once; the others get the whole grace period before they are told again.
-        let orders = policy.ended(&[(Rank(1), RankEnd::Killed(2))], now);
+        let orders = policy.ended(&[(Rank(1), RankEnd::Killed(2))], None, now);
         assert_eq!(orders, [say("rank 1 was killed by signal 2 (SIGINT)")]);
         assert_eq!(policy.tick(now + GRACE), [Order::Deliver(Signal::SIGTERM)]);
         assert!(matches!(policy.tick(now + GRACE * 2)[..], [_, Order::Deliver(Signal::SIGKILL)]));
-        policy.ended(&[(Rank(0), RankEnd::Killed(2)), (Rank(2), RankEnd::Killed(9))], now);
+        policy.ended(&[(Rank(0), RankEnd::Killed(2)), (Rank(2), RankEnd::Killed(9))], None, now);
         assert_eq!(policy.outcome().code(), 130);
     }
 
@@ -315,7 +325,7 @@ mod tests {
         let orders = policy.tick(late);
         assert_eq!(orders, [say("the job's 60 s are over; ending 2 ranks"), Order::Deliver(Signal::SIGTERM)]);
         assert_eq!(policy.wake_at(), Some(late + GRACE));
-        policy.ended(&[(Rank(0), RankEnd::Exited(0)), (Rank(1), RankEnd::Killed(15))], late);
+        policy.ended(&[(Rank(0), RankEnd::Exited(0)), (Rank(1), RankEnd::Killed(15))], None, late);
         assert_eq!(policy.outcome().code(), 124);
         assert!(policy.outcome().timed_out());
     }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use am_core::Rank;
 use nix::unistd::getppid;
+use transport_shm::{Job, JobError, JoinError, JoinOptions, Shm};
 
-use crate::attach::{Shared, SharedError};
+use crate::attach::{Configure, OpenError, open};
 use crate::contract;
 use crate::identity::{EnvironmentError, Identity, StartedBy, identify};
 use crate::lifeline;
-use crate::meet::{MeetError, Meeting, reopen};
+use crate::meet::{MeetError, Meeting, launcher_name, reopen};
 
 /// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, unless `AM_MEET_TIMEOUT` says
 /// otherwise.
@@ -25,29 +26,51 @@ pub struct RankJob {
     local_rank: u32,
     job_id: String,
     started_by: StartedBy,
-    shared: Shared,
+    job: Job,
 }
 
 impl RankJob {
     /// Joins the job that the environment describes, or returns `None` if no launcher started this process.
     ///
-    /// The environment of `amrun` and of [`run`](crate::run) comes first, then that of `mpirun` (Open MPI, MPICH and its
-    /// relatives, PMIx), then that of `srun`. Within a Slurm allocation only a process of a job step with several tasks is
-    /// a rank: a batch script has `SLURM_PROCID` too, but no `SLURM_STEP_ID`.
+    /// The environment of `amrun` and of [`run`](crate::run) comes first, then that of `mpirun` (Open MPI, MPICH
+    /// and its relatives, PMIx), then that of `srun`. Within a Slurm allocation only a process of a job step with
+    /// several tasks is a rank: a batch script has `SLURM_PROCID` too, but no `SLURM_STEP_ID`.
     ///
     /// Under `mpirun` and `srun`, and when the variables were set by hand, this call waits for the other ranks.
     ///
     /// # Errors
-    /// A malformed environment, ranks on several hosts, or ranks that don't turn up within `AM_MEET_TIMEOUT` seconds.
+    /// A malformed environment, ranks on several hosts, or ranks that don't turn up within `AM_MEET_TIMEOUT`
+    /// seconds.
     pub fn from_environment() -> Result<Option<Self>, RankError> {
+        Self::identified(&Configure::default())
+    }
+
+    /// As [`from_environment`](Self::from_environment); if this rank has to make the shared memory, it is made so.
+    pub(crate) fn identified(configure: &Configure) -> Result<Option<Self>, RankError> {
         let Some(identity) = identify(&|name| std::env::var_os(name))? else { return Ok(None) };
         follow_launcher(&identity)?;
         let Identity { rank, ranks, local_rank, started_by, .. } = identity;
-        let (job_id, shared) = match (identity.shm_fd, identity.job) {
-            (Some(number), job) => (job.unwrap_or_default(), inherited(number, ranks)?),
-            (None, job) => met(job, rank, ranks)?,
+        let job_id = identity.job.unwrap_or_else(|| launcher_name(identity.rank_variable));
+        let job = match identity.shm_fd {
+            Some(number) => inherited(number, ranks)?,
+            None => met(&job_id, rank, ranks, configure)?,
         };
-        Ok(Some(Self { rank, ranks, local_rank, job_id, started_by, shared }))
+        Ok(Some(Self { rank, ranks, local_rank, job_id, started_by, job }))
+    }
+
+    /// Joins the job's shared memory as this rank: the transport for an endpoint.
+    ///
+    /// Not collective; it returns at once. Each endpoint of the rank joins once.
+    ///
+    /// # Errors
+    /// As [`Job::join_with`].
+    pub fn shm(&self, options: JoinOptions) -> Result<Shm, JoinError> {
+        self.job.join_with(self.rank.0, options)
+    }
+
+    /// The job's shared memory, for what [`shm`](Self::shm) doesn't offer.
+    pub fn job(&self) -> &Job {
+        &self.job
     }
 
     /// This process's rank.
@@ -96,9 +119,32 @@ pub enum RankError {
     /// The ranks did not find each other.
     #[error(transparent)]
     Meet(#[from] MeetError),
+    /// The job's shared memory could not be made.
+    #[error("job {job}: {source}")]
+    Create {
+        /// The job's name.
+        job: String,
+        /// The reason.
+        source: JobError,
+    },
     /// The job's shared memory can't be used.
-    #[error(transparent)]
-    Shared(#[from] SharedError),
+    #[error("job {job}: {source}")]
+    Open {
+        /// The job's name.
+        job: String,
+        /// The reason.
+        source: OpenError,
+    },
+    /// The descriptor that should be the job's shared memory is something else.
+    #[error("{variable}={number} in the environment is no descriptor of this job: {source}")]
+    Segment {
+        /// The variable that names it.
+        variable: &'static str,
+        /// The descriptor's number.
+        number: u32,
+        /// The reason.
+        source: OpenError,
+    },
     /// The program wants another number of ranks than its launcher started.
     #[error("the program asks for {asked} ranks, but {by} started {started}", by = started_by)]
     OtherSize {
@@ -113,8 +159,8 @@ pub enum RankError {
 
 /// Makes sure that this process doesn't outlive its launcher.
 ///
-/// A direct child was tied to it by the kernel before it was executed. Below a wrapper (a shell, a debugger) the lifeline
-/// has to be watched.
+/// A direct child was tied to it by the kernel before it was executed. Below a wrapper (a shell, a debugger) the
+/// lifeline has to be watched.
 fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
     let (Some(launcher), Some(number)) = (identity.launcher_pid, identity.lifeline_fd) else { return Ok(()) };
     if getppid().as_raw() as u32 == launcher {
@@ -125,22 +171,20 @@ fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
     line.and_then(lifeline::watch).map_err(|source| RankError::Descriptor { variable, number, source })
 }
 
-fn inherited(number: u32, ranks: u32) -> Result<Shared, RankError> {
+fn inherited(number: u32, ranks: u32) -> Result<Job, RankError> {
     let variable = contract::SHM_FD;
     let file = reopen(number).map_err(|source| RankError::Descriptor { variable, number, source })?;
-    Ok(Shared::open(file, ranks)?)
+    open(file, ranks).map_err(|source| RankError::Segment { variable, number, source })
 }
 
-fn met(job: Option<String>, rank: Rank, ranks: u32) -> Result<(String, Shared), RankError> {
-    let meeting = Meeting::new(job, ranks, meet_timeout()?);
-    let shared = if rank == Rank(0) {
-        let shared = Shared::create(ranks)?;
-        meeting.serve(shared.file())?;
-        shared
-    } else {
-        Shared::open(meeting.fetch(rank)?, ranks)?
-    };
-    Ok((meeting.job().to_owned(), shared))
+fn met(name: &str, rank: Rank, ranks: u32, configure: &Configure) -> Result<Job, RankError> {
+    let meeting = Meeting::new(name.to_owned(), ranks, meet_timeout()?);
+    if rank == Rank(0) {
+        let job = configure.create(ranks).map_err(|source| RankError::Create { job: name.to_owned(), source })?;
+        meeting.serve(job.fd())?;
+        return Ok(job);
+    }
+    open(meeting.fetch(rank)?, ranks).map_err(|source| RankError::Open { job: name.to_owned(), source })
 }
 
 fn meet_timeout() -> Result<Duration, EnvironmentError> {

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use transport_shm::{JobConfig, JobError};
+
+use crate::attach::Configure;
 use crate::contract;
 use crate::identity::EnvironmentError;
 use crate::launcher::{Launcher, usable_processors};
@@ -24,6 +27,7 @@ pub struct RunOptions {
     timeout: Option<Duration>,
     grace: Option<Duration>,
     bind: bool,
+    configure: Configure,
 }
 
 impl RunOptions {
@@ -32,16 +36,16 @@ impl RunOptions {
         Self::default()
     }
 
-    /// The number of ranks that the user asked the program for, say with a flag of its own. It wins over everything else,
-    /// and it is an error if another launcher started another number.
+    /// The number of ranks that the user asked the program for, say with a flag of its own. It wins over
+    /// everything else, and it is an error if another launcher started another number.
     #[must_use]
     pub fn ranks(mut self, ranks: impl Into<Option<u32>>) -> Self {
         self.ranks = ranks.into();
         self
     }
 
-    /// The number of ranks when neither the user nor `AM_DEFAULT_RANKS` asks for one; by default as many as this process
-    /// may use processors.
+    /// The number of ranks when neither the user nor `AM_DEFAULT_RANKS` asks for one; by default as many as this
+    /// process may use processors.
     #[must_use]
     pub fn default_ranks(mut self, ranks: u32) -> Self {
         self.default_ranks = Some(ranks);
@@ -82,21 +86,31 @@ impl RunOptions {
         self.bind = bind;
         self
     }
+
+    /// What the job's shared memory is like, starting from the default for its number of ranks. It counts where
+    /// this program makes it: started plainly, or by `mpirun` or `srun`; `amrun` has flags of its own.
+    #[must_use]
+    pub fn configure(mut self, configure: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
+        self.configure = Configure::new(configure);
+        self
+    }
 }
 
 /// Runs `program` as one rank of a job, however this process was started.
 ///
 /// - Started by `amrun`, `mpirun` or `srun`, the process is a rank and calls `program`
 ///   (see [`RankJob::from_environment`] for how it knows).
-/// - Started plainly, it becomes a launcher: it executes itself once per rank, with the same arguments and environment,
-///   and waits for the ranks as [`Launcher::launch`] does. `program` then runs in the ranks only.
+/// - Started plainly, it becomes a launcher: it executes itself once per rank, with the same arguments and
+///   environment, and waits for the ranks as [`Launcher::launch`] does. `program` then runs in the ranks only.
 ///
-/// Call it early in `main`, before starting threads, since all that comes before it happens in the launcher and in every
-/// rank. Parse the command line before it, too: wrong flags are then reported once, before there is any rank.
+/// Call it early in `main`, before starting threads, since all that comes before it happens in the launcher and in
+/// every rank. Parse the command line before it, too: wrong flags are then reported once, before there is any
+/// rank.
 ///
-/// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes on to
-/// `main`, which makes it 101. A malformed environment is 2. The exit code of the launcher is that of the rank that failed
-/// first ([`Outcome::code`](crate::Outcome::code)), or that of [`LaunchError::code`](crate::LaunchError::code).
+/// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes
+/// on to `main`, which makes it 101. A malformed environment is 2. The exit code of the launcher is that of the
+/// rank that failed first ([`Outcome::code`](crate::Outcome::code)), or that of
+/// [`LaunchError::code`](crate::LaunchError::code).
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -110,7 +124,7 @@ impl RunOptions {
 /// }
 /// ```
 pub fn run<E: Display>(options: RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> ExitCode {
-    let job = match RankJob::from_environment().and_then(|job| check_size(job, options.ranks)) {
+    let job = match RankJob::identified(&options.configure).and_then(|job| check_size(job, options.ranks)) {
         Ok(Some(job)) => job,
         Ok(None) => return become_launcher(&options),
         Err(error) => return fail(&error, if is_usage(&error) { EXIT_USAGE } else { EXIT_LAUNCHER_FAILED }),
@@ -133,7 +147,12 @@ fn check_size(job: Option<RankJob>, asked: Option<u32>) -> Result<Option<RankJob
 }
 
 fn is_usage(error: &RankError) -> bool {
-    matches!(error, RankError::Environment(_) | RankError::Descriptor { .. } | RankError::OtherSize { .. })
+    match error {
+        RankError::Environment(_) | RankError::OtherSize { .. } => true,
+        RankError::Descriptor { .. } | RankError::Segment { .. } => true,
+        RankError::Create { source, .. } => matches!(source, JobError::Config(_)),
+        RankError::Open { .. } | RankError::Meet(_) => false,
+    }
 }
 
 fn become_launcher(options: &RunOptions) -> ExitCode {
@@ -142,7 +161,7 @@ fn become_launcher(options: &RunOptions) -> ExitCode {
         Err(error) => return fail(&error, EXIT_USAGE),
     };
     let mut launcher = Launcher::new(program_file())
-        .itself(env::args_os().next())
+        .itself(env::args_os().next(), options.configure.clone())
         .args(env::args_os().skip(1))
         .ranks(ranks)
         .name(own_name())
@@ -174,8 +193,8 @@ pub fn default_ranks() -> Result<Option<u32>, EnvironmentError> {
     }
 }
 
-/// The file to execute for a rank: this program's own, under its name, or through the kernel's link if the file has been
-/// replaced or removed since.
+/// The file to execute for a rank: this program's own, under its name, or through the kernel's link if the file
+/// has been replaced or removed since.
 fn program_file() -> PathBuf {
     env::current_exe().ok().filter(|file| file.exists()).unwrap_or_else(|| "/proc/self/exe".into())
 }

@@ -29,8 +29,8 @@ pub(crate) struct Inheritance {
 pub(crate) fn tie(command: &mut Command, inheritance: Inheritance) {
     let launcher = getpid();
     let prepare = move || prepare(launcher, &inheritance);
-    // SAFETY: between fork and exec only async-signal-safe work is allowed. `prepare` makes plain system calls on values
-    // made before the fork; it neither allocates nor takes a lock, and its errors carry only a number.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. `prepare` makes plain system calls on
+    // values made before the fork; it neither allocates nor takes a lock, and its errors carry only a number.
     unsafe { command.pre_exec(prepare) };
 }
 
@@ -51,8 +51,8 @@ fn prepare(launcher: Pid, inheritance: &Inheritance) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes sure that this process hears of its children's end: a parent may have handed it SIGCHLD as ignored, and then
-/// the kernel would reap them unseen.
+/// Makes sure that this process hears of its children's end: a parent may have handed it SIGCHLD as ignored, and
+/// then the kernel would reap them unseen.
 ///
 /// # Errors
 /// Those of `sigaction(2)`; none is expected.

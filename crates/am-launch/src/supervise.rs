@@ -1,5 +1,6 @@
 //! The launcher's loop: hears signals, reaps ranks and carries out what the policy orders, sleeping in between.
 
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -10,9 +11,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
+use transport_shm::Job;
 
 use crate::adoption::Adoption;
-use crate::attach::Shared;
 use crate::launcher::{LaunchError, Launcher, Started, system};
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
 use crate::output::Merger;
@@ -23,11 +24,17 @@ use crate::spawn::hear_of_children;
 const PASSED_ON: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
+/// How often a launcher looks after its ranks where other threads of its process may swallow the SIGCHLD meant for
+/// it.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// The signals of the calling thread, read from a descriptor for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Signals {
     arrivals: SignalFd,
     before: SigSet,
+    /// Whether this is the process's only thread, so that every signal arrives here.
+    alone: bool,
 }
 
 impl Signals {
@@ -38,7 +45,8 @@ impl Signals {
         taken.add(Signal::SIGCHLD);
         let arrivals = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let before = taken.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        Ok(Self { arrivals, before })
+        let alone = fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
+        Ok(Self { arrivals, before, alone })
     }
 
     /// The mask that was set before.
@@ -51,12 +59,22 @@ impl Signals {
         wait(self, None, Some(until));
     }
 
-    /// The next signal, and whether the terminal sent it to the whole foreground job.
-    pub(crate) fn next(&self) -> Option<(Signal, bool)> {
+    /// The next signal, if one has arrived.
+    pub(crate) fn next(&self) -> Option<Arrival> {
         let info = self.arrivals.read_signal().ok().flatten()?;
         let signal = Signal::try_from(info.ssi_signo as i32).ok()?;
-        Some((signal, info.ssi_code == libc::SI_KERNEL))
+        Some(Arrival { signal, sender: info.ssi_pid, from_terminal: info.ssi_code == libc::SI_KERNEL })
     }
+}
+
+/// One signal that this process got.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) signal: Signal,
+    /// The process that caused it: for SIGCHLD the child.
+    sender: u32,
+    /// The terminal's signals reach every process of its foreground job, the ranks among them.
+    from_terminal: bool,
 }
 
 impl Drop for Signals {
@@ -69,7 +87,7 @@ impl Drop for Signals {
 pub(crate) fn supervise(
     launcher: &Launcher,
     mut started: Started,
-    shared: &Shared,
+    job: &Job,
     signals: &Signals,
     adoption: Option<&Adoption>,
 ) -> Result<Outcome, LaunchError> {
@@ -79,23 +97,28 @@ pub(crate) fn supervise(
     };
     let ranks = &mut started.ranks;
     let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
-    loop {
-        // SIGCHLD is blocked since before the first rank started, so an end that is missed here cuts the wait below short.
-        let ended = reap(ranks);
-        for &(rank, _) in &ended {
-            shared.mark_dead(rank);
-        }
-        obey(launcher, ranks, policy.ended(&ended, Instant::now()));
-        obey(launcher, ranks, policy.tick(Instant::now()));
-        if policy.is_over() {
-            break;
-        }
-        wait(signals, None, policy.wake_at());
-        while let Some((signal, delivered)) = signals.next() {
-            if signal != Signal::SIGCHLD {
-                obey(launcher, ranks, policy.signalled(signal, delivered, Instant::now()));
+    while !policy.is_over() {
+        // SIGCHLD is blocked since before the first rank started, so no end can slip through before this wait.
+        let look_at = (!signals.alone).then(|| Instant::now() + LOOK_EVERY);
+        wait(signals, None, policy.wake_at().into_iter().chain(look_at).min());
+        let mut first = None;
+        while let Some(Arrival { signal, sender, from_terminal }) = signals.next() {
+            if signal == Signal::SIGCHLD {
+                // While a SIGCHLD is pending others are dropped: it is the first since the last look that names
+                // its child.
+                let is_sender = |child: &Child| child.id() == sender;
+                let rank = ranks.iter().position(|slot| slot.as_ref().is_some_and(is_sender));
+                first = first.or(rank.map(|rank| Rank(rank as u32)));
+            } else {
+                obey(launcher, ranks, policy.signalled(signal, from_terminal, Instant::now()));
             }
         }
+        let ended = reap(ranks);
+        for &(rank, _) in &ended {
+            job.mark_dead(rank.0);
+        }
+        obey(launcher, ranks, policy.ended(&ended, first, Instant::now()));
+        obey(launcher, ranks, policy.tick(Instant::now()));
         if let Some(adoption) = adoption {
             adoption.reap(ranks);
         }
@@ -162,8 +185,8 @@ fn finish_output(mut merger: Merger, signals: &Signals) {
         if wait(signals, Some(merger.finished()), None) {
             return merger.join();
         }
-        while let Some((signal, _)) = signals.next() {
-            if asks_to_end(signal) {
+        while let Some(arrival) = signals.next() {
+            if asks_to_end(arrival.signal) {
                 return;
             }
         }

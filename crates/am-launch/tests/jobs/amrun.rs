@@ -26,6 +26,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("amrun_arguments_and_environment", arguments_and_environment),
     ("amrun_standard_input", standard_input),
     ("amrun_64_ranks", sixty_four_ranks),
+    ("amrun_lost_ranks_reach_the_survivors", lost_ranks_reach_the_survivors),
+    ("amrun_ring_sizes", ring_sizes),
     ("amrun_binding", binding),
     ("amrun_program_missing", program_missing),
     ("amrun_usage", usage),
@@ -92,8 +94,8 @@ fn signals_are_passed_on() {
         let mut running = Running::start(amrun(&["-n", "3", "--grace", "100"]).role("signal"));
         (0..3).for_each(|_| assert_eq!(running.line(), "ready"));
         running.signal(signal);
-        // SIGUSR1 asks nobody to end, so the first rank that fails over it takes the others with it, unless they have
-        // answered before: each says what it got first.
+        // SIGUSR1 asks nobody to end, so the first rank that fails over it takes the others with it, unless they
+        // have answered before: each says what it got first.
         (0..3).for_each(|_| assert_eq!(running.line(), signal.as_str()));
         let finished = running.finish();
         assert_eq!(finished.code(), 100 + signal as i32, "{finished:?}");
@@ -184,11 +186,34 @@ fn standard_input() {
 }
 
 fn sixty_four_ranks() {
-    let finished = finish(amrun(&["-n", "64"]).role("job").arg("who"));
+    let finished = finish(amrun(&["-n", "64"]).role("job").args(["who", "barrier"]));
     assert_eq!(finished.code(), 0, "{finished:?}");
     let mut expected: Vec<String> = (0..64).map(|rank| format!("{rank} of 64 by amrun")).collect();
     expected.sort();
     assert_eq!(finished.sorted(), expected);
+}
+
+/// A rank that dies, fails or leaves before it has joined, while the others wait for it.
+fn lost_ranks_reach_the_survivors() {
+    for (action, code) in [("1:kill", 137), ("1:exit", 42), ("1:fail", 1), ("1:panic", 101)] {
+        let finished = finish(amrun(&["-n", "3", "--keep-going"]).role("job").args([action, "barrier"]));
+        assert_eq!(finished.code(), code, "{finished:?}");
+        // A survivor may also learn first that another one has given up over the same loss.
+        let errors: Vec<&str> = finished.err.lines().filter(|line| line.contains(" is lost: ")).collect();
+        assert!(
+            [0, 2].iter().all(|rank| errors.iter().any(|line| line.contains(&format!(": rank {rank}: ")))),
+            "{errors:?}"
+        );
+        assert!(errors.iter().any(|line| line.contains("rank 1 is lost")), "{errors:?}");
+    }
+}
+
+fn ring_sizes() {
+    let flags = ["-n", "2", "--ring-cells", "4", "--ring-bytes", "256"];
+    assert_eq!(finish(amrun(&flags).role("job").arg("barrier")).code(), 0);
+    let finished = finish(amrun(&["-n", "2", "--ring-cells", "5"]).role("job").arg("barrier"));
+    assert_eq!(finished.code(), 2, "{finished:?}");
+    assert!(finished.err.contains("number of cells of 5 is not a power of two"), "{finished:?}");
 }
 
 fn binding() {

@@ -1,10 +1,12 @@
 //! Ranks that something else started: `mpirun` and `srun`, imitated by their variables and, where installed, real.
+//! That ranks found each other is shown by a barrier.
 
 use crate::harness::{Finished, Running, Test, clean, finish, role};
 
 pub(crate) const TESTS: &[Test] = &[
     ("launchers_open_mpi", open_mpi),
     ("launchers_mpich", mpich),
+    ("launchers_mpich_below_a_shell", mpich_below_a_shell),
     ("launchers_slurm", slurm),
     ("launchers_slurm_batch_script", slurm_batch_script),
     ("launchers_by_hand", by_hand),
@@ -31,7 +33,7 @@ fn check(finished: &[Finished], by: &str) {
 }
 
 fn open_mpi() {
-    let finished = start(3, &["who"], |rank| {
+    let finished = start(3, &["who", "barrier"], |rank| {
         vec![
             ("OMPI_COMM_WORLD_RANK", rank.to_string()),
             ("OMPI_COMM_WORLD_SIZE", "3".into()),
@@ -46,12 +48,25 @@ fn open_mpi() {
 
 /// MPICH names no job: ranks of one parent belong together.
 fn mpich() {
-    let finished = start(4, &["who"], |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "4".into())]);
+    let finished =
+        start(4, &["who", "barrier"], |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "4".into())]);
     check(&finished, "mpirun");
 }
 
+/// A shell between launcher and rank doesn't separate the ranks.
+fn mpich_below_a_shell() {
+    let program = std::env::current_exe().expect("a test knows its file");
+    let start = |rank: u32| {
+        let mut command = clean("sh");
+        command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(&program).args(["--role", "job", "who", "barrier"]);
+        Running::start(command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", "2"))
+    };
+    let running = [start(0), start(1)];
+    check(&running.map(Running::finish), "mpirun");
+}
+
 fn slurm() {
-    let finished = start(2, &["who"], |rank| {
+    let finished = start(2, &["who", "barrier"], |rank| {
         vec![
             ("SLURM_JOB_ID", std::process::id().to_string()),
             ("SLURM_STEP_ID", "0".into()),
@@ -71,7 +86,7 @@ fn slurm_batch_script() {
 }
 
 fn by_hand() {
-    let finished = start(2, &["who"], |rank| {
+    let finished = start(2, &["who", "barrier"], |rank| {
         let job = format!("by-hand-{}", std::process::id());
         vec![("AM_RANK", rank.to_string()), ("AM_RANKS", "2".into()), ("AM_JOB", job)]
     });
@@ -115,7 +130,7 @@ fn real_mpirun() {
     }
     let program = std::env::current_exe().expect("a test knows its file");
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-    let finished = finish(command.args(["-n", "3"]).arg(program).args(["--role", "job", "who"]));
+    let finished = finish(command.args(["-n", "3"]).arg(program).args(["--role", "job", "who", "barrier"]));
     assert_eq!(finished.code(), 0, "{finished:?}");
     assert_eq!(finished.sorted(), [0, 1, 2].map(|rank| format!("{rank} of 3 by mpirun")), "{finished:?}");
 }

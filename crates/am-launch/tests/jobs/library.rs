@@ -1,5 +1,8 @@
 //! The library call: plain starts, the fate of a rank's closure, and malformed environments.
 
+use am_core::Rank;
+use am_launch::{LaunchError, Launcher, RankEnd};
+
 use crate::harness::{InRole, Test, amrun, finish, role};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -9,6 +12,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("library_ends_of_a_rank", ends_of_a_rank),
     ("library_another_size_is_refused", another_size_is_refused),
     ("library_malformed_environment", malformed_environment),
+    ("library_launcher_beside_other_threads", launcher_beside_other_threads),
+    ("library_launcher_errors", launcher_errors),
 ];
 
 fn a_plain_start_becomes_ranks() {
@@ -83,4 +88,27 @@ fn malformed_environment() {
         assert_eq!(finished.code(), 2, "{finished:?}");
         assert!(finished.err.contains(part) && finished.err.lines().count() == 1, "{finished:?}");
     }
+}
+
+/// Several jobs at once, each watched by a thread of this process, whose first thread takes SIGCHLD for itself.
+fn launcher_beside_other_threads() {
+    let program = std::env::current_exe().expect("a test knows its file");
+    let exits = |codes: [&'static str; 3]| {
+        let launcher = Launcher::new(&program).args(["--role", "exit"]).args(codes).ranks(3).keep_going(true);
+        std::thread::spawn(move || launcher.launch().expect("a job"))
+    };
+    let (good, bad) = (exits(["0", "0", "0"]), exits(["0", "8", "0"]));
+    let (good, bad) = (good.join().expect("no panic"), bad.join().expect("no panic"));
+    assert!(good.is_success());
+    assert_eq!(bad.ends(), [RankEnd::Exited(0), RankEnd::Exited(8), RankEnd::Exited(0)]);
+    assert_eq!((bad.first_failure(), bad.code()), (Some(Rank(1)), 8));
+}
+
+fn launcher_errors() {
+    let error = |launcher: Launcher| launcher.launch().expect_err("it can't start");
+    assert!(matches!(error(Launcher::new("true").ranks(0)), LaunchError::RankCount { ranks: 0 }));
+    assert!(matches!(error(Launcher::new("/no/program")), LaunchError::NotFound { .. }));
+    assert!(matches!(error(Launcher::new("true").env("A=B", "")), LaunchError::MalformedVariable { .. }));
+    let rings = error(Launcher::new("true").configure(|job| job.request_cells(3)));
+    assert_eq!(rings.code(), 2, "{rings}");
 }

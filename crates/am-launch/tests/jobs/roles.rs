@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
+use am_core::{Endpoint, Handlers};
 use am_launch::{RankJob, RunOptions};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::getpid;
+use transport_shm::JoinOptions;
 
 /// The length of a line in the role `lines`: many times what a pipe passes on at once.
 pub(crate) const LONG_LINE: usize = 300_000;
@@ -103,8 +105,8 @@ pub(crate) fn long_line(rank: u32, line: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A program that uses the library: `job [RANKS] ACTION...`, where an action for all ranks is a word and one for a single
-/// rank is `RANK:WORD`.
+/// A program that uses the library: `job [RANKS] ACTION...`, where an action for all ranks is a word and one for a
+/// single rank is `RANK:WORD`.
 fn job(args: &[OsString]) -> ExitCode {
     let words: Vec<&str> = args.iter().map(|arg| arg.to_str().expect("text")).collect();
     let ranks = words.first().and_then(|word| word.parse().ok());
@@ -131,8 +133,17 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
         "panic" => panic!("on purpose"),
         "exit" => process::exit(42),
         "kill" => kill(getpid(), Signal::SIGKILL).map_err(|error| error.to_string())?,
+        "barrier" => barrier(job)?,
         "arg0" => say(&format!("{:?}", env::args_os().next())),
         _ => return Err(format!("no action {action}")),
     }
     Ok(())
+}
+
+/// All ranks meet in a barrier over the job's shared memory.
+fn barrier(job: &RankJob) -> Result<(), String> {
+    let shm = job.shm(JoinOptions::default()).map_err(|error| error.to_string())?;
+    let mut endpoint = Endpoint::attach(shm, Handlers::<()>::new(), ()).map_err(|error| error.to_string())?;
+    endpoint.barrier().map_err(|error| error.to_string())?;
+    endpoint.finish().map_err(|error| error.to_string())
 }

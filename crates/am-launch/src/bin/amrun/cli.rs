@@ -7,15 +7,16 @@ use std::time::Duration;
 use am_launch::{DEFAULT_GRACE, Launcher, MAX_RANKS, default_ranks, usable_processors};
 use clap::error::ErrorKind;
 use clap::{Parser, value_parser};
+use transport_shm::JobConfig;
 
 /// What comes after the list of flags in `--help`.
 const AFTER_HELP: &str = "\
 Everything after PROGRAM belongs to the program, even what looks like a flag of amrun.
 
-Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS, AM_JOB and AM_SHM_FD in its environment. Rank 0 \
-inherits standard input, the others read from /dev/null. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed \
-on to every rank; asking the job to end a second time, a second later, kills it. Processes that the ranks leave behind end \
-with the job, and everything ends if amrun itself is killed.
+Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS, AM_JOB and AM_SHM_FD in its environment. \
+Rank 0 inherits standard input, the others read from /dev/null. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and \
+SIGUSR2 are passed on to every rank; asking the job to end a second time, a second later, kills it. Processes that \
+the ranks leave behind end with the job, and everything ends if amrun itself is killed.
 
 Exit codes:
   0        every rank exited with code 0
@@ -38,11 +39,20 @@ Exit codes:
 )]
 struct Flags {
     /// Number of ranks [default: $AM_DEFAULT_RANKS, else the number of usable processors]
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    #[arg(
+        short = 'n',
+        long = "ranks",
+        value_name = "N",
+        value_parser = value_parser!(u32).range(1..=i64::from(MAX_RANKS))
+    )]
     ranks: Option<u32>,
 
-    /// Put the rank in front of each line of output, as in "[3] line", and never tear a line
-    #[arg(short, long)]
+    // Not a doc comment: rustdoc would read the brackets as a link.
+    #[arg(
+        short,
+        long,
+        help = "Put the rank in front of each line of output, as in \"[3] line\", and never tear a line"
+    )]
     prefix: bool,
 
     /// Let the other ranks go on when one fails
@@ -64,6 +74,18 @@ struct Flags {
     /// Bind each rank to one of the usable processors, in turn
     #[arg(short, long)]
     bind: bool,
+
+    /// Endpoints of every rank (threads that communicate)
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
+    endpoints: u16,
+
+    /// Messages that a ring between two endpoints holds, a power of two [default: from the number of ranks]
+    #[arg(long, value_name = "N")]
+    ring_cells: Option<usize>,
+
+    /// Payload bytes that a ring between two endpoints holds, a power of two [default: from the number of ranks]
+    #[arg(long, value_name = "BYTES")]
+    ring_bytes: Option<usize>,
 
     /// The program, looked up in PATH unless it has a slash, and its arguments
     #[arg(
@@ -105,6 +127,7 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
         .keep_going(flags.keep_going)
         .grace(flags.grace.unwrap_or(DEFAULT_GRACE))
         .bind(flags.bind)
+        .configure(move |job| rings(job.endpoints(flags.endpoints), flags.ring_cells, flags.ring_bytes))
         .adopt(true);
     if let Some(timeout) = flags.timeout {
         launcher = launcher.timeout(timeout);
@@ -114,6 +137,17 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
         launcher = launcher.env(key, value);
     }
     Ok(launcher)
+}
+
+/// Both rings of each pair, requests and replies, get the size that was asked for.
+fn rings(mut job: JobConfig, cells: Option<usize>, bytes: Option<usize>) -> JobConfig {
+    if let Some(cells) = cells {
+        job = job.request_cells(cells).reply_cells(cells);
+    }
+    if let Some(bytes) = bytes {
+        job = job.request_bytes(bytes).reply_bytes(bytes);
+    }
+    job
 }
 
 /// The first paragraph of clap's message on one line, without its "error: ".
