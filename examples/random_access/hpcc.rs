@@ -53,11 +53,7 @@ pub(crate) fn starts(n: i64) -> u64 {
 
 /// Squares a sample in GF(2^64): squaring is linear there.
 fn square(sample: u64) -> u64 {
-    SQUARES
-        .iter()
-        .enumerate()
-        .filter(|(j, _)| sample >> j & 1 == 1)
-        .fold(0, |sum, (_, term)| sum ^ term)
+    SQUARES.iter().enumerate().filter(|(j, _)| sample >> j & 1 == 1).fold(0, |sum, (_, term)| sum ^ term)
 }
 
 /// The samples of a section of the stream, in order.
@@ -71,10 +67,7 @@ impl Stream {
     /// The samples `a(seed + section.start + 1) ..= a(seed + section.end)`: the first sample ever used is `a(1)`.
     pub(crate) fn new(seed: u64, section: Range<u64>) -> Self {
         let position = (u128::from(seed) + u128::from(section.start)) % u128::from(PERIOD);
-        Self {
-            last: starts(position as i64),
-            left: section.end - section.start,
-        }
+        Self { last: starts(position as i64), left: section.end - section.start }
     }
 
     /// How many samples are left.
@@ -114,12 +107,7 @@ impl Distribution {
     pub(crate) fn new(log2_words: u32, ranks: u32) -> Self {
         let (words, ranks) = (1_u64 << log2_words, u64::from(ranks));
         assert!((1..=words).contains(&ranks), "every rank owns a word");
-        Self {
-            log2_words,
-            ranks,
-            min: words / ranks,
-            rest: words % ranks,
-        }
+        Self { log2_words, ranks, min: words / ranks, rest: words % ranks }
     }
 
     /// The number of words of the whole table.
@@ -216,11 +204,7 @@ mod tests {
             for sample in Stream::new(0, 0..4 * words) {
                 table[(sample & (words - 1)) as usize] ^= sample;
             }
-            assert_eq!(
-                table.iter().fold(0, |x, t| x ^ t),
-                xor,
-                "XOR of 2^{log2_words}"
-            );
+            assert_eq!(table.iter().fold(0, |x, t| x ^ t), xor, "XOR of 2^{log2_words}");
             let total = table.iter().fold(0_u64, |s, t| s.wrapping_add(*t));
             assert_eq!(total, sum, "sum of 2^{log2_words}");
         }
@@ -245,11 +229,7 @@ mod tests {
             return (word >> (log2_words - bits)) & (ranks - 1);
         }
         let (min, rest) = (words / ranks, words % ranks);
-        if word < (min + 1) * rest {
-            word / (min + 1)
-        } else {
-            (word - rest) / min
-        }
+        if word < (min + 1) * rest { word / (min + 1) } else { (word - rest) / min }
     }
 
     #[test]
@@ -260,10 +240,7 @@ mod tests {
                 for word in 0..distribution.words() {
                     let owner = distribution.owner(word);
                     let expected = published_owner(log2_words, u64::from(ranks), word);
-                    assert_eq!(
-                        owner, expected,
-                        "word {word} of 2^{log2_words} on {ranks} ranks"
-                    );
+                    assert_eq!(owner, expected, "word {word} of 2^{log2_words} on {ranks} ranks");
                     assert!(distribution.owned(owner as u32).contains(&word));
                 }
             }
@@ -278,11 +255,7 @@ mod tests {
                 let first = distribution.first(rank);
                 for word in first.saturating_sub(2)..first + 3 {
                     let expected = published_owner(40, u64::from(ranks), word);
-                    assert_eq!(
-                        distribution.owner(word),
-                        expected,
-                        "word {word}, {ranks} ranks"
-                    );
+                    assert_eq!(distribution.owner(word), expected, "word {word}, {ranks} ranks");
                 }
             }
         }
@@ -296,10 +269,7 @@ mod tests {
                 for updates in [0, 1, 17, 1000, 4 * distribution.words()] {
                     let (mut word, mut position) = (0, 0);
                     for rank in 0..ranks {
-                        let (owned, section) = (
-                            distribution.owned(rank),
-                            distribution.section(rank, updates),
-                        );
+                        let (owned, section) = (distribution.owned(rank), distribution.section(rank, updates));
                         assert_eq!((owned.start, section.start), (word, position));
                         if updates == 4 * distribution.words() {
                             assert_eq!(section, 4 * owned.start..4 * owned.end);

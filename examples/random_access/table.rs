@@ -6,22 +6,22 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zerocopy::FromBytes;
 
-/// The words a rank owns, changed by that rank alone while it holds this.
+/// Words that only the rank holding this changes for now.
 pub(crate) trait Words {
     /// The number of words.
     fn len(&self) -> usize;
 
-    /// `T[index] ^= value`; without effect when the rank has no such word.
+    /// `T[index] ^= value`; without effect when there is no such word.
     fn xor(&mut self, index: u64, value: u64);
 
-    /// `T[index]`.
+    /// The word at `index`.
     fn read(&self, index: usize) -> u64;
 
-    /// `T[index] = value`.
+    /// Changes the word at `index`.
     fn write(&mut self, index: usize, value: u64);
 }
 
-impl Words for [u64] {
+impl Words for &mut [u64] {
     fn len(&self) -> usize {
         <[u64]>::len(self)
     }
@@ -42,7 +42,7 @@ impl Words for [u64] {
     }
 }
 
-/// Shared words, while no other rank changes them: plain loads and stores suffice.
+/// Words that other ranks could change too: as long as none does, relaxed loads and stores suffice.
 impl Words for &[AtomicU64] {
     fn len(&self) -> usize {
         <[AtomicU64]>::len(self)
@@ -72,42 +72,58 @@ impl Words for &[AtomicU64] {
 /// # Errors
 /// What the system says when it has not that much memory.
 pub(crate) fn allocate(words: u64) -> io::Result<&'static mut [u64]> {
-    let map = MmapMut::map_anon(usize::try_from(words * 8).map_err(io::Error::other)?)?;
+    let map = MmapMut::map_anon(usize::try_from(8 * words).map_err(io::Error::other)?)?;
     #[cfg(target_os = "linux")]
-    if let Err(error) = map.advise(memmap2::Advice::HugePage) {
-        // A kernel built without huge pages refuses the advice: small ones serve too.
-        debug_assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    {
+        // A system without huge pages refuses the advice, and small ones serve too.
+        let _ = map.advise(memmap2::Advice::HugePage);
     }
     let bytes: &'static mut MmapMut = Box::leak(Box::new(map));
     Ok(<[u64]>::mut_from_bytes(bytes).expect("a map of whole words starts at a page"))
 }
 
-/// Fills a rank's part with `T[i] = i`.
-pub(crate) fn fill(words: &mut (impl Words + ?Sized), first: u64) {
-    for index in 0..words.len() {
-        words.write(index, first + index as u64);
-    }
-}
-
-/// Applies those samples whose words this rank owns.
-#[inline(always)]
-pub(crate) fn repeat(
-    words: &mut (impl Words + ?Sized),
-    distribution: &Distribution,
+/// The part of the table that one rank owns.
+#[derive(Debug)]
+pub(crate) struct Part<W> {
+    words: W,
+    mask: u64,
     first: u64,
-    samples: impl Iterator<Item = u64>,
-) {
-    for sample in samples {
-        // A word before the rank's first becomes an index far beyond its last.
-        words.xor(distribution.word(sample).wrapping_sub(first), sample);
+}
+
+impl Part<&'static mut [u64]> {
+    /// No part at all, for a rank whose table lies elsewhere.
+    pub(crate) fn none() -> Self {
+        Self { words: &mut [], mask: 0, first: 0 }
     }
 }
 
-/// Counts the words with `T[i] != i`.
-pub(crate) fn count_errors(words: &(impl Words + ?Sized), first: u64) -> u64 {
-    (0..words.len())
-        .filter(|index| words.read(*index) != first + *index as u64)
-        .count() as u64
+impl<W: Words> Part<W> {
+    /// The part of `rank` in `words`, filled with `T[i] = i`.
+    ///
+    /// # Panics
+    /// If there are not as many words as the rank owns.
+    pub(crate) fn new(words: W, distribution: &Distribution, rank: u32) -> Self {
+        let owned = distribution.owned(rank);
+        assert_eq!(words.len() as u64, owned.end - owned.start, "the memory is as large as the part");
+        let mut part = Self { words, mask: distribution.words() - 1, first: owned.start };
+        for index in 0..part.words.len() {
+            part.words.write(index, part.first + index as u64);
+        }
+        part
+    }
+
+    /// Applies an update; without effect when another rank owns its word.
+    #[inline(always)]
+    pub(crate) fn apply(&mut self, update: u64) {
+        // A word before the first becomes an index far beyond the last.
+        self.words.xor((update & self.mask).wrapping_sub(self.first), update);
+    }
+
+    /// Counts the words with `T[i] != i`.
+    pub(crate) fn errors(&self) -> u64 {
+        let wrong = |index: &usize| self.words.read(*index) != self.first + *index as u64;
+        (0..self.words.len()).filter(wrong).count() as u64
+    }
 }
 
 #[cfg(test)]
@@ -121,21 +137,11 @@ mod tests {
         (0..3)
             .map(|rank| {
                 let owned = distribution.owned(rank);
-                let part = allocate(owned.end - owned.start).expect("memory");
-                fill(part, owned.start);
-                repeat(
-                    part,
-                    &distribution,
-                    owned.start,
-                    Stream::new(1_000_000_007, 0..4096 - lost),
-                );
-                repeat(
-                    part,
-                    &distribution,
-                    owned.start,
-                    Stream::new(1_000_000_007, 0..4096),
-                );
-                count_errors(part, owned.start)
+                let words = allocate(owned.end - owned.start).expect("memory");
+                let mut part = Part::new(words, &distribution, rank);
+                Stream::new(1_000_000_007, 0..4096 - lost).for_each(|update| part.apply(update));
+                Stream::new(1_000_000_007, 0..4096).for_each(|update| part.apply(update));
+                part.errors()
             })
             .sum()
     }
@@ -150,13 +156,14 @@ mod tests {
     #[test]
     fn shared_and_own_words_behave_alike() {
         let shared: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
-        let (mut shared, own) = (shared.as_slice(), allocate(64).expect("memory"));
         let distribution = Distribution::new(8, 4);
-        fill(&mut shared, 64);
-        fill(own, 64);
-        repeat(&mut shared, &distribution, 64, Stream::new(0, 0..1000));
-        repeat(own, &distribution, 64, Stream::new(0, 0..1000));
-        assert!((0..64).all(|index| shared.read(index) == own[index]));
-        assert_eq!(count_errors(&shared, 64), count_errors(own, 64));
+        let mut shared = Part::new(shared.as_slice(), &distribution, 1);
+        let mut own = Part::new(allocate(64).expect("memory"), &distribution, 1);
+        for update in Stream::new(0, 0..1000) {
+            shared.apply(update);
+            own.apply(update);
+        }
+        assert!((0..64).all(|index| shared.words.read(index) == own.words[index]));
+        assert_eq!(shared.errors(), own.errors());
     }
 }

@@ -1,0 +1,90 @@
+//! Updates waiting for their messages, gathered by destination within the look-ahead rule.
+
+use crate::hpcc::LOOK_AHEAD;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+/// One bucket of updates for each rank, all in the byte order of the wire.
+///
+/// All buckets together hold at most [`LOOK_AHEAD`] updates, and each of them has room for that many: which one fills
+/// first is the stream's choice.
+pub(crate) struct Buckets {
+    updates: Vec<U64>,
+    filled: Vec<usize>,
+    stored: usize,
+}
+
+impl Buckets {
+    /// Empty buckets for `ranks` destinations.
+    pub(crate) fn new(ranks: u32) -> Self {
+        let ranks = ranks as usize;
+        Self { updates: vec![U64::ZERO; ranks * LOOK_AHEAD], filled: vec![0; ranks], stored: 0 }
+    }
+
+    /// Stores one update, without a branch that depends on its destination.
+    ///
+    /// # Panics
+    /// If that bucket is full, which [`Buckets::room`] forbids.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, rank: u64, update: u64) {
+        let filled = &mut self.filled[rank as usize];
+        self.updates[rank as usize * LOOK_AHEAD..][..LOOK_AHEAD][*filled] = U64::new(update);
+        *filled += 1;
+        self.stored += 1;
+    }
+
+    /// How many more updates may be stored.
+    pub(crate) fn room(&self) -> usize {
+        LOOK_AHEAD - self.stored
+    }
+
+    /// The updates stored for a rank.
+    pub(crate) fn bucket(&self, rank: u32) -> &[U64] {
+        let rank = rank as usize;
+        &self.updates[rank * LOOK_AHEAD..][..self.filled[rank]]
+    }
+
+    /// The same as a message's payload.
+    pub(crate) fn payload(&self, rank: u32) -> &[u8] {
+        self.bucket(rank).as_bytes()
+    }
+
+    /// Forgets the updates stored for a rank.
+    pub(crate) fn clear(&mut self, rank: u32) {
+        self.stored -= std::mem::take(&mut self.filled[rank as usize]);
+    }
+
+    /// The rank with the most updates, if there are any.
+    pub(crate) fn fullest(&self) -> Option<u32> {
+        let fullest = (0..self.filled.len()).max_by_key(|rank| self.filled[*rank])?;
+        (self.filled[fullest] > 0).then_some(fullest as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_keep_order_and_count_together() {
+        let mut buckets = Buckets::new(3);
+        assert_eq!((buckets.room(), buckets.fullest()), (LOOK_AHEAD, None));
+        for update in 0..10 {
+            buckets.push(update % 2 * 2, update);
+        }
+        buckets.push(2, 99);
+        assert_eq!((buckets.room(), buckets.fullest()), (LOOK_AHEAD - 11, Some(2)));
+        assert_eq!(buckets.bucket(2).iter().map(|u| u.get()).collect::<Vec<_>>(), [1, 3, 5, 7, 9, 99]);
+        assert_eq!(buckets.payload(0)[8..16], [2, 0, 0, 0, 0, 0, 0, 0]);
+        buckets.clear(2);
+        assert_eq!((buckets.room(), buckets.fullest()), (LOOK_AHEAD - 5, Some(0)));
+        assert!(buckets.bucket(1).is_empty() && buckets.bucket(2).is_empty());
+    }
+
+    #[test]
+    fn one_bucket_can_hold_all_that_the_rule_allows() {
+        let mut buckets = Buckets::new(2);
+        (0..LOOK_AHEAD as u64).for_each(|update| buckets.push(1, update));
+        assert_eq!((buckets.room(), buckets.bucket(1).len()), (0, LOOK_AHEAD));
+    }
+}

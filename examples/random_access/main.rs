@@ -1,0 +1,83 @@
+//! HPCC RandomAccess over active messages between real processes.
+//!
+//! ```text
+//! cargo run --release --example random_access                        # 2^25 words on two ranks, buckets in Medium messages
+//! cargo run --release --example random_access -- --variant short     # one message for each update
+//! cargo run --release --example random_access -- --help
+//! ```
+//!
+//! `hpcc` has the benchmark's rules, `rank` the run of one rank, `messages` and `shared` the ways of updating, `table` the
+//! memory, `cli` and `report` what a user gives and gets.
+
+mod buckets;
+mod cli;
+mod error;
+mod hpcc;
+mod messages;
+mod progress;
+mod rank;
+mod report;
+mod shared;
+mod table;
+
+use am_core::loopback::{self, LoopbackConfig};
+use am_launch::RunOptions;
+use clap::Parser;
+use cli::{Backend, Cli};
+use error::RunError;
+use report::Report;
+use std::process::ExitCode;
+use transport_shm::JoinOptions;
+
+fn main() -> ExitCode {
+    let parsed = Cli::try_parse().and_then(|cli| cli.check(cli.rank_count()).map(|()| cli));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            eprintln!("{}", cli::one_line(&error));
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    match cli.backend {
+        Backend::Shm => processes(&cli),
+        Backend::Loopback => one_rank(&cli),
+    }
+}
+
+/// Runs as one of several processes that share memory, after starting them if no launcher has.
+fn processes(cli: &Cli) -> ExitCode {
+    let options = RunOptions::new().ranks(cli.ranks).default_ranks(cli.rank_count());
+    am_launch::run(options, |job| {
+        cli.check(job.ranks()).map_err(|error| RunError::Usage(cli::one_line(&error)))?;
+        let options = JoinOptions { segment_bytes: cli.segment_bytes(job.ranks(), job.rank().0), endpoint: 0 };
+        conclude(cli, rank::run(job.shm(options)?, cli)?)
+    })
+}
+
+/// Runs as the only rank.
+fn one_rank(cli: &Cli) -> ExitCode {
+    let config = LoopbackConfig { segment: cli.segment_bytes(1, 0), ..LoopbackConfig::default() };
+    let transport = loopback::network(1, config).remove(0);
+    match rank::run(transport, cli).and_then(|report| conclude(cli, report)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("random_access: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints the report, where there is one, and judges it.
+fn conclude(cli: &Cli, report: Option<Report>) -> Result<(), RunError> {
+    let Some(report) = report else { return Ok(()) };
+    if cli.json {
+        println!("{}", report.json());
+        if let Some(caveat) = report.caveat() {
+            eprintln!("random_access: {caveat}");
+        }
+    } else {
+        println!("{report}");
+    }
+    report.verdict()
+}
