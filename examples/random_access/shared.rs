@@ -56,7 +56,7 @@ impl<'a, M: Memory> SharedTable<'a, M> {
 
 /// One atomic XOR after the other.
 pub(crate) fn atomic<M: Memory>(table: &SharedTable<'_, M>, mut work: Work) {
-    while let Some(update) = work.stream.next() {
+    for update in work.stream.by_ref() {
         // Relaxed: updates commute, and the barrier after the last one orders them with the verification.
         table.word(table.place(update)).fetch_xor(update, Relaxed);
         work.progress.advance(1);
@@ -68,7 +68,7 @@ pub(crate) fn atomic<M: Memory>(table: &SharedTable<'_, M>, mut work: Work) {
 /// # Errors
 /// [`RunError::Segment`] if a segment is smaller than its part of the table.
 pub(crate) fn put_get<M: Memory>(table: &SharedTable<'_, M>, mut work: Work) -> Result<(), RunError> {
-    while let Some(update) = work.stream.next() {
+    for update in work.stream.by_ref() {
         let place = table.place(update);
         let (segment, offset) = (table.parts[place.rank].segment, 8 * place.index as u64);
         let mut bytes = [0; 8];
