@@ -1,21 +1,43 @@
-//! The shared-memory bench: active messages between two processes of one host beside what the same two processes reach
-//! with a mapping and nothing else. `cargo bench --bench shm` measures everything and writes `target/summary/shm.json` and
+//! The shared-memory bench: active messages between processes of one host beside what the same two processes reach with a
+//! mapping and nothing else. `cargo bench --bench shm` measures everything and writes `target/summary/shm.json` and
 //! `shm.svg`; a filter measures a part and writes nothing; `cargo test --benches` runs everything once.
 
 #[path = "shm_support/mod.rs"]
 mod shm_support;
 mod support;
 
+/// Mounts the RandomAccess example, whose modules refer to each other from the root of their crate. The bench does without
+/// the parts that talk to a user.
+macro_rules! example {
+    ($($module:ident $path:literal),* $(,)?) => {
+        $(#[allow(dead_code, unused_imports)] #[path = $path] mod $module;)*
+    };
+}
+
+example! {
+    buckets "../examples/random_access/buckets.rs",
+    cli "../examples/random_access/cli.rs",
+    error "../examples/random_access/error.rs",
+    hpcc "../examples/random_access/hpcc.rs",
+    messages "../examples/random_access/messages.rs",
+    progress "../examples/random_access/progress.rs",
+    rank "../examples/random_access/rank.rs",
+    report "../examples/random_access/report.rs",
+    shared "../examples/random_access/shared.rs",
+    table "../examples/random_access/table.rs",
+}
+
 use std::path::Path;
 
 use criterion::Criterion;
 
+use shm_support::case::Case;
+use shm_support::cases::{self, TABLE_WORDS};
 use shm_support::crew::{Crew, serve_as_peer};
-use shm_support::measure::{Bench, Case};
+use shm_support::measure::Bench;
 use shm_support::picture;
-use shm_support::raw::Announce;
-use shm_support::world::{TABLE_WORDS_PER_RANK, Task, WorldPlan};
-use support::summary::{Mode, Summary, Unit};
+use shm_support::world::WorldPlan;
+use support::summary::{Mode, Summary};
 
 fn main() {
     if serve_as_peer() {
@@ -24,41 +46,38 @@ fn main() {
     let mode = Mode::of_process();
     let mut criterion = Criterion::default().configure_from_args();
     let mut bench = Bench::new(&mut criterion, "shm", mode);
-    raw(&mut bench);
+    measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
     report(&summary, mode);
 }
 
-/// The baselines as figures of their own.
-fn raw(bench: &mut Bench<'_>) {
-    let mut crew = Crew::start(WorldPlan::new(2).with_table(table_words(bench.mode())));
-    for case in raw_cases() {
-        bench.measure(&mut crew, &case);
+/// Measures every figure, crew by crew.
+fn measure(bench: &mut Bench<'_>) {
+    let mode = bench.mode();
+    let words = if mode == Mode::Test { 1 << 12 } else { TABLE_WORDS };
+    let mut pair = Crew::start(WorldPlan::new(2).with_table(words));
+    let trips = cases::trips(pair.largest_medium());
+    for cases in [cases::raw(), trips, cases::streams(), cases::random_access(mode)] {
+        all(bench, &mut pair, &cases);
+    }
+    drop(pair);
+    one_crew(bench, WorldPlan::new(8), &cases::eight(mode));
+    one_crew(bench, WorldPlan::new(2).with_silent_ranks(64), &cases::sixty_four());
+    one_crew(bench, WorldPlan::new(2).on_cpu(0), &cases::one_cpu());
+}
+
+/// Starts a crew for these cases, if the filter leaves any of them in.
+fn one_crew(bench: &mut Bench<'_>, plan: WorldPlan, cases: &[Case]) {
+    if bench.wants(cases) {
+        all(bench, &mut Crew::start(plan), cases);
     }
 }
 
-fn raw_cases() -> Vec<Case> {
-    let ring = |name, announce| Case::new(name, Unit::MillionPerSecond, Task::RawRing(announce), 1.0);
-    let copy = |name, bytes: usize, span, out| {
-        Case::new(name, Unit::GigabytesPerSecond, Task::RawCopy { bytes, span, out }, bytes as f64)
-    };
-    vec![
-        Case::new("raw one-line ping-pong", Unit::Microseconds, Task::RawWord, 1.0),
-        Case::new("raw payload ping-pong", Unit::Microseconds, Task::RawPayload, 1.0),
-        ring("raw ring, flag per slot", Announce::Flag),
-        ring("raw ring, lap per slot", Announce::Lap),
-        ring("raw ring, batched index", Announce::Index),
-        copy("raw memcpy 8 KB in", 8 << 10, 256 << 10, false),
-        copy("raw memcpy 8 KB in and out", 8 << 10, 256 << 10, true),
-        copy("raw memcpy 1 MiB in", 1 << 20, 4 << 20, false),
-        copy("raw memcpy 1 MiB in and out", 1 << 20, 4 << 20, true),
-        Case::new("raw table", Unit::Gups, Task::RawTable, 2.0),
-    ]
-}
-
-fn table_words(mode: Mode) -> u64 {
-    if mode == Mode::Test { 1 << 12 } else { TABLE_WORDS_PER_RANK }
+fn all(bench: &mut Bench<'_>, crew: &mut Crew, cases: &[Case]) {
+    for case in cases {
+        bench.measure(crew, case);
+    }
 }
 
 fn report(summary: &Summary, mode: Mode) {

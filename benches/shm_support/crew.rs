@@ -3,6 +3,7 @@
 //! one it costs no CPU. No child outlives its parent, and the death of a child ends the bench instead of hanging it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,13 +11,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize};
 
-use super::world::{Task, World, WorldPlan};
+use super::world::{Task, World, WorldPlan, create_job};
 
 /// The variable whose presence turns the bench program into a peer.
 const PEER_VARIABLE: &str = "ACTIVE_MESSAGES_BENCH_PEER";
@@ -44,9 +45,13 @@ struct Member {
 
 /// A running set of ranks, led by this process.
 pub(crate) struct Crew {
-    world: World,
+    /// This process's rank; taken out only when the crew is dropped.
+    world: Option<World>,
+    ranks: u32,
     members: Vec<Member>,
     closing: Arc<AtomicBool>,
+    /// What this process may use again once a confined crew is gone.
+    affinity: Option<CpuSet>,
 }
 
 impl Crew {
@@ -54,7 +59,9 @@ impl Crew {
     pub(crate) fn start(plan: WorldPlan) -> Self {
         let program = std::env::current_exe().expect("the bench can find its own program");
         let closing = Arc::new(AtomicBool::new(false));
-        let processes = plan.processes;
+        let (processes, ranks) = (plan.processes, plan.processes as u32);
+        // Children inherit the confinement, and transports look at it when they join.
+        let affinity = plan.cpu.map(confine_to);
         let resources = plan.create();
         let members = (1..processes)
             .map(|rank| {
@@ -71,8 +78,8 @@ impl Crew {
                 Member { child, orders, answers: watch(rank, answers, closing.clone()) }
             })
             .collect();
-        let world = resources.join(0);
-        Self { world, members, closing }
+        let world = Some(resources.join(0));
+        Self { world, ranks, members, closing, affinity }
     }
 
     /// Lets every rank do `iterations` of `task` and returns the time that rank 0 took for them.
@@ -84,22 +91,53 @@ impl Crew {
             let orders = member.orders.as_mut().expect("orders stay open until the crew is dropped");
             orders.write_all(line.as_bytes()).expect("a peer reads its orders");
         }
-        let elapsed = self.world.perform(task, iterations);
+        let elapsed = self.world_mut().perform(task, iterations);
         for member in &self.members {
             member.answers.recv().expect("a peer answers every order");
         }
         elapsed
     }
 
-    /// The CPUs on which the ranks stood in the last task, rank 0 first.
-    pub(crate) fn cpus(&self) -> Vec<u64> {
-        self.world.cpus()
+    /// Runs the RandomAccess example once in a job of its own, all processes of the crew being its ranks; returns its time.
+    pub(crate) fn run_random_access(&mut self, arguments: &[String]) -> Duration {
+        let job = create_job(self.ranks);
+        let task = Task::RandomAccess { arguments: arguments.to_vec(), job: job.fd().as_raw_fd() };
+        self.run(&task, 1)
+    }
+
+    /// What the ranks reported at the end of the last task: the time of each, and the CPU it stood on.
+    pub(crate) fn reports(&self) -> Vec<(Duration, u64)> {
+        self.world().reports()
+    }
+
+    /// Whether all ranks are confined to one CPU.
+    pub(crate) fn is_confined(&self) -> bool {
+        self.affinity.is_some()
+    }
+
+    /// The largest Medium payload for a round trip.
+    pub(crate) fn largest_medium(&self) -> usize {
+        self.world().largest_medium()
+    }
+
+    fn world(&self) -> &World {
+        self.world.as_ref().expect("the world lives as long as the crew")
+    }
+
+    fn world_mut(&mut self) -> &mut World {
+        self.world.as_mut().expect("the world lives as long as the crew")
     }
 }
 
 impl Drop for Crew {
     fn drop(&mut self) {
         self.closing.store(true, SeqCst);
+        if let Some(world) = self.world.take() {
+            world.leave();
+        }
+        if let Some(affinity) = &self.affinity {
+            let _ = sched_setaffinity(Pid::from_raw(0), affinity);
+        }
         for member in &mut self.members {
             member.orders = None;
         }
@@ -150,18 +188,21 @@ pub(crate) fn serve_as_peer() -> bool {
         // The parent died before the signal was set.
         return true;
     }
-    let mut world = role.plan.inherit().join(role.rank);
+    let mut world = role.plan.open().join(role.rank);
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let order: Order = serde_json::from_str(&line).expect("the parent sends orders");
         world.perform(&order.task, order.iterations);
         println!("done");
     }
+    world.leave();
     true
 }
 
-/// Confines the calling process to `cpu`.
-pub(crate) fn confine_to(cpu: usize) {
+/// Confines the calling process to `cpu` and returns the CPUs that it could use before.
+fn confine_to(cpu: usize) -> CpuSet {
+    let before = sched_getaffinity(Pid::from_raw(0)).expect("a process may ask for its affinity");
     let mut set = CpuSet::new();
     set.set(cpu).expect("the CPU number is in range");
     sched_setaffinity(Pid::from_raw(0), &set).expect("a process may confine itself to an existing CPU");
+    before
 }

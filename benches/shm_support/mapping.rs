@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::AtomicU64;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -16,30 +16,24 @@ pub(crate) struct Line(pub(crate) [AtomicU64; 8]);
 /// Bytes of one [`Line`].
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// A mapping of an anonymous memory file that child processes inherit by its descriptor.
+/// A mapping of an anonymous memory file, which child processes open through the descriptor of their parent.
 pub(crate) struct Shared {
     map: MmapRaw,
     file: File,
 }
 
 impl Shared {
-    /// Creates a zeroed file of `bytes` bytes and maps it. The descriptor stays open across `exec`,
-    /// so that a child finds it under the same number; pages are only taken once they are touched.
+    /// Creates a zeroed file of `bytes` bytes and maps it. Pages are only taken once they are touched.
     pub(crate) fn create(bytes: usize, huge_pages: bool) -> io::Result<Self> {
-        let fd = memfd_create("shm-bench", MFdFlags::empty())?;
+        let fd = memfd_create("shm-bench", MFdFlags::MFD_CLOEXEC)?;
         let file = File::from(fd);
         file.set_len(bytes as u64)?;
         Self::map(file, huge_pages)
     }
 
-    /// Maps the file behind an inherited descriptor and takes ownership of the descriptor.
-    ///
-    /// # Safety
-    /// `fd` is open in this process and nothing else in it owns or closes it.
-    pub(crate) unsafe fn inherit(fd: RawFd, huge_pages: bool) -> io::Result<Self> {
-        // SAFETY: the caller passes on the ownership of an open descriptor.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Self::map(File::from(fd), huge_pages)
+    /// Maps the file behind descriptor `fd` of the process `owner`, which holds it open.
+    pub(crate) fn open(owner: u32, fd: RawFd, huge_pages: bool) -> io::Result<Self> {
+        Self::map(open_descriptor(owner, fd)?, huge_pages)
     }
 
     fn map(file: File, huge_pages: bool) -> io::Result<Self> {
@@ -51,7 +45,7 @@ impl Shared {
         Ok(Self { map, file })
     }
 
-    /// The descriptor number to hand to a child.
+    /// The descriptor number, by which other processes open the same memory.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -116,6 +110,11 @@ impl Shared {
         assert!(end <= self.map.len(), "bytes {offset}..{end} exceed the mapping of {} bytes", self.map.len());
         assert_eq!(offset % LINE_BYTES, 0, "offset {offset} is not a multiple of a cache line");
     }
+}
+
+/// Opens what descriptor `fd` of the process `owner` refers to. Memory made after a child was started reaches it this way too.
+pub(crate) fn open_descriptor(owner: u32, fd: RawFd) -> io::Result<File> {
+    File::options().read(true).write(true).open(format!("/proc/{owner}/fd/{fd}"))
 }
 
 /// Asks for the cache line of `word` ahead of its use; a no-op where the target has no such instruction.

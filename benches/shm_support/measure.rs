@@ -1,114 +1,33 @@
-//! Measures one figure the way this machine needs it: samples from criterion, each with its raw baseline right beside
-//! it, and the raw one-line ping-pong before, between and after, because a virtual machine's CPUs are two cores at one time
-//! and two hyper-threads of one core at another. A figure whose placement changed is measured again.
+//! Measures figures the way this machine needs it: each sample with its baseline right beside it, and with probes of the
+//! placement before, between and after. A figure whose placement changed meanwhile is measured again.
 
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
 
+use super::case::{Case, Load, Reference, Sampling};
 use super::crew::Crew;
-use super::world::Task;
-use crate::support::summary::{Bar, Baseline, Figure, Mode, Summary, Unit, median_and_spread};
+use super::placement::Probe;
+use crate::support::summary::{Baseline, Figure, Mode, Summary, median_and_spread};
 
-/// Round trips of one probe, well under a millisecond on two CPUs.
-const PROBE_ROUNDS: u64 = 1000;
 /// How often a figure is measured before a changing placement is accepted and said.
 const ATTEMPTS: u32 = 4;
 /// A sample shorter than this is only criterion's warm-up and gets no baseline.
-const SHORTEST_SAMPLE: Duration = Duration::from_millis(1);
-/// How long the baseline beside each sample runs at least.
-const BASELINE_TIME: Duration = Duration::from_millis(5);
+const SHORTEST_SAMPLE: f64 = 0.001;
 
-/// Where the two ranks that a probe connects run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
-    /// Two hyper-threads of one core.
-    Siblings,
-    /// Two cores.
-    SeparateCores,
-    /// One CPU for both, in turn.
-    OneCpu,
-}
-
-impl Placement {
-    /// The placement that a raw one-line round trip of this many microseconds betrays.
-    pub(crate) fn of_round_trip(microseconds: f64) -> Self {
-        match microseconds {
-            time if time < 0.06 => Self::Siblings,
-            time if time < 2.0 => Self::SeparateCores,
-            _ => Self::OneCpu,
-        }
-    }
-
-    /// How the placement is written.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Siblings => "hyper-threads of one core",
-            Self::SeparateCores => "separate cores",
-            Self::OneCpu => "one CPU",
-        }
-    }
-}
-
-/// A task with what one of its iterations counts for.
-#[derive(Clone, Debug)]
-pub(crate) struct Load {
-    /// The work.
-    pub(crate) task: Task,
-    /// Messages, bytes, updates or round trips in one iteration of it.
-    pub(crate) amount: f64,
-}
-
-/// One figure to measure.
-#[derive(Clone, Debug)]
-pub(crate) struct Case {
-    /// Its name, for criterion, the table and the filter.
-    pub(crate) name: String,
-    /// What its value counts.
-    pub(crate) unit: Unit,
-    /// What is measured.
-    pub(crate) subject: Load,
-    /// The baseline beside it and its name.
-    pub(crate) baseline: Option<(&'static str, Load)>,
-    /// What it should reach.
-    pub(crate) bar: Option<Bar>,
-}
-
-impl Case {
-    /// A figure of `task`, `amount` counted per iteration, without baseline and bar.
-    pub(crate) fn new(name: impl Into<String>, unit: Unit, task: Task, amount: f64) -> Self {
-        Self { name: name.into(), unit, subject: Load { task, amount }, baseline: None, bar: None }
-    }
-
-    /// The same beside a baseline.
-    pub(crate) fn beside(self, name: &'static str, task: Task, amount: f64) -> Self {
-        Self { baseline: Some((name, Load { task, amount })), ..self }
-    }
-
-    /// The same with a bar.
-    pub(crate) fn bar(self, bar: Bar) -> Self {
-        Self { bar: Some(bar), ..self }
-    }
-}
-
-/// Where the probe found the ranks.
-#[derive(Clone, Copy, Debug)]
-struct Probe {
-    microseconds: f64,
-    placement: Placement,
-}
-
-/// Measures cases with criterion and gathers them.
+/// Measures cases and gathers them.
 pub(crate) struct Bench<'c> {
     criterion: &'c mut Criterion,
     mode: Mode,
+    filters: Vec<String>,
     summary: Summary,
 }
 
 impl<'c> Bench<'c> {
     /// A bench that gathers the summary of this name.
     pub(crate) fn new(criterion: &'c mut Criterion, name: &'static str, mode: Mode) -> Self {
-        Self { criterion, mode, summary: Summary::new(name) }
+        let filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+        Self { criterion, mode, filters, summary: Summary::new(name) }
     }
 
     /// What was measured.
@@ -121,26 +40,26 @@ impl<'c> Bench<'c> {
         self.mode
     }
 
+    /// Whether the command line leaves any of these cases in, so that their crew is worth starting.
+    pub(crate) fn wants(&self, cases: &[Case]) -> bool {
+        cases.iter().any(|case| self.selects(&case.name))
+    }
+
+    fn selects(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| name.contains(filter.as_str()))
+    }
+
     /// Measures `case` between the ranks of `crew`, unless the filter leaves it out.
     pub(crate) fn measure(&mut self, crew: &mut Crew, case: &Case) {
         for attempt in 1..=ATTEMPTS {
-            let mut group = self.criterion.benchmark_group("shm");
-            group.sampling_mode(SamplingMode::Flat).sample_size(20);
-            group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_millis(800));
-            let taken = Samples::take(&mut group, crew, case, self.mode);
-            group.finish();
-            let Some(samples) = taken else { return };
-            let figure = samples.figure(case, attempt);
+            let Some(samples) = self.attempt(crew, case) else { return };
             if self.mode == Mode::Test {
                 return;
             }
-            println!(
-                "    probe {:.3} us before, {:.3} us after: {}, CPUs {:?}",
-                figure.probes[0],
-                figure.probes[1],
-                figure.placement,
-                crew.cpus()
-            );
+            let figure = samples.figure(case, attempt, &self.summary);
+            let cpus: Vec<u64> = crew.reports().iter().map(|(_, cpu)| *cpu).collect();
+            let [before, after] = figure.probes;
+            println!("    probe {before:.3} us before, {after:.3} us after: {}, CPUs {cpus:?}", figure.placement);
             if figure.steady || attempt == ATTEMPTS {
                 self.summary.push(figure);
                 return;
@@ -149,9 +68,21 @@ impl<'c> Bench<'c> {
         }
     }
 
-    /// Adds a figure that was not sampled by criterion: one value that the ranks report themselves.
-    pub(crate) fn note(&mut self, figure: Figure) {
-        self.summary.push(figure);
+    fn attempt(&mut self, crew: &mut Crew, case: &Case) -> Option<Samples> {
+        match case.sampling {
+            Sampling::Criterion => {
+                let mut group = self.criterion.benchmark_group("shm");
+                group.sampling_mode(SamplingMode::Flat).sample_size(20);
+                group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_millis(800));
+                let taken = Samples::from_criterion(&mut group, crew, case, self.mode);
+                group.finish();
+                taken
+            }
+            Sampling::Fixed { samples, iterations } => self.selects(&case.name).then(|| {
+                println!("shm/{}: {samples} samples", case.name);
+                Samples::of_fixed_length(crew, case, samples, iterations, self.mode)
+            }),
+        }
     }
 }
 
@@ -167,7 +98,12 @@ struct Samples {
 
 impl Samples {
     /// Lets criterion take its samples; `None` if its filter leaves the case out.
-    fn take(group: &mut BenchmarkGroup<'_, WallTime>, crew: &mut Crew, case: &Case, mode: Mode) -> Option<Self> {
+    fn from_criterion(
+        group: &mut BenchmarkGroup<'_, WallTime>,
+        crew: &mut Crew,
+        case: &Case,
+        mode: Mode,
+    ) -> Option<Self> {
         let mut taken: Option<Self> = None;
         group.bench_function(case.name.as_str(), |bencher| {
             // Criterion's clock for planning runs inside `iter_custom` only: probes and baselines stay outside.
@@ -176,59 +112,78 @@ impl Samples {
             samples.surroundings(crew, case, mode);
         });
         let mut samples = taken?;
-        samples.after = probe(crew, mode);
-        samples.steady &= samples.after.placement == samples.before.placement;
+        samples.end(crew, mode);
         Some(samples)
     }
 
+    fn of_fixed_length(crew: &mut Crew, case: &Case, count: u32, iterations: u64, mode: Mode) -> Self {
+        let mut samples = Self::begin(crew, mode);
+        let (count, iterations) = if mode == Mode::Test { (1, 1) } else { (count, iterations) };
+        for _ in 0..count {
+            samples.subject(crew, case, iterations);
+            samples.surroundings(crew, case, mode);
+        }
+        samples.end(crew, mode);
+        samples
+    }
+
     fn begin(crew: &mut Crew, mode: Mode) -> Self {
-        let before = settle(crew, mode);
+        let before = Probe::take_settled(crew, mode);
         let (subject, baseline) = (Vec::new(), Vec::new());
         Self { subject, baseline, baseline_iterations: 1, before, after: before, steady: true }
     }
 
+    fn end(&mut self, crew: &mut Crew, mode: Mode) {
+        self.after = Probe::take(crew, mode);
+        self.steady &= self.after.placement == self.before.placement;
+    }
+
     fn subject(&mut self, crew: &mut Crew, case: &Case, iterations: u64) -> Duration {
-        let elapsed = crew.run(&case.subject.task, iterations);
+        let elapsed = case.subject.work.run(crew, iterations);
         self.subject.push((iterations, elapsed.as_secs_f64() / iterations as f64));
         elapsed
     }
 
     /// Takes the baseline beside the last sample and looks whether the ranks still stand where they stood.
     fn surroundings(&mut self, crew: &mut Crew, case: &Case, mode: Mode) {
-        let last = self.subject.last().map_or(0.0, |&(iterations, time)| iterations as f64 * time);
-        if mode == Mode::Test || last >= SHORTEST_SAMPLE.as_secs_f64() {
-            if let Some((_, load)) = &case.baseline {
-                self.baseline_sample(crew, load, mode);
+        let length = self.subject.last().map_or(0.0, |&(iterations, time)| iterations as f64 * time);
+        if mode == Mode::Test || length >= SHORTEST_SAMPLE {
+            if let Some(Reference::Beside(_, load)) = &case.baseline {
+                // Long enough beside a long sample, too.
+                let least = if mode == Mode::Test { 0.0 } else { (length / 4.0).clamp(0.005, 0.3) };
+                self.baseline_sample(crew, load, least);
             }
-            self.steady &= probe(crew, mode).placement == self.before.placement;
+            self.steady &= Probe::take(crew, mode).placement == self.before.placement;
         }
     }
 
-    fn baseline_sample(&mut self, crew: &mut Crew, load: &Load, mode: Mode) {
+    fn baseline_sample(&mut self, crew: &mut Crew, load: &Load, least: f64) {
         loop {
-            let elapsed = crew.run(&load.task, self.baseline_iterations);
-            if mode == Mode::Test || elapsed >= BASELINE_TIME {
-                self.baseline.push(elapsed.as_secs_f64() / self.baseline_iterations as f64);
+            let seconds = load.work.run(crew, self.baseline_iterations).as_secs_f64();
+            if seconds >= least {
+                self.baseline.push(seconds / self.baseline_iterations as f64);
                 return;
             }
             self.baseline_iterations *= 2;
         }
     }
 
-    fn figure(&self, case: &Case, attempt: u32) -> Figure {
+    fn figure(&self, case: &Case, attempt: u32, earlier: &Summary) -> Figure {
         // The warm-up's samples have other lengths than those of the measurement, which are all alike.
         let last = self.subject.last().map(|&(iterations, _)| iterations);
-        let subject: Vec<f64> = self
-            .subject
-            .iter()
-            .filter(|(iterations, _)| Some(*iterations) == last)
-            .map(|&(_, time)| time)
-            .collect();
+        let alike = self.subject.iter().filter(|(iterations, _)| Some(*iterations) == last);
+        let subject: Vec<f64> = alike.map(|&(_, time)| time).collect();
         let (seconds, spread) = median_and_spread(&subject);
-        let baseline = case.baseline.as_ref().map(|(name, load)| {
-            let (seconds, _) = median_and_spread(&self.baseline);
-            Baseline { name: (*name).into(), value: case.unit.value(seconds, load.amount) }
-        });
+        let baseline = match &case.baseline {
+            Some(Reference::Beside(name, load)) => {
+                let (seconds, _) = median_and_spread(&self.baseline);
+                Some(Baseline { name: (*name).into(), value: case.unit.value(seconds, load.amount) })
+            }
+            Some(Reference::Earlier(name)) => {
+                earlier.find(name).map(|figure| Baseline { name: (*name).into(), value: figure.value })
+            }
+            None => None,
+        };
         Figure {
             name: case.name.clone(),
             value: case.unit.value(seconds, case.subject.amount),
@@ -242,26 +197,4 @@ impl Samples {
             steady: self.steady,
         }
     }
-}
-
-/// Probes until the kernel has spread the ranks over the CPUs, but no longer than a quarter of a second.
-fn settle(crew: &mut Crew, mode: Mode) -> Probe {
-    let mut found = probe(crew, mode);
-    for _ in 0..10 {
-        if found.placement != Placement::OneCpu || mode == Mode::Test {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-        found = probe(crew, mode);
-    }
-    found
-}
-
-/// The raw one-line ping-pong: the median of five short runs.
-fn probe(crew: &mut Crew, mode: Mode) -> Probe {
-    let rounds = if mode == Mode::Test { 1 } else { PROBE_ROUNDS };
-    let times: Vec<f64> =
-        (0..5).map(|_| crew.run(&Task::RawWord, rounds).as_secs_f64() / rounds as f64 * 1e6).collect();
-    let (microseconds, _) = median_and_spread(&times);
-    Probe { microseconds, placement: Placement::of_round_trip(microseconds) }
 }

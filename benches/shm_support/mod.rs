@@ -1,13 +1,14 @@
 //! Everything behind the shared-memory bench: the processes, the raw baselines and the active-message tasks.
 
+pub(crate) mod am;
+pub(crate) mod case;
+pub(crate) mod cases;
 pub(crate) mod crew;
-// The example's rules of RandomAccess, so that the baseline follows the very same stream; it needs only the stream itself.
-#[allow(dead_code)]
-#[path = "../../examples/random_access/hpcc.rs"]
-mod hpcc;
 pub(crate) mod mapping;
 pub(crate) mod measure;
 pub(crate) mod picture;
+pub(crate) mod placement;
+pub(crate) mod random_access;
 pub(crate) mod raw;
 pub(crate) mod table;
 pub(crate) mod world;

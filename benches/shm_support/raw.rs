@@ -39,6 +39,36 @@ pub(crate) enum Announce {
     Index,
 }
 
+/// What is measured between the first two ranks without a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum RawTask {
+    /// Round trips of one word in one cache line.
+    Word,
+    /// Round trips of a line each way with 56 bytes of payload.
+    Line,
+    /// A one-way stream through a ring of 64-byte slots.
+    Ring(Announce),
+    /// A one-way stream of blocks copied into the mapping.
+    Copy {
+        /// Bytes of one block.
+        bytes: usize,
+        /// Bytes of the mapping used in turn.
+        span: usize,
+        /// Whether the receiver copies each block out.
+        out: bool,
+    },
+    /// Copies into the mapping that nobody is told of.
+    Put {
+        /// Bytes of each.
+        bytes: usize,
+    },
+    /// Copies out of the mapping.
+    Get {
+        /// Bytes of each.
+        bytes: usize,
+    },
+}
+
 /// One rank's view of the shared arena.
 pub(crate) struct Arena {
     memory: Shared,
@@ -54,9 +84,20 @@ impl Arena {
         Self { memory, rank, ranks, round: 0 }
     }
 
-    /// The mapping behind the arena.
-    pub(crate) fn memory(&self) -> &Shared {
-        &self.memory
+    /// Does this rank's part of `task` and returns its time; ranks beyond the first two only look on.
+    pub(crate) fn perform(&mut self, task: RawTask, iterations: u64) -> Duration {
+        if self.rank > 1 {
+            self.barrier();
+            return Duration::ZERO;
+        }
+        match task {
+            RawTask::Word => self.ping_pong_word(iterations),
+            RawTask::Line => self.ping_pong_payload(iterations),
+            RawTask::Ring(announce) => self.ring(announce, iterations),
+            RawTask::Copy { bytes, span, out } => self.copy_blocks(bytes, span, out, iterations),
+            RawTask::Put { bytes } => self.put(bytes, iterations),
+            RawTask::Get { bytes } => self.get(bytes, iterations),
+        }
     }
 
     /// Waits until every rank has come here as often as this one. Sleeps after a while: the kernel may have woken a
@@ -77,15 +118,19 @@ impl Arena {
         }
     }
 
-    /// Tells the others on which CPU this rank runs.
-    pub(crate) fn publish_cpu(&self) {
+    /// Tells the others how long this rank took and on which CPU it stands.
+    pub(crate) fn publish(&self, elapsed: Duration) {
         let cpu = nix::sched::sched_getcpu().map_or(u64::MAX, |cpu| cpu as u64);
-        self.memory.lines(CONTROL, self.ranks)[self.rank].0[1].store(cpu, Release);
+        let line = &self.memory.lines(CONTROL, self.ranks)[self.rank];
+        line.0[1].store(cpu, Relaxed);
+        // Release: pairs with the Acquire in `reports`, though the answer over the pipe orders the two anyway.
+        line.0[2].store(elapsed.as_nanos() as u64, Release);
     }
 
-    /// The CPU that each rank published last.
-    pub(crate) fn cpus(&self) -> Vec<u64> {
-        self.memory.lines(CONTROL, self.ranks).iter().map(|line| line.0[1].load(Acquire)).collect()
+    /// What each rank published last: its time, and its CPU.
+    pub(crate) fn reports(&self) -> Vec<(Duration, u64)> {
+        let report = |line: &Line| (Duration::from_nanos(line.0[2].load(Acquire)), line.0[1].load(Relaxed));
+        self.memory.lines(CONTROL, self.ranks).iter().map(report).collect()
     }
 
     fn clear(&self, lines: &[Line]) {
@@ -95,7 +140,7 @@ impl Arena {
     }
 
     /// Round trips of one word in one cache line.
-    pub(crate) fn ping_pong_word(&mut self, rounds: u64) -> Duration {
+    fn ping_pong_word(&mut self, rounds: u64) -> Duration {
         if self.rank == 0 {
             self.clear(self.memory.lines(PING, 1));
         }
@@ -107,7 +152,7 @@ impl Arena {
                 word.store(2 * round + 1, Release);
                 wait(|| word.load(Acquire) == 2 * round + 2);
             }
-        } else if self.rank == 1 {
+        } else {
             for round in 0..rounds {
                 wait(|| word.load(Acquire) == 2 * round + 1);
                 word.store(2 * round + 2, Release);
@@ -117,7 +162,7 @@ impl Arena {
     }
 
     /// Round trips of a line each way: a sequence number and 56 bytes of payload, written and read in full.
-    pub(crate) fn ping_pong_payload(&mut self, rounds: u64) -> Duration {
+    fn ping_pong_payload(&mut self, rounds: u64) -> Duration {
         if self.rank == 0 {
             self.clear(self.memory.lines(PING, 16));
         }
@@ -141,7 +186,7 @@ impl Arena {
     }
 
     /// A one-way stream of 64-byte slots, 56 bytes of payload written and read in each.
-    pub(crate) fn ring(&mut self, announce: Announce, messages: u64) -> Duration {
+    fn ring(&mut self, announce: Announce, messages: u64) -> Duration {
         if self.rank == 0 {
             self.clear(self.memory.lines(PING, 32));
             self.clear(self.memory.lines(RING, RING_SLOTS));
@@ -169,8 +214,7 @@ impl Arena {
 
     /// A one-way stream of blocks: rank 0 copies each from a small, hot private buffer into the mapping, over `span`
     /// bytes in turn, and announces it; rank 1 acknowledges, after having copied it out if `out`.
-    pub(crate) fn copy_blocks(&mut self, bytes: usize, span: usize, out: bool, blocks: u64) -> Duration {
-        assert!(bytes <= span && span <= BULK_BYTES, "blocks of {bytes} bytes in {span} bytes");
+    fn copy_blocks(&mut self, bytes: usize, span: usize, out: bool, blocks: u64) -> Duration {
         let mut private = vec![0x5a_u8; bytes];
         if self.rank == 0 {
             self.clear(self.memory.lines(PING, 32));
@@ -180,12 +224,11 @@ impl Arena {
         let lines = self.memory.lines(PING, 32);
         let (ready, taken) = (&lines[0].0[0], &lines[8].0[0]);
         let slots = (span / bytes) as u64;
-        let place = |block: u64| BULK + (block % slots) as usize * bytes;
         if self.rank == 0 {
             let mut known = 0;
             for block in 0..blocks {
                 known = wait_for(taken, known, |known| block - known < slots);
-                self.memory.copy_in(place(block), &private);
+                self.memory.copy_in(place(block % slots, bytes), &private);
                 ready.store(block + 1, Release);
             }
             wait(|| taken.load(Acquire) >= blocks);
@@ -194,10 +237,37 @@ impl Arena {
             for block in 0..blocks {
                 known = wait_for(ready, known, |known| known > block);
                 if out {
-                    self.memory.copy_out(place(block), &mut private);
+                    self.memory.copy_out(place(block % slots, bytes), &mut private);
                     black_box(&private);
                 }
                 taken.store(block + 1, Release);
+            }
+        }
+        start.elapsed()
+    }
+}
+
+impl Arena {
+    fn put(&mut self, bytes: usize, blocks: u64) -> Duration {
+        let private = vec![0x5a_u8; bytes];
+        self.barrier();
+        let start = Instant::now();
+        if self.rank == 0 {
+            for block in 0..blocks {
+                self.memory.copy_in(place(block, bytes), &private);
+            }
+        }
+        start.elapsed()
+    }
+
+    fn get(&mut self, bytes: usize, blocks: u64) -> Duration {
+        let mut private = vec![0_u8; bytes];
+        self.barrier();
+        let start = Instant::now();
+        if self.rank == 0 {
+            for block in 0..blocks {
+                self.memory.copy_out(place(block, bytes), &mut private);
+                black_box(&private);
             }
         }
         start.elapsed()
@@ -228,6 +298,12 @@ fn wait_for(index: &AtomicU64, mut known: u64, enough: impl Fn(u64) -> bool) -> 
         });
     }
     known
+}
+
+/// Where block number `block` lies: all over the bulk memory in turn, each at a cache line of its own.
+fn place(block: u64, bytes: usize) -> usize {
+    let step = bytes.next_multiple_of(LINE_BYTES);
+    BULK + (block % (BULK_BYTES / step) as u64) as usize * step
 }
 
 fn fill(line: &Line, sequence: u64, value: u64) {

@@ -1,37 +1,64 @@
 //! What one rank of a crew holds and every task it knows: the raw arena, the raw table and its active-message rank.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use transport_shm::{Job, JobConfig};
 
-use super::mapping::Shared;
-use super::raw::{ARENA_BYTES, Announce, Arena};
+use super::am::{AmRank, AmTask};
+use super::mapping::{Shared, open_descriptor};
+use super::random_access;
+use super::raw::{ARENA_BYTES, Arena, RawTask};
 use super::table::RawTable;
 
-/// Words of the raw table for each of its two ranks.
-pub(crate) const TABLE_WORDS_PER_RANK: u64 = 1 << 24;
-
-/// The shape of a crew, and the descriptors its ranks inherit once it has been created.
+/// The shape of a crew, and where its ranks find the memory they share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WorldPlan {
     /// Processes of the crew, this one included.
     pub(crate) processes: usize,
-    /// Words of the raw table for each rank; 0 for none.
-    pub(crate) table_words: u64,
+    /// The CPU to which all of them are confined, if they are.
+    pub(crate) cpu: Option<usize>,
+    /// Words of the raw table for each process; 0 for none.
+    table_words: u64,
+    /// Active-message ranks; 0 for none. Those beyond the processes join from rank 1's process and stay silent.
+    am_ranks: usize,
+    owner: u32,
     arena: RawFd,
     table: RawFd,
+    job: RawFd,
 }
 
 impl WorldPlan {
-    /// A crew of `processes`, without a raw table.
+    /// A crew of `processes`, each of them an active-message rank.
     pub(crate) fn new(processes: usize) -> Self {
-        Self { processes, table_words: 0, arena: -1, table: -1 }
+        let nothing = -1;
+        Self {
+            processes,
+            cpu: None,
+            table_words: 0,
+            am_ranks: processes,
+            owner: std::process::id(),
+            arena: nothing,
+            table: nothing,
+            job: nothing,
+        }
     }
 
     /// The same with a raw table of `words` words for each rank, a power of two.
     pub(crate) fn with_table(self, words: u64) -> Self {
         Self { table_words: words, ..self }
+    }
+
+    /// The same with `ranks` active-message ranks, of which those without a process stay silent.
+    pub(crate) fn with_silent_ranks(self, ranks: usize) -> Self {
+        Self { am_ranks: ranks, ..self }
+    }
+
+    /// The same with all processes confined to one CPU.
+    pub(crate) fn on_cpu(self, cpu: usize) -> Self {
+        Self { cpu: Some(cpu), ..self }
     }
 
     /// Creates the shared memory of the crew.
@@ -41,18 +68,18 @@ impl WorldPlan {
         let table = (self.table_words > 0)
             .then(|| Shared::create(self.table_bytes(), true).expect("the system has room for the raw table"));
         self.table = table.as_ref().map_or(-1, Shared::descriptor);
-        Resources { plan: self, arena, table }
+        let job = create_job(self.am_ranks as u32);
+        self.job = job.fd().as_raw_fd();
+        Resources { plan: self, arena, table, job }
     }
 
     /// Takes up the shared memory that the parent created.
-    pub(crate) fn inherit(self) -> Resources {
-        // SAFETY: the parent left this descriptor open for us, and this is the only place that takes it.
-        let arena = unsafe { Shared::inherit(self.arena, false) }.expect("the raw arena is inherited");
-        let table = (self.table >= 0).then(|| {
-            // SAFETY: as above.
-            unsafe { Shared::inherit(self.table, true) }.expect("the raw table is inherited")
-        });
-        Resources { plan: self, arena, table }
+    pub(crate) fn open(self) -> Resources {
+        let held = "the parent holds its memory open";
+        let arena = Shared::open(self.owner, self.arena, false).expect(held);
+        let table = (self.table >= 0).then(|| Shared::open(self.owner, self.table, true).expect(held));
+        let job = open_job(self.owner, self.job);
+        Resources { plan: self, arena, table, job }
     }
 
     fn table_bytes(&self) -> usize {
@@ -65,6 +92,7 @@ pub(crate) struct Resources {
     plan: WorldPlan,
     arena: Shared,
     table: Option<Shared>,
+    job: Job,
 }
 
 impl Resources {
@@ -73,81 +101,118 @@ impl Resources {
         &self.plan
     }
 
-    /// Takes the place of `rank`.
+    /// Takes the place of `rank`, and waits until all others have taken theirs.
     pub(crate) fn join(self, rank: usize) -> World {
-        let ranks = self.plan.processes;
+        let Self { plan, arena, table, job } = self;
+        let ranks = plan.processes;
+        let silent = if rank == 1 { join_silently(&plan, ranks) } else { Vec::new() };
         World {
             rank,
-            arena: Arena::new(self.arena, rank, ranks),
-            table: self.table.map(|memory| RawTable::new(memory, self.plan.table_words, rank, ranks)),
+            arena: Arena::new(arena, rank, ranks),
+            table: table.map(|memory| RawTable::new(memory, plan.table_words, rank, ranks)),
+            am: AmRank::join(&job, rank as u32),
+            _silent: silent,
+            plan,
         }
     }
+}
+
+/// A job of active-message ranks with the default rings.
+pub(crate) fn create_job(ranks: u32) -> Job {
+    Job::create(&JobConfig::new(ranks)).expect("the system has room for a job")
+}
+
+/// Opens the job behind descriptor `fd` of the process `owner`.
+pub(crate) fn open_job(owner: u32, fd: RawFd) -> Job {
+    let file = open_descriptor(owner, fd).expect("the parent holds its job open");
+    Job::open(OwnedFd::from(file)).expect("the parent runs this very program")
+}
+
+/// Lets every rank without a process join from a thread that then sleeps until the process ends.
+fn join_silently(plan: &WorldPlan, first: usize) -> Vec<Sender<()>> {
+    let join = |rank: usize| {
+        let (sender, receiver) = channel();
+        let (owner, fd) = (plan.owner, plan.job);
+        std::thread::spawn(move || {
+            let rank = AmRank::join(&open_job(owner, fd), rank as u32);
+            let _ = receiver.recv();
+            rank.leave();
+        });
+        sender
+    };
+    (first..plan.am_ranks).map(join).collect()
 }
 
 /// Work that all ranks of a crew do together; the iterations are counted per rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// Round trips of one word in one cache line.
-    RawWord,
-    /// Round trips of a line each way with 56 bytes of payload.
-    RawPayload,
-    /// A one-way stream through a ring of 64-byte slots.
-    RawRing(Announce),
-    /// A one-way stream of blocks copied into the mapping.
-    RawCopy {
-        /// Bytes of one block.
-        bytes: usize,
-        /// Bytes of the mapping used in turn.
-        span: usize,
-        /// Whether the receiver copies each block out.
-        out: bool,
+    /// Without a library.
+    Raw(RawTask),
+    /// Updates of the raw table by every rank.
+    Table,
+    /// Active messages.
+    Am(AmTask),
+    /// Whole runs of the RandomAccess example with these arguments.
+    RandomAccess {
+        /// What the example gets on its command line.
+        arguments: Vec<String>,
+        /// The job made for this run.
+        job: RawFd,
     },
-    /// Updates of the shared table by every rank.
-    RawTable,
 }
 
 /// One rank of a crew.
 pub(crate) struct World {
+    plan: WorldPlan,
     rank: usize,
     arena: Arena,
     table: Option<RawTable>,
+    am: AmRank,
+    _silent: Vec<Sender<()>>,
 }
 
 impl World {
     /// Does this rank's part of `task` and returns its time from the common start on.
     pub(crate) fn perform(&mut self, task: &Task, iterations: u64) -> Duration {
-        let elapsed = self.work(task, iterations);
-        self.arena.publish_cpu();
+        let elapsed = match task {
+            Task::Raw(raw) => self.arena.perform(*raw, iterations),
+            Task::Table => self.update_table(iterations),
+            Task::Am(am) => {
+                self.arena.barrier();
+                self.am.perform(*am, iterations)
+            }
+            Task::RandomAccess { arguments, job } => {
+                random_access::run(&open_job(self.plan.owner, *job), self.rank as u32, arguments)
+            }
+        };
+        self.arena.publish(elapsed);
         elapsed
     }
 
-    fn work(&mut self, task: &Task, iterations: u64) -> Duration {
-        match *task {
-            Task::RawWord => self.arena.ping_pong_word(iterations),
-            Task::RawPayload => self.arena.ping_pong_payload(iterations),
-            Task::RawRing(announce) => self.arena.ring(announce, iterations),
-            Task::RawCopy { bytes, span, out } => self.arena.copy_blocks(bytes, span, out, iterations),
-            Task::RawTable => {
-                let table = self.table.as_mut().expect("the plan has a table");
-                table.fill();
-                self.arena.barrier();
-                table.touch();
-                self.arena.barrier();
-                let start = Instant::now();
-                table.update(iterations);
-                self.arena.barrier();
-                start.elapsed()
-            }
-        }
+    fn update_table(&mut self, updates: u64) -> Duration {
+        let table = self.table.as_mut().expect("the plan has a table");
+        table.fill();
+        self.arena.barrier();
+        table.touch();
+        self.arena.barrier();
+        let start = Instant::now();
+        table.update(updates);
+        self.arena.barrier();
+        start.elapsed()
     }
 
-    /// The rank of this process.
-    pub(crate) fn rank(&self) -> usize {
-        self.rank
+    /// What the ranks reported at the end of the last task: the time of each, and the CPU it stood on.
+    pub(crate) fn reports(&self) -> Vec<(Duration, u64)> {
+        self.arena.reports()
     }
 
-    /// The CPUs on which the ranks stood at the end of the last task.
-    pub(crate) fn cpus(&self) -> Vec<u64> {
-        self.arena.cpus()
+    /// The largest Medium payload for a round trip.
+    pub(crate) fn largest_medium(&self) -> usize {
+        self.am.largest_medium()
+    }
+
+    /// Leaves the job; the peers leave too.
+    pub(crate) fn leave(self) {
+        self.am.leave();
     }
 }
