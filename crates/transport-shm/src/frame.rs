@@ -92,6 +92,13 @@ impl Frame {
         placed + self.args.div_ceil(2)
     }
 
+    /// Whether arguments and payload all lie in one cell.
+    #[inline]
+    pub(crate) fn one_cell(&self) -> bool {
+        let placed = self.in_ring || self.kind == Kind::Message(Category::Long);
+        !placed && self.args.div_ceil(2) + self.len.div_ceil(8) <= CELL_WORDS
+    }
+
     /// Cells that the frame occupies.
     #[inline]
     pub(crate) fn cells(&self) -> u64 {

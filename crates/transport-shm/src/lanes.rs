@@ -3,9 +3,9 @@
 //! As the asker it writes requests and reads replies; as the answerer it reads requests and writes replies. The asker sets
 //! room for replies aside in two accounts, so the answerer writes them without looking.
 
-use crate::frame::{Frame, Kind, MOST_WORDS, fits_inline, granules};
+use crate::frame::{Frame, Kind, MOST_WORDS, granules};
 use crate::layout::{Layout, back};
-use crate::region::{Mapping, ShmMemory, View};
+use crate::region::{Mapping, ShmMemory, Use, View};
 use crate::ring::{Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 use am_core::credit::Account;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 /// Cells set aside for every reply: the longest frame.
 const REPLY_CELLS: u32 = 2;
+
+/// How many cells ahead lines are fetched.
+const AHEAD: u64 = 12;
 
 /// Why a request was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,14 @@ impl Lane {
 
     fn capacity(&self) -> usize {
         self.bytes.len() * 8
+    }
+
+    /// Fetches the cell a few frames behind `position`: at full speed the lines that frames travel in should be on their
+    /// way while earlier frames are handled.
+    #[inline]
+    fn fetch_ahead(&self, position: u64, purpose: Use) {
+        let index = (position + AHEAD) as usize & (self.cells.len() - 1);
+        self.cells.prefetch(index * size_of::<Cell>(), purpose);
     }
 }
 
@@ -86,34 +97,50 @@ fn write_inline(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words
     writer.push(cells, frame.encode(), &words[..count]);
 }
 
-/// A frame as it was read: its fields, arguments and payload, and the byte position after it.
-pub(crate) struct Received<'a> {
-    pub(crate) frame: Frame,
-    pub(crate) args: Words,
-    pub(crate) payload: Payload<'a>,
+/// What a lane hands on of each frame: its fields, arguments and payload.
+///
+/// A closure rather than a returned structure: the pieces stay where they are, and the processor need not wait for bytes
+/// that it has just stored in other sizes.
+pub(crate) trait Deliver: FnMut(Frame, &Words, Payload<'_>) {}
+
+impl<F: FnMut(Frame, &Words, Payload<'_>)> Deliver for F {}
+
+/// Reads the arguments of a frame of one cell.
+#[inline(always)]
+fn one_cell_args(frame: &Frame, words: &[AtomicU64]) -> Result<Words, Broken> {
+    let pairs = words[..frame.args.div_ceil(2)].iter().map(|word| word.load(Relaxed));
+    Words::from_pairs(frame.args, pairs).map_err(|_| Broken)
+}
+
+/// The payload behind the arguments of a frame of one cell.
+#[inline(always)]
+fn inline_payload<'a>(first: &'a Cell, frame: &Frame) -> Payload<'a> {
+    if frame.len == 0 {
+        return Payload::EMPTY;
+    }
+    Payload::shared(&first.0, 8 * (1 + frame.args.div_ceil(2)), frame.len)
+}
+
+/// A frame that is more than one cell holds, as it was read, and the byte position after it.
+struct Large<'a> {
+    args: Words,
+    payload: Payload<'a>,
     next: Position,
 }
 
-/// Reads and checks the frame at the reader's position.
-#[inline]
-fn read<'a>(
+/// Reads and checks a frame that is more than one cell holds.
+#[inline(never)]
+fn read_large<'a>(
     lane: &'a Lane,
     reader: &Reader,
     position: Position,
     first: &'a Cell,
-    header: u64,
+    frame: &Frame,
     segment: &'a Segment<ShmMemory>,
     most: usize,
-) -> Result<Received<'a>, Broken> {
-    let frame = Frame::decode(header).ok_or(Broken)?;
-    let words = &first.0[1..];
-    if frame.kind == Kind::Message(Category::Short) && frame.leading_words() <= CELL_WORDS {
-        let pairs = words[..frame.args.div_ceil(2)].iter().map(|word| word.load(Relaxed));
-        let args = Words::from_pairs(frame.args, pairs).map_err(|_| Broken)?;
-        return Ok(Received { frame, args, payload: Payload::EMPTY, next: position });
-    }
+) -> Result<Large<'a>, Broken> {
     let second = if frame.cells() == 2 { &reader.second(&lane.cells)?.0[1..] } else { &[] };
-    let mut all = words.iter().chain(second).map(|word| word.load(Relaxed));
+    let mut all = first.0[1..].iter().chain(second).map(|word| word.load(Relaxed));
     let (mut payload, mut next) = (Payload::EMPTY, position);
     if frame.kind == Kind::Message(Category::Long) {
         let (at, len) = (all.next().ok_or(Broken)?, all.next().ok_or(Broken)?);
@@ -121,21 +148,17 @@ fn read<'a>(
         payload = segment.view(at, len).map_err(|_| Broken)?;
     }
     let args = Words::from_pairs(frame.args, all.take(frame.args.div_ceil(2))).map_err(|_| Broken)?;
-    if matches!(frame.kind, Kind::Message(Category::Medium) | Kind::Control) {
+    if frame.in_ring {
         if frame.len > most {
             return Err(Broken);
         }
-        if frame.in_ring {
-            let (start, after) = position.place(frame.len, lane.capacity());
-            payload = Payload::shared(&lane.bytes, start, frame.len);
-            next = after;
-        } else if fits_inline(&args, frame.len) {
-            payload = Payload::shared(&first.0, 8 * (1 + args.pairs().len()), frame.len);
-        } else {
-            return Err(Broken);
-        }
+        let (start, after) = position.place(frame.len, lane.capacity());
+        payload = Payload::shared(&lane.bytes, start, frame.len);
+        next = after;
+    } else if frame.len != 0 {
+        return Err(Broken);
     }
-    Ok(Received { frame, args, payload, next })
+    Ok(Large { args, payload, next })
 }
 
 /// The asker's end of the request lane, with the accounts of what is set aside for replies.
@@ -241,6 +264,13 @@ impl RequestOut {
         Ok(())
     }
 
+    /// Takes back what was set aside for a reply that has arrived.
+    #[inline]
+    fn settle(&mut self, bytes: u64) -> Result<(), Broken> {
+        self.reply_cells.give_back(REPLY_CELLS).map_err(|_| Broken)?;
+        self.reply_bytes.give_back(bytes as u32).map_err(|_| Broken)
+    }
+
     /// Learns everything the answerer has given back; returns whether anything was new.
     pub(crate) fn refresh(&mut self) -> Result<bool, Broken> {
         let before = (self.writer.free(), self.bytes_done, self.bare_seen);
@@ -267,6 +297,7 @@ impl RequestOut {
 
     #[inline]
     pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
+        self.lane.fetch_ahead(self.writer.written(), Use::Write);
         write(&mut self.writer, &self.lane.cells, frame, args, placed);
     }
 
@@ -328,27 +359,39 @@ impl ReplyIn {
         self.reader.sound(&self.lane.cells)
     }
 
-    /// Takes the next reply, if any, and gives its room back to the accounts of `out`.
+    /// Delivers the next reply, if any, and gives its room back to the accounts of `out`. Returns whether there was one.
     #[inline]
-    pub(crate) fn take<'a>(
-        &'a mut self,
+    pub(crate) fn take(
+        &mut self,
         out: &mut RequestOut,
-        segment: &'a Segment<ShmMemory>,
-    ) -> Result<Option<Received<'a>>, Broken> {
+        segment: &Segment<ShmMemory>,
+        mut deliver: impl Deliver,
+    ) -> Result<bool, Broken> {
         let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
-            return Ok(None);
+            return Ok(false);
         };
-        let received = read(&self.lane, &self.reader, self.position, first, header, segment, self.most)?;
-        let bytes = received.frame.reply.ok_or(Broken)? * GRANULE as u64;
-        if received.frame.kind == Kind::Control || received.next.bytes() - self.position.bytes() > self.room(bytes)
-        {
+        self.lane.fetch_ahead(self.reader.read(), Use::Read);
+        let frame = Frame::decode(header).ok_or(Broken)?;
+        let bytes = frame.reply.ok_or(Broken)? * GRANULE as u64;
+        if frame.kind == Kind::Control {
             return Err(Broken);
         }
-        out.reply_cells.give_back(REPLY_CELLS).map_err(|_| Broken)?;
-        out.reply_bytes.give_back(bytes as u32).map_err(|_| Broken)?;
-        self.reader.advance(received.frame.cells());
-        self.position = received.next;
-        Ok(Some(received))
+        if frame.one_cell() {
+            let args = one_cell_args(&frame, &first.0[1..])?;
+            out.settle(bytes)?;
+            self.reader.advance(1);
+            deliver(frame, &args, inline_payload(first, &frame));
+            return Ok(true);
+        }
+        let large = read_large(&self.lane, &self.reader, self.position, first, &frame, segment, self.most)?;
+        if large.next.bytes() - self.position.bytes() > self.room(bytes) {
+            return Err(Broken);
+        }
+        out.settle(bytes)?;
+        self.reader.advance(frame.cells());
+        self.position = large.next;
+        deliver(frame, &large.args, large.payload);
+        Ok(true)
     }
 
     /// How far a reply for which `bytes` were set aside may move the position: its bytes, and the gap at the ring's end.
@@ -384,16 +427,30 @@ impl RequestIn {
         self.reader.sound(&self.lane.cells)
     }
 
-    /// Takes the next request, if any. Its cells and bytes are the writer's again only after `publish`.
+    /// Delivers the next request, if any; returns whether there was one. Its cells and bytes are the writer's again only
+    /// after `publish`.
     #[inline]
-    pub(crate) fn take<'a>(&'a mut self, segment: &'a Segment<ShmMemory>) -> Result<Option<Received<'a>>, Broken> {
+    pub(crate) fn take(
+        &mut self,
+        segment: &Segment<ShmMemory>,
+        mut deliver: impl Deliver,
+    ) -> Result<bool, Broken> {
         let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
-            return Ok(None);
+            return Ok(false);
         };
-        let received = read(&self.lane, &self.reader, self.position, first, header, segment, self.most)?;
-        self.reader.advance(received.frame.cells());
-        self.position = received.next;
-        Ok(Some(received))
+        self.lane.fetch_ahead(self.reader.read(), Use::Read);
+        let frame = Frame::decode(header).ok_or(Broken)?;
+        if frame.one_cell() {
+            let args = one_cell_args(&frame, &first.0[1..])?;
+            self.reader.advance(1);
+            deliver(frame, &args, inline_payload(first, &frame));
+            return Ok(true);
+        }
+        let large = read_large(&self.lane, &self.reader, self.position, first, &frame, segment, self.most)?;
+        self.reader.advance(frame.cells());
+        self.position = large.next;
+        deliver(frame, &large.args, large.payload);
+        Ok(true)
     }
 
     /// Whether so many cells have been read that the writer should learn of it.

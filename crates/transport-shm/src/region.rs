@@ -124,19 +124,36 @@ impl View<AtomicU64> {
         // SAFETY: as in `copy_in`, with the roles exchanged.
         unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr(), out.len()) }
     }
+}
 
-    /// Hints that the cache line of byte `at` will be used soon.
+/// What a prefetched line will be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+}
+
+impl<T> View<T> {
+    /// Hints that the cache line of byte `at` will be used soon. Any offset is allowed.
     #[inline]
-    pub(crate) fn prefetch_line(&self, at: usize) {
+    pub(crate) fn prefetch(&self, at: usize, purpose: Use) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let line = self.start.as_ptr().cast::<i8>().wrapping_add(at).cast_const();
-            // SAFETY: a prefetch never faults, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) }
+            match purpose {
+                // SAFETY: a prefetch never faults, whatever the address.
+                Use::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(line) },
+                // The intrinsic falls back to a read prefetch unless the whole program is built for processors that have this
+                // instruction; all x86-64 processors execute it, some as a no-op.
+                // SAFETY: as above; nothing is read, written or clobbered.
+                Use::Write => unsafe {
+                    std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+                },
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        let _ = (at, purpose);
     }
 }
 
@@ -169,6 +186,6 @@ impl Memory for ShmMemory {
 
     #[inline]
     fn prefetch(&self, at: usize) {
-        self.0.prefetch_line(at);
+        self.0.prefetch(at, Use::Read);
     }
 }

@@ -164,6 +164,12 @@ impl Reader {
         self.head += count;
     }
 
+    /// Cells read so far.
+    #[inline]
+    pub(crate) fn read(&self) -> u64 {
+        self.head
+    }
+
     /// Cells read so far and not yet given back.
     #[inline]
     pub(crate) fn unpublished(&self) -> u64 {

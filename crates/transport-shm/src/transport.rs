@@ -11,7 +11,7 @@ use crate::sys;
 use crate::waiting::{Next, Patience};
 use crate::watch::{Watch, started};
 use am_core::transport::{Arrival, CreditSnapshot, Departure, Head, PendingKey, Port, Refused, ReplyBound, Sink};
-use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words};
+use am_core::{Category, Instant, Limits, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words};
 use std::cell::OnceCell;
 use std::io;
 use std::sync::Arc;
@@ -215,14 +215,15 @@ impl Shm {
         let Asking { requests, replies, .. } = &mut asking[peer];
         let segment = segments.get(job, *rank).expect("the own segment was mapped when joining");
         let mut done = 0;
+        let from = Peer(peer as u32);
         while done < budget {
-            let Some(received) = replies.take(requests, segment)? else {
-                break;
+            let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+                if let Kind::Message(category) = frame.kind {
+                    sink.reply(Arrival { from, category, handler: frame.handler, args, payload });
+                }
             };
-            if let Kind::Message(category) = received.frame.kind {
-                let from = Peer(peer as u32);
-                let (args, payload) = (&received.args, received.payload);
-                sink.reply(Arrival { from, category, handler: received.frame.handler, args, payload });
+            if !replies.take(requests, segment, deliver)? {
+                break;
             }
             done += 1;
         }
@@ -241,23 +242,19 @@ impl Shm {
             if done == budget {
                 break Ok(done);
             }
-            let received = match requests.take(segment) {
-                Ok(Some(received)) => received,
-                Ok(None) => break Ok(done),
-                Err(broken) => break Err(broken),
-            };
-            done += 1;
-            let (args, payload) = (&received.args, received.payload);
-            match received.frame.kind {
+            let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| match frame.kind {
                 Kind::Message(category) => {
                     let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
-                    let mut port = ReplyPort::new(replies, outlet, received.frame.reply, bare);
-                    sink.request(
-                        Arrival { from, category, handler: received.frame.handler, args, payload },
-                        &mut port,
-                    );
+                    let mut port = ReplyPort::new(replies, outlet, frame.reply, bare);
+                    let arrival = Arrival { from, category, handler: frame.handler, args, payload };
+                    sink.request(arrival, &mut port);
                 }
                 Kind::Control => sink.control(from, args, payload),
+            };
+            match requests.take(segment, deliver) {
+                Ok(true) => done += 1,
+                Ok(false) => break Ok(done),
+                Err(broken) => break Err(broken),
             }
             if requests.due() {
                 requests.publish();
