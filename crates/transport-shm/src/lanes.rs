@@ -59,7 +59,7 @@ impl Lane {
 }
 
 /// Writes a frame whose words are the arguments, behind offset and length if it is Long.
-#[inline]
+#[inline(always)]
 fn write(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
     let pairs = args.pairs();
     let Some((at, len)) = placed else {
@@ -181,7 +181,7 @@ pub(crate) struct RequestOut {
 impl RequestOut {
     /// Admits a request: `cells` cells, `len` bytes of the byte ring if any, and room for the reply. Returns where the
     /// payload starts and the position after it. Only the reply's room is taken; cells and bytes are when written.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(
         &mut self,
         cells: u64,
@@ -360,7 +360,7 @@ impl ReplyIn {
     }
 
     /// Delivers the next reply, if any, and gives its room back to the accounts of `out`. Returns whether there was one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(
         &mut self,
         out: &mut RequestOut,
@@ -429,7 +429,7 @@ impl RequestIn {
 
     /// Delivers the next request, if any; returns whether there was one. Its cells and bytes are the writer's again only
     /// after `publish`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(
         &mut self,
         segment: &Segment<ShmMemory>,
@@ -544,8 +544,8 @@ pub(crate) fn asker(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: us
         starved: false,
     };
     let inward = ReplyIn {
+        reader: Reader::new(&replies.cells),
         lane: replies,
-        reader: Reader::new(),
         position: Position::default(),
         most: layout.medium_reply(),
     };
@@ -560,9 +560,9 @@ pub(crate) fn answerer(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer:
     let replies =
         Lane::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
     let inward = RequestIn {
+        reader: Reader::new(&requests.cells),
         lane: requests,
         back: View::new(mapping, pair.back, back::WORDS),
-        reader: Reader::new(),
         position: Position::default(),
         most: layout.medium_request(),
         batch: (layout.request_cells as u64 / 4).max(1),

@@ -29,10 +29,10 @@ const LAP: u64 = 0xff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// The lap byte of the cell at a position of a ring of `cells` cells, a power of two.
+/// The lap byte of the cell at a position of a ring of `1 << log` cells.
 #[inline]
-fn lap(position: u64, cells: usize) -> u64 {
-    ((position >> cells.trailing_zeros()) + 1) & LAP
+fn lap(position: u64, log: u32) -> u64 {
+    ((position >> log) + 1) & LAP
 }
 
 #[inline]
@@ -45,13 +45,14 @@ fn cell(cells: &[Cell], position: u64) -> &Cell {
 pub(crate) struct Writer {
     tail: u64,
     limit: u64,
+    log: u32,
 }
 
 impl Writer {
     /// A writer at the start of an empty ring.
     pub(crate) fn new(cells: &[Cell]) -> Self {
         debug_assert!(cells.len().is_power_of_two(), "the layout makes rings of a power of two");
-        Self { tail: 0, limit: cells.len() as u64 }
+        Self { tail: 0, limit: cells.len() as u64, log: cells.len().trailing_zeros() }
     }
 
     /// Whether `need` cells are free, looking at `done` (cells that the reader is done with) if not known yet.
@@ -96,7 +97,7 @@ impl Writer {
             slot.store(*word, Relaxed);
         }
         // Release: pairs with the Acquire in `Reader::peek`; the words above, and any payload, come first.
-        target.0[0].store(header | lap(self.tail, cells.len()), Release);
+        target.0[0].store(header | lap(self.tail, self.log), Release);
         self.tail += 1;
     }
 
@@ -108,7 +109,7 @@ impl Writer {
             slot.store(*word, Relaxed);
         }
         // Relaxed: the Release store of the first cell's header makes it visible.
-        target.0[0].store(lap(self.tail + 1, cells.len()), Relaxed);
+        target.0[0].store(lap(self.tail + 1, self.log), Relaxed);
         self.push(cells, header, first);
         self.tail += 1;
     }
@@ -125,12 +126,13 @@ impl Writer {
 pub(crate) struct Reader {
     head: u64,
     published: u64,
+    log: u32,
 }
 
 impl Reader {
     /// A reader at the start of an empty ring.
-    pub(crate) fn new() -> Self {
-        Self { head: 0, published: 0 }
+    pub(crate) fn new(cells: &[Cell]) -> Self {
+        Self { head: 0, published: 0, log: cells.len().trailing_zeros() }
     }
 
     /// The next frame's first cell and header, if one has arrived.
@@ -139,14 +141,14 @@ impl Reader {
         let cell = cell(cells, self.head);
         // Acquire: pairs with the Release in `Writer::push`.
         let header = cell.0[0].load(Acquire);
-        (header & LAP == lap(self.head, cells.len())).then_some((cell, header))
+        (header & LAP == lap(self.head, self.log)).then_some((cell, header))
     }
 
     /// The second cell of the frame that `peek` found.
     #[inline]
     pub(crate) fn second<'a>(&self, cells: &'a [Cell]) -> Result<&'a Cell, Broken> {
         let cell = cell(cells, self.head + 1);
-        let expected = lap(self.head + 1, cells.len());
+        let expected = lap(self.head + 1, self.log);
         if cell.0[0].load(Relaxed) & LAP == expected { Ok(cell) } else { Err(Broken) }
     }
 
@@ -154,7 +156,7 @@ impl Reader {
     #[cold]
     pub(crate) fn sound(&self, cells: &[Cell]) -> bool {
         let found = cell(cells, self.head).0[0].load(Relaxed) & LAP;
-        let now = lap(self.head, cells.len());
+        let now = lap(self.head, self.log);
         found == now || found == now.wrapping_sub(1) & LAP
     }
 
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn garbage_is_told_from_an_empty_ring() {
         let cells = ring(4);
-        let reader = Reader::new();
+        let reader = Reader::new(&cells);
         assert!(reader.peek(&cells).is_none() && reader.sound(&cells));
         cells[0].0[0].store(77, Relaxed);
         assert!(reader.peek(&cells).is_none() && !reader.sound(&cells));
@@ -252,7 +254,7 @@ mod tests {
         #[test]
         fn frames_survive(steps in prop::collection::vec((any::<bool>(), 0usize..=14), 1..4000), log in 1u32..4) {
             let (cells, done) = (ring(1 << log), AtomicU64::new(0));
-            let (mut writer, mut reader) = (Writer::new(&cells), Reader::new());
+            let (mut writer, mut reader) = (Writer::new(&cells), Reader::new(&cells));
             let mut model: VecDeque<Vec<u64>> = VecDeque::new();
             let mut value = 0;
             for (write, len) in steps {

@@ -4,7 +4,7 @@ use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut};
 use crate::layout::endpoint;
-use crate::port::{Outlet, ReplyPort, ShmSlot};
+use crate::port::{NoReply, Outlet, ReplyPort, ShmSlot};
 use crate::region::ShmMemory;
 use crate::ring::Broken;
 use crate::sys;
@@ -231,7 +231,7 @@ impl Shm {
     }
 
     /// Hands arrived requests of one peer to the sink, with the way back for each.
-    #[inline]
+    #[inline(always)]
     fn take_requests<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> Result<usize, Broken> {
         let Self { answering, segments, job, rank, board, fenced, bare, .. } = self;
         let Answering { requests, replies } = &mut answering[peer];
@@ -243,6 +243,10 @@ impl Shm {
                 break Ok(done);
             }
             let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| match frame.kind {
+                Kind::Message(category) if frame.reply.is_none() => {
+                    let arrival = Arrival { from, category, handler: frame.handler, args, payload };
+                    sink.request(arrival, &mut NoReply { to: from });
+                }
                 Kind::Message(category) => {
                     let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
                     let mut port = ReplyPort::new(replies, outlet, frame.reply, bare);

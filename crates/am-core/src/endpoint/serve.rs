@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use super::collective::Control;
-use crate::address::{Address, Peer, Shape};
+use crate::address::{Address, Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::error::{BadMessage, PollError, WaitError};
 use crate::handlers::{Code, Table};
@@ -11,7 +11,7 @@ use crate::stall::StallReport;
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::{Outcome, Token, TokenContext};
-use crate::transport::{Arrival, PeerStatus, PendingKey, Port, Sink, Transport};
+use crate::transport::{Arrival, LossCause, PeerStatus, PendingKey, Port, Sink, Transport};
 use crossbeam::queue::SegQueue;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl<S> Dispatcher<'_, S> {
 }
 
 impl<S> Sink for Dispatcher<'_, S> {
-    #[inline]
+    #[inline(always)]
     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
         let from = self.shape.address(arrival.from);
         let fitted = match self.table.codes.get_mut(usize::from(arrival.handler)) {
@@ -134,19 +134,25 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Err(PollError::BadMessage { from: self.shape.address(from), handler, reason });
         }
         self.losses_seen = self.transport.losses();
+        self.transport.loss_told = true;
         self.unacknowledged_loss().map_or(Ok(()), Err)
     }
 
-    /// A lost peer that the program has not acknowledged.
+    /// A lost rank that the program has not acknowledged.
     fn unacknowledged_loss(&self) -> Option<PollError> {
-        let lost = (0..self.shape.peers()).map(Peer).find_map(|peer| match self.transport.status(peer) {
-            PeerStatus::Lost(cause) => {
-                let rank = self.shape.address(peer).rank;
-                (!self.acknowledged.contains(&rank)).then_some((rank, cause))
-            }
+        self.root_loss(|rank| !self.acknowledged.contains(&rank))
+    }
+
+    /// The loss to tell among those of some ranks: rather a rank that broke down than one that merely left, which often
+    /// does so because of the other.
+    pub(super) fn root_loss(&self, of: impl Fn(Rank) -> bool) -> Option<PollError> {
+        let lost = (0..self.shape.peers()).map(Peer).filter_map(|peer| match self.transport.status(peer) {
+            PeerStatus::Lost(cause) => Some((self.shape.address(peer).rank, cause)),
             _ => None,
         });
-        lost.map(|(rank, cause)| PollError::PeerLost { rank, cause })
+        let (rank, cause) =
+            lost.filter(|(rank, _)| of(*rank)).min_by_key(|(_, cause)| *cause == LossCause::Left)?;
+        Some(PollError::PeerLost { rank, cause })
     }
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
