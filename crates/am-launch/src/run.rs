@@ -107,10 +107,10 @@ impl RunOptions {
 /// every rank. Parse the command line before it, too: wrong flags are then reported once, before there is any
 /// rank.
 ///
-/// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes
-/// on to `main`, which makes it 101. A malformed environment is 2. The exit code of the launcher is that of the
-/// rank that failed first ([`Outcome::code`](crate::Outcome::code)), or that of
-/// [`LaunchError::code`](crate::LaunchError::code).
+/// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes on to
+/// `main`, which makes it 101. A malformed environment is 2; ranks that don't find each other or memory that can't be
+/// had are [`EXIT_LAUNCHER_FAILED`]. The exit code of the launcher is that of the rank that failed first
+/// ([`Outcome::code`](crate::Outcome::code)), or that of [`LaunchError::code`](crate::LaunchError::code).
 ///
 /// ```no_run
 /// use std::process::ExitCode;

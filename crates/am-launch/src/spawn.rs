@@ -1,5 +1,6 @@
 //! The start of one rank's process: the few system calls between fork and exec, and the crate's only unsafe code.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -51,13 +52,19 @@ fn prepare(launcher: Pid, inheritance: &Inheritance) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes sure that this process hears of its children's end: a parent may have handed it SIGCHLD as ignored, and
-/// then the kernel would reap them unseen.
+/// Makes sure that this process hears of its children's end: a parent may have handed it SIGCHLD as ignored, and then
+/// the kernel would reap them unseen. A handler that the program has set stays.
 ///
 /// # Errors
 /// Those of `sigaction(2)`; none is expected.
 #[expect(unsafe_code, reason = "nix has no safe call that restores a default disposition")]
 pub(crate) fn hear_of_children() -> nix::Result<()> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_default();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap_or_default();
+    if ignored & (1 << (Signal::SIGCHLD as u64 - 1)) == 0 {
+        return Ok(());
+    }
     // SAFETY: the default disposition runs no code of ours.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map(drop)
 }

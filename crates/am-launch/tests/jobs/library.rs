@@ -1,9 +1,13 @@
 //! The library call: plain starts, the fate of a rank's closure, and malformed environments.
 
+use std::sync::mpsc;
+
 use am_core::Rank;
 use am_launch::{LaunchError, Launcher, RankEnd};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::harness::{InRole, Test, amrun, finish, role};
+use crate::harness::{ANTI_HANG, InRole, Test, amrun, finish, role};
 
 pub(crate) const TESTS: &[Test] = &[
     ("library_a_plain_start_becomes_ranks", a_plain_start_becomes_ranks),
@@ -13,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("library_another_size_is_refused", another_size_is_refused),
     ("library_malformed_environment", malformed_environment),
     ("library_launcher_beside_other_threads", launcher_beside_other_threads),
+    ("library_output_ends_with_the_ranks", output_ends_with_the_ranks),
     ("library_launcher_errors", launcher_errors),
 ];
 
@@ -95,13 +100,25 @@ fn launcher_beside_other_threads() {
     let program = std::env::current_exe().expect("a test knows its file");
     let exits = |codes: [&'static str; 3]| {
         let launcher = Launcher::new(&program).args(["--role", "exit"]).args(codes).ranks(3).keep_going(true);
-        std::thread::spawn(move || launcher.launch().expect("a job"))
+        let (sender, outcome) = mpsc::channel();
+        std::thread::spawn(move || sender.send(launcher.launch().expect("a job")));
+        outcome
     };
-    let (good, bad) = (exits(["0", "0", "0"]), exits(["0", "8", "0"]));
-    let (good, bad) = (good.join().expect("no panic"), bad.join().expect("no panic"));
+    let [good, bad] = [exits(["0", "0", "0"]), exits(["0", "8", "0"])]
+        .map(|outcome| outcome.recv_timeout(ANTI_HANG).expect("the launcher ends"));
     assert!(good.is_success());
     assert_eq!(bad.ends(), [RankEnd::Exited(0), RankEnd::Exited(8), RankEnd::Exited(0)]);
     assert_eq!((bad.first_failure(), bad.code()), (Some(Rank(1)), 8));
+}
+
+/// A process that a rank leaves behind holds the rank's output open; everything that the rank wrote comes through, and
+/// the launcher ends nevertheless.
+fn output_ends_with_the_ranks() {
+    let finished = finish(role("prefixing").args(["sh", "-c", "sleep 1000 & echo $!; printf unfinished"]));
+    let text = finished.text();
+    let pid = text.lines().next().and_then(|line| line.strip_prefix("[0] ")).expect("a process id");
+    kill(Pid::from_raw(pid.parse().expect("a number")), Signal::SIGKILL).expect("a library leaves it alone");
+    assert_eq!(text, format!("[0] {pid}\n[0] unfinished\n"));
 }
 
 fn launcher_errors() {

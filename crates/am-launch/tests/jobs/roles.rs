@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
 use am_core::{Endpoint, Handlers};
-use am_launch::{RankJob, RunOptions};
+use am_launch::{Launcher, RankJob, RunOptions};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::getpid;
 use transport_shm::JoinOptions;
@@ -60,6 +60,11 @@ pub(crate) fn play(role: &str, args: Vec<OsString>) -> ExitCode {
         }
         "lines" => lines(rank),
         "job" => return job(&args),
+        // Launches the program that the arguments name, with prefixed output.
+        "prefixing" => {
+            let launcher = Launcher::new(&args[0]).args(&args[1..]).prefix(true);
+            return ExitCode::from(launcher.launch().expect("a job").code());
+        }
         _ => panic!("no role {role}"),
     }
     ExitCode::SUCCESS
