@@ -94,11 +94,11 @@ fn by_hand() {
 }
 
 fn a_missing_rank_is_an_error() {
+    let job = format!("nobody-else-{}", std::process::id());
     for (rank, part) in
         [("0", "1 ranks, the first of them rank 1, did not turn up within 0.2 s"), ("1", "rank 0 did not")]
     {
-        let variables =
-            [("AM_RANK", rank), ("AM_RANKS", "2"), ("AM_JOB", "nobody-else"), ("AM_MEET_TIMEOUT", "0.2")];
+        let variables = [("AM_RANK", rank), ("AM_RANKS", "2"), ("AM_JOB", &*job), ("AM_MEET_TIMEOUT", "0.2")];
         let finished = finish(role("job").arg("who").envs(variables));
         assert_eq!(finished.code(), 125, "{finished:?}");
         assert!(finished.err.contains(part) && finished.err.lines().count() == 1, "{finished:?}");
