@@ -19,6 +19,9 @@ const REPLY_CELLS: u32 = 2;
 /// How many cells ahead lines are fetched.
 const AHEAD: u64 = 12;
 
+/// How many bytes ahead lines are fetched for payloads.
+const BYTES_AHEAD: u64 = 512;
+
 /// Why a request was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
@@ -56,6 +59,13 @@ impl Lane {
         let index = (position + AHEAD) as usize & (self.cells.len() - 1);
         self.cells.prefetch(index * size_of::<Cell>(), purpose);
     }
+
+    /// Fetches a line of the byte ring that payloads soon to come will be written to.
+    #[inline]
+    fn fetch_bytes_ahead(&self, next: Position) {
+        let at = (next.bytes() + BYTES_AHEAD) as usize & (self.capacity() - 1);
+        self.bytes.prefetch(at, Use::Write);
+    }
 }
 
 /// Writes a frame whose words are the arguments, behind offset and length if it is Long.
@@ -64,7 +74,7 @@ fn write(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words, place
     let pairs = args.pairs();
     let Some((at, len)) = placed else {
         if pairs.len() <= CELL_WORDS {
-            writer.push(cells, frame.encode(), pairs);
+            writer.push(cells, frame.encode(), pairs, &[]);
         } else {
             writer.push_two(cells, frame.encode(), pairs);
         }
@@ -75,26 +85,10 @@ fn write(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words, place
     words[2..2 + pairs.len()].copy_from_slice(pairs);
     let words = &words[..2 + pairs.len()];
     if words.len() <= CELL_WORDS {
-        writer.push(cells, frame.encode(), words);
+        writer.push(cells, frame.encode(), words, &[]);
     } else {
         writer.push_two(cells, frame.encode(), words);
     }
-}
-
-/// Writes a frame of one cell with its payload behind the arguments.
-#[inline]
-fn write_inline(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words, payload: &[u8]) {
-    let pairs = args.pairs();
-    let mut words = [0; CELL_WORDS];
-    words[..pairs.len()].copy_from_slice(pairs);
-    let mut count = pairs.len();
-    for chunk in payload.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        words[count] = u64::from_le_bytes(word);
-        count += 1;
-    }
-    writer.push(cells, frame.encode(), &words[..count]);
 }
 
 /// What a lane hands on of each frame: its fields, arguments and payload.
@@ -303,7 +297,8 @@ impl RequestOut {
 
     #[inline]
     pub(crate) fn send_inline(&mut self, frame: &Frame, args: &Words, payload: &[u8]) {
-        write_inline(&mut self.writer, &self.lane.cells, frame, args, payload);
+        self.lane.fetch_ahead(self.writer.written(), Use::Write);
+        self.writer.push(&self.lane.cells, frame.encode(), args.pairs(), payload);
     }
 
     /// Copies payload bytes into the byte ring, at a place that `admit` returned.
@@ -323,6 +318,8 @@ impl RequestOut {
     #[inline]
     pub(crate) fn send_filled(&mut self, frame: &Frame, args: &Words, next: Position) {
         self.position = next;
+        self.lane.fetch_ahead(self.writer.written(), Use::Write);
+        self.lane.fetch_bytes_ahead(next);
         write(&mut self.writer, &self.lane.cells, frame, args, None);
     }
 

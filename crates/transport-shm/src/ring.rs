@@ -89,12 +89,23 @@ impl Writer {
         self.tail
     }
 
-    /// Writes a frame of one cell; `header` has a zero lap byte. The caller has seen room for it.
-    #[inline]
-    pub(crate) fn push(&mut self, cells: &[Cell], header: u64, words: &[u64]) {
+    /// Writes a frame of one cell: words, then bytes; `header` has a zero lap byte. The caller has seen room for it.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, cells: &[Cell], header: u64, words: &[u64], bytes: &[u8]) {
         let target = cell(cells, self.tail);
         for (slot, word) in target.0[1..].iter().zip(words) {
             slot.store(*word, Relaxed);
+        }
+        if !bytes.is_empty() {
+            let slots = &target.0[1 + words.len()..];
+            let (whole, rest) = bytes.as_chunks::<8>();
+            for (slot, bytes) in slots.iter().zip(whole) {
+                slot.store(u64::from_le_bytes(*bytes), Relaxed);
+            }
+            if !rest.is_empty() {
+                let word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+                slots[whole.len()].store(word, Relaxed);
+            }
         }
         // Release: pairs with the Acquire in `Reader::peek`; the words above, and any payload, come first.
         target.0[0].store(header | lap(self.tail, self.log), Release);
@@ -110,7 +121,7 @@ impl Writer {
         }
         // Relaxed: the Release store of the first cell's header makes it visible.
         target.0[0].store(lap(self.tail + 1, self.log), Relaxed);
-        self.push(cells, header, first);
+        self.push(cells, header, first, &[]);
         self.tail += 1;
     }
 
@@ -230,7 +241,7 @@ mod tests {
         let mut writer = Writer::new(&cells);
         for _ in 0..4 {
             assert_eq!(writer.room(&cells, &done, 1), Ok(true));
-            writer.push(&cells, 0x100, &[1]);
+            writer.push(&cells, 0x100, &[1], &[]);
         }
         assert_eq!(writer.room(&cells, &done, 1), Ok(false));
         done.store(5, Relaxed);
@@ -262,7 +273,7 @@ mod tests {
                 if write && writer.room(&cells, &done, need).unwrap() {
                     let words: Vec<u64> = (0..len as u64).map(|index| value ^ index).collect();
                     let header = (len as u64) << 8;
-                    if need == 2 { writer.push_two(&cells, header, &words) } else { writer.push(&cells, header, &words) }
+                    if need == 2 { writer.push_two(&cells, header, &words) } else { writer.push(&cells, header, &words, &[]) }
                     model.push_back(words);
                     value += 97;
                 } else if let Some((first, header)) = reader.peek(&cells) {
