@@ -330,6 +330,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_use_at_the_end_of_an_epoch_counts_for_the_next() {
+        let mut borrower = borrower();
+        borrower.take(4).unwrap();
+        borrower.take(4).unwrap();
+        borrower.accept(Return { credits: 0, granted: 0, end_of_epoch: true }).unwrap();
+        borrower.accept(Return { credits: 8, ..Return::default() }).unwrap();
+        assert_eq!(borrower.honour(revoke(9, false)), Ok(Surrender { credits: 2 }));
+    }
+
+    #[test]
+    fn nothing_is_asked_for_that_was_granted_meanwhile_or_is_above_the_cap() {
+        let mut borrower = borrower();
+        borrower.take(4).unwrap();
+        borrower.take(4).unwrap();
+        borrower.take(4).unwrap_err();
+        borrower.accept(Return { credits: 0, granted: 2, end_of_epoch: false }).unwrap();
+        assert_eq!(borrower.take(4), Ok(Charge { cost: 4, ask: 0 }));
+        borrower.accept(Return { credits: 0, granted: 1, end_of_epoch: false }).unwrap();
+        borrower.take(4).unwrap_err();
+        assert_eq!(borrower.wanting(), 1, "three are missing, but 13 of 14 are lent already");
+    }
+
+    #[test]
     fn a_stalled_sender_surrenders_nothing() {
         let mut borrower = borrower();
         borrower.take(4).unwrap();

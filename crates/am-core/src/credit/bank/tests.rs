@@ -134,6 +134,31 @@ fn a_refused_ask_revokes_and_the_surrender_is_granted() {
 }
 
 #[test]
+fn a_surrender_that_leaves_little_makes_owed_credit_due() {
+    let mut bank = bank();
+    bank.arrive(B, charge(2, 0)).unwrap();
+    bank.release(B, 2).unwrap();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.next_bare(Due), Some((A, give(0, 2))));
+    assert_eq!(bank.next_revocation(), Some((B, Revoke { limit: 3, end_of_epoch: false })));
+    assert_eq!(bank.next_bare(Due), None);
+    bank.surrendered(B, Surrender { credits: 3 }).unwrap();
+    assert_eq!(bank.next_bare(Due), Some((A, give(0, 2))));
+    assert_eq!(bank.next_bare(Due), Some((B, give(2, 0))), "one credit is away, a request may cost two");
+}
+
+#[test]
+fn a_surrender_below_the_limit_answers_the_whole_revocation() {
+    let mut bank = bank();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.next_revocation().map(|(peer, revoke)| (peer, revoke.limit)), Some((B, 3)));
+    bank.surrendered(B, Surrender { credits: 1 }).unwrap();
+    assert_eq!((bank.revoking, bank.loan(A).unwrap().wanted), (0, 1));
+    bank.arrive(A, charge(1, 0)).unwrap();
+    assert_eq!(bank.next_revocation().map(|(peer, _)| peer), Some(C), "what is missing is sought elsewhere");
+}
+
+#[test]
 fn waiting_asks_are_served_in_order_and_expire_when_not_repeated() {
     let mut bank = bank();
     for peer in [A, B, C] {
@@ -293,14 +318,22 @@ fn a_lost_peer_returns_its_credits_once_and_its_late_messages_are_refused() {
     assert_eq!(bank.lose(B), Ok(4));
     assert_eq!(bank.lose(B), Ok(0));
     assert_eq!((loan(&bank, B), loan(&bank, A), bank.banked()), (2, 10, 2));
+    assert_eq!(bank.revoking, 0, "the answer will never come, so the next ask must revoke elsewhere");
     let lost = PeerError::Lost { peer: B };
     let before = bank.clone();
     assert_eq!(bank.arrive(B, charge(1, 1)), Err(ArriveError::Peer(lost)));
     assert_eq!(bank.surrendered(B, Surrender { credits: 3 }), Err(SurrenderError::Peer(lost)));
     assert_eq!(bank.settle(B), Err(lost));
     assert_eq!(bank, before);
+    let _ = bank.settle(A).unwrap();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!((loan(&bank, A), bank.loan(A).unwrap().wanted), (12, 2));
     bank.release(B, 2).unwrap();
-    assert_eq!((loan(&bank, B), bank.banked()), (0, 4));
+    assert_eq!(
+        (loan(&bank, B), loan(&bank, A), bank.banked()),
+        (0, 14, 0),
+        "released, and lent at once to who waits"
+    );
     assert!(bank.release(B, 1).is_err());
     assert!(std::iter::from_fn(|| bank.next_bare(All)).all(|(peer, _)| peer == A));
 }
