@@ -11,14 +11,13 @@ use zerocopy::little_endian::U64;
 pub(crate) struct Buckets {
     updates: Vec<U64>,
     filled: Vec<usize>,
-    stored: usize,
 }
 
 impl Buckets {
     /// Empty buckets for `ranks` destinations.
     pub(crate) fn new(ranks: u32) -> Self {
         let ranks = ranks as usize;
-        Self { updates: vec![U64::ZERO; ranks * LOOK_AHEAD], filled: vec![0; ranks], stored: 0 }
+        Self { updates: vec![U64::ZERO; ranks * LOOK_AHEAD], filled: vec![0; ranks] }
     }
 
     /// Stores one update, without a branch that depends on its destination.
@@ -30,12 +29,11 @@ impl Buckets {
         let filled = &mut self.filled[rank as usize];
         self.updates[rank as usize * LOOK_AHEAD..][..LOOK_AHEAD][*filled] = U64::new(update);
         *filled += 1;
-        self.stored += 1;
     }
 
     /// How many more updates may be stored.
     pub(crate) fn room(&self) -> usize {
-        LOOK_AHEAD - self.stored
+        LOOK_AHEAD - self.filled.iter().sum::<usize>()
     }
 
     /// The updates stored for a rank.
@@ -51,7 +49,7 @@ impl Buckets {
 
     /// Forgets the updates stored for a rank.
     pub(crate) fn clear(&mut self, rank: u32) {
-        self.stored -= std::mem::take(&mut self.filled[rank as usize]);
+        self.filled[rank as usize] = 0;
     }
 
     /// The rank with the most updates, if there are any.

@@ -95,6 +95,8 @@ impl Iterator for Stream {
 pub(crate) struct Distribution {
     log2_words: u32,
     ranks: u64,
+    /// Binary logarithm of the words of every rank, when the number of ranks is a power of two.
+    log2_part: Option<u32>,
     min: u64,
     rest: u64,
 }
@@ -107,7 +109,8 @@ impl Distribution {
     pub(crate) fn new(log2_words: u32, ranks: u32) -> Self {
         let (words, ranks) = (1_u64 << log2_words, u64::from(ranks));
         assert!((1..=words).contains(&ranks), "every rank owns a word");
-        Self { log2_words, ranks, min: words / ranks, rest: words % ranks }
+        let log2_part = ranks.is_power_of_two().then(|| log2_words - ranks.ilog2());
+        Self { log2_words, ranks, log2_part, min: words / ranks, rest: words % ranks }
     }
 
     /// The number of words of the whole table.
@@ -134,10 +137,13 @@ impl Distribution {
 
     /// The rank that owns a word, without a division.
     ///
-    /// `word * ranks / words` would be the owner if every rank owned exactly `words / ranks`. The ranks with a word more
+    /// Where a shift does not do, `word * ranks / words` would be the owner if every rank owned exactly `words / ranks`. The ranks with a word more
     /// come first, so a rank's true first word is never before that estimate and the owner never after it.
     #[inline(always)]
     pub(crate) fn owner(&self, word: u64) -> u64 {
+        if let Some(log2_part) = self.log2_part {
+            return word >> log2_part;
+        }
         let mut rank = (word * self.ranks) >> self.log2_words;
         while word < self.first(rank) {
             rank -= 1;

@@ -1,17 +1,20 @@
 //! Updates as active messages: the owner of a word applies them one at a time, in its handlers.
 //!
-//! A rank never looks ahead more than [`BLOCK`] samples at a time nor holds more than [`LOOK_AHEAD`] updates. What a message
-//! carries is on its way, and no longer held.
+//! A rank looks ahead at most [`BLOCK`] samples at a time and holds at most [`LOOK_AHEAD`] updates. What a message carries is
+//! on its way, and no longer held by the sender.
 
 use crate::buckets::Buckets;
 use crate::error::RunError;
 use crate::hpcc::LOOK_AHEAD;
 use crate::rank::{State, Work};
+use crate::table::DEFERRED;
 use am_core::{Category, Endpoint, Lane, Rank, Request, Transport};
 
 /// Samples made and sorted by destination in one go. Enough of them that the memory accesses of a rank's own updates
 /// overlap, and few enough to leave most of the look-ahead to the other ranks' buckets.
-const BLOCK: usize = 128;
+const BLOCK: usize = 256;
+
+const _: () = assert!(BLOCK + DEFERRED <= LOOK_AHEAD, "what handlers defer counts towards the look-ahead");
 
 impl Work {
     /// Sorts the next samples into buckets; returns how many there were.

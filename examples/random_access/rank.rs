@@ -7,7 +7,7 @@ use crate::messages;
 use crate::progress::Progress;
 use crate::report::{RankReport, Report};
 use crate::shared::{self, SharedTable};
-use crate::table::{Part, Words, allocate};
+use crate::table::{Deferred, Part, Words, allocate};
 use am_core::{
     Address, Category, Endpoint, Handlers, Payload, Rank, Request, Resource, Segment, Statistics, Transport,
 };
@@ -16,6 +16,8 @@ use am_core::{
 pub(crate) struct State {
     /// This rank's part of the table; empty where the table lies in segments.
     pub(crate) part: Part<&'static mut [u64]>,
+    /// Updates that have arrived one by one and wait for company.
+    deferred: Deferred,
     /// The reports that have arrived at rank 0.
     reports: Vec<Result<RankReport, serde_json::Error>>,
 }
@@ -33,7 +35,11 @@ pub(crate) struct Protocol {
 
 impl Protocol {
     fn register(handlers: &mut Handlers<State>) -> Result<Self, RunError> {
-        let update = |state: &mut State, _: Address, update: u64, _: Payload<'_>| state.part.apply(update);
+        let update = |state: &mut State, _: Address, update: u64, _: Payload<'_>| {
+            if state.deferred.push(update) {
+                state.deferred.apply(&mut state.part);
+            }
+        };
         let bucket = |state: &mut State, _: Address, (): (), updates: Payload<'_>| {
             updates.for_each_u64(|update| state.part.apply(update));
         };
@@ -79,12 +85,14 @@ pub(crate) fn run<T: Transport>(transport: T, cli: &Cli) -> Result<Option<Report
 
     let mut handlers = Handlers::new();
     let protocol = Protocol::register(&mut handlers)?;
-    let mut endpoint = Endpoint::attach(transport, handlers, State { part, reports: Vec::new() })?;
+    let mut endpoint =
+        Endpoint::attach(transport, handlers, State { part, deferred: Deferred::default(), reports: Vec::new() })?;
     let segments = match in_segment {
         Some(_) => native_segments(&endpoint, cli.variant)?,
         None => Vec::new(),
     };
 
+    let shared = SharedTable::new(distribution, &segments);
     let section = distribution.section(rank, cli.update_count());
     let updates = section.end - section.start;
     let work = Work {
@@ -97,11 +105,15 @@ pub(crate) fn run<T: Transport>(transport: T, cli: &Cli) -> Result<Option<Report
     match cli.variant {
         Variant::Short => messages::short(&mut endpoint, protocol.update, work)?,
         Variant::Medium => messages::medium(&mut endpoint, protocol.bucket, work)?,
-        Variant::Atomic => shared::atomic(&SharedTable::new(distribution, &segments), work),
-        Variant::PutGet => shared::put_get(&SharedTable::new(distribution, &segments), work)?,
-        Variant::Direct => shared::direct(&SharedTable::new(distribution, &segments), work),
+        Variant::Atomic => shared::atomic(&shared, work),
+        Variant::PutGet => shared::put_get(&shared, work)?,
+        Variant::Direct => shared::direct(&shared, work),
     }
     endpoint.drain()?;
+    endpoint.barrier()?;
+    // Every update has arrived; after these and one more barrier, every update has been applied.
+    let state = endpoint.state_mut();
+    state.deferred.apply(&mut state.part);
     endpoint.barrier()?;
     let seconds = (endpoint.now() - start).picos() as f64 / 1e12;
 

@@ -4,11 +4,15 @@ use crate::error::RunError;
 use crate::hpcc::Distribution;
 use crate::rank::Work;
 use am_core::{Memory, Segment};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Updates that the direct variant has under way: more than the processor's outstanding misses, few enough that none of
 /// their cache lines is lost before its turn.
 const BATCH: usize = 32;
+
+/// Words of the smallest page of memory that a system uses.
+const PAGE_WORDS: usize = 4096 / 8;
 
 /// The whole table as it lies in the segments of all ranks.
 pub(crate) struct SharedTable<'a, M> {
@@ -23,21 +27,26 @@ struct Part<'a, M> {
 }
 
 /// Where a word lies.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Place {
     rank: usize,
     index: usize,
 }
 
 impl<'a, M: Memory> SharedTable<'a, M> {
-    /// The table in `segments`, one of each rank.
+    /// The table in `segments`, one of each rank. Touches all of it, so that no update meets a page for the first time.
     pub(crate) fn new(distribution: Distribution, segments: &'a [Segment<M>]) -> Self {
         let part = |(rank, segment): (u64, &'a Segment<M>)| Part {
             first: distribution.first(rank),
             words: segment.words(),
             segment,
         };
-        Self { distribution, parts: (0..).zip(segments).map(part).collect() }
+        let parts: Vec<_> = (0..).zip(segments).map(part).collect();
+        let touch = |part: &Part<'_, M>| {
+            part.words.iter().step_by(PAGE_WORDS).fold(0, |all, word| all | word.load(Relaxed))
+        };
+        black_box(parts.iter().map(touch).max());
+        Self { distribution, parts }
     }
 
     /// Where an update's word lies.
@@ -82,18 +91,19 @@ pub(crate) fn put_get<M: Memory>(table: &SharedTable<'_, M>, mut work: Work) -> 
 
 /// What a program without messages does best: looks ahead a batch, prefetches its words, then updates them atomically.
 pub(crate) fn direct<M: Memory>(table: &SharedTable<'_, M>, mut work: Work) {
-    let mut batch = [(0, Place::default()); BATCH];
+    let nowhere = AtomicU64::new(0);
+    let mut batch = [(0, &nowhere); BATCH];
     loop {
         let mut filled = 0;
         for (slot, update) in batch.iter_mut().zip(work.stream.by_ref()) {
             let place = table.place(update);
             table.parts[place.rank].segment.prefetch(8 * place.index as u64);
-            *slot = (update, place);
+            *slot = (update, table.word(place));
             filled += 1;
         }
-        for (update, place) in &batch[..filled] {
+        for (update, word) in &batch[..filled] {
             // Relaxed: as in `atomic`.
-            table.word(*place).fetch_xor(*update, Relaxed);
+            word.fetch_xor(*update, Relaxed);
         }
         work.progress.advance(filled);
         if filled < BATCH {

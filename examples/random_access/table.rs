@@ -126,6 +126,41 @@ impl<W: Words> Part<W> {
     }
 }
 
+/// Updates that came one by one and are applied a handful at a time: only then does the processor fetch several of their
+/// words at once, instead of waiting for each between two messages.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    updates: [u64; DEFERRED],
+    count: usize,
+}
+
+/// How many updates wait at most. They count towards the look-ahead of this rank.
+pub(crate) const DEFERRED: usize = 64;
+
+impl Default for Deferred {
+    fn default() -> Self {
+        Self { updates: [0; DEFERRED], count: 0 }
+    }
+}
+
+impl Deferred {
+    /// Takes in an update; returns whether they have to be applied now, before the next one.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, update: u64) -> bool {
+        self.updates[self.count] = update;
+        self.count += 1;
+        self.count == DEFERRED
+    }
+
+    /// Applies all that wait, in the order in which they came.
+    pub(crate) fn apply<W: Words>(&mut self, part: &mut Part<W>) {
+        let count = std::mem::take(&mut self.count);
+        for update in &self.updates[..count] {
+            part.apply(*update);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +186,22 @@ mod tests {
         assert_eq!(errors_after_losing(0), 0);
         assert_eq!(errors_after_losing(1), 1);
         assert!(errors_after_losing(100) > 50);
+    }
+
+    #[test]
+    fn deferred_updates_are_applied_once_each() {
+        let distribution = Distribution::new(8, 1);
+        let mut part = Part::new(allocate(256).expect("memory"), &distribution, 0);
+        let mut deferred = Deferred::default();
+        for update in Stream::new(5, 0..1000) {
+            if deferred.push(update) {
+                deferred.apply(&mut part);
+            }
+        }
+        deferred.apply(&mut part);
+        deferred.apply(&mut part);
+        Stream::new(5, 0..1000).for_each(|update| part.apply(update));
+        assert_eq!(part.errors(), 0);
     }
 
     #[test]
