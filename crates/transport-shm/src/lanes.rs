@@ -16,8 +16,11 @@ use std::sync::Arc;
 /// Cells set aside for every reply: the longest frame.
 const REPLY_CELLS: u32 = 2;
 
-/// How many cells ahead lines are fetched.
-const AHEAD: u64 = 12;
+/// How many cells ahead the reader fetches lines.
+const READ_AHEAD: u64 = 12;
+
+/// How many cells ahead the writer fetches lines.
+const WRITE_AHEAD: u64 = 6;
 
 /// How many bytes ahead lines are fetched for payloads.
 const BYTES_AHEAD: u64 = 512;
@@ -56,7 +59,8 @@ impl Lane {
     /// way while earlier frames are handled.
     #[inline]
     fn fetch_ahead(&self, position: u64, purpose: Use) {
-        let index = (position + AHEAD) as usize & (self.cells.len() - 1);
+        let index = (position + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }) as usize
+            & (self.cells.len() - 1);
         self.cells.prefetch(index * size_of::<Cell>(), purpose);
     }
 
@@ -99,20 +103,29 @@ pub(crate) trait Deliver: FnMut(Frame, &Words, Payload<'_>) {}
 
 impl<F: FnMut(Frame, &Words, Payload<'_>)> Deliver for F {}
 
-/// Reads the arguments of a frame of one cell.
-#[inline(always)]
-fn one_cell_args(frame: &Frame, words: &[AtomicU64]) -> Result<Words, Broken> {
-    let pairs = words[..frame.args.div_ceil(2)].iter().map(|word| word.load(Relaxed));
-    Words::from_pairs(frame.args, pairs).map_err(|_| Broken)
+/// What a lane end had to offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// No frame.
+    Nothing,
+    /// A frame, which has been delivered.
+    Small,
+    /// A frame of more than one cell, or with its payload elsewhere, still to be delivered by `take_large`.
+    Large(Frame),
 }
 
-/// The payload behind the arguments of a frame of one cell.
+/// Delivers a frame that lies in one cell.
 #[inline(always)]
-fn inline_payload<'a>(first: &'a Cell, frame: &Frame) -> Payload<'a> {
-    if frame.len == 0 {
-        return Payload::EMPTY;
-    }
-    Payload::shared(&first.0, 8 * (1 + frame.args.div_ceil(2)), frame.len)
+fn deliver_small(first: &Cell, frame: Frame, mut deliver: impl Deliver) -> Result<(), Broken> {
+    let pairs = frame.args.div_ceil(2);
+    let values = first.0[1..=pairs].iter().map(|word| word.load(Relaxed));
+    let args = Words::from_pairs(frame.args, values).map_err(|_| Broken)?;
+    let payload = match frame.len {
+        0 => Payload::EMPTY,
+        len => Payload::shared(&first.0, 8 * (1 + pairs), len),
+    };
+    deliver(frame, &args, payload);
+    Ok(())
 }
 
 /// A frame that is more than one cell holds, as it was read, and the byte position after it.
@@ -128,11 +141,11 @@ fn read_large<'a>(
     lane: &'a Lane,
     reader: &Reader,
     position: Position,
-    first: &'a Cell,
     frame: &Frame,
     segment: &'a Segment<ShmMemory>,
     most: usize,
 ) -> Result<Large<'a>, Broken> {
+    let first = reader.first(&lane.cells);
     let second = if frame.cells() == 2 { &reader.second(&lane.cells)?.0[1..] } else { &[] };
     let mut all = first.0[1..].iter().chain(second).map(|word| word.load(Relaxed));
     let (mut payload, mut next) = (Payload::EMPTY, position);
@@ -356,31 +369,34 @@ impl ReplyIn {
         self.reader.sound(&self.lane.cells)
     }
 
-    /// Delivers the next reply, if any, and gives its room back to the accounts of `out`. Returns whether there was one.
+    /// Delivers the next reply if it is there and lies in one cell, and gives its room back to the accounts of `out`.
     #[inline(always)]
-    pub(crate) fn take(
-        &mut self,
-        out: &mut RequestOut,
-        segment: &Segment<ShmMemory>,
-        mut deliver: impl Deliver,
-    ) -> Result<bool, Broken> {
+    pub(crate) fn take(&mut self, out: &mut RequestOut, deliver: impl Deliver) -> Result<Taken, Broken> {
         let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
-            return Ok(false);
+            return Ok(Taken::Nothing);
         };
         self.lane.fetch_ahead(self.reader.read(), Use::Read);
         let frame = Frame::decode(header).ok_or(Broken)?;
+        if !frame.one_cell() {
+            return Ok(Taken::Large(frame));
+        }
+        out.settle(frame.reply.ok_or(Broken)? * GRANULE as u64)?;
+        self.reader.advance(1);
+        deliver_small(first, frame, deliver)?;
+        Ok(Taken::Small)
+    }
+
+    /// Delivers the reply that `take` found to be large.
+    #[inline(never)]
+    pub(crate) fn take_large(
+        &mut self,
+        out: &mut RequestOut,
+        frame: Frame,
+        segment: &Segment<ShmMemory>,
+        mut deliver: impl Deliver,
+    ) -> Result<(), Broken> {
         let bytes = frame.reply.ok_or(Broken)? * GRANULE as u64;
-        if frame.kind == Kind::Control {
-            return Err(Broken);
-        }
-        if frame.one_cell() {
-            let args = one_cell_args(&frame, &first.0[1..])?;
-            out.settle(bytes)?;
-            self.reader.advance(1);
-            deliver(frame, &args, inline_payload(first, &frame));
-            return Ok(true);
-        }
-        let large = read_large(&self.lane, &self.reader, self.position, first, &frame, segment, self.most)?;
+        let large = read_large(&self.lane, &self.reader, self.position, &frame, segment, self.most)?;
         if large.next.bytes() - self.position.bytes() > self.room(bytes) {
             return Err(Broken);
         }
@@ -388,7 +404,7 @@ impl ReplyIn {
         self.reader.advance(frame.cells());
         self.position = large.next;
         deliver(frame, &large.args, large.payload);
-        Ok(true)
+        Ok(())
     }
 
     /// How far a reply for which `bytes` were set aside may move the position: its bytes, and the gap at the ring's end.
@@ -424,30 +440,35 @@ impl RequestIn {
         self.reader.sound(&self.lane.cells)
     }
 
-    /// Delivers the next request, if any; returns whether there was one. Its cells and bytes are the writer's again only
-    /// after `publish`.
+    /// Delivers the next request if it is there and lies in one cell. Its cell is the writer's again only after `publish`.
     #[inline(always)]
-    pub(crate) fn take(
-        &mut self,
-        segment: &Segment<ShmMemory>,
-        mut deliver: impl Deliver,
-    ) -> Result<bool, Broken> {
+    pub(crate) fn take(&mut self, deliver: impl Deliver) -> Result<Taken, Broken> {
         let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
-            return Ok(false);
+            return Ok(Taken::Nothing);
         };
         self.lane.fetch_ahead(self.reader.read(), Use::Read);
         let frame = Frame::decode(header).ok_or(Broken)?;
-        if frame.one_cell() {
-            let args = one_cell_args(&frame, &first.0[1..])?;
-            self.reader.advance(1);
-            deliver(frame, &args, inline_payload(first, &frame));
-            return Ok(true);
+        if !frame.one_cell() {
+            return Ok(Taken::Large(frame));
         }
-        let large = read_large(&self.lane, &self.reader, self.position, first, &frame, segment, self.most)?;
+        self.reader.advance(1);
+        deliver_small(first, frame, deliver)?;
+        Ok(Taken::Small)
+    }
+
+    /// Delivers the request that `take` found to be large.
+    #[inline(never)]
+    pub(crate) fn take_large(
+        &mut self,
+        frame: Frame,
+        segment: &Segment<ShmMemory>,
+        mut deliver: impl Deliver,
+    ) -> Result<(), Broken> {
+        let large = read_large(&self.lane, &self.reader, self.position, &frame, segment, self.most)?;
         self.reader.advance(frame.cells());
         self.position = large.next;
         deliver(frame, &large.args, large.payload);
-        Ok(true)
+        Ok(())
     }
 
     /// Whether so many cells have been read that the writer should learn of it.

@@ -155,6 +155,11 @@ impl Reader {
         (header & LAP == lap(self.head, self.log)).then_some((cell, header))
     }
 
+    /// The first cell of the frame that `peek` found.
+    pub(crate) fn first<'a>(&self, cells: &'a [Cell]) -> &'a Cell {
+        cell(cells, self.head)
+    }
+
     /// The second cell of the frame that `peek` found.
     #[inline]
     pub(crate) fn second<'a>(&self, cells: &'a [Cell]) -> Result<&'a Cell, Broken> {

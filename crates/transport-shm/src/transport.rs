@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::job::{Board, Job, JoinError, status};
-use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut};
+use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::endpoint;
 use crate::port::{NoReply, Outlet, ReplyPort, ShmSlot};
 use crate::region::ShmMemory;
@@ -217,13 +217,16 @@ impl Shm {
         let mut done = 0;
         let from = Peer(peer as u32);
         while done < budget {
-            let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+            let mut deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                 if let Kind::Message(category) = frame.kind {
                     sink.reply(Arrival { from, category, handler: frame.handler, args, payload });
                 }
             };
-            if !replies.take(requests, segment, deliver)? {
-                break;
+            match replies.take(requests, &mut deliver)? {
+                Taken::Nothing => break,
+                Taken::Small => {}
+                Taken::Large(frame) if frame.kind == Kind::Control => return Err(Broken),
+                Taken::Large(frame) => replies.take_large(requests, frame, segment, deliver)?,
             }
             done += 1;
         }
@@ -242,24 +245,25 @@ impl Shm {
             if done == budget {
                 break Ok(done);
             }
-            let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| match frame.kind {
-                Kind::Message(category) if frame.reply.is_none() => {
-                    let arrival = Arrival { from, category, handler: frame.handler, args, payload };
-                    sink.request(arrival, &mut NoReply { to: from });
+            let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
+            let taken = requests.take(|frame: Frame, args: &Words, payload: Payload<'_>| {
+                answer(sink, frame, args, payload, replies, outlet, bare);
+            });
+            let outcome = match taken {
+                Ok(Taken::Nothing) => break Ok(done),
+                Ok(Taken::Large(frame)) => {
+                    let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+                        answer(sink, frame, args, payload, replies, outlet, bare);
+                    };
+                    requests.take_large(frame, segment, deliver)
                 }
-                Kind::Message(category) => {
-                    let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
-                    let mut port = ReplyPort::new(replies, outlet, frame.reply, bare);
-                    let arrival = Arrival { from, category, handler: frame.handler, args, payload };
-                    sink.request(arrival, &mut port);
-                }
-                Kind::Control => sink.control(from, args, payload),
+                Ok(Taken::Small) => Ok(()),
+                Err(broken) => Err(broken),
             };
-            match requests.take(segment, deliver) {
-                Ok(true) => done += 1,
-                Ok(false) => break Ok(done),
-                Err(broken) => break Err(broken),
+            if let Err(broken) = outcome {
+                break Err(broken);
             }
+            done += 1;
             if requests.due() {
                 requests.publish();
                 board.parking[peer].notify(*fenced);
@@ -325,6 +329,27 @@ impl Shm {
         }
         self.patience.reset();
     }
+}
+
+/// Hands a request to the sink together with its way back.
+#[inline(always)]
+fn answer<S: Sink>(
+    sink: &mut S,
+    frame: Frame,
+    args: &Words,
+    payload: Payload<'_>,
+    replies: &mut ReplyOut,
+    outlet: Outlet<'_>,
+    bare: &mut u64,
+) {
+    let Kind::Message(category) = frame.kind else {
+        return sink.control(outlet.to, args, payload);
+    };
+    let arrival = Arrival { from: outlet.to, category, handler: frame.handler, args, payload };
+    if frame.reply.is_none() {
+        return sink.request(arrival, &mut NoReply { to: outlet.to });
+    }
+    sink.request(arrival, &mut ReplyPort::new(replies, outlet, frame.reply, bare));
 }
 
 /// Frames a request; `len` is the payload's length for Medium and Control.
