@@ -31,8 +31,8 @@ pub(crate) struct Tally {
     pub(crate) peak: u32,
 }
 
-/// The hardest schedule for the receive space: everything that can be sent is sent and deposited before anybody polls;
-/// then everybody serves what is there; and so on until nothing changes.
+/// The hardest schedule for the receive space: everything that can be sent is sent and deposited before anybody
+/// polls; then everybody serves what is there; and so on until nothing changes.
 pub(crate) fn flood(net: &mut Net) -> Result<Tally, Violation> {
     let tally = flood_where(net, |_, _| true)?;
     net.check_end()?;
