@@ -434,7 +434,7 @@ pub trait Transport {
     /// How many endpoints have been lost so far; cheap, compared by the core at every poll.
     fn losses(&self) -> u32;
 
-    /// What is known of a peer.
+    /// What is known of a peer. What it sent before it finished or left can be polled once this says so.
     fn status(&self, peer: Peer) -> PeerStatus;
 
     /// What could still be sent to a peer now.

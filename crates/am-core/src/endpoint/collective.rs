@@ -10,7 +10,7 @@ use crate::arguments::{Words, encode};
 use crate::error::{AttachError, PollError, WaitError};
 use crate::handlers::first_difference;
 use crate::payload::Payload;
-use crate::transport::{PeerStatus, Transport};
+use crate::transport::{LossCause, PeerStatus, Transport};
 
 const BARRIER: u32 = 1;
 const TABLE: u32 = 2;
@@ -75,11 +75,15 @@ impl Control {
     /// Whose message a barrier under way waits for.
     pub(super) fn awaited(&self, me: Peer, shape: Shape) -> Option<(Address, String)> {
         let round = self.waiting?;
-        let peers = u64::from(shape.peers());
-        let from = (u64::from(me.0) + peers - (1 << round) % peers) % peers;
         let what = format!("barrier {}, round {round} of {}", self.generation, self.rounds);
-        Some((shape.address(Peer(from as u32)), what))
+        Some((shape.address(source(me, round, shape)), what))
     }
+}
+
+/// Whose message round `round` of a barrier brings.
+fn source(me: Peer, round: u32, shape: Shape) -> Peer {
+    let peers = u64::from(shape.peers());
+    Peer(((u64::from(me.0) + peers - (1 << round) % peers) % peers) as u32)
 }
 
 impl<T: Transport, S> Endpoint<T, S> {
@@ -87,8 +91,9 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// barrier need not have been handled when it ends. Collective; blocks; does not allocate.
     ///
     /// # Errors
-    /// A lost rank, even an acknowledged one, since it cannot come any more; a bad message; patience run out (its report
-    /// names the endpoint that nothing was heard from). The barrier cannot be used afterwards.
+    /// A lost rank, even an acknowledged one, or one that has left by itself, since it cannot come any more; a bad
+    /// message; patience run out (its report names the endpoint that nothing was heard from). The barrier cannot be used
+    /// afterwards.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
         self.minima([u64::MAX; 2])?;
         self.stats.barriers += 1;
@@ -112,8 +117,13 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.nobody_lost()?;
             let to = Peer(((me + (1 << round)) % peers) as u32);
             let words = encode(&([BARRIER, parity, round], all[0], all[1]));
-            self.control_request(to, &words, &[])?;
+            if let Err(error) = self.control_request(to, &words, &[]) {
+                // Those who left because of a loss are not its cause.
+                self.nobody_lost()?;
+                return Err(error);
+            }
             self.control.waiting = Some(round);
+            let from = source(self.transport.me(), round, self.shape);
             let index = (parity as usize, round as usize);
             loop {
                 if let Some(theirs) = self.control.arrived[index.0][index.1].take() {
@@ -121,6 +131,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                     break;
                 }
                 let step = self.wait_step(None).and_then(|()| self.nobody_lost());
+                let step = step.and_then(|()| self.may_come(from));
                 if let Err(error) = step {
                     // What the lost rank sent before it went may have arrived together with the news.
                     if self.control.arrived[index.0][index.1].is_none() {
@@ -139,13 +150,17 @@ impl<T: Transport, S> Endpoint<T, S> {
         if self.transport.losses() == 0 {
             return Ok(());
         }
-        for peer in (0..self.shape.peers()).map(Peer) {
-            if let PeerStatus::Lost(cause) = self.transport.status(peer) {
-                let rank = self.shape.address(peer).rank;
-                return Err(PollError::PeerLost { rank, cause }.into());
-            }
+        self.root_loss(|_| true).map_or(Ok(()), |loss| Err(loss.into()))
+    }
+
+    /// Fails if a peer has left by itself. What it sent before has been served then.
+    fn may_come(&mut self, peer: Peer) -> Result<(), WaitError> {
+        if self.transport.status(peer) != PeerStatus::Finished {
+            return Ok(());
         }
-        Ok(())
+        while self.poll()? != 0 {}
+        let rank = self.shape.address(peer).rank;
+        Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
     }
 
     /// Checks that all endpoints registered the same handlers; otherwise every endpoint gets an error that names the

@@ -79,7 +79,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         state: S,
         patience: Option<Span>,
     ) -> Result<Self, AttachError> {
-        let transport = Member { transport, departed: false };
+        let transport = Member { transport, departed: false, loss_told: false };
         let shape = transport.shape();
         let default = transport.limits(transport.me()).default_reply;
         if let Some((name, bound)) = handlers.largest_bound() {
@@ -108,12 +108,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         };
         match endpoint.compare_tables(fingerprint, &description) {
             Ok(()) => Ok(endpoint),
-            Err(differ @ AttachError::TablesDiffer { .. }) => {
-                // Everyone gets this error; a rank that counted as lost now would hide it from those still on the way.
+            Err(error) => {
+                // The others fail likewise; a rank that counted as lost now would hide the reason from those on the way.
                 endpoint.leave();
-                Err(differ)
+                Err(error)
             }
-            Err(other) => Err(other),
         }
     }
 
@@ -321,6 +320,8 @@ impl<T: Transport, S> Endpoint<T, S> {
 struct Member<T: Transport> {
     transport: T,
     departed: bool,
+    /// Whether the program has been told of a lost rank; what it does then is a consequence.
+    loss_told: bool,
 }
 
 impl<T: Transport> Deref for Member<T> {
@@ -341,7 +342,8 @@ impl<T: Transport> DerefMut for Member<T> {
 impl<T: Transport> Drop for Member<T> {
     fn drop(&mut self) {
         if !self.departed {
-            self.transport.depart(Departure::of_drop());
+            let how = if self.loss_told { Departure::Left } else { Departure::of_drop() };
+            self.transport.depart(how);
         }
     }
 }
