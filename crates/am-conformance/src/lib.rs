@@ -1,1 +1,35 @@
-//! .
+//! The suite that every active-message transport passes, generic over [`am_core::Transport`].
+//!
+//! A [`Case`] is a function that each rank of a job runs with its own transport: it attaches, exchanges messages, and
+//! says what it found wrong. [`all_cases`] lists them by the items of the conformance list; [`run`] plays the ranks as
+//! threads of this process, for any [`Fabric`]; a program that has its ranks as processes runs [`Case::run`] in each.
+//!
+//! Every case exists in a quick [`Profile`] and a full one. They differ in repetitions alone, never in sizes or cases.
+//!
+//! ```
+//! use am_conformance::{Loopback, Plan, Profile, all_cases, run};
+//!
+//! let plan = Plan { ranks: vec![2], only: Some("ping".into()), ..Plan::from_environment(Profile::Quick) };
+//! run(Loopback, all_cases(), &plan).check();
+//! ```
+//!
+//! # What a transport must offer
+//!
+//! Segments of one size on all ranks, at least 4 KiB for a small job; Medium messages of at least 64 bytes with sixteen
+//! arguments, also at its smallest buffers.
+
+mod case;
+mod cases;
+mod loopback;
+mod random;
+mod report;
+mod threads;
+mod world;
+
+pub use case::{Buffers, Case, Needs, is_deliberate};
+pub use cases::{all_cases, cases, threaded_cases};
+pub use loopback::{Job, Loopback};
+pub use random::Random;
+pub use report::{Line, Report};
+pub use threads::{DEFAULT_SEED, Fabric, Plan, run};
+pub use world::{Failure, Profile, Verdict, World};

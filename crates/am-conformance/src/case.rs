@@ -1,0 +1,132 @@
+//! The form of a case: what it is called, what it needs from a job, and the code that each rank runs.
+
+use crate::world::{Failure, Verdict, World};
+use std::fmt;
+
+/// How large the buffers of a job are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// The transport's defaults.
+    Default,
+    /// The smallest that the transport allows.
+    Smallest,
+}
+
+/// What a case needs from its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// The size of buffers.
+    pub buffers: Buffers,
+    /// Endpoints of every rank.
+    pub endpoints: u16,
+    /// The fewest ranks with which the case makes sense.
+    pub ranks: u32,
+    /// Whether a rank unwinds on purpose; whoever runs it must catch that and let the other ranks go on.
+    pub unwinds: bool,
+}
+
+impl Needs {
+    /// One endpoint per rank, default buffers, any number of ranks.
+    pub const PLAIN: Self = Self { buffers: Buffers::Default, endpoints: 1, ranks: 1, unwinds: false };
+
+    pub(crate) const fn smallest(self) -> Self {
+        Self { buffers: Buffers::Smallest, ..self }
+    }
+
+    pub(crate) const fn endpoints(self, endpoints: u16) -> Self {
+        Self { endpoints, ..self }
+    }
+
+    pub(crate) const fn ranks(self, ranks: u32) -> Self {
+        Self { ranks, ..self }
+    }
+
+    pub(crate) const fn unwinds(self) -> Self {
+        Self { unwinds: true, ..self }
+    }
+}
+
+/// The code of a case.
+enum Code<T> {
+    /// For a rank with one endpoint.
+    Single(fn(&World, T) -> Verdict),
+    /// For a rank that gives its endpoints to threads.
+    Several(fn(&World, Vec<T>) -> Verdict),
+}
+
+/// One case of the suite, for a transport `T`.
+pub struct Case<T> {
+    /// The item of the conformance list that it belongs to, 1 to 14.
+    pub item: u8,
+    /// Its name, unique in the suite.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// What it needs.
+    pub needs: Needs,
+    code: Code<T>,
+}
+
+impl<T> fmt::Debug for Case<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case")
+            .field("item", &self.item)
+            .field("name", &self.name)
+            .field("needs", &self.needs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Case<T> {
+    pub(crate) fn single(
+        item: u8,
+        name: &'static str,
+        about: &'static str,
+        needs: Needs,
+        code: fn(&World, T) -> Verdict,
+    ) -> Self {
+        Self { item, name, about, needs, code: Code::Single(code) }
+    }
+
+    pub(crate) fn several(
+        item: u8,
+        name: &'static str,
+        about: &'static str,
+        needs: Needs,
+        code: fn(&World, Vec<T>) -> Verdict,
+    ) -> Self {
+        Self { item, name, about, needs, code: Code::Several(code) }
+    }
+
+    /// Runs one rank's part with the transports of its endpoints, in their order.
+    ///
+    /// # Errors
+    /// [`Failure`] says what this rank found wrong.
+    ///
+    /// # Panics
+    /// In a case that [unwinds](Needs::unwinds), on the rank that does so; see [`is_deliberate`].
+    pub fn run(&self, world: &World, transports: Vec<T>) -> Verdict {
+        let given = transports.len();
+        if given != usize::from(self.needs.endpoints) {
+            let needed = self.needs.endpoints;
+            return Err(Failure::Check(format!("{} needs {needed} endpoint(s) per rank, got {given}", self.name)));
+        }
+        match self.code {
+            Code::Single(code) => transports.into_iter().try_for_each(|transport| code(world, transport)),
+            Code::Several(code) => code(world, transports),
+        }
+    }
+}
+
+/// What a rank unwinds with when a case wants it to.
+struct Deliberate;
+
+/// Ends this rank by unwinding, as a panic does, without the message that a panic prints.
+pub(crate) fn unwind() -> ! {
+    std::panic::resume_unwind(Box::new(Deliberate))
+}
+
+/// Whether a caught panic was part of a case.
+pub fn is_deliberate(panic: &(dyn std::any::Any + Send)) -> bool {
+    panic.is::<Deliberate>()
+}

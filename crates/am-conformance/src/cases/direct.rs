@@ -1,0 +1,52 @@
+//! Segments that peers access directly, where the transport has that: loads, stores and atomics without a handler.
+
+use super::{left, right};
+use crate::random::pattern;
+use crate::world::{Verdict, World, equal};
+use am_core::{Handlers, Rank, SegmentError, Transport};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of each rank's own part of its neighbour's segment.
+const PART: usize = 1000;
+
+/// Puts, gets and atomics; nothing to show where the transport has no direct access.
+pub(super) fn direct_access<T: Transport>(world: &World, transport: T) -> Verdict {
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let mut endpoint = world.attach(transport, Handlers::<()>::new(), ())?;
+    equal("a segment outside the job", endpoint.remote_segment(Rank(shape.ranks)).is_some(), false)?;
+    let Some(theirs) = endpoint.remote_segment(right(shape, me)).cloned() else {
+        return Ok(endpoint.finish()?);
+    };
+    equal("size of the segment", Some(theirs.len() as u64), endpoint.segment_len(right(shape, me)))?;
+    let additions = u64::from(world.count(2000, 100_000));
+    for round in 0..3 {
+        let salt = |rank: Rank| world.salt(&[round, u64::from(rank.0)]);
+        theirs.write(3, &pattern(salt(me), PART))?;
+        let mut back = vec![0; PART];
+        theirs.read(3, &mut back)?;
+        equal("bytes got back", back == pattern(salt(me), PART), true)?;
+        endpoint.barrier()?;
+        let own = endpoint.segment().view(3, PART)?.to_vec();
+        equal("bytes put by the left neighbour", own == pattern(salt(left(shape, me)), PART), true)?;
+        if let Some(counter) = endpoint.remote_segment(Rank(0)).cloned() {
+            let word = counter.word(2048)?;
+            for _ in 0..additions {
+                word.fetch_add(1, Relaxed);
+                // An exclusive or of everyone twice leaves nothing.
+                counter.word(2056)?.fetch_xor(salt(me), Relaxed);
+                counter.word(2056)?.fetch_xor(salt(me), Relaxed);
+            }
+        }
+        endpoint.barrier()?;
+        if me == Rank(0) {
+            let total = additions * u64::from(shape.ranks) * (round + 1);
+            equal("central counter", endpoint.segment().word(2048)?.load(Relaxed), total)?;
+            equal("exclusive or", endpoint.segment().word(2056)?.load(Relaxed), 0)?;
+        }
+        endpoint.barrier()?;
+    }
+    let (len, segment) = (8, theirs.len() as u64);
+    let expected = SegmentError::OutOfRange { offset: segment - 7, len, segment };
+    equal("a put outside the segment", theirs.write(segment - 7, &[0; 8]), Err(expected))?;
+    Ok(endpoint.finish()?)
+}

@@ -1,0 +1,191 @@
+//! Item 10, a faulty peer: requests for handlers that don't exist, of the wrong direction or with other arguments are
+//! dropped, reported to the receiver, and give their credit back.
+
+use super::{breathe, left, right};
+use crate::world::{Findings, Verdict, World, ensure, equal};
+use am_core::transport::{CreditSnapshot, Departure, Head, PendingKey, Port, Refused, Sink};
+use am_core::{
+    Address, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError, Rank, Segment,
+    SendError, Span, Token, Transport, WaitError, Words, address::Shape,
+};
+use std::cell::Cell;
+
+/// A transport that names another handler than it was told to.
+struct Tamper<T> {
+    inner: T,
+    handler: Cell<Option<u8>>,
+}
+
+impl<T> Tamper<T> {
+    fn head(&self, head: Head) -> Head {
+        Head { handler: self.handler.get().unwrap_or(head.handler), ..head }
+    }
+}
+
+impl<T: Transport> Transport for Tamper<T> {
+    type Memory = T::Memory;
+    type Slot<'a>
+        = T::Slot<'a>
+    where
+        Self: 'a;
+
+    fn me(&self) -> Peer {
+        self.inner.me()
+    }
+    fn shape(&self) -> Shape {
+        self.inner.shape()
+    }
+    fn limits(&self, peer: Peer) -> &Limits {
+        self.inner.limits(peer)
+    }
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        let head = self.head(head);
+        self.inner.short(to, head, args)
+    }
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<T::Slot<'_>, Refused> {
+        let head = self.head(head);
+        self.inner.claim(to, head, args, len)
+    }
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        let head = self.head(head);
+        self.inner.long(to, head, args, payload, at)
+    }
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        self.inner.control(to, args, payload)
+    }
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        self.inner.poll(budget, sink)
+    }
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        self.inner.answer(key, reply)
+    }
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+    fn quiet(&mut self) -> bool {
+        self.inner.quiet()
+    }
+    fn idle(&mut self, until: Option<Instant>) {
+        self.inner.idle(until);
+    }
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+    fn charge(&mut self, cost: Span) {
+        self.inner.charge(cost);
+    }
+    fn segment(&self) -> &Segment<T::Memory> {
+        self.inner.segment()
+    }
+    fn segment_len(&self, rank: Rank) -> u64 {
+        self.inner.segment_len(rank)
+    }
+    fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
+        self.inner.remote_segment(rank)
+    }
+    fn losses(&self) -> u32 {
+        self.inner.losses()
+    }
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.inner.status(peer)
+    }
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        self.inner.credits(peer)
+    }
+    fn bare_credits(&self) -> u64 {
+        self.inner.bare_credits()
+    }
+    fn depart(&mut self, how: Departure) {
+        self.inner.depart(how);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    findings: Findings,
+    right: u64,
+    replies: u64,
+    /// Whether the right neighbour has attached: a bad message would end its attaching.
+    ready: bool,
+}
+
+/// What a dropped message must have been: the index it named and why it did not fit.
+const EXPECTED: [(u8, BadMessage); 3] = [
+    (200, BadMessage::UnknownHandler),
+    (0, BadMessage::WrongDirection),
+    (2, BadMessage::WrongArguments { words: 1 }),
+];
+
+/// Takes bad messages off an outcome; passes everything else on.
+fn absorb(outcome: Result<(), WaitError>, source: Address, told: &mut u64) -> Verdict {
+    match outcome {
+        Err(WaitError::Poll(PollError::BadMessage { from, handler, reason })) => {
+            *told += 1;
+            equal("sender of a bad message", from, source)?;
+            ensure(EXPECTED.contains(&(handler, reason)), || format!("bad message: {handler}, {reason:?}"))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Bad messages among good ones, many more than fit the buffers.
+pub(super) fn faulty_peer<T: Transport>(world: &World, transport: T) -> Verdict {
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (to, source) = (right(shape, me), Address::from(left(shape, me)));
+    let mut handlers = Handlers::<State>::new();
+    let reply =
+        handlers.reply("reply", |state: &mut State, _: Address, _: u32, _: Payload<'_>| state.replies += 1)?;
+    let ask =
+        handlers.request("ask", move |state: &mut State, token: Token<'_>, value: u32, _: Payload<'_>| {
+            state.right += 1;
+            let sent = token.reply(reply, value);
+            state.findings.ok("reply", sent);
+        })?;
+    handlers.one_way("other arguments", |state: &mut State, _: Address, _: (u32, u64), _: Payload<'_>| {
+        state.findings.add("a message with the wrong arguments was handled".into());
+    })?;
+    let ready =
+        handlers.one_way("ready", |state: &mut State, _: Address, (): (), _: Payload<'_>| state.ready = true)?;
+    let tamper = Tamper { inner: transport, handler: Cell::new(None) };
+    let mut endpoint: Endpoint<Tamper<T>, State> = world.attach(tamper, handlers, State::default())?;
+    let (rounds, mut told) = (u64::from(world.count(40, 1000)), 0);
+    endpoint.request(source, ready, ())?;
+    while !endpoint.state().ready {
+        let served = endpoint.wait_until_for(Span::from_micros(50), |state| state.ready);
+        absorb(served.or_else(super::forgive_time_out), source, &mut told)?;
+    }
+    for round in 0..rounds {
+        for handler in EXPECTED.map(|(handler, _)| Some(handler)).into_iter().chain([None]) {
+            loop {
+                endpoint.transport().handler.set(handler);
+                let outcome = match round % 3 {
+                    0 => endpoint.try_request(to, ask, 1),
+                    1 => endpoint.try_request_medium(to, ask, 1, &[1, 2, 3]),
+                    _ => endpoint.try_request_long(to, ask, 1, &[1, 2, 3], 8),
+                };
+                endpoint.transport().handler.set(None);
+                match outcome {
+                    Ok(()) => break,
+                    Err(SendError::WouldBlock { .. }) => {
+                        let served = endpoint.wait_until_for(Span::from_micros(50), |_| false);
+                        absorb(served.or_else(super::forgive_time_out), source, &mut told)?;
+                    }
+                    Err(other) => return Err(other.into()),
+                }
+            }
+        }
+    }
+    let bad = 3 * rounds;
+    while endpoint.statistics().bad_messages < bad || endpoint.state().replies < rounds {
+        let served = endpoint.wait_until_for(Span::from_micros(50), |_| false);
+        absorb(served.or_else(super::forgive_time_out), source, &mut told)?;
+    }
+    ensure((1..=bad).contains(&told), || format!("{told} of {bad} bad messages were told"))?;
+    endpoint.drain()?;
+    endpoint.barrier()?;
+    breathe(&mut endpoint)?;
+    equal("bad messages", endpoint.statistics().bad_messages, bad)?;
+    let state = endpoint.finish()?;
+    equal("good messages and replies", (state.right, state.replies), (rounds, rounds))?;
+    state.findings.verdict()
+}

@@ -1,0 +1,44 @@
+//! The loopback transport as a fabric of the suite.
+
+use crate::case::{Buffers, Needs};
+use crate::threads::Fabric;
+use am_core::Rank;
+use am_core::loopback::{LoopbackConfig, network};
+use std::sync::{Mutex, PoisonError};
+
+/// Makes jobs of the loopback transport.
+#[derive(Clone, Copy, Debug)]
+pub struct Loopback;
+
+/// A loopback job: the transports of each rank that has not joined yet.
+#[derive(Debug)]
+pub struct Job {
+    unjoined: Mutex<Vec<Vec<am_core::loopback::Loopback>>>,
+}
+
+impl Fabric for Loopback {
+    type Transport = am_core::loopback::Loopback;
+    type Job = Job;
+
+    fn name(&self) -> String {
+        "loopback".into()
+    }
+
+    fn create(&self, ranks: u32, needs: &Needs) -> Job {
+        let endpoints = needs.endpoints;
+        let config = match needs.buffers {
+            Buffers::Default => LoopbackConfig { endpoints, ..LoopbackConfig::default() },
+            Buffers::Smallest => {
+                LoopbackConfig { requests: 1, replies: 1, endpoints, ..LoopbackConfig::default() }
+            }
+        };
+        let mut all = network(ranks, config).into_iter();
+        let unjoined = (0..ranks).map(|_| all.by_ref().take(usize::from(endpoints)).collect());
+        Job { unjoined: Mutex::new(unjoined.collect()) }
+    }
+
+    fn join(&self, job: &Job, rank: Rank) -> Vec<Self::Transport> {
+        let mut unjoined = job.unjoined.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut unjoined[rank.0 as usize])
+    }
+}

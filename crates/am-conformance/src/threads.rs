@@ -1,0 +1,187 @@
+//! Runs cases with the ranks of a job as threads of this process.
+
+use crate::case::{Case, Needs, is_deliberate};
+use crate::report::{Line, Report};
+use crate::world::{Profile, Verdict, World};
+use am_core::{Rank, Transport};
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A transport under test: how to make a job whose ranks are threads.
+pub trait Fabric: Send + Sync + 'static {
+    /// The transport.
+    type Transport: Transport + 'static;
+    /// What the ranks of a job join.
+    type Job: Send + Sync + 'static;
+
+    /// The transport's name, for the report.
+    fn name(&self) -> String;
+
+    /// Makes a job of `ranks` ranks that a case can run in.
+    ///
+    /// # Panics
+    /// If it cannot.
+    fn create(&self, ranks: u32, needs: &Needs) -> Self::Job;
+
+    /// Joins a job as one rank; returns the transports of the rank's endpoints. Called once per rank, on its thread.
+    ///
+    /// # Panics
+    /// If it cannot.
+    fn join(&self, job: &Self::Job, rank: Rank) -> Vec<Self::Transport>;
+}
+
+/// The seed of runs that ask for none.
+pub const DEFAULT_SEED: u64 = 20_030_301;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How much each case does.
+    pub profile: Profile,
+    /// Where all randomness comes from.
+    pub seed: u64,
+    /// The numbers of ranks to run with.
+    pub ranks: Vec<u32>,
+    /// Run only the cases whose name contains this text.
+    pub only: Option<String>,
+}
+
+impl Plan {
+    /// All cases with 1, 2, 3 and 8 ranks, unless the environment narrows it down: `AM_CONFORMANCE_SEED=7`,
+    /// `AM_CONFORMANCE_RANKS=2,3`, `AM_CONFORMANCE_ONLY=sizes`.
+    ///
+    /// # Panics
+    /// If a number in the environment is none.
+    pub fn from_environment(profile: Profile) -> Self {
+        let variable = |name: &str| env::var(format!("AM_CONFORMANCE_{name}")).ok();
+        let ranks = variable("RANKS").map(|text| {
+            text.split(',').map(|part| part.trim().parse().expect("AM_CONFORMANCE_RANKS holds numbers")).collect()
+        });
+        let seed = variable("SEED").map(|text| text.trim().parse().expect("AM_CONFORMANCE_SEED holds a number"));
+        Self {
+            profile,
+            seed: seed.unwrap_or(DEFAULT_SEED),
+            ranks: ranks.unwrap_or_else(|| vec![1, 2, 3, 8]),
+            only: variable("ONLY"),
+        }
+    }
+
+    /// Whether to run a case with this many ranks.
+    pub fn wants<T>(&self, case: &Case<T>, ranks: u32) -> bool {
+        ranks >= case.needs.ranks && self.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
+    }
+
+    /// How long the ranks of one case may take before they count as hanging: beyond any patience of theirs.
+    pub const fn limit(&self) -> Duration {
+        match self.profile {
+            Profile::Quick => Duration::from_secs(180),
+            Profile::Full => Duration::from_secs(3600),
+        }
+    }
+}
+
+/// Runs cases one after the other and reports on all of them.
+pub fn run<F: Fabric>(fabric: F, cases: Vec<Case<F::Transport>>, plan: &Plan) -> Report {
+    let fabric = Arc::new(fabric);
+    let mut report = Report { fabric: fabric.name(), seed: plan.seed, lines: Vec::new() };
+    for case in cases.into_iter().map(Arc::new) {
+        for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case, *ranks)) {
+            let began = Instant::now();
+            let problems = run_case(&fabric, &case, ranks, plan);
+            let (item, name, took) = (case.item, case.name, began.elapsed());
+            report.lines.push(Line { item, name, ranks, took, problems });
+        }
+    }
+    report
+}
+
+/// Runs one case; returns what went wrong, per rank. Threads of ranks that hang are left behind.
+fn run_case<F: Fabric>(fabric: &Arc<F>, case: &Arc<Case<F::Transport>>, ranks: u32, plan: &Plan) -> Vec<String> {
+    let world = World::new(plan.profile, plan.seed);
+    let job = Arc::new(fabric.create(ranks, &case.needs));
+    let (tell, told) = channel();
+    for rank in 0..ranks {
+        let (fabric, case, job, tell) = (Arc::clone(fabric), Arc::clone(case), Arc::clone(&job), tell.clone());
+        let play = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| case.run(&world, fabric.join(&job, Rank(rank)))));
+            // The receiver has gone if this rank took too long; then nobody wants to know.
+            let _ = tell.send((rank, problem(outcome, case.needs.unwinds)));
+        };
+        let thread = std::thread::Builder::new().name(format!("rank {rank}"));
+        thread.spawn(play).expect("a thread for every rank can be started");
+    }
+    drop(tell);
+    let deadline = Instant::now() + plan.limit();
+    let (mut problems, mut missing) = (Vec::new(), (0..ranks).collect::<Vec<_>>());
+    while !missing.is_empty() {
+        match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok((rank, problem)) => {
+                missing.retain(|other| *other != rank);
+                problems.extend(problem.map(|text| format!("rank {rank}: {text}")));
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                let seconds = plan.limit().as_secs();
+                problems.extend(missing.iter().map(|rank| format!("rank {rank} hangs ({seconds} s have passed)")));
+                break;
+            }
+        }
+    }
+    problems
+}
+
+/// What is wrong with how a rank ended.
+fn problem(outcome: std::thread::Result<Verdict>, unwinds: bool) -> Option<String> {
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure.to_string()),
+        Err(panic) if is_deliberate(&*panic) => {
+            (!unwinds).then(|| "it unwound deliberately in a case that does not say so".into())
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Some(format!("it panicked: {}", text.unwrap_or_else(|| "no message".into())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback::Loopback;
+    use crate::world::Failure;
+
+    fn plan(ranks: u32) -> Plan {
+        Plan { ranks: vec![ranks], only: None, seed: 1, profile: Profile::Quick }
+    }
+
+    fn run_one(ranks: u32, needs: Needs, code: fn(&World, am_core::loopback::Loopback) -> Verdict) -> Report {
+        run(Loopback, vec![Case::single(1, "case", "", needs, code)], &plan(ranks))
+    }
+
+    #[test]
+    fn failures_and_panics_name_their_rank() {
+        let report = run_one(2, Needs::PLAIN, |_, transport| match transport.me().0 {
+            0 => Err(Failure::Check("broken".into())),
+            _ => std::panic::resume_unwind(Box::new("boom")),
+        });
+        let mut problems = report.lines[0].problems.clone();
+        problems.sort();
+        assert_eq!(problems, ["rank 0: broken", "rank 1: it panicked: boom"]);
+        assert!(!report.passed());
+    }
+
+    #[test]
+    fn unwinding_is_allowed_where_it_is_announced() {
+        assert!(run_one(1, Needs::PLAIN.unwinds(), |_, _| crate::case::unwind()).passed());
+        assert!(!run_one(1, Needs::PLAIN, |_, _| crate::case::unwind()).passed());
+    }
+
+    #[test]
+    fn an_empty_run_does_not_pass() {
+        assert!(!run_one(1, Needs::PLAIN.ranks(2), |_, _| Ok(())).passed());
+    }
+}

@@ -1,0 +1,15 @@
+//! The suite over the loopback transport.
+
+use am_conformance::{Loopback, Plan, Profile, all_cases, run};
+
+#[test]
+fn quick() {
+    run(Loopback, all_cases(), &Plan::from_environment(Profile::Quick)).check();
+}
+
+/// Takes minutes: `cargo test --release -p am-conformance --test loopback -- --ignored --nocapture`.
+#[test]
+#[ignore = "the full profile takes minutes"]
+fn full() {
+    run(Loopback, all_cases(), &Plan::from_environment(Profile::Full)).check();
+}
