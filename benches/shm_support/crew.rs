@@ -110,6 +110,11 @@ impl Crew {
         self.world().reports()
     }
 
+    /// The ids of all processes of the crew.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        std::iter::once(std::process::id()).chain(self.members.iter().map(|member| member.child.id())).collect()
+    }
+
     /// Whether all ranks are confined to one CPU.
     pub(crate) fn is_confined(&self) -> bool {
         self.affinity.is_some()

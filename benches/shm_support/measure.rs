@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
 
-use super::case::{Case, Load, Reference, Sampling};
+use super::case::{Case, Reference, Sampling, Work};
 use super::crew::Crew;
 use super::placement::Probe;
+use crate::support::load::Load;
 use crate::support::summary::{Baseline, Figure, Mode, Summary, median_and_spread};
 
 /// How often a figure is measured before a changing placement is accepted and said.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 3;
 /// A sample shorter than this is only criterion's warm-up and gets no baseline.
 const SHORTEST_SAMPLE: f64 = 0.001;
 
@@ -94,6 +95,8 @@ struct Samples {
     before: Probe,
     after: Probe,
     steady: bool,
+    load: Load,
+    others: f64,
 }
 
 impl Samples {
@@ -130,10 +133,12 @@ impl Samples {
     fn begin(crew: &mut Crew, mode: Mode) -> Self {
         let before = Probe::take_settled(crew, mode);
         let (subject, baseline) = (Vec::new(), Vec::new());
-        Self { subject, baseline, baseline_iterations: 1, before, after: before, steady: true }
+        let load = Load::now(&crew.processes());
+        Self { subject, baseline, baseline_iterations: 1, before, after: before, steady: true, load, others: 0.0 }
     }
 
     fn end(&mut self, crew: &mut Crew, mode: Mode) {
+        self.others = self.load.others_until(&Load::now(&crew.processes()));
         self.after = Probe::take(crew, mode);
         self.steady &= self.after.placement == self.before.placement;
     }
@@ -151,15 +156,15 @@ impl Samples {
             if let Some(Reference::Beside(_, load)) = &case.baseline {
                 // Long enough beside a long sample, too.
                 let least = if mode == Mode::Test { 0.0 } else { (length / 4.0).clamp(0.005, 0.3) };
-                self.baseline_sample(crew, load, least);
+                self.baseline_sample(crew, &load.work, least);
             }
             self.steady &= Probe::take(crew, mode).placement == self.before.placement;
         }
     }
 
-    fn baseline_sample(&mut self, crew: &mut Crew, load: &Load, least: f64) {
+    fn baseline_sample(&mut self, crew: &mut Crew, work: &Work, least: f64) {
         loop {
-            let seconds = load.work.run(crew, self.baseline_iterations).as_secs_f64();
+            let seconds = work.run(crew, self.baseline_iterations).as_secs_f64();
             if seconds >= least {
                 self.baseline.push(seconds / self.baseline_iterations as f64);
                 return;
@@ -195,6 +200,7 @@ impl Samples {
             probes: [self.before.microseconds, self.after.microseconds],
             attempts: attempt,
             steady: self.steady,
+            others: self.others,
         }
     }
 }

@@ -123,6 +123,8 @@ pub(crate) struct Figure {
     pub(crate) attempts: u32,
     /// Whether the placement was the same before and after.
     pub(crate) steady: bool,
+    /// CPUs that other programs kept busy meanwhile.
+    pub(crate) others: f64,
 }
 
 impl Figure {
@@ -154,6 +156,7 @@ struct Record<'a> {
     probe_after_us: f64,
     attempts: u32,
     steady: bool,
+    others: f64,
 }
 
 /// All figures of one run of a bench, in the order in which they were measured.
@@ -197,6 +200,7 @@ impl Summary {
                 "bar",
                 "reached",
                 "probe us",
+                "others",
                 "placement",
             ]
             .map(String::from)
@@ -308,6 +312,7 @@ fn row(figure: &Figure) -> Vec<String> {
             None => blank(),
         },
         format!("{:.3}/{:.3}", figure.probes[0], figure.probes[1]),
+        format!("{:.1} CPU", figure.others),
         match (figure.steady, figure.attempts) {
             (true, 1) => figure.placement.clone(),
             (true, attempts) => format!("{} (attempt {attempts})", figure.placement),
@@ -332,5 +337,6 @@ fn record(figure: &Figure) -> Record<'_> {
         probe_after_us: figure.probes[1],
         attempts: figure.attempts,
         steady: figure.steady,
+        others: figure.others,
     }
 }
