@@ -1,0 +1,28 @@
+//! Rank 0 greets every rank, itself included, and each answers with its process. `cargo run --example hello`
+
+use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
+use am_launch::{RankJob, RunOptions};
+use std::{error::Error, process};
+
+fn main() -> process::ExitCode {
+    am_launch::run(RunOptions::new().default_ranks(3), rank)
+}
+
+fn rank(job: RankJob) -> Result<(), Box<dyn Error>> {
+    let mut handlers = Handlers::new(); // every rank registers the same; they work on the rank's state, here a u32
+    let hello = handlers.reply("hello", |answers: &mut u32, from: Address, process: u32, _: Payload<'_>| {
+        println!("hello from rank {from}, process {process}");
+        *answers += 1;
+    })?;
+    let greet = handlers.request("greet", move |_: &mut u32, token: Token<'_>, (): (), _: Payload<'_>| {
+        token.reply(hello, process::id()).expect("rank 0 waits for the answer");
+    })?;
+    let mut endpoint = Endpoint::attach(job.shm(Default::default())?, handlers, 0)?;
+    if endpoint.rank() == Rank(0) {
+        let ranks = endpoint.ranks();
+        (0..ranks).try_for_each(|to| endpoint.request(Rank(to), greet, ()))?;
+        endpoint.wait_until(|answers| *answers == ranks)?;
+    }
+    endpoint.finish()?; // serves the others until all are done
+    Ok(())
+}
