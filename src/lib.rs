@@ -1,1 +1,58 @@
-//! .
+//! **Active messages over pluggable network interfaces.** A message names a handler that runs at its destination and may
+//! reply once; the same program runs between processes of one host and, with other transports, elsewhere.
+//!
+//! This crate is the front door: it re-exports the family and holds nothing of its own.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | (root) | the safe core, [`am_core`]: handlers, tokens, segments, endpoints, the [`Transport`] contract |
+//! | [`launch`] | [`am_launch`]: how a program's ranks are started, or start themselves |
+//! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
+//! | [`loopback`] | a whole job inside one process, for tests and examples |
+//! | [`prelude`] | what almost every program uses |
+//!
+//! # Which backend
+//!
+//! * [`shm`] between processes (or threads) of one host: a Short round trip costs about one cache-line transfer each way.
+//! * [`loopback`] where a program, a test or a documentation example wants no processes at all.
+//!
+//! # Example
+//!
+//! Every rank adds its number to a sum on rank 0. Started plainly, the program starts its own ranks by running itself again;
+//! under `amrun`, `mpirun` or `srun` it is one of theirs.
+//!
+//! ```no_run
+//! use active_messages::prelude::*;
+//! use std::process::ExitCode;
+//!
+//! fn main() -> ExitCode {
+//!     launch::run(RunOptions::new().default_ranks(4), |job: RankJob| {
+//!         let mut handlers = Handlers::<u64>::new();
+//!         let add = handlers.one_way("add", |sum: &mut u64, _: Address, value: u64, _: Payload<'_>| *sum += value)?;
+//!         let mut endpoint = Endpoint::attach(job.shm(JoinOptions::default())?, handlers, 0)?;
+//!         endpoint.request(Rank(0), add, u64::from(endpoint.rank().0))?;
+//!         let first = endpoint.rank() == Rank(0);
+//!         let sum = endpoint.finish()?;
+//!         if first {
+//!             println!("the ranks' numbers add up to {sum}");
+//!         }
+//!         Ok::<(), Box<dyn std::error::Error>>(())
+//!     })
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub use am_core::*;
+pub use am_launch as launch;
+pub use transport_shm as shm;
+
+/// What almost every program uses.
+pub mod prelude {
+    pub use crate::launch::{self, RankJob, RunOptions};
+    pub use crate::shm::{JobConfig, JoinOptions, Shm};
+    pub use crate::{
+        Address, Arguments, Category, Endpoint, Handlers, Instant, Payload, PayloadWriter, PendingReply, Plain,
+        Rank, Reply, Request, Segment, SendError, Span, Token, Transport, WaitError, Words,
+    };
+}
