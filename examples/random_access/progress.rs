@@ -1,6 +1,7 @@
-//! The progress bar of rank 0, shown on a terminal only and touched once in thousands of updates.
+//! The progress bar of rank 0's own updates, shown on a terminal only and touched once in thousands of them.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
 
 /// Updates between two touches of the bar: rare enough to cost nothing, often enough to look smooth.
@@ -18,9 +19,13 @@ impl Progress {
     pub(crate) fn new(wanted: bool, phase: &'static str, updates: u64) -> Self {
         let visible = wanted && stderr().is_terminal();
         let bar = if visible { ProgressBar::new(updates) } else { ProgressBar::hidden() };
-        let template = "{msg:>10} {wide_bar} {percent:>3} % {per_sec:>14} {eta:>4}";
+        let template = "{msg:>10} {wide_bar} {percent:>3} % {rate:>9} {eta:>4}";
         let style = ProgressStyle::with_template(template).expect("the template is well formed");
-        bar.set_style(style);
+        let rate = |state: &ProgressState, out: &mut dyn Write| {
+            // A bar that cannot be drawn is no reason to end a run.
+            let _ = write!(out, "{:.1} M/s", state.per_sec() * 1e-6);
+        };
+        bar.set_style(style.with_key("rate", rate));
         bar.set_message(phase);
         Self { bar, done: 0, shown: 0 }
     }
