@@ -6,8 +6,10 @@
 use crate::frame::{Frame, Kind, MOST_WORDS, granules};
 use crate::layout::{Layout, back};
 use crate::region::{Mapping, ShmMemory, Use, View};
-use crate::ring::{Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer};
-use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+use crate::ring::{
+    Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer, give_back, given_back, newly_given_back,
+};
+use crate::sync::{Acquire, AtomicU64, Relaxed};
 use am_core::credit::Account;
 use am_core::transport::ReplyBound;
 use am_core::{Category, Payload, Resource, Segment, Words};
@@ -42,13 +44,16 @@ impl From<Broken> for Denied {
 /// What writes to a peer's lane: a ring of cells and a ring of bytes.
 #[derive(Debug)]
 struct Lane {
+    /// Index of the first cell among all cells of the mapping.
+    base: usize,
     cells: View<Cell>,
     bytes: View<AtomicU64>,
 }
 
 impl Lane {
     fn new(mapping: &Arc<Mapping>, cells: (usize, usize), bytes: (usize, usize)) -> Self {
-        Self { cells: View::new(mapping, cells.0, cells.1), bytes: View::new(mapping, bytes.0, bytes.1 / 8) }
+        let base = cells.0 / size_of::<Cell>();
+        Self { base, cells: View::new(mapping, cells.0, cells.1), bytes: View::new(mapping, bytes.0, bytes.1 / 8) }
     }
 
     fn capacity(&self) -> usize {
@@ -248,12 +253,7 @@ impl RequestOut {
 
     #[cold]
     fn refresh_bytes(&mut self) -> Result<(), Broken> {
-        // Acquire: pairs with the Release in `RequestIn::publish`; the reader's loads of the bytes are over.
-        let done = self.back[back::BYTES].load(Acquire);
-        if self.position.bytes().wrapping_sub(done) > self.lane.capacity() as u64 {
-            return Err(Broken);
-        }
-        self.bytes_done = done;
+        self.bytes_done = given_back(&self.back[back::BYTES], self.bytes_done, self.position.bytes())?;
         Ok(())
     }
 
@@ -261,11 +261,8 @@ impl RequestOut {
     #[cold]
     fn refresh_bare(&mut self) -> Result<(), Broken> {
         for (index, word) in [back::BARE_CELLS, back::BARE_BYTES].into_iter().enumerate() {
-            // Acquire: pairs with the Release in `ReplyOut::bare`.
-            let given = self.back[word].load(Acquire);
-            let fresh = given.wrapping_sub(std::mem::replace(&mut self.bare_seen[index], given));
+            let fresh = newly_given_back(&self.back[word], &mut self.bare_seen[index])?;
             let account = if index == 0 { &mut self.reply_cells } else { &mut self.reply_bytes };
-            let fresh = u32::try_from(fresh).map_err(|_| Broken)?;
             account.give_back(fresh).map_err(|_| Broken)?;
         }
         Ok(())
@@ -364,6 +361,12 @@ impl ReplyIn {
         self.reader.peek(&self.lane.cells).is_some()
     }
 
+    /// Where to look for the next frame; see [`Reader::watch`].
+    #[inline]
+    pub(crate) fn watch(&self) -> u64 {
+        self.reader.watch(&self.lane.cells, self.lane.base)
+    }
+
     /// Whether the lane looks as its writer must have left it.
     pub(crate) fn sound(&self) -> bool {
         self.reader.sound(&self.lane.cells)
@@ -435,6 +438,12 @@ impl RequestIn {
         self.reader.peek(&self.lane.cells).is_some()
     }
 
+    /// Where to look for the next frame; see [`Reader::watch`].
+    #[inline]
+    pub(crate) fn watch(&self) -> u64 {
+        self.reader.watch(&self.lane.cells, self.lane.base)
+    }
+
     /// Whether the lane looks as its writer must have left it.
     pub(crate) fn sound(&self) -> bool {
         self.reader.sound(&self.lane.cells)
@@ -486,8 +495,7 @@ impl RequestIn {
     /// Gives everything read back to the writer.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        // Release: pairs with the Acquire in `RequestOut::refresh_bytes`.
-        self.back[back::BYTES].store(self.position.bytes(), Release);
+        give_back(&self.back[back::BYTES], self.position.bytes());
         self.reader.publish(&self.back[back::CELLS]);
     }
 }
@@ -536,9 +544,8 @@ impl ReplyOut {
     pub(crate) fn bare(&mut self, granules: u64) {
         self.bare[0] += u64::from(REPLY_CELLS);
         self.bare[1] += granules * GRANULE as u64;
-        // Release: pairs with the Acquire in `RequestOut::refresh_bare`.
-        self.back[back::BARE_CELLS].store(self.bare[0], Release);
-        self.back[back::BARE_BYTES].store(self.bare[1], Release);
+        give_back(&self.back[back::BARE_CELLS], self.bare[0]);
+        give_back(&self.back[back::BARE_BYTES], self.bare[1]);
     }
 }
 

@@ -7,7 +7,8 @@
 //! first.
 //!
 //! The way back is one word, the number of cells that the reader is done with, stored once per batch and read by the writer
-//! only when it has used up what it knew of.
+//! only when it has used up what it knew of. Bytes of a byte ring and room set aside for replies come back in such words of
+//! their own, running totals all of them.
 //!
 //! There is no `unsafe` here, and a reader or writer that does not keep to this protocol can only produce wrong words, which
 //! the layer above checks.
@@ -68,12 +69,8 @@ impl Writer {
     /// Learns what the reader is done with.
     #[cold]
     pub(crate) fn refresh(&mut self, cells: &[Cell], done: &AtomicU64) -> Result<(), Broken> {
-        // Acquire: pairs with the Release in `Reader::publish`; the reader's loads of the cells are over.
-        let done = done.load(Acquire);
-        if self.tail.wrapping_sub(done) > cells.len() as u64 {
-            return Err(Broken);
-        }
-        self.limit = done + cells.len() as u64;
+        let known = self.limit - cells.len() as u64;
+        self.limit = given_back(done, known, self.tail)? + cells.len() as u64;
         Ok(())
     }
 
@@ -119,7 +116,8 @@ impl Writer {
         for (slot, word) in target.0[1..].iter().zip(second) {
             slot.store(*word, Relaxed);
         }
-        // Relaxed: the Release store of the first cell's header makes it visible.
+        // Relaxed: the Release store of the first cell's header makes it visible. The reader never looks for a frame here
+        // before that, because it reads cells in order.
         target.0[0].store(lap(self.tail + 1, self.log), Relaxed);
         self.push(cells, header, first, &[]);
         self.tail += 1;
@@ -168,6 +166,14 @@ impl Reader {
         if cell.0[0].load(Relaxed) & LAP == expected { Ok(cell) } else { Err(Broken) }
     }
 
+    /// Where the next frame will be, in a ring whose first cell has index `base`, and the lap byte it will have, in one word:
+    /// what a glance at many rings compares.
+    #[inline]
+    pub(crate) fn watch(&self, cells: &[Cell], base: usize) -> u64 {
+        let index = base + (self.head as usize & (cells.len() - 1));
+        (index as u64) << 8 | lap(self.head, self.log)
+    }
+
     /// Whether the cell that has no new frame looks as the previous lap left it; anything else is a faulty writer.
     #[cold]
     pub(crate) fn sound(&self, cells: &[Cell]) -> bool {
@@ -198,9 +204,40 @@ impl Reader {
     #[inline]
     pub(crate) fn publish(&mut self, done: &AtomicU64) {
         self.published = self.head;
-        // Release: pairs with the Acquire in `Writer::refresh`.
-        done.store(self.head, Release);
+        give_back(done, self.head);
     }
+}
+
+/// Tells the other side the new total of what it has back.
+#[inline]
+pub(crate) fn give_back(word: &AtomicU64, total: u64) {
+    // Release: pairs with the Acquire in `given_back` and `newly_given_back`; what was done with it before is over.
+    word.store(total, Release);
+}
+
+/// The total that the other side has given back. It cannot be less than it was, or more than was ever used.
+#[inline]
+pub(crate) fn given_back(word: &AtomicU64, known: u64, used: u64) -> Result<u64, Broken> {
+    // Acquire: pairs with the Release in `give_back`; the other side's loads of what it gave back are over.
+    let total = word.load(Acquire);
+    if (known..=used).contains(&total) { Ok(total) } else { Err(Broken) }
+}
+
+/// What the other side has given back since `seen`, which follows. Whether it had so much is for the caller's account to
+/// tell.
+#[inline]
+pub(crate) fn newly_given_back(word: &AtomicU64, seen: &mut u64) -> Result<u32, Broken> {
+    // Acquire: pairs with the Release in `give_back`.
+    let total = word.load(Acquire);
+    let fresh = total.wrapping_sub(std::mem::replace(seen, total));
+    u32::try_from(fresh).map_err(|_| Broken)
+}
+
+/// Whether the frame that a [`Reader::watch`] word stands for has arrived; `cells` are those that its index counts.
+#[inline(always)]
+pub(crate) fn arrived(cells: &[Cell], watch: u64) -> bool {
+    // Relaxed: only a hint; `Reader::peek` looks again.
+    cells.get((watch >> 8) as usize).is_some_and(|cell| (cell.0[0].load(Relaxed) ^ watch) & LAP == 0)
 }
 
 /// Positions in a byte ring whose pieces are contiguous: both sides compute them alike from the lengths alone.

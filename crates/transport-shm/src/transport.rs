@@ -5,8 +5,8 @@ use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::endpoint;
 use crate::port::{NoReply, Outlet, ReplyPort, ShmSlot};
-use crate::region::ShmMemory;
-use crate::ring::Broken;
+use crate::region::{ShmMemory, View};
+use crate::ring::{Broken, Cell, arrived};
 use crate::sys;
 use crate::waiting::{Next, Patience};
 use crate::watch::{Watch, started};
@@ -19,6 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Frames of one peer's lane that a poll handles before it looks at the next peer.
 const QUANTUM: usize = 256;
+
+/// A place to watch where no frame ever appears: no mapping has so many cells.
+const NOWHERE: u64 = u64::MAX;
 
 /// An endpoint of a shared-memory job.
 ///
@@ -35,6 +38,10 @@ pub struct Shm {
     asking: Vec<Asking>,
     answering: Vec<Answering>,
     segments: Segments,
+    /// All cells of the job, and for each peer where in them the next reply and the next request will appear: a poll looks
+    /// at nothing else where nothing has arrived.
+    cells: View<Cell>,
+    watched: Vec<[u64; 2]>,
     /// The peer whose lanes the next poll looks at first.
     first: usize,
     changes_seen: u64,
@@ -131,6 +138,10 @@ impl Shm {
             let (requests, replies) = lanes::answerer(&job.mapping, &layout, me.index(), peer);
             Answering { requests, replies }
         });
+        let (asking, answering): (Vec<Asking>, Vec<Answering>) = (asking.collect(), answering.collect());
+        let ends = asking.iter().zip(&answering);
+        let watched =
+            ends.map(|(asking, answering)| [asking.replies.watch(), answering.requests.watch()]).collect();
         // A job of one process needs no watch.
         let watch = if layout.ranks > 1 { Some(Watch::start(Arc::clone(&board))?) } else { None };
         Ok(Self {
@@ -145,9 +156,11 @@ impl Shm {
                 per_argument: 0,
                 ordered: true,
             },
-            asking: asking.collect(),
-            answering: answering.collect(),
+            asking,
+            answering,
             segments,
+            cells: View::new(&job.mapping, 0, layout.control_bytes() / size_of::<Cell>()),
+            watched,
             first: 0,
             changes_seen: 0,
             losses: 0,
@@ -280,18 +293,21 @@ impl Shm {
     #[inline]
     fn serve<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
-        if self.asking[peer].replies.ready() && !self.asking[peer].broken {
-            match self.take_replies(peer, budget.min(QUANTUM), sink) {
-                Ok(count) => done += count,
-                Err(Broken) => self.break_with(peer),
-            }
+        if self.asking[peer].broken {
+            self.watched[peer] = [NOWHERE; 2];
+            return 0;
         }
-        if self.answering[peer].requests.ready() && !self.asking[peer].broken && done < budget {
+        match self.take_replies(peer, budget.min(QUANTUM), sink) {
+            Ok(count) => done += count,
+            Err(Broken) => self.break_with(peer),
+        }
+        if done < budget && !self.asking[peer].broken {
             match self.take_requests(peer, (budget - done).min(QUANTUM), sink) {
                 Ok(count) => done += count,
                 Err(Broken) => self.break_with(peer),
             }
         }
+        self.watched[peer] = [self.asking[peer].replies.watch(), self.answering[peer].requests.watch()];
         done
     }
 
@@ -472,12 +488,10 @@ impl Transport for Shm {
         if changes != self.changes_seen {
             self.note_changes(changes);
         }
-        let peers = self.asking.len();
-        let (mut done, start) = (0, self.first);
-        for step in 0..peers {
-            let peer = if start + step < peers { start + step } else { start + step - peers };
-            let ready = self.asking[peer].replies.ready() || self.answering[peer].requests.ready();
-            if ready {
+        let (mut done, start, peers) = (0, self.first, self.watched.len());
+        for peer in (start..peers).chain(0..start) {
+            let [reply, request] = self.watched[peer];
+            if arrived(&self.cells, reply) | arrived(&self.cells, request) {
                 done += self.serve(peer, budget - done, sink);
                 if done >= budget {
                     self.first = if peer + 1 < peers { peer + 1 } else { 0 };

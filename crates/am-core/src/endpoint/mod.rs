@@ -10,17 +10,17 @@ mod serve;
 pub use send::Reservation;
 
 use crate::address::{Address, Peer, Rank, Shape};
-use crate::error::{AttachError, PollError, WaitError};
+use crate::error::{AttachError, BadMessage, PollError, WaitError};
 use crate::handlers::{Handlers, Table};
 use crate::segment::Segment;
 use crate::stall::StallReport;
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
+use crate::token::Abandoned;
 use crate::transport::{
-    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, PeerStatus, PendingKey, Resource, Transport,
+    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, PeerStatus, Resource, Transport,
 };
 use collective::Control;
-use crossbeam::queue::SegQueue;
 use serve::DEFAULT_BUDGET;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -39,8 +39,10 @@ pub struct Endpoint<T: Transport, S> {
     shape: Shape,
     stats: Statistics,
     control: Control,
-    abandoned: Arc<SegQueue<PendingKey>>,
+    abandoned: Arc<Abandoned>,
     losses_seen: u32,
+    /// The first message dropped in the poll under way: sender, handler, reason.
+    bad: Option<(Peer, u8, BadMessage)>,
     acknowledged: Vec<Rank>,
     patience: Option<Span>,
     wait_began: Option<Instant>,
@@ -98,8 +100,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             shape,
             stats: Statistics::default(),
             control: Control::new(shape.peers()),
-            abandoned: Arc::new(SegQueue::new()),
+            abandoned: Arc::default(),
             losses_seen: 0,
+            bad: None,
             acknowledged: Vec::new(),
             patience,
             wait_began: None,

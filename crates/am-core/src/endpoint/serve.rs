@@ -10,9 +10,8 @@ use crate::payload::Payload;
 use crate::stall::StallReport;
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
-use crate::token::{Outcome, Token, TokenContext};
-use crate::transport::{Arrival, LossCause, PeerStatus, PendingKey, Port, Sink, Transport};
-use crossbeam::queue::SegQueue;
+use crate::token::{Abandoned, Outcome, Token, TokenContext};
+use crate::transport::{Arrival, LossCause, PeerStatus, Port, Sink, Transport};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -25,9 +24,9 @@ struct Dispatcher<'a, S> {
     state: &'a mut S,
     stats: &'a mut Statistics,
     control: &'a mut Control,
-    abandoned: &'a Arc<SegQueue<PendingKey>>,
+    abandoned: &'a Arc<Abandoned>,
     shape: Shape,
-    bad: Option<(Peer, u8, BadMessage)>,
+    bad: &'a mut Option<(Peer, u8, BadMessage)>,
 }
 
 impl<S> Dispatcher<'_, S> {
@@ -104,18 +103,17 @@ impl<T: Transport, S> Endpoint<T, S> {
             control: &mut self.control,
             abandoned: &self.abandoned,
             shape: self.shape,
-            bad: None,
+            bad: &mut self.bad,
         };
         let handled = self.transport.poll(budget, &mut dispatcher);
-        let bad = dispatcher.bad;
         if handled == 0 {
             self.stats.empty_polls += 1;
         }
         if !self.abandoned.is_empty() {
             self.return_abandoned();
         }
-        if bad.is_some() || self.transport.losses() != self.losses_seen {
-            self.tell_trouble(bad)?;
+        if self.bad.is_some() || self.transport.losses() != self.losses_seen {
+            self.tell_trouble()?;
         }
         Ok(handled)
     }
@@ -129,8 +127,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     #[cold]
-    fn tell_trouble(&mut self, bad: Option<(Peer, u8, BadMessage)>) -> Result<(), PollError> {
-        if let Some((from, handler, reason)) = bad {
+    fn tell_trouble(&mut self) -> Result<(), PollError> {
+        if let Some((from, handler, reason)) = self.bad.take() {
             return Err(PollError::BadMessage { from: self.shape.address(from), handler, reason });
         }
         self.losses_seen = self.transport.losses();
