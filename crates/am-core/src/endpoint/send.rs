@@ -260,10 +260,6 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.check_medium(peer, to, len, words.len())?;
         // Asked beforehand, since the slot borrows the transport.
         let status = self.transport.status(peer);
-        // Told apart beforehand because a claim that succeeds borrows the transport for as long as it lives.
-        if self.transport.losses() != 0 && self.transport.status(peer) != PeerStatus::Active {
-            return Err(self.gone(to, peer));
-        }
         let Self { transport, stats, .. } = self;
         match transport.claim(peer, head, &words, len) {
             Ok(slot) => Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize] }),
