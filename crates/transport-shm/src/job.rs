@@ -2,7 +2,7 @@
 
 use crate::config::{ConfigError, JobConfig};
 use crate::layout::{self, Layout, endpoint, header};
-use crate::park::Parking;
+use crate::park::{Parking, wake_all};
 use crate::region::{Mapping, ShmMemory, View};
 use crate::sync::AtomicU64;
 use crate::transport::Shm;
@@ -150,7 +150,7 @@ impl Board {
         let changed = from.iter().any(|old| word.compare_exchange(*old, to, AcqRel, Acquire).is_ok());
         if changed {
             self.header[header::CHANGES].fetch_add(1, AcqRel);
-            self.parking.iter().for_each(Parking::wake);
+            wake_all(&self.parking);
         }
         changed
     }

@@ -2,16 +2,24 @@
 //!
 //! Whoever wants to sleep sets its word, makes everyone fence, looks once more for work, and sleeps on the word. Whoever
 //! has made work reads the word. Fencing everyone (membarrier) is what lets the senders, who are in a hurry, do without a
-//! fence of their own: either the sleeper's last look finds the work, or the sender's look finds the word set.
+//! fence of their own: either the sleeper's last look finds the work, or the sender's look finds the word set. Checked with
+//! loom, where the fence of everyone is one fence on each side.
+//!
+//! The word lies in memory that every rank can write. A faulty one could clear it and so keep a sleeper from being woken,
+//! which is why no sleep is longer than [`LONGEST`].
 
-use crate::region::View;
-use crate::sys;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, compiler_fence, fence};
+#[cfg(am_loom)]
+use crate::model::{View, sys};
+use crate::sync::{Acquire, AtomicU32, Relaxed, Release, SeqCst, compiler_fence, fence};
+#[cfg(not(am_loom))]
+use crate::{region::View, sys};
 use std::time::Duration;
 
 const AWAKE: u32 = 0;
 const PARKED: u32 = 1;
+
+/// The longest sleep: after it the sleeper looks for itself. Rare enough to cost nothing.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// The word that one endpoint sleeps on.
 #[derive(Debug)]
@@ -31,9 +39,9 @@ impl Parking {
         let everyone = !fenced && sys::fence_everyone();
         fence(SeqCst);
         // Without membarrier, and with senders that do not know, a sleep must be short.
-        let timeout = if fenced || everyone { timeout } else { Some(Duration::from_millis(1)) };
+        let longest = if fenced || everyone { LONGEST } else { Duration::from_millis(1) };
         if !work() {
-            sys::futex_wait(word, PARKED, timeout);
+            sys::futex_wait(word, PARKED, timeout.map_or(longest, |timeout| timeout.min(longest)));
         }
         // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
         word.store(AWAKE, Relaxed);
@@ -64,4 +72,12 @@ impl Parking {
             sys::futex_wake(&self.word[0]);
         }
     }
+}
+
+/// Wakes all endpoints that sleep or are about to, after news that they look for have been made visible.
+#[cold]
+pub(crate) fn wake_all(everyone: &[Parking]) {
+    // SeqCst: pairs with the fence in `park`. Whoever tells news may be a launcher, which no membarrier reaches.
+    fence(SeqCst);
+    everyone.iter().for_each(Parking::wake);
 }

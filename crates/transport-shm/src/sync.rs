@@ -1,7 +1,9 @@
-//! The atomics that the rings are written with: the standard ones, or loom's when the rings are model-checked.
+//! The atomics that the rings and the parking are written with: the standard ones, or loom's when they are model-checked.
+
+#[cfg(not(am_loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence, fence};
 
 #[cfg(am_loom)]
-pub(crate) use loom::sync::atomic::AtomicU64;
-#[cfg(not(am_loom))]
-pub(crate) use std::sync::atomic::AtomicU64;
-pub(crate) use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+pub(crate) use crate::model::atomics::{AtomicU32, AtomicU64, compiler_fence, fence};
+
+pub(crate) use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -9,16 +9,15 @@ use std::time::Duration;
 const MEMBARRIER_CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
 
-/// Sleeps while `word` holds `expected`, for at most `timeout`. May return early. The word may lie in shared memory.
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-    let time = timeout.map(|limit| libc::timespec {
+/// Sleeps while `word` holds `expected`, for at most `limit`. May return early. The word may lie in shared memory.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
+    let time = libc::timespec {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
-    });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word outlives the call and is only read atomically by the kernel; the time is null or valid. Every
-    // outcome (woken, value changed, interrupted, timed out) is a legal early return.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, time) };
+    };
+    // SAFETY: the word outlives the call and is only read atomically by the kernel; the time is valid. Every outcome
+    // (woken, value changed, interrupted, timed out) is a legal early return.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const time) };
 }
 
 /// Wakes whoever sleeps on `word`.

@@ -1,0 +1,178 @@
+//! What stands in for the machine when the rings and the parking are model-checked with loom: atomics, fences, the futex.
+//!
+//! Only compiled with `--cfg am_loom`: `RUSTFLAGS="--cfg am_loom" cargo test -p transport-shm --release --lib loom`. The
+//! checked code is that of `ring` and `park` itself. To show that the checks can fail, the stand-ins can be made weaker than
+//! the code asks for ([`weakened`]), and some models do a step of the protocol at the wrong moment.
+
+#[cfg(test)]
+mod loom_park;
+#[cfg(test)]
+mod loom_ring;
+
+use std::cell::Cell;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// What to weaken, to show that it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weak {
+    /// Release stores are relaxed.
+    Stores,
+    /// Acquire loads are relaxed.
+    Loads,
+    /// There are no fences.
+    Fences,
+}
+
+thread_local! {
+    // Loom runs the threads of a model as coroutines of the thread that called it, so this reaches all of them.
+    static WEAK: Cell<Option<Weak>> = const { Cell::new(None) };
+}
+
+/// Runs a model with something weakened and tells whether loom found it wrong.
+pub(crate) fn weakened(weak: Weak, model: impl Fn() + Send + Sync + 'static) -> bool {
+    WEAK.set(Some(weak));
+    let wrong = fails(model);
+    WEAK.set(None);
+    wrong
+}
+
+/// Whether loom finds a model wrong.
+pub(crate) fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(model))).is_err()
+}
+
+/// Tries every schedule with at most three preemptions, and every value that each load may see.
+pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Loom's atomics and fences, weakened on demand.
+pub(crate) mod atomics {
+    use super::{WEAK, Weak};
+    use loom::sync::atomic as checked;
+    use loom::sync::{Condvar, Mutex};
+    use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+
+    fn unless(weak: Weak, from: Ordering, order: Ordering) -> Ordering {
+        if order == from && WEAK.get() == Some(weak) { Relaxed } else { order }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicU64(checked::AtomicU64);
+
+    impl AtomicU64 {
+        pub(crate) fn new(value: u64) -> Self {
+            Self(checked::AtomicU64::new(value))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> u64 {
+            self.0.load(unless(Weak::Loads, Acquire, order))
+        }
+
+        pub(crate) fn store(&self, value: u64, order: Ordering) {
+            self.0.store(value, unless(Weak::Stores, Release, order));
+        }
+    }
+
+    /// A word that can be slept on.
+    #[derive(Debug)]
+    pub(crate) struct AtomicU32 {
+        word: checked::AtomicU32,
+        /// What the kernel has for the sleepers of a word: comparing and falling asleep are one step for wakers.
+        sleepers: (Mutex<()>, Condvar),
+    }
+
+    impl AtomicU32 {
+        pub(crate) fn new(value: u32) -> Self {
+            Self { word: checked::AtomicU32::new(value), sleepers: (Mutex::new(()), Condvar::new()) }
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> u32 {
+            self.word.load(order)
+        }
+
+        pub(crate) fn store(&self, value: u32, order: Ordering) {
+            self.word.store(value, order);
+        }
+
+        pub(crate) fn compare_exchange(
+            &self,
+            current: u32,
+            new: u32,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u32, u32> {
+            self.word.compare_exchange(current, new, success, failure)
+        }
+
+        pub(super) fn sleep_while(&self, expected: u32) {
+            let (queue, signal) = &self.sleepers;
+            let queue = queue.lock().expect("no model panics while it holds the lock");
+            if self.word.load(Relaxed) == expected {
+                drop(signal.wait(queue).expect("no model panics while it holds the lock"));
+            }
+        }
+
+        pub(super) fn wake_sleepers(&self) {
+            let (queue, signal) = &self.sleepers;
+            let _queue = queue.lock().expect("no model panics while it holds the lock");
+            signal.notify_all();
+        }
+    }
+
+    pub(crate) fn fence(order: Ordering) {
+        if WEAK.get() != Some(Weak::Fences) {
+            checked::fence(order);
+        }
+    }
+
+    /// Where the code has a compiler fence the sleeper's membarrier fences the processor too.
+    pub(crate) fn compiler_fence(order: Ordering) {
+        fence(order);
+    }
+}
+
+/// The system calls of the parking. Sleeps have no time limit here, so that a lost wake-up is a deadlock that loom reports.
+pub(crate) mod sys {
+    use super::atomics::AtomicU32;
+    use std::time::Duration;
+
+    pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, _: Duration) {
+        word.sleep_while(expected);
+    }
+
+    pub(crate) fn futex_wake(word: &AtomicU32) {
+        word.wake_sleepers();
+    }
+
+    pub(crate) fn fence_everyone() -> bool {
+        true
+    }
+}
+
+/// Shared memory: plain memory of the model.
+#[derive(Debug)]
+pub(crate) struct View<T>(Arc<[T]>);
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> View<T> {
+    pub(crate) fn of(items: impl IntoIterator<Item = T>) -> Self {
+        Self(items.into_iter().collect())
+    }
+}
+
+impl<T> Deref for View<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}

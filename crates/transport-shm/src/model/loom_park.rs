@@ -1,0 +1,144 @@
+//! Models of sleeping and waking: no wake-up is lost, whoever brings it. A lost one is a deadlock, which loom reports.
+
+use super::{View, Weak, check, fails, weakened};
+use crate::park::{Parking, wake_all};
+use crate::ring::{Cell, Reader, Writer};
+use crate::sync::{Acquire, AtomicU32, AtomicU64, Release};
+use loom::thread;
+use std::sync::Arc;
+
+fn parking() -> Arc<Parking> {
+    Arc::new(Parking::new(View::of([AtomicU32::new(0)])))
+}
+
+fn cells(count: usize) -> View<Cell> {
+    View::of((0..count).map(|_| Cell(std::array::from_fn(|_| AtomicU64::new(0)))))
+}
+
+/// Sleeps until `work` is there.
+fn wait(parking: &Parking, fenced: bool, work: impl Fn() -> bool) {
+    while !work() {
+        parking.park(fenced, None, &work);
+    }
+}
+
+/// A sender per ring; the receiver sleeps until each has sent a frame.
+fn frames(senders: usize, fenced: bool) -> impl Fn() + Send + Sync {
+    move || {
+        let parking = parking();
+        let rings: Vec<View<Cell>> = (0..senders).map(|_| cells(2)).collect();
+        let threads: Vec<_> = rings
+            .iter()
+            .map(|ring| {
+                let (ring, parking) = (ring.clone(), Arc::clone(&parking));
+                thread::spawn(move || {
+                    Writer::new(&ring).push(&ring, 0x100, &[], &[]);
+                    parking.notify(fenced);
+                })
+            })
+            .collect();
+        for ring in &rings {
+            wait(&parking, fenced, || Reader::new(ring).peek(ring).is_some());
+        }
+        threads.into_iter().for_each(|thread| thread.join().expect("the sender is done"));
+    }
+}
+
+/// A writer that sleeps for room and a reader that sleeps for frames, each woken by the other.
+fn back_and_forth() {
+    const FRAMES: u64 = 3;
+    let (ring, done) = (cells(1), View::of([AtomicU64::new(0)]));
+    let (asleep_writer, asleep_reader) = (parking(), parking());
+    let writer = {
+        let (ring, done) = (ring.clone(), done.clone());
+        let (mine, theirs) = (Arc::clone(&asleep_writer), Arc::clone(&asleep_reader));
+        thread::spawn(move || {
+            let mut writer = Writer::new(&ring);
+            for _ in 0..FRAMES {
+                while !writer.room(&ring, &done[0], 1).expect("the reader keeps to the protocol") {
+                    mine.park(false, None, || done[0].load(Acquire) == writer.written());
+                }
+                writer.push(&ring, 0x100, &[], &[]);
+                theirs.notify(false);
+            }
+        })
+    };
+    let mut reader = Reader::new(&ring);
+    for _ in 0..FRAMES {
+        wait(&asleep_reader, false, || reader.peek(&ring).is_some());
+        reader.advance(1);
+        reader.publish(&done[0]);
+        asleep_writer.notify(false);
+    }
+    writer.join().expect("the writer is done");
+}
+
+/// News that do not come in a ring, as of a lost peer, wake everyone.
+fn news() {
+    let (parking, changes) = (parking(), View::of([AtomicU64::new(0)]));
+    let (theirs, count) = (Arc::clone(&parking), changes.clone());
+    let teller = thread::spawn(move || {
+        count[0].store(1, Release);
+        wake_all(std::slice::from_ref(&*theirs));
+    });
+    wait(&parking, false, || changes[0].load(Acquire) == 1);
+    teller.join().expect("the teller is done");
+}
+
+#[test]
+fn a_frame_wakes_the_receiver() {
+    check(frames(1, false));
+    check(frames(1, true));
+}
+
+#[test]
+fn two_senders_wake_the_receiver() {
+    check(frames(2, false));
+}
+
+#[test]
+fn frames_and_room_wake_both_sides() {
+    check(back_and_forth);
+}
+
+#[test]
+fn news_wake_everyone() {
+    check(news);
+}
+
+#[test]
+fn missing_fences_are_found() {
+    assert!(weakened(Weak::Fences, frames(1, false)));
+    assert!(weakened(Weak::Fences, frames(1, true)));
+    assert!(weakened(Weak::Fences, back_and_forth));
+}
+
+#[test]
+fn a_last_look_before_the_announcement_is_found() {
+    assert!(fails(|| {
+        let (parking, ring) = (parking(), cells(2));
+        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
+        let sender = thread::spawn(move || {
+            Writer::new(&sending).push(&sending, 0x100, &[], &[]);
+            theirs.notify(false);
+        });
+        while Reader::new(&ring).peek(&ring).is_none() {
+            parking.park(false, None, || false);
+        }
+        sender.join().expect("the sender is done");
+    }));
+}
+
+#[test]
+fn a_notice_before_the_work_is_found() {
+    assert!(fails(|| {
+        let (parking, ring) = (parking(), cells(2));
+        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
+        let sender = thread::spawn(move || {
+            theirs.notify(false);
+            Writer::new(&sending).push(&sending, 0x100, &[], &[]);
+        });
+        wait(&parking, false, || Reader::new(&ring).peek(&ring).is_some());
+        sender.join().expect("the sender is done");
+    }));
+}
