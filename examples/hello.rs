@@ -1,11 +1,10 @@
-//! Rank 0 greets every rank, itself included, and each answers with its process. `cargo run --example hello`
+//! Rank 0 greets every rank, and each answers with its process. `cargo run --example hello`
 
-use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
-use am_launch::{RankJob, RunOptions};
+use active_messages::prelude::*;
 use std::{error::Error, process};
 
 fn main() -> process::ExitCode {
-    am_launch::run(RunOptions::new().default_ranks(3), rank)
+    launch::run(RunOptions::new().default_ranks(3), rank)
 }
 
 fn rank(job: RankJob) -> Result<(), Box<dyn Error>> {
@@ -17,7 +16,7 @@ fn rank(job: RankJob) -> Result<(), Box<dyn Error>> {
     let greet = handlers.request("greet", move |_: &mut u32, token: Token<'_>, (): (), _: Payload<'_>| {
         token.reply(hello, process::id()).expect("rank 0 waits for the answer");
     })?;
-    let mut endpoint = Endpoint::attach(job.shm(Default::default())?, handlers, 0)?;
+    let mut endpoint = Endpoint::attach(job.shm(JoinOptions::default())?, handlers, 0)?;
     if endpoint.rank() == Rank(0) {
         let ranks = endpoint.ranks();
         (0..ranks).try_for_each(|to| endpoint.request(Rank(to), greet, ()))?;

@@ -8,13 +8,15 @@
 //! Rank 0 sends a request, rank 1 answers with a reply of the same kind and size; neither looks at what a payload says.
 //! The best and the middle of several series are printed: the best is what the path costs, the middle what to expect.
 
-use am_core::{Address, AttachError, Endpoint, Handlers, Payload, Rank, RegisterError, Reply, Request, SendError};
-use am_core::{Token, Transport, WaitError};
-use am_launch::RunOptions;
+use active_messages::launch::{self, RunOptions};
+use active_messages::shm::{JoinError, JoinOptions};
+use active_messages::{
+    Address, AttachError, Endpoint, Handlers, Payload, Rank, RegisterError, Reply, Request, SendError,
+};
+use active_messages::{Token, Transport, WaitError};
 use clap::Parser;
 use std::process::ExitCode;
 use std::time::Instant;
-use transport_shm::{JoinError, JoinOptions};
 
 /// Round-trip times of active messages between two ranks of this host.
 #[derive(Clone, Debug, Parser)]
@@ -99,7 +101,7 @@ fn main() -> ExitCode {
         }
         Err(help) => help.exit(),
     };
-    am_launch::run(RunOptions::new().ranks(2), |job| {
+    launch::run(RunOptions::new().ranks(2), |job| {
         if job.ranks() != 2 {
             return Err(PingError::Ranks(job.ranks()));
         }

@@ -1,8 +1,8 @@
 //! What can go wrong in a rank.
 
-use am_core::{AttachError, PollError, RegisterError, SegmentError, SendError, WaitError};
+use active_messages::shm::JoinError;
+use active_messages::{AttachError, PollError, RegisterError, SegmentError, SendError, WaitError};
 use std::io;
-use transport_shm::JoinError;
 
 /// A rank could not complete its run.
 #[derive(Debug, thiserror::Error)]

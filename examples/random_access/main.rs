@@ -20,14 +20,14 @@ mod report;
 mod shared;
 mod table;
 
-use am_core::loopback::{self, LoopbackConfig};
-use am_launch::RunOptions;
+use active_messages::launch::{self, RunOptions};
+use active_messages::loopback::{self, LoopbackConfig};
+use active_messages::shm::JoinOptions;
 use clap::Parser;
 use cli::{Backend, Cli};
 use error::RunError;
 use report::Report;
 use std::process::ExitCode;
-use transport_shm::JoinOptions;
 
 fn main() -> ExitCode {
     let parsed = Cli::try_parse().and_then(|cli| cli.check(cli.rank_count()).map(|()| cli));
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 /// Runs as one of several processes that share memory, after starting them if no launcher has.
 fn processes(cli: &Cli) -> ExitCode {
     let options = RunOptions::new().ranks(cli.ranks).default_ranks(cli.rank_count());
-    am_launch::run(options, |job| {
+    launch::run(options, |job| {
         cli.check(job.ranks()).map_err(|error| RunError::Usage(cli::one_line(&error)))?;
         let options = JoinOptions { segment_bytes: cli.segment_bytes(job.ranks(), job.rank().0), endpoint: 0 };
         conclude(cli, rank::run(job.shm(options)?, cli)?)

@@ -8,7 +8,7 @@ use crate::error::RunError;
 use crate::hpcc::LOOK_AHEAD;
 use crate::rank::{State, Work};
 use crate::table::DEFERRED;
-use am_core::{Category, Endpoint, Lane, Rank, Request, Transport};
+use active_messages::{Category, Endpoint, Lane, Rank, Request, Transport};
 
 /// Samples made and sorted by destination in one go. Enough of them that the memory accesses of a rank's own updates
 /// overlap, and few enough to leave most of the look-ahead to the other ranks' buckets.

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::report::{RankReport, Report};
 use crate::shared::{self, SharedTable};
 use crate::table::{Deferred, Part, Words, allocate};
-use am_core::{
+use active_messages::{
     Address, Category, Endpoint, Handlers, Payload, Rank, Request, Resource, Segment, Statistics, Transport,
 };
 

@@ -3,7 +3,7 @@
 use crate::error::RunError;
 use crate::hpcc::Distribution;
 use crate::rank::Work;
-use am_core::{Memory, Segment};
+use active_messages::{Memory, Segment};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -135,7 +135,7 @@ pub(crate) struct Deferred {
 }
 
 /// How many updates wait at most. They count towards the look-ahead of this rank.
-pub(crate) const DEFERRED: usize = 64;
+pub(crate) const DEFERRED: usize = 256;
 
 impl Default for Deferred {
     fn default() -> Self {
