@@ -126,7 +126,7 @@ impl<W: Words> Part<W> {
     }
 }
 
-/// Updates that came one by one and are applied a handful at a time: only then does the processor fetch several of their
+/// Updates that came one by one and are applied many at a time: only then does the processor fetch several of their
 /// words at once, instead of waiting for each between two messages.
 #[derive(Debug)]
 pub(crate) struct Deferred {
