@@ -2,7 +2,7 @@
 //!
 //! Only compiled with `--cfg am_loom`: `RUSTFLAGS="--cfg am_loom" cargo test -p transport-shm --release --lib loom`. The
 //! checked code is that of `ring` and `park` itself. To show that the checks can fail, the stand-ins can be made weaker than
-//! the code asks for ([`weakened`]), and some models do a step of the protocol at the wrong moment.
+//! the code asks for ([`fails_without`]), and some models do a step of the protocol at the wrong moment.
 
 #[cfg(test)]
 mod loom_park;
@@ -29,17 +29,29 @@ thread_local! {
     static WEAK: Cell<Option<Weak>> = const { Cell::new(None) };
 }
 
-/// Runs a model with something weakened and tells whether loom found it wrong.
-pub(crate) fn weakened(weak: Weak, model: impl Fn() + Send + Sync + 'static) -> bool {
+/// Runs a model with something weakened, which loom must find wrong in the way that `complaint` says.
+#[track_caller]
+pub(crate) fn fails_without(weak: Weak, complaint: &str, model: impl Fn() + Send + Sync + 'static) {
     WEAK.set(Some(weak));
-    let wrong = fails(model);
+    let found = complaint_about(model);
     WEAK.set(None);
-    wrong
+    assert!(found.contains(complaint), "{weak:?} weakened gave '{found}', not '{complaint}'");
 }
 
-/// Whether loom finds a model wrong.
-pub(crate) fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(model))).is_err()
+/// Runs a model that loom must find wrong in the way that `complaint` says.
+#[track_caller]
+pub(crate) fn fails(complaint: &str, model: impl Fn() + Send + Sync + 'static) {
+    let found = complaint_about(model);
+    assert!(found.contains(complaint), "the wrong model gave '{found}', not '{complaint}'");
+}
+
+/// What loom, or an assertion in the model, finds wrong with a model; empty if nothing.
+fn complaint_about(model: impl Fn() + Send + Sync + 'static) -> String {
+    let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(model))) else {
+        return String::new();
+    };
+    let text = panic.downcast_ref::<&str>().map(|text| String::from(*text));
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without text".into())
 }
 
 /// Tries every schedule with at most three preemptions, and every value that each load may see.

@@ -1,6 +1,6 @@
 //! Models of sleeping and waking: no wake-up is lost, whoever brings it. A lost one is a deadlock, which loom reports.
 
-use super::{View, Weak, check, fails, weakened};
+use super::{View, Weak, check, fails, fails_without};
 use crate::park::{Parking, wake_all};
 use crate::ring::{Cell, Reader, Writer};
 use crate::sync::{Acquire, AtomicU32, AtomicU64, Release};
@@ -108,14 +108,14 @@ fn news_wake_everyone() {
 
 #[test]
 fn missing_fences_are_found() {
-    assert!(weakened(Weak::Fences, frames(1, false)));
-    assert!(weakened(Weak::Fences, frames(1, true)));
-    assert!(weakened(Weak::Fences, back_and_forth));
+    fails_without(Weak::Fences, "deadlock", frames(1, false));
+    fails_without(Weak::Fences, "deadlock", frames(1, true));
+    fails_without(Weak::Fences, "deadlock", back_and_forth);
 }
 
 #[test]
 fn a_last_look_before_the_announcement_is_found() {
-    assert!(fails(|| {
+    fails("deadlock", || {
         let (parking, ring) = (parking(), cells(2));
         let (theirs, sending) = (Arc::clone(&parking), ring.clone());
         let sender = thread::spawn(move || {
@@ -126,12 +126,12 @@ fn a_last_look_before_the_announcement_is_found() {
             parking.park(false, None, || false);
         }
         sender.join().expect("the sender is done");
-    }));
+    });
 }
 
 #[test]
 fn a_notice_before_the_work_is_found() {
-    assert!(fails(|| {
+    fails("deadlock", || {
         let (parking, ring) = (parking(), cells(2));
         let (theirs, sending) = (Arc::clone(&parking), ring.clone());
         let sender = thread::spawn(move || {
@@ -140,5 +140,5 @@ fn a_notice_before_the_work_is_found() {
         });
         wait(&parking, false, || Reader::new(&ring).peek(&ring).is_some());
         sender.join().expect("the sender is done");
-    }));
+    });
 }

@@ -1,6 +1,6 @@
 //! Models of the rings: frames and their payloads arrive whole and in order, room is used again only when it is free.
 
-use super::{Weak, check, fails, weakened};
+use super::{Weak, check, fails, fails_without};
 use crate::model::View;
 use crate::ring::{
     Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer, give_back, given_back, newly_given_back,
@@ -127,12 +127,12 @@ fn read_all(lane: &Lane, script: &[Item], batch: usize, early: bool) {
         }
         if let Some((start, _)) = place {
             let (word, piece) = &lane.granules[start / GRANULE];
-            assert_eq!(word.load(Relaxed), value(index));
+            assert_eq!(word.load(Relaxed), value(index), "stale payload");
             piece.read();
         }
         let words = first.0[1..].iter().chain(second.map_or(&[][..], |cell| &cell.0[1..]));
         let words: Vec<u64> = words.take(item.0).map(|word| word.load(Relaxed)).collect();
-        assert_eq!(words, item.words(index));
+        assert_eq!(words, item.words(index), "stale words");
         if (index + 1).is_multiple_of(batch) || index + 1 == script.len() {
             publish(&mut reader);
         }
@@ -186,26 +186,55 @@ fn payloads_go_round_a_ring_of_one_granule() {
 
 #[test]
 fn a_relaxed_header_is_found() {
-    assert!(weakened(Weak::Stores, lane(4, 2, &[Item(1, false)], 1)), "words may come after their header");
-    assert!(weakened(Weak::Stores, lane(4, 2, &[Item(0, true)], 1)), "payload may come after its header");
-    assert!(weakened(Weak::Loads, lane(4, 2, &[Item(1, false)], 1)), "words may be read before their header");
+    let words = || lane(4, 2, &[Item(1, false)], 1);
+    fails_without(Weak::Stores, "stale words", words());
+    fails_without(Weak::Loads, "stale words", words());
+    let payload = || lane(4, 2, &[Item(0, true)], 1);
+    fails_without(Weak::Stores, "Causality violation", payload());
+    fails_without(Weak::Loads, "Causality violation", payload());
 }
 
 #[test]
 fn a_give_back_before_reading_is_found() {
-    const SCRIPT: &[Item] = &[Item(1, true), Item(1, true), Item(1, true)];
-    assert!(fails(|| {
+    let early = |script: &'static [Item]| {
+        move || {
+            let ours = Lane::new(2, 1);
+            let theirs = ours.clone();
+            let writer = thread::spawn(move || write_all(&theirs, script));
+            read_all(&ours, script, 1, true);
+            writer.join().expect("the writer is done");
+        }
+    };
+    fails("stale words", early(&[Item(1, false), Item(1, false), Item(1, false)]));
+    fails("Causality violation", early(&[Item(0, true), Item(0, true)]));
+}
+
+/// The cells come round on time by themselves, since their words are checked by value; the payload is accessed plainly, so
+/// loom sees that nothing orders its next writing after its reading.
+#[test]
+fn a_relaxed_give_back_is_found() {
+    const SCRIPT: &[Item] = &[Item(0, true), Item(0, true)];
+    fails("Causality violation", || {
         let ours = Lane::new(2, 1);
         let theirs = ours.clone();
-        let writer = thread::spawn(move || write_all(&theirs, SCRIPT));
-        read_all(&ours, SCRIPT, 1, true);
-        writer.join().expect("the writer is done");
-    }));
+        let reader = thread::spawn(move || {
+            let mut reader = Reader::new(&theirs.cells);
+            while reader.peek(&theirs.cells).is_none() {
+                thread::yield_now();
+            }
+            theirs.granules[0].1.read();
+            reader.advance(1);
+            theirs.back[1].store(GRANULE as u64, Relaxed);
+            reader.publish(&theirs.back[0]);
+        });
+        write_all(&ours, SCRIPT);
+        reader.join().expect("the reader is done");
+    });
 }
 
 #[test]
 fn a_second_cell_written_last_is_found() {
-    assert!(fails(|| {
+    fails("the second cell came first", || {
         let ours = Lane::new(4, 1);
         let theirs = ours.clone();
         let writer = thread::spawn(move || {
@@ -216,7 +245,7 @@ fn a_second_cell_written_last_is_found() {
         });
         read_all(&ours, &[Item(8, false)], 1, false);
         writer.join().expect("the writer is done");
-    }));
+    });
 }
 
 /// One side gives room for replies back without a reply, the other takes it in; both words are running totals. What the
@@ -248,8 +277,8 @@ fn bare() {
 #[test]
 fn bare_credits_come_back_once_and_after_their_handlers() {
     check(bare);
-    assert!(weakened(Weak::Stores, bare));
-    assert!(weakened(Weak::Loads, bare));
+    fails_without(Weak::Stores, "credit that came back early", bare);
+    fails_without(Weak::Loads, "credit that came back early", bare);
 }
 
 #[test]
