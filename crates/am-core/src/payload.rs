@@ -3,6 +3,8 @@
 //! A payload may lie in memory that the sender can still write. It is therefore never a `&[u8]`: every access is a
 //! copy out, and a faulty sender can at worst make the bytes wrong.
 
+use crate::segment::Memory;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The payload of a message, borrowed for the time its handler runs.
@@ -14,12 +16,25 @@ pub struct Payload<'a> {
     offset: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 enum Bytes<'a> {
     /// Memory of this process alone.
     Own(&'a [u8]),
-    /// Memory that others may write: the bytes start `skew` (0..8) bytes into the words.
+    /// A few words that others may write: the bytes start `skew` (0..8) bytes into them.
     Shared { words: &'a [AtomicU64], skew: usize, len: usize },
+    /// Part of a memory that others may write, which knows how to copy fast.
+    Memory { memory: &'a dyn Memory, from: usize, len: usize },
+}
+
+impl fmt::Debug for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, len) = match self {
+            Self::Own(bytes) => ("own", bytes.len()),
+            Self::Shared { len, .. } => ("shared", *len),
+            Self::Memory { len, .. } => ("memory", *len),
+        };
+        write!(f, "{len} bytes ({kind})")
+    }
 }
 
 /// Copies `out.len()` bytes that start `from` bytes into `words`.
@@ -68,6 +83,17 @@ impl<'a> Payload<'a> {
         Self { bytes: Bytes::Shared { words, skew: from % 8, len }, offset: None }
     }
 
+    /// A payload of `len` bytes that starts `from` bytes into a memory which others may write.
+    ///
+    /// # Panics
+    /// If the memory holds fewer than `from + len` bytes.
+    #[inline]
+    pub fn in_memory(memory: &'a dyn Memory, from: usize, len: usize) -> Self {
+        let end = from.checked_add(len);
+        assert!(end.is_some_and(|end| end <= memory.words().len() * 8), "a payload lies inside its memory");
+        Self { bytes: Bytes::Memory { memory, from, len }, offset: None }
+    }
+
     /// Marks the payload as placed at an offset of the local segment (a Long message).
     #[inline]
     pub fn placed_at(self, offset: u64) -> Self {
@@ -79,7 +105,17 @@ impl<'a> Payload<'a> {
     pub fn len(&self) -> usize {
         match self.bytes {
             Bytes::Own(bytes) => bytes.len(),
-            Bytes::Shared { len, .. } => len,
+            Bytes::Shared { len, .. } | Bytes::Memory { len, .. } => len,
+        }
+    }
+
+    /// The words that the bytes start in and how far into the first, unless they are this process's own.
+    #[inline]
+    fn words(&self) -> Option<(&'a [AtomicU64], usize)> {
+        match self.bytes {
+            Bytes::Own(_) => None,
+            Bytes::Shared { words, skew, .. } => Some((words, skew)),
+            Bytes::Memory { memory, from, .. } => memory.words().get(from / 8..).map(|words| (words, from % 8)),
         }
     }
 
@@ -101,9 +137,10 @@ impl<'a> Payload<'a> {
         let count = out.len().min(self.len().saturating_sub(from));
         let out = &mut out[..count];
         match self.bytes {
-            Bytes::Own(_) | Bytes::Shared { .. } if count == 0 => {}
+            _ if count == 0 => {}
             Bytes::Own(bytes) => out.copy_from_slice(&bytes[from..from + count]),
             Bytes::Shared { words, skew, .. } => load_bytes(words, skew + from, out),
+            Bytes::Memory { memory, from: start, .. } => memory.load(start + from, out),
         }
         count
     }
@@ -120,7 +157,7 @@ impl<'a> Payload<'a> {
         if index >= self.len() / 8 {
             return None;
         }
-        if let Bytes::Shared { words, skew: 0, .. } = self.bytes {
+        if let Some((words, 0)) = self.words() {
             return Some(u64::from_le(words[index].load(Relaxed)));
         }
         let mut bytes = [0; 8];
@@ -131,21 +168,17 @@ impl<'a> Payload<'a> {
     /// Calls `f` with each whole little-endian 64-bit value in order; a shorter rest is left out.
     #[inline]
     pub fn for_each_u64(&self, mut f: impl FnMut(u64)) {
-        match self.bytes {
-            Bytes::Own(bytes) => {
-                for chunk in bytes.chunks_exact(8) {
-                    f(u64::from_le_bytes(chunk.try_into().expect("chunks of eight bytes")));
-                }
+        if let Bytes::Own(bytes) = self.bytes {
+            for chunk in bytes.chunks_exact(8) {
+                f(u64::from_le_bytes(chunk.try_into().expect("chunks of eight bytes")));
             }
-            Bytes::Shared { words, skew: 0, len } => {
-                for word in &words[..len / 8] {
-                    f(u64::from_le(word.load(Relaxed)));
-                }
+        } else if let Some((words, 0)) = self.words() {
+            for word in &words[..self.len() / 8] {
+                f(u64::from_le(word.load(Relaxed)));
             }
-            Bytes::Shared { .. } => {
-                for index in 0..self.len() / 8 {
-                    f(self.u64(index).expect("the index is below the number of whole values"));
-                }
+        } else {
+            for index in 0..self.len() / 8 {
+                f(self.u64(index).expect("the index is below the number of whole values"));
             }
         }
     }
@@ -173,7 +206,9 @@ mod tests {
             let from = from.min(bytes.len());
             let len = len.min(bytes.len() - from);
             let own = Payload::own(&bytes[from..from + len]);
-            let shared = Payload::shared(&words, from, len);
+            let memory: std::sync::Arc<[AtomicU64]> = values.iter().map(|v| AtomicU64::new(*v)).collect();
+            let views = [Payload::shared(&words, from, len), Payload::in_memory(&memory, from, len)];
+            for shared in views {
             prop_assert_eq!(own.to_vec(), shared.to_vec());
             let (mut a, mut b) = ([0; 33], [0; 33]);
             prop_assert_eq!(own.copy_from(skip, &mut a), shared.copy_from(skip, &mut b));
@@ -184,6 +219,8 @@ mod tests {
             prop_assert_eq!(&x, &y);
             prop_assert_eq!(x.len(), len / 8);
             prop_assert_eq!(own.u64(x.len()), None);
+            prop_assert_eq!(shared.u64(x.len()), None);
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Memory that a segment lies in, as a transport provides it.
 ///
 /// The defaults copy word by word with relaxed atomics; a transport that can copy faster overrides them.
-pub trait Memory: Clone {
+pub trait Memory {
     /// The memory as words.
     fn words(&self) -> &[AtomicU64];
 
@@ -181,7 +181,7 @@ impl<M: Memory> Segment<M> {
     #[inline]
     pub fn view(&self, offset: u64, len: usize) -> Result<Payload<'_>, SegmentError> {
         let at = self.range(offset, len)?;
-        Ok(Payload::shared(self.memory.words(), at, len).placed_at(offset))
+        Ok(Payload::in_memory(&self.memory, at, len).placed_at(offset))
     }
 
     /// Hints that the word at `offset` will be used soon; out of range it does nothing.

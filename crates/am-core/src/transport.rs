@@ -345,7 +345,7 @@ pub trait Sink {
 /// A network that carries active messages for one endpoint. See the [module](self) for the rules.
 pub trait Transport {
     /// The memory of segments.
-    type Memory: Memory;
+    type Memory: Memory + Clone;
     /// A claimed Medium request.
     type Slot<'a>: Slot
     where

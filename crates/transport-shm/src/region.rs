@@ -136,7 +136,7 @@ pub(crate) enum Use {
 impl<T> View<T> {
     /// Hints that the cache line of byte `at` will be used soon. Any offset is allowed.
     #[inline]
-    pub(crate) fn prefetch(&self, at: usize, purpose: Use) {
+    pub(crate) fn fetch(&self, at: usize, purpose: Use) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -168,6 +168,28 @@ impl ShmMemory {
 }
 
 #[cfg(not(am_loom))]
+impl Memory for View<AtomicU64> {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+
+    #[inline]
+    fn store(&self, at: usize, source: &[u8]) {
+        self.copy_in(at, source);
+    }
+
+    #[inline]
+    fn load(&self, at: usize, out: &mut [u8]) {
+        self.copy_out(at, out);
+    }
+
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        self.fetch(at, Use::Read);
+    }
+}
+
 impl Memory for ShmMemory {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
@@ -186,6 +208,6 @@ impl Memory for ShmMemory {
 
     #[inline]
     fn prefetch(&self, at: usize) {
-        self.0.prefetch(at, Use::Read);
+        self.0.fetch(at, Use::Read);
     }
 }
