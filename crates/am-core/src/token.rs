@@ -9,10 +9,10 @@ use crate::error::{Rejected, ReplyError};
 use crate::handlers::Reply;
 use crate::segment::SegmentError;
 use crate::transport::{PayloadWriter, PendingKey, Port, PortGone};
-use crossbeam::queue::SegQueue;
 use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What became of a token, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +22,47 @@ pub(crate) enum Outcome {
     Detached,
 }
 
+/// The ways back of pending replies that were dropped unanswered, until their endpoint returns the credits. It keeps its
+/// room, so that it allocates no more once it has held as many as are ever dropped between two polls.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned {
+    keys: Mutex<Vec<PendingKey>>,
+    any: AtomicBool,
+}
+
+impl Abandoned {
+    fn keys(&self) -> MutexGuard<'_, Vec<PendingKey>> {
+        // A panic elsewhere cannot leave the list half changed.
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, key: PendingKey) {
+        let mut keys = self.keys();
+        keys.push(key);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pop(&self) -> Option<PendingKey> {
+        let mut keys = self.keys();
+        let key = keys.pop();
+        self.any.store(!keys.is_empty(), Ordering::Relaxed);
+        key
+    }
+
+    /// Whether there are none; a push of another thread may show a moment later.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // Relaxed: the lock orders what matters, and the next poll looks again.
+        !self.any.load(Ordering::Relaxed)
+    }
+}
+
 /// What tokens of one endpoint share.
 #[derive(Debug)]
 pub(crate) struct TokenContext<'a> {
     pub(crate) from: Address,
     pub(crate) table: u32,
-    pub(crate) abandoned: &'a Arc<SegQueue<PendingKey>>,
+    pub(crate) abandoned: &'a Arc<Abandoned>,
     pub(crate) outcome: Cell<Outcome>,
 }
 
@@ -198,7 +233,7 @@ pub struct PendingReply {
     key: Option<PendingKey>,
     from: Address,
     table: u32,
-    abandoned: Arc<SegQueue<PendingKey>>,
+    abandoned: Arc<Abandoned>,
 }
 
 impl fmt::Debug for PendingReply {
@@ -221,7 +256,7 @@ impl PendingReply {
         self.from
     }
 
-    pub(crate) fn belongs_to(&self, queue: &Arc<SegQueue<PendingKey>>) -> bool {
+    pub(crate) fn belongs_to(&self, queue: &Arc<Abandoned>) -> bool {
         Arc::ptr_eq(&self.abandoned, queue)
     }
 
