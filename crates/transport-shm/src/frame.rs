@@ -92,11 +92,11 @@ impl Frame {
         placed + self.args.div_ceil(2)
     }
 
-    /// Whether arguments and payload all lie in one cell.
+    /// Whether the frame is a message whose arguments and payload all lie in one cell.
     #[inline]
     pub(crate) fn one_cell(&self) -> bool {
-        let placed = self.in_ring || self.kind == Kind::Message(Category::Long);
-        !placed && self.args.div_ceil(2) + self.len.div_ceil(8) <= CELL_WORDS
+        let here = matches!(self.kind, Kind::Message(Category::Short | Category::Medium)) && !self.in_ring;
+        here && self.args.div_ceil(2) + self.len.div_ceil(8) <= CELL_WORDS
     }
 
     /// Cells that the frame occupies.

@@ -145,9 +145,19 @@ impl Board {
 
     /// Changes a status if it is one of `from`, and tells everyone. Returns whether it changed.
     pub(crate) fn set_status(&self, peer: usize, from: &[u64], to: u64) -> bool {
+        self.change_status(peer, to, |old| from.contains(&old))
+    }
+
+    /// Records that an endpoint's process has ended, unless it was known to have ended otherwise. A status that makes no
+    /// sense does not protect it.
+    pub(crate) fn set_died(&self, peer: usize) {
+        self.change_status(peer, status::DIED, |old| !(status::FINISHED..=status::FAULTY).contains(&old));
+    }
+
+    fn change_status(&self, peer: usize, to: u64, from: impl Fn(u64) -> bool) -> bool {
         let word = &self.endpoints[peer][endpoint::STATUS];
         // AcqRel: what the endpoint wrote before (its identity, its last frames) is visible with its status.
-        let changed = from.iter().any(|old| word.compare_exchange(*old, to, AcqRel, Acquire).is_ok());
+        let changed = word.fetch_update(AcqRel, Acquire, |old| from(old).then_some(to)).is_ok();
         if changed {
             self.header[header::CHANGES].fetch_add(1, AcqRel);
             wake_all(&self.parking);
@@ -184,8 +194,9 @@ impl Job {
         let fd = memfd_create(c"active-messages", MFdFlags::MFD_ALLOW_SEALING).map_err(io::Error::from)?;
         let file = File::from(fd);
         file.set_len(layout.file_bytes())?;
-        // Nobody can shrink the file any more, so no access to a mapping can fault because a peer truncated it.
-        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+        // Nobody can shrink the file any more, so no access to a mapping can fault because a peer truncated it; nor add a
+        // seal that keeps others from joining.
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(io::Error::from)?;
         let job = Self::map(file, layout)?;
         let words = &job.board.header;
@@ -237,7 +248,7 @@ impl Job {
             .reply_bytes(small(header::REPLY_BYTES)? as usize);
         config.check().map_err(|_| JobError::Damaged)?;
         let layout = Layout::new(&config);
-        if size < layout.file_bytes() {
+        if size != layout.file_bytes() {
             return Err(JobError::Damaged);
         }
         Self::map(file, layout)
@@ -315,10 +326,9 @@ impl Job {
         &self.board.endpoints[first][endpoint::SEGMENT]
     }
 
-    /// Maps a rank's segment.
-    pub(crate) fn map_segment(&self, rank: Rank) -> io::Result<Segment<ShmMemory>> {
-        let published = self.segment_word(rank.0).load(Acquire).saturating_sub(1);
-        let bytes = published.min(layout::SEGMENT_STRIDE) as usize;
+    /// Maps the first `bytes` bytes of a rank's segment, at most its largest size.
+    pub(crate) fn map_segment(&self, rank: Rank, bytes: u64) -> io::Result<Segment<ShmMemory>> {
+        let bytes = bytes.min(layout::SEGMENT_STRIDE) as usize;
         let padded = bytes.next_multiple_of(4096).max(4096);
         let mapping = Mapping::new(&self.file, self.board.layout.segment(rank.0), padded)?;
         if bytes >= 1 << 21 {
@@ -327,8 +337,10 @@ impl Job {
         Ok(Segment::new(ShmMemory::new(View::new(&mapping, 0, padded / 8)), bytes))
     }
 
-    pub(crate) fn segment_len(&self, rank: Rank) -> u64 {
-        self.segment_word(rank.0).load(Acquire).saturating_sub(1).min(layout::SEGMENT_STRIDE)
+    /// The size of a rank's segment, if it has joined. A faulty rank may change what this says.
+    pub(crate) fn segment_len(&self, rank: Rank) -> Option<u64> {
+        let len = self.segment_word(rank.0).load(Acquire).checked_sub(1)?;
+        Some(len.min(layout::SEGMENT_STRIDE))
     }
 
     /// Tells the survivors that a rank's process has ended. For launchers; ranks find out themselves about peers that have
@@ -340,7 +352,7 @@ impl Job {
         assert!(rank < self.board.layout.ranks, "rank {rank} is not in the job");
         let endpoints = usize::from(self.board.layout.endpoints);
         for peer in (rank as usize * endpoints..).take(endpoints) {
-            self.board.set_status(peer, &[status::ABSENT, status::ACTIVE], status::DIED);
+            self.board.set_died(peer);
         }
     }
 

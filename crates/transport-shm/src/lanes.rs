@@ -66,14 +66,14 @@ impl Lane {
     fn fetch_ahead(&self, position: u64, purpose: Use) {
         let index = (position + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }) as usize
             & (self.cells.len() - 1);
-        self.cells.prefetch(index * size_of::<Cell>(), purpose);
+        self.cells.fetch(index * size_of::<Cell>(), purpose);
     }
 
     /// Fetches a line of the byte ring that payloads soon to come will be written to.
     #[inline]
     fn fetch_bytes_ahead(&self, next: Position) {
         let at = (next.bytes() + BYTES_AHEAD) as usize & (self.capacity() - 1);
-        self.bytes.prefetch(at, Use::Write);
+        self.bytes.fetch(at, Use::Write);
     }
 }
 
@@ -154,6 +154,10 @@ fn read_large<'a>(
     let second = if frame.cells() == 2 { &reader.second(&lane.cells)?.0[1..] } else { &[] };
     let mut all = first.0[1..].iter().chain(second).map(|word| word.load(Relaxed));
     let (mut payload, mut next) = (Payload::EMPTY, position);
+    let elsewhere = matches!(frame.kind, Kind::Message(Category::Short | Category::Long));
+    if elsewhere && (frame.in_ring || frame.len != 0) {
+        return Err(Broken);
+    }
     if frame.kind == Kind::Message(Category::Long) {
         let (at, len) = (all.next().ok_or(Broken)?, all.next().ok_or(Broken)?);
         let len = usize::try_from(len).map_err(|_| Broken)?;
@@ -165,7 +169,7 @@ fn read_large<'a>(
             return Err(Broken);
         }
         let (start, after) = position.place(frame.len, lane.capacity());
-        payload = Payload::shared(&lane.bytes, start, frame.len);
+        payload = Payload::in_memory(&lane.bytes, start, frame.len);
         next = after;
     } else if frame.len != 0 {
         return Err(Broken);
@@ -427,6 +431,8 @@ pub(crate) struct RequestIn {
     reader: Reader,
     position: Position,
     most: usize,
+    /// The most granules that can be set aside for a reply.
+    most_reply: u64,
     /// Cells after which they are given back even though more frames wait.
     batch: u64,
 }
@@ -457,6 +463,9 @@ impl RequestIn {
         };
         self.lane.fetch_ahead(self.reader.read(), Use::Read);
         let frame = Frame::decode(header).ok_or(Broken)?;
+        if frame.reply.is_some_and(|granules| granules > self.most_reply) {
+            return Err(Broken);
+        }
         if !frame.one_cell() {
             return Ok(Taken::Large(frame));
         }
@@ -590,6 +599,7 @@ pub(crate) fn answerer(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer:
         back: View::new(mapping, pair.back, back::WORDS),
         position: Position::default(),
         most: layout.medium_request(),
+        most_reply: granules(layout.medium_reply()),
         batch: (layout.request_cells as u64 / 4).max(1),
     };
     let out = ReplyOut {

@@ -166,12 +166,12 @@ impl Reader {
         if cell.0[0].load(Relaxed) & LAP == expected { Ok(cell) } else { Err(Broken) }
     }
 
-    /// Where the next frame will be, in a ring whose first cell has index `base`, and the lap byte it will have, in one word:
-    /// what a glance at many rings compares.
+    /// Where the next frame will be, in a ring whose first cell has index `base`, and the lap byte that is there until then,
+    /// in one word: what a glance at many rings compares.
     #[inline]
     pub(crate) fn watch(&self, cells: &[Cell], base: usize) -> u64 {
         let index = base + (self.head as usize & (cells.len() - 1));
-        (index as u64) << 8 | lap(self.head, self.log)
+        (index as u64) << 8 | lap(self.head, self.log).wrapping_sub(1) & LAP
     }
 
     /// Whether the cell that has no new frame looks as the previous lap left it; anything else is a faulty writer.
@@ -233,11 +233,12 @@ pub(crate) fn newly_given_back(word: &AtomicU64, seen: &mut u64) -> Result<u32, 
     u32::try_from(fresh).map_err(|_| Broken)
 }
 
-/// Whether the frame that a [`Reader::watch`] word stands for has arrived; `cells` are those that its index counts.
+/// Whether the frame that a [`Reader::watch`] word stands for may have arrived; `cells` are those that its index counts. It
+/// is told from any change, so that a word of long ago does not hide what has come since.
 #[inline(always)]
 pub(crate) fn arrived(cells: &[Cell], watch: u64) -> bool {
     // Relaxed: only a hint; `Reader::peek` looks again.
-    cells.get((watch >> 8) as usize).is_some_and(|cell| (cell.0[0].load(Relaxed) ^ watch) & LAP == 0)
+    cells.get((watch >> 8) as usize).is_some_and(|cell| (cell.0[0].load(Relaxed) ^ watch) & LAP != 0)
 }
 
 /// Positions in a byte ring whose pieces are contiguous: both sides compute them alike from the lengths alone.

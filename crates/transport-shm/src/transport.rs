@@ -11,9 +11,10 @@ use crate::sys;
 use crate::waiting::{Next, Patience};
 use crate::watch::{Watch, started};
 use am_core::transport::{Arrival, CreditSnapshot, Departure, Head, PendingKey, Port, Refused, ReplyBound, Sink};
-use am_core::{Category, Instant, Limits, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words};
+use am_core::{
+    Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
+};
 use std::cell::OnceCell;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,8 +26,8 @@ const NOWHERE: u64 = u64::MAX;
 
 /// An endpoint of a shared-memory job.
 ///
-/// It may be sent to the thread that uses it. Dropping it stops its death watch; telling the peers that it has gone is the
-/// business of [`am_core::Endpoint`].
+/// It may be sent to the thread that uses it. Dropping it stops its death watch and tells the peers that it has gone, unless
+/// its [`am_core::Endpoint`] has done so.
 #[derive(Debug)]
 pub struct Shm {
     me: Peer,
@@ -77,26 +78,42 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    pub(crate) fn len_of(&self, job: &Job, rank: Rank) -> u64 {
-        let Some(cell) = self.lens.get(rank.0 as usize) else {
-            return 0;
-        };
-        if let Some(len) = cell.get() {
-            return *len;
-        }
-        // Zero may mean that the rank has not joined yet, so it is not kept.
-        let len = job.segment_len(rank);
-        if len != 0 { *cell.get_or_init(|| len) } else { 0 }
+    /// The segments of a job, of which the own one has been mapped.
+    fn new(ranks: u32, own: Rank, segment: Segment<ShmMemory>) -> Self {
+        let mapped: Vec<_> = (0..ranks).map(|_| OnceCell::new()).collect();
+        let lens: Vec<_> = (0..ranks).map(|_| OnceCell::new()).collect();
+        lens[own.0 as usize].get_or_init(|| segment.len() as u64);
+        mapped[own.0 as usize].get_or_init(|| segment);
+        Self { mapped, lens }
     }
 
-    /// A rank's segment, if it can be mapped.
+    /// The size of a rank's segment in bytes, once it has joined. It is read once: what was checked against it stays true,
+    /// whatever a faulty rank writes later.
+    #[inline]
+    fn len(&self, job: &Job, rank: Rank) -> Option<u64> {
+        let cell = self.lens.get(rank.0 as usize)?;
+        match cell.get() {
+            Some(len) => Some(*len),
+            None => {
+                let len = job.segment_len(rank)?;
+                Some(*cell.get_or_init(|| len))
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len_of(&self, job: &Job, rank: Rank) -> u64 {
+        self.len(job, rank).unwrap_or(0)
+    }
+
+    /// A rank's segment, if it has joined and its segment can be mapped.
     #[inline]
     pub(crate) fn get(&self, job: &Job, rank: Rank) -> Option<&Segment<ShmMemory>> {
         let cell = self.mapped.get(rank.0 as usize)?;
         match cell.get() {
             Some(segment) => Some(segment),
             None => {
-                let segment = job.map_segment(rank).ok()?;
+                let segment = job.map_segment(rank, self.len(job, rank)?).ok()?;
                 Some(cell.get_or_init(|| segment))
             }
         }
@@ -107,27 +124,21 @@ impl Shm {
     pub(crate) fn join(job: &Job, me: Peer, rank: u32, segment_bytes: u64) -> Result<Self, JoinError> {
         let job = job.try_clone()?;
         let (layout, board) = (job.board.layout, Arc::clone(&job.board));
-        job.publish_segment(rank, segment_bytes)?;
         let block = &board.endpoints[me.index()];
-        let pid = std::process::id();
-        // The identity is written before the status makes it valid. A second claimant for the same endpoint loses the
-        // exchange below; it must not have overwritten the identity, so it looks first.
         if board.raw_status(me.index()) != status::ABSENT {
             return Err(job.taken(me));
         }
-        block[endpoint::PID].store(u64::from(pid), Relaxed);
+        job.publish_segment(rank, segment_bytes)?;
+        let segments = Segments::new(layout.ranks, Rank(rank), job.map_segment(Rank(rank), segment_bytes)?);
+        // Of several claimants for an endpoint one gets to write its identity, which the status then makes valid.
+        let pid = std::process::id();
+        if block[endpoint::PID].compare_exchange(0, u64::from(pid), Relaxed, Relaxed).is_err() {
+            return Err(job.taken(me));
+        }
         block[endpoint::STARTED].store(started(pid), Relaxed);
         block[endpoint::NEEDS_FENCE].store(u64::from(!sys::register_for_fences()), Relaxed);
         if !board.set_status(me.index(), &[status::ABSENT], status::ACTIVE) {
             return Err(job.taken(me));
-        }
-        let segments = Segments {
-            mapped: (0..layout.ranks).map(|_| OnceCell::new()).collect(),
-            lens: (0..layout.ranks).map(|_| OnceCell::new()).collect(),
-        };
-        if segments.get(&job, Rank(rank)).is_none() {
-            board.set_status(me.index(), &[status::ACTIVE], status::LEFT);
-            return Err(io::Error::last_os_error().into());
         }
         let peers = 0..layout.peers();
         let asking = peers.clone().map(|peer| {
@@ -143,7 +154,10 @@ impl Shm {
         let watched =
             ends.map(|(asking, answering)| [asking.replies.watch(), answering.requests.watch()]).collect();
         // A job of one process needs no watch.
-        let watch = if layout.ranks > 1 { Some(Watch::start(Arc::clone(&board))?) } else { None };
+        let watch = (layout.ranks > 1).then(|| Watch::start(Arc::clone(&board))).transpose();
+        let watch = watch.inspect_err(|_| {
+            board.set_status(me.index(), &[status::ACTIVE], status::LEFT);
+        })?;
         Ok(Self {
             me,
             rank: Rank(rank),
@@ -181,7 +195,7 @@ impl Shm {
         self.fenced = self.board.needs_fences();
         self.losses = 0;
         for peer in 0..self.asking.len() {
-            let status = self.board.status(peer);
+            let status = self.status_of(peer);
             let gone = status != PeerStatus::Active;
             self.asking[peer].requests.gone = gone;
             self.answering[peer].replies.gone = gone;
@@ -193,10 +207,18 @@ impl Shm {
     #[cold]
     fn break_with(&mut self, peer: usize) {
         self.asking[peer].broken = true;
-        self.board.set_status(peer, &[status::ACTIVE], status::FAULTY);
+        self.board.set_status(peer, &[status::ABSENT, status::ACTIVE], status::FAULTY);
         self.note_changes(self.board.changes());
-        self.asking[peer].requests.gone = true;
-        self.answering[peer].replies.gone = true;
+    }
+
+    /// What is known of a peer. One that broke the protocol is lost to this endpoint whatever it has written as its status.
+    fn status_of(&self, peer: usize) -> PeerStatus {
+        match self.board.status(peer) {
+            PeerStatus::Active | PeerStatus::Finished if self.asking[peer].broken => {
+                PeerStatus::Lost(LossCause::Faulty)
+            }
+            status => status,
+        }
     }
 
     #[cold]
@@ -313,12 +335,11 @@ impl Shm {
 
     /// Whether a look at the lanes, the give-backs or the board would find something new.
     fn work(&self) -> bool {
-        let readable = |peer: usize| {
+        let found = |peer: usize| {
             let (asking, answering) = (&self.asking[peer], &self.answering[peer]);
-            !asking.broken && (asking.replies.ready() || answering.requests.ready())
+            !asking.broken && (asking.replies.ready() || answering.requests.ready() || asking.requests.news())
         };
-        self.board.changes() != self.changes_seen
-            || (0..self.asking.len()).any(|peer| readable(peer) || self.asking[peer].requests.news())
+        self.board.changes() != self.changes_seen || (0..self.asking.len()).any(found)
     }
 
     /// Sleeps until something happens, after putting everything in order for a long absence.
@@ -344,6 +365,13 @@ impl Shm {
             self.board.parking[self.me.index()].park(self.fenced, timeout, || self.work());
         }
         self.patience.reset();
+    }
+}
+
+impl Drop for Shm {
+    /// An endpoint that goes before it was attached, or without having departed, has left.
+    fn drop(&mut self) {
+        self.depart(Departure::of_drop());
     }
 }
 
@@ -558,7 +586,7 @@ impl Transport for Shm {
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
-        self.board.status(peer.index())
+        self.status_of(peer.index())
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {

@@ -66,18 +66,26 @@ pub(crate) fn started(pid: u32) -> u64 {
 
 struct Watcher {
     board: Arc<Board>,
-    /// Watched processes by id: their pidfd if there is one.
-    known: BTreeMap<u32, Option<File>>,
+    /// Watched processes by id.
+    known: BTreeMap<u32, Process>,
+}
+
+/// A process that has endpoints of the job.
+struct Process {
+    /// Readable when it has ended; `None` where the kernel cannot do that.
+    fd: Option<File>,
+    /// Its endpoints. They are kept here because the board is in memory that a faulty process can change.
+    peers: Vec<usize>,
 }
 
 impl Watcher {
     fn run(mut self, stop: &EventFd) {
         loop {
             let complete = self.learn();
-            let pollable = self.known.values().all(Option::is_some);
+            let pollable = self.known.values().all(|process| process.fd.is_some());
             let timeout = if complete && pollable { PollTimeout::NONE } else { PollTimeout::from(INTERVAL) };
             let mut waits = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
-            let watched = self.known.iter().filter_map(|(pid, fd)| Some((*pid, fd.as_ref()?)));
+            let watched = self.known.iter().filter_map(|(pid, process)| Some((*pid, process.fd.as_ref()?)));
             let (pids, fds): (Vec<u32>, Vec<&File>) = watched.unzip();
             waits.extend(fds.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
             match poll(&mut waits, timeout) {
@@ -91,7 +99,7 @@ impl Watcher {
             }
             let mut dead: Vec<u32> =
                 pids.iter().zip(&waits[1..]).filter(|(_, wait)| fired(wait)).map(|(pid, _)| *pid).collect();
-            let unseen = self.known.iter().filter(|(_, fd)| fd.is_none()).map(|(pid, _)| *pid);
+            let unseen = self.known.iter().filter(|(_, process)| process.fd.is_none()).map(|(pid, _)| *pid);
             dead.extend(unseen.filter(|pid| kill(Pid::from_raw(*pid as i32), None) == Err(Errno::ESRCH)));
             dead.into_iter().for_each(|pid| self.bury(pid));
         }
@@ -106,15 +114,23 @@ impl Watcher {
                 status::ACTIVE => {
                     let block = &self.board.endpoints[peer];
                     let pid = block[endpoint::PID].load(Relaxed) as u32;
-                    if pid == std::process::id() || self.known.contains_key(&pid) {
+                    if pid == std::process::id() {
+                        continue;
+                    }
+                    if let Some(process) = self.known.get_mut(&pid) {
+                        if !process.peers.contains(&peer) {
+                            process.peers.push(peer);
+                        }
                         continue;
                     }
                     let fd = sys::pidfd_open(pid as i32);
-                    let gone = matches!(&fd, Err(error) if error.raw_os_error() == Some(libc::ESRCH));
+                    // The system knows no such process; `EINVAL` if there can be none of that number.
+                    let code = fd.as_ref().err().and_then(io::Error::raw_os_error);
+                    let gone = matches!(code, Some(libc::ESRCH | libc::EINVAL));
                     if gone || started(pid) != block[endpoint::STARTED].load(Relaxed) {
-                        self.bury(pid);
+                        self.board.set_died(peer);
                     } else {
-                        self.known.insert(pid, fd.ok());
+                        self.known.insert(pid, Process { fd: fd.ok(), peers: vec![peer] });
                     }
                 }
                 _ => {}
@@ -125,11 +141,7 @@ impl Watcher {
 
     /// Marks the endpoints of a dead process.
     fn bury(&mut self, pid: u32) {
-        self.known.remove(&pid);
-        for peer in 0..self.board.endpoints.len() {
-            if self.board.endpoints[peer][endpoint::PID].load(Relaxed) as u32 == pid {
-                self.board.set_status(peer, &[status::ACTIVE], status::DIED);
-            }
-        }
+        let peers = self.known.remove(&pid).map_or(Vec::new(), |process| process.peers);
+        peers.into_iter().for_each(|peer| self.board.set_died(peer));
     }
 }
