@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use active_messages::shm::{Job, JoinOptions};
 use clap::Parser;
-use transport_shm::{Job, JoinOptions};
 
 use crate::cli::Cli;
 use crate::rank;

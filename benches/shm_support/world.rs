@@ -4,8 +4,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use active_messages::shm::{Job, JobConfig};
 use serde::{Deserialize, Serialize};
-use transport_shm::{Job, JobConfig};
 
 use super::am::{AmRank, AmTask};
 use super::mapping::{Shared, open_descriptor};
