@@ -56,3 +56,8 @@ pub mod prelude {
         Rank, Reply, Request, Segment, SendError, Span, Token, Transport, WaitError, Words,
     };
 }
+
+/// Compiles the README's program.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -62,6 +62,8 @@ impl Abandoned {
 pub(crate) struct TokenContext<'a> {
     pub(crate) from: Address,
     pub(crate) table: u32,
+    /// The bytes that the request's handler declared for Medium replies.
+    pub(crate) bound: usize,
     pub(crate) abandoned: &'a Arc<Abandoned>,
     pub(crate) outcome: Cell<Outcome>,
 }
@@ -100,6 +102,7 @@ pub(crate) fn send(
     port: &mut dyn Port,
     to: Address,
     same_table: bool,
+    bound: usize,
     handler: u8,
     args: &Words,
     message: Message<'_>,
@@ -107,17 +110,18 @@ pub(crate) fn send(
     if !same_table {
         return Err(ReplyError::ForeignHandler { handler });
     }
-    let fits = |len: usize, bound: usize| {
+    let bound = port.bound().min(bound);
+    let fits = |len: usize| {
         if len > bound { Err(ReplyError::PayloadTooLarge { len, bound }) } else { Ok(()) }
     };
     let sent = match message {
         Message::Short => port.short(handler, args),
         Message::Medium(payload) => {
-            fits(payload.len(), port.bound())?;
+            fits(payload.len())?;
             port.medium(handler, args, payload.len(), &mut |buffer| buffer.write(0, payload))
         }
         Message::Fill(len, fill) => {
-            fits(len, port.bound())?;
+            fits(len)?;
             port.medium(handler, args, len, fill)
         }
         Message::Long(payload, at) => {
@@ -145,13 +149,13 @@ impl<'a> Token<'a> {
 
     /// The largest Medium payload, in bytes, that this token can reply with.
     pub fn max_reply(&self) -> usize {
-        self.port.bound()
+        self.port.bound().min(self.context.bound)
     }
 
     #[inline]
     fn finish(self, handler: u8, table: u32, args: &Words, message: Message<'_>) -> Result<(), Rejected<Self>> {
         let same_table = table == self.context.table;
-        match send(self.port, self.context.from, same_table, handler, args, message) {
+        match send(self.port, self.context.from, same_table, self.context.bound, handler, args, message) {
             Ok(()) => {
                 self.context.outcome.set(Outcome::Replied);
                 Ok(())
@@ -220,6 +224,7 @@ impl<'a> Token<'a> {
             key: Some(self.port.detach()),
             from: self.context.from,
             table: self.context.table,
+            bound: self.context.bound,
             abandoned: Arc::clone(self.context.abandoned),
         }
     }
@@ -233,6 +238,7 @@ pub struct PendingReply {
     key: Option<PendingKey>,
     from: Address,
     table: u32,
+    bound: usize,
     abandoned: Arc<Abandoned>,
 }
 
@@ -268,7 +274,36 @@ impl PendingReply {
         self.key = key;
     }
 
+    pub(crate) fn bound(&self) -> usize {
+        self.bound
+    }
+
     pub(crate) fn table(&self) -> u32 {
         self.table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::loopback::{LoopbackConfig, single};
+    use crate::{Address, Endpoint, Handlers, Payload, Rank, ReplyError, Token};
+
+    #[test]
+    fn a_declared_bound_holds_to_the_byte_whatever_the_transport_sets_aside() {
+        let mut handlers = Handlers::<Vec<usize>>::new();
+        let lens = |lens: &mut Vec<usize>, _: Address, (): (), payload: Payload<'_>| lens.push(payload.len());
+        let reply = handlers.reply("reply", lens).unwrap();
+        let ask = handlers.request_bounded("ask", 10, move |_, token: Token<'_>, (): (), _: Payload<'_>| {
+            assert_eq!(token.max_reply(), 10);
+            let rejected = token.reply_medium(reply, (), &[0; 11]).unwrap_err();
+            assert_eq!(rejected.error, ReplyError::PayloadTooLarge { len: 11, bound: 10 });
+            rejected.token.reply_medium(reply, (), &[0; 10]).unwrap();
+        });
+        let ask = ask.unwrap();
+        assert!(LoopbackConfig::default().medium > 10);
+        let mut endpoint = Endpoint::attach(single(), handlers, Vec::new()).unwrap();
+        endpoint.request(Rank(0), ask, ()).unwrap();
+        endpoint.wait_until(|lens| !lens.is_empty()).unwrap();
+        assert_eq!(endpoint.finish().unwrap(), [10]);
     }
 }

@@ -356,10 +356,10 @@ impl<T: Transport, S> Endpoint<T, S> {
             let error = ReplyError::ForeignHandler { handler: handler.index() };
             return Err(Rejected { error, token: pending });
         }
-        let same_table = handler.table() == pending.table();
+        let (same_table, bound) = (handler.table() == pending.table(), pending.bound());
         let words = encode(args);
         let outcome = self.transport.answer(pending.key(), |port| {
-            let sent = send(port, to, same_table, handler.index(), &words, message);
+            let sent = send(port, to, same_table, bound, handler.index(), &words, message);
             sent.map_err(|error| (error, port.detach()))
         });
         match outcome {

@@ -11,7 +11,7 @@ use crate::stall::StallReport;
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::{Abandoned, Outcome, Token, TokenContext};
-use crate::transport::{Arrival, LossCause, PeerStatus, Port, Sink, Transport};
+use crate::transport::{Arrival, LossCause, PeerStatus, Port, ReplyBound, Sink, Transport};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -51,8 +51,13 @@ impl<S> Sink for Dispatcher<'_, S> {
         let fitted = match self.table.codes.get_mut(usize::from(arrival.handler)) {
             Some(Code::OneWay(code)) => code(self.state, from, arrival.args, arrival.payload),
             Some(Code::Request(code)) => {
+                let bound = match self.table.bounds[usize::from(arrival.handler)] {
+                    ReplyBound::None => 0,
+                    ReplyBound::UpTo(bytes) => bytes as usize,
+                };
                 let outcome = Cell::new(Outcome::Unused);
-                let context = TokenContext { from, table: self.table.serial, abandoned: self.abandoned, outcome };
+                let context =
+                    TokenContext { from, table: self.table.serial, bound, abandoned: self.abandoned, outcome };
                 let token = Token::new(port, &context);
                 let fitted = code(self.state, token, arrival.args, arrival.payload);
                 match context.outcome.get() {
