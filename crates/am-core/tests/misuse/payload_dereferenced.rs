@@ -1,0 +1,8 @@
+//! A payload does not dereference to a slice.
+#![allow(unused)]
+
+use am_core::*;
+
+pub fn misuse(payload: Payload<'_>) {
+    let _bytes = &payload[..]; //~ E0608
+}

@@ -1,0 +1,8 @@
+//! A pending reply is answered through the endpoint, so not from a handler.
+#![allow(unused)]
+
+use am_core::*;
+
+pub fn misuse(pending: PendingReply, reply: Reply<()>) {
+    let _ = pending.reply(reply, ()); //~ E0599
+}

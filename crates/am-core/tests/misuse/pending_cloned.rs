@@ -1,0 +1,8 @@
+//! A pending reply cannot be cloned.
+#![allow(unused)]
+
+use am_core::*;
+
+pub fn misuse(pending: PendingReply) {
+    let _second = pending.clone(); //~ E0599
+}

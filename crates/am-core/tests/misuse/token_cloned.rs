@@ -1,0 +1,8 @@
+//! A token cannot be cloned.
+#![allow(unused)]
+
+use am_core::*;
+
+pub fn misuse(token: Token<'_>) {
+    let _second = token.clone(); //~ E0599
+}

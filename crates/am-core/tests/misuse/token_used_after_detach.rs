@@ -1,0 +1,9 @@
+//! A detached token is gone.
+#![allow(unused)]
+
+use am_core::*;
+
+pub fn misuse(token: Token<'_>, reply: Reply<()>) {
+    let _pending = token.detach();
+    let _ = token.reply(reply, ()); //~ E0382
+}

@@ -1,0 +1,8 @@
+//! Handlers take plain data alone.
+#![allow(unused)]
+
+use am_core::*;
+
+pub fn misuse(handlers: &mut Handlers<()>) {
+    let _ = handlers.one_way("text", |_: &mut (), _: Address, _: String, _: Payload<'_>| {}); //~ E0277
+}
