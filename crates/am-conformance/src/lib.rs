@@ -2,7 +2,8 @@
 //!
 //! A [`Case`] is a function that each rank of a job runs with its own transport: it attaches, exchanges messages, and
 //! says what it found wrong. [`all_cases`] lists them by the items of the conformance list; [`run`] plays the ranks as
-//! threads of this process, for any [`Fabric`]; a program that has its ranks as processes runs [`Case::run`] in each.
+//! threads of this process, for any [`Fabric`]; a program that has its ranks as processes runs [`Case::run`] in each, and
+//! checks what a launcher passes on with [`check_surroundings`] (item 14).
 //!
 //! Every case exists in a quick [`Profile`] and a full one. They differ in repetitions alone, never in sizes or cases.
 //!
@@ -20,6 +21,7 @@
 
 mod case;
 mod cases;
+mod environment;
 mod loopback;
 mod random;
 mod report;
@@ -28,8 +30,8 @@ mod world;
 
 pub use case::{Buffers, Case, Needs, is_deliberate};
 pub use cases::{all_cases, cases, threaded_cases};
+pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use loopback::{Job, Loopback};
-pub use random::Random;
 pub use report::{Line, Report};
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run};
 pub use world::{Failure, Profile, Verdict, World};

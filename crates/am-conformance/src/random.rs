@@ -6,38 +6,38 @@ use rand_pcg::rand_core::RngCore;
 
 /// A PCG generator with the few draws that the suite needs.
 #[derive(Clone, Debug)]
-pub struct Random(Pcg64);
+pub(crate) struct Random(Pcg64);
 
 impl Random {
     /// The generator of a seed and a stream; equal pairs draw equal numbers on every rank.
-    pub fn new(seed: u64, stream: u64) -> Self {
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self(Pcg64::new(u128::from(seed) << 64 | u128::from(stream), u128::from(stream)))
     }
 
     /// Any 64-bit number.
-    pub fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// A number from 0 to `bound - 1`; 0 for a bound of 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The bias is below 2^-32 for the bounds used here.
         self.0.next_u64().checked_rem(bound).unwrap_or(0)
     }
 
     /// A length from 0 to `max`, both included.
-    pub fn length(&mut self, max: usize) -> usize {
+    pub(crate) fn length(&mut self, max: usize) -> usize {
         self.below(max as u64 + 1) as usize
     }
 
     /// `count` random argument words, at most sixteen.
-    pub fn words(&mut self, count: usize) -> Words {
+    pub(crate) fn words(&mut self, count: usize) -> Words {
         let words: Vec<u32> = (0..count).map(|_| self.number() as u32).collect();
         Words::from_slice(&words).expect("the suite asks for at most sixteen words")
     }
 
     /// Puts the items in random order.
-    pub fn shuffle<I>(&mut self, items: &mut [I]) {
+    pub(crate) fn shuffle<I>(&mut self, items: &mut [I]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
         }

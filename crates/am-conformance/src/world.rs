@@ -40,7 +40,7 @@ impl World {
     }
 
     /// One of two numbers of repetitions.
-    pub const fn count(&self, quick: u32, full: u32) -> u32 {
+    pub(crate) const fn count(&self, quick: u32, full: u32) -> u32 {
         match self.profile {
             Profile::Quick => quick,
             Profile::Full => full,
@@ -48,12 +48,12 @@ impl World {
     }
 
     /// A generator; equal streams draw equal numbers on every rank.
-    pub fn random(&self, stream: u64) -> Random {
+    pub(crate) fn random(&self, stream: u64) -> Random {
         Random::new(self.seed, stream)
     }
 
     /// The salt of a payload: a function of the seed and of what the payload belongs to.
-    pub fn salt(&self, of: &[u64]) -> u64 {
+    pub(crate) fn salt(&self, of: &[u64]) -> u64 {
         mix(&[self.seed, mix(of)])
     }
 
@@ -61,7 +61,7 @@ impl World {
     ///
     /// # Errors
     /// As [`Endpoint::attach`].
-    pub fn attach<T: Transport, S>(
+    pub(crate) fn attach<T: Transport, S>(
         &self,
         transport: T,
         handlers: Handlers<S>,
