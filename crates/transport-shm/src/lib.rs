@@ -6,8 +6,8 @@
 //! payloads are copied once, into the destination's segment. A rank that dies is known to the others at once: each of them
 //! has a thread that sleeps until then.
 //!
-//! Memory: per ordered pair of endpoints at most 644 KiB for up to 8 endpoints, 324 KiB up to 16, 164 KiB up to 64, 44 KiB
-//! beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.3 MiB each. [`JobConfig`]
+//! Memory: per ordered pair of endpoints at most 648 KiB for up to 8 endpoints, 328 KiB up to 16, 168 KiB up to 64, 48 KiB
+//! beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.5 MiB each. [`JobConfig`]
 //! changes it.
 //!
 //! # Modules
