@@ -1,0 +1,274 @@
+//! The conformance suite over shared memory between real processes, and what only processes can show: ranks that exit,
+//! panic, are killed or hang while others wait for them, and what a launcher passes on.
+//!
+//! The program plays both parts. Started by `cargo test` it lists and runs tests, launching itself as ranks; with
+//! [`ROLE`] in its environment it is one of these ranks. Like other test programs it takes names (or parts of names) of
+//! tests, `--list`, and `--ignored` for the full profile, which takes minutes:
+//! `cargo test --release --test conformance_processes -- --ignored`.
+
+mod endings;
+mod ranks;
+
+use active_messages::launch::{Launcher, Outcome, RankEnd};
+use active_messages::shm::JobConfig;
+use am_conformance::{Buffers, Plan, Profile, all_cases, difficult_arguments, difficult_variables};
+use endings::{ENDINGS, Ending};
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// The variable that makes this program a rank, and says which part it plays.
+const ROLE: &str = "AM_CONFORMANCE_ROLE";
+/// The variable that names the folder where ranks leave their process ids.
+const SCRATCH: &str = "AM_CONFORMANCE_SCRATCH";
+/// Far beyond what any job here takes: a job that is not done by then hangs.
+const HANGS: Duration = Duration::from_secs(180);
+
+type Outcomes = Result<(), Box<dyn Error>>;
+
+/// One test, as the test harness of other test programs would have it.
+struct Test {
+    name: String,
+    ignored: bool,
+    run: Box<dyn Fn() -> Outcomes>,
+}
+
+impl Test {
+    fn new(name: impl Into<String>, run: impl Fn() -> Outcomes + 'static) -> Self {
+        Self { name: name.into(), ignored: false, run: Box::new(run) }
+    }
+
+    fn ignored(self) -> Self {
+        Self { ignored: true, ..self }
+    }
+}
+
+fn main() -> ExitCode {
+    if let Ok(role) = env::var(ROLE) {
+        return if role == "launcher" { launch_idlers() } else { ranks::play(&role) };
+    }
+    let mut tests = Vec::new();
+    for ranks in [1, 2, 3, 8] {
+        tests.push(Test::new(format!("quick_{ranks}_ranks"), move || suite(Profile::Quick, ranks)));
+        tests.push(Test::new(format!("full_{ranks}_ranks"), move || suite(Profile::Full, ranks)).ignored());
+    }
+    for ending in &ENDINGS {
+        tests.push(Test::new(format!("ending_{}", ending.name), || ends(ending)));
+    }
+    tests.push(Test::new("ending_hangs", hangs));
+    tests.push(Test::new("failure_ends_the_job", failure_ends_the_job));
+    tests.push(Test::new("killed_launcher_leaves_nobody", killed_launcher));
+    tests.push(Test::new("surroundings_reach_ranks", surroundings));
+
+    let flags: Vec<String> = env::args().skip(1).filter(|arg| arg.starts_with("--")).collect();
+    let names: Vec<String> = env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let flag = |name: &str| flags.iter().any(|flag| flag == name);
+    let mut failed = 0;
+    for Test { name, ignored, run } in tests {
+        if !names.is_empty() && !names.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        if flag("--list") {
+            println!("{name}: test");
+        } else if flag("--include-ignored") || ignored == flag("--ignored") {
+            let began = Instant::now();
+            let outcome = run();
+            let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+            println!("test {name} ... {word} ({:.2} s)", began.elapsed().as_secs_f64());
+            if let Err(error) = outcome {
+                println!("{error}");
+                failed += 1;
+            }
+        }
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A job of this program: a launcher, and the folder where its ranks leave their process ids.
+struct Play {
+    launcher: Launcher,
+    ranks: u32,
+    scratch: PathBuf,
+}
+
+impl Play {
+    fn new(role: &str, ranks: u32) -> Result<Self, Box<dyn Error>> {
+        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("conformance-{}", std::process::id()));
+        // Left behind by an earlier job that failed.
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir_all(&scratch)?;
+        let launcher = Launcher::new(env::current_exe()?)
+            .name("conformance")
+            .env(ROLE, role)
+            .env(SCRATCH, &scratch)
+            .ranks(ranks)
+            .timeout(HANGS)
+            .grace(Duration::from_millis(300));
+        Ok(Self { launcher, ranks, scratch })
+    }
+
+    fn with(self, change: impl FnOnce(Launcher) -> Launcher) -> Self {
+        Self { launcher: change(self.launcher), ..self }
+    }
+
+    /// Runs the job; fails if it hangs or leaves anything behind.
+    fn run(self) -> Result<Outcome, Box<dyn Error>> {
+        let open = open_files()?;
+        let outcome = self.launcher.launch()?;
+        check(!outcome.timed_out(), || "the job hangs".into())?;
+        check(outcome.ends().len() == self.ranks as usize, || format!("{:?}", outcome.ends()))?;
+        for (rank, process) in processes(&self.scratch)? {
+            check(!exists(process), || format!("rank {rank} is still there as process {process}"))?;
+        }
+        let after = open_files()?;
+        check(open == after, || format!("{open} files were open before the job, {after} are after it"))?;
+        fs::remove_dir_all(&self.scratch)?;
+        Ok(outcome)
+    }
+}
+
+fn check(ok: bool, what: impl FnOnce() -> String) -> Outcomes {
+    if ok { Ok(()) } else { Err(what().into()) }
+}
+
+/// How many files this process has open.
+fn open_files() -> Result<usize, Box<dyn Error>> {
+    Ok(fs::read_dir("/proc/self/fd")?.count())
+}
+
+/// The ranks that have started, with their process ids.
+fn processes(scratch: &Path) -> Result<Vec<(String, u32)>, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(scratch)? {
+        let path = entry?.path();
+        let rank = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // A rank may be about to write its number.
+        if let Ok(process) = fs::read_to_string(&path)?.parse() {
+            all.push((rank, process));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a process runs; one that has ended but was not waited for does not.
+fn exists(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// Items 1 to 13 with processes as ranks.
+fn suite(profile: Profile, ranks: u32) -> Outcomes {
+    let plan = Plan::from_environment(profile);
+    let mut problems = String::new();
+    for case in all_cases::<active_messages::shm::Shm>() {
+        if !plan.wants(&case, ranks) {
+            continue;
+        }
+        let (endpoints, buffers) = (case.needs.endpoints, case.needs.buffers);
+        let configure = move |default: JobConfig| match buffers {
+            Buffers::Default => default.endpoints(endpoints),
+            Buffers::Smallest => JobConfig::smallest(ranks).endpoints(endpoints),
+        };
+        let role = format!("case {} {} {}", case.name, profile == Profile::Full, plan.seed);
+        let play = Play::new(&role, ranks)?;
+        let outcome = play.with(|l| l.keep_going(true).timeout(plan.limit()).configure(configure)).run()?;
+        if !outcome.is_success() {
+            problems += &format!("      {} with {ranks} ranks: {:?}\n", case.name, outcome.ends());
+        }
+    }
+    check(problems.is_empty(), || format!("{problems}      (AM_CONFORMANCE_SEED={})", plan.seed))
+}
+
+/// A victim, the last rank, ends in some way; the survivors say whether they were told.
+fn ends(ending: &'static Ending) -> Outcomes {
+    for ranks in [2, 3, 8] {
+        let play = Play::new(&format!("ending {}", ending.name), ranks)?;
+        let outcome = play.with(|launcher| launcher.keep_going(true)).run()?;
+        let (victim, survivors) = outcome.ends().split_last().ok_or("a job without ranks")?;
+        check(*victim == ending.end, || {
+            format!("of {ranks} ranks, the victim {victim} instead of {}", ending.end)
+        })?;
+        check(survivors.iter().all(|end| end.is_success()), || format!("of {ranks} ranks: {:?}", outcome.ends()))?;
+        check(outcome.code() == ending.end.code(), || format!("the launcher's code is {}", outcome.code()))?;
+    }
+    Ok(())
+}
+
+/// The victim is stopped. The survivors' patience ends; then one of them fails, and the launcher ends the victim.
+fn hangs() -> Outcomes {
+    for ranks in [2, 3, 8] {
+        let outcome = Play::new("hang", ranks)?.run()?;
+        let (victim, survivors) = outcome.ends().split_last().ok_or("a job without ranks")?;
+        check(matches!(victim, RankEnd::Killed(_)), || format!("the victim {victim}"))?;
+        check(survivors[0] == RankEnd::Exited(ranks::GAVE_UP), || format!("rank 0 {}", survivors[0]))?;
+        // The launcher may end the others while they are on their way out.
+        let fine = |end: &RankEnd| end.is_success() || *end == RankEnd::Killed(15);
+        check(survivors[1..].iter().all(fine), || format!("of {ranks} ranks: {:?}", outcome.ends()))?;
+        check(outcome.code() == ranks::GAVE_UP, || format!("the launcher's code is {}", outcome.code()))?;
+    }
+    Ok(())
+}
+
+/// Unless told otherwise, the launcher ends the job with its first rank that fails.
+fn failure_ends_the_job() -> Outcomes {
+    for ranks in [2, 8] {
+        let outcome = Play::new("fail", ranks)?.run()?;
+        let (victim, others) = outcome.ends().split_last().ok_or("a job without ranks")?;
+        check(*victim == RankEnd::Exited(7), || format!("the victim {victim}"))?;
+        check(others.iter().all(|end| matches!(end, RankEnd::Killed(_))), || format!("{:?}", outcome.ends()))?;
+        check(outcome.code() == 7, || format!("the launcher's code is {}", outcome.code()))?;
+        let first = outcome.first_failure().map(|rank| rank.0);
+        check(first == Some(ranks - 1), || format!("rank {first:?} failed first"))?;
+    }
+    Ok(())
+}
+
+/// Ranks of the job that [`killed_launcher`] starts.
+const IDLERS: u32 = 3;
+
+/// Plays a launcher whose ranks wait for ever.
+fn launch_idlers() -> ExitCode {
+    let program = env::current_exe().expect("a running program has a path");
+    let launched = Launcher::new(program).env(ROLE, "idle").ranks(IDLERS).launch();
+    ExitCode::from(launched.map_or(1, |outcome| outcome.code()))
+}
+
+/// A launcher is killed without a chance to clean up.
+fn killed_launcher() -> Outcomes {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("launcher-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let mut command = Command::new(env::current_exe()?);
+    let mut launcher = command.env(ROLE, "launcher").env(SCRATCH, &scratch).stdin(Stdio::null()).spawn()?;
+    let deadline = Instant::now() + HANGS;
+    let wait_until = |what: &str, done: &dyn Fn() -> Result<bool, Box<dyn Error>>| {
+        while !done()? {
+            check(Instant::now() < deadline, || what.into())?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok::<(), Box<dyn Error>>(())
+    };
+    let started = wait_until("the ranks do not start", &|| Ok(processes(&scratch)?.len() == IDLERS as usize));
+    launcher.kill()?;
+    launcher.wait()?;
+    started?;
+    let ranks = processes(&scratch)?;
+    wait_until("ranks outlive their launcher", &|| Ok(!ranks.iter().any(|(_, process)| exists(*process))))?;
+    Ok(fs::remove_dir_all(&scratch)?)
+}
+
+/// Item 14: difficult arguments and variables.
+fn surroundings() -> Outcomes {
+    for ranks in [1, 3] {
+        let with_variables = |launcher: Launcher| {
+            difficult_variables().into_iter().fold(launcher, |launcher, (name, value)| launcher.env(name, value))
+        };
+        let play = Play::new("surroundings", ranks)?;
+        let outcome = play.with(|launcher| with_variables(launcher).args(difficult_arguments())).run()?;
+        check(outcome.is_success(), || format!("{:?}", outcome.ends()))?;
+    }
+    Ok(())
+}
