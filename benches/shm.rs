@@ -37,15 +37,17 @@ use shm_support::crew::{Crew, serve_as_peer};
 use shm_support::measure::Bench;
 use shm_support::picture;
 use shm_support::world::WorldPlan;
-use support::summary::{Mode, Summary};
+use support::command::{CommandLine, Mode};
+use support::summary::Summary;
 
 fn main() {
     if serve_as_peer() {
         return;
     }
-    let mode = Mode::of_process();
+    let command = CommandLine::of_process();
+    let mode = command.mode;
     let mut criterion = Criterion::default().configure_from_args();
-    let mut bench = Bench::new(&mut criterion, "shm", mode);
+    let mut bench = Bench::new(&mut criterion, "shm", command);
     measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
@@ -62,15 +64,13 @@ fn measure(bench: &mut Bench<'_>) {
         all(bench, &mut pair, &cases);
     }
     drop(pair);
-    one_crew(bench, WorldPlan::new(8), &cases::eight(mode));
-    one_crew(bench, WorldPlan::new(2).with_silent_ranks(64), &cases::sixty_four());
-    one_crew(bench, WorldPlan::new(2).on_cpu(0), &cases::one_cpu());
-}
-
-/// Starts a crew for these cases, if the filter leaves any of them in.
-fn one_crew(bench: &mut Bench<'_>, plan: WorldPlan, cases: &[Case]) {
-    if bench.wants(cases) {
-        all(bench, &mut Crew::start(plan), cases);
+    let crews = [
+        (WorldPlan::new(8), cases::eight(mode)),
+        (WorldPlan::new(2).with_silent_ranks(64), cases::sixty_four()),
+        (WorldPlan::new(2).on_cpu(0), cases::one_cpu()),
+    ];
+    for (plan, cases) in crews {
+        all(bench, &mut Crew::start(plan), &cases);
     }
 }
 
@@ -81,13 +81,13 @@ fn all(bench: &mut Bench<'_>, crew: &mut Crew, cases: &[Case]) {
 }
 
 fn report(summary: &Summary, mode: Mode) {
+    // Single iterations, as a test run makes them, are no figures.
     if summary.figures().is_empty() {
         return;
     }
     println!("\n{}", summary.table());
     match mode {
-        // A test run measures nothing: single iterations say nothing about speed.
-        Mode::Test => {}
+        Mode::Test | Mode::CriterionOnly => {}
         Mode::Partial => println!("part of the bench: target/summary/shm.json is left as it is"),
         Mode::Full => {
             // Cargo gives benches a folder of their own inside the target directory.

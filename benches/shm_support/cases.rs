@@ -2,9 +2,11 @@
 
 use super::am::AmTask;
 use super::case::{Case, Work};
-use super::raw::{Announce, RawTask};
+use super::raw::RawTask;
+use super::ring::Announce;
 use super::world::Task;
-use crate::support::summary::{Bar, Mode, Unit};
+use crate::support::command::Mode;
+use crate::support::summary::{Bar, Unit};
 
 /// Words of the RandomAccess table for each of two ranks.
 pub(crate) const TABLE_WORDS: u64 = 1 << 24;
@@ -26,7 +28,8 @@ pub(crate) fn raw() -> Vec<Case> {
     };
     vec![
         Case::new("raw one-line ping-pong", Unit::Microseconds, RawTask::Word, 1.0),
-        Case::new("raw payload ping-pong", Unit::Microseconds, RawTask::Line, 1.0),
+        Case::new("raw payload ping-pong", Unit::Microseconds, RawTask::Line { pause: false }, 1.0),
+        Case::new("raw payload ping-pong, pausing", Unit::Microseconds, RawTask::Line { pause: true }, 1.0),
         ring("raw ring, flag per slot", Announce::Flag),
         ring("raw ring, lap per slot", Announce::Lap),
         ring("raw ring, batched index", Announce::Index),
@@ -40,8 +43,9 @@ pub(crate) fn raw() -> Vec<Case> {
 
 /// Request and reply between two ranks. `largest` is the largest Medium.
 pub(crate) fn trips(largest: usize) -> Vec<Case> {
-    let trip =
-        |name: String, task| Case::new(name, Unit::Microseconds, task, 1.0).beside(LINE, RawTask::Line, 1.0);
+    let trip = |name: String, task| {
+        Case::new(name, Unit::Microseconds, task, 1.0).beside(LINE, RawTask::Line { pause: false }, 1.0)
+    };
     let mut cases = vec![
         trip("short round trip".into(), AmTask::EmptyTrip).bar(Bar::RatioAtMost(1.15)),
         trip("short round trip, one u64".into(), AmTask::WordTrip).bar(Bar::RatioAtMost(1.15)),
@@ -135,7 +139,7 @@ pub(crate) fn sixty_four() -> Vec<Case> {
         Case::new("empty poll, 64 ranks", Unit::Nanoseconds, AmTask::EmptyPoll, 1.0).bar(Bar::ValueAtMost(100.0)),
         Case::new("short round trip, 2 of 64 ranks", Unit::Microseconds, AmTask::EmptyTrip, 1.0).beside(
             LINE,
-            RawTask::Line,
+            RawTask::Line { pause: false },
             1.0,
         ),
     ]

@@ -9,9 +9,12 @@ use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
 use super::case::{Case, Reference, Sampling, Work};
 use super::crew::Crew;
 use super::placement::Probe;
+use crate::support::command::{CommandLine, Mode};
 use crate::support::load::Load;
-use crate::support::summary::{Baseline, Figure, Mode, Summary, median_and_spread};
+use crate::support::summary::{Baseline, Figure, Summary, median_and_spread};
 
+/// The name of the figures' group, which criterion puts before theirs.
+const GROUP: &str = "shm";
 /// How often a figure is measured before a changing placement or a busy machine is accepted, and said.
 const ATTEMPTS: u32 = 3;
 /// CPUs of other programs that do not spoil a figure.
@@ -22,16 +25,14 @@ const SHORTEST_SAMPLE: f64 = 0.001;
 /// Measures cases and gathers them.
 pub(crate) struct Bench<'c> {
     criterion: &'c mut Criterion,
-    mode: Mode,
-    filters: Vec<String>,
+    command: CommandLine,
     summary: Summary,
 }
 
 impl<'c> Bench<'c> {
     /// A bench that gathers the summary of this name.
-    pub(crate) fn new(criterion: &'c mut Criterion, name: &'static str, mode: Mode) -> Self {
-        let filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-        Self { criterion, mode, filters, summary: Summary::new(name) }
+    pub(crate) fn new(criterion: &'c mut Criterion, name: &'static str, command: CommandLine) -> Self {
+        Self { criterion, command, summary: Summary::new(name) }
     }
 
     /// What was measured.
@@ -41,16 +42,7 @@ impl<'c> Bench<'c> {
 
     /// How this process was asked to run.
     pub(crate) fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// Whether the command line leaves any of these cases in, so that their crew is worth starting.
-    pub(crate) fn wants(&self, cases: &[Case]) -> bool {
-        cases.iter().any(|case| self.selects(&case.name))
-    }
-
-    fn selects(&self, name: &str) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| name.contains(filter.as_str()))
+        self.command.mode
     }
 
     /// Measures `case` between the ranks of `crew`, unless the filter leaves it out. Repeats it when the placement changed
@@ -59,7 +51,7 @@ impl<'c> Bench<'c> {
         let mut best: Option<Figure> = None;
         for attempt in 1..=ATTEMPTS {
             let Some(samples) = self.attempt(crew, case) else { return };
-            if self.mode == Mode::Test {
+            if matches!(self.mode(), Mode::Test | Mode::CriterionOnly) {
                 return;
             }
             let figure = samples.figure(case, attempt, &self.summary);
@@ -87,16 +79,17 @@ impl<'c> Bench<'c> {
     fn attempt(&mut self, crew: &mut Crew, case: &Case) -> Option<Samples> {
         match case.sampling {
             Sampling::Criterion => {
-                let mut group = self.criterion.benchmark_group("shm");
+                let mode = self.mode();
+                let mut group = self.criterion.benchmark_group(GROUP);
                 group.sampling_mode(SamplingMode::Flat).sample_size(20);
                 group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_millis(800));
-                let taken = Samples::from_criterion(&mut group, crew, case, self.mode);
+                let taken = Samples::from_criterion(&mut group, crew, case, mode);
                 group.finish();
                 taken
             }
-            Sampling::Fixed { samples, iterations } => self.selects(&case.name).then(|| {
-                println!("shm/{}: {samples} samples", case.name);
-                Samples::of_fixed_length(crew, case, samples, iterations, self.mode)
+            Sampling::Fixed { samples, iterations } => self.command.selects(GROUP, &case.name).then(|| {
+                println!("{GROUP}/{}: {samples} samples", case.name);
+                Samples::of_fixed_length(crew, case, samples, iterations, self.mode())
             }),
         }
     }

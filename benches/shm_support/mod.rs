@@ -10,5 +10,6 @@ pub(crate) mod picture;
 pub(crate) mod placement;
 pub(crate) mod random_access;
 pub(crate) mod raw;
+pub(crate) mod ring;
 pub(crate) mod table;
 pub(crate) mod world;

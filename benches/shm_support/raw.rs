@@ -1,5 +1,6 @@
-//! The raw baselines: what two processes can do at best with one mapping and no library, hand-written and as
-//! short as it gets. Rank 0 leads and times; rank 1 answers. No loop pauses, because a pause costs more than a round trip.
+//! The raw baselines: what two processes can do at best with one mapping and no library, hand-written and as short as it gets.
+//! Rank 0 leads and times; rank 1 answers; further ranks look on. No loop pauses unless told: a pause costs a good part of a
+//! round trip.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -7,17 +8,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use super::mapping::{LINE_BYTES, Line, Shared};
+use super::ring::{self, Announce, Ring};
 
 /// Most ranks that the control lines have room for.
-pub(crate) const MAX_RANKS: usize = 64;
-/// Slots of the single-producer ring. 256 KiB of them run twice as fast as 64 KiB, whose lines still sit in the peer's first-level cache.
-pub(crate) const RING_SLOTS: usize = 4096;
-/// Bytes that the copying baselines and the long messages rotate over.
-pub(crate) const BULK_BYTES: usize = 4 << 20;
+const MAX_RANKS: usize = 64;
+/// Bytes that the copying baselines rotate over at most.
+const BULK_BYTES: usize = 4 << 20;
 
 const CONTROL: usize = 0;
 const PING: usize = CONTROL + MAX_RANKS * LINE_BYTES;
-/// A page apart from the ping lines, so that the adjacent-line prefetcher couples nothing.
+/// Pages apart from the ping lines, so that the adjacent-line prefetcher couples nothing.
 const RING: usize = 64 << 10;
 const BULK: usize = 2 << 20;
 /// Bytes of the mapping that all of this needs.
@@ -25,19 +25,6 @@ pub(crate) const ARENA_BYTES: usize = BULK + BULK_BYTES;
 
 /// Looks of a waiting loop before it begins to yield.
 const SPINS: u32 = 1 << 14;
-/// Slots filled before their index is published in the batched ring.
-const BATCH: u64 = 32;
-
-/// How a ring slot is announced to its consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Announce {
-    /// A flag in the slot, set by the producer and cleared by the consumer.
-    Flag,
-    /// The lap number in the slot; the consumer returns room a quarter ring at a time.
-    Lap,
-    /// A shared index, published every 32 slots; room returns a quarter ring at a time.
-    Index,
-}
 
 /// What is measured between the first two ranks without a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -45,7 +32,10 @@ pub(crate) enum RawTask {
     /// Round trips of one word in one cache line.
     Word,
     /// Round trips of a line each way with 56 bytes of payload.
-    Line,
+    Line {
+        /// Whether the waiting side pauses between looks, so that it leaves the line to the writer for longer.
+        pause: bool,
+    },
     /// A one-way stream through a ring of 64-byte slots.
     Ring(Announce),
     /// A one-way stream of blocks copied into the mapping.
@@ -84,16 +74,23 @@ impl Arena {
         Self { memory, rank, ranks, round: 0 }
     }
 
-    /// Does this rank's part of `task` and returns its time; ranks beyond the first two only look on.
+    /// Does this rank's part of `task` and returns its time.
     pub(crate) fn perform(&mut self, task: RawTask, iterations: u64) -> Duration {
+        if self.rank == 0 {
+            self.clear(self.memory.lines(PING, 32));
+            if matches!(task, RawTask::Ring(_)) {
+                self.clear(self.memory.lines(RING, ring::SLOTS));
+            }
+        }
+        self.barrier();
         if self.rank > 1 {
-            self.barrier();
             return Duration::ZERO;
         }
         match task {
             RawTask::Word => self.ping_pong_word(iterations),
-            RawTask::Line => self.ping_pong_payload(iterations),
-            RawTask::Ring(announce) => self.ring(announce, iterations),
+            RawTask::Line { pause: false } => self.ping_pong_payload(iterations, drain),
+            RawTask::Line { pause: true } => self.ping_pong_payload(iterations, drain_pausing),
+            RawTask::Ring(announce) => self.stream(announce, iterations),
             RawTask::Copy { bytes, span, out } => self.copy_blocks(bytes, span, out, iterations),
             RawTask::Put { bytes } => self.put(bytes, iterations),
             RawTask::Get { bytes } => self.get(bytes, iterations),
@@ -139,44 +136,34 @@ impl Arena {
         }
     }
 
-    /// Round trips of one word in one cache line.
-    fn ping_pong_word(&mut self, rounds: u64) -> Duration {
-        if self.rank == 0 {
-            self.clear(self.memory.lines(PING, 1));
-        }
-        self.barrier();
+    fn ping_pong_word(&self, rounds: u64) -> Duration {
         let word = &self.memory.lines(PING, 1)[0].0[0];
         let start = Instant::now();
-        if self.rank == 0 {
-            for round in 0..rounds {
-                word.store(2 * round + 1, Release);
-                wait(|| word.load(Acquire) == 2 * round + 2);
-            }
-        } else {
-            for round in 0..rounds {
-                wait(|| word.load(Acquire) == 2 * round + 1);
-                word.store(2 * round + 2, Release);
+        for round in 0..rounds {
+            let (request, reply) = (2 * round + 1, 2 * round + 2);
+            if self.rank == 0 {
+                word.store(request, Release);
+                wait(|| word.load(Acquire) == reply);
+            } else {
+                wait(|| word.load(Acquire) == request);
+                word.store(reply, Release);
             }
         }
         start.elapsed()
     }
 
-    /// Round trips of a line each way: a sequence number and 56 bytes of payload, written and read in full.
-    fn ping_pong_payload(&mut self, rounds: u64) -> Duration {
-        if self.rank == 0 {
-            self.clear(self.memory.lines(PING, 16));
-        }
-        self.barrier();
+    #[inline(always)]
+    fn ping_pong_payload(&self, rounds: u64, receive: impl Fn(&Line, u64) -> u64) -> Duration {
         let lines = self.memory.lines(PING, 16);
         let (out, back) = if self.rank == 0 { (&lines[0], &lines[8]) } else { (&lines[8], &lines[0]) };
-        let mut sum = 0u64;
+        let mut sum = 0;
         let start = Instant::now();
         for round in 1..=rounds {
             if self.rank == 0 {
                 fill(out, round, round ^ sum);
-                sum = drain(back, round);
+                sum = receive(back, round);
             } else {
-                sum = drain(back, round);
+                sum = receive(back, round);
                 fill(out, round, round ^ sum);
             }
         }
@@ -185,56 +172,36 @@ impl Arena {
         elapsed
     }
 
-    /// A one-way stream of 64-byte slots, 56 bytes of payload written and read in each.
-    fn ring(&mut self, announce: Announce, messages: u64) -> Duration {
-        if self.rank == 0 {
-            self.clear(self.memory.lines(PING, 32));
-            self.clear(self.memory.lines(RING, RING_SLOTS));
-        }
-        self.barrier();
+    fn stream(&self, announce: Announce, messages: u64) -> Duration {
         let start = Instant::now();
         let lines = self.memory.lines(PING, 32);
-        let slots = self.memory.lines(RING, RING_SLOTS);
         let (tail, head, done) = (&lines[0].0[0], &lines[8].0[0], &lines[16].0[0]);
-        match (self.rank, announce) {
-            (0, Announce::Flag) => produce_flags(slots, messages),
-            (0, Announce::Lap) => produce_laps(slots, head, messages),
-            (0, Announce::Index) => produce_indices(slots, tail, head, messages),
-            (_, Announce::Flag) => consume_flags(slots, messages),
-            (_, Announce::Lap) => consume_laps(slots, head, messages),
-            (_, Announce::Index) => consume_indices(slots, tail, head, messages),
-        }
+        let ring = Ring { slots: self.memory.lines(RING, ring::SLOTS), tail, head };
         if self.rank == 0 {
+            ring.produce(announce, messages);
             wait(|| done.load(Acquire) != 0);
         } else {
+            ring.consume(announce, messages);
             done.store(1, Release);
         }
         start.elapsed()
     }
 
-    /// A one-way stream of blocks: rank 0 copies each from a small, hot private buffer into the mapping, over `span`
-    /// bytes in turn, and announces it; rank 1 acknowledges, after having copied it out if `out`.
-    fn copy_blocks(&mut self, bytes: usize, span: usize, out: bool, blocks: u64) -> Duration {
+    /// Rank 0 copies each block from a small, hot private buffer and announces it; rank 1 acknowledges it, after having
+    /// copied it out if `out`.
+    fn copy_blocks(&self, bytes: usize, span: usize, out: bool, blocks: u64) -> Duration {
         let mut private = vec![0x5a_u8; bytes];
-        if self.rank == 0 {
-            self.clear(self.memory.lines(PING, 32));
-        }
-        self.barrier();
         let start = Instant::now();
         let lines = self.memory.lines(PING, 32);
         let (ready, taken) = (&lines[0].0[0], &lines[8].0[0]);
         let slots = (span / bytes) as u64;
-        if self.rank == 0 {
-            let mut known = 0;
-            for block in 0..blocks {
+        let mut known = 0;
+        for block in 0..blocks {
+            if self.rank == 0 {
                 known = wait_for(taken, known, |known| block - known < slots);
                 self.memory.copy_in(place(block % slots, bytes), &private);
                 ready.store(block + 1, Release);
-            }
-            wait(|| taken.load(Acquire) >= blocks);
-        } else {
-            let mut known = 0;
-            for block in 0..blocks {
+            } else {
                 known = wait_for(ready, known, |known| known > block);
                 if out {
                     self.memory.copy_out(place(block % slots, bytes), &mut private);
@@ -243,41 +210,42 @@ impl Arena {
                 taken.store(block + 1, Release);
             }
         }
+        wait(|| taken.load(Acquire) == blocks);
         start.elapsed()
     }
-}
 
-impl Arena {
-    fn put(&mut self, bytes: usize, blocks: u64) -> Duration {
+    fn put(&self, bytes: usize, blocks: u64) -> Duration {
         let private = vec![0x5a_u8; bytes];
-        self.barrier();
+        let blocks = if self.rank == 0 { blocks } else { 0 };
         let start = Instant::now();
-        if self.rank == 0 {
-            for block in 0..blocks {
-                self.memory.copy_in(place(block, bytes), &private);
-            }
+        for block in 0..blocks {
+            self.memory.copy_in(place(block, bytes), &private);
         }
         start.elapsed()
     }
 
-    fn get(&mut self, bytes: usize, blocks: u64) -> Duration {
+    fn get(&self, bytes: usize, blocks: u64) -> Duration {
         let mut private = vec![0_u8; bytes];
-        self.barrier();
+        let blocks = if self.rank == 0 { blocks } else { 0 };
         let start = Instant::now();
-        if self.rank == 0 {
-            for block in 0..blocks {
-                self.memory.copy_out(place(block, bytes), &mut private);
-                black_box(&private);
-            }
+        for block in 0..blocks {
+            self.memory.copy_out(place(block, bytes), &mut private);
+            black_box(&private);
         }
         start.elapsed()
     }
 }
 
-/// Spins without a pause until `ready`. After some ten microseconds the peer has surely lost its CPU, perhaps to this very
-/// loop: from then on it gets the CPU, so that a bench on a busy machine or a single CPU is slow but not stuck.
+/// Where block number `block` lies: all over the bulk memory in turn, each at a cache line of its own.
+fn place(block: u64, bytes: usize) -> usize {
+    let step = bytes.next_multiple_of(LINE_BYTES);
+    BULK + (block % (BULK_BYTES / step) as u64) as usize * step
+}
+
+/// Spins until `ready`. After some ten microseconds the peer has surely lost its CPU, perhaps to this very loop: from
+/// then on it gets the CPU, so that a bench on a busy machine or a single CPU is slow but not stuck.
 #[inline(always)]
-fn wait(mut ready: impl FnMut() -> bool) {
+pub(super) fn wait(mut ready: impl FnMut() -> bool) {
     let mut spins = 0u32;
     while !ready() {
         spins = spins.saturating_add(1);
@@ -289,7 +257,7 @@ fn wait(mut ready: impl FnMut() -> bool) {
 
 /// Waits until `index`, last known as `known`, is `enough`, and returns it; without a look at it if it already is.
 #[inline(always)]
-fn wait_for(index: &AtomicU64, mut known: u64, enough: impl Fn(u64) -> bool) -> u64 {
+pub(super) fn wait_for(index: &AtomicU64, mut known: u64, enough: impl Fn(u64) -> bool) -> u64 {
     if !enough(known) {
         wait(|| {
             // Acquire: pairs with the Release by which the peer published the index.
@@ -300,13 +268,8 @@ fn wait_for(index: &AtomicU64, mut known: u64, enough: impl Fn(u64) -> bool) -> 
     known
 }
 
-/// Where block number `block` lies: all over the bulk memory in turn, each at a cache line of its own.
-fn place(block: u64, bytes: usize) -> usize {
-    let step = bytes.next_multiple_of(LINE_BYTES);
-    BULK + (block % (BULK_BYTES / step) as u64) as usize * step
-}
-
-fn fill(line: &Line, sequence: u64, value: u64) {
+/// Writes a payload of seven words of `value` and then the line's number.
+pub(super) fn fill(line: &Line, sequence: u64, value: u64) {
     for word in &line.0[1..] {
         word.store(value, Relaxed);
     }
@@ -314,82 +277,25 @@ fn fill(line: &Line, sequence: u64, value: u64) {
     line.0[0].store(sequence, Release);
 }
 
-fn drain(line: &Line, sequence: u64) -> u64 {
+/// Waits for the line of this number and reads its payload.
+pub(super) fn drain(line: &Line, sequence: u64) -> u64 {
     wait(|| line.0[0].load(Acquire) == sequence);
     payload(line)
 }
 
-fn payload(line: &Line) -> u64 {
+fn drain_pausing(line: &Line, sequence: u64) -> u64 {
+    let look = || line.0[0].load(Acquire) == sequence;
+    wait(|| {
+        let arrived = look();
+        if !arrived {
+            std::hint::spin_loop();
+        }
+        arrived
+    });
+    payload(line)
+}
+
+/// Reads the seven words of a payload.
+pub(super) fn payload(line: &Line) -> u64 {
     line.0[1..].iter().fold(0, |sum, word| sum ^ word.load(Relaxed))
-}
-
-fn slot(slots: &[Line], message: u64) -> &Line {
-    &slots[message as usize % RING_SLOTS]
-}
-
-fn produce_flags(slots: &[Line], messages: u64) {
-    for message in 0..messages {
-        let slot = slot(slots, message);
-        wait(|| slot.0[0].load(Acquire) == 0);
-        fill(slot, 1, message);
-    }
-}
-
-fn consume_flags(slots: &[Line], messages: u64) {
-    let mut sum = 0;
-    for message in 0..messages {
-        let slot = slot(slots, message);
-        sum ^= drain(slot, 1);
-        // Release: pairs with the producer's Acquire; the payload has been read.
-        slot.0[0].store(0, Release);
-    }
-    black_box(sum);
-}
-
-fn produce_laps(slots: &[Line], head: &AtomicU64, messages: u64) {
-    let mut known = 0;
-    for message in 0..messages {
-        known = wait_for(head, known, |known| message - known < RING_SLOTS as u64);
-        fill(slot(slots, message), message / RING_SLOTS as u64 + 1, message);
-    }
-}
-
-fn consume_laps(slots: &[Line], head: &AtomicU64, messages: u64) {
-    let mut sum = 0;
-    for message in 0..messages {
-        sum ^= drain(slot(slots, message), message / RING_SLOTS as u64 + 1);
-        return_room(head, message);
-    }
-    black_box(sum);
-}
-
-fn return_room(head: &AtomicU64, message: u64) {
-    if (message + 1).is_multiple_of(RING_SLOTS as u64 / 4) {
-        // Release: pairs with the producer's Acquire of `head`.
-        head.store(message + 1, Release);
-    }
-}
-
-fn produce_indices(slots: &[Line], tail: &AtomicU64, head: &AtomicU64, messages: u64) {
-    let mut known = 0;
-    for message in 0..messages {
-        known = wait_for(head, known, |known| message - known < RING_SLOTS as u64);
-        for word in &slot(slots, message).0[1..] {
-            word.store(message, Relaxed);
-        }
-        if (message + 1).is_multiple_of(BATCH) || message + 1 == messages {
-            // Release: pairs with the consumer's Acquire of `tail`.
-            tail.store(message + 1, Release);
-        }
-    }
-}
-
-fn consume_indices(slots: &[Line], tail: &AtomicU64, head: &AtomicU64, messages: u64) {
-    let (mut sum, mut known) = (0, 0);
-    for message in 0..messages {
-        known = wait_for(tail, known, |known| known > message);
-        sum ^= payload(slot(slots, message));
-        return_room(head, message);
-    }
-    black_box(sum);
 }

@@ -245,33 +245,6 @@ impl Summary {
     }
 }
 
-/// What the command line asks of a bench with the criterion harness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Measure everything and write the summary.
-    Full,
-    /// Measure what a filter or another option selects, and leave the summary of the last full run alone.
-    Partial,
-    /// Run everything once with tiny counts, as `cargo test --benches` does.
-    Test,
-}
-
-impl Mode {
-    /// The mode of this process. A run counts as full only when `cargo bench` started it without further arguments.
-    pub(crate) fn of_process() -> Self {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        if arguments.iter().any(|argument| argument == "--test")
-            || !arguments.iter().any(|argument| argument == "--bench")
-        {
-            Self::Test
-        } else if arguments.len() > 1 {
-            Self::Partial
-        } else {
-            Self::Full
-        }
-    }
-}
-
 /// The median and the spread (distance of the quartiles as a share of the median) of samples.
 ///
 /// # Panics
