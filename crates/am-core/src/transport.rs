@@ -398,7 +398,8 @@ pub trait Transport {
     /// [`Refused`]; nothing was sent.
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused>;
 
-    /// Delivers at most `budget` arrived frames to the sink; returns how many.
+    /// Delivers at most `budget` arrived frames to the sink; returns how many. One poll may look at some of the peers only,
+    /// at one at least; the next one goes on behind them.
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize;
 
     /// Opens a detached way back once more; a port left unused becomes a bare credit.

@@ -158,7 +158,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if self.transport.status(peer) != PeerStatus::Finished {
             return Ok(());
         }
-        while self.poll()? != 0 {}
+        self.serve_rest()?;
         let rank = self.shape.address(peer).rank;
         Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
     }

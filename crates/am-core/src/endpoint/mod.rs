@@ -128,7 +128,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.drain()?;
         self.barrier()?;
         // Nobody sends any more, so what is there by now is all there will be.
-        while self.poll()? != 0 {}
+        self.serve_rest()?;
         Ok(self.leave())
     }
 

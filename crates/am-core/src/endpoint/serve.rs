@@ -158,6 +158,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         Some(PollError::PeerLost { rank, cause })
     }
 
+    /// Serves all that is there, when nothing more comes. One poll may look at some of the peers only, so as many in a row as
+    /// there are peers must find nothing.
+    pub(super) fn serve_rest(&mut self) -> Result<(), PollError> {
+        let mut fruitless = 0;
+        while fruitless < self.shape.peers() {
+            fruitless = if self.poll()? == 0 { fruitless + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>) -> Result<(), WaitError> {
         if self.poll()? != 0 {
