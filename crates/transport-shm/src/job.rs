@@ -207,6 +207,7 @@ impl Job {
             (header::REQUEST_BYTES, layout.request_bytes as u64),
             (header::REPLY_CELLS, layout.reply_cells as u64),
             (header::REPLY_BYTES, layout.reply_bytes as u64),
+            (header::DIGEST, layout.digest()),
             (header::VERSION, layout::VERSION),
         ] {
             words[index].store(value, Relaxed);
@@ -248,7 +249,7 @@ impl Job {
             .reply_bytes(small(header::REPLY_BYTES)? as usize);
         config.check().map_err(|_| JobError::Damaged)?;
         let layout = Layout::new(&config);
-        if size != layout.file_bytes() {
+        if size != layout.file_bytes() || word(header::DIGEST) != layout.digest() {
             return Err(JobError::Damaged);
         }
         Self::map(file, layout)

@@ -23,6 +23,8 @@ pub(crate) mod header {
     pub(crate) const REQUEST_BYTES: usize = 5;
     pub(crate) const REPLY_CELLS: usize = 6;
     pub(crate) const REPLY_BYTES: usize = 7;
+    /// [`Layout::digest`](super::Layout::digest) of the sizes, to tell a damaged header.
+    pub(crate) const DIGEST: usize = 8;
     /// Counts changes of any endpoint's status; on a line of its own.
     pub(crate) const CHANGES: usize = 16;
     /// Number of words that a view of the header needs.
@@ -100,6 +102,16 @@ impl Layout {
             reply_cells: sizes.reply_cells,
             reply_bytes: sizes.reply_bytes,
         }
+    }
+
+    /// One number that stands for all sizes (FNV-1a over them).
+    pub(crate) fn digest(&self) -> u64 {
+        let rings = [self.request_cells, self.request_bytes, self.reply_cells, self.reply_bytes];
+        let sizes =
+            [u64::from(self.ranks), u64::from(self.endpoints)].into_iter().chain(rings.map(|size| size as u64));
+        let bytes = sizes.flat_map(u64::to_le_bytes);
+        bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
     }
 
     pub(crate) fn peers(&self) -> usize {

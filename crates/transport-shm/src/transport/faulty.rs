@@ -8,12 +8,41 @@ use super::*;
 use crate::JobConfig;
 use crate::layout::{Layout, back, header};
 use crate::sync::AtomicU64;
-use am_conformance::Random;
 use am_core::transport::{PayloadWriter, Slot};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::RngCore;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const FAULTY: usize = 2;
 const SEGMENT: usize = 4096;
+
+/// A PCG generator with the few draws that these tests need.
+struct Random(Pcg64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(Pcg64::new(u128::from(seed), 1))
+    }
+
+    fn number(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number below `bound`, which is not zero.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
+    /// A length up to `most`.
+    fn length(&mut self, most: usize) -> usize {
+        self.below(most as u64 + 1) as usize
+    }
+
+    fn words(&mut self, count: usize) -> Words {
+        let words: Vec<u32> = (0..count).map(|_| self.number() as u32).collect();
+        Words::from_slice(&words).expect("no more than sixteen are asked for")
+    }
+}
 
 /// Where the faulty rank writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +225,7 @@ impl Memory {
 
 /// One case; panics if something is wrong.
 fn case(seed: u64, reach: Reach) {
-    let random = &mut Random::new(seed, 0);
+    let random = &mut Random::new(seed);
     let config = if random.below(4) == 0 { JobConfig::new(3) } else { JobConfig::smallest(3) };
     let job = Job::create(&config).expect("memory is there");
     let join = |rank| {
@@ -290,7 +319,7 @@ fn received(requests: bool, frames: &[(u64, [u64; 2])]) -> PeerStatus {
         }
         cell.0[0].store(*fields | 1, Relaxed);
     }
-    let random = &mut Random::new(0, 0);
+    let random = &mut Random::new(0);
     poll(&mut rank, random, &mut Vec::new());
     rank.status(Peer(1))
 }
