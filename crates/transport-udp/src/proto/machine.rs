@@ -1,0 +1,277 @@
+//! The machine: all peers of one endpoint, and the surface that drivers and applications see.
+
+use super::OwnSegment;
+use super::config::{Config, ConfigError, Protection};
+use super::seal::Keyring;
+use super::session::{Fault, Session};
+use super::shared::{Dropped, Shared};
+use super::slot::{Outcome, Slot};
+use super::timer::Timers;
+use super::wire::{HELLO, Header, Hello, KIND_HELLO};
+use super::{Event, replay::Stale};
+use am_core::transport::{Departure, LossCause, PeerStatus};
+use am_core::{Instant, Peer};
+use std::collections::VecDeque;
+
+/// The protocol's state at one endpoint. See the [module](super).
+#[derive(Debug)]
+pub struct Machine {
+    pub(super) shared: Shared,
+    keyring: Keyring,
+    pub(super) slots: Vec<Slot>,
+    timers: Timers,
+    /// Peers that may have something to send, and peers that may have something to deliver.
+    ready: VecDeque<u32>,
+    pub(super) arrived: VecDeque<u32>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) inbox: Vec<u8>,
+    pub(super) losses: u32,
+    pub(super) departing: Option<Departure>,
+}
+
+const DEPARTURES: [Departure; 3] = [Departure::Finished, Departure::Left, Departure::Panicked];
+
+impl Machine {
+    /// A machine without sessions; they are opened when first needed. `segment` is this rank's memory for Long messages.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the settings contradict each other.
+    pub fn new(config: Config, segment: OwnSegment) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let keyring = Keyring::new(&config.secrets.job, &config.secrets.incarnation);
+        let peers = config.shape.peers();
+        Ok(Self {
+            slots: (0..peers).map(|peer| Slot::new(Peer(peer), &keyring)).collect(),
+            timers: Timers::new(peers as usize),
+            ready: VecDeque::with_capacity(peers as usize),
+            arrived: VecDeque::with_capacity(peers as usize),
+            events: VecDeque::new(),
+            inbox: Vec::with_capacity(config.medium as usize),
+            losses: 0,
+            departing: None,
+            shared: Shared::new(config, segment),
+            keyring,
+        })
+    }
+
+    pub(super) fn session(&self, peer: Peer) -> Option<&Session> {
+        self.slots.get(peer.index())?.session.as_deref()
+    }
+
+    pub(super) fn make_ready(&mut self, peer: Peer) {
+        let slot = &mut self.slots[peer.index()];
+        if !std::mem::replace(&mut slot.ready, true) {
+            self.ready.push_back(peer.0);
+        }
+    }
+
+    fn make_arrived(&mut self, peer: Peer) {
+        let slot = &mut self.slots[peer.index()];
+        if !std::mem::replace(&mut slot.arrived, true) {
+            self.arrived.push_back(peer.0);
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        self.losses += u32::from(matches!(event, Event::Lost(..) | Event::Incompatible { .. }));
+        if self.events.len() >= 4 * self.slots.len() {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    fn note_outcome(&mut self, peer: Peer, outcome: Outcome) {
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Event(event) => self.note(event),
+            Outcome::Replaced(cause) => {
+                self.note(Event::Lost(peer, cause));
+                if self.is_connected(peer) {
+                    self.note(Event::Connected(peer));
+                }
+            }
+        }
+    }
+
+    pub(super) fn lose_faulty(&mut self, peer: Peer) {
+        let ended = PeerStatus::Lost(LossCause::Faulty);
+        self.slots[peer.index()].end(&mut self.shared, ended);
+        self.slots[peer.index()].ended = Some(ended);
+        self.note(Event::Lost(peer, LossCause::Faulty));
+        self.timers.set(peer.0, None);
+    }
+
+    pub(super) fn note_departure(&mut self, peer: Peer) {
+        let slot = &mut self.slots[peer.index()];
+        let how = slot.session.as_ref().and_then(|session| session.has_left());
+        if slot.ended.is_some() {
+            return;
+        }
+        let Some(how) = how.and_then(|how| DEPARTURES.get(usize::from(how)).copied()) else { return };
+        let status = match how {
+            Departure::Finished => PeerStatus::Finished,
+            Departure::Left => PeerStatus::Lost(LossCause::Left),
+            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
+        };
+        slot.ended = Some(status);
+        self.losses += u32::from(status != PeerStatus::Finished);
+        self.note(Event::Departed(peer, how));
+    }
+
+    /// Lends to peers in the line, first come, first served.
+    pub(super) fn lend(&mut self, now: Instant) {
+        while let Some(peer) = self.shared.waiting.front().copied() {
+            let done = match &mut self.slots[peer as usize].session {
+                Some(session) => session.lend(&mut self.shared, now),
+                None => true,
+            };
+            if !done {
+                return;
+            }
+            self.shared.waiting.pop_front();
+            if let Some(session) = &mut self.slots[peer as usize].session {
+                session.waiting = false;
+            }
+            self.make_ready(Peer(peer));
+        }
+    }
+
+    /// Takes a datagram in, as it came from the socket; it is decrypted in place. Returns its sender.
+    ///
+    /// Nothing is believed of a datagram that does not bear a valid authenticator. Allocates only for messages that the
+    /// sender had a right to send.
+    ///
+    /// # Errors
+    /// [`Dropped`] says why it was dropped; this is counted too.
+    pub fn handle(&mut self, now: Instant, datagram: &mut [u8]) -> Result<Peer, Dropped> {
+        let len = datagram.len() as u64;
+        let result = if len > u64::from(self.shared.config.datagram_limit) {
+            Err(Dropped::Oversized)
+        } else if datagram.first() == Some(&KIND_HELLO) {
+            self.handle_hello(now, datagram)
+        } else {
+            self.handle_data(now, datagram)
+        };
+        let counters = &mut self.shared.counters;
+        match result {
+            Ok(_) => {
+                (counters.received, counters.received_bytes) =
+                    (counters.received + 1, counters.received_bytes + len)
+            }
+            Err(reason) => counters.dropped[reason as usize] += 1,
+        }
+        result
+    }
+
+    fn handle_hello(&mut self, now: Instant, datagram: &[u8]) -> Result<Peer, Dropped> {
+        let hello = Hello::parse(datagram).ok_or(Dropped::Stranger)?;
+        if datagram.len() != HELLO || hello.receiver != self.shared.config.me.0 {
+            return Err(Dropped::Stranger);
+        }
+        let slot = self.slots.get_mut(hello.sender as usize).ok_or(Dropped::Stranger)?;
+        if !self.keyring.verify_hello(datagram) {
+            return Err(Dropped::Forged);
+        }
+        let had = slot.session.is_some();
+        let outcome = slot.on_hello(&mut self.shared, &self.keyring, &hello, now);
+        let peer = slot.peer;
+        if let (Some(how), Some(session)) = (self.departing, &mut self.slots[peer.index()].session)
+            && (!had || outcome != Outcome::Nothing)
+        {
+            (session.traffic.leave, session.traffic.leave_due) = (Some(how as u8), true);
+        }
+        self.note_outcome(peer, outcome);
+        self.make_ready(peer);
+        Ok(peer)
+    }
+
+    fn handle_data(&mut self, now: Instant, datagram: &mut [u8]) -> Result<Peer, Dropped> {
+        let header = Header::parse(datagram).ok_or(Dropped::Stranger)?;
+        let protection = self.shared.config.protection;
+        let slot = self.slots.get_mut(header.sender as usize).ok_or(Dropped::Stranger)?;
+        if header.mode != protection as u8 {
+            return Err(Dropped::WrongMode);
+        }
+        let session = slot.session.as_deref_mut().ok_or(Dropped::NoSession)?;
+        if header.epoch != session.open.epoch {
+            return Err(Dropped::WrongEpoch);
+        }
+        session.replay.check(header.number).map_err(|stale| match stale {
+            Stale::Seen | Stale::Old => Dropped::Replayed,
+        })?;
+        let frames = session.open.open(protection, header.number, datagram).ok_or(Dropped::Forged)?;
+        let peer = slot.peer;
+        match session.receive(&mut self.shared, now, header.number, frames) {
+            Ok(news) => {
+                let wants = session.wanted > session.granted.limit && !session.waiting;
+                if wants {
+                    session.waiting = true;
+                    self.shared.waiting.push_back(peer.0);
+                    self.lend(now);
+                }
+                if news {
+                    self.make_arrived(peer);
+                }
+                self.make_ready(peer);
+                Ok(peer)
+            }
+            Err(Fault) if protection == Protection::Unauthenticated => Err(Dropped::Malformed),
+            Err(Fault) => {
+                self.lose_faulty(peer);
+                Ok(peer)
+            }
+        }
+    }
+
+    /// Writes the next datagram to send at this moment, and returns whom it is for and its length. Peers take turns.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`Config::datagram_limit`].
+    pub fn transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(Peer, usize)> {
+        assert!(
+            out.len() >= usize::from(self.shared.config.datagram_limit),
+            "a buffer holds the largest datagram"
+        );
+        while let Some(peer) = self.ready.pop_front() {
+            let slot = &mut self.slots[peer as usize];
+            let hello = slot.next_hello(&self.shared, now);
+            let len = match (hello, &mut slot.session) {
+                (Some(hello), _) => {
+                    let datagram = self.keyring.sign_hello(&hello.encode());
+                    out[..HELLO].copy_from_slice(&datagram);
+                    self.shared.counters.sent += 1;
+                    self.shared.counters.sent_bytes += HELLO as u64;
+                    Some(HELLO)
+                }
+                (None, Some(session)) => session.build(&mut self.shared, now, out),
+                (None, None) => None,
+            };
+            if let Some(len) = len {
+                self.ready.push_back(peer);
+                return Some((Peer(peer), len));
+            }
+            slot.ready = false;
+            self.timers.set(peer, slot.deadline(now, self.shared.config.silence));
+        }
+        None
+    }
+
+    /// When [`Machine::tick`] is to be called next, if nothing arrives before. Valid once [`Machine::transmit`] has
+    /// returned `None`.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timers.first()
+    }
+
+    /// Acts on the passing of time: retransmission, acknowledgements, keep-alive, loss of silent peers.
+    ///
+    /// Feed what the socket holds first: otherwise a driver that was held up would take its peers for dead.
+    pub fn tick(&mut self, now: Instant) {
+        // Every expired peer leaves the heap, and only `transmit` puts it back: the loop is bounded by their number.
+        while let Some(peer) = self.timers.expired(now) {
+            let outcome = self.slots[peer as usize].on_timer(&mut self.shared, now);
+            self.note_outcome(Peer(peer), outcome);
+            self.make_ready(Peer(peer));
+            self.lend(now);
+        }
+    }
+}

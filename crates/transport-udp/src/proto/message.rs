@@ -1,0 +1,157 @@
+//! Messages inside a lane: their headers, and how they are told apart again.
+//!
+//! ```text
+//! first 1 (kind in bits 0..2, number of words in bits 3..7) | handler 1 | room v | words 4 each
+//!     Medium, control:  length v | bytes          Long:  length v | segment offset v | end in the payload stream v
+//! ```
+//!
+//! `room` of a request is one more than the largest payload of its reply, or 0 if there is none; a reply repeats it, which
+//! gives the requester its room back. `v` is a variable-length integer.
+
+use super::bytes::{Reader, Writer};
+
+use am_core::arguments::{MAX_WORDS, Words};
+use am_core::transport::{Category, ReplyBound};
+
+/// Bytes of a header at most.
+pub(super) const MAX_HEADER: usize = 2 + 4 + 4 * MAX_WORDS + 24;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Short,
+    Medium { len: u64 },
+    Long { len: u64, at: u64, end: u64 },
+    Control { len: u64 },
+}
+
+/// A message without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) handler: u8,
+    pub(super) room: u64,
+    pub(super) words: Words,
+}
+
+/// What a parser found at the front of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    /// A message whose header has this many bytes.
+    Whole(Message, usize),
+    /// More bytes are needed.
+    Part,
+    /// No message begins like this.
+    Nonsense,
+}
+
+impl Message {
+    pub(super) fn category(&self) -> Category {
+        match self.kind {
+            Kind::Short => Category::Short,
+            Kind::Medium { .. } | Kind::Control { .. } => Category::Medium,
+            Kind::Long { .. } => Category::Long,
+        }
+    }
+
+    /// Bytes in the lane behind the header.
+    pub(super) fn payload(&self) -> u64 {
+        match self.kind {
+            Kind::Medium { len } | Kind::Control { len } => len,
+            Kind::Short | Kind::Long { .. } => 0,
+        }
+    }
+
+    /// Writes the header and returns its length.
+    pub(super) fn encode(&self, out: &mut [u8; MAX_HEADER]) -> usize {
+        let mut writer = Writer::new(out);
+        let kind = match self.kind {
+            Kind::Short => 0,
+            Kind::Medium { .. } => 1,
+            Kind::Long { .. } => 2,
+            Kind::Control { .. } => 3,
+        };
+        let fields: &[u64] = match &self.kind {
+            Kind::Short => &[],
+            Kind::Medium { len } | Kind::Control { len } => &[*len],
+            Kind::Long { len, at, end } => &[*len, *at, *end],
+        };
+        let first = [kind | (self.words.len() as u8) << 3, self.handler];
+        let written = writer
+            .put(&first)
+            .and_then(|()| writer.varint(self.room))
+            .and_then(|()| self.words.iter().try_for_each(|word| writer.put(&word.to_le_bytes())))
+            .and_then(|()| fields.iter().try_for_each(|field| writer.varint(*field)));
+        written.expect("MAX_HEADER holds the longest header");
+        writer.len()
+    }
+
+    /// Reads a header from the front of a lane.
+    pub(super) fn parse(bytes: &[u8]) -> Parsed {
+        let mut reader = Reader::new(bytes);
+        let Some(first) = reader.u8() else { return Parsed::Part };
+        let words = usize::from(first >> 3);
+        if first & 7 > 3 || words > MAX_WORDS {
+            return Parsed::Nonsense;
+        }
+        match Self::parse_rest(&mut reader, first & 7, words) {
+            Some(message) => Parsed::Whole(message, bytes.len() - reader.remaining()),
+            None if bytes.len() >= MAX_HEADER => Parsed::Nonsense,
+            None => Parsed::Part,
+        }
+    }
+
+    fn parse_rest(reader: &mut Reader<'_>, kind: u8, count: usize) -> Option<Self> {
+        let (handler, room) = (reader.u8()?, reader.varint()?);
+        let mut pairs = [0u64; MAX_WORDS / 2];
+        for index in 0..count {
+            *pairs.get_mut(index / 2)? |= u64::from(reader.u32()?) << (32 * (index % 2));
+        }
+        let words = Words::from_pairs(count, pairs.into_iter()).ok()?;
+        let kind = match kind {
+            0 => Kind::Short,
+            1 => Kind::Medium { len: reader.varint()? },
+            2 => Kind::Long { len: reader.varint()?, at: reader.varint()?, end: reader.varint()? },
+            _ => Kind::Control { len: reader.varint()? },
+        };
+        Some(Self { kind, handler, room, words })
+    }
+}
+
+/// The room field of a reply bound.
+pub(super) fn room_of(bound: ReplyBound) -> u64 {
+    match bound {
+        ReplyBound::None => 0,
+        ReplyBound::UpTo(bytes) => u64::from(bytes) + 1,
+    }
+}
+
+/// Bytes of a lane that a reply to such a request takes at most.
+pub(super) fn cost_of(room: u64) -> u64 {
+    if room == 0 { 0 } else { room - 1 + MAX_HEADER as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn headers_come_back_and_prefixes_wait(words in prop::collection::vec(any::<u32>(), 0..=16), handler: u8, room in 0u64..1 << 30, len in 0u64..1 << 60, kind in 0..4) {
+            let kind = match kind { 0 => Kind::Short, 1 => Kind::Medium { len }, 2 => Kind::Long { len, at: len / 3, end: len }, _ => Kind::Control { len } };
+            let message = Message { kind, handler, room, words: Words::from_slice(&words).unwrap() };
+            let mut bytes = [0; MAX_HEADER];
+            let len = message.encode(&mut bytes);
+            prop_assert_eq!(Message::parse(&bytes), Parsed::Whole(message, len));
+            for cut in 0..len {
+                prop_assert_eq!(Message::parse(&bytes[..cut]), Parsed::Part);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), MAX_HEADER)) {
+            prop_assert_ne!(Message::parse(&bytes), Parsed::Part);
+        }
+    }
+}

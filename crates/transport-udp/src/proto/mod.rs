@@ -1,0 +1,89 @@
+//! The protocol as a state machine with neither socket nor clock.
+//!
+//! A [`Machine`] belongs to one endpoint. Its driver feeds it datagrams ([`Machine::handle`]) and time
+//! ([`Machine::tick`]), takes datagrams out ([`Machine::transmit`]) until there are none, and sleeps until
+//! [`Machine::deadline`]. The application's side are [`Machine::request`], [`Machine::long`], [`Machine::control`],
+//! [`Machine::poll`] and [`Machine::answer`], with the types of [`am_core::transport`].
+//!
+//! | module | owns |
+//! |---|---|
+//! | `bytes`, `wire`, `message` | the bytes of datagrams and of messages inside a lane |
+//! | `seal`, `replay` | keys, authentication, and the numbers that have been seen |
+//! | `slot` | one peer: handshake, epochs, loss |
+//! | `session`, `transmit`, `receive` | the accounts of a session; datagrams put together and taken apart |
+//! | `stream`, `ranges`, `pages` | lanes and payload streams, their gaps, their memory |
+//! | `recovery`, `path` | round trips, losses, window, pacing; the size of datagrams |
+//! | `machine`, `surface` | all peers: the driver's side and the application's side |
+//! | `deliver` | messages to the core, answers back |
+//! | `timer`, `shared`, `config` | deadlines; what sessions share; settings |
+//!
+//! # How a message travels
+//!
+//! A session has four byte streams each way: the request lane, the reply lane, and one of Long payloads for either. A
+//! message is a header (and a Medium payload) in its lane; datagrams carry ranges of streams, so that small messages
+//! share a datagram and large ones are cut with no further rule. A range of a Long payload says where in the segment it
+//! belongs and is written there when it arrives, in any order; the message waits in its lane until all have come.
+//! What is lost is sent again as a range, in whatever datagram is next and at whatever size the path has then.
+//!
+//! # Why nothing waits for ever
+//!
+//! Datagrams are acknowledged by machines, not by applications, so all room that waits for an acknowledgement comes
+//! back while the peer lives. Requests wait for room at the receiver: every peer has a window of its own, and what is
+//! beyond is lent for whole messages, first come, first served. Room for a reply is set aside before its request
+//! leaves, so the reply lane has no limit to wait for. Who waits for request room keeps polling, which is am-core's rule.
+
+mod bytes;
+mod config;
+mod deliver;
+mod machine;
+mod message;
+mod pages;
+mod path;
+mod ranges;
+mod receive;
+mod recovery;
+mod replay;
+mod seal;
+mod session;
+mod shared;
+mod slot;
+mod stream;
+mod surface;
+mod timer;
+mod transmit;
+mod wire;
+
+pub use config::{Config, ConfigError, Protection, Secrets};
+pub use machine::Machine;
+pub use shared::{Counters, Dropped};
+
+use am_core::transport::{Departure, LossCause};
+use am_core::{Peer, Segment};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// The memory that Long messages are placed in, in this process alone.
+pub type OwnSegment = Segment<Arc<[AtomicU64]>>;
+
+/// Something that happened to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A session is open.
+    Connected(Peer),
+    /// The peer is lost. With [`Config::rejoin`] it may come back.
+    Lost(Peer, LossCause),
+    /// The peer has left, and all that it sent before has been delivered.
+    Departed(Peer, Departure),
+    /// The peer knows the job's secret but has another protocol version or other settings; it counts as lost.
+    Incompatible {
+        /// The peer.
+        peer: Peer,
+        /// Its protocol version.
+        version: u8,
+        /// Fingerprint of the settings here.
+        ours: u64,
+        /// Fingerprint of the settings there.
+        theirs: u64,
+    },
+}

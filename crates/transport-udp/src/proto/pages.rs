@@ -1,0 +1,149 @@
+//! Buffer memory: fixed pages shared by all peers, and the byte queues made of them.
+//!
+//! A pool grows to the most pages that were ever in use at once and never shrinks; what bounds it is the admission of
+//! messages (set-aside replies, granted windows, send queues), which is counted in bytes elsewhere.
+
+use std::collections::VecDeque;
+
+/// Bytes of a page.
+pub(super) const PAGE: usize = 2048;
+const NONE: u32 = u32::MAX;
+
+/// The pages of one purpose.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    pages: Vec<Box<[u8]>>,
+    free: Vec<u32>,
+}
+
+impl Pool {
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.pages.push(vec![0; PAGE].into_boxed_slice());
+            (self.pages.len() - 1) as u32
+        })
+    }
+
+    /// Bytes of all pages, used or not.
+    pub(super) fn bytes(&self) -> usize {
+        self.pages.len() * PAGE
+    }
+
+    /// Bytes of the pages in use.
+    pub(super) fn used(&self) -> usize {
+        (self.pages.len() - self.free.len()) * PAGE
+    }
+}
+
+/// A window of a byte stream, `start()..end()`, whose bytes may be written in any order.
+#[derive(Debug, Default)]
+pub(super) struct Fifo {
+    pages: VecDeque<u32>,
+    start: u64,
+    end: u64,
+}
+
+impl Fifo {
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn first_page(&self) -> u64 {
+        self.start / PAGE as u64
+    }
+
+    /// Writes bytes at a position at or after `start()`, taking pages as needed.
+    ///
+    /// # Panics
+    /// If the position is before `start()`.
+    pub(super) fn write(&mut self, pool: &mut Pool, mut position: u64, mut bytes: &[u8]) {
+        assert!(position >= self.start, "released bytes are not written again");
+        while !bytes.is_empty() {
+            let (index, skew) = self.place(position);
+            while self.pages.len() <= index {
+                self.pages.push_back(NONE);
+            }
+            let page = &mut self.pages[index];
+            if *page == NONE {
+                *page = pool.take();
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(PAGE - skew));
+            pool.pages[*page as usize][skew..skew + now.len()].copy_from_slice(now);
+            position += now.len() as u64;
+            bytes = later;
+        }
+        self.end = self.end.max(position);
+    }
+
+    pub(super) fn append(&mut self, pool: &mut Pool, bytes: &[u8]) {
+        self.write(pool, self.end, bytes);
+    }
+
+    fn place(&self, position: u64) -> (usize, usize) {
+        ((position / PAGE as u64 - self.first_page()) as usize, (position % PAGE as u64) as usize)
+    }
+
+    /// Copies bytes out that were written before.
+    ///
+    /// # Panics
+    /// If they were not.
+    pub(super) fn read(&self, pool: &Pool, mut position: u64, mut out: &mut [u8]) {
+        while !out.is_empty() {
+            let (index, skew) = self.place(position);
+            let (now, later) = out.split_at_mut(out.len().min(PAGE - skew));
+            now.copy_from_slice(&pool.pages[self.pages[index] as usize][skew..skew + now.len()]);
+            position += now.len() as u64;
+            out = later;
+        }
+    }
+
+    /// Gives the pages before a position back; it becomes `start()`.
+    pub(super) fn release(&mut self, pool: &mut Pool, to: u64) {
+        let drop = (to / PAGE as u64).saturating_sub(self.first_page()) as usize;
+        for page in self.pages.drain(..drop.min(self.pages.len())) {
+            pool.free.extend((page != NONE).then_some(page));
+        }
+        self.start = self.start.max(to);
+        self.end = self.end.max(self.start);
+        if self.start == self.end {
+            self.clear(pool);
+        }
+    }
+
+    /// Gives all pages back and keeps the position.
+    pub(super) fn clear(&mut self, pool: &mut Pool) {
+        pool.free.extend(self.pages.drain(..).filter(|page| *page != NONE));
+        self.start = self.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_in_any_order_and_pages_are_reused() {
+        let (mut pool, mut fifo) = (Pool::default(), Fifo::default());
+        let bytes: Vec<u8> = (0..30_000u32).map(|i| (i % 251) as u8).collect();
+        for round in 0..10u64 {
+            let start = fifo.start();
+            assert_eq!(start, round * 30_000);
+            fifo.write(&mut pool, start + 7_000, &bytes[7_000..]);
+            fifo.write(&mut pool, start, &bytes[..7_100]);
+            let mut out = vec![0; 30_000];
+            fifo.read(&pool, start, &mut out);
+            assert!(out == bytes);
+            fifo.release(&mut pool, start + 12_345);
+            let mut out = [0; 100];
+            fifo.read(&pool, start + 12_345, &mut out);
+            assert_eq!(out, bytes[12_345..12_445]);
+            fifo.release(&mut pool, start + 30_000);
+            assert_eq!(pool.used(), 0);
+        }
+        assert!(pool.bytes() <= 30_000 + 2 * PAGE);
+    }
+}

@@ -1,0 +1,92 @@
+//! Takes the authentic datagrams of a session apart. Work is bounded by the datagram's length and what is in flight.
+
+use super::bytes::Reader;
+use super::session::{Fault, Session};
+use super::shared::{IN, Shared};
+use super::stream::Untaken;
+use super::wire::Frame;
+use am_core::{Instant, Span};
+
+impl Session {
+    /// Applies the frames of datagram `number`. Returns whether a message may have become whole.
+    ///
+    /// # Errors
+    /// [`Fault`] if they break the protocol; frames before the offending one may have taken effect.
+    pub(super) fn receive(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        number: u64,
+        frames: &[u8],
+    ) -> Result<bool, Fault> {
+        let mut reader = Reader::new(frames);
+        while reader.remaining() > 0 {
+            Frame::parse(&mut reader).ok_or(Fault)?;
+        }
+        self.last_heard = now;
+        self.confirmed = true;
+        let (mut eliciting, mut news, mut kept) = (false, false, true);
+        let mut reader = Reader::new(frames);
+        while let Some(frame) = Frame::parse(&mut reader) {
+            eliciting |= !matches!(frame, Frame::Ack { .. } | Frame::Padding);
+            match self.apply(shared, now, &frame) {
+                Ok(more) => news |= more,
+                Err(Untaken::Forbidden) => return Err(Fault),
+                Err(Untaken::Scattered) => kept = false,
+            }
+        }
+        // A datagram that was not taken whole is not acknowledged. Taking part of it twice does no harm.
+        if kept {
+            let in_order = self.replay.insert(number);
+            if eliciting {
+                self.newest_at = now;
+                self.ack_pending += 1;
+                self.ack_at.get_or_insert(now + shared.config.ack_delay);
+                if !in_order {
+                    // A gap, or its end: the sender should know soon.
+                    self.ack_at = Some(now);
+                }
+            }
+        }
+        Ok(news)
+    }
+
+    fn apply(&mut self, shared: &mut Shared, now: Instant, frame: &Frame<'_>) -> Result<bool, Untaken> {
+        let forbidden = |_| Untaken::Forbidden;
+        match *frame {
+            Frame::Padding | Frame::Ping => Ok(false),
+            Frame::Ack { delay_micros, ranges } => {
+                let Self { recovery, traffic, path, .. } = self;
+                let delay = Span::from_micros(delay_micros);
+                let done = recovery.on_ack(now, delay, ranges.iter(), |fate, carried| {
+                    traffic.settle(shared, path, fate, carried);
+                });
+                if std::mem::take(&mut traffic.path_grew) {
+                    recovery.set_datagram(path.current().into());
+                }
+                done.map(|()| false).map_err(|_| Untaken::Forbidden)
+            }
+            Frame::Credit(credit) => self.on_credit(shared, credit).map(|()| false).map_err(forbidden),
+            Frame::Want(target) => {
+                self.wanted = self.wanted.max(target);
+                Ok(false)
+            }
+            Frame::Leave { how, requests, replies } => {
+                self.leave_in.get_or_insert((how, requests, replies));
+                Ok(true)
+            }
+            Frame::Stream { stream, offset, at, data } => {
+                let lane = usize::from(stream & 1);
+                if stream >= 2 {
+                    return self.traffic.bulk_in[lane].accept(&shared.segment, offset, at, data);
+                }
+                let incoming = &mut self.traffic.incoming[lane];
+                // Requests may come up to the granted limit, replies as far as room was set aside.
+                let limit = if lane == 0 { self.granted.limit } else { incoming.fifo.start() + self.set_aside };
+                // What was consumed already is beyond suspicion, and a late copy of it may exceed today's limit.
+                let limit = limit.max(incoming.ready);
+                incoming.accept(&mut shared.pools[IN + lane], offset, data, limit)
+            }
+        }
+    }
+}

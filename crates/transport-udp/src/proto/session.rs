@@ -1,0 +1,369 @@
+//! One session: everything between this endpoint and one incarnation of a peer, once the handshake is over.
+//!
+//! The parts that put datagrams together and take them apart are in `transmit` and `receive`; here are the accounts.
+
+use super::config::Config;
+use super::message::{Kind, MAX_HEADER, Message, Parsed, cost_of};
+use super::path::Path;
+use super::recovery::{Carried, Fate, Recovery};
+use super::replay::Replay;
+use super::seal::{Chain, Keyring};
+use super::shared::{BULK, IN, Shared};
+use super::stream::{Incoming, IncomingBulk, Outgoing, OutgoingBulk};
+use super::wire::Credit;
+use am_core::transport::{Refused, Resource};
+use am_core::{Instant, Span};
+
+/// The peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault;
+
+/// The streams of a session and what else is sent again when lost.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) out: [Outgoing; 2],
+    pub(super) bulk_out: [OutgoingBulk; 2],
+    pub(super) incoming: [Incoming; 2],
+    pub(super) bulk_in: [IncomingBulk; 2],
+    /// The credit frame should go with the next datagram; and by when at the latest.
+    pub(super) credit_dirty: bool,
+    pub(super) credit_at: Option<Instant>,
+    pub(super) credit_urgent: bool,
+    /// The furthest limit that was asked for.
+    pub(super) want_sent: u64,
+    pub(super) leave: Option<u8>,
+    pub(super) leave_due: bool,
+    pub(super) leave_acked: bool,
+    pub(super) path_grew: bool,
+}
+
+/// One open session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) mine: u64,
+    pub(super) theirs: u64,
+    /// The peer is known to share the session.
+    pub(super) confirmed: bool,
+    pub(super) peer_segment: u64,
+    pub(super) seal: Chain,
+    pub(super) open: Chain,
+    pub(super) replay: Replay,
+    pub(super) recovery: Recovery,
+    pub(super) path: Path,
+    pub(super) traffic: Traffic,
+    /// What the peer has told.
+    pub(super) told: Credit,
+    /// What has been told to the peer, and what of it last.
+    pub(super) granted: Credit,
+    pub(super) reported: Credit,
+    /// The limit that the peer would like, and whether it stands in the line.
+    pub(super) wanted: u64,
+    pub(super) waiting: bool,
+    pub(super) loan: u64,
+    /// Bytes set aside here for the peer's replies; and there, as far as requests have been delivered, for ours.
+    pub(super) set_aside: u64,
+    pub(super) owed: u64,
+    pub(super) leave_in: Option<(u8, u64, u64)>,
+    pub(super) ack_pending: u32,
+    pub(super) ack_at: Option<Instant>,
+    pub(super) newest_at: Instant,
+    pub(super) ping: bool,
+    pub(super) wake: Option<Instant>,
+    pub(super) last_heard: Instant,
+    pub(super) last_sent: Instant,
+}
+
+/// Names and keys of a new session.
+pub(super) struct Names {
+    pub(super) peer: u32,
+    pub(super) mine: u64,
+    pub(super) theirs: u64,
+    pub(super) peer_segment: u64,
+}
+
+impl Session {
+    pub(super) fn new(config: &Config, base: u64, keyring: &Keyring, names: &Names, now: Instant) -> Self {
+        let (me, peer) = ((config.me.0, names.mine), (names.peer, names.theirs));
+        Self {
+            mine: names.mine,
+            theirs: names.theirs,
+            confirmed: false,
+            peer_segment: names.peer_segment,
+            seal: keyring.chain(me, peer),
+            open: keyring.chain(peer, me),
+            replay: Replay::default(),
+            recovery: Recovery::new(now, config.datagram_start.into(), config.ack_delay),
+            path: Path::new(config.datagram_start, config.datagram_limit, now),
+            traffic: Traffic::default(),
+            told: Credit { limit: base, ..Credit::default() },
+            granted: Credit { limit: base, ..Credit::default() },
+            reported: Credit { limit: base, ..Credit::default() },
+            wanted: 0,
+            waiting: false,
+            loan: 0,
+            set_aside: 0,
+            owed: 0,
+            leave_in: None,
+            ack_pending: 0,
+            ack_at: None,
+            newest_at: now,
+            ping: true,
+            wake: None,
+            last_heard: now,
+            last_sent: now,
+        }
+    }
+
+    /// Checks that a request of `len` lane bytes, whose reply takes `cost`, can be accepted.
+    pub(super) fn admit(&self, shared: &Shared, len: u64, cost: u64) -> Result<(), Refused> {
+        let config = &shared.config;
+        let busy = |resource| Err(Refused::Busy(resource));
+        if self.traffic.out[0].queued() + len > config.send_queue.into() {
+            return busy(Resource::RequestBytes);
+        }
+        if shared.queued[0] + len > config.send_budget.into() {
+            return busy(Resource::Interface);
+        }
+        let full = self.set_aside + cost > config.reply_window.into();
+        if cost > 0 && (full || shared.set_aside + cost > config.reply_budget.into()) {
+            return busy(Resource::ReplyBytes);
+        }
+        Ok(())
+    }
+
+    /// Appends a message to a lane.
+    pub(super) fn append(&mut self, shared: &mut Shared, lane: usize, message: &Message, payload: &[u8]) {
+        let mut header = [0; MAX_HEADER];
+        let len = message.encode(&mut header);
+        let fifo = &mut self.traffic.out[lane].fifo;
+        let pool = &mut shared.pools[lane];
+        fifo.append(pool, &header[..len]);
+        fifo.append(pool, payload);
+        shared.queued[lane] += (len + payload.len()) as u64;
+        if lane == 0 {
+            self.set_aside += cost_of(message.room);
+            shared.set_aside += cost_of(message.room);
+        }
+    }
+
+    /// The message at the front of a lane, if it is all there, and the length of its header.
+    pub(super) fn front(&self, shared: &Shared, lane: usize) -> Result<Option<(Message, u64)>, Fault> {
+        let incoming = &self.traffic.incoming[lane];
+        let available = incoming.ready - incoming.fifo.start();
+        if available == 0 {
+            return Ok(None);
+        }
+        let mut bytes = [0; MAX_HEADER];
+        let bytes = &mut bytes[..available.min(MAX_HEADER as u64) as usize];
+        incoming.fifo.read(&shared.pools[IN + lane], incoming.fifo.start(), bytes);
+        let (message, header) = match Message::parse(bytes) {
+            Parsed::Whole(message, header) => (message, header as u64),
+            Parsed::Part => return Ok(None),
+            Parsed::Nonsense => return Err(Fault),
+        };
+        let payload = message.payload();
+        let fair = payload <= shared.config.medium.into()
+            && match lane {
+                0 => {
+                    message.room <= u64::from(shared.config.medium) + 1
+                        && self.owed + cost_of(message.room) <= shared.config.reply_window.into()
+                }
+                _ => {
+                    message.room > payload
+                        && cost_of(message.room) <= self.set_aside
+                        && !matches!(message.kind, Kind::Control { .. })
+                }
+            };
+        if !fair {
+            return Err(Fault);
+        }
+        if let Kind::Long { len, at, end } = message.kind {
+            let inside = usize::try_from(len).is_ok_and(|len| shared.segment.view(at, len).is_ok());
+            if !inside {
+                return Err(Fault);
+            }
+            if self.traffic.bulk_in[lane].ready < end {
+                return Ok(None);
+            }
+        }
+        Ok((available >= header + payload).then_some((message, header)))
+    }
+
+    /// Takes the front message out of a lane after its handler has run.
+    pub(super) fn consume(&mut self, shared: &mut Shared, now: Instant, lane: usize, len: u64) {
+        let fifo = &mut self.traffic.incoming[lane].fifo;
+        let to = fifo.start() + len;
+        fifo.release(&mut shared.pools[IN + lane], to);
+        if lane == 1 {
+            return;
+        }
+        self.granted.requests = to;
+        self.granted.limit = self.granted.limit.max(to + shared.base);
+        self.settle_loan(shared);
+        let urgent = to - self.reported.requests >= shared.base / 2;
+        self.mark_credit(now + shared.config.ack_delay, urgent);
+    }
+
+    fn mark_credit(&mut self, by: Instant, urgent: bool) {
+        let traffic = &mut self.traffic;
+        traffic.credit_dirty = true;
+        traffic.credit_urgent |= urgent;
+        traffic.credit_at.get_or_insert(by);
+    }
+
+    fn settle_loan(&mut self, shared: &mut Shared) {
+        let loan = self.granted.limit.saturating_sub(self.granted.requests + shared.base);
+        shared.lent = shared.lent - self.loan + loan;
+        self.loan = loan;
+    }
+
+    /// Lends the peer what it wants, all of it or nothing: part of a message would occupy memory and be of no use.
+    /// Returns whether it wants nothing any more.
+    ///
+    /// A loan ends by itself when what it was asked for has been handled. Since a peer asks only for messages that are
+    /// already in its queue, nobody hoards, and the first in the line is served at the latest when all others' loans
+    /// have ended.
+    pub(super) fn lend(&mut self, shared: &mut Shared, now: Instant) -> bool {
+        let target = self.wanted.min(self.granted.limit + u64::from(shared.config.send_queue));
+        if target <= self.granted.limit {
+            return true;
+        }
+        let loan = target.saturating_sub(self.granted.requests + shared.base);
+        if shared.lent - self.loan + loan > shared.lendable {
+            return false;
+        }
+        self.granted.limit = target;
+        self.settle_loan(shared);
+        shared.counters.loans += 1;
+        self.mark_credit(now, true);
+        true
+    }
+
+    /// A request with this room has ended without a reply.
+    pub(super) fn give_bare(&mut self, shared: &mut Shared, now: Instant, room: u64) {
+        let cost = cost_of(room);
+        self.owed = self.owed.saturating_sub(cost);
+        self.granted.bare += 1;
+        self.granted.bare_bytes += cost;
+        shared.bare_given += 1;
+        let urgent =
+            self.granted.bare_bytes - self.reported.bare_bytes >= u64::from(shared.config.reply_window) / 2;
+        self.mark_credit(now + shared.config.ack_delay, urgent);
+    }
+
+    /// The peer told new counts.
+    pub(super) fn on_credit(&mut self, shared: &mut Shared, credit: Credit) -> Result<(), Fault> {
+        let written = self.traffic.out[0].fifo.end();
+        let back = credit.bare_bytes.saturating_sub(self.told.bare_bytes);
+        if credit.requests > written || back > self.set_aside {
+            return Err(Fault);
+        }
+        self.set_aside -= back;
+        shared.set_aside -= back;
+        self.told = Credit {
+            limit: self.told.limit.max(credit.limit),
+            requests: self.told.requests.max(credit.requests),
+            bare: self.told.bare.max(credit.bare),
+            bare_bytes: self.told.bare_bytes.max(credit.bare_bytes),
+        };
+        Ok(())
+    }
+
+    /// Whether the peer has handled all requests, and everything else has arrived there too.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.told.requests == self.traffic.out[0].fifo.end()
+    }
+
+    /// Whether nothing waits for an acknowledgement.
+    pub(super) fn is_settled(&self) -> bool {
+        let traffic = &self.traffic;
+        let lanes = traffic.out.iter().all(|out| out.queued() == 0);
+        let bulk = traffic.bulk_out.iter().all(|bulk| bulk.bytes.queued() == 0);
+        lanes && bulk && (traffic.leave.is_none() || traffic.leave_acked)
+    }
+
+    /// Whether the peer has left and all that it sent before has been handled.
+    pub(super) fn has_left(&self) -> Option<u8> {
+        let (how, requests, replies) = self.leave_in?;
+        let at = |lane: usize| self.traffic.incoming[lane].fifo.start();
+        (at(0) >= requests && at(1) >= replies).then_some(how)
+    }
+
+    /// When something happens next by itself, seen after [`Session::build`] has declined: what is due but could not
+    /// leave waits for the window, so for an acknowledgement or a timeout.
+    pub(super) fn deadline(&self, now: Instant, silence: Span) -> Instant {
+        let alive = self.last_heard.max(self.last_sent) + Span(silence.0 / 4);
+        let soft = [self.ack_at, self.traffic.credit_at, Some(alive)].into_iter().flatten().filter(|at| *at > now);
+        let firm = [self.recovery.deadline(), self.wake].into_iter().flatten();
+        soft.chain(firm).fold(self.last_heard + silence, Instant::min)
+    }
+
+    /// Time has passed. Returns whether the peer has been silent for too long.
+    pub(super) fn on_timer(&mut self, shared: &mut Shared, now: Instant) -> bool {
+        let silence = shared.config.silence;
+        if now.since(self.last_heard) >= silence {
+            return true;
+        }
+        if now.since(self.last_heard.max(self.last_sent)) >= Span(silence.0 / 4) {
+            self.ping = true;
+        }
+        let Self { recovery, traffic, path, .. } = self;
+        if recovery.on_timer(now, |fate, carried| traffic.settle(shared, path, fate, carried)) {
+            shared.counters.timeouts += 1;
+            self.ping = true;
+            if path.on_timeouts(now, recovery.timeouts()) {
+                recovery.set_datagram(path.current().into());
+            }
+        }
+        false
+    }
+
+    /// Gives everything back to the shared accounts.
+    pub(super) fn close(&mut self, shared: &mut Shared) {
+        let [request_out, reply_out, request_in, reply_in, bulk] = &mut shared.pools;
+        for (lane, pool) in [request_out, reply_out].into_iter().enumerate() {
+            shared.queued[lane] -= self.traffic.out[lane].queued();
+            self.traffic.out[lane].fifo.clear(pool);
+            self.traffic.bulk_out[lane].bytes.fifo.clear(bulk);
+        }
+        for (lane, pool) in [request_in, reply_in].into_iter().enumerate() {
+            self.traffic.incoming[lane].fifo.clear(pool);
+        }
+        shared.set_aside -= self.set_aside;
+        shared.lent -= self.loan;
+        self.set_aside = 0;
+        self.loan = 0;
+    }
+}
+
+impl Traffic {
+    /// Something that was sent has arrived, or has to be sent again.
+    pub(super) fn settle(&mut self, shared: &mut Shared, path: &mut Path, fate: Fate, carried: Carried) {
+        if fate == Fate::Lost {
+            shared.counters.lost += 1;
+        }
+        match (carried, fate) {
+            (Carried::Stream { stream, offset, len }, fate) => {
+                let lane = usize::from(stream & 1);
+                let len = u64::from(len);
+                match (stream >= 2, fate) {
+                    (false, Fate::Acked) => {
+                        let before = self.out[lane].queued();
+                        self.out[lane].on_acked(&mut shared.pools[lane], offset, len);
+                        shared.queued[lane] -= before - self.out[lane].queued();
+                    }
+                    (true, Fate::Acked) => self.bulk_out[lane].on_acked(&mut shared.pools[BULK], offset, len),
+                    (false, Fate::Lost) => self.out[lane].on_lost(offset, len),
+                    (true, Fate::Lost) => self.bulk_out[lane].bytes.on_lost(offset, len),
+                }
+            }
+            (Carried::Credit, Fate::Lost) => (self.credit_dirty, self.credit_urgent) = (true, true),
+            (Carried::Want, Fate::Lost) => self.want_sent = 0,
+            (Carried::Leave, Fate::Lost) => self.leave_due = !self.leave_acked,
+            (Carried::Leave, Fate::Acked) => (self.leave_acked, self.leave_due) = (true, false),
+            (Carried::Probe(size), Fate::Acked) => self.path_grew |= path.on_acked(size),
+            (Carried::Probe(size), Fate::Lost) => path.on_lost(size),
+            (Carried::Credit | Carried::Want, Fate::Acked) => {}
+        }
+    }
+}

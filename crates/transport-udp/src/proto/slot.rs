@@ -1,0 +1,213 @@
+//! The place of one peer: no session, a handshake, or a session, and how one becomes the other.
+//!
+//! A session is named by two tokens, each made by one side for this session alone. Who sees its own unused token echoed
+//! in an authentic Hello knows that the peer is there *now*, and opens the session. A recorded Hello echoes a token that is
+//! used up. A restarted peer knows no token: it is told a fresh one, and only when that comes back does the old session
+//! end. Every Hello causes at most one Hello of the same size.
+
+use super::session::{Names, Session};
+use super::shared::Shared;
+use super::wire::{Hello, VERSION};
+use super::{Event, seal::Keyring};
+use am_core::transport::{LossCause, PeerStatus};
+use am_core::{Instant, Peer, Span};
+
+/// The first distance of Hellos; it doubles up to [`SLOWEST`].
+const FIRST: Span = Span::from_millis(20);
+const SLOWEST: Span = Span::from_millis(500);
+
+/// What a Hello or a timer led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Nothing,
+    Event(Event),
+    /// The old session is over, and the peer has come back.
+    Replaced(LossCause),
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) peer: Peer,
+    pub(super) session: Option<Box<Session>>,
+    /// How the peer ended, if it did.
+    pub(super) ended: Option<PeerStatus>,
+    /// Tokens used so far, and the one for the next session.
+    sessions: u64,
+    token: u64,
+    /// The peer's token as it was last seen outside of a session.
+    candidate: u64,
+    /// Since when this side wants a session.
+    connecting: Option<Instant>,
+    hello_due: bool,
+    challenge_due: bool,
+    hello_at: Option<Instant>,
+    attempts: u32,
+    pub(super) segment: u64,
+    /// In the machine's queues.
+    pub(super) ready: bool,
+    pub(super) arrived: bool,
+}
+
+impl Slot {
+    pub(super) fn new(peer: Peer, keyring: &Keyring) -> Self {
+        Self {
+            peer,
+            session: None,
+            ended: None,
+            sessions: 0,
+            token: keyring.token(peer.0, 0),
+            candidate: 0,
+            connecting: None,
+            hello_due: false,
+            challenge_due: false,
+            hello_at: None,
+            attempts: 0,
+            segment: 0,
+            ready: false,
+            arrived: false,
+        }
+    }
+
+    /// Wants a session, if there is none and the peer has not ended.
+    pub(super) fn connect(&mut self, now: Instant) {
+        if self.session.is_none() && self.connecting.is_none() && self.ended.is_none() {
+            self.connecting = Some(now);
+            self.attempts = 0;
+            self.hello_due = true;
+        }
+    }
+
+    fn open(&mut self, shared: &Shared, keyring: &Keyring, hello: &Hello, now: Instant) {
+        let names =
+            Names { peer: self.peer.0, mine: self.token, theirs: hello.token, peer_segment: hello.segment };
+        let mut session = Session::new(&shared.config, shared.base, keyring, &names, now);
+        session.confirmed = hello.open;
+        self.session = Some(Box::new(session));
+        self.segment = hello.segment;
+        self.sessions += 1;
+        self.token = keyring.token(self.peer.0, self.sessions);
+        (self.connecting, self.candidate, self.attempts) = (None, 0, 0);
+        (self.hello_due, self.challenge_due) = (true, false);
+    }
+
+    /// Ends the session, if there is one, and notes why.
+    pub(super) fn end(&mut self, shared: &mut Shared, status: PeerStatus) {
+        if let Some(mut session) = self.session.take() {
+            session.close(shared);
+            if session.waiting {
+                shared.waiting.retain(|peer| *peer != self.peer.0);
+            }
+        }
+        let comes_back = shared.config.rejoin && matches!(status, PeerStatus::Lost(_));
+        self.ended = if comes_back { None } else { Some(status) };
+        (self.connecting, self.hello_at, self.hello_due, self.challenge_due) = (None, None, false, false);
+    }
+
+    /// An authentic Hello of this peer has arrived.
+    pub(super) fn on_hello(
+        &mut self,
+        shared: &mut Shared,
+        keyring: &Keyring,
+        hello: &Hello,
+        now: Instant,
+    ) -> Outcome {
+        if self.ended.is_some() {
+            return Outcome::Nothing;
+        }
+        let ours = shared.config.layout();
+        if hello.version != VERSION || hello.layout != ours {
+            self.end(shared, PeerStatus::Lost(LossCause::Faulty));
+            self.ended = Some(PeerStatus::Lost(LossCause::Faulty));
+            // It should learn the same of us.
+            self.hello_due = true;
+            let (theirs, version) = (hello.layout, hello.version);
+            return Outcome::Event(Event::Incompatible { peer: self.peer, version, ours, theirs });
+        }
+        let fresh = hello.echo == self.token;
+        match &mut self.session {
+            Some(session) if hello.token == session.theirs => {
+                if hello.echo == session.mine {
+                    session.confirmed |= hello.open;
+                    session.last_heard = now;
+                }
+                self.hello_due |= hello.asking;
+                Outcome::Nothing
+            }
+            Some(_) if fresh => {
+                self.end(shared, PeerStatus::Lost(LossCause::Died));
+                if self.ended.is_none() {
+                    self.open(shared, keyring, hello, now);
+                }
+                Outcome::Replaced(LossCause::Died)
+            }
+            None if fresh => {
+                self.open(shared, keyring, hello, now);
+                Outcome::Event(Event::Connected(self.peer))
+            }
+            Some(_) => {
+                if hello.asking {
+                    (self.candidate, self.challenge_due) = (hello.token, true);
+                }
+                Outcome::Nothing
+            }
+            None => {
+                self.candidate = hello.token;
+                self.hello_due |= hello.asking;
+                Outcome::Nothing
+            }
+        }
+    }
+
+    /// The Hello to send now, if any.
+    pub(super) fn next_hello(&mut self, shared: &Shared, now: Instant) -> Option<Hello> {
+        let (token, echo, asking, open) = match &self.session {
+            Some(session) if std::mem::take(&mut self.hello_due) => {
+                (session.mine, session.theirs, !session.confirmed, true)
+            }
+            Some(_) if std::mem::take(&mut self.challenge_due) => (self.token, self.candidate, false, false),
+            None if std::mem::take(&mut self.hello_due) => {
+                (self.token, self.candidate, self.connecting.is_some(), false)
+            }
+            _ => return None,
+        };
+        if asking {
+            let wait = Span(FIRST.0 << self.attempts.min(10)).min(SLOWEST);
+            self.attempts += 1;
+            self.hello_at = Some(now + wait);
+        }
+        let (sender, receiver) = (shared.config.me.0, self.peer.0);
+        let (layout, segment) = (shared.config.layout(), shared.segment.len() as u64);
+        Some(Hello { version: VERSION, asking, open, sender, receiver, token, echo, layout, segment })
+    }
+
+    /// When [`Slot::on_timer`] wants to be called, seen after nothing more can be sent.
+    pub(super) fn deadline(&self, now: Instant, silence: Span) -> Option<Instant> {
+        let session = self.session.as_ref().map(|session| session.deadline(now, silence));
+        let connect = self.connecting.map(|since| since + silence);
+        [session, connect, self.hello_at].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub(super) fn on_timer(&mut self, shared: &mut Shared, now: Instant) -> Outcome {
+        if self.hello_at.is_some_and(|at| at <= now) {
+            self.hello_at = None;
+            let confirmed = self.session.as_ref().map(|session| session.confirmed);
+            self.hello_due |= confirmed == Some(false) || (confirmed.is_none() && self.connecting.is_some());
+        }
+        let late = match &mut self.session {
+            Some(session) => session.on_timer(shared, now),
+            None => self.connecting.is_some_and(|since| now.since(since) >= shared.config.silence),
+        };
+        if !late {
+            return Outcome::Nothing;
+        }
+        // One that has left may be silent.
+        if let Some(status) = self.ended {
+            self.end(shared, status);
+            return Outcome::Nothing;
+        }
+        self.end(shared, PeerStatus::Lost(LossCause::Silent));
+        Outcome::Event(Event::Lost(self.peer, LossCause::Silent))
+    }
+}

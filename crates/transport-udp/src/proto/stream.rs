@@ -1,0 +1,249 @@
+//! The four byte streams of a session, both ends: two lanes of messages, two of payloads that go straight to a segment.
+
+use super::OwnSegment;
+use super::pages::{Fifo, Pool};
+use super::ranges::RangeSet;
+use std::collections::VecDeque;
+
+/// Gaps in a stream that a receiver keeps book of; what would make more waits for its retransmission.
+const MAX_GAPS: usize = 256;
+/// Streams end here, long after the largest job.
+const MAX_OFFSET: u64 = 1 << 61;
+
+/// The sending end of a stream: bytes stay until they are acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    pub(super) fifo: Fifo,
+    acked: RangeSet,
+    lost: RangeSet,
+    /// First byte that was never sent.
+    next: u64,
+}
+
+impl Outgoing {
+    /// Bytes that wait for their acknowledgement.
+    pub(super) fn queued(&self) -> u64 {
+        self.fifo.end() - self.fifo.start()
+    }
+
+    /// What to send next, at most `most` bytes and not beyond `limit`: lost bytes first.
+    pub(super) fn next_range(&self, most: u64, limit: u64) -> Option<(u64, u64)> {
+        let (start, end) = match self.lost.first() {
+            Some(range) => range,
+            None => (self.next, self.fifo.end().min(limit)),
+        };
+        let len = end.saturating_sub(start).min(most);
+        (len > 0).then_some((start, len))
+    }
+
+    pub(super) fn on_sent(&mut self, offset: u64, len: u64) {
+        if offset == self.next {
+            self.next += len;
+        } else {
+            self.lost.remove(offset, offset + len);
+        }
+    }
+
+    pub(super) fn on_acked(&mut self, pool: &mut Pool, offset: u64, len: u64) {
+        let start = self.fifo.start();
+        let end = offset + len;
+        self.lost.remove(offset, end);
+        self.acked.insert(offset.max(start), end);
+        let to = self.acked.advance(start);
+        if to > start {
+            self.fifo.release(pool, to);
+        }
+    }
+
+    pub(super) fn on_lost(&mut self, offset: u64, len: u64) {
+        let Self { acked, lost, fifo, .. } = self;
+        acked.for_each_gap(offset.max(fifo.start()), offset + len, |start, end| lost.insert(start, end));
+    }
+}
+
+/// The sending end of a stream of payloads: knows where in the peer's segment each belongs.
+#[derive(Debug, Default)]
+pub(super) struct OutgoingBulk {
+    pub(super) bytes: Outgoing,
+    /// End in the stream, and segment offset of the end, of every payload in the queue.
+    places: VecDeque<(u64, u64)>,
+    /// Bytes of the last payload that the application has yet to hand over.
+    pub(super) missing: u64,
+}
+
+impl OutgoingBulk {
+    /// Announces a payload; returns where it ends in the stream.
+    pub(super) fn begin(&mut self, len: u64, at: u64) -> u64 {
+        let end = self.bytes.fifo.end() + len;
+        if len > 0 {
+            self.places.push_back((end, at + len));
+            self.missing = len;
+        }
+        end
+    }
+
+    /// Takes payload bytes of the announced payload; `bytes` must not exceed what is missing.
+    pub(super) fn push(&mut self, pool: &mut Pool, bytes: &[u8]) {
+        self.bytes.fifo.append(pool, bytes);
+        self.missing -= bytes.len() as u64;
+    }
+
+    /// As [`Outgoing::next_range`], within one payload, with its place in the segment.
+    pub(super) fn next_range(&self, most: u64) -> Option<(u64, u64, u64)> {
+        let (offset, len) = self.bytes.next_range(most, u64::MAX)?;
+        let index = self.places.partition_point(|(end, _)| *end <= offset);
+        let (end, at_end) = *self.places.get(index)?;
+        Some((offset, len.min(end - offset), at_end - (end - offset)))
+    }
+
+    pub(super) fn on_acked(&mut self, pool: &mut Pool, offset: u64, len: u64) {
+        self.bytes.on_acked(pool, offset, len);
+        while self.places.front().is_some_and(|(end, _)| *end <= self.bytes.fifo.start()) {
+            self.places.pop_front();
+        }
+    }
+}
+
+/// Why received bytes were not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Untaken {
+    /// They lie where the peer has no right to write.
+    Forbidden,
+    /// There are too many gaps before them; their retransmission will do.
+    Scattered,
+}
+
+fn check(received: &RangeSet, ready: u64, offset: u64, len: usize, limit: u64) -> Result<u64, Untaken> {
+    let end =
+        offset.checked_add(len as u64).filter(|end| *end <= limit.min(MAX_OFFSET)).ok_or(Untaken::Forbidden)?;
+    if offset > ready && received.len() >= MAX_GAPS {
+        return Err(Untaken::Scattered);
+    }
+    Ok(end)
+}
+
+/// The receiving end of a lane.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// From what was consumed to the furthest byte received.
+    pub(super) fifo: Fifo,
+    received: RangeSet,
+    /// Received without gaps up to here.
+    pub(super) ready: u64,
+}
+
+impl Incoming {
+    /// Takes bytes in; returns whether more can be read than before.
+    pub(super) fn accept(
+        &mut self,
+        pool: &mut Pool,
+        offset: u64,
+        data: &[u8],
+        limit: u64,
+    ) -> Result<bool, Untaken> {
+        let end = check(&self.received, self.ready, offset, data.len(), limit)?;
+        let known = self.ready.saturating_sub(offset).min(data.len() as u64);
+        if known == data.len() as u64 {
+            return Ok(false);
+        }
+        let from = offset + known;
+        self.fifo.write(pool, from, data.get(known as usize..).unwrap_or(&[]));
+        self.received.insert(from, end);
+        let before = self.ready;
+        self.ready = self.received.advance(before);
+        Ok(self.ready > before)
+    }
+}
+
+/// The receiving end of a stream of payloads; keeps no bytes.
+#[derive(Debug, Default)]
+pub(super) struct IncomingBulk {
+    received: RangeSet,
+    pub(super) ready: u64,
+}
+
+impl IncomingBulk {
+    /// Places what is new into the segment; returns whether the stream is complete further than before.
+    ///
+    /// Bytes that have been received already are not written again: the handler may have changed them since.
+    pub(super) fn accept(
+        &mut self,
+        segment: &OwnSegment,
+        offset: u64,
+        at: u64,
+        data: &[u8],
+    ) -> Result<bool, Untaken> {
+        let end = check(&self.received, self.ready, offset, data.len(), u64::MAX)?;
+        segment.view(at, data.len()).map_err(|_| Untaken::Forbidden)?;
+        self.received.for_each_gap(offset.max(self.ready), end, |from, to| {
+            let (skip, stop) = ((from - offset) as usize, (to - offset) as usize);
+            segment.write(at + skip as u64, &data[skip..stop]).expect("the whole range was checked");
+        });
+        self.received.insert(offset.max(self.ready), end);
+        let before = self.ready;
+        self.ready = self.received.advance(before);
+        Ok(self.ready > before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use am_core::Segment;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    proptest! {
+        /// Pieces that are lost, repeated and reordered put the stream together once.
+        #[test]
+        fn any_order_of_pieces_arrives_once(fates in prop::collection::vec((0u8..4, 1u64..2500), 1..80)) {
+            let bytes: Vec<u8> = (0..20_000u32).map(|i| (i % 253) as u8).collect();
+            let (mut out_pool, mut in_pool) = (Pool::default(), Pool::default());
+            let (mut out, mut incoming) = (Outgoing::default(), Incoming::default());
+            out.fifo.append(&mut out_pool, &bytes);
+            let mut fates = fates.into_iter();
+            while out.queued() > 0 {
+                let (fate, most) = fates.next().unwrap_or((3, 1400));
+                let Some((offset, len)) = out.next_range(most, u64::MAX) else { break };
+                out.on_sent(offset, len);
+                let mut data = vec![0; len as usize];
+                out.fifo.read(&out_pool, offset, &mut data);
+                if fate != 0 {
+                    prop_assert!(incoming.accept(&mut in_pool, offset, &data, 20_000).is_ok());
+                }
+                if fate == 3 { out.on_acked(&mut out_pool, offset, len) } else { out.on_lost(offset, len) }
+            }
+            prop_assert_eq!(incoming.ready, 20_000);
+            prop_assert_eq!(out_pool.used(), 0);
+            let mut all = vec![0; 20_000];
+            incoming.fifo.read(&in_pool, 0, &mut all);
+            prop_assert_eq!(all, bytes);
+            prop_assert_eq!(incoming.accept(&mut in_pool, 19_999, &[0, 0], 20_000), Err(Untaken::Forbidden));
+        }
+    }
+
+    #[test]
+    fn late_copies_do_not_touch_the_segment_again() {
+        let words: Arc<[AtomicU64]> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let segment = Segment::new(words, 32);
+        let mut bulk = IncomingBulk::default();
+        assert_eq!(bulk.accept(&segment, 4, 12, &[2; 4]), Ok(false));
+        assert_eq!(bulk.accept(&segment, 0, 8, &[1; 6]), Ok(true));
+        assert_eq!(bulk.ready, 8);
+        segment.write(8, &[9; 8]).unwrap();
+        assert_eq!(bulk.accept(&segment, 0, 8, &[1; 8]), Ok(false));
+        assert_eq!(segment.view(8, 8).unwrap().to_vec(), [9; 8]);
+        assert_eq!(bulk.accept(&segment, 8, 30, &[1; 8]), Err(Untaken::Forbidden));
+    }
+
+    #[test]
+    fn scattered_bytes_wait_for_their_turn() {
+        let (mut pool, mut incoming) = (Pool::default(), Incoming::default());
+        for i in 0..MAX_GAPS as u64 {
+            assert_eq!(incoming.accept(&mut pool, 2 * i + 1, &[1], 1 << 20), Ok(false));
+        }
+        assert_eq!(incoming.accept(&mut pool, 5000, &[1], 1 << 20), Err(Untaken::Scattered));
+        assert_eq!(incoming.accept(&mut pool, 0, &[1], 1 << 20), Ok(true));
+    }
+}

@@ -1,0 +1,232 @@
+//! The application's side of a machine: sending, what is known of peers, leaving.
+
+use super::Event;
+use super::config::Config;
+use super::deliver::{clip, length};
+use super::machine::Machine;
+use super::message::{Kind, Message, cost_of, room_of};
+use super::pages::Pool;
+use super::shared::{BULK, Counters};
+use am_core::arguments::Words;
+use am_core::transport::{CreditSnapshot, Departure, Head, PeerStatus, Refused, Resource};
+use am_core::{Instant, Peer};
+
+impl Machine {
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Bytes of message buffers that exist; they are made when first needed and kept.
+    pub fn buffer_bytes(&self) -> usize {
+        self.shared.pools.iter().map(Pool::bytes).sum()
+    }
+
+    /// Bytes of message buffers in use.
+    pub fn buffer_bytes_used(&self) -> usize {
+        self.shared.pools.iter().map(Pool::used).sum()
+    }
+
+    /// The next event. At most four for each peer are kept; the oldest give way.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// How many peers have been lost so far.
+    pub fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    /// Bare credits given so far.
+    pub fn bare_credits(&self) -> u64 {
+        self.shared.bare_given
+    }
+
+    /// What is known of a peer.
+    pub fn status(&self, peer: Peer) -> PeerStatus {
+        self.slots.get(peer.index()).and_then(|slot| slot.ended).unwrap_or(PeerStatus::Active)
+    }
+
+    /// Whether a session with the peer is open.
+    pub fn is_connected(&self, peer: Peer) -> bool {
+        self.session(peer).is_some()
+    }
+
+    /// Size of a connected peer's segment in bytes.
+    pub fn peer_segment(&self, peer: Peer) -> Option<u64> {
+        self.session(peer).map(|session| session.peer_segment)
+    }
+
+    /// Bytes of UDP payload that datagrams to a connected peer have at most, as probed so far.
+    pub fn datagram_size(&self, peer: Peer) -> Option<u16> {
+        self.session(peer).map(|session| session.path.current())
+    }
+
+    /// Smoothed round-trip time to a connected peer, and the congestion window in bytes.
+    pub fn path_estimate(&self, peer: Peer) -> Option<(am_core::Span, u64)> {
+        self.session(peer).and_then(|session| Some((session.recovery.round_trip()?, session.recovery.window())))
+    }
+
+    /// Opens a session ahead of the first message. Peers that are gone are left alone.
+    ///
+    /// # Panics
+    /// If the job has no such peer.
+    pub fn connect(&mut self, now: Instant, to: Peer) {
+        self.slots[to.index()].connect(now);
+        self.make_ready(to);
+    }
+
+    fn submit(
+        &mut self,
+        now: Instant,
+        to: Peer,
+        mut message: Message,
+        payload: &[u8],
+        bulk: Option<u64>,
+    ) -> Result<(), Refused> {
+        let slot = self.slots.get_mut(to.index()).ok_or(Refused::Gone)?;
+        if slot.ended.is_some() || self.departing.is_some() {
+            return Err(Refused::Gone);
+        }
+        let Some(session) = slot.session.as_deref_mut() else {
+            self.connect(now, to);
+            return Err(Refused::Busy(Resource::Interface));
+        };
+        session.admit(&self.shared, length(&message, payload.len()), cost_of(message.room))?;
+        if let (Some(total), Kind::Long { at, .. }) = (bulk, message.kind) {
+            let stream = &mut session.traffic.bulk_out[0];
+            if stream.missing > 0 || stream.bytes.queued() >= self.shared.config.bulk_queue.into() {
+                return Err(Refused::Busy(Resource::RequestBytes));
+            }
+            message.kind = Kind::Long { len: total, at, end: stream.begin(total, at) };
+        }
+        session.append(&mut self.shared, 0, &message, payload);
+        self.make_ready(to);
+        Ok(())
+    }
+
+    /// Sends a Short request, or with a payload a Medium one.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was sent. Without a session one is being opened, and `Busy` says so.
+    ///
+    /// # Panics
+    /// If the payload exceeds [`Config::medium`].
+    pub fn request(
+        &mut self,
+        now: Instant,
+        to: Peer,
+        head: Head,
+        args: &Words,
+        payload: Option<&[u8]>,
+    ) -> Result<(), Refused> {
+        let len = payload.map_or(0, <[u8]>::len);
+        assert!(len <= self.shared.config.medium as usize, "the core checks the size of a Medium request");
+        let kind = if payload.is_some() { Kind::Medium { len: len as u64 } } else { Kind::Short };
+        let room = room_of(clip(head.reply, self.shared.config.medium));
+        let message = Message { kind, handler: head.handler, room, words: *args };
+        self.submit(now, to, message, payload.unwrap_or(&[]), None)
+    }
+
+    /// Sends a message between cores.
+    ///
+    /// # Errors
+    /// As [`Machine::request`].
+    ///
+    /// # Panics
+    /// As [`Machine::request`].
+    pub fn control(&mut self, now: Instant, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        assert!(payload.len() <= self.shared.config.medium as usize, "the core keeps control messages short");
+        let kind = Kind::Control { len: payload.len() as u64 };
+        self.submit(now, to, Message { kind, handler: 0, room: 0, words: *args }, payload, None)
+    }
+
+    /// Begins a Long request of `len` payload bytes for byte `at` of the peer's segment. The payload follows through
+    /// [`Machine::push`]; until it is complete, no other Long request to this peer is accepted.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was begun.
+    ///
+    /// # Panics
+    /// If the range lies outside the peer's segment.
+    pub fn long(
+        &mut self,
+        now: Instant,
+        to: Peer,
+        head: Head,
+        args: &Words,
+        len: u64,
+        at: u64,
+    ) -> Result<(), Refused> {
+        if let Some(segment) = self.peer_segment(to) {
+            let inside = at.checked_add(len).is_some_and(|end| end <= segment);
+            assert!(inside, "the core checks the range of a Long request");
+        }
+        let room = room_of(clip(head.reply, self.shared.config.medium));
+        let kind = Kind::Long { len, at, end: 0 };
+        self.submit(now, to, Message { kind, handler: head.handler, room, words: *args }, &[], Some(len))
+    }
+
+    /// Takes bytes of the Long payload that is under way to a peer, as many as are missing and there is room for now;
+    /// returns how many. More room comes with acknowledgements.
+    ///
+    /// # Errors
+    /// [`Refused::Gone`] if the peer is gone, and the message with it.
+    pub fn push(&mut self, to: Peer, bytes: &[u8]) -> Result<usize, Refused> {
+        let session =
+            self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()).ok_or(Refused::Gone)?;
+        let bulk = &mut session.traffic.bulk_out[0];
+        let room = u64::from(self.shared.config.bulk_queue).saturating_sub(bulk.bytes.queued()).min(bulk.missing);
+        let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        bulk.push(&mut self.shared.pools[BULK], &bytes[..len]);
+        if len > 0 {
+            self.make_ready(to);
+        }
+        Ok(len)
+    }
+
+    /// Whether every accepted request to a peer that is still there has been handled.
+    pub fn quiet(&self) -> bool {
+        self.slots.iter().filter(|slot| slot.ended.is_none()).all(|slot| match &slot.session {
+            Some(session) => session.is_quiet(),
+            None => true,
+        })
+    }
+
+    /// What could still be sent to a peer now.
+    pub fn credits(&self, peer: Peer) -> CreditSnapshot {
+        let Some(session) = self.session(peer) else { return CreditSnapshot::default() };
+        let config = &self.shared.config;
+        let room = |limit: u32, used: u64| u64::from(limit).saturating_sub(used);
+        CreditSnapshot {
+            request_frames: u64::MAX,
+            request_bytes: room(config.send_queue, session.traffic.out[0].queued())
+                .min(room(config.send_budget, self.shared.queued[0])),
+            reply_frames: u64::MAX,
+            reply_bytes: room(config.reply_window, session.set_aside)
+                .min(room(config.reply_budget, self.shared.set_aside)),
+        }
+    }
+
+    /// Takes leave of all peers; what was accepted before is still delivered. Keep driving the machine until it is
+    /// [settled](Machine::settled), or for as long as it is worth.
+    pub fn depart(&mut self, how: Departure) {
+        self.departing = Some(how);
+        for index in 0..self.slots.len() {
+            if let Some(session) = &mut self.slots[index].session {
+                (session.traffic.leave, session.traffic.leave_due) = (Some(how as u8), true);
+            }
+            self.make_ready(Peer(index as u32));
+        }
+    }
+
+    /// Whether all that was sent to peers that are still there has been acknowledged.
+    pub fn settled(&self) -> bool {
+        self.slots.iter().filter_map(|slot| slot.session.as_ref()).all(|session| session.is_settled())
+    }
+}

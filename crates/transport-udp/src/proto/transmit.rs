@@ -1,0 +1,172 @@
+//! Puts the datagrams of a session together: acknowledgements and counts first, then as many messages as fit.
+
+use super::bytes::Writer;
+use super::config::Protection;
+use super::recovery::{Carried, Load};
+use super::session::Session;
+use super::shared::{BULK, Shared};
+use super::wire::{Frame, HEADER, Header, STREAM_OVERHEAD, TAG, stream_header};
+use am_core::Instant;
+
+/// A fragment of this size is worth a place in a datagram that is nearly full.
+const LEAST_FRAGMENT: usize = 24;
+
+impl Session {
+    /// The next datagram, if one should go now. Returns its length in `out`.
+    ///
+    /// # Panics
+    /// If `out` is shorter than the largest datagram of the settings.
+    pub(super) fn build(&mut self, shared: &mut Shared, now: Instant, out: &mut [u8]) -> Option<usize> {
+        self.wake = None;
+        let mut open = self.recovery.has_window();
+        let waits = self.has_work(now);
+        if open && waits {
+            self.wake = self.recovery.paced(now);
+            open = self.wake.is_none();
+        }
+        let pending = self.ack_pending > 0;
+        let ack_due = self.ack_pending >= shared.config.ack_every || self.ack_at.is_some_and(|at| at <= now);
+        let ack_due = ack_due && self.recovery.has_number();
+        let tag = if shared.config.protection == Protection::Unauthenticated { 0 } else { TAG };
+        if open
+            && self.recovery.round_trip().is_some()
+            && let Some(size) = self.path.probe(now)
+        {
+            let body = usize::from(size) - HEADER - tag;
+            let frames = &mut out[HEADER..HEADER + body];
+            frames.fill(0);
+            Frame::Ping.encode(&mut Writer::new(frames))?;
+            let mut load = Load::EMPTY;
+            load.push(Carried::Probe(size));
+            self.path.on_sent();
+            return Some(self.finish(shared, now, out, body, Some(load)));
+        }
+        let work = open && waits;
+        if !work && !ack_due {
+            return None;
+        }
+        let body = usize::from(self.path.current()) - HEADER - tag;
+        let mut writer = Writer::new(&mut out[HEADER..HEADER + body]);
+        let mut load = Load::EMPTY;
+        if pending {
+            let delay_micros = now.since(self.newest_at).picos() / 1_000_000;
+            Frame::Ack { delay_micros, ranges: self.replay.ranges() }.encode(&mut writer)?;
+            (self.ack_pending, self.ack_at) = (0, None);
+        }
+        if work {
+            self.fill(shared, &mut writer, &mut load)?;
+        }
+        let len = writer.len();
+        Some(self.finish(shared, now, out, len, work.then_some(load)))
+    }
+
+    fn finish(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        out: &mut [u8],
+        body: usize,
+        load: Option<Load>,
+    ) -> usize {
+        let protection = shared.config.protection;
+        let number = self.recovery.next_number();
+        let header = Header { mode: protection as u8, epoch: self.seal.epoch, sender: shared.config.me.0, number };
+        out[..HEADER].copy_from_slice(&header.encode());
+        let len = self.seal.seal(protection, number, out, HEADER + body);
+        if load.is_some() {
+            self.last_sent = now;
+        }
+        self.recovery.on_sent(now, len, load.is_some(), load.unwrap_or(Load::EMPTY));
+        shared.counters.sent += 1;
+        shared.counters.sent_bytes += len as u64;
+        len
+    }
+
+    /// Whether there is something to send that wants an acknowledgement.
+    fn has_work(&self, now: Instant) -> bool {
+        let traffic = &self.traffic;
+        let credit =
+            traffic.credit_dirty && (traffic.credit_urgent || traffic.credit_at.is_none_or(|at| at <= now));
+        self.ping
+            || credit
+            || traffic.leave_due
+            || self.want().is_some()
+            || traffic.out[0].next_range(1, self.told.limit).is_some()
+            || traffic.out[1].next_range(1, u64::MAX).is_some()
+            || traffic.bulk_out.iter().any(|bulk| bulk.next_range(1).is_some())
+    }
+
+    /// The limit to ask the peer for: one question at a time.
+    fn want(&self) -> Option<u64> {
+        let end = self.traffic.out[0].fifo.end();
+        (end > self.told.limit && self.traffic.want_sent <= self.told.limit).then_some(end)
+    }
+
+    fn fill(&mut self, shared: &Shared, writer: &mut Writer<'_>, load: &mut Load) -> Option<()> {
+        let want = self.want();
+        let traffic = &mut self.traffic;
+        if self.ping {
+            self.ping = false;
+            Frame::Ping.encode(writer)?;
+        }
+        if traffic.credit_dirty {
+            (traffic.credit_dirty, traffic.credit_urgent, traffic.credit_at) = (false, false, None);
+            self.reported = self.granted;
+            Frame::Credit(self.granted).encode(writer)?;
+            load.push(Carried::Credit);
+        }
+        if let Some(target) = want {
+            traffic.want_sent = target;
+            Frame::Want(target).encode(writer)?;
+            load.push(Carried::Want);
+        }
+        if traffic.leave_due
+            && let Some(how) = traffic.leave
+        {
+            traffic.leave_due = false;
+            let [requests, replies] = [&traffic.out[0], &traffic.out[1]].map(|out| out.fifo.end());
+            Frame::Leave { how, requests, replies }.encode(writer)?;
+            load.push(Carried::Leave);
+        }
+        // Replies before requests; payloads of Long messages behind both, but first in every fourth datagram.
+        let order = if self.recovery.next_number() % 4 == 3 { [3, 2, 1, 0] } else { [1, 0, 3, 2] };
+        for stream in order {
+            self.fill_stream(shared, stream, writer, load)?;
+        }
+        Some(())
+    }
+
+    fn fill_stream(
+        &mut self,
+        shared: &Shared,
+        stream: u8,
+        writer: &mut Writer<'_>,
+        load: &mut Load,
+    ) -> Option<()> {
+        let lane = usize::from(stream & 1);
+        let limit = if stream == 0 { self.told.limit } else { u64::MAX };
+        while load.has_room() {
+            let Some(space) = writer.remaining().checked_sub(STREAM_OVERHEAD + 1) else { break };
+            let next = if stream >= 2 {
+                self.traffic.bulk_out[lane].next_range(space as u64)
+            } else {
+                self.traffic.out[lane].next_range(space as u64, limit).map(|(offset, len)| (offset, len, 0))
+            };
+            let Some((offset, len, at)) = next else { break };
+            if space < LEAST_FRAGMENT && len == space as u64 {
+                break;
+            }
+            stream_header(writer, stream, offset, at, len as usize)?;
+            let data = writer.space(len as usize)?;
+            let (out, pool) = if stream >= 2 {
+                (&mut self.traffic.bulk_out[lane].bytes, &shared.pools[BULK])
+            } else {
+                (&mut self.traffic.out[lane], &shared.pools[lane])
+            };
+            out.fifo.read(pool, offset, data);
+            out.on_sent(offset, len);
+            load.push(Carried::Stream { stream, offset, len: len as u16 });
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,318 @@
+//! The bytes of a datagram: header, Hello, frames. Parsing checks every length and never allocates.
+//!
+//! ```text
+//! data   kind 1 | mode 1 | epoch 2 | sender 4 | number 8 | frames ... | tag 16 (absent in the unauthenticated mode)
+//! hello  kind 1 | version 1 | flags 1 | 0 | sender 4 | receiver 4 | token 8 | echo 8 | layout 8 | segment 8 | mac 32
+//! ```
+//!
+//! Fixed-width integers are little-endian; variable ones are those of RFC 9000, section 16. The layout of a Hello up to
+//! its version, and the place of its authenticator, are the same in every version, so that another version is recognized.
+
+use super::bytes::{Reader, Writer};
+
+/// Version of everything below.
+pub(super) const VERSION: u8 = 1;
+/// Bytes of a data datagram's header.
+pub(super) const HEADER: usize = 16;
+/// Bytes of an authenticator of a data datagram.
+pub(super) const TAG: usize = 16;
+/// Bytes of a Hello without its authenticator.
+pub(super) const HELLO_BODY: usize = 44;
+/// Bytes of a Hello.
+pub(super) const HELLO: usize = HELLO_BODY + 32;
+/// First byte of a data datagram.
+pub(super) const KIND_DATA: u8 = 0xA1;
+/// First byte of a Hello.
+pub(super) const KIND_HELLO: u8 = 0xA0;
+/// Most ranges in one acknowledgement.
+pub(super) const MAX_RANGES: usize = 24;
+/// The clear part of a data datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) mode: u8,
+    pub(super) epoch: u16,
+    pub(super) sender: u32,
+    pub(super) number: u64,
+}
+
+impl Header {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        (reader.u8()? == KIND_DATA).then_some(())?;
+        Some(Self { mode: reader.u8()?, epoch: reader.u16()?, sender: reader.u32()?, number: reader.u64()? })
+    }
+
+    pub(super) fn encode(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[0] = KIND_DATA;
+        out[1] = self.mode;
+        out[2..4].copy_from_slice(&self.epoch.to_le_bytes());
+        out[4..8].copy_from_slice(&self.sender.to_le_bytes());
+        out[8..].copy_from_slice(&self.number.to_le_bytes());
+        out
+    }
+}
+
+/// The message that opens a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) version: u8,
+    /// The sender has not yet seen that the receiver shares the session, and would like an answer.
+    pub(super) asking: bool,
+    /// The sender has a session of exactly these tokens.
+    pub(super) open: bool,
+    pub(super) sender: u32,
+    pub(super) receiver: u32,
+    /// The sender's part of the session's name, new for every session.
+    pub(super) token: u64,
+    /// The receiver's token as the sender last saw it; 0 if it did not.
+    pub(super) echo: u64,
+    /// Fingerprint of the settings that both sides must share.
+    pub(super) layout: u64,
+    /// Size of the sender's segment in bytes.
+    pub(super) segment: u64,
+}
+
+impl Hello {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        (reader.u8()? == KIND_HELLO).then_some(())?;
+        let (version, flags, _) = (reader.u8()?, reader.u8()?, reader.u8()?);
+        Some(Self {
+            version,
+            asking: flags & 1 != 0,
+            open: flags & 2 != 0,
+            sender: reader.u32()?,
+            receiver: reader.u32()?,
+            token: reader.u64()?,
+            echo: reader.u64()?,
+            layout: reader.u64()?,
+            segment: reader.u64()?,
+        })
+    }
+
+    pub(super) fn encode(&self) -> [u8; HELLO_BODY] {
+        let mut out = [0; HELLO_BODY];
+        out[..4].copy_from_slice(&[KIND_HELLO, self.version, u8::from(self.asking) | u8::from(self.open) << 1, 0]);
+        out[4..8].copy_from_slice(&self.sender.to_le_bytes());
+        out[8..12].copy_from_slice(&self.receiver.to_le_bytes());
+        out[12..20].copy_from_slice(&self.token.to_le_bytes());
+        out[20..28].copy_from_slice(&self.echo.to_le_bytes());
+        out[28..36].copy_from_slice(&self.layout.to_le_bytes());
+        out[36..44].copy_from_slice(&self.segment.to_le_bytes());
+        out
+    }
+}
+
+/// Inclusive ranges of datagram numbers, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AckRanges {
+    ranges: [(u64, u64); MAX_RANGES],
+    len: usize,
+}
+
+impl AckRanges {
+    pub(super) const EMPTY: Self = Self { ranges: [(0, 0); MAX_RANGES], len: 0 };
+
+    /// Adds an older range; returns whether there was room.
+    pub(super) fn push(&mut self, first: u64, last: u64) -> bool {
+        let Some(place) = self.ranges.get_mut(self.len) else { return false };
+        *place = (first, last);
+        self.len += 1;
+        true
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + Clone + '_ {
+        self.ranges.iter().take(self.len).copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn largest(&self) -> Option<u64> {
+        self.iter().next().map(|(_, last)| last)
+    }
+}
+
+/// Absolute counts of what the sender of the frame has done for its peer. Later ones replace earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Credit {
+    /// The request lane may be sent up to here.
+    pub(super) limit: u64,
+    /// The request lane has been handled up to here.
+    pub(super) requests: u64,
+    /// Requests that ended without a reply, and the room that had been set aside for them in bytes.
+    pub(super) bare: u64,
+    pub(super) bare_bytes: u64,
+}
+
+/// One frame of a data datagram.
+#[expect(clippy::large_enum_variant, reason = "frames live on the stack for a moment, never in collections")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    Padding,
+    Ping,
+    Ack {
+        delay_micros: u64,
+        ranges: AckRanges,
+    },
+    /// Bytes of stream 0 (requests), 1 (replies), 2 (request payloads) or 3 (reply payloads); the last two say where in
+    /// the segment they belong.
+    Stream {
+        stream: u8,
+        offset: u64,
+        at: u64,
+        data: &'a [u8],
+    },
+    Credit(Credit),
+    /// The sender would like the request lane's limit to reach here.
+    Want(u64),
+    Leave {
+        how: u8,
+        requests: u64,
+        replies: u64,
+    },
+}
+
+const PADDING: u8 = 0;
+const PING: u8 = 1;
+const ACK: u8 = 2;
+const CREDIT: u8 = 3;
+const WANT: u8 = 4;
+const LEAVE: u8 = 5;
+const STREAM: u8 = 0x10;
+
+/// Bytes of a stream frame in front of its data at most.
+pub(super) const STREAM_OVERHEAD: usize = 1 + 8 + 8 + 2;
+
+impl<'a> Frame<'a> {
+    /// The next frame, or `None` if the bytes make none.
+    pub(super) fn parse(reader: &mut Reader<'a>) -> Option<Self> {
+        Some(match reader.u8()? {
+            PADDING => Self::Padding,
+            PING => Self::Ping,
+            ACK => {
+                let delay_micros = reader.varint()?;
+                let (largest, count, first) = (reader.varint()?, reader.u8()?, reader.varint()?);
+                let mut ranges = AckRanges::EMPTY;
+                let mut low = largest.checked_sub(first)?;
+                ranges.push(low, largest);
+                for _ in 0..count {
+                    let last = low.checked_sub(reader.varint()?)?.checked_sub(2)?;
+                    low = last.checked_sub(reader.varint()?)?;
+                    ranges.push(low, last).then_some(())?;
+                }
+                Self::Ack { delay_micros, ranges }
+            }
+            CREDIT => Self::Credit(Credit {
+                limit: reader.varint()?,
+                requests: reader.varint()?,
+                bare: reader.varint()?,
+                bare_bytes: reader.varint()?,
+            }),
+            WANT => Self::Want(reader.varint()?),
+            LEAVE => Self::Leave { how: reader.u8()?, requests: reader.varint()?, replies: reader.varint()? },
+            kind @ 0x10..=0x13 => {
+                let stream = kind - STREAM;
+                let offset = reader.varint()?;
+                let at = if stream >= 2 { reader.varint()? } else { 0 };
+                let len = reader.u16()?;
+                Self::Stream { stream, offset, at, data: reader.take(usize::from(len))? }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Appends the frame; `None` (and possibly a part written) if it does not fit.
+    pub(super) fn encode(&self, out: &mut Writer<'_>) -> Option<()> {
+        match *self {
+            Self::Padding => out.u8(PADDING),
+            Self::Ping => out.u8(PING),
+            Self::Ack { delay_micros, ranges } => {
+                out.u8(ACK)?;
+                out.varint(delay_micros)?;
+                let mut iter = ranges.iter();
+                let (mut low, last) = iter.next()?;
+                out.varint(last)?;
+                out.u8(ranges.len.saturating_sub(1) as u8)?;
+                out.varint(last - low)?;
+                for (first, last) in iter {
+                    out.varint(low - last - 2)?;
+                    out.varint(last - first)?;
+                    low = first;
+                }
+                Some(())
+            }
+            Self::Credit(credit) => {
+                out.u8(CREDIT)?;
+                let fields = [credit.limit, credit.requests, credit.bare, credit.bare_bytes];
+                fields.into_iter().try_for_each(|field| out.varint(field))
+            }
+            Self::Want(target) => out.u8(WANT).and_then(|()| out.varint(target)),
+            Self::Leave { how, requests, replies } => {
+                out.put(&[LEAVE, how])?;
+                out.varint(requests)?;
+                out.varint(replies)
+            }
+            Self::Stream { stream, offset, at, data } => {
+                stream_header(out, stream, offset, at, data.len())?;
+                out.put(data)
+            }
+        }
+    }
+}
+
+/// Appends what stands in front of a stream frame's `len` bytes of data.
+pub(super) fn stream_header(out: &mut Writer<'_>, stream: u8, offset: u64, at: u64, len: usize) -> Option<()> {
+    out.u8(STREAM + stream)?;
+    out.varint(offset)?;
+    if stream >= 2 {
+        out.varint(at)?;
+    }
+    out.put(&u16::try_from(len).ok()?.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bytes::MAX_VARINT;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn integers_and_frames_come_back(value in 0..=MAX_VARINT, at in 0..=MAX_VARINT, stream in 0u8..4, data in prop::collection::vec(any::<u8>(), 0..90)) {
+            let at = if stream >= 2 { at } else { 0 };
+            let mut ranges = AckRanges::EMPTY;
+            for i in 0..1 + value % MAX_RANGES as u64 {
+                prop_assert!(ranges.push((1 << 40) - 10 * i, (1 << 40) - 10 * i + value % 8));
+            }
+            let frames = [
+                Frame::Stream { stream, offset: value, at, data: &data },
+                Frame::Ack { delay_micros: value, ranges },
+                Frame::Credit(Credit { limit: value, requests: at, bare: 4, bare_bytes: value }),
+                Frame::Leave { how: 1, requests: at, replies: value },
+                Frame::Want(value), Frame::Ping, Frame::Padding,
+            ];
+            let mut bytes = [0; 1000];
+            let mut writer = Writer::new(&mut bytes);
+            for frame in &frames {
+                prop_assert!(frame.encode(&mut writer).is_some());
+            }
+            let len = writer.len();
+            let mut reader = Reader::new(&bytes[..len]);
+            for frame in &frames {
+                prop_assert_eq!(Frame::parse(&mut reader), Some(*frame));
+            }
+            prop_assert_eq!(reader.remaining(), 0);
+        }
+
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut reader = Reader::new(&bytes);
+            let mut frames = 0;
+            while reader.remaining() > 0 && Frame::parse(&mut reader).is_some() {
+                frames += 1;
+            }
+            prop_assert!(frames <= bytes.len());
+            let _ = (Header::parse(&bytes), Hello::parse(&bytes));
+        }
+    }
+}
