@@ -56,7 +56,7 @@ enum Code<T> {
 
 /// One case of the suite, for a transport `T`.
 pub struct Case<T> {
-    /// The item of the conformance list that it belongs to, 1 to 14.
+    /// The item of the conformance list that it belongs to.
     pub item: u8,
     /// Its name, unique in the suite.
     pub name: &'static str,

@@ -14,11 +14,13 @@ struct State {
     replies: u64,
 }
 
-/// One handler that answers with as much as it got, in the same category.
-fn attach<T: Transport>(
-    world: &World,
-    transport: T,
-) -> Result<(Endpoint<T, State>, Request<u32>), crate::Failure> {
+/// A handler that answers with as much as it got, in the same category, and one that does not answer.
+struct Table {
+    ask: Request<u32>,
+    note: Request<u32>,
+}
+
+fn attach<T: Transport>(world: &World, transport: T) -> Result<(Endpoint<T, State>, Table), crate::Failure> {
     let mut handlers = Handlers::<State>::new();
     let reply = handlers.reply("reply", |state: &mut State, _: Address, index: u32, payload: Payload<'_>| {
         let salt = state.world.salt(&[u64::from(index)]);
@@ -38,8 +40,13 @@ fn attach<T: Transport>(
             };
             state.findings.ok("reply", sent);
         })?;
+    let note = handlers.one_way("note", |state: &mut State, _: Address, index: u32, bytes: Payload<'_>| {
+        let salt = state.world.salt(&[u64::from(index)]);
+        state.findings.payload("payload of a one-way request", &bytes, salt);
+        state.requests += 1;
+    })?;
     let state = State { findings: Findings::default(), world: *world, requests: 0, replies: 0 };
-    Ok((world.attach(transport, handlers, state)?, ask))
+    Ok((world.attach(transport, handlers, state)?, Table { ask, note }))
 }
 
 /// Everyone but this rank, or this rank if it is alone.
@@ -62,7 +69,7 @@ fn send<T: Transport>(endpoint: &mut Endpoint<T, State>, to: Rank, ask: Request<
 
 /// Every rank floods every other with requests that reply.
 pub(super) fn mutual<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (mut endpoint, ask) = attach(world, transport)?;
+    let (mut endpoint, Table { ask, .. }) = attach(world, transport)?;
     let targets = targets(&endpoint);
     let per_pair = world.count(150, 5000);
     for index in 0..per_pair {
@@ -79,7 +86,7 @@ pub(super) fn mutual<T: Transport>(world: &World, transport: T) -> Verdict {
 
 /// All ranks flood rank 0, which floods nobody.
 pub(super) fn incast<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (mut endpoint, ask) = attach(world, transport)?;
+    let (mut endpoint, Table { ask, .. }) = attach(world, transport)?;
     let per_rank = world.count(300, 20_000);
     let sends = endpoint.rank() != Rank(0) || endpoint.ranks() == 1;
     if sends {
@@ -99,7 +106,7 @@ pub(super) fn incast<T: Transport>(world: &World, transport: T) -> Verdict {
 /// The last rank polls rarely and one message at a time, while all others send to it as fast as they may. It ends, and
 /// what waits for the slow rank is bounded by the buffers, not by the number of messages.
 pub(super) fn rarely_polling<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (mut endpoint, ask) = attach(world, transport)?;
+    let (mut endpoint, Table { ask, .. }) = attach(world, transport)?;
     let slow = Rank(endpoint.ranks() - 1);
     let per_rank = world.count(400, 20_000);
     let due = u64::from(per_rank) * u64::from(endpoint.ranks() - 1);
@@ -129,21 +136,24 @@ pub(super) fn rarely_polling<T: Transport>(world: &World, transport: T) -> Verdi
     state.findings.verdict()
 }
 
-/// A rank that sends to itself without polling is refused at some point, on every resource that it can use up, and can
-/// go on after polling.
+/// More than any buffers hold.
+const PLENTY: u32 = 1_000_000;
+
+/// A rank that sends to itself without polling is refused at some point, for want of room for requests or for replies,
+/// and can go on after polling.
 pub(super) fn refused_when_full<T: Transport>(world: &World, transport: T) -> Verdict {
-    const PLENTY: u32 = 1_000_000;
-    let (mut endpoint, ask) = attach(world, transport)?;
+    let (mut endpoint, Table { ask, note }) = attach(world, transport)?;
     let me = endpoint.rank();
-    for round in 0..world.count(3, 30) {
+    for round in 0..world.count(8, 40) {
         let before = endpoint.state().requests;
+        let handler = if round % 4 < 2 { ask } else { note };
         let mut accepted = 0;
         let refusal = loop {
             let outcome = if round % 2 == 0 {
-                endpoint.try_request(me, ask, accepted)
+                endpoint.try_request(me, handler, accepted)
             } else {
                 let bytes = pattern(world.salt(&[u64::from(accepted)]), 16);
-                endpoint.try_request_medium(me, ask, accepted, &bytes)
+                endpoint.try_request_medium(me, handler, accepted, &bytes)
             };
             match outcome {
                 Ok(()) if accepted < PLENTY => accepted += 1,
@@ -156,14 +166,38 @@ pub(super) fn refused_when_full<T: Transport>(world: &World, transport: T) -> Ve
             });
         };
         equal("destination of a refusal", to, me.into())?;
+        let report = endpoint.stall_report();
         ensure(endpoint.statistics().stalls(resource) > 0, || format!("stalls for {resource} are not counted"))?;
         ensure(accepted > 0, || "not even one request fits".into())?;
-        ensure(endpoint.stall_report().short_of.iter().any(|(to, _)| to.rank == me), || {
-            format!("the stall report does not show the shortage: {}", endpoint.stall_report())
+        ensure(report.short_of.iter().any(|(to, _)| to.rank == me), || {
+            format!("the stall report does not show the shortage: {report}")
         })?;
-        let due = endpoint.state().replies + u64::from(accepted);
-        endpoint.wait_until(|state| state.replies == due)?;
-        equal("requests", endpoint.state().requests - before, u64::from(accepted))?;
+        let due = endpoint.state().replies + if round % 4 < 2 { u64::from(accepted) } else { 0 };
+        endpoint.wait_until(|state| state.replies == due && state.requests == before + u64::from(accepted))?;
+    }
+    endpoint.finish()?.findings.verdict()
+}
+
+/// A rank that asks and asks but reads no reply is refused at some point, however diligent the other is.
+pub(super) fn unread_replies<T: Transport>(world: &World, transport: T) -> Verdict {
+    let (mut endpoint, Table { ask, .. }) = attach(world, transport)?;
+    let asks = endpoint.rank().0 % 2 == 0 && endpoint.rank().0 + 1 < endpoint.ranks();
+    if asks {
+        let to = Rank(endpoint.rank().0 + 1);
+        let (mut accepted, mut refusals) = (0, 0);
+        // A refusal may pass when the other polls; one that lasts is for want of room for replies.
+        while refusals < 20 {
+            match endpoint.try_request(to, ask, accepted) {
+                Ok(()) => (accepted, refusals) = (accepted + 1, 0),
+                Err(SendError::WouldBlock { .. }) => {
+                    refusals += 1;
+                    pause(&mut endpoint, Span::from_micros(200));
+                }
+                Err(other) => return Err(other.into()),
+            }
+            ensure(accepted < PLENTY, || format!("{accepted} replies wait unread and no end"))?;
+        }
+        endpoint.wait_until(|state| state.replies == u64::from(accepted))?;
     }
     endpoint.finish()?.findings.verdict()
 }

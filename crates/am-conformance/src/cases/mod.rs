@@ -46,6 +46,7 @@ pub fn cases<T: Transport>() -> Vec<Case<T>> {
         Case::single(8, "mutual-flood", "everyone floods everyone", smallest, flood::mutual),
         Case::single(8, "incast", "all flood rank 0", smallest, flood::incast),
         Case::single(8, "rarely-polling", "a rank that rarely polls", smallest.ranks(2), flood::rarely_polling),
+        Case::single(8, "unread-replies", "replies are bounded, too", smallest.ranks(2), flood::unread_replies),
         Case::single(8, "refused-when-full", "refusal instead of growth", smallest, flood::refused_when_full),
         Case::single(9, "order", "order per pair where promised", plain, order::order),
         Case::single(10, "wrong-calls", "wrong calls are typed errors", plain, bad_input::wrong_calls),
