@@ -4,6 +4,8 @@
 //! file. It does so either only where its own program would write, and then the other two must still reach each other; or
 //! anywhere, and then nobody may panic, hang or be handed bytes from outside a message.
 
+mod program;
+
 use super::*;
 use crate::JobConfig;
 use crate::layout::{Layout, back, header};
