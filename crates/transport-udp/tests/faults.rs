@@ -74,8 +74,8 @@ fn seeds(range: std::ops::Range<u64>) {
 }
 
 #[test]
-fn everything_arrives_under_300_seeds() {
-    seeds(0..300);
+fn everything_arrives_under_200_seeds() {
+    seeds(0..200);
 }
 
 #[test]

@@ -149,9 +149,8 @@ impl Machine {
     /// A request whose reply might not fit the reply budget of this side waits; that room comes back as peers'
     /// machines acknowledge earlier replies, whatever their applications do.
     pub fn poll<S: Sink>(&mut self, now: Instant, budget: usize, sink: &mut S) -> usize {
-        let (mut count, mut visits) = (0, self.arrived.len());
-        while count < budget && visits > 0 {
-            visits -= 1;
+        let (mut count, mut fruitless) = (0, 0);
+        while count < budget && fruitless < self.arrived.len() {
             let Some(peer) = self.arrived.pop_front() else { break };
             let most = TURN.min(budget - count);
             // Back in the line first, so that a handler that unwinds does not lose the peer its place.
@@ -162,9 +161,10 @@ impl Machine {
                 self.slots[peer as usize].arrived = false;
             }
             match result {
-                Ok((0, _)) => {}
+                Ok((0, _)) => fruitless += 1,
                 Ok((served, _)) => {
                     count += served;
+                    fruitless = 0;
                     self.make_ready(Peer(peer));
                 }
                 Err(Fault) => self.lose_faulty(Peer(peer)),

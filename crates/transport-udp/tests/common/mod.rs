@@ -210,7 +210,7 @@ impl World {
                     app.pushing = None;
                 }
             }
-            machine.poll(now, 64, app);
+            machine.poll(now, 256, app);
             while let Some(event) = machine.next_event() {
                 app.events.push(event);
             }
