@@ -55,12 +55,12 @@ pub(crate) struct Chart {
     pub(crate) subtitle: String,
     /// The words of the legend for [`Kind::Ours`], [`Kind::Baseline`] and [`Kind::Reference`].
     pub(crate) legend: [String; 3],
-    /// The groups, drawn in two columns.
+    /// The groups, drawn in two columns, each in the one that is shorter so far.
     pub(crate) panels: Vec<Panel>,
 }
 
 const PANEL_WIDTH: f64 = 460.0;
-const LABEL_WIDTH: f64 = 150.0;
+const LABEL_WIDTH: f64 = 170.0;
 const VALUE_WIDTH: f64 = 60.0;
 const BAR_HEIGHT: f64 = 16.0;
 const BAR_STEP: f64 = 22.0;
