@@ -42,6 +42,15 @@ fn quick() {
     run(Threads, all_cases(), &Plan::from_environment(Profile::Quick)).check();
 }
 
+/// So many ranks that a poll looks at some of them only.
+#[test]
+fn crowd() {
+    for only in ["token-facts", "statistics", "finish-together", "panics", "survivors", "leaves"] {
+        let plan = Plan { ranks: vec![70], only: Some(only.into()), ..Plan::from_environment(Profile::Quick) };
+        run(Threads, all_cases(), &plan).check();
+    }
+}
+
 /// Takes minutes: `cargo test --release -p transport-shm --test conformance -- --ignored --nocapture`.
 #[test]
 #[ignore = "the full profile takes minutes"]

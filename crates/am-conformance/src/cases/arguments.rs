@@ -104,6 +104,7 @@ pub(super) fn arguments<T: Transport>(world: &World, transport: T) -> Verdict {
     let total = world.count(2, 10) * COUNTS * 3;
     for index in 0..total {
         let Message { category, args, salt, .. } = message(world, me, index);
+        equal("number of arguments", args.len() as u32, index / 3 % COUNTS)?;
         let handler = table[(index % 3) as usize];
         let largest = endpoint.max_payload(to, category, Lane::Request, args.len()).unwrap_or(0);
         match category {

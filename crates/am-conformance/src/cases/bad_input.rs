@@ -99,18 +99,23 @@ fn wrong_replies<'a>(
     rejection(findings, token.reply_long(reply, 1, &[9], u64::MAX), ReplyError::OutsideSegment { to, source })
 }
 
-/// A pending reply of a job that has nothing to do with the one under test.
-fn stray_pending() -> Result<PendingReply, Failure> {
-    let mut handlers = Handlers::<Vec<PendingReply>>::new();
-    let keep =
-        handlers.request("keep", |kept: &mut Vec<PendingReply>, token: Token<'_>, (): (), _: Payload<'_>| {
-            kept.push(token.detach());
-        })?;
-    let mut endpoint = Endpoint::attach(loopback::single(), handlers, Vec::new())?;
+#[derive(Default)]
+struct Stray {
+    kept: Option<PendingReply>,
+}
+
+/// A pending reply of a job that has nothing to do with the one under test, and a reply handler of that job.
+fn stray() -> Result<(PendingReply, Reply<u32>), Failure> {
+    let mut handlers = Handlers::<Stray>::new();
+    let reply = handlers.reply("reply", |_: &mut Stray, _: Address, _: u32, _: Payload<'_>| {})?;
+    let keep = handlers.request("keep", |stray: &mut Stray, token: Token<'_>, (): (), _: Payload<'_>| {
+        stray.kept = Some(token.detach());
+    })?;
+    let mut endpoint = Endpoint::attach(loopback::single(), handlers, Stray::default())?;
     endpoint.request(Rank(0), keep, ())?;
     endpoint.poll()?;
-    let pending = endpoint.state_mut().pop();
-    pending.ok_or_else(|| Failure::Check("the loopback endpoint did not keep its token".into()))
+    let kept = endpoint.state_mut().kept.take();
+    Ok((kept.ok_or_else(|| Failure::Check("the loopback endpoint did not keep its token".into()))?, reply))
 }
 
 /// Wrong requests, replies and answers; between and after them, right ones.
@@ -177,10 +182,10 @@ fn wrong_answers<T: Transport>(
     reply: Reply<u32>,
     foreign: Reply<u32>,
 ) -> Verdict {
-    let expected = ReplyError::ForeignHandler { handler: reply.index() };
-    let stray = endpoint.answer(stray_pending()?, reply, 1);
     let mut findings = std::mem::take(&mut endpoint.state_mut().findings);
-    drop(rejection(&mut findings, stray, expected));
+    let (stray, its_reply) = stray()?;
+    let expected = ReplyError::ForeignHandler { handler: its_reply.index() };
+    drop(rejection(&mut findings, endpoint.answer(stray, its_reply, 1), expected));
     let kept = endpoint.state_mut().kept.pop();
     let mut kept = kept.ok_or_else(|| Failure::Check("no token was kept".into()))?;
     let (to, segment) = (kept.source(), endpoint.state().segment_of_source);
