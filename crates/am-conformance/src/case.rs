@@ -104,7 +104,7 @@ impl<T> Case<T> {
     /// [`Failure`] says what this rank found wrong.
     ///
     /// # Panics
-    /// In a case that [unwinds](Needs::unwinds), on the rank that does so; see [`is_deliberate`].
+    /// In a case that unwinds, on the rank that does so; see [`is_deliberate`].
     pub fn run(&self, world: &World, transports: Vec<T>) -> Verdict {
         let given = transports.len();
         if given != usize::from(self.needs.endpoints) {

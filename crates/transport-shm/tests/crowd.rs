@@ -70,7 +70,7 @@ fn memory(job: &Job) -> u64 {
 fn sixty_four_ranks_talk_to_each_other_within_their_memory() {
     let job = run(&JobConfig::new(RANKS), 20);
     let all = u64::from(RANKS);
-    let most = all * all * PAIR << 10;
+    let most = (all * all * PAIR) << 10;
     assert!(memory(&job) <= most + (1 << 20), "{} of {most} bytes", memory(&job));
 }
 
