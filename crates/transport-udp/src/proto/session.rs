@@ -269,7 +269,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the peer has handled all requests, and everything else has arrived there too.
+    /// Whether the peer has handled all requests.
     pub(super) fn is_quiet(&self) -> bool {
         self.told.requests == self.traffic.out[0].fifo.end()
     }
