@@ -1,0 +1,216 @@
+//! The configuration of a run: how many ranks, on which machine, with which faults.
+
+use crate::error::ConfigError;
+use crate::faults::{Dice, Faults, Strike, shuffled};
+use crate::nic::{Costs, NicParameters};
+use crate::topology::{Network, Topology};
+use serde::{Deserialize, Serialize};
+
+/// The most ranks of a run: each takes two memory mappings, of which Linux allows 65,530.
+pub const MAX_RANKS: u32 = 32_000;
+
+/// The smallest stack of a rank in bytes.
+pub const MIN_STACK: usize = 16 << 10;
+
+/// Which node a rank runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Placement {
+    /// One node after the other is filled.
+    #[default]
+    RowMajor,
+    /// Rank by rank to the next node.
+    RoundRobin,
+    /// A random order of all places.
+    Random {
+        /// The seed of the order.
+        seed: u64,
+    },
+}
+
+/// A machine and what happens to it. Read it from TOML, or start from [`Config::new`] and change fields.
+///
+/// ```
+/// let config = fabric_sim::Config::from_toml("
+///     ranks = 128
+///     ranks_per_node = 2
+///     topology = { kind = 'mesh', dims = [4, 4, 4] }
+///     nic = { link = { bandwidth_mb_s = 625, latency_ns = 300 } }
+///     [faults]
+///     seed = 7
+///     loss = 0.01
+///     link_retry = true
+///     schedule = [{ at_ns = 1000, event = { link_down = { from = 0, to = 1 } } }]
+/// ").unwrap();
+/// assert_eq!(config.topology.nodes().unwrap(), 64);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Number of ranks, 1 to [`MAX_RANKS`].
+    pub ranks: u32,
+    /// How many ranks share a node and its interface, at least 1.
+    #[serde(default = "one")]
+    pub ranks_per_node: u32,
+    /// How nodes are connected.
+    pub topology: Topology,
+    /// Which node a rank runs on.
+    #[serde(default)]
+    pub placement: Placement,
+    /// What interfaces and links cost.
+    #[serde(default)]
+    pub nic: NicParameters,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Faults,
+    /// Whether to record every stage of every packet.
+    #[serde(default)]
+    pub trace: bool,
+    /// Size of each rank's stack in bytes, at least [`MIN_STACK`]. It takes memory only as far as it is used.
+    #[serde(default = "stack")]
+    pub stack_bytes: usize,
+    /// How long after a rank ends the others know, in nanoseconds; see [`Context::depart`](crate::Context::depart).
+    #[serde(default = "notice")]
+    pub notice_ns: f64,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn stack() -> usize {
+    256 << 10
+}
+
+const fn notice() -> f64 {
+    1_000.0
+}
+
+impl Config {
+    /// One rank per node around a crossbar switch that costs nothing, without faults.
+    pub fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            ranks_per_node: one(),
+            topology: Topology::Crossbar { nodes: ranks },
+            placement: Placement::RowMajor,
+            nic: NicParameters::default(),
+            faults: Faults::default(),
+            trace: false,
+            stack_bytes: stack(),
+            notice_ns: notice(),
+        }
+    }
+
+    /// Reads a configuration from TOML and checks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks that there can be such a machine.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first field that is not possible and its limit.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.compile().map(drop)
+    }
+
+    pub(crate) fn compile(&self) -> Result<Plan, ConfigError> {
+        if self.ranks == 0 || self.ranks > MAX_RANKS {
+            return Err(ConfigError::range("ranks", self.ranks, format!("from 1 to {MAX_RANKS}")));
+        }
+        if self.ranks_per_node == 0 {
+            return Err(ConfigError::range("ranks_per_node", 0, "at least 1"));
+        }
+        if self.stack_bytes < MIN_STACK || self.stack_bytes > 1 << 30 {
+            let limit = format!("from {MIN_STACK} to {}", 1 << 30);
+            return Err(ConfigError::range("stack_bytes", self.stack_bytes, limit));
+        }
+        let network = self.topology.compile()?;
+        let places = u64::from(network.nodes) * u64::from(self.ranks_per_node);
+        if u64::from(self.ranks) > places {
+            let limit = format!("at most {} nodes times {} ranks per node", network.nodes, self.ranks_per_node);
+            return Err(ConfigError::range("ranks", self.ranks, limit));
+        }
+        let node_of = match self.placement {
+            Placement::RowMajor => (0..self.ranks).map(|rank| rank / self.ranks_per_node).collect(),
+            Placement::RoundRobin => (0..self.ranks).map(|rank| rank % network.nodes).collect(),
+            Placement::Random { seed } => {
+                let Some(places) = u32::try_from(places).ok().filter(|places| *places <= 1 << 24) else {
+                    let limit = format!("at most {} places in all to place ranks at random", 1 << 24);
+                    return Err(ConfigError::range("ranks_per_node", self.ranks_per_node, limit));
+                };
+                let order = shuffled(places, seed);
+                order.into_iter().take(self.ranks as usize).map(|place| place / self.ranks_per_node).collect()
+            }
+        };
+        Ok(Plan {
+            network,
+            node_of,
+            costs: self.nic.check()?,
+            dice: self.faults.dice(self.nic.ordered)?,
+            strikes: self.faults.strikes(&network)?,
+            notice: crate::nic::picos(self.notice_ns, "notice_ns")?,
+        })
+    }
+}
+
+/// A checked configuration.
+pub(crate) struct Plan {
+    pub(crate) network: Network,
+    pub(crate) node_of: Vec<u32>,
+    pub(crate) costs: Costs,
+    pub(crate) dice: Dice,
+    pub(crate) strikes: Vec<(u64, Strike)>,
+    pub(crate) notice: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placements_fill_nodes_evenly_and_in_their_order() {
+        let config = |placement| Config {
+            ranks_per_node: 2,
+            topology: Topology::Mesh { dims: vec![2, 2] },
+            placement,
+            ..Config::new(8)
+        };
+        let nodes = |placement| config(placement).compile().unwrap().node_of;
+        assert_eq!(nodes(Placement::RowMajor), [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!(nodes(Placement::RoundRobin), [0, 1, 2, 3, 0, 1, 2, 3]);
+        let mut random = nodes(Placement::Random { seed: 5 });
+        assert_eq!(random, nodes(Placement::Random { seed: 5 }));
+        assert_ne!(random, nodes(Placement::Random { seed: 6 }));
+        random.sort_unstable();
+        assert_eq!(random, [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn impossible_machines_name_field_and_limit() {
+        let refused = |change: fn(&mut Config)| {
+            let mut config = Config::new(4);
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert_eq!(refused(|c| c.ranks = 0), "ranks is 0, but must be from 1 to 32000");
+        assert_eq!(refused(|c| c.ranks = 5), "ranks is 5, but must be at most 4 nodes times 1 ranks per node");
+        assert_eq!(refused(|c| c.ranks = 40_000), "ranks is 40000, but must be from 1 to 32000");
+        assert_eq!(refused(|c| c.ranks_per_node = 0), "ranks_per_node is 0, but must be at least 1");
+        assert!(refused(|c| c.stack_bytes = 100).starts_with("stack_bytes is 100"));
+        assert!(refused(|c| c.notice_ns = -1.0).starts_with("notice_ns is -1"));
+        let unknown =
+            Config::from_toml("ranks = 2\ntopology = { kind = 'ring', nodes = 2, sides = 3 }").unwrap_err();
+        assert!(unknown.to_string().contains("sides"), "{unknown}");
+        let unknown = Config::from_toml("ranks = 2\ntopology = { kind = 'star', nodes = 2 }").unwrap_err();
+        assert!(unknown.to_string().contains("star"), "{unknown}");
+        assert!(Config::from_toml("ranks = 2\nrancs = 3\ntopology = { kind = 'ring', nodes = 2 }").is_err());
+    }
+}

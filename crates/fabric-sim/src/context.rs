@@ -1,0 +1,204 @@
+//! A rank's handle to the machine: time, sending, receiving, waiting.
+
+use crate::device::{Device, Mailbox, Packet, Port};
+use crate::error::WaitFor;
+use crate::machine::{Machine, State};
+use crate::stage::slowed;
+use am_core::{Instant, PeerStatus, Span};
+use corosensei::Yielder;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+/// What a rank's program gets: the rank's own clock and its way into the network.
+///
+/// The rank runs ahead of the rest of the machine as long as it only computes and sends; before it looks at what has
+/// arrived, everything earlier happens. Operations cost virtual time as the parameter table says. Clones are handles to
+/// the same rank.
+pub struct Context<'a, D: Device> {
+    rank: u32,
+    machine: Rc<RefCell<Machine<D>>>,
+    yielder: &'a Yielder<(), ()>,
+}
+
+impl<D: Device> Clone for Context<'_, D> {
+    fn clone(&self) -> Self {
+        Self { machine: Rc::clone(&self.machine), ..*self }
+    }
+}
+
+impl<D: Device> fmt::Debug for Context<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("rank", &self.rank).finish_non_exhaustive()
+    }
+}
+
+impl<'a, D: Device> Context<'a, D> {
+    pub(crate) fn new(rank: u32, machine: Rc<RefCell<Machine<D>>>, yielder: &'a Yielder<(), ()>) -> Self {
+        Self { rank, machine, yielder }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.machine.borrow().core.ranks.len() as u32
+    }
+
+    /// The node that a rank runs on.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn node_of(&self, rank: u32) -> u32 {
+        self.machine.borrow().core.node_of[rank as usize]
+    }
+
+    /// This rank's time.
+    pub fn now(&self) -> Instant {
+        Instant(self.machine.borrow().core.ranks[self.rank as usize].now)
+    }
+
+    /// Lets time pass in which the rank computes; on a slow node it takes longer. Does not suspend the rank.
+    pub fn charge(&self, cost: Span) {
+        let mut machine = self.machine.borrow_mut();
+        let slowness = machine.core.slowness(self.rank);
+        let now = &mut machine.core.ranks[self.rank as usize].now;
+        *now = now.saturating_add(slowed(cost.picos(), slowness));
+    }
+
+    /// Charges for a look that found nothing. What loops without idling calls this, or its time never ends.
+    pub fn charge_empty_poll(&self) {
+        let cost = self.machine.borrow().core.costs.empty_poll;
+        self.charge(Span(cost));
+    }
+
+    /// Charges what the processor spends on taking a packet.
+    pub fn charge_poll(&self, bytes: u32) {
+        let mut machine = self.machine.borrow_mut();
+        let cost = machine.core.costs.host_poll.alone(bytes, machine.core.slowness(self.rank));
+        machine.core.ranks[self.rank as usize].now += cost;
+    }
+
+    /// Sends a packet of `bytes` bytes, header not counted; charges what the processor spends on it. Does not block.
+    ///
+    /// # Panics
+    /// If `to` is outside the job.
+    pub fn send(&self, to: u32, bytes: u32, body: D::Body) {
+        let mut machine = self.machine.borrow_mut();
+        let core = &mut machine.core;
+        let cost = core.costs.host_issue.alone(bytes, core.slowness(self.rank));
+        let now = &mut core.ranks[self.rank as usize].now;
+        *now += cost;
+        let at = *now;
+        core.send(self.rank, to, bytes, body, at);
+    }
+
+    /// Lets everything happen that happens up to this rank's time. Suspends the rank while others are behind.
+    pub fn sync(&self) {
+        loop {
+            {
+                let mut machine = self.machine.borrow_mut();
+                let over = machine.core.over;
+                let state = &machine.core.ranks[self.rank as usize];
+                let now = state.now;
+                // Ranks of one moment take turns once: a rank that has just been resumed had waited for the others.
+                let settled = over || state.resumed == Some(now) || machine.settle(now);
+                let stopped = machine.core.ranks[self.rank as usize].state == State::Stopped;
+                // While it unwinds, a rank must not be suspended: others would seem to be panicking too.
+                if (settled && !stopped && !over) || std::thread::panicking() {
+                    return;
+                }
+                if !stopped && !over {
+                    machine.core.enqueue(self.rank, now);
+                }
+            }
+            self.yielder.suspend(());
+        }
+    }
+
+    /// Suspends the rank until a device wakes it, departures become known, or `until`; `wanted` is for deadlock reports.
+    /// Returns at once if one of that has happened since the last idling.
+    pub fn idle(&self, until: Option<Instant>, wanted: WaitFor) {
+        self.sync();
+        {
+            let mut machine = self.machine.borrow_mut();
+            let state = &mut machine.core.ranks[self.rank as usize];
+            let passed = until.is_some_and(|until| until.0 <= state.now);
+            if std::mem::take(&mut state.news) || passed || std::thread::panicking() {
+                return;
+            }
+            machine.core.wait(self.rank, until.map(|until| until.0), wanted);
+        }
+        self.yielder.suspend(());
+        self.machine.borrow_mut().core.ranks[self.rank as usize].news = false;
+    }
+
+    /// Works on the device of this rank's node, after everything earlier has happened. Must not be called within itself.
+    ///
+    /// # Panics
+    /// If it is.
+    pub fn device<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>) -> R) -> R {
+        self.sync();
+        let mut machine = self.machine.borrow_mut();
+        let Machine { core, devices } = &mut *machine;
+        let (node, now) = (core.node_of[self.rank as usize], core.ranks[self.rank as usize].now);
+        work(&mut devices[node as usize], &mut Port { core, node, now })
+    }
+
+    /// Leaves the job. The others learn it at [`Config::notice_ns`](crate::Config::notice_ns) after this rank's last packet
+    /// has landed. Only the first departure counts.
+    pub fn depart(&self, status: PeerStatus) {
+        let mut machine = self.machine.borrow_mut();
+        let now = machine.core.ranks[self.rank as usize].now;
+        machine.core.depart(self.rank, status, now);
+    }
+
+    /// What is known of a rank at this rank's time.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn status(&self, rank: u32) -> PeerStatus {
+        self.sync();
+        self.machine.borrow().core.members.status(rank)
+    }
+
+    /// What was known of a rank the last time that the machine was looked at; lets nothing happen.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn known_status(&self, rank: u32) -> PeerStatus {
+        self.machine.borrow().core.members.status(rank)
+    }
+
+    /// How many ranks are known to be lost, as of the last time the machine was looked at.
+    pub fn losses(&self) -> u32 {
+        self.machine.borrow().core.members.losses()
+    }
+}
+
+impl<B: Clone + 'static> Context<'_, Mailbox<B>> {
+    /// The next packet that has arrived, if any.
+    pub fn receive(&self) -> Option<Packet<B>> {
+        let packet = self.device(|mailbox, _| mailbox.of(self.rank).pop_front());
+        match &packet {
+            Some(packet) => self.charge_poll(packet.bytes),
+            None => self.charge_empty_poll(),
+        }
+        packet
+    }
+
+    /// The next packet; waits for it.
+    pub fn wait(&self) -> Packet<B> {
+        loop {
+            let packet = self.device(|mailbox, _| mailbox.of(self.rank).pop_front());
+            if let Some(packet) = packet {
+                self.charge_poll(packet.bytes);
+                return packet;
+            }
+            self.idle(None, WaitFor::Arrival);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The errors: what is wrong with a configuration, and how a run can end badly.
+
+use am_core::Instant;
+use std::fmt;
+use thiserror::Error;
+
+/// Why a configuration describes no machine.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A value outside its limits.
+    #[error("{field} is {value}, but must be {limit}")]
+    OutOfRange {
+        /// The field, as it is written in a parameter file.
+        field: String,
+        /// The value found.
+        value: String,
+        /// What is allowed.
+        limit: String,
+    },
+    /// Two fields that exclude each other.
+    #[error("{field} contradicts {other}: {reason}")]
+    Contradiction {
+        /// One field.
+        field: String,
+        /// The other field.
+        other: String,
+        /// Why not both.
+        reason: String,
+    },
+    /// A parameter file that cannot be read, for instance because of an unknown field.
+    #[error("parameter file: {0}")]
+    File(String),
+}
+
+impl ConfigError {
+    pub(crate) fn range(field: impl Into<String>, value: impl fmt::Display, limit: impl Into<String>) -> Self {
+        Self::OutOfRange { field: field.into(), value: value.to_string(), limit: limit.into() }
+    }
+}
+
+/// What a rank waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitFor {
+    /// Anything to arrive.
+    Arrival,
+    /// Something from this rank.
+    From(u32),
+    /// Room to send to this rank.
+    Room {
+        /// The rank to send to.
+        to: u32,
+        /// What is used up.
+        of: am_core::Resource,
+    },
+    /// Something that the program names.
+    Named(&'static str),
+}
+
+impl fmt::Display for WaitFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arrival => f.write_str("anything to arrive"),
+            Self::From(rank) => write!(f, "something from rank {rank}"),
+            Self::Room { to, of } => write!(f, "{of} towards rank {to}"),
+            Self::Named(what) => f.write_str(what),
+        }
+    }
+}
+
+/// A rank that waits, as a deadlock report lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The rank.
+    pub rank: u32,
+    /// Since when.
+    pub since: Instant,
+    /// For what.
+    pub wanted: WaitFor,
+}
+
+/// Who waits for what when nothing can happen any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// The time of the last event.
+    pub at: Instant,
+    /// All waiting ranks, in order.
+    pub waiting: Vec<Waiting>,
+    /// Packets held at links that are down.
+    pub held: usize,
+}
+
+/// Ranks that a deadlock report names before it only counts.
+const NAMED: usize = 8;
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, at) = (self.waiting.len(), self.at.since(Instant(0)));
+        write!(f, "deadlock at {at}: {count} ranks wait and nothing is under way")?;
+        if self.held != 0 {
+            write!(f, " except {} packets held at links that are down", self.held)?;
+        }
+        for Waiting { rank, since, wanted } in self.waiting.iter().take(NAMED) {
+            write!(f, "; rank {rank} waits for {wanted} since {}", since.since(Instant(0)))?;
+        }
+        if count > NAMED {
+            write!(f, "; and {} more", count - NAMED)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a run did not come to its end.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The configuration describes no machine.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no memory for a rank's stack.
+    #[error("no stack of {bytes} bytes for rank {rank} of {ranks}: {source}")]
+    Stack {
+        /// The rank whose stack could not be had.
+        rank: u32,
+        /// Ranks of the run.
+        ranks: u32,
+        /// Size asked for, in bytes.
+        bytes: usize,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A rank panicked; the others were unwound.
+    #[error("rank {rank} panicked at {}: {message}", at.since(Instant(0)))]
+    Panicked {
+        /// The rank.
+        rank: u32,
+        /// Its virtual time.
+        at: Instant,
+        /// The panic's message.
+        message: String,
+    },
+    /// Nothing can happen any more, but ranks wait.
+    #[error("{0}")]
+    Deadlock(Box<Deadlock>),
+}

@@ -1,0 +1,358 @@
+//! Faults: what goes wrong, at given times or drawn from a seed.
+
+use crate::error::ConfigError;
+use crate::nic::picos;
+use crate::topology::Network;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{RngCore, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+/// What goes wrong in a run. The default is nothing. Equal seeds give equal faults.
+///
+/// With `link_retry` each link repairs what it loses or spoils by sending again, and drops what comes twice: every packet
+/// arrives exactly once and only later. Without it the packet is gone, spoilt or doubled, and the layers above must cope.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Faults {
+    /// Where all draws come from (PCG XSL 128/64).
+    pub seed: u64,
+    /// Probability that a packet is lost on a link.
+    pub loss: f64,
+    /// Probability that a packet is spoilt on a link.
+    pub corruption: f64,
+    /// Whether links repair loss, corruption and duplication.
+    pub link_retry: bool,
+    /// Time between a loss and sending again, in nanoseconds.
+    pub retry_ns: f64,
+    /// Probability that a packet is doubled on a link.
+    pub duplication: f64,
+    /// Probability that a packet is held back behind later ones; refused where the interface keeps packets ordered.
+    pub reordering: f64,
+    /// The longest time by which a packet is held back, in nanoseconds.
+    pub reorder_ns: f64,
+    /// Probability that a link pauses before a packet.
+    pub delay: f64,
+    /// The longest such pause, in nanoseconds.
+    pub delay_ns: f64,
+    /// What happens when.
+    pub schedule: Vec<Scheduled>,
+    /// What is drawn to happen.
+    pub drawn: Vec<Drawn>,
+}
+
+/// Something that happens at a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scheduled {
+    /// When, in nanoseconds from the start.
+    pub at_ns: f64,
+    /// What.
+    pub event: FaultEvent,
+}
+
+/// What can happen to links and nodes. In a crossbar the switch has the number after the last node.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum FaultEvent {
+    /// The link between two neighbours stops carrying packets in this direction. With link retry packets wait for it.
+    LinkDown {
+        /// One end.
+        from: u32,
+        /// The other end.
+        to: u32,
+    },
+    /// The link carries packets again.
+    LinkUp {
+        /// One end.
+        from: u32,
+        /// The other end.
+        to: u32,
+    },
+    /// A node stops for good: its ranks never go on, its interface neither sends nor takes.
+    NodeStop {
+        /// The node.
+        node: u32,
+    },
+    /// A node takes this many times as long for everything; 1 makes it normal again.
+    NodeSlow {
+        /// The node.
+        node: u32,
+        /// From 0.01 to 100,000.
+        factor: f64,
+    },
+}
+
+/// Something that happens to random victims at random times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drawn {
+    /// How often, at most 100,000.
+    pub count: u32,
+    /// All of it before this time, in nanoseconds from the start.
+    pub within_ns: f64,
+    /// What.
+    pub kind: DrawnKind,
+}
+
+/// What can be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum DrawnKind {
+    /// The first link of the way between two random nodes goes down for this long, in nanoseconds.
+    LinkFlap {
+        /// For how long.
+        down_ns: f64,
+    },
+    /// A random node stops.
+    NodeStop,
+    /// A random node becomes slow for good.
+    NodeSlow {
+        /// How many times as long it takes.
+        factor: f64,
+    },
+}
+
+/// A checked event, as the machine executes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strike {
+    Link { link: u32, up: bool },
+    Stop { node: u32 },
+    Slow { node: u32, slowness: u64 },
+}
+
+/// Probabilities as thresholds of 64-bit draws, and the generator.
+pub(crate) struct Dice {
+    random: Pcg64,
+    loss: u64,
+    corruption: u64,
+    duplication: u64,
+    reordering: u64,
+    delay: u64,
+    reorder: u64,
+    pause: u64,
+    pub(crate) retry: Option<u64>,
+    /// Whether any draw can come out badly.
+    pub(crate) any: bool,
+}
+
+fn threshold(value: f64, field: &str) -> Result<u64, ConfigError> {
+    if (0.0..1.0).contains(&value) {
+        return Ok((value * 18_446_744_073_709_551_616.0) as u64);
+    }
+    Err(ConfigError::range(format!("faults.{field}"), value, "a probability from 0 to below 1"))
+}
+
+fn slowness(factor: f64, field: &str) -> Result<u64, ConfigError> {
+    if (0.01..=100_000.0).contains(&factor) {
+        return Ok((factor * 1024.0).round() as u64);
+    }
+    Err(ConfigError::range(field, factor, "from 0.01 to 100000"))
+}
+
+fn random(seed: u64, stream: u64) -> Pcg64 {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[16..24].copy_from_slice(&stream.to_le_bytes());
+    Pcg64::from_seed(bytes)
+}
+
+/// A number below `bound` (0 for 0); the bias is below 2^-64 of its size.
+pub(crate) fn below(random: &mut Pcg64, bound: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
+}
+
+/// The order of `count` things after a shuffle by a seed.
+pub(crate) fn shuffled(count: u32, seed: u64) -> Vec<u32> {
+    let (mut random, mut all) = (random(seed, 2), (0..count).collect::<Vec<_>>());
+    for index in (1..all.len()).rev() {
+        all.swap(index, below(&mut random, index as u64 + 1) as usize);
+    }
+    all
+}
+
+impl Faults {
+    pub(crate) fn dice(&self, ordered: bool) -> Result<Dice, ConfigError> {
+        if ordered && self.reordering > 0.0 {
+            return Err(ConfigError::Contradiction {
+                field: "faults.reordering".into(),
+                other: "nic.ordered".into(),
+                reason: "an interface that keeps packets in order cannot mix them up".into(),
+            });
+        }
+        let thresholds = [
+            threshold(self.loss, "loss")?,
+            threshold(self.corruption, "corruption")?,
+            threshold(self.duplication, "duplication")?,
+            threshold(self.reordering, "reordering")?,
+            threshold(self.delay, "delay")?,
+        ];
+        let [loss, corruption, duplication, reordering, delay] = thresholds;
+        let retry = picos(self.retry_ns, "faults.retry_ns")?;
+        Ok(Dice {
+            random: random(self.seed, 0),
+            loss,
+            corruption,
+            duplication,
+            reordering,
+            delay,
+            reorder: picos(self.reorder_ns, "faults.reorder_ns")?,
+            pause: picos(self.delay_ns, "faults.delay_ns")?,
+            retry: self.link_retry.then_some(retry),
+            any: thresholds.iter().any(|threshold| *threshold != 0),
+        })
+    }
+
+    /// All events with their times, given and drawn, ordered by time.
+    pub(crate) fn strikes(&self, network: &Network) -> Result<Vec<(u64, Strike)>, ConfigError> {
+        let mut strikes = Vec::new();
+        let node = |node: u32, field: &str| {
+            let limit = || format!("below the number of nodes, {}", network.nodes);
+            if node < network.nodes { Ok(node) } else { Err(ConfigError::range(field, node, limit())) }
+        };
+        for (index, Scheduled { at_ns, event }) in self.schedule.iter().enumerate() {
+            let field = format!("faults.schedule[{index}]");
+            let at = picos(*at_ns, &format!("{field}.at_ns"))?;
+            let link = |from, to| {
+                let found = format!("from {from} to {to}");
+                network.between(from, to).ok_or_else(|| ConfigError::range(&field, found, "between neighbours"))
+            };
+            let strike = match *event {
+                FaultEvent::LinkDown { from, to } => Strike::Link { link: link(from, to)?, up: false },
+                FaultEvent::LinkUp { from, to } => Strike::Link { link: link(from, to)?, up: true },
+                FaultEvent::NodeStop { node: which } => Strike::Stop { node: node(which, &field)? },
+                FaultEvent::NodeSlow { node: which, factor } => {
+                    let slowness = slowness(factor, &format!("{field}.factor"))?;
+                    Strike::Slow { node: node(which, &field)?, slowness }
+                }
+            };
+            strikes.push((at, strike));
+        }
+        let mut random = random(self.seed, 1);
+        for (index, Drawn { count, within_ns, kind }) in self.drawn.iter().enumerate() {
+            let field = format!("faults.drawn[{index}]");
+            let within = picos(*within_ns, &format!("{field}.within_ns"))?;
+            if *count > 100_000 {
+                return Err(ConfigError::range(format!("{field}.count"), count, "at most 100000"));
+            }
+            for _ in 0..*count {
+                let (at, node) = (below(&mut random, within), below(&mut random, u64::from(network.nodes)) as u32);
+                match *kind {
+                    DrawnKind::NodeStop => strikes.push((at, Strike::Stop { node })),
+                    DrawnKind::NodeSlow { factor } => {
+                        let slowness = slowness(factor, &format!("{field}.factor"))?;
+                        strikes.push((at, Strike::Slow { node, slowness }));
+                    }
+                    DrawnKind::LinkFlap { down_ns } => {
+                        let down = picos(down_ns, &format!("{field}.down_ns"))?;
+                        if network.nodes < 2 {
+                            return Err(ConfigError::range(field, "a link flap", "drawn where there are links"));
+                        }
+                        let other =
+                            (node + 1 + below(&mut random, u64::from(network.nodes) - 1) as u32) % network.nodes;
+                        let (link, _) = network.next(node, other);
+                        strikes.push((at, Strike::Link { link, up: false }));
+                        strikes.push((at + down, Strike::Link { link, up: true }));
+                    }
+                }
+            }
+        }
+        strikes.sort_by_key(|(at, _)| *at);
+        Ok(strikes)
+    }
+}
+
+/// How one try over a link goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Try {
+    Good,
+    Lost,
+    Spoilt,
+}
+
+impl Dice {
+    fn hit(&mut self, threshold: u64) -> bool {
+        threshold != 0 && self.random.next_u64() < threshold
+    }
+
+    pub(crate) fn cross(&mut self) -> Try {
+        if self.hit(self.loss) {
+            Try::Lost
+        } else if self.hit(self.corruption) {
+            Try::Spoilt
+        } else {
+            Try::Good
+        }
+    }
+
+    pub(crate) fn doubled(&mut self) -> bool {
+        self.hit(self.duplication)
+    }
+
+    /// How long a link pauses, in picoseconds.
+    pub(crate) fn pause(&mut self) -> u64 {
+        if self.hit(self.delay) { below(&mut self.random, self.pause + 1) } else { 0 }
+    }
+
+    /// How long a packet is held back, in picoseconds.
+    pub(crate) fn held_back(&mut self) -> u64 {
+        if self.hit(self.reordering) { below(&mut self.random, self.reorder + 1) } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Topology;
+
+    fn refused(faults: Faults) -> String {
+        let network = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();
+        faults.dice(true).map(drop).and_then(|()| faults.strikes(&network).map(drop)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn bad_faults_name_their_field() {
+        let bad = Faults::default;
+        assert_eq!(
+            refused(Faults { loss: 1.0, ..bad() }),
+            "faults.loss is 1, but must be a probability from 0 to below 1"
+        );
+        assert!(refused(Faults { delay: f64::NAN, ..bad() }).starts_with("faults.delay is NaN"));
+        assert!(refused(Faults { retry_ns: -1.0, ..bad() }).starts_with("faults.retry_ns is -1"));
+        assert!(
+            refused(Faults { reordering: 0.1, ..bad() }).starts_with("faults.reordering contradicts nic.ordered")
+        );
+        let at = |event| Faults { schedule: vec![Scheduled { at_ns: 1.0, event }], ..bad() };
+        assert_eq!(
+            refused(at(FaultEvent::LinkDown { from: 0, to: 4 })),
+            "faults.schedule[0] is from 0 to 4, but must be between neighbours"
+        );
+        assert!(refused(at(FaultEvent::NodeStop { node: 9 })).contains("below the number of nodes, 9"));
+        assert!(
+            refused(at(FaultEvent::NodeSlow { node: 1, factor: 0.0 }))
+                .starts_with("faults.schedule[0].factor is 0")
+        );
+    }
+
+    #[test]
+    fn draws_follow_the_seed_and_the_probability() {
+        let network = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();
+        let drawn = |kind| vec![Drawn { count: 20, within_ns: 1e6, kind }];
+        let make = |seed| Faults {
+            seed,
+            loss: 0.25,
+            drawn: drawn(DrawnKind::LinkFlap { down_ns: 5.0 }),
+            ..Faults::default()
+        };
+        assert_eq!(make(7).strikes(&network).unwrap(), make(7).strikes(&network).unwrap());
+        assert_ne!(make(7).strikes(&network).unwrap(), make(8).strikes(&network).unwrap());
+        let mut dice = make(7).dice(true).unwrap();
+        let lost = (0..100_000).filter(|_| dice.cross() == Try::Lost).count();
+        assert!((24_000..26_000).contains(&lost), "{lost} of 100000 lost at 25 %");
+        let mut order = shuffled(100, 3);
+        assert_ne!(order, (0..100).collect::<Vec<_>>());
+        order.sort_unstable();
+        assert_eq!(order, (0..100).collect::<Vec<_>>());
+    }
+}

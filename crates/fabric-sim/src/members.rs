@@ -1,0 +1,115 @@
+//! Who is still there: ranks depart, and the others learn it some time after the last packet of the departed has landed.
+//!
+//! This is an ideal membership service: it costs no packets and is never wrong. News of many departures come at once, so
+//! that the end of a large job does not wake everyone for everyone.
+
+use am_core::PeerStatus;
+
+pub(crate) struct Members {
+    notice: u64,
+    /// Per rank: packets under way, how and when it departs, and what the others know of it.
+    members: Vec<Member>,
+    /// Ranks that have departed and have no packet under way, but nobody knows.
+    unknown: Vec<u32>,
+    notice_pending: bool,
+    losses: u32,
+}
+
+#[derive(Clone)]
+struct Member {
+    in_flight: u32,
+    departs: Option<(PeerStatus, u64)>,
+    status: PeerStatus,
+}
+
+impl Members {
+    pub(crate) fn new(ranks: usize, notice: u64) -> Self {
+        let member = Member { in_flight: 0, departs: None, status: PeerStatus::Active };
+        Self { notice, members: vec![member; ranks], unknown: Vec::new(), notice_pending: false, losses: 0 }
+    }
+
+    pub(crate) fn status(&self, rank: u32) -> PeerStatus {
+        self.members[rank as usize].status
+    }
+
+    pub(crate) fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    pub(crate) fn sent(&mut self, from: u32) {
+        self.members[from as usize].in_flight += 1;
+    }
+
+    /// A packet of this rank is no longer under way. Returns when to give notice, if that is to be planned.
+    #[inline]
+    pub(crate) fn landed(&mut self, from: u32, now: u64) -> Option<u64> {
+        let member = &mut self.members[from as usize];
+        member.in_flight -= 1;
+        if member.in_flight != 0 {
+            return None;
+        }
+        let (_, left) = member.departs?;
+        if member.status != PeerStatus::Active {
+            return None;
+        }
+        self.tell(from, left.max(now))
+    }
+
+    /// A rank departs; only the first time counts. Returns when to give notice, if that is to be planned.
+    pub(crate) fn depart(&mut self, rank: u32, status: PeerStatus, at: u64) -> Option<u64> {
+        let member = &mut self.members[rank as usize];
+        if member.departs.is_some() {
+            return None;
+        }
+        member.departs = Some((status, at));
+        if member.in_flight == 0 { self.tell(rank, at) } else { None }
+    }
+
+    fn tell(&mut self, rank: u32, at: u64) -> Option<u64> {
+        self.unknown.push(rank);
+        let planned = std::mem::replace(&mut self.notice_pending, true);
+        (!planned).then_some(at + self.notice)
+    }
+
+    /// Lets everyone know what happened up to now. Returns whether anything did, and when to give notice again.
+    pub(crate) fn notice(&mut self, now: u64) -> (bool, Option<u64>) {
+        let (mut changed, mut later) = (false, None::<u64>);
+        let Self { unknown, members, losses, .. } = self;
+        unknown.retain(|rank| {
+            let member = &mut members[*rank as usize];
+            let (status, at) = member.departs.expect("only departed ranks are told of");
+            if at > now {
+                later = Some(later.map_or(at, |earlier| earlier.min(at)));
+                return true;
+            }
+            if member.status == PeerStatus::Active {
+                member.status = status;
+                *losses += u32::from(matches!(status, PeerStatus::Lost(_)));
+                changed = true;
+            }
+            false
+        });
+        self.notice_pending = later.is_some();
+        (changed, later.map(|at| at + self.notice))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn departures_are_known_after_the_last_packet_and_together() {
+        let mut members = Members::new(3, 100);
+        members.sent(0);
+        assert_eq!(members.depart(0, PeerStatus::Finished, 5), None);
+        assert_eq!(members.depart(1, PeerStatus::Finished, 7), Some(107));
+        assert_eq!(members.landed(0, 9), None, "the notice is planned already");
+        assert_eq!(members.depart(2, PeerStatus::Finished, 500), None);
+        assert_eq!(members.notice(107), (true, Some(600)));
+        let active = [0, 1, 2].map(|rank| members.status(rank) == PeerStatus::Active);
+        assert_eq!(active, [false, false, true]);
+        assert_eq!(members.notice(600), (true, None));
+        assert_eq!(members.losses(), 0);
+    }
+}

@@ -1,0 +1,175 @@
+//! The parameter table of a network interface and its links: plain data, readable from TOML.
+
+use crate::error::ConfigError;
+use crate::stage::{Cost, Stage};
+use serde::{Deserialize, Serialize};
+
+/// What a network interface and its links cost. The default costs nothing.
+///
+/// ```
+/// let nic = fabric_sim::NicParameters::from_toml("
+///     name = 'mine'
+///     header_bytes = 12
+///     nic_tx = { fixed_ns = 250, per_unit_ns = 12.5, unit_bytes = 64, depth = 8 }
+///     link = { bandwidth_mb_s = 625, latency_ns = 300 }
+/// ").unwrap();
+/// assert_eq!(nic.link.bandwidth_mb_s, 625.0);
+///
+/// let error = fabric_sim::NicParameters::from_toml("link = { bandwidth_mb_s = 0 }").unwrap_err();
+/// assert_eq!(error.to_string(), "nic.link.bandwidth_mb_s is 0, but must be above 0 MB/s (inf: no limit)");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NicParameters {
+    /// What the machine is called.
+    pub name: String,
+    /// Bytes that every packet has on the wire besides its own.
+    pub header_bytes: u32,
+    /// Whether packets of a pair stay in order; reordering faults are refused then.
+    pub ordered: bool,
+    /// The sending processor's part, charged to the rank.
+    pub host_issue: Stage,
+    /// The sending interface; one for all ranks of a node, like all stages but the processor's.
+    pub nic_tx: Stage,
+    /// Address translation at the sender.
+    pub tx_translate: Stage,
+    /// The receiving interface.
+    pub nic_rx: Stage,
+    /// Address translation or matching at the receiver.
+    pub rx_match: Stage,
+    /// Writing to the receiver's memory.
+    pub mem_write: Stage,
+    /// The receiving processor's part, charged to the rank that takes the packet.
+    pub host_poll: Stage,
+    /// What a look costs that finds nothing. At least a picosecond, so that spinning passes the time.
+    pub empty_poll: EmptyPoll,
+    /// The links.
+    pub link: LinkParameters,
+}
+
+/// The cost of a fruitless poll.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EmptyPoll {
+    /// In nanoseconds.
+    pub ns: f64,
+}
+
+impl Default for EmptyPoll {
+    fn default() -> Self {
+        Self { ns: 10.0 }
+    }
+}
+
+/// What a link costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkParameters {
+    /// Bandwidth of each direction in MB/s (10^6 bytes); infinite bandwidth means that packets have no length.
+    pub bandwidth_mb_s: f64,
+    /// Time from entering a link to reaching the next node or switch ready to leave it, in nanoseconds.
+    pub latency_ns: f64,
+}
+
+impl Default for LinkParameters {
+    fn default() -> Self {
+        Self { bandwidth_mb_s: f64::INFINITY, latency_ns: 0.0 }
+    }
+}
+
+impl NicParameters {
+    /// Reads a table from TOML and checks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names an unknown field, or the first value that is not physical.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let table: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
+        table.check().map(|_| table)
+    }
+
+    /// Checks the table and turns it into picoseconds.
+    pub(crate) fn check(&self) -> Result<Costs, ConfigError> {
+        let LinkParameters { bandwidth_mb_s: bandwidth, latency_ns } = self.link;
+        if bandwidth.is_nan() || bandwidth < 1e-6 {
+            return Err(ConfigError::range("nic.link.bandwidth_mb_s", bandwidth, "above 0 MB/s (inf: no limit)"));
+        }
+        let empty_poll = picos(self.empty_poll.ns, "nic.empty_poll")?;
+        if empty_poll == 0 {
+            return Err(ConfigError::range("nic.empty_poll", self.empty_poll.ns, "at least 0.001 ns"));
+        }
+        Ok(Costs {
+            header: self.header_bytes,
+            host_issue: self.host_issue.check("nic.host_issue")?,
+            nic_tx: self.nic_tx.check("nic.nic_tx")?,
+            tx_translate: self.tx_translate.check("nic.tx_translate")?,
+            nic_rx: self.nic_rx.check("nic.nic_rx")?,
+            rx_match: self.rx_match.check("nic.rx_match")?,
+            mem_write: self.mem_write.check("nic.mem_write")?,
+            host_poll: self.host_poll.check("nic.host_poll")?,
+            empty_poll,
+            // 1 MB/s takes 10^9 fs for a byte.
+            femtos_per_byte: (1e9 / bandwidth).round() as u64,
+            latency: picos(latency_ns, "nic.link.latency_ns")?,
+        })
+    }
+}
+
+/// The table in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    pub(crate) header: u32,
+    pub(crate) host_issue: Cost,
+    pub(crate) nic_tx: Cost,
+    pub(crate) tx_translate: Cost,
+    pub(crate) nic_rx: Cost,
+    pub(crate) rx_match: Cost,
+    pub(crate) mem_write: Cost,
+    pub(crate) host_poll: Cost,
+    pub(crate) empty_poll: u64,
+    femtos_per_byte: u64,
+    pub(crate) latency: u64,
+}
+
+impl Costs {
+    /// How long a packet occupies a link.
+    #[inline]
+    pub(crate) fn serialization(&self, bytes: u32) -> u64 {
+        (u64::from(bytes).saturating_mul(self.femtos_per_byte)).saturating_add(500) / 1000
+    }
+}
+
+/// Whole picoseconds of a number of nanoseconds.
+pub(crate) fn picos(nanos: f64, field: &str) -> Result<u64, ConfigError> {
+    if (0.0..=1e15).contains(&nanos) {
+        return Ok((nanos * 1e3).round() as u64);
+    }
+    Err(ConfigError::range(field, nanos, "a finite number of nanoseconds from 0 to 1e15"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_tables_are_refused_by_field() {
+        let refused = |text: &str| NicParameters::from_toml(text).unwrap_err().to_string();
+        assert!(refused("nic_txx = { fixed_ns = 1 }").contains("nic_txx"));
+        assert!(refused("nic_tx = { fixd_ns = 1 }").contains("fixd_ns"));
+        assert!(refused("nic_rx = { fixed_ns = nan }").starts_with("nic.nic_rx.fixed_ns is NaN"));
+        assert!(refused("mem_write = { fixed_ns = inf }").starts_with("nic.mem_write.fixed_ns is inf"));
+        assert!(refused("link = { bandwidth_mb_s = -4 }").starts_with("nic.link.bandwidth_mb_s is -4"));
+        assert!(refused("link = { bandwidth_mb_s = nan }").starts_with("nic.link.bandwidth_mb_s is NaN"));
+        assert!(refused("link = { latency_ns = -1 }").starts_with("nic.link.latency_ns is -1"));
+        assert!(refused("empty_poll = 0").starts_with("nic.empty_poll is 0"));
+    }
+
+    #[test]
+    fn tables_survive_a_round_trip() {
+        let link = LinkParameters { bandwidth_mb_s: 625.0, latency_ns: 300.0 };
+        let table =
+            NicParameters { name: "x".into(), link, nic_tx: Stage::latency(5.0), ..NicParameters::default() };
+        let text = toml::to_string(&table).unwrap();
+        assert_eq!(NicParameters::from_toml(&text).unwrap(), table);
+        assert_eq!(table.check().unwrap().serialization(1000), 1_600_000);
+    }
+}

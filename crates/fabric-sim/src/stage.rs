@@ -1,0 +1,166 @@
+//! Stages: the FIFO servers that a packet passes on its way through an interface.
+
+use crate::error::ConfigError;
+use crate::nic::picos;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// The cost of a stage. It is busy for `per_unit_ns` times the number of units of a packet (at least one unit), then the
+/// packet takes `fixed_ns` more while the next may already enter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stage {
+    /// Latency of every packet, in nanoseconds; packets overlap in it as far as the depth allows.
+    pub fixed_ns: f64,
+    /// Time for which each unit occupies the stage, in nanoseconds.
+    pub per_unit_ns: f64,
+    /// Size of a unit in bytes; a packet without bytes counts as one unit.
+    pub unit_bytes: u32,
+    /// Packets that may be in the stage at once; with 1 the fixed time occupies it too.
+    pub depth: u32,
+}
+
+impl Stage {
+    /// A stage that takes no time.
+    pub const NONE: Self = Self { fixed_ns: 0.0, per_unit_ns: 0.0, unit_bytes: 1, depth: u32::MAX };
+
+    /// A stage of pure latency, in nanoseconds.
+    pub const fn latency(fixed_ns: f64) -> Self {
+        Self { fixed_ns, ..Self::NONE }
+    }
+
+    pub(crate) fn check(&self, field: &str) -> Result<Cost, ConfigError> {
+        if self.unit_bytes == 0 {
+            return Err(ConfigError::range(format!("{field}.unit_bytes"), 0, "at least 1"));
+        }
+        if self.depth == 0 {
+            return Err(ConfigError::range(format!("{field}.depth"), 0, "at least 1"));
+        }
+        Ok(Cost {
+            fixed: picos(self.fixed_ns, &format!("{field}.fixed_ns"))?,
+            per_unit: picos(self.per_unit_ns, &format!("{field}.per_unit_ns"))?,
+            unit: self.unit_bytes,
+            depth: self.depth,
+        })
+    }
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// A stage's cost in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    fixed: u64,
+    per_unit: u64,
+    unit: u32,
+    depth: u32,
+}
+
+/// Slowness of a node that is not slow, in 1/1024.
+pub(crate) const NORMAL: u64 = 1024;
+
+impl Cost {
+    #[inline]
+    fn occupancy(&self, bytes: u32) -> u64 {
+        if self.per_unit == 0 { 0 } else { self.per_unit * u64::from(bytes.div_ceil(self.unit).max(1)) }
+    }
+
+    /// Time for one packet that meets nobody, in picoseconds.
+    #[inline]
+    pub(crate) fn alone(&self, bytes: u32, slowness: u64) -> u64 {
+        slowed(self.occupancy(bytes) + self.fixed, slowness)
+    }
+
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.fixed == 0 && self.per_unit == 0
+    }
+}
+
+/// A time stretched by a node's slowness.
+#[inline]
+pub(crate) fn slowed(time: u64, slowness: u64) -> u64 {
+    if slowness == NORMAL { time } else { (u128::from(time) * u128::from(slowness) / 1024) as u64 }
+}
+
+/// One stage of one interface.
+pub(crate) struct Server {
+    cost: Cost,
+    free_at: u64,
+    /// When those inside leave, while the depth is limited.
+    leaving: VecDeque<u64>,
+    last: u64,
+}
+
+impl Server {
+    pub(crate) fn new(cost: Cost) -> Self {
+        Self { cost, free_at: 0, leaving: VecDeque::new(), last: 0 }
+    }
+
+    /// Takes a packet that comes at `time`; returns when it enters and leaves. Calls come in the order of time.
+    #[inline]
+    pub(crate) fn serve(&mut self, time: u64, bytes: u32, slowness: u64) -> (u64, u64) {
+        if self.cost.is_free() {
+            return (time, time);
+        }
+        let mut enters = time.max(self.free_at);
+        let limited = self.cost.depth != u32::MAX;
+        if limited && self.leaving.len() == self.cost.depth as usize {
+            let first = self.leaving.pop_front().expect("a full stage holds a packet");
+            enters = enters.max(first);
+        }
+        self.free_at = enters + slowed(self.cost.occupancy(bytes), slowness);
+        // A node that becomes faster again lets nobody overtake.
+        let leaves = (self.free_at + slowed(self.cost.fixed, slowness)).max(self.last);
+        self.last = leaves;
+        if limited {
+            self.leaving.push_back(leaves);
+        }
+        (enters, leaves)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(fixed_ns: f64, per_unit_ns: f64, unit_bytes: u32, depth: u32) -> Server {
+        Server::new(Stage { fixed_ns, per_unit_ns, unit_bytes, depth }.check("s").unwrap())
+    }
+
+    #[test]
+    fn packets_overlap_in_the_latency_but_not_in_the_units() {
+        let mut server = server(1.0, 0.5, 64, u32::MAX);
+        assert_eq!(server.serve(0, 65, NORMAL), (0, 2_000));
+        assert_eq!(server.serve(0, 64, NORMAL), (1_000, 2_500));
+        assert_eq!(server.serve(9_000, 0, NORMAL), (9_000, 10_500));
+    }
+
+    #[test]
+    fn depth_one_serves_one_at_a_time_and_depth_two_two() {
+        let mut one = server(1.0, 0.5, 64, 1);
+        assert_eq!([0; 3].map(|time| one.serve(time, 1, NORMAL).1), [1_500, 3_000, 4_500]);
+        let mut two = server(1.0, 0.1, 64, 2);
+        assert_eq!([0; 4].map(|time| two.serve(time, 1, NORMAL).1), [1_100, 1_200, 2_200, 2_300]);
+    }
+
+    #[test]
+    fn a_slow_node_takes_longer() {
+        assert_eq!(server(1.0, 0.5, 64, 1).serve(0, 1, 3 * NORMAL), (0, 4_500));
+    }
+
+    #[test]
+    fn what_is_not_physical_is_refused_by_name() {
+        let bad = Stage { per_unit_ns: -1.0, ..Stage::NONE }.check("nic.nic_tx").unwrap_err();
+        assert_eq!(
+            bad.to_string(),
+            "nic.nic_tx.per_unit_ns is -1, but must be a finite number of nanoseconds from 0 to 1e15"
+        );
+        assert!(Stage { depth: 0, ..Stage::NONE }.check("s").is_err());
+        assert!(Stage { unit_bytes: 0, ..Stage::NONE }.check("s").is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! Faults: repaired by links they only cost time, unrepaired they show; all of them follow the seed.
+
+use am_core::{Instant, LossCause, PeerStatus, Span};
+use fabric_sim::{
+    Config, Context, Drawn, DrawnKind, FaultEvent, Faults, LinkParameters, Mailbox, Report, RunError, Scheduled,
+    Sim, Topology, WaitFor,
+};
+use proptest::prelude::*;
+
+const PACKETS: u32 = 400;
+
+fn config(faults: Faults) -> Config {
+    let mut config = Config::new(4);
+    config.topology = Topology::Mesh { dims: vec![4] };
+    config.nic.link = LinkParameters { bandwidth_mb_s: 1000.0, latency_ns: 100.0 };
+    config.faults = faults;
+    config
+}
+
+/// Rank 0 sends numbers to rank 3, which returns those that came within a long time, and whether each was spoilt.
+fn stream(config: &Config) -> Report<Vec<(u32, bool)>> {
+    Sim::run(config, |rank: Context<'_, Mailbox<u32>>| {
+        let mut all = Vec::new();
+        if rank.rank() == 0 {
+            (0..PACKETS).for_each(|number| rank.send(3, 100, number));
+        } else if rank.rank() == 3 {
+            let end = Instant(0) + Span::from_millis(10);
+            while rank.now() < end {
+                all.extend(std::iter::from_fn(|| rank.receive()).map(|packet| (packet.body, packet.corrupt)));
+                rank.idle(Some(end), WaitFor::Arrival);
+            }
+        }
+        all
+    })
+    .unwrap()
+}
+
+fn at(at_ns: f64, event: FaultEvent) -> Scheduled {
+    Scheduled { at_ns, event }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn with_link_retry_everything_comes_once_and_in_order(
+        seed: u64, loss in 0.0..0.4f64, corruption in 0.0..0.4f64, duplication in 0.0..0.4f64, delay in 0.0..0.4f64
+    ) {
+        let flaps = Drawn { count: 3, within_ns: 50_000.0, kind: DrawnKind::LinkFlap { down_ns: 5_000.0 } };
+        let faults = Faults {
+            seed, loss, corruption, duplication, delay, delay_ns: 500.0, link_retry: true, retry_ns: 200.0,
+            drawn: vec![flaps], ..Faults::default()
+        };
+        let mut config = config(faults);
+        config.nic.ordered = true;
+        let report = stream(&config);
+        let expected: Vec<_> = (0..PACKETS).map(|number| (number, false)).collect();
+        prop_assert_eq!(report.results[3].as_ref(), Some(&expected), "seed {}", seed);
+        prop_assert_eq!(report.hash, stream(&config).hash);
+    }
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let run = |seed| stream(&config(Faults { seed, loss: 0.1, link_retry: true, ..Faults::default() }));
+    let (one, other) = (run(1), run(2));
+    assert_ne!(one.hash, other.hash);
+    assert!(one.links.iter().all(|link| link.retries > 0));
+}
+
+#[test]
+fn without_retry_faults_show() {
+    let lossy = stream(&config(Faults { seed: 3, loss: 0.1, ..Faults::default() }));
+    let got = lossy.results[3].as_ref().unwrap().len() as u64;
+    assert!(lossy.lost > 0 && got + lossy.lost == u64::from(PACKETS), "{got} came, {} were lost", lossy.lost);
+
+    let spoilt = stream(&config(Faults { seed: 3, corruption: 0.1, ..Faults::default() }));
+    let got = spoilt.results[3].as_ref().unwrap();
+    assert!(got.len() == PACKETS as usize && got.iter().any(|(_, spoilt)| *spoilt));
+    assert!(spoilt.corrupted > 0);
+
+    let doubled = stream(&config(Faults { seed: 3, duplication: 0.1, ..Faults::default() }));
+    let got = doubled.results[3].as_ref().unwrap().len() as u64;
+    assert!(doubled.duplicated > 0 && got == u64::from(PACKETS) + doubled.duplicated);
+
+    let mixed = stream(&config(Faults { seed: 3, reordering: 0.1, reorder_ns: 5000.0, ..Faults::default() }));
+    let mut got: Vec<_> = mixed.results[3].as_ref().unwrap().iter().map(|(number, _)| *number).collect();
+    assert!(!got.is_sorted());
+    got.sort_unstable();
+    assert_eq!(got, (0..PACKETS).collect::<Vec<_>>());
+}
+
+#[test]
+fn packets_wait_for_a_link_to_come_up_or_are_lost() {
+    let down = FaultEvent::LinkDown { from: 1, to: 2 };
+    let up = FaultEvent::LinkUp { from: 1, to: 2 };
+    let schedule = vec![at(0.0, down), at(500_000.0, up)];
+    let held = stream(&config(Faults { schedule: schedule.clone(), link_retry: true, ..Faults::default() }));
+    assert_eq!(held.results[3].as_ref().unwrap().len(), PACKETS as usize);
+    assert!(held.latency.longest() > Span::from_micros(400));
+    let lost = stream(&config(Faults { schedule, ..Faults::default() }));
+    assert_eq!(lost.lost, u64::from(PACKETS));
+}
+
+#[test]
+fn a_deadlock_report_counts_what_is_held() {
+    let faults = Faults {
+        schedule: vec![at(0.0, FaultEvent::LinkDown { from: 0, to: 1 })],
+        link_retry: true,
+        ..Faults::default()
+    };
+    let outcome = Sim::run(&config(faults), |rank: Context<'_, Mailbox<()>>| match rank.rank() {
+        0 => rank.send(1, 8, ()),
+        1 => drop(rank.wait()),
+        _ => {}
+    });
+    let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((report.held, report.waiting.len()), (1, 1));
+    assert!(report.to_string().contains("except 1 packets held at links that are down"));
+}
+
+#[test]
+fn a_node_stops_and_the_others_learn_it() {
+    let stop = at(2_000.0, FaultEvent::NodeStop { node: 3 });
+    let config = config(Faults { schedule: vec![stop], ..Faults::default() });
+    let report = Sim::run(&config, |rank: Context<'_, Mailbox<()>>| {
+        if rank.rank() == 3 {
+            loop {
+                rank.charge(Span::from_nanos(100));
+                rank.sync();
+            }
+        }
+        while rank.status(3) == PeerStatus::Active {
+            rank.idle(None, WaitFor::Named("the end of rank 3"));
+        }
+        rank.send(3, 8, ());
+        (rank.status(3), rank.losses(), rank.now())
+    })
+    .unwrap();
+    let told = (PeerStatus::Lost(LossCause::Died), 1, Instant(3_000_000));
+    assert_eq!(report.results, [Some(told), Some(told), Some(told), None]);
+}
+
+#[test]
+fn a_slow_node_is_slow_from_then_on() {
+    let slow = at(1_000.0, FaultEvent::NodeSlow { node: 0, factor: 3.0 });
+    let config = config(Faults { schedule: vec![slow], ..Faults::default() });
+    let report = Sim::run(&config, |rank: Context<'_, Mailbox<()>>| {
+        rank.charge(Span::from_nanos(1_000));
+        rank.sync();
+        rank.charge(Span::from_nanos(1_000));
+        rank.now().0
+    });
+    assert_eq!(report.unwrap().results, [4_000_000, 2_000_000, 2_000_000, 2_000_000].map(Some));
+}
