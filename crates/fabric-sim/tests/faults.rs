@@ -111,7 +111,7 @@ fn a_deadlock_report_counts_what_is_held() {
     };
     let outcome = Sim::run(&config(faults), |rank: Context<'_, Mailbox<()>>| match rank.rank() {
         0 => rank.send(1, 8, ()),
-        1 => drop(rank.wait()),
+        1 => assert_eq!(rank.wait().from, 0),
         _ => {}
     });
     let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
