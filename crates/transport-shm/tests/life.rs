@@ -287,6 +287,27 @@ fn a_reused_process_number_does_not_hide_a_death() {
     }
 }
 
+/// A faulty rank that makes itself absent is found dead all the same.
+#[test]
+fn a_status_from_nowhere_does_not_hide_a_death() {
+    // Where the status of rank 1 lies in the job file.
+    const STATUS: u64 = 4096 + 256;
+    let job = create(2);
+    let mut other = Process::start(&job, 1, Role::Join);
+    assert_eq!(other.line(), "joined");
+    // The watch of rank 0 begins by looking who is there.
+    let _watching = job.join(0).expect("it is free");
+    std::thread::sleep(Duration::from_millis(300));
+    let file = File::from(job.fd().try_clone_to_owned().expect("descriptors are there"));
+    file.write_all_at(&0u64.to_le_bytes(), STATUS).expect("it is in the file");
+    other.kill();
+    let until = Instant::now() + Duration::from_secs(60);
+    while job.status(1) != Some(PeerStatus::Lost(LossCause::Died)) {
+        assert!(Instant::now() < until, "{:?}", job.status(1));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn nothing_remains_of_a_job() {
     // Other tests of this program have jobs too, so this is looked at in a process of its own.
