@@ -251,9 +251,9 @@ impl Shm {
         self.board.parking[to.index()].notify(self.fenced);
     }
 
-    /// Hands arrived replies of one peer to the sink.
+    /// Hands arrived replies of one peer to the sink; how many, and whether the peer broke the protocol then.
     #[inline]
-    fn take_replies<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> Result<usize, Broken> {
+    fn take_replies<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> (usize, Result<(), Broken>) {
         let Self { asking, segments, job, rank, .. } = self;
         let Asking { requests, replies, .. } = &mut asking[peer];
         let segment = segments.get(job, *rank).expect("the own segment was mapped when joining");
@@ -265,20 +265,25 @@ impl Shm {
                     sink.reply(Arrival { from, category, handler: frame.handler, args, payload });
                 }
             };
-            match replies.take(requests, &mut deliver)? {
-                Taken::Nothing => break,
-                Taken::Small => {}
-                Taken::Large(frame) if frame.kind == Kind::Control => return Err(Broken),
-                Taken::Large(frame) => replies.take_large(requests, frame, segment, deliver)?,
+            let outcome = match replies.take(requests, &mut deliver) {
+                Ok(Taken::Nothing) => break,
+                Ok(Taken::Small) => Ok(()),
+                Ok(Taken::Large(frame)) if frame.kind == Kind::Control => Err(Broken),
+                Ok(Taken::Large(frame)) => replies.take_large(requests, frame, segment, deliver),
+                Err(broken) => Err(broken),
+            };
+            if outcome.is_err() {
+                return (done, outcome);
             }
             done += 1;
         }
-        Ok(done)
+        (done, Ok(()))
     }
 
-    /// Hands arrived requests of one peer to the sink, with the way back for each.
+    /// Hands arrived requests of one peer to the sink, with the way back for each; how many, and whether the peer broke the
+    /// protocol then.
     #[inline(always)]
-    fn take_requests<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> Result<usize, Broken> {
+    fn take_requests<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> (usize, Result<(), Broken>) {
         let Self { answering, segments, job, rank, board, fenced, bare, .. } = self;
         let Answering { requests, replies } = &mut answering[peer];
         let segment = segments.get(job, *rank).expect("the own segment was mapped when joining");
@@ -286,14 +291,14 @@ impl Shm {
         let mut done = 0;
         let outcome = loop {
             if done == budget {
-                break Ok(done);
+                break Ok(());
             }
             let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
             let taken = requests.take(|frame: Frame, args: &Words, payload: Payload<'_>| {
                 answer(sink, frame, args, payload, replies, outlet, bare);
             });
             let outcome = match taken {
-                Ok(Taken::Nothing) => break Ok(done),
+                Ok(Taken::Nothing) => break Ok(()),
                 Ok(Taken::Large(frame)) => {
                     let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                         answer(sink, frame, args, payload, replies, outlet, bare);
@@ -316,7 +321,7 @@ impl Shm {
             requests.publish();
             board.parking[peer].notify(*fenced);
         }
-        outcome
+        (done, outcome)
     }
 
     /// Serves one peer's lanes.
@@ -328,16 +333,18 @@ impl Shm {
             return 0;
         }
         if arrived(&self.cells, self.watched[peer][0]) {
-            match self.take_replies(peer, budget.min(QUANTUM), sink) {
-                Ok(count) => done += count,
-                Err(Broken) => self.break_with(peer),
+            let (count, outcome) = self.take_replies(peer, budget.min(QUANTUM), sink);
+            done += count;
+            if let Err(Broken) = outcome {
+                self.break_with(peer);
             }
             self.watched[peer][0] = self.asking[peer].replies.watch();
         }
         if arrived(&self.cells, self.watched[peer][1]) && done < budget && !self.asking[peer].broken {
-            match self.take_requests(peer, (budget - done).min(QUANTUM), sink) {
-                Ok(count) => done += count,
-                Err(Broken) => self.break_with(peer),
+            let (count, outcome) = self.take_requests(peer, (budget - done).min(QUANTUM), sink);
+            done += count;
+            if let Err(Broken) = outcome {
+                self.break_with(peer);
             }
             self.watched[peer][1] = self.answering[peer].requests.watch();
         }
