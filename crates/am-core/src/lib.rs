@@ -21,6 +21,8 @@
 //! | [`stats`], [`stall`], [`error`], [`time`] | counters, the stall report, errors, time |
 //! | [`loopback`] | a network inside one process |
 //!
+//! The feature `tracing` reports joining, stalls, time-outs, losses and dropped messages to the `tracing` crate.
+//!
 //! # Example
 //!
 //! Two ranks as two threads: rank 0 asks rank 1 to add numbers.
@@ -65,6 +67,7 @@ pub mod stall;
 pub mod stats;
 pub mod time;
 pub mod token;
+mod trace;
 pub mod transport;
 
 pub use address::{Address, Peer, Rank, Shape};

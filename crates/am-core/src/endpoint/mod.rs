@@ -110,7 +110,10 @@ impl<T: Transport, S> Endpoint<T, S> {
             transport,
         };
         match endpoint.compare_tables(fingerprint, &description) {
-            Ok(()) => Ok(endpoint),
+            Ok(()) => {
+                crate::trace::attached(endpoint.address(), shape.ranks);
+                Ok(endpoint)
+            }
             Err(error) => {
                 // The others fail likewise; a rank that counted as lost now would hide the reason from those on the way.
                 endpoint.leave();
@@ -135,6 +138,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Leaves the job properly without waiting for anyone, as survivors of a lost rank do. Returns the state. The peers
     /// do not count this rank as lost; whoever still waits for it does so in vain.
     pub fn leave(self) -> S {
+        crate::trace::finished(self.address());
         let Self { mut transport, state, .. } = self;
         transport.depart(Departure::Finished);
         transport.departed = true;

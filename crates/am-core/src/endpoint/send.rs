@@ -113,6 +113,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         };
         if self.blocked_on != Some((to, resource)) {
             self.stats.stall(resource);
+            crate::trace::stalled(to, resource);
             self.blocked_on = Some((to, resource));
         }
         self.wait_step(None)?;

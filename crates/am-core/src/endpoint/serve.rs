@@ -134,11 +134,17 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[cold]
     fn tell_trouble(&mut self) -> Result<(), PollError> {
         if let Some((from, handler, reason)) = self.bad.take() {
-            return Err(PollError::BadMessage { from: self.shape.address(from), handler, reason });
+            let from = self.shape.address(from);
+            crate::trace::dropped(from, handler, reason);
+            return Err(PollError::BadMessage { from, handler, reason });
         }
         self.losses_seen = self.transport.losses();
         self.transport.loss_told = true;
-        self.unacknowledged_loss().map_or(Ok(()), Err)
+        let loss = self.unacknowledged_loss();
+        if let Some(PollError::PeerLost { rank, cause }) = loss {
+            crate::trace::lost(rank, cause);
+        }
+        loss.map_or(Ok(()), Err)
     }
 
     /// A lost rank that the program has not acknowledged.
@@ -187,7 +193,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some(limit) = until
             && self.transport.now() >= limit
         {
-            return Err(WaitError::TimedOut(Box::new(self.stall_report())));
+            let report = self.stall_report();
+            crate::trace::timed_out(&report);
+            return Err(WaitError::TimedOut(Box::new(report)));
         }
         self.stats.idles += 1;
         self.transport.idle(until);
