@@ -18,7 +18,8 @@ const SEGMENT_SPAN: usize = super::am::SEGMENT_BYTES;
 
 const LINE: &str = "payload ping-pong";
 const RING: &str = "ring, lap per slot";
-const COPY: &str = "memcpy in";
+const COPY: &str = "memcpy into a ring";
+const COPY_SEGMENT: &str = "memcpy into a segment";
 
 /// The baselines as figures of their own.
 pub(crate) fn raw() -> Vec<Case> {
@@ -83,14 +84,14 @@ pub(crate) fn streams() -> Vec<Case> {
     {
         let name = format!("medium {} flood{}", size(bytes), if read { ", read" } else { "" });
         let copy = RawTask::Copy { bytes, span: RING_SPAN, out: read };
-        let baseline = if read { "memcpy in and out" } else { COPY };
+        let baseline = if read { "memcpy through a ring" } else { COPY };
         let case = bandwidth(name, medium(bytes, read), bytes).beside(baseline, copy, bytes as f64);
         cases.push(Case { bar, ..case });
     }
     for (bytes, bar) in [(8 << 10, None), (64 << 10, None), (1 << 20, Some(Bar::RatioAtLeast(0.9)))] {
         let copy = RawTask::Copy { bytes, span: SEGMENT_SPAN, out: false };
         let case = bandwidth(format!("long {} flood", size(bytes)), AmTask::LongFlood { bytes }, bytes);
-        cases.push(Case { bar, ..case.beside(COPY, copy, bytes as f64) });
+        cases.push(Case { bar, ..case.beside(COPY_SEGMENT, copy, bytes as f64) });
     }
     for bytes in [8, 1 << 10, 64 << 10, 1 << 20] {
         let put = one_sided(format!("put {}", size(bytes)), AmTask::Put { bytes }, bytes);
