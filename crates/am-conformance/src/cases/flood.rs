@@ -108,7 +108,7 @@ pub(super) fn incast<T: Transport>(world: &World, transport: T) -> Verdict {
 pub(super) fn rarely_polling<T: Transport>(world: &World, transport: T) -> Verdict {
     let (mut endpoint, Table { ask, .. }) = attach(world, transport)?;
     let slow = Rank(endpoint.ranks() - 1);
-    let per_rank = world.count(400, 20_000);
+    let per_rank = world.count(400, 5000);
     let due = u64::from(per_rank) * u64::from(endpoint.ranks() - 1);
     if endpoint.rank() == slow {
         let mut polls = 0u32;
