@@ -165,19 +165,19 @@ fn suite(profile: Profile, ranks: u32) -> Outcomes {
     let plan = Plan::from_environment(profile);
     let mut problems = String::new();
     for case in all_cases::<active_messages::shm::Shm>() {
-        if !plan.wants(&case, ranks) {
+        if !plan.wants(&case.description, ranks) {
             continue;
         }
-        let (endpoints, buffers) = (case.needs.endpoints, case.needs.buffers);
+        let (endpoints, buffers) = (case.description.needs.endpoints, case.description.needs.buffers);
         let configure = move |default: JobConfig| match buffers {
             Buffers::Default => default.endpoints(endpoints),
             Buffers::Smallest => JobConfig::smallest(ranks).endpoints(endpoints),
         };
-        let role = format!("case {} {} {}", case.name, profile == Profile::Full, plan.seed);
+        let role = format!("case {} {} {}", case.description.name, profile == Profile::Full, plan.seed);
         let play = Play::new(&role, ranks)?;
         let outcome = play.with(|l| l.keep_going(true).timeout(plan.limit()).configure(configure)).run()?;
         if !outcome.is_success() {
-            problems += &format!("      {} with {ranks} ranks: {:?}\n", case.name, outcome.ends());
+            problems += &format!("      {} with {ranks} ranks: {:?}\n", case.description.name, outcome.ends());
         }
     }
     check(problems.is_empty(), || format!("{problems}      (AM_CONFORMANCE_SEED={})", plan.seed))

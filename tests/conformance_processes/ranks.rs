@@ -59,12 +59,12 @@ fn part(role: &str) -> Result<ExitCode, Box<dyn Error>> {
 
 /// One case of the suite.
 fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
-    let case = all_cases::<Shm>().into_iter().find(|case| case.name == name).ok_or("no such case")?;
+    let case = all_cases::<Shm>().into_iter().find(|case| case.description.name == name).ok_or("no such case")?;
     let join = |endpoint| job.shm(JoinOptions { segment_bytes: SEGMENT, endpoint });
-    let transports = (0..case.needs.endpoints).map(join).collect::<Result<Vec<_>, _>>()?;
+    let transports = (0..case.description.needs.endpoints).map(join).collect::<Result<Vec<_>, _>>()?;
     match catch_unwind(AssertUnwindSafe(|| case.run(&world, transports))) {
         Ok(verdict) => Ok(verdict.map_err(|failure| format!("{name}: {failure}"))?),
-        Err(panic) if is_deliberate(&*panic) && case.needs.unwinds => Ok(()),
+        Err(panic) if is_deliberate(&*panic) && case.description.needs.unwinds => Ok(()),
         Err(panic) => resume_unwind(panic),
     }
 }

@@ -46,6 +46,19 @@ impl Needs {
     }
 }
 
+/// What a case is, whatever the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The item of the conformance list that it belongs to.
+    pub item: u8,
+    /// Its name, unique in the suite.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// What it needs.
+    pub needs: Needs,
+}
+
 /// The code of a case.
 enum Code<T> {
     /// For a rank with one endpoint.
@@ -56,24 +69,14 @@ enum Code<T> {
 
 /// One case of the suite, for a transport `T`.
 pub struct Case<T> {
-    /// The item of the conformance list that it belongs to.
-    pub item: u8,
-    /// Its name, unique in the suite.
-    pub name: &'static str,
-    /// What it shows.
-    pub about: &'static str,
-    /// What it needs.
-    pub needs: Needs,
+    /// What it is.
+    pub description: Description,
     code: Code<T>,
 }
 
 impl<T> fmt::Debug for Case<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case")
-            .field("item", &self.item)
-            .field("name", &self.name)
-            .field("needs", &self.needs)
-            .finish_non_exhaustive()
+        f.debug_tuple("Case").field(&self.description).finish_non_exhaustive()
     }
 }
 
@@ -85,7 +88,7 @@ impl<T> Case<T> {
         needs: Needs,
         code: fn(&World, T) -> Verdict,
     ) -> Self {
-        Self { item, name, about, needs, code: Code::Single(code) }
+        Self { description: Description { item, name, about, needs }, code: Code::Single(code) }
     }
 
     pub(crate) fn several(
@@ -95,7 +98,7 @@ impl<T> Case<T> {
         needs: Needs,
         code: fn(&World, Vec<T>) -> Verdict,
     ) -> Self {
-        Self { item, name, about, needs, code: Code::Several(code) }
+        Self { description: Description { item, name, about, needs }, code: Code::Several(code) }
     }
 
     /// Runs one rank's part with the transports of its endpoints, in their order.
@@ -107,9 +110,10 @@ impl<T> Case<T> {
     /// In a case that unwinds, on the rank that does so; see [`is_deliberate`].
     pub fn run(&self, world: &World, transports: Vec<T>) -> Verdict {
         let given = transports.len();
-        if given != usize::from(self.needs.endpoints) {
-            let needed = self.needs.endpoints;
-            return Err(Failure::Check(format!("{} needs {needed} endpoint(s) per rank, got {given}", self.name)));
+        let Description { name, needs, .. } = self.description;
+        if given != usize::from(needs.endpoints) {
+            let needed = needs.endpoints;
+            return Err(Failure::Check(format!("{name} needs {needed} endpoint(s) per rank, got {given}")));
         }
         match self.code {
             Code::Single(code) => transports.into_iter().try_for_each(|transport| code(world, transport)),
@@ -124,6 +128,25 @@ struct Deliberate;
 /// Ends this rank by unwinding, as a panic does, without the message that a panic prints.
 pub(crate) fn unwind() -> ! {
     std::panic::resume_unwind(Box::new(Deliberate))
+}
+
+/// What went wrong on a rank, told from how its part of a case ended; `None` if nothing did.
+pub fn judge(
+    description: &Description,
+    outcome: Result<Verdict, Box<dyn std::any::Any + Send>>,
+) -> Option<String> {
+    match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure.to_string()),
+        Err(panic) if is_deliberate(&*panic) => {
+            (!description.needs.unwinds).then(|| "it unwound deliberately in a case that does not say so".into())
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Some(format!("it panicked: {}", text.unwrap_or_else(|| "no message".into())))
+        }
+    }
 }
 
 /// Whether a caught panic was part of a case.

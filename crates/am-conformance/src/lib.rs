@@ -2,8 +2,9 @@
 //!
 //! A [`Case`] is a function that each rank of a job runs with its own transport: it attaches, exchanges messages, and
 //! says what it found wrong. [`all_cases`] lists them by the items of the conformance list; [`run`] plays the ranks as
-//! threads of this process, for any [`Fabric`]; a program that has its ranks as processes runs [`Case::run`] in each, and
-//! checks what a launcher passes on with [`check_surroundings`] (item 14).
+//! threads of this process, for any [`Fabric`]; a simulation plays them itself, by [`run_with`]; a program that has its
+//! ranks as processes runs [`Case::run`] in each, and checks what a launcher passes on with [`check_surroundings`]
+//! (item 14).
 //!
 //! Every case exists in a quick [`Profile`] and a full one. They differ in repetitions alone, never in sizes or cases.
 //!
@@ -28,10 +29,10 @@ mod report;
 mod threads;
 mod world;
 
-pub use case::{Buffers, Case, Needs, is_deliberate};
-pub use cases::{all_cases, cases, threaded_cases};
+pub use case::{Buffers, Case, Description, Needs, is_deliberate, judge};
+pub use cases::{all_cases, cases, descriptions, run_part, threaded_cases};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use loopback::{Job, Loopback};
 pub use report::{Line, Report};
-pub use threads::{DEFAULT_SEED, Fabric, Plan, run};
+pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};
 pub use world::{Failure, Profile, Verdict, World};

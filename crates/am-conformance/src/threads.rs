@@ -1,8 +1,8 @@
 //! Runs cases with the ranks of a job as threads of this process.
 
-use crate::case::{Case, Needs, is_deliberate};
+use crate::case::{Case, Description, Needs, judge};
 use crate::report::{Line, Report};
-use crate::world::{Profile, Verdict, World};
+use crate::world::{Profile, World};
 use am_core::{Rank, Transport};
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,7 +70,7 @@ impl Plan {
     }
 
     /// Whether to run a case with this many ranks.
-    pub fn wants<T>(&self, case: &Case<T>, ranks: u32) -> bool {
+    pub fn wants(&self, case: &Description, ranks: u32) -> bool {
         ranks >= case.needs.ranks && self.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
     }
 
@@ -88,11 +88,31 @@ pub fn run<F: Fabric>(fabric: F, cases: Vec<Case<F::Transport>>, plan: &Plan) ->
     let fabric = Arc::new(fabric);
     let mut report = Report { fabric: fabric.name(), seed: plan.seed, lines: Vec::new() };
     for case in cases.into_iter().map(Arc::new) {
-        for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case, *ranks)) {
+        for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case.description, *ranks)) {
             let began = Instant::now();
             let problems = run_case(&fabric, &case, ranks, plan);
-            let (item, name, took) = (case.item, case.name, began.elapsed());
+            let (Description { item, name, .. }, took) = (case.description, began.elapsed());
             report.lines.push(Line { item, name, ranks, took, problems });
+        }
+    }
+    report
+}
+
+/// Runs the cases of [`cases`](crate::cases) by a function that plays all ranks of one case, as a simulation does: each
+/// rank calls [`run_part`](crate::run_part), and [`judge`] tells what its outcome means. The function returns what went
+/// wrong, a text per rank.
+pub fn run_with(
+    fabric: impl Into<String>,
+    plan: &Plan,
+    mut play: impl FnMut(&Description, u32, &World) -> Vec<String>,
+) -> Report {
+    let mut report = Report { fabric: fabric.into(), seed: plan.seed, lines: Vec::new() };
+    let world = World::new(plan.profile, plan.seed);
+    for case in crate::cases::descriptions() {
+        for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case, *ranks)) {
+            let began = Instant::now();
+            let problems = play(&case, ranks, &world);
+            report.lines.push(Line { item: case.item, name: case.name, ranks, took: began.elapsed(), problems });
         }
     }
     report
@@ -101,14 +121,14 @@ pub fn run<F: Fabric>(fabric: F, cases: Vec<Case<F::Transport>>, plan: &Plan) ->
 /// Runs one case; returns what went wrong, per rank. Threads of ranks that hang are left behind.
 fn run_case<F: Fabric>(fabric: &Arc<F>, case: &Arc<Case<F::Transport>>, ranks: u32, plan: &Plan) -> Vec<String> {
     let world = World::new(plan.profile, plan.seed);
-    let job = Arc::new(fabric.create(ranks, &case.needs));
+    let job = Arc::new(fabric.create(ranks, &case.description.needs));
     let (tell, told) = channel();
     for rank in 0..ranks {
         let (fabric, case, job, tell) = (Arc::clone(fabric), Arc::clone(case), Arc::clone(&job), tell.clone());
         let play = move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| case.run(&world, fabric.join(&job, Rank(rank)))));
             // The receiver has gone if this rank took too long; then nobody wants to know.
-            let _ = tell.send((rank, problem(outcome, case.needs.unwinds)));
+            let _ = tell.send((rank, judge(&case.description, outcome)));
         };
         let thread = std::thread::Builder::new().name(format!("rank {rank}"));
         thread.spawn(play).expect("a thread for every rank can be started");
@@ -132,27 +152,11 @@ fn run_case<F: Fabric>(fabric: &Arc<F>, case: &Arc<Case<F::Transport>>, ranks: u
     problems
 }
 
-/// What is wrong with how a rank ended.
-fn problem(outcome: std::thread::Result<Verdict>, unwinds: bool) -> Option<String> {
-    match outcome {
-        Ok(Ok(())) => None,
-        Ok(Err(failure)) => Some(failure.to_string()),
-        Err(panic) if is_deliberate(&*panic) => {
-            (!unwinds).then(|| "it unwound deliberately in a case that does not say so".into())
-        }
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            Some(format!("it panicked: {}", text.unwrap_or_else(|| "no message".into())))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::loopback::Loopback;
-    use crate::world::Failure;
+    use crate::world::{Failure, Verdict};
 
     fn plan(ranks: u32) -> Plan {
         Plan { ranks: vec![ranks], only: None, seed: 1, profile: Profile::Quick }

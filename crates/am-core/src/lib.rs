@@ -82,4 +82,6 @@ pub use stall::StallReport;
 pub use stats::{Statistics, Traffic};
 pub use time::{Instant, Span};
 pub use token::{PendingReply, Token};
-pub use transport::{Category, Lane, Limits, LossCause, PayloadWriter, PeerStatus, Resource, Transport};
+pub use transport::{
+    Category, Lane, Limits, LossCause, PayloadWriter, PeerStatus, Resource, Transport, WaitReason,
+};

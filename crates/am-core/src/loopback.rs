@@ -11,7 +11,7 @@ use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
     Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, PayloadWriter, PeerStatus, PendingKey,
-    Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport,
+    Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -500,7 +500,7 @@ impl Transport for Loopback {
         })
     }
 
-    fn idle(&mut self, until: Option<Instant>) {
+    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
         let (_, condvar) = &self.network.inboxes[self.me.index()];
         let mut inbox = self.network.inbox(self.me);
         if !inbox.news {

@@ -10,6 +10,8 @@
 //! * Every accepted request ends in exactly one of: a reply, or a bare credit (which may be coalesced with others), also
 //!   when its handler unwinds.
 //! * [`Transport::poll`] never blocks and hands out at most its budget.
+//! * Time passes where a rank polls, sends, is refused or idles. In a simulation it need not pass where a program only
+//!   looks at the clock or at memory.
 //! * Bytes from a peer are checked before use; a peer that breaks the protocol becomes [`PeerStatus::Lost`].
 
 use crate::address::{Peer, Rank, Shape};
@@ -119,17 +121,20 @@ pub enum Resource {
     Credits,
     /// Something local to the network interface, such as its send queue.
     Interface,
+    /// A connection to the peer, which is being opened.
+    Connection,
 }
 
 impl Resource {
     /// All resources, in the order of their array indices.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::RequestFrames,
         Self::RequestBytes,
         Self::ReplyFrames,
         Self::ReplyBytes,
         Self::Credits,
         Self::Interface,
+        Self::Connection,
     ];
 }
 
@@ -142,7 +147,33 @@ impl fmt::Display for Resource {
             Self::ReplyBytes => "reply payload bytes",
             Self::Credits => "credits",
             Self::Interface => "network interface queue entries",
+            Self::Connection => "connection",
         })
+    }
+}
+
+/// What a wait is for: reports of stalls and deadlocks tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// A message, from anyone.
+    Message,
+    /// A message of the barrier or of the comparison of handler tables, from this peer.
+    Collective(Peer),
+    /// Room towards a peer.
+    Room(Peer, Resource),
+    /// That the peers handle all requests sent to them.
+    Handling,
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message => f.write_str("incoming messages"),
+            Self::Collective(from) => write!(f, "the collective message of endpoint {}", from.0),
+            Self::Room(to, resource) => write!(f, "{resource} towards endpoint {}", to.0),
+            Self::Handling => f.write_str("requests to be handled"),
+        }
     }
 }
 
@@ -169,6 +200,10 @@ pub enum LossCause {
     Faulty,
     /// It has not been heard from for the configured time.
     Silent,
+    /// It speaks another version of the transport's protocol, or lays data out differently.
+    Incompatible,
+    /// It was started anew; its predecessor is gone.
+    Restarted,
 }
 
 impl fmt::Display for LossCause {
@@ -179,6 +214,8 @@ impl fmt::Display for LossCause {
             Self::Died => "its process died",
             Self::Faulty => "it sent a malformed frame",
             Self::Silent => "it does not answer",
+            Self::Incompatible => "it is of an incompatible version or layout",
+            Self::Restarted => "it was started anew",
         })
     }
 }
@@ -388,19 +425,29 @@ pub trait Transport {
     /// Places `payload` at byte `at` of the peer's segment, then delivers the frame. The caller has checked the range
     /// against [`Transport::segment_len`].
     ///
+    /// A payload larger than the transport's buffers may make this block for as long as the medium takes to carry it;
+    /// meanwhile the transport takes in what arrives without delivering it. A peer lost on the way ends that with
+    /// [`Refused::Gone`].
+    ///
     /// # Errors
-    /// [`Refused`]; nothing was placed.
+    /// [`Refused`]; the frame will not be delivered. Unless the peer is gone, nothing was placed.
     fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused>;
 
-    /// Sends a message between cores on the request lane; it has no reply and no handler.
+    /// Sends a message between cores on the request lane; it has no reply and no handler. Such messages may overtake each
+    /// other where [`Limits::ordered`] is false.
     ///
     /// # Errors
     /// [`Refused`]; nothing was sent.
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused>;
 
-    /// Delivers at most `budget` arrived frames to the sink; returns how many. One poll may look at some of the peers only,
-    /// at one at least; the next one goes on behind them.
+    /// Delivers at most `budget` arrived frames to the sink; returns how many. One poll may look at some of the peers only;
+    /// the next one goes on behind them, and [`Transport::round`] of them look at all.
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize;
+
+    /// How many fruitless polls in a row tell that nothing has arrived from anyone.
+    fn round(&self) -> u32 {
+        1
+    }
 
     /// Opens a detached way back once more; a port left unused becomes a bare credit.
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R;
@@ -408,12 +455,14 @@ pub trait Transport {
     /// Hands everything accepted so far to the network.
     fn flush(&mut self);
 
-    /// Whether every accepted request to a peer that is still there has been handled (or dropped) at its destination.
+    /// Whether every accepted request to a peer that is still there has been handled (or dropped) at its destination, and
+    /// the reply that its handler sent, if any, can be polled here.
     fn quiet(&mut self) -> bool;
 
     /// Waits a little after a fruitless poll or a refusal: until something may have changed, or until `until`. May
-    /// return early. Real transports spin, then yield, then park; simulated ones suspend the rank.
-    fn idle(&mut self, until: Option<Instant>);
+    /// return early, and does so at once if something has come, or room has, since then. Real transports spin, then
+    /// yield, then park; simulated ones suspend the rank. `reason` is for their reports.
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
 
     /// The time now.
     fn now(&self) -> Instant;

@@ -10,7 +10,9 @@ use crate::ring::{Broken, Cell, arrived};
 use crate::sys;
 use crate::waiting::{Next, Patience};
 use crate::watch::{Watch, started};
-use am_core::transport::{Arrival, CreditSnapshot, Departure, Head, PendingKey, Port, Refused, ReplyBound, Sink};
+use am_core::transport::{
+    Arrival, CreditSnapshot, Departure, Head, PendingKey, Port, Refused, ReplyBound, Sink, WaitReason,
+};
 use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
 };
@@ -568,6 +570,10 @@ impl Transport for Shm {
         done
     }
 
+    fn round(&self) -> u32 {
+        self.asking.len().div_ceil(GLANCE) as u32
+    }
+
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
         let Self { answering, segments, job, board, fenced, bare, .. } = self;
         let outlet = Outlet { to: key.to, board, job, segments, fenced: *fenced };
@@ -587,7 +593,7 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn idle(&mut self, until: Option<Instant>) {
+    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
         match self.patience.next() {
             Next::Spin => std::hint::spin_loop(),
             Next::Yield => std::thread::yield_now(),

@@ -22,8 +22,8 @@ mod threads;
 mod tokens;
 mod unwinding;
 
-use crate::case::{Case, Needs};
-use crate::world::Verdict;
+use crate::case::{Case, Description, Needs};
+use crate::world::{Verdict, World};
 use am_core::{Endpoint, Rank, Shape, Span, Transport, WaitError};
 
 /// The cases that need nothing of a transport but the contract.
@@ -90,6 +90,25 @@ pub fn cases<T: Transport>() -> Vec<Case<T>> {
     ]
 }
 
+/// What the cases of [`cases`] are.
+pub fn descriptions() -> Vec<Description> {
+    cases::<am_core::loopback::Loopback>().into_iter().map(|case| case.description).collect()
+}
+
+/// Runs one rank's part of a case of [`cases`] with the transports of its endpoints, which may borrow.
+///
+/// # Errors
+/// [`Failure`](crate::Failure) says what this rank found wrong.
+///
+/// # Panics
+/// If there is no such case; and in a case that unwinds, on the rank that does so.
+pub fn run_part<T: Transport>(case: &Description, world: &World, transports: Vec<T>) -> Verdict {
+    let all = cases::<T>();
+    let case =
+        all.iter().find(|other| other.description == *case).expect("a description comes from the list of cases");
+    case.run(world, transports)
+}
+
 /// The cases in which a rank has threads; these transports can go from thread to thread.
 pub fn threaded_cases<T: Transport + Send>() -> Vec<Case<T>> {
     let own = Needs::PLAIN.endpoints(threads::ENDPOINTS);
@@ -103,7 +122,7 @@ pub fn threaded_cases<T: Transport + Send>() -> Vec<Case<T>> {
 pub fn all_cases<T: Transport + Send>() -> Vec<Case<T>> {
     let mut all = cases();
     all.extend(threaded_cases());
-    all.sort_by_key(|case| case.item);
+    all.sort_by_key(|case| case.description.item);
     all
 }
 
@@ -163,11 +182,11 @@ mod tests {
     #[test]
     fn names_are_unique_and_items_complete() {
         let all = all_cases::<am_core::loopback::Loopback>();
-        let mut names: Vec<&str> = all.iter().map(|case| case.name).collect();
+        let mut names: Vec<&str> = all.iter().map(|case| case.description.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), all.len());
-        assert!((1..=13).all(|item| all.iter().any(|case| case.item == item)));
+        assert!((1..=13).all(|item| all.iter().any(|case| case.description.item == item)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
-use am_core::transport::{CreditSnapshot, Departure, Head, PendingKey, Port, Refused, Sink};
+use am_core::transport::{CreditSnapshot, Departure, Head, PendingKey, Port, Refused, Sink, WaitReason};
 use am_core::{
     Address, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError, Rank, Segment,
     SendError, Span, Token, Transport, WaitError, Words, address::Shape,
@@ -65,8 +65,11 @@ impl<T: Transport> Transport for Tamper<T> {
     fn quiet(&mut self) -> bool {
         self.inner.quiet()
     }
-    fn idle(&mut self, until: Option<Instant>) {
-        self.inner.idle(until);
+    fn round(&self) -> u32 {
+        self.inner.round()
+    }
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.inner.idle(until, reason);
     }
     fn now(&self) -> Instant {
         self.inner.now()

@@ -10,7 +10,7 @@ use crate::arguments::{Words, encode};
 use crate::error::{AttachError, PollError, WaitError};
 use crate::handlers::first_difference;
 use crate::payload::Payload;
-use crate::transport::{LossCause, PeerStatus, Transport};
+use crate::transport::{LossCause, PeerStatus, Transport, WaitReason};
 
 const BARRIER: u32 = 1;
 const TABLE: u32 = 2;
@@ -21,6 +21,12 @@ const MAX_DESCRIPTION: usize = 1 << 18;
 /// Two numbers that a barrier reduces to their minima.
 type Minima = [u64; 2];
 
+/// A description of a handler table, which arrives in parts and in any order.
+struct Description {
+    bytes: Vec<u8>,
+    missing: usize,
+}
+
 /// What has arrived of the control messages.
 pub(super) struct Control {
     rounds: u32,
@@ -29,8 +35,8 @@ pub(super) struct Control {
     /// The round being waited for, while waiting.
     waiting: Option<u32>,
     arrived: [[Option<Minima>; ROUNDS]; 2],
-    /// Descriptions sent by two ranks whose tables differ: sender, expected length, bytes so far.
-    descriptions: [Option<(Peer, usize, Vec<u8>)>; 2],
+    /// Descriptions sent by two ranks whose tables differ.
+    descriptions: [Option<Description>; 2],
 }
 
 impl Control {
@@ -45,7 +51,7 @@ impl Control {
     }
 
     /// Takes in a control message. Anything that makes no sense is ignored: the sender then only harms its own barrier.
-    pub(super) fn receive(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
+    pub(super) fn receive(&mut self, args: &Words, payload: Payload<'_>) {
         let word = |index| args.word(index).unwrap_or(0);
         let long = |index| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
         match word(0) {
@@ -54,14 +60,17 @@ impl Control {
                     *slot = Some([long(3), long(5)]);
                 }
             }
-            TABLE if args.len() == 3 => {
-                let (which, total) = ((word(1) & 1) as usize, word(2) as usize);
+            TABLE if args.len() == 4 => {
+                let (which, total, at) = ((word(1) & 1) as usize, word(2) as usize, word(3) as usize);
                 if total > MAX_DESCRIPTION {
                     return;
                 }
-                let (_, _, bytes) = self.descriptions[which].get_or_insert((from, total, Vec::new()));
-                if bytes.len() + payload.len() <= total {
-                    bytes.extend(payload.to_vec());
+                let fresh = || Description { bytes: vec![0; total], missing: total };
+                let Description { bytes, missing } = self.descriptions[which].get_or_insert_with(fresh);
+                let part = at.checked_add(payload.len()).and_then(|end| bytes.get_mut(at..end));
+                if let Some(part) = part {
+                    part.copy_from_slice(&payload.to_vec());
+                    *missing = missing.saturating_sub(payload.len());
                 }
             }
             _ => {}
@@ -69,7 +78,7 @@ impl Control {
     }
 
     fn description_complete(&self, which: usize) -> bool {
-        self.descriptions[which].as_ref().is_some_and(|(_, total, bytes)| bytes.len() >= *total)
+        self.descriptions[which].as_ref().is_some_and(|description| description.missing == 0)
     }
 
     /// Whose message a barrier under way waits for.
@@ -130,7 +139,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                     all = [all[0].min(theirs[0]), all[1].min(theirs[1])];
                     break;
                 }
-                let step = self.wait_step(None).and_then(|()| self.nobody_lost());
+                let step = self.wait_step(None, WaitReason::Collective(from)).and_then(|()| self.nobody_lost());
                 let step = step.and_then(|()| self.may_come(from));
                 if let Err(error) = step {
                     // What the lost rank sent before it went may have arrived together with the news.
@@ -185,7 +194,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         self.minima([u64::MAX; 2])?;
         let texts = [0, 1].map(|which: usize| {
-            let bytes = self.control.descriptions[which].take().map(|(_, _, bytes)| bytes);
+            let bytes = self.control.descriptions[which].take().map(|description| description.bytes);
             String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
         });
         let (index, in_a, in_b) =
@@ -197,14 +206,14 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Sends this endpoint's description to every endpoint, itself included.
     fn tell_table(&mut self, which: u32, description: &str) -> Result<(), AttachError> {
         let bytes = description.as_bytes();
-        let words = encode(&[TABLE, which, bytes.len() as u32]);
+        let words = |at: usize| encode(&[TABLE, which, bytes.len() as u32, at as u32]);
         for peer in (0..self.shape.peers()).map(Peer) {
             let chunk = self.transport.limits(peer).medium_request.clamp(1, 1024);
             if bytes.is_empty() {
-                self.control_request(peer, &words, &[])?;
+                self.control_request(peer, &words(0), &[])?;
             }
-            for part in bytes.chunks(chunk) {
-                self.control_request(peer, &words, part)?;
+            for (index, part) in bytes.chunks(chunk).enumerate() {
+                self.control_request(peer, &words(index * chunk), part)?;
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::Abandoned;
 use crate::transport::{
-    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, PeerStatus, Resource, Transport,
+    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, PeerStatus, Resource, Transport, WaitReason,
 };
 use collective::Control;
 use serve::DEFAULT_BUDGET;
@@ -279,9 +279,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Why this endpoint does not get on, if it does not: what it waits for, and towards whom what is used up
     /// (allocates).
     pub fn stall_report(&self) -> StallReport {
+        self.stall_report_of(WaitReason::Message)
+    }
+
+    fn stall_report_of(&self, reason: WaitReason) -> StallReport {
         let mut report = StallReport {
             waited: self.wait_began.map_or(Span::ZERO, |began| self.transport.now() - began),
-            waiting_for: "incoming messages".into(),
+            waiting_for: reason.to_string(),
             blocked_on: self.blocked_on,
             lost: self.lost(),
             ..StallReport::default()

@@ -6,7 +6,9 @@ use crate::arguments::{Arguments, encode};
 use crate::error::{PollError, Rejected, ReplyError, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::token::{Message, PendingReply, send};
-use crate::transport::{Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, Slot, Transport};
+use crate::transport::{
+    Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, Slot, Transport, WaitReason,
+};
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
 /// nothing and gives its room back.
@@ -116,7 +118,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             crate::trace::stalled(to, resource);
             self.blocked_on = Some((to, resource));
         }
-        self.wait_step(None)?;
+        self.wait_step(None, WaitReason::Room(peer, resource))?;
         Ok(())
     }
 

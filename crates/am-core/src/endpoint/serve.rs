@@ -11,7 +11,7 @@ use crate::stall::StallReport;
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::{Abandoned, Outcome, Token, TokenContext};
-use crate::transport::{Arrival, LossCause, PeerStatus, Port, ReplyBound, Sink, Transport};
+use crate::transport::{Arrival, LossCause, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -89,8 +89,8 @@ impl<S> Sink for Dispatcher<'_, S> {
     }
 
     #[cold]
-    fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
-        self.control.receive(from, args, payload);
+    fn control(&mut self, _: Peer, args: &Words, payload: Payload<'_>) {
+        self.control.receive(args, payload);
     }
 }
 
@@ -164,18 +164,17 @@ impl<T: Transport, S> Endpoint<T, S> {
         Some(PollError::PeerLost { rank, cause })
     }
 
-    /// Serves all that is there, when nothing more comes. One poll may look at some of the peers only, so as many in a row as
-    /// there are peers must find nothing.
+    /// Serves all that is there, when nothing more comes.
     pub(super) fn serve_rest(&mut self) -> Result<(), PollError> {
         let mut fruitless = 0;
-        while fruitless < self.shape.peers() {
+        while fruitless < self.transport.round() {
             fruitless = if self.poll()? == 0 { fruitless + 1 } else { 0 };
         }
         Ok(())
     }
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
-    pub(super) fn wait_step(&mut self, deadline: Option<Instant>) -> Result<(), WaitError> {
+    pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
         if self.poll()? != 0 {
             return Ok(());
         }
@@ -193,12 +192,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some(limit) = until
             && self.transport.now() >= limit
         {
-            let report = self.stall_report();
+            let report = self.stall_report_of(reason);
             crate::trace::timed_out(&report);
             return Err(WaitError::TimedOut(Box::new(report)));
         }
         self.stats.idles += 1;
-        self.transport.idle(until);
+        self.transport.idle(until, reason);
         Ok(())
     }
 
@@ -219,7 +218,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             let report = StallReport { waited: now - began, ..self.stall_report() };
             return Err(WaitError::TimedOut(Box::new(report)));
         }
-        self.transport.idle(Some(now + span));
+        self.transport.idle(Some(now + span), WaitReason::Message);
         Ok(())
     }
 
@@ -251,7 +250,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     pub fn drain(&mut self) -> Result<(), WaitError> {
         self.transport.flush();
         while !self.transport.quiet() {
-            if let Err(error) = self.wait_step(None) {
+            if let Err(error) = self.wait_step(None, WaitReason::Handling) {
                 self.end_wait();
                 return Err(error);
             }
@@ -270,7 +269,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             if !waiting(&self.state, &self.control) {
                 break Ok(());
             }
-            if let Err(error) = self.wait_step(deadline) {
+            if let Err(error) = self.wait_step(deadline, WaitReason::Message) {
                 break Err(error);
             }
         };
