@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`proto`] | the protocol: [`proto::Machine`], its settings, events and counters |
 //! | [`sim`] | machines on a simulated network with faults from a seed |
+//! | [`Carrier`], [`Driver`] | the transport over a machine, and what it needs from the world |
 //!
 //! # Example
 //!
@@ -64,5 +65,10 @@
 
 #![forbid(unsafe_code)]
 
+mod carrier;
+mod driver;
 pub mod proto;
 pub mod sim;
+
+pub use carrier::{Carrier, Claim};
+pub use driver::Driver;

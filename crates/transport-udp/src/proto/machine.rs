@@ -94,11 +94,18 @@ impl Machine {
     }
 
     pub(super) fn lose_faulty(&mut self, peer: Peer) {
-        let ended = PeerStatus::Lost(LossCause::Faulty);
-        self.slots[peer.index()].end(&mut self.shared, ended);
-        self.slots[peer.index()].ended = Some(ended);
-        self.note(Event::Lost(peer, LossCause::Faulty));
+        self.end_peer(peer, PeerStatus::Lost(LossCause::Faulty));
+    }
+
+    /// Ends a peer for good.
+    pub(super) fn end_peer(&mut self, peer: Peer, status: PeerStatus) {
+        self.slots[peer.index()].end(&mut self.shared, status);
+        self.slots[peer.index()].ended = Some(status);
         self.timers.set(peer.0, None);
+        match status {
+            PeerStatus::Lost(cause) => self.note(Event::Lost(peer, cause)),
+            _ => self.note(Event::Departed(peer, Departure::Finished)),
+        }
     }
 
     pub(super) fn note_departure(&mut self, peer: Peer) {

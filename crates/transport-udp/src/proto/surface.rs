@@ -133,6 +133,34 @@ impl Machine {
         self.submit(now, to, message, payload.unwrap_or(&[]), None)
     }
 
+    /// Whether a Medium request of `len` payload bytes would be accepted now.
+    ///
+    /// # Errors
+    /// As [`Machine::request`].
+    pub fn check(&mut self, now: Instant, to: Peer, head: Head, args: &Words, len: usize) -> Result<(), Refused> {
+        let slot = self.slots.get_mut(to.index()).ok_or(Refused::Gone)?;
+        if slot.ended.is_some() || self.departing.is_some() {
+            return Err(Refused::Gone);
+        }
+        let Some(session) = slot.session.as_deref_mut() else {
+            self.connect(now, to);
+            return Err(Refused::Busy(Resource::Interface));
+        };
+        let room = room_of(clip(head.reply, self.shared.config.medium));
+        let message =
+            Message { kind: Kind::Medium { len: len as u64 }, handler: head.handler, room, words: *args };
+        session.admit(&self.shared, length(&message, len), cost_of(room))
+    }
+
+    /// Takes note of how a peer has ended, from a source outside the protocol, such as the job's launcher. What such a peer
+    /// had sent and is not delivered yet is dropped.
+    pub fn declare(&mut self, peer: Peer, status: PeerStatus) {
+        let fresh = self.slots.get(peer.index()).is_some_and(|slot| slot.ended.is_none());
+        if fresh && status != PeerStatus::Active {
+            self.end_peer(peer, status);
+        }
+    }
+
     /// Sends a message between cores.
     ///
     /// # Errors

@@ -1,0 +1,244 @@
+//! The transport: what an endpoint of the core calls, on a machine and any [`Driver`].
+
+use crate::driver::Driver;
+use crate::proto::{Config, Machine, OwnSegment};
+use am_core::arguments::Words;
+use am_core::transport::{
+    CreditSnapshot, Departure, Head, Limits, PayloadWriter, PeerStatus, PendingKey, Port, Refused, Resource, Sink,
+    Slot, Transport, WaitReason,
+};
+use am_core::{Instant, Peer, Rank, Segment, Shape, Span};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// The reply bound in bytes of handlers that declare none: what fits one datagram, so that many requests may be under way.
+const DEFAULT_REPLY: u32 = 1024;
+
+/// A transport over a machine and its driver.
+#[derive(Debug)]
+pub struct Carrier<D> {
+    driver: D,
+    me: Peer,
+    shape: Shape,
+    limits: Limits,
+    segment: OwnSegment,
+    /// The payload of a claimed request while it is being filled.
+    scratch: Vec<u8>,
+    /// A claim that found room and was let go: the next like it finds room, too.
+    promised: Option<(Peer, usize)>,
+}
+
+impl<D: Driver> Carrier<D> {
+    /// A transport whose driver holds a machine with these settings and this segment.
+    pub(crate) fn new(driver: D, config: &Config, segment: OwnSegment) -> Self {
+        let medium = config.medium as usize;
+        let limits = Limits {
+            medium_request: medium,
+            medium_reply: medium,
+            long: u64::MAX,
+            default_reply: config.medium.min(DEFAULT_REPLY) as usize,
+            per_argument: 0,
+            ordered: true,
+        };
+        let (me, shape, scratch) = (config.me, config.shape, Vec::with_capacity(medium));
+        Self { driver, me, shape, limits, segment, scratch, promised: None }
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// The driver.
+    pub fn driver_mut(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// Looks at the protocol's state: counters, estimates of paths, sizes of datagrams.
+    pub fn machine<R>(&self, look: impl FnOnce(&Machine) -> R) -> R {
+        self.driver.look(look)
+    }
+
+    fn request(&mut self, to: Peer, head: Head, args: &Words, payload: Option<&[u8]>) -> Result<(), Refused> {
+        let accepted = self.driver.with(|machine, now| machine.request(now, to, head, args, payload));
+        // A refusal may have begun a handshake, which has to leave, too.
+        self.driver.accepted();
+        accepted
+    }
+}
+
+/// A claimed Medium request.
+#[derive(Debug)]
+pub struct Claim<'a, D: Driver> {
+    carrier: &'a mut Carrier<D>,
+    to: Peer,
+    head: Head,
+    args: Words,
+    committed: bool,
+}
+
+impl<D: Driver> PayloadWriter for Claim<'_, D> {
+    fn len(&self) -> usize {
+        self.carrier.scratch.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.carrier.scratch[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl<D: Driver> Slot for Claim<'_, D> {
+    fn commit(mut self) {
+        self.committed = true;
+        let payload = std::mem::take(&mut self.carrier.scratch);
+        // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now is for
+        // a peer that was lost meanwhile, to which messages are lost anyway.
+        let _ = self.carrier.request(self.to, self.head, &self.args, Some(&payload));
+        self.carrier.scratch = payload;
+    }
+}
+
+impl<D: Driver> Drop for Claim<'_, D> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.carrier.promised = Some((self.to, self.carrier.scratch.len()));
+        }
+    }
+}
+
+impl<D: Driver> Transport for Carrier<D> {
+    type Memory = Arc<[AtomicU64]>;
+    type Slot<'a>
+        = Claim<'a, D>
+    where
+        Self: 'a;
+
+    fn me(&self) -> Peer {
+        self.me
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        self.request(to, head, args, None)
+    }
+
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Claim<'_, D>, Refused> {
+        let promised = self.promised.take() == Some((to, len));
+        let room = self.driver.with(|machine, now| machine.check(now, to, head, args, len));
+        if room.is_err() {
+            self.driver.accepted();
+        }
+        if !promised {
+            room?;
+        }
+        self.scratch.clear();
+        self.scratch.resize(len, 0);
+        Ok(Claim { carrier: self, to, head, args: *args, committed: false })
+    }
+
+    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        self.request(to, head, args, Some(payload))
+    }
+
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        let len = payload.len() as u64;
+        let begun = self.driver.with(|machine, now| machine.long(now, to, head, args, len, at));
+        self.driver.accepted();
+        begun?;
+        let mut rest = payload;
+        loop {
+            let count = self.driver.with(|machine, _| machine.push(to, rest))?;
+            self.driver.accepted();
+            rest = &rest[count..];
+            if rest.is_empty() {
+                return Ok(());
+            }
+            // Longer than the queue: machines acknowledge whatever their applications do, so room comes.
+            self.driver.send_out();
+            self.driver.idle(None, WaitReason::Room(to, Resource::RequestBytes));
+            self.driver.take_in();
+        }
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let accepted = self.driver.with(|machine, now| machine.control(now, to, args, payload));
+        self.driver.accepted();
+        accepted
+    }
+
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        self.promised = None;
+        self.driver.take_in();
+        let count = self.driver.with(|machine, now| machine.poll(now, budget, sink));
+        self.driver.send_out();
+        count
+    }
+
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        let result = self.driver.with(|machine, now| machine.answer(now, key, reply));
+        self.driver.accepted();
+        result
+    }
+
+    fn flush(&mut self) {
+        self.driver.send_out();
+    }
+
+    fn quiet(&mut self) -> bool {
+        self.driver.take_in();
+        self.driver.with(|machine, _| machine.quiet())
+    }
+
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.driver.send_out();
+        self.driver.idle(until, reason);
+    }
+
+    fn now(&self) -> Instant {
+        self.driver.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.driver.charge(cost);
+    }
+
+    fn segment(&self) -> &Segment<Self::Memory> {
+        &self.segment
+    }
+
+    fn segment_len(&self, rank: Rank) -> u64 {
+        self.driver.segment_len(rank)
+    }
+
+    fn remote_segment(&self, _: Rank) -> Option<&Segment<Self::Memory>> {
+        None
+    }
+
+    fn losses(&self) -> u32 {
+        self.driver.losses()
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.driver.status(peer)
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        self.driver.look(|machine| machine.credits(peer))
+    }
+
+    fn bare_credits(&self) -> u64 {
+        self.driver.look(Machine::bare_credits)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        self.driver.with(|machine, _| machine.depart(how));
+        self.driver.depart();
+    }
+}

@@ -1,0 +1,53 @@
+//! What a machine needs from the world: time, a wire, and a place to wait. Sockets are one such world, the simulated
+//! fabric is another; [`Carrier`](crate::Carrier) makes a transport of either.
+
+use crate::proto::Machine;
+use am_core::transport::{PeerStatus, WaitReason};
+use am_core::{Instant, Peer, Rank, Span};
+
+/// The world around the machine of one endpoint.
+pub trait Driver {
+    /// Works on the machine at the present moment. Handlers run within, so an implementation must not hold anything that
+    /// they might need.
+    fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R;
+
+    /// Looks at the machine, without letting time pass.
+    fn look<R>(&self, work: impl FnOnce(&Machine) -> R) -> R;
+
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Accounts for computation.
+    fn charge(&mut self, cost: Span) {
+        let _ = cost;
+    }
+
+    /// Size in bytes of a rank's segment, as the job was told at its start.
+    fn segment_len(&self, rank: Rank) -> u64;
+
+    /// A message has been accepted. It need not leave at once, but must without further calls: small messages that are sent
+    /// one after the other share datagrams.
+    fn accepted(&mut self);
+
+    /// Takes in what has arrived and lets time act on the machine. Does not block.
+    fn take_in(&mut self);
+
+    /// Sends what the machine wants to send at this moment. Does not block.
+    fn send_out(&mut self);
+
+    /// Waits until something may have changed, or until `until`; at once if something has since the last call.
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
+
+    /// What is known of a peer, from whatever source.
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.look(|machine| machine.status(peer))
+    }
+
+    /// How many peers have been lost. Called at every poll.
+    fn losses(&self) -> u32 {
+        self.look(Machine::losses)
+    }
+
+    /// The machine has been told to take leave. Sees to it that what it still has to send is sent, within reason.
+    fn depart(&mut self);
+}
