@@ -1,7 +1,7 @@
 //! The configuration of a run: how many ranks, on which machine, with which faults.
 
 use crate::error::ConfigError;
-use crate::faults::{Dice, Faults, Strike, shuffled};
+use crate::faults::{Dice, Faults, Quirks, Strike, shuffled};
 use crate::nic::{Costs, NicParameters};
 use crate::topology::{Network, Topology};
 use serde::{Deserialize, Serialize};
@@ -156,6 +156,7 @@ impl Config {
             costs: self.nic.check()?,
             dice: self.faults.dice(self.nic.ordered)?,
             strikes: self.faults.strikes(&network)?,
+            quirks: self.faults.quirks(&network)?,
             notice: crate::nic::picos(self.notice_ns, "notice_ns")?,
         })
     }
@@ -168,6 +169,7 @@ pub(crate) struct Plan {
     pub(crate) costs: Costs,
     pub(crate) dice: Dice,
     pub(crate) strikes: Vec<(u64, Strike)>,
+    pub(crate) quirks: Vec<Quirks>,
     pub(crate) notice: u64,
 }
 

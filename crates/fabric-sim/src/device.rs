@@ -2,7 +2,7 @@
 //! help. [`Mailbox`] is the simplest; simulated interfaces bring their own.
 
 use crate::machine::Core;
-use am_core::Instant;
+use am_core::{Instant, PeerStatus};
 use std::collections::VecDeque;
 
 /// A packet that has arrived.
@@ -71,6 +71,12 @@ impl<B: Clone> Port<'_, B> {
     /// If `to` is outside the job.
     pub fn send(&mut self, from: u32, to: u32, bytes: u32, body: B) {
         self.core.send(from, to, bytes, body, self.now);
+    }
+
+    /// Lets a rank of this node leave the job, as [`Context::depart`](crate::Context::depart) does: for ranks that have
+    /// ended before their device has sent everything.
+    pub fn depart(&mut self, rank: u32, status: PeerStatus) {
+        self.core.depart(rank, status, self.now);
     }
 
     /// Calls the device's [`Device::timer`] at a time; one that has passed counts as now.

@@ -38,6 +38,47 @@ pub struct Faults {
     pub schedule: Vec<Scheduled>,
     /// What is drawn to happen.
     pub drawn: Vec<Drawn>,
+    /// Links that differ from the others, or limits of all of them; later entries win.
+    pub links: Vec<LinkFaults>,
+}
+
+/// What is special about some links, in one direction. Fields that are not given stay as they are.
+///
+/// ```
+/// let config = fabric_sim::Config::from_toml("
+///     ranks = 4
+///     topology = { kind = 'direct', nodes = 4 }
+///     faults = { links = [{ mtu_bytes = 1500 }, { from = 0, to = 3, loss = 0.5, mtu_bytes = 1400 }] }
+/// ").unwrap();
+/// assert_eq!(config.faults.links[1].loss, Some(0.5));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkFaults {
+    /// Links from this node or switch; without it, from all.
+    pub from: Option<u32>,
+    /// Links to this node or switch; without it, to all.
+    pub to: Option<u32>,
+    /// Probability that a packet is lost, instead of [`Faults::loss`].
+    pub loss: Option<f64>,
+    /// Probability that a packet is spoilt, instead of [`Faults::corruption`].
+    pub corruption: Option<f64>,
+    /// Latency in nanoseconds on top of the table's.
+    pub latency_ns: Option<f64>,
+    /// Longer packets, header included, are lost, whether or not links retry.
+    pub mtu_bytes: Option<u32>,
+    /// A packet is lost if more bytes than these wait for the link before it; links with retry hold everything.
+    pub queue_bytes: Option<u32>,
+}
+
+/// What is special about one link, checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quirks {
+    pub(crate) loss: u64,
+    pub(crate) corruption: u64,
+    pub(crate) latency: u64,
+    pub(crate) mtu: u32,
+    pub(crate) queue: u32,
 }
 
 /// Something that happens at a given time.
@@ -125,8 +166,6 @@ pub(crate) enum Strike {
 /// Probabilities as thresholds of 64-bit draws, and the generator.
 pub(crate) struct Dice {
     random: Pcg64,
-    loss: u64,
-    corruption: u64,
     duplication: u64,
     reordering: u64,
     delay: u64,
@@ -188,20 +227,59 @@ impl Faults {
             threshold(self.reordering, "reordering")?,
             threshold(self.delay, "delay")?,
         ];
-        let [loss, corruption, duplication, reordering, delay] = thresholds;
+        let [.., duplication, reordering, delay] = thresholds;
+        let special = self.links.iter().any(|link| link.loss.is_some() || link.corruption.is_some());
         let retry = picos(self.retry_ns, "faults.retry_ns")?;
         Ok(Dice {
             random: random(self.seed, 0),
-            loss,
-            corruption,
             duplication,
             reordering,
             delay,
             reorder: picos(self.reorder_ns, "faults.reorder_ns")?,
             pause: picos(self.delay_ns, "faults.delay_ns")?,
             retry: self.link_retry.then_some(retry),
-            any: thresholds.iter().any(|threshold| *threshold != 0),
+            any: special || thresholds.iter().any(|threshold| *threshold != 0),
         })
+    }
+
+    /// What is special about each link, by its number.
+    pub(crate) fn quirks(&self, network: &Network) -> Result<Vec<Quirks>, ConfigError> {
+        let plain = Quirks {
+            loss: threshold(self.loss, "loss")?,
+            corruption: threshold(self.corruption, "corruption")?,
+            latency: 0,
+            mtu: u32::MAX,
+            queue: u32::MAX,
+        };
+        let mut all = vec![plain; network.links()];
+        for (index, special) in self.links.iter().enumerate() {
+            let field = format!("links[{index}]");
+            let ends = |end: Option<u32>| end.map_or(0..network.nodes + 1, |end| end..end.saturating_add(1));
+            let some: Vec<u32> = if special.from.is_none() && special.to.is_none() {
+                (0..all.len() as u32).collect()
+            } else {
+                let pairs = ends(special.from).flat_map(|from| ends(special.to).map(move |to| (from, to)));
+                pairs.filter_map(|(from, to)| network.between(from, to)).collect()
+            };
+            if some.is_empty() {
+                let found = format!("from {:?} to {:?}", special.from, special.to);
+                return Err(ConfigError::range(format!("faults.{field}"), found, "between neighbours"));
+            }
+            let loss = special.loss.map(|loss| threshold(loss, &format!("{field}.loss"))).transpose()?;
+            let corruption = special.corruption.map(|value| threshold(value, &format!("{field}.corruption")));
+            let corruption = corruption.transpose()?;
+            let latency = special.latency_ns.map(|value| picos(value, &format!("faults.{field}.latency_ns")));
+            let latency = latency.transpose()?;
+            for link in some {
+                let link = &mut all[link as usize];
+                link.loss = loss.unwrap_or(link.loss);
+                link.corruption = corruption.unwrap_or(link.corruption);
+                link.latency = latency.unwrap_or(link.latency);
+                link.mtu = special.mtu_bytes.unwrap_or(link.mtu);
+                link.queue = special.queue_bytes.unwrap_or(link.queue);
+            }
+        }
+        Ok(all)
     }
 
     /// All events with their times, given and drawn, ordered by time.
@@ -276,10 +354,10 @@ impl Dice {
         threshold != 0 && self.random.next_u64() < threshold
     }
 
-    pub(crate) fn cross(&mut self) -> Try {
-        if self.hit(self.loss) {
+    pub(crate) fn cross(&mut self, link: &Quirks) -> Try {
+        if self.hit(link.loss) {
             Try::Lost
-        } else if self.hit(self.corruption) {
+        } else if self.hit(link.corruption) {
             Try::Spoilt
         } else {
             Try::Good
@@ -336,6 +414,19 @@ mod tests {
     }
 
     #[test]
+    fn special_links_differ_in_what_is_given_and_in_one_direction() {
+        let network = Topology::Crossbar { nodes: 3 }.compile().unwrap();
+        let all = LinkFaults { mtu_bytes: Some(1500), ..LinkFaults::default() };
+        let up = LinkFaults { from: Some(2), loss: Some(0.5), ..LinkFaults::default() };
+        let quirks = Faults { links: vec![all, up], ..Faults::default() }.quirks(&network).unwrap();
+        let losses: Vec<bool> = quirks.iter().map(|link| link.loss > 0).collect();
+        assert_eq!(losses, [false, false, true, false, false, false], "links 3 to 5 lead down from the switch");
+        assert!(quirks.iter().all(|link| link.mtu == 1500));
+        let nowhere = Faults { links: vec![LinkFaults { to: Some(9), ..all }], ..Faults::default() };
+        assert!(nowhere.quirks(&network).unwrap_err().to_string().starts_with("faults.links[0] is from None to"));
+    }
+
+    #[test]
     fn draws_follow_the_seed_and_the_probability() {
         let network = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();
         let drawn = |kind| vec![Drawn { count: 20, within_ns: 1e6, kind }];
@@ -348,7 +439,8 @@ mod tests {
         assert_eq!(make(7).strikes(&network).unwrap(), make(7).strikes(&network).unwrap());
         assert_ne!(make(7).strikes(&network).unwrap(), make(8).strikes(&network).unwrap());
         let mut dice = make(7).dice(true).unwrap();
-        let lost = (0..100_000).filter(|_| dice.cross() == Try::Lost).count();
+        let quirks = make(7).quirks(&network).unwrap();
+        let lost = (0..100_000).filter(|_| dice.cross(&quirks[0]) == Try::Lost).count();
         assert!((24_000..26_000).contains(&lost), "{lost} of 100000 lost at 25 %");
         let mut order = shuffled(100, 3);
         assert_ne!(order, (0..100).collect::<Vec<_>>());

@@ -70,7 +70,7 @@ pub use config::{Config, MAX_RANKS, MIN_STACK, Placement};
 pub use context::Context;
 pub use device::{Device, Mailbox, Packet, Port};
 pub use error::{ConfigError, Deadlock, RunError, WaitFor, Waiting};
-pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, Scheduled};
+pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
 pub use nic::{EmptyPoll, LinkParameters, NicParameters};
 pub use run::{Report, Sim};
 pub use stage::Stage;

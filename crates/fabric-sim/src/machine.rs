@@ -3,7 +3,7 @@
 use crate::config::Plan;
 use crate::device::{Device, Packet, Port};
 use crate::error::{Deadlock, WaitFor, Waiting};
-use crate::faults::{Dice, Strike, Try};
+use crate::faults::{Dice, Quirks, Strike, Try};
 use crate::members::Members;
 use crate::nic::Costs;
 use crate::queue::{Event, Queue};
@@ -89,6 +89,7 @@ pub(crate) struct Core<B> {
     unused: Vec<u32>,
     nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
+    quirks: Vec<Quirks>,
     pub(crate) ranks: Vec<RankState>,
     /// Ranks that are neither done nor stopped.
     pub(crate) remaining: u32,
@@ -108,7 +109,7 @@ pub(crate) struct Machine<D: Device> {
 
 impl<B: Clone> Core<B> {
     pub(crate) fn new(plan: Plan, trace: bool) -> Self {
-        let Plan { network, node_of, costs, dice, strikes, notice } = plan;
+        let Plan { network, node_of, costs, dice, strikes, quirks, notice } = plan;
         let mut queue = Queue::default();
         for (index, (at, _)) in strikes.iter().enumerate() {
             queue.push(*at, Event::Fault(index as u32));
@@ -127,6 +128,7 @@ impl<B: Clone> Core<B> {
         Self {
             nodes: (0..network.nodes).map(node).collect(),
             links: (0..network.links()).map(|_| Link::default()).collect(),
+            quirks,
             ranks: (0..node_of.len()).map(rank).collect(),
             remaining: node_of.len() as u32,
             members: Members::new(node_of.len(), notice),
@@ -284,9 +286,16 @@ impl<B: Clone> Core<B> {
         let flight = self.flight(index);
         let (at, goal, tail, bytes) = (flight.at, flight.goal, flight.tail, flight.packet.bytes);
         let (number, next) = self.network.next(at, goal);
-        let (wire, latency) = (bytes.saturating_add(self.costs.header), self.costs.latency);
+        let quirks = self.quirks[number as usize];
+        let (wire, latency) = (bytes.saturating_add(self.costs.header), self.costs.latency + quirks.latency);
         let length = self.costs.serialization(wire);
         let link = &mut self.links[number as usize];
+        let crowded = self.dice.retry.is_none()
+            && quirks.queue != u32::MAX
+            && link.free_at.saturating_sub(now) > self.costs.serialization(quirks.queue);
+        if wire > quirks.mtu || crowded {
+            return self.lose(index, now);
+        }
         if link.down {
             if self.dice.retry.is_some() {
                 link.held.push_back(index);
@@ -297,13 +306,13 @@ impl<B: Clone> Core<B> {
         let (mut enters, mut outcome, mut doubled) = (now.max(link.free_at), Try::Good, false);
         if self.dice.any {
             enters += self.dice.pause();
-            outcome = self.dice.cross();
+            outcome = self.dice.cross(&quirks);
             if let Some(retry) = self.dice.retry {
                 while outcome != Try::Good {
                     link.retries += 1;
                     link.busy += length;
                     enters += length + retry;
-                    outcome = self.dice.cross();
+                    outcome = self.dice.cross(&quirks);
                 }
             }
             doubled = self.dice.doubled();

@@ -2,8 +2,8 @@
 
 use am_core::{Instant, LossCause, PeerStatus, Span};
 use fabric_sim::{
-    Config, Context, Drawn, DrawnKind, FaultEvent, Faults, LinkParameters, Mailbox, Report, RunError, Scheduled,
-    Sim, Topology, WaitFor,
+    Config, Context, Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, LinkParameters, Mailbox, Report, RunError,
+    Scheduled, Sim, Topology, WaitFor,
 };
 use proptest::prelude::*;
 
@@ -66,6 +66,27 @@ fn another_seed_is_another_run() {
     let (one, other) = (run(1), run(2));
     assert_ne!(one.hash, other.hash);
     assert!(one.links.iter().all(|link| link.retries > 0));
+}
+
+/// A narrow link takes no long packets, a short queue no bursts, a special link loses what others carry.
+#[test]
+fn links_have_limits_and_characters_of_their_own() {
+    let stream = |special| stream(&config(Faults { seed: 3, links: vec![special], ..Faults::default() }));
+    let plain = LinkFaults { from: Some(1), to: Some(2), ..LinkFaults::default() };
+    assert_eq!(stream(LinkFaults { mtu_bytes: Some(100), ..plain }).lost, 0);
+    assert_eq!(stream(LinkFaults { mtu_bytes: Some(99), ..plain }).lost, u64::from(PACKETS));
+    // All packets come at once, and the link before this one lets them through one by one.
+    assert_eq!(stream(LinkFaults { queue_bytes: Some(100), ..plain }).lost, 0);
+    let first = LinkFaults { from: Some(0), to: Some(1), queue_bytes: Some(1000), ..LinkFaults::default() };
+    assert_eq!(stream(first).delivered, 11, "ten wait and one is on the link");
+    let lossy = stream(LinkFaults { loss: Some(0.5), ..plain });
+    assert!((150..250).contains(&lossy.lost), "{} of {PACKETS} are lost at 50 %", lossy.lost);
+    let back = LinkFaults { from: Some(2), to: Some(1), loss: Some(0.5), ..plain };
+    assert_eq!(stream(back).lost, 0, "the other direction is not concerned");
+    let far = stream(LinkFaults { latency_ns: Some(5000.0), ..plain });
+    assert_eq!(far.ended, stream(plain).ended, "the receiver waits for its end");
+    let longest = stream(plain).latency.longest();
+    assert_eq!(far.latency.longest(), Span(longest.picos() + 5_000_000));
 }
 
 #[test]
