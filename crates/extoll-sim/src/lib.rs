@@ -1,0 +1,2 @@
+//! A simulated EXTOLL network interface.
+#![forbid(unsafe_code)]
