@@ -2,7 +2,7 @@
 
 use crate::error::ConfigError;
 use crate::faults::{Dice, Faults, Quirks, Strike, shuffled};
-use crate::nic::{Costs, NicParameters};
+use crate::nic::{Costs, NicParameters, picos};
 use crate::topology::{Network, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,10 @@ pub struct Config {
     /// How long after a rank ends the others know, in nanoseconds; see [`Context::depart`](crate::Context::depart).
     #[serde(default = "notice")]
     pub notice_ns: f64,
+    /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never. Good against programs that
+    /// poll for ever.
+    #[serde(default = "never")]
+    pub deadline_ns: f64,
 }
 
 const fn one() -> u32 {
@@ -85,6 +89,10 @@ const fn stack() -> usize {
 
 const fn notice() -> f64 {
     1_000.0
+}
+
+const fn never() -> f64 {
+    f64::INFINITY
 }
 
 impl Config {
@@ -100,6 +108,7 @@ impl Config {
             trace: false,
             stack_bytes: stack(),
             notice_ns: notice(),
+            deadline_ns: never(),
         }
     }
 
@@ -157,7 +166,9 @@ impl Config {
             dice: self.faults.dice(self.nic.ordered)?,
             strikes: self.faults.strikes(&network)?,
             quirks: self.faults.quirks(&network)?,
-            notice: crate::nic::picos(self.notice_ns, "notice_ns")?,
+            notice: picos(self.notice_ns, "notice_ns")?,
+            deadline: if self.deadline_ns == never() { u64::MAX } else { picos(self.deadline_ns, "deadline_ns")? },
+            seed: self.faults.seed,
         })
     }
 }
@@ -171,6 +182,8 @@ pub(crate) struct Plan {
     pub(crate) strikes: Vec<(u64, Strike)>,
     pub(crate) quirks: Vec<Quirks>,
     pub(crate) notice: u64,
+    pub(crate) deadline: u64,
+    pub(crate) seed: u64,
 }
 
 #[cfg(test)]

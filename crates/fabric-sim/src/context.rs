@@ -1,9 +1,12 @@
 //! A rank's handle to the machine: time, sending, receiving, waiting.
 
-use crate::device::{Device, Mailbox, Packet, Port};
+use crate::device::{Device, Mailbox, Packet};
 use crate::error::WaitFor;
-use crate::machine::{Machine, State};
+use crate::machine::{Machine, random};
+use crate::port::{About, Outgoing, Port};
+use crate::ranks::State;
 use crate::stage::slowed;
+use crate::trace::{StageKind, TraceSpan};
 use am_core::{Instant, PeerStatus, Span};
 use corosensei::Yielder;
 use std::cell::RefCell;
@@ -82,18 +85,43 @@ impl<'a, D: Device> Context<'a, D> {
         machine.core.ranks[self.rank as usize].now += cost;
     }
 
+    /// Charges what the processor spends on sending.
+    pub fn charge_issue(&self, bytes: u32) {
+        let mut machine = self.machine.borrow_mut();
+        let cost = machine.core.costs.host_issue.alone(bytes, machine.core.slowness(self.rank));
+        machine.core.ranks[self.rank as usize].now += cost;
+    }
+
     /// Sends a packet of `bytes` bytes, header not counted; charges what the processor spends on it. Does not block.
     ///
     /// # Panics
     /// If `to` is outside the job.
     pub fn send(&self, to: u32, bytes: u32, body: D::Body) {
+        self.charge_issue(bytes);
+        self.send_as(Outgoing::new(self.rank, to, bytes, body));
+    }
+
+    /// Sends a packet with a header, a time and a number of one's own, at no cost for the processor. Does not block.
+    /// Returns the packet's number.
+    ///
+    /// # Panics
+    /// If `to` is outside the job.
+    pub fn send_as(&self, packet: Outgoing<D::Body>) -> u64 {
+        let mut machine = self.machine.borrow_mut();
+        let now = machine.core.ranks[self.rank as usize].now;
+        machine.core.send(packet, now)
+    }
+
+    /// Hands the device of this rank's node something at this rank's time, as [`Device::due`] with a token: the way to
+    /// give an interface work without waiting for what is behind. Does not block. Returns the packet's number.
+    pub fn post(&self, to: u32, bytes: u32, body: D::Body, token: u32) -> u64 {
         let mut machine = self.machine.borrow_mut();
         let core = &mut machine.core;
-        let cost = core.costs.host_issue.alone(bytes, core.slowness(self.rank));
-        let now = &mut core.ranks[self.rank as usize].now;
-        *now += cost;
-        let at = *now;
-        core.send(self.rank, to, bytes, body, at);
+        let (node, now) = (core.node_of[self.rank as usize], core.ranks[self.rank as usize].now);
+        let number = core.number(None);
+        let (from, sent) = (self.rank, Instant(now));
+        core.defer(node, now, Packet { number, from, to, bytes, sent, corrupt: false, body }, token);
+        number
     }
 
     /// Lets everything happen that happens up to this rank's time. Suspends the rank while others are behind.
@@ -105,7 +133,8 @@ impl<'a, D: Device> Context<'a, D> {
                 let state = &machine.core.ranks[self.rank as usize];
                 let now = state.now;
                 // Ranks of one moment take turns once: a rank that has just been resumed had waited for the others.
-                let settled = over || state.resumed == Some(now) || machine.settle(now);
+                let late = now > machine.core.deadline;
+                let settled = over || state.resumed == Some(now) || !late && machine.settle(now);
                 let stopped = machine.core.ranks[self.rank as usize].state == State::Stopped;
                 // While it unwinds, a rank must not be suspended: others would seem to be panicking too.
                 if (settled && !stopped && !over) || std::thread::panicking() {
@@ -142,10 +171,46 @@ impl<'a, D: Device> Context<'a, D> {
     /// If it is.
     pub fn device<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>) -> R) -> R {
         self.sync();
+        self.local(work)
+    }
+
+    /// Works on the device as it is, without letting anything happen first: cheaper than [`Context::device`], never suspends
+    /// the rank, and right for what belongs to this rank alone. What has arrived in the meantime may be missing, and other
+    /// ranks of the node may be behind this one. Must not be called within itself.
+    ///
+    /// # Panics
+    /// If it is.
+    pub fn local<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>) -> R) -> R {
         let mut machine = self.machine.borrow_mut();
         let Machine { core, devices } = &mut *machine;
         let (node, now) = (core.node_of[self.rank as usize], core.ranks[self.rank as usize].now);
         work(&mut devices[node as usize], &mut Port { core, node, now })
+    }
+
+    /// Whether the run is traced.
+    pub fn tracing(&self) -> bool {
+        self.machine.borrow().core.spans.is_some()
+    }
+
+    /// Adds a span of this rank's program to the trace, if there is one: a message's life, a phase of the program.
+    pub fn record(&self, name: &'static str, about: impl Into<About>, begin: Instant, end: Instant) {
+        if let Some(spans) = &mut self.machine.borrow_mut().core.spans {
+            let About { number: packet, from, to } = about.into();
+            spans.push(TraceSpan {
+                packet,
+                from,
+                to,
+                stage: StageKind::Program(name),
+                place: self.rank,
+                begin,
+                end,
+            });
+        }
+    }
+
+    /// A random number from this rank's stream, which follows from the seed of the [faults](crate::Faults::seed).
+    pub fn random(&self) -> u64 {
+        random(&mut self.machine.borrow_mut().core.ranks[self.rank as usize].random)
     }
 
     /// Leaves the job. The others learn it at [`Config::notice_ns`](crate::Config::notice_ns) after this rank's last packet

@@ -1,13 +1,16 @@
 //! What stands between the network and the ranks of a node: a device takes arriving packets at their time, without a rank's
 //! help. [`Mailbox`] is the simplest; simulated interfaces bring their own.
 
-use crate::machine::Core;
-use am_core::{Instant, PeerStatus};
+use crate::port::Port;
+use crate::stage::Stage;
+use am_core::Instant;
 use std::collections::VecDeque;
 
 /// A packet that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet<B> {
+    /// Its number, by which traces know it; a copy has that of its original.
+    pub number: u64,
     /// The rank that sent it.
     pub from: u32,
     /// The rank it is for.
@@ -23,65 +26,80 @@ pub struct Packet<B> {
 }
 
 /// The interface of one node: a state machine that the simulation calls when something happens.
+///
+/// A device may have FIFO units of its own, set packets aside, and set timers. This one passes what arrives through a unit
+/// that checks it, then through one that writes it to memory, and only then tells the rank:
+///
+/// ```
+/// use fabric_sim::{Config, Context, Device, Packet, Port, Sim, Stage, WaitFor};
+///
+/// #[derive(Default)]
+/// struct Nic {
+///     memory: Vec<u32>,
+/// }
+///
+/// const CHECK: usize = 0;
+/// const WRITE: usize = 1;
+///
+/// impl Device for Nic {
+///     type Body = u32;
+///
+///     fn stages(&self) -> Vec<(&'static str, Stage)> {
+///         let write = Stage { per_unit_ns: 10.0, unit_bytes: 64, ..Stage::latency(50.0) };
+///         vec![("check", Stage::latency(100.0)), ("write", write)]
+///     }
+///
+///     fn arrive(&mut self, packet: Packet<u32>, port: &mut Port<'_, u32>) {
+///         let checked = port.serve(CHECK, port.now(), packet.bytes, &packet).leaves;
+///         let written = port.serve(WRITE, checked, packet.bytes, &packet).leaves;
+///         port.defer(written, packet, 0);
+///     }
+///
+///     fn due(&mut self, packet: Packet<u32>, _: u32, port: &mut Port<'_, u32>) {
+///         self.memory.push(packet.body);
+///         port.wake(packet.to);
+///     }
+/// }
+///
+/// let report = Sim::run_with(&Config::new(2), |_, _| Nic::default(), |rank: Context<'_, Nic>| {
+///     if rank.rank() == 0 {
+///         rank.send(1, 128, 42);
+///     }
+///     while rank.rank() == 1 && rank.device(|nic, _| nic.memory.is_empty()) {
+///         rank.idle(None, WaitFor::Named("the word 42"));
+///     }
+///     rank.now().0
+/// })?;
+/// assert_eq!(report.results[1], Some(100_000 + 2 * 10_000 + 50_000));
+/// assert_eq!(report.stages[1].to_string(), "write of node 1: 1 packets, 128 bytes, busy 20.000 ns (11.8 %)");
+/// # Ok::<(), fabric_sim::RunError>(())
+/// ```
 pub trait Device: 'static {
     /// What packets carry. A doubled packet is a clone.
     type Body: Clone + 'static;
 
+    /// The device's own FIFO units by name, asked for once at the start; [`Port::serve`] knows them by their place here.
+    fn stages(&self) -> Vec<(&'static str, Stage)> {
+        Vec::new()
+    }
+
     /// Takes a packet for one of this node's ranks.
     fn arrive(&mut self, packet: Packet<Self::Body>, port: &mut Port<'_, Self::Body>);
+
+    /// A packet that was set aside comes to its time; see [`Port::defer`] and [`Context::post`](crate::Context::post).
+    fn due(&mut self, packet: Packet<Self::Body>, token: u32, port: &mut Port<'_, Self::Body>) {
+        let _ = (packet, token, port);
+    }
 
     /// A timer has run out; see [`Port::timer`].
     fn timer(&mut self, token: u32, port: &mut Port<'_, Self::Body>) {
         let _ = (token, port);
     }
-}
 
-/// What a device can do to the world.
-pub struct Port<'a, B> {
-    pub(crate) core: &'a mut Core<B>,
-    pub(crate) node: u32,
-    pub(crate) now: u64,
-}
-
-impl<B> std::fmt::Debug for Port<'_, B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").field("node", &self.node).field("now", &self.now).finish_non_exhaustive()
-    }
-}
-
-impl<B: Clone> Port<'_, B> {
-    /// The node.
-    pub fn node(&self) -> u32 {
-        self.node
-    }
-
-    /// The time now.
-    pub fn now(&self) -> Instant {
-        Instant(self.now)
-    }
-
-    /// Lets a rank of this node go on, if it idles; otherwise its next idling ends at once.
-    pub fn wake(&mut self, rank: u32) {
-        self.core.wake(rank, self.now);
-    }
-
-    /// Sends a packet on behalf of a rank of this node, at no cost for its processor.
-    ///
-    /// # Panics
-    /// If `to` is outside the job.
-    pub fn send(&mut self, from: u32, to: u32, bytes: u32, body: B) {
-        self.core.send(from, to, bytes, body, self.now);
-    }
-
-    /// Lets a rank of this node leave the job, as [`Context::depart`](crate::Context::depart) does: for ranks that have
-    /// ended before their device has sent everything.
-    pub fn depart(&mut self, rank: u32, status: PeerStatus) {
-        self.core.depart(rank, status, self.now);
-    }
-
-    /// Calls the device's [`Device::timer`] at a time; one that has passed counts as now.
-    pub fn timer(&mut self, at: Instant, token: u32) {
-        self.core.timer(self.node, at.0.max(self.now), token);
+    /// What a deadlock report should say of a waiting rank besides what it waits for: its credits, its queues.
+    fn explain(&self, rank: u32) -> Option<String> {
+        let _ = rank;
+        None
     }
 }
 

@@ -70,7 +70,7 @@ impl fmt::Display for WaitFor {
 }
 
 /// A rank that waits, as a deadlock report lists it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The rank.
     pub rank: u32,
@@ -78,6 +78,16 @@ pub struct Waiting {
     pub since: Instant,
     /// For what.
     pub wanted: WaitFor,
+    /// What its node's device says of it; see [`Device::explain`](crate::Device::explain).
+    pub detail: Option<String>,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, since, wanted, detail } = self;
+        write!(f, "rank {rank} waits for {wanted} since {}", since.since(Instant(0)))?;
+        detail.as_ref().map_or(Ok(()), |detail| write!(f, " ({detail})"))
+    }
 }
 
 /// Who waits for what when nothing can happen any more.
@@ -101,13 +111,36 @@ impl fmt::Display for Deadlock {
         if self.held != 0 {
             write!(f, " except {} packets held at links that are down", self.held)?;
         }
-        for Waiting { rank, since, wanted } in self.waiting.iter().take(NAMED) {
-            write!(f, "; rank {rank} waits for {wanted} since {}", since.since(Instant(0)))?;
-        }
-        if count > NAMED {
-            write!(f, "; and {} more", count - NAMED)?;
-        }
-        Ok(())
+        some(&self.waiting, f)
+    }
+}
+
+fn some(waiting: &[Waiting], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for waiting in waiting.iter().take(NAMED) {
+        write!(f, "; {waiting}")?;
+    }
+    match waiting.len().saturating_sub(NAMED) {
+        0 => Ok(()),
+        more => write!(f, "; and {more} more"),
+    }
+}
+
+/// Who had not ended by the [deadline](crate::Config::deadline_ns).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Late {
+    /// The deadline.
+    pub deadline: Instant,
+    /// Ranks that had not returned.
+    pub remaining: u32,
+    /// Those of them that waited, in order.
+    pub waiting: Vec<Waiting>,
+}
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (remaining, deadline) = (self.remaining, self.deadline.since(Instant(0)));
+        write!(f, "{remaining} ranks have not ended by the deadline of {deadline}")?;
+        some(&self.waiting, f)
     }
 }
 
@@ -143,4 +176,7 @@ pub enum RunError {
     /// Nothing can happen any more, but ranks wait.
     #[error("{0}")]
     Deadlock(Box<Deadlock>),
+    /// The deadline has passed.
+    #[error("{0}")]
+    Late(Box<Late>),
 }

@@ -7,8 +7,9 @@
 //! |---|---|
 //! | `run` | [`Sim::run`]: ranks as coroutines, the [`Report`] |
 //! | `context` | [`Context`]: a rank's clock, sending, receiving, waiting |
-//! | `device` | [`Device`]: what takes packets at a node; [`Mailbox`] |
+//! | `device`, `port` | [`Device`]: what takes packets at a node, and what it can do ([`Port`]); [`Mailbox`] |
 //! | `machine`, `queue` | the discrete-event engine and its queue |
+//! | `ranks`, `way` | what ranks are doing; a packet's way through stages and links |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
 //! | `topology` | [`Topology`]: links and dimension-order routing |
@@ -60,19 +61,23 @@ mod faults;
 mod machine;
 mod members;
 mod nic;
+mod port;
 mod queue;
+mod ranks;
 mod run;
 mod stage;
 mod topology;
 mod trace;
+mod way;
 
 pub use config::{Config, MAX_RANKS, MIN_STACK, Placement};
 pub use context::Context;
-pub use device::{Device, Mailbox, Packet, Port};
-pub use error::{ConfigError, Deadlock, RunError, WaitFor, Waiting};
+pub use device::{Device, Mailbox, Packet};
+pub use error::{ConfigError, Deadlock, Late, RunError, WaitFor, Waiting};
 pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
 pub use nic::{EmptyPoll, LinkParameters, NicParameters};
+pub use port::{About, Outgoing, Port, Served};
 pub use run::{Report, Sim};
 pub use stage::Stage;
 pub use topology::Topology;
-pub use trace::{Histogram, LinkUse, StageKind, Trace, TraceSpan};
+pub use trace::{Histogram, LinkUse, StageKind, StageUse, Trace, TraceSpan};

@@ -7,8 +7,10 @@ use std::collections::BinaryHeap;
 /// What happens. Packets, ranks, nodes and faults are indices into the machine's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A rank goes on, if it still waits as it did in this epoch.
-    Resume { rank: u32, epoch: u32 },
+    /// A rank goes on, unless its node has stopped.
+    Resume(u32),
+    /// The timer of a rank's wait runs out.
+    Alarm(u32),
     /// A packet enters its sender's interface.
     Inject(u32),
     /// The head of a packet reaches a node or switch and wants the next link.
@@ -17,6 +19,8 @@ pub(crate) enum Event {
     Arrive(u32),
     /// A packet has passed the destination's interface.
     Deliver(u32),
+    /// What a device has set aside comes to its time.
+    Due(u32),
     /// A device's timer.
     Timer { node: u32, token: u32 },
     /// A scheduled fault strikes.

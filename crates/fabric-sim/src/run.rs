@@ -4,8 +4,10 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::device::{Device, Mailbox};
 use crate::error::RunError;
-use crate::machine::{Core, Machine, State};
-use crate::trace::{Histogram, LinkUse, Trace};
+use crate::machine::{Core, Machine, Turn};
+use crate::ranks::State;
+use crate::stage::Server;
+use crate::trace::{Histogram, LinkUse, StageUse, Trace};
 use am_core::{Instant, Span};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
@@ -42,8 +44,12 @@ pub struct Report<R> {
     pub duplicated: u64,
     /// Time from sending to delivery, of delivered packets.
     pub latency: Histogram,
+    /// Tries to cross a link that failed and were repeated.
+    pub retries: u64,
     /// The links that carried anything, by number.
     pub links: Vec<LinkUse>,
+    /// The stages of interfaces and devices that served anything and are not free, node by node.
+    pub stages: Vec<StageUse>,
     /// All spans, if [`Config::trace`] asked for them.
     pub trace: Option<Trace>,
 }
@@ -104,8 +110,14 @@ impl Sim {
         for (rank, node) in plan.node_of.iter().enumerate() {
             ranks_of[*node as usize].push(rank as u32);
         }
-        let devices = ranks_of.iter().enumerate().map(|(node, ranks)| device(node as u32, ranks)).collect();
-        let core = Core::new(plan, config.trace);
+        let devices: Vec<D> =
+            ranks_of.iter().enumerate().map(|(node, ranks)| device(node as u32, ranks)).collect();
+        let mut core = Core::new(plan, config.trace);
+        for (node, device) in core.nodes.iter_mut().zip(&devices) {
+            for (name, stage) in device.stages() {
+                node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
+            }
+        }
         let machine = Rc::new(RefCell::new(Machine { core, devices }));
         let program = Rc::new(program);
         let mut coroutines = Vec::with_capacity(config.ranks as usize);
@@ -138,12 +150,11 @@ fn drive<D: Device, R>(
 ) -> Result<(), RunError> {
     loop {
         let turn = machine.borrow_mut().next_turn();
-        let Some(rank) = turn else {
-            let core = &machine.borrow().core;
-            if core.remaining == 0 {
-                return Ok(());
-            }
-            return Err(RunError::Deadlock(Box::new(core.deadlock())));
+        let rank = match turn {
+            Turn::Of(rank) => rank,
+            Turn::End if machine.borrow().core.remaining == 0 => return Ok(()),
+            Turn::End => return Err(RunError::Deadlock(Box::new(machine.borrow().deadlock()))),
+            Turn::Late => return Err(RunError::Late(Box::new(machine.borrow().late()))),
         };
         let resumed = catch_unwind(AssertUnwindSafe(|| coroutines[rank as usize].resume(())));
         match resumed {
@@ -170,6 +181,9 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
+/// The stages that a node's interface has by itself, in the order of [`Core::nodes`](Core).
+const OWN: [&str; 5] = ["nic_tx", "tx_translate", "nic_rx", "rx_match", "mem_write"];
+
 fn report<B, R>(core: &mut Core<B>, results: Vec<Option<R>>) -> Report<R> {
     let ended = core.ranks.iter().filter(|rank| rank.state == State::Done).map(|rank| rank.now).max().unwrap_or(0);
     let links =
@@ -181,6 +195,20 @@ fn report<B, R>(core: &mut Core<B>, results: Vec<Option<R>>) -> Report<R> {
             busy: Span(link.busy),
             utilisation: link.busy as f64 / ended.max(1) as f64,
         });
+    let stages = core.nodes.iter().enumerate().flat_map(|(node, stages)| {
+        let interface = OWN.iter().zip(stages.tx.iter().chain(&stages.rx)).map(|(name, server)| (*name, server));
+        let own = stages.own.iter().map(|(name, server)| (*name, server));
+        interface.chain(own).filter(|(_, server)| server.packets != 0).map(move |(name, server)| StageUse {
+            name,
+            node: node as u32,
+            packets: server.packets,
+            bytes: server.bytes,
+            busy: Span(server.busy),
+            utilisation: server.busy as f64 / ended.max(1) as f64,
+        })
+    });
+    let names = core.spans.is_some().then(|| (0..core.network.links() as u32).map(|link| core.network.name(link)));
+    let names = names.into_iter().flatten().collect();
     Report {
         results,
         ended: Instant(ended),
@@ -191,8 +219,10 @@ fn report<B, R>(core: &mut Core<B>, results: Vec<Option<R>>) -> Report<R> {
         lost: core.counts.lost,
         corrupted: core.counts.corrupted,
         duplicated: core.counts.duplicated,
+        retries: core.links.iter().map(|link| link.retries).sum(),
         links: links.collect(),
+        stages: stages.collect(),
         latency: std::mem::take(&mut core.latency),
-        trace: core.spans.take().map(|spans| Trace { spans }),
+        trace: core.spans.take().map(|spans| Trace { spans, links: names }),
     }
 }

@@ -91,14 +91,17 @@ pub(crate) fn slowed(time: u64, slowness: u64) -> u64 {
 pub(crate) struct Server {
     cost: Cost,
     free_at: u64,
+    last: u64,
     /// When those inside leave, while the depth is limited.
     leaving: VecDeque<u64>,
-    last: u64,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) busy: u64,
 }
 
 impl Server {
     pub(crate) fn new(cost: Cost) -> Self {
-        Self { cost, free_at: 0, leaving: VecDeque::new(), last: 0 }
+        Self { cost, free_at: 0, last: 0, leaving: VecDeque::new(), packets: 0, bytes: 0, busy: 0 }
     }
 
     /// Takes a packet that comes at `time`; returns when it enters and leaves. Calls come in the order of time.
@@ -113,13 +116,18 @@ impl Server {
             let first = self.leaving.pop_front().expect("a full stage holds a packet");
             enters = enters.max(first);
         }
-        self.free_at = enters + slowed(self.cost.occupancy(bytes), slowness);
+        let occupied = slowed(self.cost.occupancy(bytes), slowness);
+        self.free_at = enters + occupied;
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
         // A node that becomes faster again lets nobody overtake.
         let leaves = (self.free_at + slowed(self.cost.fixed, slowness)).max(self.last);
         self.last = leaves;
         if limited {
             self.leaving.push_back(leaves);
         }
+        // With room for one only, the fixed time occupies the stage too.
+        self.busy += if self.cost.depth == 1 { leaves - enters } else { occupied };
         (enters, leaves)
     }
 }

@@ -138,6 +138,25 @@ impl Network {
         }
     }
 
+    /// Number of links on the way between two nodes.
+    pub(crate) fn hops(&self, from: u32, to: u32) -> u32 {
+        match self.shape {
+            _ if from == to => 0,
+            Shape::Direct => 1,
+            Shape::Crossbar => 2,
+            Shape::Grid { dims, wraps } => {
+                let (mut here, mut there, mut hops) = (from, to, 0);
+                for extent in dims {
+                    let apart = (here % extent).abs_diff(there % extent);
+                    hops += if wraps { apart.min(extent - apart) } else { apart };
+                    here /= extent;
+                    there /= extent;
+                }
+                hops
+            }
+        }
+    }
+
     /// The link of one hop from `from` to its neighbour `to`, if there is one.
     pub(crate) fn between(&self, from: u32, to: u32) -> Option<u32> {
         let switch = u32::from(matches!(self.shape, Shape::Crossbar));
@@ -180,17 +199,6 @@ mod tests {
         links
     }
 
-    fn distance(dims: &[u32], wraps: bool, from: u32, to: u32) -> u32 {
-        let (mut a, mut b, mut sum) = (from, to, 0);
-        for extent in dims {
-            let apart = (a % extent).abs_diff(b % extent);
-            sum += if wraps { apart.min(extent - apart) } else { apart };
-            a /= extent;
-            b /= extent;
-        }
-        sum
-    }
-
     proptest! {
         #[test]
         fn ways_in_grids_are_shortest_and_in_dimension_order(
@@ -200,7 +208,8 @@ mod tests {
             let network = topology.compile().unwrap();
             let (from, to) = (from % network.nodes, to % network.nodes);
             let links = way(&network, from, to);
-            prop_assert_eq!(links.len() as u32, distance(&dims, wraps, from, to));
+            prop_assert_eq!(links.len() as u32, network.hops(from, to));
+            prop_assert_eq!(links.len() as u32, network.hops(to, from));
             prop_assert!(links.is_sorted_by_key(|link| link % 6 / 2));
         }
 
@@ -208,8 +217,11 @@ mod tests {
         fn switches_take_two_links_and_cables_one(nodes in 2u32..200, from: u32, to: u32) {
             let (from, to) = (from % nodes, to % nodes);
             prop_assume!(from != to);
-            let ways = [Topology::Crossbar { nodes }, Topology::Direct { nodes }].map(|t| way(&t.compile().unwrap(), from, to));
-            prop_assert_eq!([ways[0].len(), ways[1].len()], [2, 1]);
+            let ways = [Topology::Crossbar { nodes }, Topology::Direct { nodes }].map(|t| {
+                let network = t.compile().unwrap();
+                (way(&network, from, to).len(), network.hops(from, to))
+            });
+            prop_assert_eq!(ways, [(2, 2), (1, 1)]);
         }
 
         /// Links of different pairs of neighbours are different.

@@ -1,6 +1,8 @@
 //! What a run leaves behind: the hash, latencies, the use of links, and, if asked for, spans of every packet and stage.
 
 use am_core::{Instant, Span};
+use serde_json::json;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
@@ -127,6 +129,31 @@ pub struct LinkUse {
     pub utilisation: f64,
 }
 
+/// The use of one stage of a node's interface or device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageUse {
+    /// Its name in the parameter table, or the name that the device gives it.
+    pub name: &'static str,
+    /// The node.
+    pub node: u32,
+    /// Packets served.
+    pub packets: u64,
+    /// Their bytes, headers not counted.
+    pub bytes: u64,
+    /// Time in which it could not take another packet.
+    pub busy: Span,
+    /// The part of the run in which it could not, 0 to 1.
+    pub utilisation: f64,
+}
+
+impl fmt::Display for StageUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, node, packets, bytes, busy, utilisation } = self;
+        let part = 100.0 * utilisation;
+        write!(f, "{name} of node {node}: {packets} packets, {bytes} bytes, busy {busy} ({part:.1} %)")
+    }
+}
+
 /// A stage that a packet passes, as spans name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -139,12 +166,29 @@ pub enum StageKind {
     Receive,
     /// The whole way.
     Message,
+    /// A stage of a device, or whatever else it [records](crate::Port::record).
+    Device(&'static str),
+    /// What a rank's program [records](crate::Context::record).
+    Program(&'static str),
+}
+
+impl StageKind {
+    /// What the tracks of this kind are called together.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Link => "links",
+            Self::Receive => "receive",
+            Self::Message => "messages",
+            Self::Device(name) | Self::Program(name) => name,
+        }
+    }
 }
 
 /// A packet in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSpan {
-    /// The packet's number in the order of sending.
+    /// The packet's number, or one that the device or the program gives.
     pub packet: u64,
     /// Who sent it.
     pub from: u32,
@@ -152,7 +196,7 @@ pub struct TraceSpan {
     pub to: u32,
     /// The stage.
     pub stage: StageKind,
-    /// The node or link, numbered as the machine does.
+    /// The node, the link or, for what a program records, the rank.
     pub place: u32,
     /// Begin.
     pub begin: Instant,
@@ -165,47 +209,67 @@ pub struct TraceSpan {
 pub struct Trace {
     /// The spans, in the order in which they were known.
     pub spans: Vec<TraceSpan>,
+    /// The links by number, in words.
+    pub links: Vec<String>,
 }
 
 impl Trace {
     /// Writes the trace in the JSON format of Chrome's trace viewer, which Perfetto opens: a process for each kind of
-    /// stage, a thread for each node or link.
+    /// stage, in it a thread for each node, link or rank. Messages and what programs record may overlap on their thread.
     ///
     /// # Errors
     /// Those of the writer.
     pub fn write_chrome(&self, mut out: impl io::Write) -> io::Result<()> {
+        use StageKind::{Link, Message, Program, Receive, Send};
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        for (process, name) in ["send", "links", "receive", "messages"].into_iter().enumerate() {
-            let event = serde_json::json!({
-                "ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": { "name": name }
+        let (mut kinds, mut places) = (vec![Send, Link, Receive, Message], BTreeSet::new());
+        let mut events = Vec::with_capacity(self.spans.len());
+        for span in &self.spans {
+            let process = kinds.iter().position(|kind| *kind == span.stage).unwrap_or_else(|| {
+                kinds.push(span.stage);
+                kinds.len() - 1
             });
-            write!(out, "{event},")?;
+            let place = if span.stage == Message { span.from } else { span.place };
+            places.insert((process, place));
+            events.push((process, place, span));
         }
-        for (index, span) in self.spans.iter().enumerate() {
-            let thread = if span.stage == StageKind::Message { span.from } else { span.place };
+        for (process, kind) in kinds.iter().enumerate() {
+            let args = json!({ "name": kind.title() });
+            let comma = if process == 0 { "" } else { "," };
+            let name = json!({ "ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": args });
+            write!(out, "{comma}{name}")?;
+        }
+        for (process, place) in places {
+            let name = match kinds[process] {
+                Link => self.links.get(place as usize).cloned().unwrap_or_else(|| format!("link {place}")),
+                Message | Program(_) => format!("rank {place}"),
+                _ => format!("node {place}"),
+            };
+            let args = json!({ "name": name });
+            let name = json!({ "ph": "M", "pid": process, "tid": place, "name": "thread_name", "args": args });
+            write!(out, ",{name}")?;
+        }
+        for (process, place, span) in events {
             let micros = |picos: u64| picos as f64 / 1e6;
-            // Messages of a rank overlap, so that they are asynchronous events; stages are complete ones.
             let name = format!("{} to {}", span.from, span.to);
             let (begin, length) = (micros(span.begin.0), micros(span.end.since(span.begin).picos()));
-            let comma = if index == 0 { "" } else { "," };
-            if span.stage == StageKind::Message {
-                let mut event = serde_json::json!({
-                    "ph": "b", "cat": "message", "id": span.packet, "pid": 3, "tid": thread, "name": name, "ts": begin
+            // Messages of a rank overlap, so that they are asynchronous events; stages are complete ones.
+            if let Message | Program(_) = span.stage {
+                let mut event = json!({
+                    "ph": "b", "cat": span.stage.title(), "id": span.packet, "pid": process, "tid": place, "name": name,
+                    "ts": begin
                 });
-                write!(out, "{comma}{event}")?;
+                write!(out, ",{event}")?;
                 event["ph"] = "e".into();
                 event["ts"] = micros(span.end.0).into();
                 write!(out, ",{event}")?;
             } else {
-                let event = serde_json::json!({
-                    "ph": "X", "pid": span.stage as u32, "tid": thread, "name": name, "ts": begin, "dur": length,
+                let event = json!({
+                    "ph": "X", "pid": process, "tid": place, "name": name, "ts": begin, "dur": length,
                     "args": { "packet": span.packet }
                 });
-                write!(out, "{comma}{event}")?;
+                write!(out, ",{event}")?;
             }
-        }
-        if self.spans.is_empty() {
-            write!(out, "{}", serde_json::json!({ "ph": "M", "pid": 0, "tid": 0, "name": "thread_name" }))?;
         }
         out.write_all(b"]}")
     }
@@ -247,16 +311,30 @@ mod tests {
             begin: Instant(1_000_000),
             end: Instant(3_000_000),
         };
-        for spans in [vec![], vec![span(StageKind::Link), span(StageKind::Message)]] {
+        let kinds = [StageKind::Link, StageKind::Device("check"), StageKind::Message, StageKind::Program("am")];
+        for kinds in [&[][..], &kinds] {
+            let (spans, links) = (kinds.iter().map(|kind| span(*kind)).collect(), vec!["0 +x".into(); 3]);
             let mut text = Vec::new();
-            Trace { spans: spans.clone() }.write_chrome(&mut text).unwrap();
+            Trace { spans, links }.write_chrome(&mut text).unwrap();
             let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
             let events = json["traceEvents"].as_array().unwrap();
-            assert!(events.len() >= 4 + spans.len());
-            if !spans.is_empty() {
-                assert_eq!((events[4]["ph"].as_str(), events[4]["dur"].as_f64()), (Some("X"), Some(2.0)));
-                assert_eq!((events[5]["ph"].as_str(), events[6]["ph"].as_str()), (Some("b"), Some("e")));
+            let name = |wanted: &str, index: usize| {
+                let named = events.iter().filter(|event| event["name"] == wanted).nth(index);
+                named.and_then(|event| event["args"]["name"].as_str())
+            };
+            assert_eq!(name("process_name", 1), Some("links"));
+            if kinds.is_empty() {
+                continue;
             }
+            assert_eq!([4, 5].map(|index| name("process_name", index)), [Some("check"), Some("am")]);
+            let threads = [0, 1, 2, 3].map(|index| name("thread_name", index));
+            assert_eq!(threads, [Some("0 +x"), Some("rank 0"), Some("node 2"), Some("rank 2")]);
+            let phases: Vec<_> = events.iter().filter(|event| event["name"] == "0 to 1").collect();
+            assert_eq!(
+                phases.iter().map(|event| event["ph"].as_str()).collect::<Option<String>>().unwrap(),
+                "XXbebe"
+            );
+            assert_eq!((phases[0]["dur"].as_f64(), phases[0]["pid"].as_u64()), (Some(2.0), Some(1)));
         }
     }
 }

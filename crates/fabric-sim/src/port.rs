@@ -1,0 +1,222 @@
+//! A device's hands: what it can do to the network, to its node's stages and to its ranks.
+
+use crate::device::Packet;
+use crate::machine::{Core, random};
+use crate::queue::Event;
+use crate::trace::{StageKind, TraceSpan};
+use crate::way::Flight;
+use am_core::{Instant, PeerStatus, Span};
+
+/// What a device can do to the world.
+pub struct Port<'a, B> {
+    pub(crate) core: &'a mut Core<B>,
+    pub(crate) node: u32,
+    pub(crate) now: u64,
+}
+
+impl<B> std::fmt::Debug for Port<'_, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Port").field("node", &self.node).field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// A packet to send, with everything that [`Port::send`] decides by itself.
+///
+/// ```
+/// use fabric_sim::Outgoing;
+/// // A put of 4096 bytes in 64 fragments, each with a header of 15 bytes on the wire.
+/// let put = Outgoing { header: Some(64 * 15), ..Outgoing::new(0, 1, 4096, "put") };
+/// assert_eq!(put.at, None); // now
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing<B> {
+    /// The rank that sends it.
+    pub from: u32,
+    /// The rank it is for.
+    pub to: u32,
+    /// Its length in bytes, which the stages see.
+    pub bytes: u32,
+    /// What links carry besides, in bytes; without it [`NicParameters::header_bytes`](crate::NicParameters).
+    pub header: Option<u32>,
+    /// When it enters the network, at the earliest now; without it now.
+    pub at: Option<Instant>,
+    /// Its number in traces; without it a new one. A packet that goes on for another keeps that one's number, so that
+    /// their spans belong together.
+    pub number: Option<u64>,
+    /// What it carries.
+    pub body: B,
+}
+
+impl<B> Outgoing<B> {
+    /// A packet that is sent now, with the usual header.
+    pub const fn new(from: u32, to: u32, bytes: u32, body: B) -> Self {
+        Self { from, to, bytes, header: None, at: None, number: None, body }
+    }
+}
+
+/// Whom a span or a stage's work is for: a packet, or whatever else has a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The packet's number, or a message's.
+    pub number: u64,
+    /// The sending rank.
+    pub from: u32,
+    /// The receiving rank.
+    pub to: u32,
+}
+
+impl<B> From<&Packet<B>> for About {
+    fn from(packet: &Packet<B>) -> Self {
+        Self { number: packet.number, from: packet.from, to: packet.to }
+    }
+}
+
+/// When work enters a stage and leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// It enters.
+    pub enters: Instant,
+    /// It leaves.
+    pub leaves: Instant,
+}
+
+impl<B: Clone> Core<B> {
+    /// Lets a packet enter its sender's interface; returns its number.
+    pub(crate) fn send(&mut self, packet: Outgoing<B>, now: u64) -> u64 {
+        let Outgoing { from, to, bytes, header, at, number, body } = packet;
+        let ranks = self.node_of.len();
+        assert!((to as usize) < ranks, "rank {to} is outside the job of {ranks} ranks");
+        self.counts.sent += 1;
+        self.members.sent(from);
+        let number = self.number(number);
+        let at = at.map_or(now, |at| at.0.max(now));
+        let (node, goal) = (self.node_of[from as usize], self.node_of[to as usize]);
+        let packet = Packet { number, from, to, bytes, sent: Instant(at), corrupt: false, body };
+        let header = header.unwrap_or(self.costs.header);
+        let flight = self.launch(Flight { packet, at: node, goal, tail: at, header });
+        self.queue.push(at, Event::Inject(flight));
+        number
+    }
+
+    pub(crate) fn number(&mut self, given: Option<u64>) -> u64 {
+        given.unwrap_or_else(|| {
+            self.numbers += 1;
+            self.numbers
+        })
+    }
+}
+
+impl<B: Clone> Port<'_, B> {
+    /// The node.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Instant {
+        Instant(self.now)
+    }
+
+    /// The node that a rank runs on.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn node_of(&self, rank: u32) -> u32 {
+        self.core.node_of[rank as usize]
+    }
+
+    /// Links between this node and that of a rank.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn hops(&self, rank: u32) -> u32 {
+        self.core.network.hops(self.node, self.core.node_of[rank as usize])
+    }
+
+    /// Lets a rank of this node go on, if it idles; otherwise its next idling ends at once.
+    pub fn wake(&mut self, rank: u32) {
+        self.core.wake(rank, self.now);
+    }
+
+    /// Sends a packet on behalf of a rank of this node, at no cost for its processor.
+    ///
+    /// # Panics
+    /// If `to` is outside the job.
+    pub fn send(&mut self, from: u32, to: u32, bytes: u32, body: B) {
+        self.send_as(Outgoing::new(from, to, bytes, body));
+    }
+
+    /// [`Port::send`] with a header, a time and a number of one's own; returns the packet's number.
+    ///
+    /// # Panics
+    /// If `to` is outside the job.
+    pub fn send_as(&mut self, packet: Outgoing<B>) -> u64 {
+        self.core.send(packet, self.now)
+    }
+
+    /// Lets a rank of this node leave the job, as [`Context::depart`](crate::Context::depart) does: for ranks that have
+    /// ended before their device has sent everything.
+    pub fn depart(&mut self, rank: u32, status: PeerStatus) {
+        self.core.depart(rank, status, self.now);
+    }
+
+    /// Calls the device's [`Device::timer`](crate::Device::timer) at a time; one that has passed counts as now.
+    pub fn timer(&mut self, at: Instant, token: u32) {
+        self.core.queue.push(at.0.max(self.now), Event::Timer { node: self.node, token });
+    }
+
+    /// Sets a packet aside and hands it to the device's [`Device::due`](crate::Device::due) at a time; one that has passed
+    /// counts as now. Until then it counts as under way: its sender's departure becomes known only afterwards.
+    pub fn defer(&mut self, at: Instant, packet: Packet<B>, token: u32) {
+        self.core.defer(self.node, at.0.max(self.now), packet, token);
+    }
+
+    /// Passes work through one of the device's own [stages](crate::Device::stages), which it reaches at a time; returns
+    /// when it enters and leaves. Work is served in the order of the calls. It shows in the trace and in
+    /// [`Report::stages`](crate::Report::stages).
+    ///
+    /// # Panics
+    /// If the device has no such stage.
+    pub fn serve(&mut self, stage: usize, at: Instant, bytes: u32, about: impl Into<About>) -> Served {
+        let node = &mut self.core.nodes[self.node as usize];
+        let slowness = node.slowness;
+        let (name, server) = &mut node.own[stage];
+        let (enters, leaves) = server.serve(at.0, bytes, slowness);
+        let (name, served) = (*name, Served { enters: Instant(enters), leaves: Instant(leaves) });
+        if self.tracing() {
+            self.record(name, about, served.enters, served.leaves);
+        }
+        served
+    }
+
+    /// Whether the run is traced.
+    pub fn tracing(&self) -> bool {
+        self.core.spans.is_some()
+    }
+
+    /// Adds a span of this node to the trace, if there is one.
+    pub fn record(&mut self, name: &'static str, about: impl Into<About>, begin: Instant, end: Instant) {
+        if let Some(spans) = &mut self.core.spans {
+            let About { number: packet, from, to } = about.into();
+            spans.push(TraceSpan {
+                packet,
+                from,
+                to,
+                stage: StageKind::Device(name),
+                place: self.node,
+                begin,
+                end,
+            });
+        }
+    }
+
+    /// A random number from this node's stream, which follows from the seed of the [faults](crate::Faults::seed).
+    pub fn random(&mut self) -> u64 {
+        random(&mut self.core.nodes[self.node as usize].random)
+    }
+
+    /// A time stretched as far as this node is slow.
+    pub fn slowed(&self, time: Span) -> Span {
+        Span(crate::stage::slowed(time.0, self.core.nodes[self.node as usize].slowness))
+    }
+}

@@ -1,0 +1,200 @@
+//! A packet's way: from the sender's interface over link after link into the receiver's.
+
+use crate::device::Packet;
+use crate::faults::{Quirks, Try};
+use crate::machine::Core;
+use crate::queue::Event;
+use crate::trace::{StageKind, TraceSpan};
+use am_core::Instant;
+use std::collections::VecDeque;
+
+/// A packet under way, or one that a device has set aside.
+pub(crate) struct Flight<B> {
+    pub(crate) packet: Packet<B>,
+    /// Where its head is, and the node it goes to.
+    pub(crate) at: u32,
+    pub(crate) goal: u32,
+    /// When its last bit is where its head is.
+    pub(crate) tail: u64,
+    /// Header bytes on the wire; the device's token while the packet is set aside.
+    pub(crate) header: u32,
+}
+
+/// A link in one direction.
+pub(crate) struct Link {
+    pub(crate) free_at: u64,
+    pub(crate) quirks: Quirks,
+    pub(crate) down: bool,
+    pub(crate) held: VecDeque<u32>,
+    pub(crate) busy: u64,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) retries: u64,
+}
+
+impl Link {
+    pub(crate) fn new(quirks: Quirks) -> Self {
+        Self { free_at: 0, quirks, down: false, held: VecDeque::new(), busy: 0, packets: 0, bytes: 0, retries: 0 }
+    }
+}
+
+impl<B: Clone> Core<B> {
+    /// Gives a packet a place in the table of those under way.
+    pub(crate) fn launch(&mut self, flight: Flight<B>) -> u32 {
+        if let Some(index) = self.unused.pop() {
+            self.flights[index as usize] = Some(flight);
+            return index;
+        }
+        self.flights.push(Some(flight));
+        self.flights.len() as u32 - 1
+    }
+
+    #[inline]
+    fn flight(&mut self, index: u32) -> &mut Flight<B> {
+        self.flights[index as usize].as_mut().expect("an event names a packet that is under way")
+    }
+
+    /// Takes a packet out of the table.
+    #[inline]
+    pub(crate) fn land(&mut self, index: u32) -> Flight<B> {
+        self.unused.push(index);
+        self.flights[index as usize].take().expect("an event names a packet that is under way")
+    }
+
+    fn lose(&mut self, index: u32, now: u64) {
+        let flight = self.land(index);
+        self.counts.lost += 1;
+        self.landed(flight.packet.from, now);
+    }
+
+    fn span(&mut self, index: u32, stage: StageKind, place: u32, begin: u64, end: u64) {
+        let Some(spans) = &mut self.spans else { return };
+        let flight = self.flights[index as usize].as_ref().expect("a traced packet is under way");
+        let Packet { number: packet, from, to, .. } = flight.packet;
+        let (begin, end) = (Instant(begin), Instant(end));
+        spans.push(TraceSpan { packet, from, to, stage, place, begin, end });
+    }
+
+    /// Passes the sending stages.
+    pub(crate) fn inject(&mut self, index: u32, now: u64) {
+        let flight = self.flight(index);
+        let (at, goal, bytes) = (flight.at, flight.goal, flight.packet.bytes);
+        let node = &mut self.nodes[at as usize];
+        if node.stopped {
+            return self.lose(index, now);
+        }
+        let slowness = node.slowness;
+        let (enters, leaves) = node.tx[0].serve(now, bytes, slowness);
+        let (_, leaves) = node.tx[1].serve(leaves, bytes, slowness);
+        self.span(index, StageKind::Send, at, enters, leaves);
+        self.flight(index).tail = leaves;
+        if at == goal {
+            self.queue.push(leaves, Event::Arrive(index));
+        } else if leaves == now {
+            self.hop(index, now);
+        } else {
+            self.queue.push(leaves, Event::Hop(index));
+        }
+    }
+
+    /// The head of a packet wants the next link.
+    pub(crate) fn hop(&mut self, index: u32, now: u64) {
+        let flight = self.flight(index);
+        let (at, goal, tail, bytes) = (flight.at, flight.goal, flight.tail, flight.packet.bytes);
+        let wire = bytes.saturating_add(flight.header);
+        let (number, next) = self.network.next(at, goal);
+        let length = self.costs.serialization(wire);
+        let link = &mut self.links[number as usize];
+        let Quirks { latency, mtu, queue, .. } = link.quirks;
+        let latency = self.costs.latency + latency;
+        let crowded = queue != u32::MAX
+            && self.dice.retry.is_none()
+            && link.free_at.saturating_sub(now) > self.costs.serialization(queue);
+        if wire > mtu || crowded {
+            return self.lose(index, now);
+        }
+        if link.down {
+            if self.dice.retry.is_some() {
+                link.held.push_back(index);
+                return;
+            }
+            return self.lose(index, now);
+        }
+        let (mut enters, mut outcome, mut doubled) = (now.max(link.free_at), Try::Good, false);
+        if self.dice.any {
+            enters += self.dice.pause();
+            outcome = self.dice.cross(&link.quirks);
+            if let Some(retry) = self.dice.retry {
+                while outcome != Try::Good {
+                    link.retries += 1;
+                    link.busy += length;
+                    enters += length + retry;
+                    outcome = self.dice.cross(&link.quirks);
+                }
+            }
+            doubled = self.dice.doubled();
+        }
+        link.free_at = enters + length;
+        link.packets += 1;
+        link.bytes += u64::from(wire);
+        link.busy += length;
+        let left = link.free_at;
+        // A copy takes its time on the link; with link retry the far end drops it.
+        let copied = doubled && outcome != Try::Lost && self.dice.retry.is_none();
+        if doubled {
+            link.free_at += length;
+            link.busy += length;
+        }
+        self.span(index, StageKind::Link, number, enters, left + latency);
+        if outcome == Try::Lost {
+            return self.lose(index, now);
+        }
+        let flight = self.flight(index);
+        flight.packet.corrupt |= outcome == Try::Spoilt;
+        flight.at = next;
+        flight.tail = (tail + latency).max(left + latency);
+        let copy = copied.then(|| Flight { packet: flight.packet.clone(), ..*flight });
+        self.counts.corrupted += u64::from(outcome == Try::Spoilt);
+        self.onward(index, enters + latency);
+        if let Some(copy) = copy {
+            self.counts.duplicated += 1;
+            self.members.sent(copy.packet.from);
+            let tail = copy.tail + length;
+            let copy = self.launch(Flight { tail, ..copy });
+            self.onward(copy, enters + length + latency);
+        }
+    }
+
+    /// A packet whose head has left a link at `head`: to the next link, or into the destination.
+    fn onward(&mut self, index: u32, head: u64) {
+        let flight = self.flight(index);
+        if flight.at != flight.goal {
+            return self.queue.push(head, Event::Hop(index));
+        }
+        let mut tail = flight.tail;
+        if self.dice.any {
+            tail += self.dice.held_back();
+        }
+        self.queue.push(tail, Event::Arrive(index));
+    }
+
+    /// Passes the receiving stages; returns whether the packet comes out at once.
+    pub(crate) fn arrive(&mut self, index: u32, now: u64) -> bool {
+        let flight = self.flight(index);
+        let (at, bytes) = (flight.goal, flight.packet.bytes);
+        let node = &mut self.nodes[at as usize];
+        if node.stopped {
+            self.lose(index, now);
+            return false;
+        }
+        let slowness = node.slowness;
+        let (enters, leaves) = node.rx[0].serve(now, bytes, slowness);
+        let (_, leaves) = node.rx[1].serve(leaves, bytes, slowness);
+        let (_, leaves) = node.rx[2].serve(leaves, bytes, slowness);
+        self.span(index, StageKind::Receive, at, enters, leaves);
+        if leaves != now {
+            self.queue.push(leaves, Event::Deliver(index));
+        }
+        leaves == now
+    }
+}
