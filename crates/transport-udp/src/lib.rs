@@ -69,6 +69,11 @@ mod carrier;
 mod driver;
 pub mod proto;
 pub mod sim;
+mod socket;
 
 pub use carrier::{Carrier, Claim};
 pub use driver::Driver;
+pub use socket::{
+    EnvironmentError, LOOPBACK_DATAGRAM, LocalJob, LocalOptions, Peers, PeersError, SocketDriver, Udp, UdpConfig,
+    UdpError, Waiting, bind, segment,
+};

@@ -166,7 +166,7 @@ fn other_settings_are_told_apart_on_both_sides() {
             .any(|e| matches!(e, Event::Incompatible { ours, theirs, .. } if ours != theirs))
     };
     world.run(Span::from_secs(5), |world| told(world, 0) && told(world, 1));
-    assert_eq!(world.machine(0).status(Peer(1)), PeerStatus::Lost(LossCause::Faulty));
+    assert_eq!(world.machine(0).status(Peer(1)), PeerStatus::Lost(LossCause::Incompatible));
 }
 
 /// A restarted rank takes over, at any loss; what its predecessor sent or was sent does not reach it.
@@ -194,7 +194,7 @@ fn a_restarted_rank_is_not_its_predecessor() {
         let now = world.net.now();
         world.machine(1).connect(now, Peer(0));
         world.run(Span::from_secs(30), |world| world.lost(0, 1).is_some());
-        assert_eq!(world.lost(0, 1), Some(LossCause::Died), "seed {seed}");
+        assert_eq!(world.lost(0, 1), Some(LossCause::Restarted), "seed {seed}");
         let events = std::mem::take(&mut world.apps[0].events);
         world.apps[0] = app(0, 2);
         world.apps[0].events = events;
@@ -211,6 +211,6 @@ fn without_rejoin_a_restarted_rank_stays_out() {
     let now = world.net.now();
     world.machine(1).connect(now, Peer(0));
     world.run(Span::from_secs(30), |world| world.lost(0, 1).is_some() && world.lost(1, 0).is_some());
-    assert_eq!(world.machine(0).status(Peer(1)), PeerStatus::Lost(LossCause::Died));
+    assert_eq!(world.machine(0).status(Peer(1)), PeerStatus::Lost(LossCause::Restarted));
     assert_eq!(world.send(Peer(0), Peer(1), 0), Err(Refused::Gone));
 }

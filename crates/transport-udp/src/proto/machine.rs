@@ -7,7 +7,7 @@ use super::session::{Fault, Session};
 use super::shared::{Dropped, Shared};
 use super::slot::{Outcome, Slot};
 use super::timer::Timers;
-use super::wire::{HELLO, Header, Hello, KIND_HELLO};
+use super::wire::{HELLO, Header, Hello, KIND_HELLO, first_datagram};
 use super::{Event, replay::Stale};
 use am_core::transport::{Departure, LossCause, PeerStatus};
 use am_core::{Instant, Peer};
@@ -230,6 +230,19 @@ impl Machine {
         }
     }
 
+    /// Takes in what may be several datagrams in a row, as an interface that coalesces hands them over. Returns how many were
+    /// accepted; the others are counted as dropped.
+    pub fn handle_row(&mut self, now: Instant, mut bytes: &mut [u8]) -> usize {
+        let mut accepted = 0;
+        while !bytes.is_empty() {
+            let end = first_datagram(bytes);
+            let (datagram, rest) = std::mem::take(&mut bytes).split_at_mut(end);
+            accepted += usize::from(self.handle(now, datagram).is_ok());
+            bytes = rest;
+        }
+        accepted
+    }
+
     /// Writes the next datagram to send at this moment, and returns whom it is for and its length. Peers take turns.
     ///
     /// # Panics
@@ -261,6 +274,34 @@ impl Machine {
             self.timers.set(peer, slot.deadline(now, self.shared.config.silence));
         }
         None
+    }
+
+    /// Writes one more datagram for the peer of the last [`Machine::transmit`], if there is one: drivers that can hand several
+    /// datagrams of one peer to the system at once use it. It takes the peer's turn away from nobody for long, since
+    /// windows and pacing bound what a peer may send at a time.
+    ///
+    /// # Panics
+    /// As [`Machine::transmit`].
+    pub fn transmit_more(&mut self, now: Instant, to: Peer, out: &mut [u8]) -> Option<usize> {
+        assert!(
+            out.len() >= usize::from(self.shared.config.datagram_limit),
+            "a buffer holds the largest datagram"
+        );
+        let slot = self.slots.get_mut(to.index())?;
+        if slot.owes_hello() {
+            return None;
+        }
+        slot.session.as_deref_mut()?.build(&mut self.shared, now, out)
+    }
+
+    /// Whether [`Machine::transmit`] may have something to send.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether [`Machine::poll`] may have something to deliver.
+    pub fn has_arrived(&self) -> bool {
+        !self.arrived.is_empty()
     }
 
     /// When [`Machine::tick`] is to be called next, if nothing arrives before. Valid once [`Machine::transmit`] has

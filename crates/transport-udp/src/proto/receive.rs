@@ -73,6 +73,8 @@ impl Session {
             }
             Frame::Leave { how, requests, replies } => {
                 self.leave_in.get_or_insert((how, requests, replies));
+                // The peer waits for nothing else.
+                self.ack_at = Some(now);
                 Ok(true)
             }
             Frame::Stream { stream, offset, at, data } => {

@@ -180,7 +180,7 @@ mod tests {
             let (mut seal, mut open) = pair();
             let mut datagram = [7; 64];
             assert_eq!(seal.seal(protection, 9, &mut datagram, 48), 64);
-            assert_eq!(datagram[HEADER..48] == [7; 32], protection == Protection::PlainText);
+            assert_eq!(datagram[HEADER..48] == [7; 48 - HEADER], protection == Protection::PlainText);
             for bit in 0..64 * 8 {
                 let mut copy = datagram;
                 copy[bit / 8] ^= 1 << (bit % 8);
@@ -191,7 +191,7 @@ mod tests {
                 assert!(open.open(protection, 9, &mut copy[..len]).is_none());
             }
             assert!(open.open(protection, 10, &mut datagram.clone()).is_none());
-            assert_eq!(open.open(protection, 9, &mut datagram).unwrap(), [7; 32]);
+            assert_eq!(open.open(protection, 9, &mut datagram).unwrap(), [7; 48 - HEADER]);
         }
     }
 

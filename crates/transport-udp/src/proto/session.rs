@@ -140,6 +140,7 @@ impl Session {
         fifo.append(pool, &header[..len]);
         fifo.append(pool, payload);
         shared.queued[lane] += (len + payload.len()) as u64;
+        shared.accepted += (len + payload.len()) as u64;
         if lane == 0 {
             self.set_aside += cost_of(message.room);
             shared.set_aside += cost_of(message.room);
@@ -265,17 +266,25 @@ impl Session {
             requests: self.told.requests.max(credit.requests),
             bare: self.told.bare.max(credit.bare),
             bare_bytes: self.told.bare_bytes.max(credit.bare_bytes),
+            replies: self.told.replies.max(credit.replies),
+            payloads: self.told.payloads.max(credit.payloads),
         };
         Ok(())
     }
 
-    /// Whether the peer has handled all requests.
+    /// Whether the peer has handled all requests, and the replies that it had sent by then are here.
     pub(super) fn is_quiet(&self) -> bool {
-        self.told.requests == self.traffic.out[0].fifo.end()
+        let Traffic { out, incoming, bulk_in, .. } = &self.traffic;
+        self.told.requests == out[0].fifo.end()
+            && incoming[1].ready >= self.told.replies
+            && bulk_in[1].ready >= self.told.payloads
     }
 
-    /// Whether nothing waits for an acknowledgement.
+    /// Whether nothing waits for an acknowledgement of a peer that would still want it.
     pub(super) fn is_settled(&self) -> bool {
+        if self.leave_in.is_some() && self.traffic.leave.is_some() && self.ack_pending == 0 {
+            return true;
+        }
         let traffic = &self.traffic;
         let lanes = traffic.out.iter().all(|out| out.queued() == 0);
         let bulk = traffic.bulk_out.iter().all(|bulk| bulk.bytes.queued() == 0);

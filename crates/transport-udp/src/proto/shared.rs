@@ -82,6 +82,8 @@ pub(super) struct Shared {
     pub(super) pools: [Pool; 5],
     /// Request and reply bytes queued towards all peers.
     pub(super) queued: [u64; 2],
+    /// Message and payload bytes that the application has handed over so far.
+    pub(super) accepted: u64,
     /// Bytes set aside for replies of all peers.
     pub(super) set_aside: u64,
     /// A Medium reply while it is being filled.
@@ -100,6 +102,7 @@ impl Shared {
             segment,
             pools: Default::default(),
             queued: [0; 2],
+            accepted: 0,
             set_aside: 0,
             scratch: Vec::with_capacity(config.medium as usize),
             bare_given: 0,

@@ -44,6 +44,8 @@ pub(super) struct Slot {
     hello_at: Option<Instant>,
     attempts: u32,
     pub(super) segment: u64,
+    /// What the job was told of the size of the peer's segment.
+    pub(super) promised_segment: Option<u64>,
     /// In the machine's queues.
     pub(super) ready: bool,
     pub(super) arrived: bool,
@@ -64,9 +66,15 @@ impl Slot {
             hello_at: None,
             attempts: 0,
             segment: 0,
+            promised_segment: None,
             ready: false,
             arrived: false,
         }
+    }
+
+    /// Whether a session is wanted and not there yet.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.connecting.is_some()
     }
 
     /// Wants a session, if there is none and the peer has not ended.
@@ -116,9 +124,10 @@ impl Slot {
             return Outcome::Nothing;
         }
         let ours = shared.config.layout();
-        if hello.version != VERSION || hello.layout != ours {
-            self.end(shared, PeerStatus::Lost(LossCause::Faulty));
-            self.ended = Some(PeerStatus::Lost(LossCause::Faulty));
+        let segment = self.promised_segment.is_none_or(|promised| promised == hello.segment);
+        if hello.version != VERSION || hello.layout != ours || !segment {
+            self.end(shared, PeerStatus::Lost(LossCause::Incompatible));
+            self.ended = Some(PeerStatus::Lost(LossCause::Incompatible));
             // It should learn the same of us.
             self.hello_due = true;
             let (theirs, version) = (hello.layout, hello.version);
@@ -135,11 +144,11 @@ impl Slot {
                 Outcome::Nothing
             }
             Some(_) if fresh => {
-                self.end(shared, PeerStatus::Lost(LossCause::Died));
+                self.end(shared, PeerStatus::Lost(LossCause::Restarted));
                 if self.ended.is_none() {
                     self.open(shared, keyring, hello, now);
                 }
-                Outcome::Replaced(LossCause::Died)
+                Outcome::Replaced(LossCause::Restarted)
             }
             None if fresh => {
                 self.open(shared, keyring, hello, now);
@@ -157,6 +166,11 @@ impl Slot {
                 Outcome::Nothing
             }
         }
+    }
+
+    /// Whether a Hello is to be sent before anything else.
+    pub(super) fn owes_hello(&self) -> bool {
+        self.hello_due || self.challenge_due
     }
 
     /// The Hello to send now, if any.

@@ -52,6 +52,19 @@ impl Machine {
         self.slots.get(peer.index()).and_then(|slot| slot.ended).unwrap_or(PeerStatus::Active)
     }
 
+    /// Tells the size in bytes of the segment that a peer was said to have: if it has another one, it counts as
+    /// incompatible.
+    pub fn promise_segment(&mut self, peer: Peer, bytes: u64) {
+        if let Some(slot) = self.slots.get_mut(peer.index()) {
+            slot.promised_segment = Some(bytes);
+        }
+    }
+
+    /// Bytes of messages and Long payloads accepted so far.
+    pub fn accepted_bytes(&self) -> u64 {
+        self.shared.accepted
+    }
+
     /// Whether a session with the peer is open.
     pub fn is_connected(&self, peer: Peer) -> bool {
         self.session(peer).is_some()
@@ -95,7 +108,7 @@ impl Machine {
         }
         let Some(session) = slot.session.as_deref_mut() else {
             self.connect(now, to);
-            return Err(Refused::Busy(Resource::Interface));
+            return Err(Refused::Busy(Resource::Connection));
         };
         session.admit(&self.shared, length(&message, payload.len()), cost_of(message.room))?;
         if let (Some(total), Kind::Long { at, .. }) = (bulk, message.kind) {
@@ -144,7 +157,7 @@ impl Machine {
         }
         let Some(session) = slot.session.as_deref_mut() else {
             self.connect(now, to);
-            return Err(Refused::Busy(Resource::Interface));
+            return Err(Refused::Busy(Resource::Connection));
         };
         let room = room_of(clip(head.reply, self.shared.config.medium));
         let message =
@@ -212,6 +225,7 @@ impl Machine {
         let room = u64::from(self.shared.config.bulk_queue).saturating_sub(bulk.bytes.queued()).min(bulk.missing);
         let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         bulk.push(&mut self.shared.pools[BULK], &bytes[..len]);
+        self.shared.accepted += len as u64;
         if len > 0 {
             self.make_ready(to);
         }
@@ -253,8 +267,27 @@ impl Machine {
         }
     }
 
-    /// Whether all that was sent to peers that are still there has been acknowledged.
+    /// How this endpoint is taking leave, if it is.
+    pub fn departing(&self) -> Option<Departure> {
+        self.departing
+    }
+
+    /// Opens sessions with all peers that there is none with, so that they learn of a leave that they do not expect.
+    pub fn connect_to_say_farewell(&mut self, now: Instant) {
+        for index in 0..self.slots.len() as u32 {
+            if Peer(index) != self.shared.config.me {
+                self.connect(now, Peer(index));
+            }
+        }
+    }
+
+    /// Whether all that was sent to peers that are still there has been acknowledged, and no session is being opened. A peer
+    /// that has taken leave itself waits for nothing more.
     pub fn settled(&self) -> bool {
-        self.slots.iter().filter_map(|slot| slot.session.as_ref()).all(|session| session.is_settled())
+        self.slots.iter().all(|slot| match &slot.session {
+            Some(session) => session.is_settled(),
+            // Who finishes has met everyone there was to meet.
+            None => self.departing == Some(Departure::Finished) || !slot.is_connecting(),
+        })
     }
 }

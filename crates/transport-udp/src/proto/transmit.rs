@@ -70,7 +70,9 @@ impl Session {
     ) -> usize {
         let protection = shared.config.protection;
         let number = self.recovery.next_number();
-        let header = Header { mode: protection as u8, epoch: self.seal.epoch, sender: shared.config.me.0, number };
+        let tag = if protection == Protection::Unauthenticated { 0 } else { TAG };
+        let (epoch, sender, length) = (self.seal.epoch, shared.config.me.0, (HEADER + body + tag) as u16);
+        let header = Header { mode: protection as u8, epoch, sender, number, length };
         out[..HEADER].copy_from_slice(&header.encode());
         let len = self.seal.seal(protection, number, out, HEADER + body);
         if load.is_some() {
@@ -111,6 +113,8 @@ impl Session {
         }
         if traffic.credit_dirty {
             (traffic.credit_dirty, traffic.credit_urgent, traffic.credit_at) = (false, false, None);
+            (self.granted.replies, self.granted.payloads) =
+                (traffic.out[1].fifo.end(), traffic.bulk_out[1].bytes.fifo.end());
             self.reported = self.granted;
             Frame::Credit(self.granted).encode(writer)?;
             load.push(Carried::Credit);

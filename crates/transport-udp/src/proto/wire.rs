@@ -1,19 +1,20 @@
 //! The bytes of a datagram: header, Hello, frames. Parsing checks every length and never allocates.
 //!
 //! ```text
-//! data   kind 1 | mode 1 | epoch 2 | sender 4 | number 8 | frames ... | tag 16 (absent in the unauthenticated mode)
+//! data   kind 1 | mode 1 | epoch 2 | sender 4 | number 8 | length 2 | frames ... | tag 16 (absent if unauthenticated)
 //! hello  kind 1 | version 1 | flags 1 | 0 | sender 4 | receiver 4 | token 8 | echo 8 | layout 8 | segment 8 | mac 32
 //! ```
 //!
 //! Fixed-width integers are little-endian; variable ones are those of RFC 9000, section 16. The layout of a Hello up to
 //! its version, and the place of its authenticator, are the same in every version, so that another version is recognized.
+//! `length` is that of the whole datagram: an interface may hand over several in one piece, and so they come apart again.
 
 use super::bytes::{Reader, Writer};
 
 /// Version of everything below.
 pub(super) const VERSION: u8 = 1;
 /// Bytes of a data datagram's header.
-pub(super) const HEADER: usize = 16;
+pub(super) const HEADER: usize = 18;
 /// Bytes of an authenticator of a data datagram.
 pub(super) const TAG: usize = 16;
 /// Bytes of a Hello without its authenticator.
@@ -33,13 +34,20 @@ pub(super) struct Header {
     pub(super) epoch: u16,
     pub(super) sender: u32,
     pub(super) number: u64,
+    pub(super) length: u16,
 }
 
 impl Header {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         (reader.u8()? == KIND_DATA).then_some(())?;
-        Some(Self { mode: reader.u8()?, epoch: reader.u16()?, sender: reader.u32()?, number: reader.u64()? })
+        Some(Self {
+            mode: reader.u8()?,
+            epoch: reader.u16()?,
+            sender: reader.u32()?,
+            number: reader.u64()?,
+            length: reader.u16()?,
+        })
     }
 
     pub(super) fn encode(&self) -> [u8; HEADER] {
@@ -48,9 +56,19 @@ impl Header {
         out[1] = self.mode;
         out[2..4].copy_from_slice(&self.epoch.to_le_bytes());
         out[4..8].copy_from_slice(&self.sender.to_le_bytes());
-        out[8..].copy_from_slice(&self.number.to_le_bytes());
+        out[8..16].copy_from_slice(&self.number.to_le_bytes());
+        out[16..].copy_from_slice(&self.length.to_le_bytes());
         out
     }
+}
+
+/// Where the first of possibly several datagrams in a row ends; the end of the bytes if they do not say.
+pub(super) fn first_datagram(bytes: &[u8]) -> usize {
+    let said = match bytes.first() {
+        Some(&KIND_HELLO) => Some(HELLO),
+        _ => Header::parse(bytes).map(|header| usize::from(header.length)),
+    };
+    said.filter(|said| (HEADER..bytes.len()).contains(said)).unwrap_or(bytes.len())
 }
 
 /// The message that opens a session.
@@ -142,6 +160,9 @@ pub(super) struct Credit {
     /// Requests that ended without a reply, and the room that had been set aside for them in bytes.
     pub(super) bare: u64,
     pub(super) bare_bytes: u64,
+    /// The reply lane and its payloads had been written up to here.
+    pub(super) replies: u64,
+    pub(super) payloads: u64,
 }
 
 /// One frame of a data datagram.
@@ -207,6 +228,8 @@ impl<'a> Frame<'a> {
                 requests: reader.varint()?,
                 bare: reader.varint()?,
                 bare_bytes: reader.varint()?,
+                replies: reader.varint()?,
+                payloads: reader.varint()?,
             }),
             WANT => Self::Want(reader.varint()?),
             LEAVE => Self::Leave { how: reader.u8()?, requests: reader.varint()?, replies: reader.varint()? },
@@ -243,7 +266,8 @@ impl<'a> Frame<'a> {
             }
             Self::Credit(credit) => {
                 out.u8(CREDIT)?;
-                let fields = [credit.limit, credit.requests, credit.bare, credit.bare_bytes];
+                let Credit { limit, requests, bare, bare_bytes, replies, payloads } = credit;
+                let fields = [limit, requests, bare, bare_bytes, replies, payloads];
                 fields.into_iter().try_for_each(|field| out.varint(field))
             }
             Self::Want(target) => out.u8(WANT).and_then(|()| out.varint(target)),
@@ -287,7 +311,7 @@ mod tests {
             let frames = [
                 Frame::Stream { stream, offset: value, at, data: &data },
                 Frame::Ack { delay_micros: value, ranges },
-                Frame::Credit(Credit { limit: value, requests: at, bare: 4, bare_bytes: value }),
+                Frame::Credit(Credit { limit: value, requests: at, bare: 4, bare_bytes: value, replies: 5, payloads: at }),
                 Frame::Leave { how: 1, requests: at, replies: value },
                 Frame::Want(value), Frame::Ping, Frame::Padding,
             ];

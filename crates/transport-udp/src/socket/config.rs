@@ -1,0 +1,259 @@
+//! What a UDP transport is told at the start, from the program and from the environment.
+
+use super::peers::Peers;
+use crate::proto::{Config, Protection, Secrets};
+use am_core::{Peer, Span};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::time::Duration;
+
+/// What an endpoint does while it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// Asks the socket again and again for some time, gives its processor away for a while, then sleeps until something
+    /// arrives. Where more endpoints share a host than it has processors, it gives the processor away at once.
+    #[default]
+    Adaptive,
+    /// Asks the socket again and again and never sleeps: the lowest latency, and a processor of its own.
+    Polled,
+    /// Sleeps at once: the fewest cycles.
+    Blocking,
+}
+
+/// Settings of a UDP transport. All ranks of a job must have the same secret, protection, sizes and acknowledgement
+/// delay; a peer that has others is [incompatible](am_core::LossCause::Incompatible). Sizes are bytes.
+///
+/// `Debug` does not show the secret.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct UdpConfig {
+    /// The job's secret: at least 16 bytes from a cryptographic random source, known to all ranks and nobody else.
+    pub secret: Vec<u8>,
+    /// How datagrams are protected; [`Protection::Encrypted`] unless told otherwise.
+    pub protection: Protection,
+    /// What an endpoint does while it waits.
+    pub waiting: Waiting,
+    /// Largest Medium payload, request or reply.
+    pub medium: u32,
+    /// Request bytes queued towards one peer and not yet acknowledged, Long payloads aside.
+    pub send_queue: u32,
+    /// The same, towards all peers together.
+    pub send_budget: u32,
+    /// Bytes of Long payloads of requests queued towards one peer; what is longer streams while `long` blocks.
+    pub bulk_queue: u32,
+    /// Request bytes received from all peers and not yet handled.
+    pub receive_budget: u32,
+    /// Room set aside for replies of one peer.
+    pub reply_window: u32,
+    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each.
+    pub reply_budget: u32,
+    /// A peer that is not heard from for this long is lost.
+    pub silence: Duration,
+    /// How long an acknowledgement may wait for company.
+    pub ack_delay: Duration,
+    /// Payload of a UDP datagram that every path carries; larger ones are probed for.
+    pub datagram_start: u16,
+    /// Largest UDP payload to probe for; `None` means 1452 (Ethernet), or [`LOOPBACK_DATAGRAM`] where all ranks are at
+    /// loopback addresses. 8952 suits networks with jumbo frames.
+    pub datagram_limit: Option<u16>,
+    /// Size asked of the system for the socket's buffers, each; it may give less.
+    pub socket_buffer: usize,
+    /// Whether to hand the system rows of datagrams at once (GSO) and take rows from it (GRO), where it can.
+    pub offload: bool,
+    /// How long the program may neither poll nor send nor wait before a thread of the transport does its work for it.
+    pub absence: Duration,
+    /// How long leaving may take: until everything sent is acknowledged, but no longer.
+    pub linger: Duration,
+    /// Jobs of up to this many endpoints open all sessions at the start; in larger ones the first message does.
+    pub connect_ahead: u32,
+}
+
+/// The largest datagram between loopback addresses unless told otherwise.
+pub const LOOPBACK_DATAGRAM: u16 = 32_000;
+const ETHERNET_DATAGRAM: u16 = 1452;
+
+impl std::fmt::Debug for UdpConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpConfig")
+            .field("protection", &self.protection)
+            .field("waiting", &self.waiting)
+            .field("medium", &self.medium)
+            .field("silence", &self.silence)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A variable of the environment that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[error("{variable} is {value:?}, but must be {expected}")]
+pub struct EnvironmentError {
+    /// Its name.
+    pub variable: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it may be.
+    pub expected: &'static str,
+}
+
+impl UdpConfig {
+    /// Encrypted, adaptive, 64 KiB Medium messages, 10 s of silence.
+    pub fn new(secret: impl Into<Vec<u8>>) -> Self {
+        Self {
+            secret: secret.into(),
+            protection: Protection::Encrypted,
+            waiting: Waiting::Adaptive,
+            medium: 65536,
+            send_queue: 256 << 10,
+            send_budget: 4 << 20,
+            bulk_queue: 1 << 20,
+            receive_budget: 8 << 20,
+            reply_window: 256 << 10,
+            reply_budget: 4 << 20,
+            silence: Duration::from_secs(10),
+            ack_delay: Duration::from_micros(500),
+            datagram_start: 1200,
+            datagram_limit: None,
+            socket_buffer: 4 << 20,
+            offload: true,
+            absence: Duration::from_millis(2),
+            linger: Duration::from_secs(2),
+            connect_ahead: 32,
+        }
+    }
+
+    /// The smallest buffers: Medium messages of 1 KiB, and hardly more than one of them under way.
+    pub fn smallest(secret: impl Into<Vec<u8>>) -> Self {
+        Self {
+            medium: 1024,
+            send_queue: 1200,
+            send_budget: 1200,
+            bulk_queue: 4096,
+            receive_budget: 4096,
+            reply_window: 1200,
+            reply_budget: 1200,
+            ..Self::new(secret)
+        }
+    }
+
+    /// [`UdpConfig::new`], changed by the environment: `AM_UDP_PROTECTION` (`encrypted`, `plain-text`,
+    /// `unauthenticated`), `AM_UDP_WAITING` (`adaptive`, `polled`, `blocking`), `AM_UDP_DATAGRAM` (largest UDP payload in
+    /// bytes, 1200 to 65487), `AM_UDP_SILENCE` and `AM_UDP_LINGER` (seconds).
+    ///
+    /// # Errors
+    /// [`EnvironmentError`] names the variable and what it may be.
+    pub fn from_environment(secret: impl Into<Vec<u8>>) -> Result<Self, EnvironmentError> {
+        Self::from_variables(secret, |name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// [`UdpConfig::from_environment`] with another source of variables.
+    ///
+    /// # Errors
+    /// As [`UdpConfig::from_environment`].
+    pub fn from_variables(
+        secret: impl Into<Vec<u8>>,
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, EnvironmentError> {
+        let mut config = Self::new(secret);
+        let mut read = |variable, expected, set: &mut dyn FnMut(&mut Self, &str) -> Option<()>| {
+            let Some(value) = lookup(variable) else { return Ok(()) };
+            set(&mut config, value.trim()).ok_or(EnvironmentError { variable, value, expected })
+        };
+        read("AM_UDP_PROTECTION", "encrypted, plain-text or unauthenticated", &mut |config, value| {
+            config.protection = match value {
+                "encrypted" => Protection::Encrypted,
+                "plain-text" => Protection::PlainText,
+                "unauthenticated" => Protection::Unauthenticated,
+                _ => return None,
+            };
+            Some(())
+        })?;
+        read("AM_UDP_WAITING", "adaptive, polled or blocking", &mut |config, value| {
+            config.waiting = match value {
+                "adaptive" => Waiting::Adaptive,
+                "polled" => Waiting::Polled,
+                "blocking" => Waiting::Blocking,
+                _ => return None,
+            };
+            Some(())
+        })?;
+        read("AM_UDP_DATAGRAM", "a number of bytes from 1200 to 65487", &mut |config, value| {
+            config.datagram_limit = Some(value.parse().ok().filter(|size| (1200..=65487).contains(size))?);
+            Some(())
+        })?;
+        let seconds = |value: &str, least: f64| {
+            value.parse().ok().filter(|seconds| (least..=86400.0).contains(seconds)).map(Duration::from_secs_f64)
+        };
+        read("AM_UDP_SILENCE", "a number of seconds from 0.1 to 86400", &mut |config, value| {
+            config.silence = seconds(value, 0.1)?;
+            Some(())
+        })?;
+        read("AM_UDP_LINGER", "a number of seconds from 0 to 86400", &mut |config, value| {
+            config.linger = seconds(value, 0.0)?;
+            Some(())
+        })?;
+        Ok(config)
+    }
+
+    /// The settings of the machine of one endpoint.
+    pub(super) fn machine(&self, peers: &Peers, me: Peer) -> Result<Config, ring::error::Unspecified> {
+        let mut incarnation = [0; 32];
+        SystemRandom::new().fill(&mut incarnation)?;
+        let secrets = Secrets { job: self.secret.clone(), incarnation };
+        let usual = if peers.is_loopback() { LOOPBACK_DATAGRAM } else { ETHERNET_DATAGRAM };
+        let mut config = Config::new(peers.shape(), me, secrets);
+        config.protection = self.protection;
+        config.medium = self.medium;
+        config.send_queue = self.send_queue;
+        config.send_budget = self.send_budget;
+        config.bulk_queue = self.bulk_queue;
+        // Every peer must always be able to send something.
+        config.receive_budget = self.receive_budget.max(self.send_queue + 512 * peers.shape().peers());
+        config.reply_window = self.reply_window;
+        config.reply_budget = self.reply_budget;
+        config.silence = Span::from(self.silence);
+        config.ack_delay = Span::from(self.ack_delay);
+        config.datagram_start = self.datagram_start;
+        config.datagram_limit = self.datagram_limit.unwrap_or(usual).max(self.datagram_start);
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(variables: &[(&str, &str)]) -> Result<UdpConfig, EnvironmentError> {
+        let lookup =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
+        UdpConfig::from_variables([7; 16], lookup)
+    }
+
+    #[test]
+    fn the_environment_changes_settings_and_nonsense_is_named() {
+        let all = from(&[
+            ("AM_UDP_PROTECTION", "plain-text"),
+            ("AM_UDP_WAITING", "blocking"),
+            ("AM_UDP_DATAGRAM", "8952"),
+            ("AM_UDP_SILENCE", "2.5"),
+            ("AM_UDP_LINGER", "0"),
+        ])
+        .unwrap();
+        assert_eq!((all.protection, all.waiting), (Protection::PlainText, Waiting::Blocking));
+        assert_eq!(all.datagram_limit, Some(8952));
+        assert_eq!((all.silence, all.linger), (Duration::from_millis(2500), Duration::ZERO));
+        assert!(!format!("{all:?}").contains('7'));
+        for (name, value) in [
+            ("AM_UDP_PROTECTION", "none"),
+            ("AM_UDP_WAITING", ""),
+            ("AM_UDP_DATAGRAM", "65508"),
+            ("AM_UDP_SILENCE", "-1"),
+            ("AM_UDP_LINGER", "NaN"),
+        ] {
+            let error = from(&[(name, value)]).unwrap_err();
+            assert_eq!((error.variable, error.value.as_str()), (name, value));
+            assert!(error.to_string().starts_with(&format!("{name} is {value:?}, but must be ")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the program's thread and the helper thread take turns in driving: a machine and its socket.
+
+use super::wire::{LARGEST, Sent, Wire};
+use crate::proto::Machine;
+use am_core::{Instant, Peer, Span};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Pieces taken from the socket in one go, so that a peer cannot keep its receiver here.
+const GO: usize = 64;
+/// After a pause of this length all that waits is taken, not only up to the first message.
+const PAUSE: Span = Span::from_micros(100);
+
+/// A machine and its socket.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) machine: Machine,
+    pub(super) wire: Wire,
+    addresses: Arc<[SocketAddr]>,
+    me: Peer,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    /// A row that the system had no room for: destination, bytes in `outgoing`, bytes of each datagram.
+    blocked: Option<(Peer, usize, usize)>,
+    /// When the socket was last asked.
+    asked: Instant,
+    pub(super) deadline: Option<Instant>,
+    /// How often something was taken in by the helper.
+    pub(super) news: u64,
+    /// The last failure that the system told of sending to somebody.
+    pub(super) failure: Option<(Peer, ErrorKind)>,
+}
+
+impl Engine {
+    pub(super) fn new(machine: Machine, wire: Wire, addresses: Arc<[SocketAddr]>) -> Self {
+        let (me, limit) = (machine.config().me, usize::from(machine.config().datagram_limit));
+        Self {
+            machine,
+            wire,
+            addresses,
+            me,
+            incoming: vec![0; LARGEST],
+            // One row, and one datagram that does not belong to it.
+            outgoing: vec![0; LARGEST + 2 * limit],
+            blocked: None,
+            asked: Instant(0),
+            deadline: None,
+            news: 0,
+            failure: None,
+        }
+    }
+
+    /// Whether there is something to send that the system had no room for.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    /// Takes in what has arrived and acts on the passing of time. Returns whether anything has changed.
+    ///
+    /// When the program asks often, this stops at the first piece that brings a message: it had better be delivered, and
+    /// answered, before the system is asked for more.
+    pub(super) fn take_in(&mut self, now: Instant) -> bool {
+        let due = self.deadline.is_some_and(|at| at <= now);
+        let thorough = due || now.since(self.asked) > PAUSE;
+        self.asked = now;
+        let mut changed = false;
+        for _ in 0..GO {
+            match self.wire.receive(&mut self.incoming) {
+                Ok(Some(len)) => {
+                    changed |= self.machine.handle_row(now, &mut self.incoming[..len]) > 0;
+                    if !thorough && self.machine.has_arrived() {
+                        return true;
+                    }
+                }
+                Ok(None) => break,
+                Err(kind) => {
+                    self.failure = Some((self.me, kind));
+                    break;
+                }
+            }
+        }
+        if due {
+            self.machine.tick(now);
+            changed = true;
+        }
+        changed
+    }
+
+    /// Sends all that may leave at this moment, in rows where the system takes them.
+    pub(super) fn send_out(&mut self, now: Instant) {
+        if let Some((to, filled, each)) = self.blocked.take()
+            && !self.send(to, 0, filled, each)
+        {
+            return;
+        }
+        while let Some((to, each)) = self.machine.transmit(now, &mut self.outgoing) {
+            if to == self.me {
+                // The way to oneself needs no system.
+                self.machine.handle_row(now, &mut self.outgoing[..each]);
+                continue;
+            }
+            let most = self.wire.row_of(each);
+            let (mut filled, mut count, mut other) = (each, 1, None);
+            while count < most {
+                match self.machine.transmit_more(now, to, &mut self.outgoing[filled..]) {
+                    Some(len) if len <= each => {
+                        filled += len;
+                        count += 1;
+                        if len < each {
+                            break;
+                        }
+                    }
+                    Some(len) => {
+                        other = Some(len);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+            let sent = self.send(to, 0, filled, each);
+            if let Some(len) = other {
+                if sent {
+                    self.send(to, filled, len, len);
+                }
+                // Otherwise it counts as lost: only one row is kept.
+            }
+            if self.is_blocked() {
+                return;
+            }
+        }
+        self.deadline = self.machine.deadline();
+    }
+
+    /// Sends a row; returns whether more may follow.
+    fn send(&mut self, to: Peer, from: usize, len: usize, each: usize) -> bool {
+        match self.wire.send(self.addresses[to.index()], &self.outgoing[from..from + len], each) {
+            Sent::Gone => true,
+            Sent::Failed(kind) => {
+                self.failure = Some((to, kind));
+                true
+            }
+            Sent::Blocked => {
+                self.outgoing.copy_within(from..from + len, 0);
+                self.blocked = Some((to, len, each));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The transport over a real socket: the machine of `proto` driven by the program's thread and a helper.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `config`, `peers` | settings, the environment, the table of the job |
+//! | `wire` | the socket: rows of datagrams out and in |
+//! | `engine` | machine and socket together: taking in, sending out |
+//! | `service` | the helper thread |
+//! | `waiting` | how long to ask, when to sleep |
+//! | `job` | jobs within one process |
+
+mod config;
+mod engine;
+mod job;
+mod peers;
+mod service;
+mod waiting;
+mod wire;
+
+pub use config::{EnvironmentError, LOOPBACK_DATAGRAM, UdpConfig, Waiting};
+pub use job::{LocalJob, LocalOptions};
+pub use peers::{Peers, PeersError};
+
+use crate::carrier::Carrier;
+use crate::driver::Driver;
+use crate::proto::{ConfigError, Machine, OwnSegment};
+use am_core::transport::{Departure, WaitReason};
+use am_core::{Address, Instant, Peer, Rank, Segment, Shape};
+use engine::Engine;
+use nix::poll::PollFlags;
+use service::{Clock, Service, Shared};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use waiting::{Next, Patience, sleep};
+use wire::Wire;
+
+/// Active messages over UDP: the transport of one endpoint.
+///
+/// Every endpoint has a socket of its own. It can be sent to the thread that uses it.
+pub type Udp = Carrier<SocketDriver>;
+
+/// So many bytes are handed to the system while a program keeps sending without polling.
+const EAGER: u64 = 24 << 10;
+
+/// An endpoint could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UdpError {
+    /// The settings contradict each other.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The job has no such endpoint.
+    #[error("endpoint {me} is not in a job of {ranks} ranks with {endpoints} endpoint(s) each")]
+    NoSuchEndpoint {
+        /// The endpoint asked for.
+        me: Address,
+        /// Ranks of the job.
+        ranks: u32,
+        /// Endpoints of every rank.
+        endpoints: u16,
+    },
+    /// The socket is bound to another port than the job was told.
+    #[error("endpoint {me} is bound to {bound}, but the job was told {told}")]
+    WrongPort {
+        /// This endpoint.
+        me: Address,
+        /// Where its socket listens.
+        bound: SocketAddr,
+        /// What the table of peers says.
+        told: SocketAddr,
+    },
+    /// An IPv4 socket cannot send to an IPv6 address.
+    #[error(
+        "rank {rank} is at {address}, which the socket bound to {bound} cannot send to: bind to an IPv6 address"
+    )]
+    Family {
+        /// A rank.
+        rank: Rank,
+        /// Its address.
+        address: SocketAddr,
+        /// Where this endpoint's socket is bound.
+        bound: SocketAddr,
+    },
+    /// The segment is not as large as the job was told.
+    #[error("the segment has {found} bytes, but the job was told {told}")]
+    Segment {
+        /// Bytes of the segment given.
+        found: u64,
+        /// What the table of peers says.
+        told: u64,
+    },
+    /// The address cannot be listened at.
+    #[error(
+        "cannot listen at {address}: {cause}; is the port in use, or the address another host's? port 0 takes a free one"
+    )]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The system refused a socket option, a descriptor or a thread.
+    #[error("setting up a UDP endpoint: {0}")]
+    System(#[from] io::Error),
+    /// The system's source of randomness failed.
+    #[error("the system has no randomness for keys")]
+    Randomness,
+}
+
+/// Opens a socket for one endpoint. Port 0 takes a free one; an unspecified IPv6 address takes IPv4 as well.
+///
+/// # Errors
+/// [`UdpError::Bind`].
+pub fn bind(address: SocketAddr) -> Result<UdpSocket, UdpError> {
+    wire::bind(address).map_err(|cause| UdpError::Bind { address, cause })
+}
+
+/// Zeroed memory for a rank's segment, to be shared by the rank's endpoints.
+pub fn segment(bytes: usize) -> OwnSegment {
+    let words: Arc<[AtomicU64]> = (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+    Segment::new(words, bytes)
+}
+
+impl Carrier<SocketDriver> {
+    /// Joins a job as one endpoint, over a bound socket whose port is the one in the table, with a segment of its own of the
+    /// size that the table says. Starts the helper thread. Sessions with peers open when first needed, or at once in a
+    /// small job; peers that are not there yet are waited for.
+    ///
+    /// # Errors
+    /// [`UdpError`] if table, settings and socket do not fit together, or from the system.
+    pub fn join(config: &UdpConfig, peers: &Arc<Peers>, me: Address, socket: UdpSocket) -> Result<Self, UdpError> {
+        let len = peers.segment_len(me.rank);
+        let bytes = usize::try_from(len).map_err(|_| UdpError::Segment { found: 0, told: len })?;
+        Self::join_with_segment(config, peers, me, socket, segment(bytes))
+    }
+
+    /// [`Udp::join`] with memory that already exists: endpoints of one rank share theirs.
+    ///
+    /// # Errors
+    /// As [`Udp::join`].
+    pub fn join_with_segment(
+        config: &UdpConfig,
+        peers: &Arc<Peers>,
+        me: Address,
+        socket: UdpSocket,
+        segment: OwnSegment,
+    ) -> Result<Self, UdpError> {
+        let shape = peers.shape();
+        let Shape { ranks, endpoints } = shape;
+        let my = shape.peer(me).ok_or(UdpError::NoSuchEndpoint { me, ranks, endpoints })?;
+        let (found, told) = (segment.len() as u64, peers.segment_len(me.rank));
+        if found != told {
+            return Err(UdpError::Segment { found, told });
+        }
+        let (bound, told) = (socket.local_addr()?, peers.address(my));
+        if bound.port() != told.port() {
+            return Err(UdpError::WrongPort { me, bound, told });
+        }
+        let wire = Wire::new(socket, config.socket_buffer, config.offload)?;
+        let all = (0..shape.peers()).map(Peer);
+        let addresses: Result<Arc<[_]>, _> = all
+            .clone()
+            .map(|peer| {
+                let address = peers.address(peer);
+                let rank = shape.address(peer).rank;
+                wire::in_family(address, wire.ipv6).ok_or(UdpError::Family { rank, address, bound })
+            })
+            .collect();
+        let settings = config.machine(peers, my).map_err(|_| UdpError::Randomness)?;
+        let mut machine = Machine::new(settings.clone(), segment.clone())?;
+        let clock = Clock::start();
+        for peer in all {
+            machine.promise_segment(peer, peers.segment_len(shape.address(peer).rank));
+            if shape.peers() <= config.connect_ahead {
+                machine.connect(clock.now(), peer);
+            }
+        }
+        let mut engine = Engine::new(machine, wire, addresses?);
+        engine.send_out(clock.now());
+        let shared = Arc::new(Shared::new(engine, clock)?);
+        let service = Service::start(&shared, config.absence)?;
+        let driver = SocketDriver {
+            patience: Patience::new(config.waiting, peers.neighbours(my)),
+            linger: config.linger,
+            peers: Arc::clone(peers),
+            now: clock.now(),
+            drives: 0,
+            news: 0,
+            stirred: false,
+            accepted: 0,
+            sent: 0,
+            losses: 0,
+            service: Some(service),
+            shared,
+        };
+        Ok(Self::new(driver, &settings, segment))
+    }
+
+    /// The last failure that the system told of sending to a peer since this was last asked, and which peer it was; the
+    /// protocol treats it as a lost datagram.
+    pub fn take_failure(&mut self) -> Option<(Peer, ErrorKind)> {
+        self.driver_mut().shared.engine().failure.take()
+    }
+
+    /// Where this endpoint's socket listens.
+    ///
+    /// # Errors
+    /// From the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.driver().shared.socket.local_addr()
+    }
+}
+
+/// The [`Driver`] of a real socket; made by [`Udp::join`].
+#[derive(Debug)]
+pub struct SocketDriver {
+    shared: Arc<Shared>,
+    service: Option<Service>,
+    peers: Arc<Peers>,
+    patience: Patience,
+    linger: Duration,
+    /// When the clock was last read: reading it for every message would cost as much as sending one.
+    now: Instant,
+    drives: u64,
+    /// What the helper had taken in when this side last looked.
+    news: u64,
+    /// Something has come since the last `idle`.
+    stirred: bool,
+    /// Bytes accepted of the program, and how many of them when the system was last handed some.
+    accepted: u64,
+    sent: u64,
+    losses: u32,
+}
+
+impl SocketDriver {
+    /// Tells the helper that the program is at work.
+    fn drive(&mut self) {
+        self.drives += 1;
+        // Relaxed: the helper only wants to see it change some time.
+        self.shared.drives.store(self.drives, Relaxed);
+    }
+
+    /// Sleeps until something arrives or is due.
+    fn park(&mut self, until: Option<Instant>) {
+        let (timeout, events) = {
+            let engine = self.shared.engine();
+            if engine.news != std::mem::replace(&mut self.news, engine.news) {
+                return;
+            }
+            self.shared.park();
+            let now = self.shared.clock.now();
+            let next = engine.deadline.into_iter().chain(until).min();
+            let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
+            (next.map(|at| at.since(now).into()), PollFlags::POLLIN | out)
+        };
+        sleep(&[(self.shared.socket.as_fd(), events)], timeout);
+        self.shared.unpark();
+    }
+}
+
+impl Driver for SocketDriver {
+    fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
+        let mut engine = self.shared.engine();
+        let result = work(&mut engine.machine, self.now);
+        self.accepted = engine.machine.accepted_bytes();
+        result
+    }
+
+    fn look<R>(&self, work: impl FnOnce(&Machine) -> R) -> R {
+        work(&self.shared.engine().machine)
+    }
+
+    fn now(&self) -> Instant {
+        self.shared.clock.now()
+    }
+
+    fn segment_len(&self, rank: Rank) -> u64 {
+        self.peers.segment_len(rank)
+    }
+
+    fn accepted(&mut self) {
+        if self.accepted - self.sent >= EAGER {
+            self.take_in();
+            self.send_out();
+        }
+    }
+
+    fn take_in(&mut self) {
+        self.drive();
+        self.now = self.shared.clock.now();
+        let mut engine = self.shared.engine();
+        // What the program has just asked for goes first: the answer cannot be here before.
+        if engine.machine.has_ready() {
+            engine.send_out(self.now);
+            self.sent = self.accepted;
+        }
+        let news = engine.news != std::mem::replace(&mut self.news, engine.news);
+        if engine.take_in(self.now) || news {
+            self.stirred = true;
+            self.patience.reset();
+        }
+        self.losses = engine.machine.losses();
+    }
+
+    fn send_out(&mut self) {
+        let mut engine = self.shared.engine();
+        if engine.machine.has_ready() || engine.is_blocked() {
+            self.now = self.shared.clock.now();
+            engine.send_out(self.now);
+        }
+        self.losses = engine.machine.losses();
+        self.sent = self.accepted;
+    }
+
+    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
+        if std::mem::take(&mut self.stirred) {
+            return;
+        }
+        match self.patience.next() {
+            Next::Spin => {}
+            Next::Yield => std::thread::yield_now(),
+            Next::Park => self.park(until),
+        }
+    }
+
+    fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    fn depart(&mut self) {
+        let limit = self.shared.clock.now() + self.linger.into();
+        self.with(|machine, now| {
+            if machine.departing() != Some(Departure::Finished) {
+                machine.connect_to_say_farewell(now);
+            }
+        });
+        loop {
+            self.take_in();
+            self.send_out();
+            if self.look(Machine::settled) || self.now >= limit {
+                break;
+            }
+            if !std::mem::take(&mut self.stirred) {
+                self.park(Some(limit));
+            }
+        }
+        self.service = None;
+    }
+}

@@ -1,0 +1,194 @@
+//! The helper thread of an endpoint: does the endpoint's work while its program does not.
+//!
+//! Retransmission, acknowledgement and keeping sessions alive must not wait for a program that computes. The thread costs
+//! the program's thread next to nothing, because it does not take part while the program drives the endpoint itself:
+//!
+//! * The program counts how often it polls ([`Shared::drives`], a plain store). The helper looks at the count once per
+//!   `absence`; while it changes, the helper does nothing else.
+//! * When the count stands still and the program is not asleep in `idle`, the helper takes the lock, asks the socket, lets
+//!   time pass and sends, and sleeps until the next datagram or deadline; until the count changes again.
+//! * While the program sleeps in `idle` it wakes up for datagrams and deadlines itself; the helper then sleeps without
+//!   end, and is woken by the program's return.
+//!
+//! The lock is taken by the program once per call, without contention unless the helper is at work at that moment.
+
+use super::engine::Engine;
+use super::waiting::sleep;
+use am_core::Instant;
+use nix::poll::PollFlags;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The longest sleep of a helper at work: how late it may notice that the program is back.
+const LONGEST: Duration = Duration::from_millis(10);
+/// How long to wait for a handler that holds the lock.
+const BUSY: Duration = Duration::from_millis(1);
+
+/// What the program's thread and its helper share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    engine: Mutex<Engine>,
+    pub(super) socket: Arc<UdpSocket>,
+    pub(super) clock: Clock,
+    /// How often the program has driven the engine; written by the program alone.
+    pub(super) drives: AtomicU64,
+    /// The program sleeps in `idle` and is woken by datagrams and deadlines. Set under the lock.
+    parked: AtomicBool,
+    /// The helper sleeps until it is woken.
+    asleep: AtomicBool,
+    stop: AtomicBool,
+    wake: EventFd,
+}
+
+/// The monotonic clock, from the endpoint's start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock(std::time::Instant);
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        let elapsed = self.0.elapsed();
+        Instant(elapsed.as_secs() * 1_000_000_000_000 + u64::from(elapsed.subsec_nanos()) * 1_000)
+    }
+}
+
+impl Shared {
+    pub(super) fn new(engine: Engine, clock: Clock) -> io::Result<Self> {
+        let socket = Arc::clone(engine.wire.socket());
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self {
+            engine: Mutex::new(engine),
+            socket,
+            clock,
+            drives: AtomicU64::new(0),
+            parked: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            wake: EventFd::from_value_and_flags(0, flags)?,
+        })
+    }
+
+    pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
+        // A handler that unwinds leaves the machine whole: it hands messages over one by one, each accounted for first.
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The program goes to sleep; called under the lock, so that the helper is either done before or keeps out.
+    pub(super) fn park(&self) {
+        self.parked.store(true, SeqCst);
+    }
+
+    /// The program is back.
+    pub(super) fn unpark(&self) {
+        // SeqCst, both here and in `rest`: either the helper sees that the program is back, or it is seen asleep here.
+        self.parked.store(false, SeqCst);
+        if self.asleep.load(SeqCst) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // Fails only if the counter is full, and then the helper is being woken already.
+        let _ = self.wake.write(1);
+    }
+
+    fn nap(&self, timeout: Option<Duration>) {
+        sleep(&[(self.wake.as_fd(), PollFlags::POLLIN)], timeout);
+        let _ = self.wake.read();
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Sleeps until the program is back.
+    fn rest(&self) {
+        self.asleep.store(true, SeqCst);
+        if self.parked.load(SeqCst) && !self.stopped() {
+            self.nap(None);
+        }
+        self.asleep.store(false, SeqCst);
+    }
+
+    /// Does the program's work until it is back.
+    fn stand_in(&self, seen: u64) {
+        loop {
+            let (timeout, events) = {
+                let mut engine = match self.engine.try_lock() {
+                    Ok(engine) => engine,
+                    Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+                    Err(TryLockError::WouldBlock) => {
+                        self.nap(Some(BUSY));
+                        if self.stopped() || self.drives.load(Relaxed) != seen {
+                            return;
+                        }
+                        continue;
+                    }
+                };
+                if self.stopped() || self.parked.load(SeqCst) || self.drives.load(Relaxed) != seen {
+                    return;
+                }
+                let now = self.clock.now();
+                engine.news += u64::from(engine.take_in(now));
+                engine.send_out(now);
+                let timeout = engine.deadline.map_or(LONGEST, |at| LONGEST.min(at.since(now).into()));
+                let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
+                (timeout, PollFlags::POLLIN | out)
+            };
+            sleep(&[(self.socket.as_fd(), events), (self.wake.as_fd(), PollFlags::POLLIN)], Some(timeout));
+        }
+    }
+
+    fn serve(&self, absence: Duration) {
+        let mut seen = self.drives.load(Relaxed);
+        while !self.stopped() {
+            self.nap(Some(absence));
+            let drives = self.drives.load(Relaxed);
+            if drives != std::mem::replace(&mut seen, drives) {
+                continue;
+            }
+            if self.parked.load(SeqCst) {
+                self.rest();
+            } else {
+                self.stand_in(seen);
+            }
+        }
+    }
+}
+
+/// The helper thread; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Service {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    pub(super) fn start(shared: &Arc<Shared>, absence: Duration) -> io::Result<Self> {
+        let inside = Arc::clone(shared);
+        let builder = std::thread::Builder::new().name("am-udp".into()).stack_size(256 << 10);
+        let thread = builder.spawn(move || inside.serve(absence))?;
+        Ok(Self { shared: Arc::clone(shared), thread: Some(thread) })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            // It has no way to panic but a broken invariant, which its own message tells.
+            let _ = thread.join();
+        }
+    }
+}

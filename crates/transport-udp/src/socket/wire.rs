@@ -1,0 +1,192 @@
+//! The socket: opening it, rows of datagrams out, rows of datagrams in. Knows nothing of the protocol.
+
+use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+/// Bytes that the system hands over at once at most.
+pub(super) const LARGEST: usize = 65536;
+/// Bytes of a row of datagrams at most: what one UDP datagram could be.
+const ROW: usize = 65_000;
+
+/// Opens and binds a socket for one endpoint; an IPv6 socket at the unspecified address takes IPv4 as well.
+pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// One endpoint's socket and how it is used best.
+#[derive(Debug)]
+pub(super) struct Wire {
+    socket: Arc<UdpSocket>,
+    state: UdpSocketState,
+    /// Datagrams of a row at most.
+    row: usize,
+    pub(super) ipv6: bool,
+}
+
+/// What became of a row that was to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// The system has it, or it is lost, which is the protocol's business.
+    Gone,
+    /// The system has no room for it at the moment.
+    Blocked,
+    /// The system refused it for this reason, which may be worth a report; it is lost.
+    Failed(ErrorKind),
+}
+
+impl Wire {
+    /// Prepares a bound socket.
+    pub(super) fn new(socket: UdpSocket, buffer: usize, offload: bool) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let sock = SockRef::from(&socket);
+        // The system may give less than was asked for; the window finds out what there is.
+        sock.set_recv_buffer_size(buffer)?;
+        sock.set_send_buffer_size(buffer)?;
+        let ipv6 = socket.local_addr()?.is_ipv6();
+        quiet_down(&socket, ipv6, offload)?;
+        let row = if offload { state.max_gso_segments() } else { 1 };
+        Ok(Self { socket: Arc::new(socket), state, row, ipv6 })
+    }
+
+    pub(super) fn socket(&self) -> &Arc<UdpSocket> {
+        &self.socket
+    }
+
+    /// How many datagrams of `each` bytes may be sent as one row.
+    pub(super) fn row_of(&self, each: usize) -> usize {
+        self.row.min(self.state.max_gso_segments()).min(ROW / each.max(1)).max(1)
+    }
+
+    /// Sends a row of datagrams of `each` bytes, of which the last may be shorter.
+    pub(super) fn send(&mut self, to: SocketAddr, row: &[u8], each: usize) -> Sent {
+        for _ in 0..3 {
+            let result = if row.len() <= each {
+                self.socket.send_to(row, to).map(drop)
+            } else {
+                let segment_size = Some(each);
+                let transmit = Transmit { destination: to, ecn: None, contents: row, segment_size, src_ip: None };
+                self.state.try_send(UdpSockRef::from(&*self.socket), &transmit)
+            };
+            return match result {
+                Ok(()) => Sent::Gone,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => Sent::Blocked,
+                    // The second is told of an earlier datagram to somebody who was not there.
+                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused => continue,
+                    kind => Sent::Failed(kind),
+                },
+            };
+        }
+        Sent::Failed(ErrorKind::Interrupted)
+    }
+
+    /// Takes what has arrived: one datagram, or several of one sender in a row. `None` if there is nothing.
+    pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, ErrorKind> {
+        loop {
+            match self.socket.recv(into) {
+                Ok(len) => return Ok(Some(len)),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(None),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
+                    kind => return Err(kind),
+                },
+            }
+        }
+    }
+}
+
+/// Switches off what quinn-udp asks the system to tell of every datagram: nobody here wants to know, and it costs time.
+fn quiet_down(socket: &UdpSocket, ipv6: bool, offload: bool) -> io::Result<()> {
+    use nix::sys::socket::{setsockopt, sockopt};
+    setsockopt(socket, sockopt::ReceiveTimestampns, &false)?;
+    if ipv6 {
+        setsockopt(socket, sockopt::Ipv6RecvPacketInfo, &false)?;
+        SockRef::from(socket).set_recv_tclass_v6(false)?;
+    } else {
+        setsockopt(socket, sockopt::Ipv4PacketInfo, &false)?;
+        SockRef::from(socket).set_recv_tos_v4(false)?;
+    }
+    if !offload {
+        setsockopt(socket, sockopt::UdpGroSegment, &false)?;
+    }
+    Ok(())
+}
+
+/// The address in the family of a socket.
+pub(super) fn in_family(address: SocketAddr, ipv6: bool) -> Option<SocketAddr> {
+    match (address, ipv6) {
+        (SocketAddr::V4(v4), true) => {
+            let mapped: Ipv6Addr = v4.ip().to_ipv6_mapped();
+            Some(SocketAddr::new(IpAddr::V6(mapped), v4.port()))
+        }
+        (SocketAddr::V6(_), false) => None,
+        _ => Some(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(address: &str, offload: bool) -> (Wire, Wire, SocketAddr) {
+        let open = || Wire::new(bind(address.parse().unwrap()).unwrap(), 1 << 20, offload).unwrap();
+        let (a, b) = (open(), open());
+        let to = b.socket().local_addr().unwrap();
+        (a, b, to)
+    }
+
+    /// Loopback delivers before `send` returns.
+    fn drain(wire: &mut Wire) -> Vec<u8> {
+        let (mut buffer, mut all) = (vec![0; LARGEST], Vec::new());
+        while let Some(len) = wire.receive(&mut buffer).unwrap() {
+            all.extend_from_slice(&buffer[..len]);
+        }
+        all
+    }
+
+    #[test]
+    fn rows_arrive_whole_with_and_without_offload() {
+        for (address, offload) in [("127.0.0.1:0", true), ("127.0.0.1:0", false), ("[::1]:0", true)] {
+            let (mut a, mut b, to) = pair(address, offload);
+            let row: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
+            let count = a.row_of(1000);
+            assert!(count >= 1 && (offload || count == 1));
+            for part in row.chunks(1000 * count) {
+                assert_eq!(a.send(to, part, 1000), Sent::Gone);
+            }
+            assert_eq!(drain(&mut b), row);
+        }
+    }
+
+    #[test]
+    fn nobody_there_is_no_error_that_matters() {
+        let (mut a, b, to) = pair("127.0.0.1:0", true);
+        drop(b);
+        for _ in 0..10 {
+            assert_eq!(a.send(to, &[1; 10], 10), Sent::Gone);
+            assert_eq!(drain(&mut a), []);
+        }
+    }
+
+    #[test]
+    fn both_families_share_an_open_socket() {
+        let mut open = Wire::new(bind("[::]:0".parse().unwrap()).unwrap(), 1 << 20, true).unwrap();
+        let port = open.socket().local_addr().unwrap().port();
+        let v4: SocketAddr = ([127, 0, 0, 1], port).into();
+        let mut other = Wire::new(bind("127.0.0.1:0".parse().unwrap()).unwrap(), 1 << 20, true).unwrap();
+        assert_eq!(other.send(v4, &[5; 3], 3), Sent::Gone);
+        assert_eq!(drain(&mut open), [5; 3]);
+        let back = in_family(other.socket().local_addr().unwrap(), open.ipv6).unwrap();
+        assert_eq!(open.send(back, &[6; 3], 3), Sent::Gone);
+        assert_eq!(drain(&mut other), [6; 3]);
+        assert_eq!(in_family("[::1]:1".parse().unwrap(), false), None);
+    }
+}
