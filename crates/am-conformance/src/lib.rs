@@ -26,6 +26,7 @@ mod environment;
 mod loopback;
 mod random;
 mod report;
+mod selected;
 mod threads;
 mod world;
 
@@ -34,5 +35,6 @@ pub use cases::{all_cases, cases, descriptions, run_part, threaded_cases};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use loopback::{Job, Loopback};
 pub use report::{Line, Report};
+pub use selected::{Selected, SelectedJob};
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};
 pub use world::{Failure, Profile, Verdict, World};

@@ -25,20 +25,27 @@ impl Fabric for Loopback {
     }
 
     fn create(&self, ranks: u32, needs: &Needs) -> Job {
-        let endpoints = needs.endpoints;
-        let config = match needs.buffers {
-            Buffers::Default => LoopbackConfig { endpoints, ..LoopbackConfig::default() },
-            Buffers::Smallest => {
-                LoopbackConfig { requests: 1, replies: 1, endpoints, ..LoopbackConfig::default() }
-            }
-        };
-        let mut all = network(ranks, config).into_iter();
-        let unjoined = (0..ranks).map(|_| all.by_ref().take(usize::from(endpoints)).collect());
+        let mut all = network(ranks, config(needs)).into_iter();
+        let unjoined = (0..ranks).map(|_| all.by_ref().take(usize::from(needs.endpoints)).collect());
         Job { unjoined: Mutex::new(unjoined.collect()) }
     }
 
     fn join(&self, job: &Job, rank: Rank) -> Vec<Self::Transport> {
-        let mut unjoined = job.unjoined.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut unjoined[rank.0 as usize])
+        join(&job.unjoined, rank)
     }
+}
+
+/// The sizes that a case needs.
+pub(crate) fn config(needs: &Needs) -> LoopbackConfig {
+    let endpoints = needs.endpoints;
+    match needs.buffers {
+        Buffers::Default => LoopbackConfig { endpoints, ..LoopbackConfig::default() },
+        Buffers::Smallest => LoopbackConfig { requests: 1, replies: 1, endpoints, ..LoopbackConfig::default() },
+    }
+}
+
+/// Takes the transports of a rank that joins.
+pub(crate) fn join<T>(unjoined: &Mutex<Vec<Vec<T>>>, rank: Rank) -> Vec<T> {
+    let mut unjoined = unjoined.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::take(&mut unjoined[rank.0 as usize])
 }

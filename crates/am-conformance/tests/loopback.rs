@@ -1,10 +1,15 @@
-//! The suite over the loopback transport.
+//! The suite over the loopback transport, and over two of them in one job.
 
-use am_conformance::{Loopback, Plan, Profile, all_cases, run};
+use am_conformance::{Loopback, Plan, Profile, Selected, all_cases, run};
 
 #[test]
 fn quick() {
     run(Loopback, all_cases(), &Plan::from_environment(Profile::Quick)).check();
+}
+
+#[test]
+fn near_and_far() {
+    run(Selected, all_cases(), &Plan::from_environment(Profile::Quick)).check();
 }
 
 /// Takes minutes: `cargo test --release -p am-conformance --test loopback -- --ignored --nocapture`.
@@ -12,4 +17,5 @@ fn quick() {
 #[ignore = "the full profile takes minutes"]
 fn full() {
     run(Loopback, all_cases(), &Plan::from_environment(Profile::Full)).check();
+    run(Selected, all_cases(), &Plan::from_environment(Profile::Full)).check();
 }

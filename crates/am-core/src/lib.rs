@@ -17,6 +17,7 @@
 //! | [`endpoint`] | sending, polling, waiting, the barrier |
 //! | [`shared`] | one endpoint for several threads |
 //! | [`transport`] | the contract that networks implement |
+//! | [`select`] | several transports in one job, chosen per peer |
 //! | [`credit`] | the credit state machines that transports embed |
 //! | [`stats`], [`stall`], [`error`], [`time`] | counters, the stall report, errors, time |
 //! | [`loopback`] | a network inside one process |
@@ -62,6 +63,7 @@ pub mod handlers;
 pub mod loopback;
 pub mod payload;
 pub mod segment;
+pub mod select;
 pub mod shared;
 pub mod stall;
 pub mod stats;
@@ -77,6 +79,7 @@ pub use error::{AttachError, BadMessage, PollError, RegisterError, Rejected, Rep
 pub use handlers::{Handlers, Reply, Request};
 pub use payload::Payload;
 pub use segment::{Memory, Segment, SegmentError};
+pub use select::Select;
 pub use shared::SharedEndpoint;
 pub use stall::StallReport;
 pub use stats::{Statistics, Traffic};

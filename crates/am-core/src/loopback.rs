@@ -10,12 +10,13 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
-    Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, PayloadWriter, PeerStatus, PendingKey,
-    Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, Notify, PayloadWriter, PeerStatus,
+    PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// Sizes of a loopback network.
@@ -69,6 +70,8 @@ struct Inbox {
     status: Option<PeerStatus>,
     /// Something changed since the last idle.
     news: bool,
+    /// Whom to call at the next change.
+    watcher: Option<Waker>,
 }
 
 impl Inbox {
@@ -85,7 +88,7 @@ struct Network {
     config: LoopbackConfig,
     limits: Limits,
     inboxes: Vec<(Mutex<Inbox>, Condvar)>,
-    segments: Vec<Segment<Arc<[AtomicU64]>>>,
+    segments: Vec<Segment<LoopbackMemory>>,
     losses: AtomicU32,
     began: std::time::Instant,
 }
@@ -98,12 +101,28 @@ impl Network {
 
     fn wake(&self, of: Peer, mut inbox: MutexGuard<'_, Inbox>) {
         inbox.news = true;
+        let watcher = inbox.watcher.take();
         drop(inbox);
         self.inboxes[of.index()].1.notify_all();
+        if let Some(watcher) = watcher {
+            watcher.wake();
+        }
     }
 
     fn status(&self, of: Peer) -> PeerStatus {
         self.inbox(of).status.unwrap_or(PeerStatus::Active)
+    }
+}
+
+/// Ends the idling of one endpoint.
+struct Nudge {
+    network: Arc<Network>,
+    of: Peer,
+}
+
+impl Wake for Nudge {
+    fn wake(self: Arc<Self>) {
+        self.network.wake(self.of, self.network.inbox(self.of));
     }
 }
 
@@ -125,11 +144,28 @@ impl std::fmt::Debug for Loopback {
     }
 }
 
+/// The memory of a loopback segment.
+pub type LoopbackMemory = Arc<[AtomicU64]>;
+
+/// A segment of `len` zero bytes.
+pub fn segment(len: usize) -> Segment<LoopbackMemory> {
+    Segment::new((0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect(), len)
+}
+
 /// Makes a network of `ranks` ranks; the endpoints come in the order of their [`Peer`] indices.
 ///
 /// # Panics
 /// If a count in the configuration is zero.
 pub fn network(ranks: u32, config: LoopbackConfig) -> Vec<Loopback> {
+    network_over((0..ranks).map(|_| segment(config.segment)).collect(), config)
+}
+
+/// [`network`] over segments that exist, one for each rank; [`LoopbackConfig::segment`] is not used.
+///
+/// # Panics
+/// If a count in the configuration is zero, or there is no segment.
+pub fn network_over(segments: Vec<Segment<LoopbackMemory>>, config: LoopbackConfig) -> Vec<Loopback> {
+    let ranks = segments.len() as u32;
     assert!(ranks > 0 && config.endpoints > 0, "a job has at least one endpoint");
     assert!(config.requests > 0 && config.replies > 0, "a pair needs room for a request and its reply");
     let shape = Shape { ranks, endpoints: config.endpoints };
@@ -141,7 +177,6 @@ pub fn network(ranks: u32, config: LoopbackConfig) -> Vec<Loopback> {
         bare: vec![0; peers],
         ..Inbox::default()
     };
-    let memory = |_| (0..config.segment.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
     let network = Arc::new(Network {
         shape,
         config,
@@ -154,7 +189,7 @@ pub fn network(ranks: u32, config: LoopbackConfig) -> Vec<Loopback> {
             ordered: true,
         },
         inboxes: (0..peers).map(|_| (Mutex::new(inbox()), Condvar::new())).collect(),
-        segments: (0..ranks).map(memory).map(|memory| Segment::new(memory, config.segment)).collect(),
+        segments,
         losses: AtomicU32::new(0),
         began: std::time::Instant::now(),
     });
@@ -334,7 +369,8 @@ impl Port for ReplyPort<'_> {
     }
 
     fn segment_len(&self) -> u64 {
-        self.transport.network.config.segment as u64
+        let Network { shape, segments, .. } = &*self.transport.network;
+        segments[shape.address(self.to).rank.0 as usize].len() as u64
     }
 
     fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
@@ -511,6 +547,19 @@ impl Transport for Loopback {
         inbox.news = false;
     }
 
+    fn waker(&self) -> Option<Waker> {
+        Some(Arc::new(Nudge { network: Arc::clone(&self.network), of: self.me }).into())
+    }
+
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        let mut inbox = self.network.inbox(self.me);
+        if std::mem::take(&mut inbox.news) || !inbox.frames.is_empty() {
+            return Notify::Ready;
+        }
+        inbox.watcher = Some(waker.clone());
+        Notify::Armed
+    }
+
     fn now(&self) -> Instant {
         Instant(u64::try_from(self.network.began.elapsed().as_nanos() * 1000).unwrap_or(u64::MAX))
     }
@@ -519,8 +568,8 @@ impl Transport for Loopback {
         &self.network.segments[self.network.shape.address(self.me).rank.0 as usize]
     }
 
-    fn segment_len(&self, _: Rank) -> u64 {
-        self.network.config.segment as u64
+    fn segment_len(&self, rank: Rank) -> u64 {
+        self.network.segments[rank.0 as usize].len() as u64
     }
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {

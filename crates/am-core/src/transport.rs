@@ -20,6 +20,7 @@ use crate::payload::Payload;
 use crate::segment::{Memory, Segment};
 use crate::time::{Instant, Span};
 use std::fmt;
+use std::task::Waker;
 
 /// The three kinds of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,6 +219,17 @@ impl fmt::Display for LossCause {
             Self::Restarted => "it was started anew",
         })
     }
+}
+
+/// What a transport makes of a wish to be called; see [`Transport::notify`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notify {
+    /// The waker will be called.
+    Armed,
+    /// Something is there already; the waker will not be called.
+    Ready,
+    /// This transport must be polled.
+    Never,
 }
 
 /// What is known of a peer.
@@ -463,6 +475,20 @@ pub trait Transport {
     /// return early, and does so at once if something has come, or room has, since then. Real transports spin, then
     /// yield, then park; simulated ones suspend the rank. `reason` is for their reports.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
+
+    /// What ends this transport's idling, from any thread and at any time: an idling that is about to begin ends at once.
+    /// `None` where nothing can, as in a simulation.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
+
+    /// Hands over everything accepted so far, then watches the network without the rank's help: `waker` is called once,
+    /// from any thread, when something may have come since the last poll, be it a frame, room or a loss. So a rank waits
+    /// for several things at once.
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        let _ = waker;
+        Notify::Never
+    }
 
     /// The time now.
     fn now(&self) -> Instant;

@@ -63,6 +63,8 @@ mod lanes;
 mod layout;
 #[cfg(am_loom)]
 mod model;
+#[cfg(not(am_loom))]
+mod nudge;
 mod park;
 #[cfg(not(am_loom))]
 mod port;

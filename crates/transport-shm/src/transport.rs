@@ -4,6 +4,7 @@ use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::endpoint;
+use crate::nudge::Nudge;
 use crate::port::{NoReply, Outlet, ReplyPort, ShmSlot};
 use crate::region::{ShmMemory, View};
 use crate::ring::{Broken, Cell, arrived};
@@ -20,6 +21,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
 
 #[cfg(test)]
 mod faulty;
@@ -58,6 +60,8 @@ pub struct Shm {
     changes_seen: u64,
     losses: u32,
     fenced: bool,
+    /// Ends this endpoint's idling from other threads.
+    nudge: Arc<Nudge>,
     bare: u64,
     patience: Patience,
     began: std::time::Instant,
@@ -191,6 +195,7 @@ impl Shm {
             fenced: board.needs_fences(),
             bare: 0,
             patience: Patience::new(layout.peers()),
+            nudge: Arc::new(Nudge::new(Arc::clone(&board), me)),
             began: std::time::Instant::now(),
             board,
             job,
@@ -398,7 +403,7 @@ impl Shm {
         }
         if !news {
             let timeout = until.map(|until| (until - self.now()).into());
-            self.board.parking[self.me.index()].park(self.fenced, timeout, || self.work());
+            self.board.parking[self.me.index()].park(self.fenced, timeout, || self.nudge.take() || self.work());
         }
         self.patience.reset();
     }
@@ -599,6 +604,10 @@ impl Transport for Shm {
             Next::Yield => std::thread::yield_now(),
             Next::Park => self.park(until),
         }
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(Arc::clone(&self.nudge).into())
     }
 
     #[inline]

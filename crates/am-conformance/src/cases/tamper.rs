@@ -3,12 +3,13 @@
 
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
-use am_core::transport::{CreditSnapshot, Departure, Head, PendingKey, Port, Refused, Sink, WaitReason};
+use am_core::transport::{CreditSnapshot, Departure, Head, Notify, PendingKey, Port, Refused, Sink, WaitReason};
 use am_core::{
     Address, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError, Rank, Segment,
     SendError, Span, Token, Transport, WaitError, Words, address::Shape,
 };
 use std::cell::Cell;
+use std::task::Waker;
 
 /// A transport that names another handler than it was told to.
 struct Tamper<T> {
@@ -70,6 +71,12 @@ impl<T: Transport> Transport for Tamper<T> {
     }
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         self.inner.idle(until, reason);
+    }
+    fn waker(&self) -> Option<Waker> {
+        self.inner.waker()
+    }
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        self.inner.notify(waker)
     }
     fn now(&self) -> Instant {
         self.inner.now()

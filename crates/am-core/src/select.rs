@@ -1,0 +1,536 @@
+//! Several transports in one job: a near one that reaches some of the ranks, and a far one that reaches all.
+//!
+//! A rank's peers on the same host are usually near (shared memory), all others far (a network). Both transports carry the
+//! same segment. Nesting serves more than two. While nothing comes from afar, the far transport is left to watch itself, so
+//! that near messages do not pay for it.
+
+mod far;
+mod port;
+mod slot;
+
+pub use slot::SelectSlot;
+
+use crate::address::{Peer, Rank, Shape};
+use crate::arguments::Words;
+use crate::segment::Segment;
+use crate::time::{Instant, Span};
+use crate::transport::{
+    CreditSnapshot, Departure, Head, Limits, Notify, PeerStatus, PendingKey, Port, Refused, Sink, Transport,
+    WaitReason,
+};
+use far::Far;
+use port::{Homeward, Mapped};
+use std::task::Waker;
+
+/// The way to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By the near transport, which knows the peer by this number.
+    Near(Peer),
+    Far,
+}
+
+/// Two transports that do not go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectError {
+    /// The near transport's ranks must be listed one for one.
+    #[error("{listed} ranks are listed for a near transport of {ranks}")]
+    Ranks {
+        /// Ranks of the near transport.
+        ranks: u32,
+        /// Ranks listed.
+        listed: usize,
+    },
+    /// Both must have the same number of endpoints per rank.
+    #[error("the near transport has {near} endpoints per rank, the far one {far}")]
+    Endpoints {
+        /// Endpoints per rank of the near transport.
+        near: u16,
+        /// Endpoints per rank of the far transport.
+        far: u16,
+    },
+    /// A listed rank is outside the far transport's job.
+    #[error("rank {rank} is listed as near in a job of {ranks} ranks")]
+    Outside {
+        /// The rank.
+        rank: Rank,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// A rank is listed twice.
+    #[error("rank {rank} is listed twice as near")]
+    Twice {
+        /// The rank.
+        rank: Rank,
+    },
+    /// The near transport is another endpoint's.
+    #[error("the near transport belongs to endpoint {near}, the far one to endpoint {far}")]
+    Different {
+        /// Whose the near transport is.
+        near: crate::Address,
+        /// Whose the far transport is.
+        far: crate::Address,
+    },
+    /// The segments are not the same memory.
+    #[error("the near segment has {near} bytes, the far one {far}, or they are not the same memory")]
+    Segments {
+        /// Bytes of the near segment.
+        near: usize,
+        /// Bytes of the far segment.
+        far: usize,
+    },
+}
+
+/// A transport that is a near one, a far one, or both: near where possible, far where needed.
+#[derive(Debug)]
+pub struct Select<N, F>(Choice<N, F>);
+
+#[derive(Debug)]
+enum Choice<N, F> {
+    Near(N),
+    Far(F),
+    Both(Box<Both<N, F>>),
+}
+
+#[derive(Debug)]
+struct Both<N, F> {
+    near: N,
+    far: Far<F>,
+    /// The way to each endpoint of the job.
+    ways: Vec<Way>,
+    /// The endpoint of the job that each endpoint of the near transport is.
+    up: Vec<Peer>,
+    /// Whether the next poll begins with the far transport.
+    far_first: bool,
+}
+
+impl<N, F> Select<N, F> {
+    /// The near transport alone: all of the job is near.
+    pub fn near(near: N) -> Self {
+        Self(Choice::Near(near))
+    }
+
+    /// The far transport alone.
+    pub fn far(far: F) -> Self {
+        Self(Choice::Far(far))
+    }
+
+    /// The near transport, if there is one.
+    pub fn near_transport(&self) -> Option<&N> {
+        match &self.0 {
+            Choice::Near(near) => Some(near),
+            Choice::Far(_) => None,
+            Choice::Both(both) => Some(&both.near),
+        }
+    }
+
+    /// The far transport, if there is one.
+    pub fn far_transport(&self) -> Option<&F> {
+        match &self.0 {
+            Choice::Near(_) => None,
+            Choice::Far(far) => Some(far),
+            Choice::Both(both) => Some(&both.far.transport),
+        }
+    }
+
+    /// Whether a peer is reached by the near transport.
+    ///
+    /// # Panics
+    /// If both transports are there and the job has no such peer.
+    pub fn is_near(&self, peer: Peer) -> bool {
+        match &self.0 {
+            Choice::Near(_) => true,
+            Choice::Far(_) => false,
+            Choice::Both(both) => both.ways[peer.index()] != Way::Far,
+        }
+    }
+}
+
+impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
+    /// Both transports. `ranks` lists, for each rank of the near transport, which rank of the job it is; all others, and
+    /// all ranks for which `allow` is false, are far. All ranks of the job must decide alike. Allocates.
+    ///
+    /// # Errors
+    /// [`SelectError`] if the two are not of the same endpoint, shape or segment.
+    pub fn both(near: N, far: F, ranks: &[Rank], allow: impl Fn(Rank) -> bool) -> Result<Self, SelectError> {
+        let (inner, outer) = (near.shape(), far.shape());
+        if inner.ranks as usize != ranks.len() {
+            return Err(SelectError::Ranks { ranks: inner.ranks, listed: ranks.len() });
+        }
+        if inner.endpoints != outer.endpoints {
+            return Err(SelectError::Endpoints { near: inner.endpoints, far: outer.endpoints });
+        }
+        let mut ways = vec![Way::Far; outer.peers() as usize];
+        let mut up = Vec::with_capacity(inner.peers() as usize);
+        for local in (0..inner.peers()).map(Peer) {
+            let address = inner.address(local);
+            let rank = ranks[address.rank.0 as usize];
+            let global = outer.peer(crate::Address { rank, ..address });
+            let global = global.ok_or(SelectError::Outside { rank, ranks: outer.ranks })?;
+            up.push(global);
+            if std::mem::replace(&mut ways[global.index()], Way::Near(local)) != Way::Far {
+                return Err(SelectError::Twice { rank });
+            }
+        }
+        if up[near.me().index()] != far.me() {
+            let (near, far) = (outer.address(up[near.me().index()]), outer.address(far.me()));
+            return Err(SelectError::Different { near, far });
+        }
+        let (a, b) = (near.segment(), far.segment());
+        if a.len() != b.len() || !a.words().as_ptr_range().eq(&b.words().as_ptr_range()) {
+            return Err(SelectError::Segments { near: a.len(), far: b.len() });
+        }
+        for (index, way) in ways.iter_mut().enumerate() {
+            if !allow(outer.address(Peer(index as u32)).rank) {
+                *way = Way::Far;
+            }
+        }
+        let far = Far::new(far, near.waker());
+        Ok(Self(Choice::Both(Box::new(Both { near, far, ways, up, far_first: false }))))
+    }
+}
+
+/// Calls the transport that leads to a peer; `$peer` is the peer by that transport's numbering.
+macro_rules! towards {
+    ($self:expr, $to:expr, |$transport:ident, $peer:ident| $call:expr) => {
+        match &mut $self.0 {
+            Choice::Near($transport) => {
+                let $peer = $to;
+                $call
+            }
+            Choice::Far($transport) => {
+                let $peer = $to;
+                $call
+            }
+            Choice::Both(both) => match both.ways[$to.index()] {
+                Way::Near($peer) => {
+                    let $transport = &mut both.near;
+                    $call
+                }
+                Way::Far => {
+                    let ($transport, $peer) = (&mut both.far.transport, $to);
+                    let sent = $call;
+                    both.far.sent(sent.is_ok());
+                    sent
+                }
+            },
+        }
+    };
+}
+
+/// The same without a change: what is known of a peer.
+macro_rules! known_of {
+    ($self:expr, $to:expr, |$transport:ident, $peer:ident| $call:expr) => {
+        match &$self.0 {
+            Choice::Near($transport) => {
+                let $peer = $to;
+                $call
+            }
+            Choice::Far($transport) => {
+                let $peer = $to;
+                $call
+            }
+            Choice::Both(both) => match both.ways[$to.index()] {
+                Way::Near($peer) => {
+                    let $transport = &both.near;
+                    $call
+                }
+                Way::Far => {
+                    let ($transport, $peer) = (&both.far.transport, $to);
+                    $call
+                }
+            },
+        }
+    };
+}
+
+/// Asks whichever transport knows about the rank itself.
+macro_rules! own {
+    ($self:expr, $near:ident => $of_near:expr, $far:ident => $of_far:expr) => {
+        match &$self.0 {
+            Choice::Near($near) => $of_near,
+            Choice::Far($far) => $of_far,
+            Choice::Both(both) => {
+                let $near = &both.near;
+                $of_near
+            }
+        }
+    };
+}
+
+impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> {
+    type Memory = N::Memory;
+    type Slot<'a>
+        = SelectSlot<N::Slot<'a>, F::Slot<'a>>
+    where
+        Self: 'a;
+
+    fn me(&self) -> Peer {
+        match &self.0 {
+            Choice::Near(near) => near.me(),
+            Choice::Far(far) => far.me(),
+            Choice::Both(both) => both.far.transport.me(),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        match &self.0 {
+            Choice::Near(near) => near.shape(),
+            Choice::Far(far) => far.shape(),
+            Choice::Both(both) => both.far.transport.shape(),
+        }
+    }
+
+    fn limits(&self, peer: Peer) -> &Limits {
+        known_of!(self, peer, |transport, known| transport.limits(known))
+    }
+
+    #[inline]
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        towards!(self, to, |transport, peer| transport.short(peer, head, args))
+    }
+
+    #[inline]
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Slot<'_>, Refused> {
+        match &mut self.0 {
+            Choice::Near(near) => near.claim(to, head, args, len).map(SelectSlot::Near),
+            Choice::Far(far) => far.claim(to, head, args, len).map(SelectSlot::Far),
+            Choice::Both(both) => match both.ways[to.index()] {
+                Way::Near(peer) => both.near.claim(peer, head, args, len).map(SelectSlot::Near),
+                Way::Far => {
+                    let Far { transport, watch, .. } = &mut both.far;
+                    let slot = transport.claim(to, head, args, len)?;
+                    watch.end();
+                    Ok(SelectSlot::Far(slot))
+                }
+            },
+        }
+    }
+
+    #[inline]
+    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        towards!(self, to, |transport, peer| transport.medium(peer, head, args, payload))
+    }
+
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        towards!(self, to, |transport, peer| transport.long(peer, head, args, payload, at))
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        towards!(self, to, |transport, peer| transport.control(peer, args, payload))
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        match &mut self.0 {
+            Choice::Near(near) => near.poll(budget, sink),
+            Choice::Far(far) => far.poll(budget, sink),
+            Choice::Both(both) => both.poll(budget, sink),
+        }
+    }
+
+    fn round(&self) -> u32 {
+        match &self.0 {
+            Choice::Near(near) => near.round(),
+            Choice::Far(far) => far.round(),
+            Choice::Both(both) => both.near.round().max(both.far.transport.round()),
+        }
+    }
+
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        match &mut self.0 {
+            Choice::Near(near) => near.answer(key, reply),
+            Choice::Far(far) => far.answer(key, reply),
+            Choice::Both(both) => match both.ways[key.to.index()] {
+                Way::Near(to) => both
+                    .near
+                    .answer(PendingKey { to, ..key }, |port| reply(&mut Homeward { port, requester: key.to })),
+                Way::Far => {
+                    both.far.sent(true);
+                    both.far.transport.answer(key, reply)
+                }
+            },
+        }
+    }
+
+    fn flush(&mut self) {
+        match &mut self.0 {
+            Choice::Near(near) => near.flush(),
+            Choice::Far(far) => far.flush(),
+            Choice::Both(both) => {
+                both.near.flush();
+                both.far.transport.flush();
+            }
+        }
+    }
+
+    fn quiet(&mut self) -> bool {
+        match &mut self.0 {
+            Choice::Near(near) => near.quiet(),
+            Choice::Far(far) => far.quiet(),
+            Choice::Both(both) => both.near.quiet() && both.far.transport.quiet(),
+        }
+    }
+
+    #[inline]
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        match &mut self.0 {
+            Choice::Near(near) => near.idle(until, reason),
+            Choice::Far(far) => far.idle(until, reason),
+            Choice::Both(both) => {
+                if both.far.rest() {
+                    both.near.idle(until, reason);
+                }
+            }
+        }
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        own!(self, near => near.waker(), far => far.waker())
+    }
+
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        match &mut self.0 {
+            Choice::Near(near) => near.notify(waker),
+            Choice::Far(far) => far.notify(waker),
+            Choice::Both(both) => match both.near.notify(waker) {
+                Notify::Armed => both.far.transport.notify(waker),
+                other => other,
+            },
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        own!(self, near => near.now(), far => far.now())
+    }
+
+    fn charge(&mut self, cost: Span) {
+        match &mut self.0 {
+            Choice::Near(near) => near.charge(cost),
+            Choice::Far(far) => far.charge(cost),
+            Choice::Both(both) => both.near.charge(cost),
+        }
+    }
+
+    #[inline]
+    fn segment(&self) -> &Segment<Self::Memory> {
+        own!(self, near => near.segment(), far => far.segment())
+    }
+
+    fn segment_len(&self, rank: Rank) -> u64 {
+        match &self.0 {
+            Choice::Near(near) => near.segment_len(rank),
+            Choice::Far(far) => far.segment_len(rank),
+            Choice::Both(both) => both.far.transport.segment_len(rank),
+        }
+    }
+
+    #[inline]
+    fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
+        match &self.0 {
+            Choice::Near(near) => near.remote_segment(rank),
+            Choice::Far(far) => far.remote_segment(rank),
+            Choice::Both(both) => {
+                let shape = both.far.transport.shape();
+                match both.ways[shape.peer(rank.into())?.index()] {
+                    Way::Near(peer) => both.near.remote_segment(both.near.shape().address(peer).rank),
+                    Way::Far => both.far.transport.remote_segment(rank),
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn losses(&self) -> u32 {
+        match &self.0 {
+            Choice::Near(near) => near.losses(),
+            Choice::Far(far) => far.losses(),
+            Choice::Both(both) => both.near.losses() + both.far.transport.losses(),
+        }
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        known_of!(self, peer, |transport, known| transport.status(known))
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        known_of!(self, peer, |transport, known| transport.credits(known))
+    }
+
+    fn bare_credits(&self) -> u64 {
+        match &self.0 {
+            Choice::Near(near) => near.bare_credits(),
+            Choice::Far(far) => far.bare_credits(),
+            Choice::Both(both) => both.near.bare_credits() + both.far.transport.bare_credits(),
+        }
+    }
+
+    fn depart(&mut self, how: Departure) {
+        match &mut self.0 {
+            Choice::Near(near) => near.depart(how),
+            Choice::Far(far) => far.depart(how),
+            Choice::Both(both) => {
+                both.near.depart(how);
+                both.far.transport.depart(how);
+            }
+        }
+    }
+}
+
+impl<N: Transport, F: Transport<Memory = N::Memory>> Both<N, F> {
+    #[inline]
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        if self.far_first {
+            done += self.far.poll(budget, sink);
+        }
+        if done < budget {
+            done += self.near.poll(budget - done, &mut Mapped { sink, up: &self.up });
+        }
+        if !self.far_first && done < budget {
+            done += self.far.poll(budget - done, sink);
+        }
+        // Whoever used up the budget comes last the next time.
+        if done >= budget {
+            self.far_first = !self.far_first;
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loopback::{LoopbackConfig, network, network_over};
+
+    #[test]
+    fn transports_that_do_not_go_together_are_refused() {
+        let config = LoopbackConfig::default();
+        let far = |me: usize| network(3, config).swap_remove(me);
+        let near = |me: usize, of: u32| network(of, config).swap_remove(me);
+        let both = |near, far, ranks: &[u32]| {
+            let ranks: Vec<_> = ranks.iter().copied().map(Rank).collect();
+            Select::both(near, far, &ranks, |_| true).map(drop).unwrap_err()
+        };
+        assert_eq!(both(near(0, 2), far(0), &[0]), SelectError::Ranks { ranks: 2, listed: 1 });
+        assert_eq!(both(near(0, 2), far(0), &[0, 3]), SelectError::Outside { rank: Rank(3), ranks: 3 });
+        assert_eq!(both(near(0, 2), far(0), &[0, 0]), SelectError::Twice { rank: Rank(0) });
+        let [near_me, far_me] = [Rank(2).into(), Rank(0).into()];
+        assert_eq!(both(near(1, 2), far(0), &[0, 2]), SelectError::Different { near: near_me, far: far_me });
+        assert_eq!(both(near(0, 2), far(0), &[0, 2]), SelectError::Segments { near: 1 << 16, far: 1 << 16 });
+        let two = LoopbackConfig { endpoints: 2, ..config };
+        let near = network(1, two).swap_remove(0);
+        assert_eq!(both(near, far(0), &[0]), SelectError::Endpoints { near: 2, far: 1 });
+    }
+
+    #[test]
+    fn peers_that_are_not_allowed_near_are_far() {
+        let far = network(3, LoopbackConfig::default()).swap_remove(2);
+        let segments = [crate::loopback::segment(8), far.segment().clone()];
+        let near = network_over(segments.into(), LoopbackConfig::default()).swap_remove(1);
+        let both = Select::both(near, far, &[Rank(0), Rank(2)], |rank| rank != Rank(0)).unwrap();
+        assert_eq!([0, 1, 2].map(|peer| both.is_near(Peer(peer))), [false, false, true]);
+    }
+}

@@ -1,0 +1,124 @@
+//! The far transport beside a near one: polled while it has work, left to watch itself while it has none.
+//!
+//! Polling a network costs a system call or more, a near message a fraction of that. So after some fruitless polls the far
+//! transport is asked to call back, and from then on a poll costs one load. Any use of it brings it back to being polled.
+
+use crate::transport::{Notify, Sink, Transport};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+/// Fruitless polls after which the far transport watches itself: some tens of microseconds of system calls.
+const PATIENCE: u32 = 64;
+
+/// Ends the near transport's idling when the far one calls back.
+struct Bell {
+    rung: AtomicBool,
+    near: Option<Waker>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Release: whoever sees the bell rung sees what rang it.
+        self.rung.store(true, Ordering::Release);
+        if let Some(near) = &self.near {
+            near.wake_by_ref();
+        }
+    }
+}
+
+/// Who looks after the far transport.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Fruitless polls in a row.
+    fruitless: u32,
+    /// Whether the transport will ring the bell; until then it is not polled.
+    left_alone: bool,
+}
+
+impl Watch {
+    /// Goes back to polling.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+pub(super) struct Far<F> {
+    pub(super) transport: F,
+    pub(super) watch: Watch,
+    bell: Arc<Bell>,
+    waker: Waker,
+    /// Whether it can be left to itself at all.
+    can_watch: bool,
+}
+
+impl<F: std::fmt::Debug> std::fmt::Debug for Far<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Far")
+            .field("transport", &self.transport)
+            .field("watch", &self.watch)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F: Transport> Far<F> {
+    /// `near` ends the idling of the transport that the rank idles in; without it the far one is polled for ever.
+    pub(super) fn new(transport: F, near: Option<Waker>) -> Self {
+        let can_watch = near.is_some();
+        let bell = Arc::new(Bell { rung: AtomicBool::new(false), near });
+        let waker = Waker::from(Arc::clone(&bell));
+        Self { transport, watch: Watch::default(), bell, waker, can_watch }
+    }
+
+    /// Takes note of a use of the transport: if it sent something, something will come back. A refusal is answered by the
+    /// bell.
+    #[inline]
+    pub(super) fn sent(&mut self, something: bool) {
+        if something {
+            self.watch.end();
+        }
+    }
+
+    #[inline]
+    pub(super) fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        // Acquire: pairs with the Release in `wake_by_ref`.
+        if self.watch.left_alone && !self.bell.rung.load(Ordering::Acquire) {
+            return 0;
+        }
+        self.poll_now(budget, sink)
+    }
+
+    fn poll_now<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        if self.watch.left_alone {
+            self.watch.end();
+        }
+        let done = self.transport.poll(budget, sink);
+        self.watch.fruitless = if done == 0 { self.watch.fruitless + 1 } else { 0 };
+        if self.watch.fruitless == PATIENCE {
+            self.leave_alone();
+        }
+        done
+    }
+
+    /// Leaves the transport to itself if it has nothing.
+    #[cold]
+    fn leave_alone(&mut self) {
+        self.bell.rung.store(false, Ordering::Relaxed);
+        let left_alone = self.can_watch && self.transport.notify(&self.waker) == Notify::Armed;
+        self.watch = Watch { fruitless: 0, left_alone };
+    }
+
+    /// What a fruitless look at both transports means: whether the near one may idle, since this one is watched.
+    #[inline]
+    pub(super) fn rest(&mut self) -> bool {
+        if !self.watch.left_alone {
+            std::hint::spin_loop();
+        }
+        self.watch.left_alone
+    }
+}

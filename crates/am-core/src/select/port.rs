@@ -1,0 +1,69 @@
+//! What a near transport says about its peers, in the numbering of the whole job.
+
+use crate::address::Peer;
+use crate::arguments::Words;
+use crate::payload::Payload;
+use crate::transport::{Arrival, PayloadWriter, PendingKey, Port, PortGone, Sink};
+
+/// Hands on what a near transport delivers.
+pub(super) struct Mapped<'a, S> {
+    pub(super) sink: &'a mut S,
+    /// The endpoint of the job that each near endpoint is.
+    pub(super) up: &'a [Peer],
+}
+
+impl<S: Sink> Sink for Mapped<'_, S> {
+    #[inline]
+    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+        let from = self.up[arrival.from.index()];
+        self.sink.request(Arrival { from, ..arrival }, &mut Homeward { port, requester: from });
+    }
+
+    #[inline]
+    fn reply(&mut self, arrival: Arrival<'_>) {
+        let from = self.up[arrival.from.index()];
+        self.sink.reply(Arrival { from, ..arrival });
+    }
+
+    fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
+        self.sink.control(self.up[from.index()], args, payload);
+    }
+}
+
+/// A near transport's way back whose key names the requester as the job does.
+pub(super) struct Homeward<'a> {
+    pub(super) port: &'a mut dyn Port,
+    pub(super) requester: Peer,
+}
+
+impl Port for Homeward<'_> {
+    fn bound(&self) -> usize {
+        self.port.bound()
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.port.segment_len()
+    }
+
+    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+        self.port.short(handler, args)
+    }
+
+    fn medium(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone> {
+        self.port.medium(handler, args, len, fill)
+    }
+
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
+        self.port.long(handler, args, payload, at)
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        PendingKey { to: self.requester, ..self.port.detach() }
+    }
+}
