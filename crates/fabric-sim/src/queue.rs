@@ -1,7 +1,12 @@
-//! The event queue: a binary heap ordered by (time, sequence), so that events of one moment happen in the order in which
-//! they were foreseen.
+//! The event queue, ordered by (time, sequence), so that events of one moment happen in the order in which they were
+//! foreseen.
+//!
+//! Events of the next moments are in a small heap; later ones lie unsorted in buckets by time, and those beyond the buckets in
+//! a heap of their own (in the word's other sense). When the small heap is empty, the next bucket is poured into it. So most
+//! events are moved twice and compared with a dozen others, however many there are. How wide buckets are follows from the
+//! events themselves; it changes the cost of a run, never its order.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What happens. Packets, ranks, nodes and faults are indices into the machine's tables.
@@ -29,63 +34,245 @@ pub(crate) enum Event {
     Notice,
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    time: u64,
-    sequence: u64,
-    event: Event,
-}
+/// An event and its time in one number: 64 bits of time, 32 of sequence, 4 of kind, 28 of index.
+type Entry = u128;
 
-impl Entry {
-    fn key(&self) -> (u64, u64) {
-        (self.time, self.sequence)
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    /// Reversed: the heap's greatest entry is the earliest event.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
+const INDEX_BITS: u32 = 28;
+const BUCKETS: usize = 512;
+/// Events that a bucket should hold.
+const DENSITY: u64 = 8;
+/// With fewer events than this a heap is best.
+const FEW: usize = 64;
+/// When so many events are in the small heap, buckets are too wide.
+const MANY: usize = 192;
 
 /// Events to come.
-#[derive(Default)]
 pub(crate) struct Queue {
-    heap: BinaryHeap<Entry>,
-    sequence: u64,
+    /// All events before `horizon`.
+    near: BinaryHeap<Reverse<Entry>>,
+    horizon: u64,
+    /// Bucket `i` holds events from `base + (i << shift)` on.
+    base: u64,
+    shift: u32,
+    buckets: Box<[Vec<Entry>]>,
+    /// A bit for each bucket that holds anything.
+    filled: [u64; BUCKETS / 64],
+    /// All events after the last bucket, in any order.
+    far: Vec<Entry>,
+    sequence: u32,
+    /// Events pushed since the buckets were last laid out, and by how much that made them wider than their events ask for.
+    pushed: usize,
+    widened: u32,
+    /// Nodes and tokens of timers, and the places not in use.
+    timers: Vec<(u32, u32)>,
+    unused: Vec<u32>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            near: BinaryHeap::new(),
+            horizon: u64::MAX,
+            base: 0,
+            shift: 0,
+            buckets: vec![Vec::new(); BUCKETS].into(),
+            filled: [0; BUCKETS / 64],
+            far: Vec::new(),
+            sequence: 0,
+            pushed: 0,
+            widened: 0,
+            timers: Vec::new(),
+            unused: Vec::new(),
+        }
+    }
+}
+
+#[inline]
+fn time(entry: Entry) -> u64 {
+    (entry >> 64) as u64
 }
 
 impl Queue {
     #[inline]
-    pub(crate) fn push(&mut self, time: u64, event: Event) {
+    fn code(&mut self, event: Event) -> u32 {
+        let (kind, index) = match event {
+            Event::Resume(rank) => (0, rank),
+            Event::Alarm(rank) => (1, rank),
+            Event::Inject(flight) => (2, flight),
+            Event::Hop(flight) => (3, flight),
+            Event::Arrive(flight) => (4, flight),
+            Event::Deliver(flight) => (5, flight),
+            Event::Due(flight) => (6, flight),
+            Event::Timer { node, token } => (7, self.timer(node, token)),
+            Event::Fault(fault) => (8, fault),
+            Event::Notice => (9, 0),
+        };
+        assert!(index >> INDEX_BITS == 0, "more than {} packets are under way", 1 << INDEX_BITS);
+        kind << INDEX_BITS | index
+    }
+
+    fn timer(&mut self, node: u32, token: u32) -> u32 {
+        if let Some(index) = self.unused.pop() {
+            self.timers[index as usize] = (node, token);
+            return index;
+        }
+        self.timers.push((node, token));
+        self.timers.len() as u32 - 1
+    }
+
+    #[inline]
+    fn event(&self, entry: Entry) -> Event {
+        let index = entry as u32 & ((1 << INDEX_BITS) - 1);
+        match entry as u32 >> INDEX_BITS {
+            0 => Event::Resume(index),
+            1 => Event::Alarm(index),
+            2 => Event::Inject(index),
+            3 => Event::Hop(index),
+            4 => Event::Arrive(index),
+            5 => Event::Deliver(index),
+            6 => Event::Due(index),
+            7 => {
+                let (node, token) = self.timers[index as usize];
+                Event::Timer { node, token }
+            }
+            8 => Event::Fault(index),
+            _ => Event::Notice,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, at: u64, event: Event) {
+        let code = self.code(event);
+        if self.sequence == u32::MAX {
+            self.renumber();
+        }
         self.sequence += 1;
-        self.heap.push(Entry { time, sequence: self.sequence, event });
+        self.pushed += 1;
+        let entry = Entry::from(at) << 64 | Entry::from(self.sequence) << 32 | Entry::from(code);
+        if at < self.horizon {
+            self.near.push(Reverse(entry));
+            if self.near.len() > MANY && self.pushed > 2 * (self.near.len() + self.far.len()) {
+                self.spread();
+            }
+        } else {
+            self.put(entry);
+        }
+    }
+
+    /// Puts an event that is not before the horizon into its bucket, or beyond them.
+    #[inline]
+    fn put(&mut self, entry: Entry) {
+        let bucket = (time(entry) - self.base) >> self.shift;
+        if bucket < BUCKETS as u64 {
+            let bucket = bucket as usize;
+            self.buckets[bucket].push(entry);
+            self.filled[bucket / 64] |= 1 << (bucket % 64);
+        } else {
+            self.far.push(entry);
+        }
     }
 
     /// The time and kind of the next event.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<(u64, Event)> {
-        self.heap.peek().map(|entry| (entry.time, entry.event))
+    pub(crate) fn peek(&mut self) -> Option<(u64, Event)> {
+        if self.near.is_empty() {
+            self.refill();
+        }
+        self.near.peek().map(|entry| (time(entry.0), self.event(entry.0)))
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(u64, Event)> {
-        self.heap.pop().map(|entry| (entry.time, entry.event))
+        if self.near.is_empty() {
+            self.refill();
+        }
+        let Reverse(entry) = self.near.pop()?;
+        let event = self.event(entry);
+        if let Event::Timer { .. } = event {
+            self.unused.push(entry as u32 & ((1 << INDEX_BITS) - 1));
+        }
+        Some((time(entry), event))
+    }
+
+    /// Pours the next bucket into the empty heap.
+    fn refill(&mut self) {
+        while self.near.is_empty() {
+            if let Some(word) = self.filled.iter().position(|word| *word != 0) {
+                let bucket = word * 64 + self.filled[word].trailing_zeros() as usize;
+                self.filled[word] &= self.filled[word] - 1;
+                self.horizon = self.begin(bucket + 1);
+                self.near.extend(self.buckets[bucket].drain(..).map(Reverse));
+            } else if self.far.is_empty() {
+                self.horizon = u64::MAX;
+                return;
+            } else {
+                // A layout that served few events for the work of making it was too narrow.
+                let useful = self.pushed > self.far.len() / 2;
+                self.widened = if useful { self.widened.saturating_sub(1) } else { self.widened + 1 };
+                let far = std::mem::take(&mut self.far);
+                self.lay_out(far);
+            }
+        }
+    }
+
+    /// When a bucket begins.
+    fn begin(&self, bucket: usize) -> u64 {
+        let offset = u128::from(self.base) + ((bucket as u128) << self.shift);
+        u64::try_from(offset).unwrap_or(u64::MAX)
+    }
+
+    /// Spreads the events of an overfull heap over buckets that are narrower.
+    fn spread(&mut self) {
+        self.widened = 0;
+        let mut near: Vec<_> = std::mem::take(&mut self.near).into_iter().map(|entry| entry.0).collect();
+        for bucket in &mut self.buckets {
+            self.far.append(bucket);
+        }
+        self.filled = [0; BUCKETS / 64];
+        let far = std::mem::take(&mut self.far);
+        // The near events alone say how wide buckets should be; the others may be timers in a distant future.
+        self.measure(&mut near);
+        self.horizon = self.base;
+        near.into_iter().chain(far).for_each(|entry| self.put(entry));
+        self.refill();
+    }
+
+    /// Chooses buckets for events, none of which is in a bucket yet, and puts them there.
+    fn lay_out(&mut self, mut all: Vec<Entry>) {
+        if all.len() <= FEW {
+            self.horizon = u64::MAX;
+            self.near.extend(all.drain(..).map(Reverse));
+            self.far = all;
+            return;
+        }
+        self.measure(&mut all);
+        self.horizon = self.base;
+        all.into_iter().for_each(|entry| self.put(entry));
+    }
+
+    /// Lets buckets begin with the earliest of some events, as wide as the density of the first of them asks for.
+    fn measure(&mut self, some: &mut [Entry]) {
+        let first = (some.len() / 2).min(BUCKETS);
+        let (earlier, median, _) = some.select_nth_unstable(first);
+        let begin = earlier.iter().copied().min().map_or(time(*median), time);
+        let width = (time(*median) - begin) / (first as u64 / DENSITY).max(1);
+        self.base = begin;
+        self.shift = (64 - width.leading_zeros() + self.widened).min(54);
+        self.pushed = 0;
+    }
+
+    /// Numbers the events anew from one on, in their order, before the sequence overflows.
+    fn renumber(&mut self) {
+        let near = std::mem::take(&mut self.near).into_iter().map(|entry| entry.0);
+        let mut all: Vec<_> = near.chain(self.far.drain(..)).collect();
+        self.buckets.iter_mut().for_each(|bucket| all.append(bucket));
+        self.filled = [0; BUCKETS / 64];
+        all.sort_unstable();
+        for (sequence, entry) in (1u32..).zip(&mut all) {
+            *entry = *entry & !(Entry::from(u32::MAX) << 32) | Entry::from(sequence) << 32;
+        }
+        self.sequence = all.len() as u32;
+        self.lay_out(all);
     }
 }
 
@@ -94,19 +281,87 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    proptest! {
-        #[test]
-        fn events_come_by_time_then_in_the_order_foreseen(times in prop::collection::vec(0u64..20, 1..200)) {
-            let mut queue = Queue::default();
-            for (index, time) in times.iter().enumerate() {
-                queue.push(*time, Event::Inject(index as u32));
-            }
-            let mut expected: Vec<_> = times.iter().enumerate().map(|(index, time)| (*time, index as u32)).collect();
-            expected.sort_unstable();
-            for (time, index) in expected {
-                prop_assert_eq!(queue.pop(), Some((time, Event::Inject(index))));
-            }
-            prop_assert_eq!(queue.pop(), None);
+    /// What a queue should do, by brute force.
+    #[derive(Default)]
+    struct Model {
+        all: Vec<(u64, u64, u32)>,
+        sequence: u64,
+    }
+
+    impl Model {
+        fn push(&mut self, at: u64, index: u32) {
+            self.sequence += 1;
+            self.all.push((at, self.sequence, index));
         }
+
+        fn pop(&mut self) -> Option<(u64, Event)> {
+            let first = (0..self.all.len()).min_by_key(|index| self.all[*index])?;
+            let (at, _, index) = self.all.swap_remove(first);
+            Some((at, Event::Inject(index)))
+        }
+    }
+
+    /// Pushes and pops at times that lie `spread` to the power of a draw after the last popped one.
+    fn compare(steps: &[(bool, u8, u64)], begin: u32) {
+        let (mut queue, mut model) = (Queue { sequence: begin, ..Queue::default() }, Model::default());
+        let mut now = 0;
+        for (index, (push, far, draw)) in steps.iter().enumerate() {
+            if *push {
+                let at = now + draw % [1, 4, 1_000, 1_000_000, 1 << 40][usize::from(*far) % 5];
+                queue.push(at, Event::Inject(index as u32));
+                model.push(at, index as u32);
+            } else {
+                let expected = model.pop();
+                assert_eq!(queue.peek(), expected);
+                assert_eq!(queue.pop(), expected);
+                now = expected.map_or(now, |(at, _)| at);
+            }
+        }
+        while let Some(expected) = model.pop() {
+            assert_eq!(queue.pop(), Some(expected));
+        }
+        assert_eq!((queue.peek(), queue.pop()), (None, None));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn events_come_by_time_then_in_the_order_foreseen(
+            grow in 1..4u8, steps in prop::collection::vec((0..4u8, any::<u8>(), any::<u64>()), 1..3000), early in 0..3000u32
+        ) {
+            // More pushes than pops let the queue grow; the sequence may overflow on the way.
+            let steps: Vec<_> = steps.into_iter().map(|(draw, far, time)| (draw <= grow, far, time)).collect();
+            compare(&steps, 0);
+            compare(&steps, u32::MAX - early);
+        }
+
+        #[test]
+        fn equal_times_and_single_outliers_keep_the_order(count in 1..2000usize, apart in 0..3u64) {
+            let steps: Vec<_> = (0..count).map(|index| (true, 4, apart * index as u64 / 100)).collect();
+            compare(&steps, 0);
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_comes_last() {
+        let mut queue = Queue::default();
+        for index in 0..500 {
+            queue.push(u64::MAX, Event::Fault(index));
+            queue.push(u64::MAX - 1, Event::Alarm(index));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(_, event)| event).collect();
+        let expected = (0..500).map(Event::Alarm).chain((0..500).map(Event::Fault));
+        assert_eq!(order, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn timers_keep_node_and_token() {
+        let mut queue = Queue::default();
+        for token in 0..3 {
+            queue.push(5, Event::Timer { node: 7, token: u32::MAX - token });
+            assert_eq!(queue.pop(), Some((5, Event::Timer { node: 7, token: u32::MAX - token })));
+        }
+        assert_eq!(queue.timers.len(), 1, "places are used again");
     }
 }
