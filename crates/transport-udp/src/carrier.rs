@@ -16,7 +16,7 @@ const DEFAULT_REPLY: u32 = 1024;
 
 /// A transport over a machine and its driver.
 #[derive(Debug)]
-pub struct Carrier<D> {
+pub struct Carrier<D: Driver> {
     driver: D,
     me: Peer,
     shape: Shape,
@@ -26,6 +26,7 @@ pub struct Carrier<D> {
     scratch: Vec<u8>,
     /// A claim that found room and was let go: the next like it finds room, too.
     promised: Option<(Peer, usize)>,
+    departed: bool,
 }
 
 impl<D: Driver> Carrier<D> {
@@ -41,7 +42,7 @@ impl<D: Driver> Carrier<D> {
             ordered: true,
         };
         let (me, shape, scratch) = (config.me, config.shape, Vec::with_capacity(medium));
-        Self { driver, me, shape, limits, segment, scratch, promised: None }
+        Self { driver, me, shape, limits, segment, scratch, promised: None, departed: false }
     }
 
     /// The driver.
@@ -238,7 +239,16 @@ impl<D: Driver> Transport for Carrier<D> {
     }
 
     fn depart(&mut self, how: Departure) {
+        self.departed = true;
         self.driver.with(|machine, _| machine.depart(how));
         self.driver.depart();
+    }
+}
+
+impl<D: Driver> Drop for Carrier<D> {
+    fn drop(&mut self) {
+        if !self.departed {
+            self.depart(Departure::of_drop());
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`proto`] | the protocol: [`proto::Machine`], its settings, events and counters |
 //! | [`sim`] | machines on a simulated network with faults from a seed |
+//! | `simulated` | the transport in virtual time, over `fabric-sim` (feature `sim`) |
 //! | [`Carrier`], [`Driver`] | the transport over a machine, and what it needs from the world |
 //!
 //! # Example
@@ -69,6 +70,8 @@ mod carrier;
 mod driver;
 pub mod proto;
 pub mod sim;
+#[cfg(feature = "sim")]
+pub mod simulated;
 mod socket;
 
 pub use carrier::{Carrier, Claim};

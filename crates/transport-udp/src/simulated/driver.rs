@@ -1,0 +1,194 @@
+//! A rank's way to its machine and into the fabric.
+
+use super::SimUdp;
+use super::ethernet::HostCosts;
+use super::node::Node;
+use crate::carrier::Carrier;
+use crate::driver::Driver;
+use crate::proto::Machine;
+use am_core::transport::{Departure, LossCause, PeerStatus, WaitReason};
+use am_core::{Instant, Peer, Rank, Span};
+use fabric_sim::{Context, WaitFor};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Bytes that are handed over before they are sent without being asked for.
+const BATCH: u64 = 16 * 1400;
+
+/// What is the same for all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) costs: HostCosts,
+    pub(super) segment_bytes: u64,
+    pub(super) flush_after: Span,
+    pub(super) launcher: bool,
+}
+
+/// The driver of a simulated rank.
+#[derive(Debug)]
+pub struct SimDriver<'a> {
+    context: Context<'a, Node>,
+    machine: Rc<RefCell<Machine>>,
+    rules: Rules,
+    silence: Span,
+    /// What the machine had accepted when it was last sent.
+    sent: u64,
+    flushing: bool,
+    losses: u32,
+    buffer: Vec<u8>,
+}
+
+impl<'a> SimDriver<'a> {
+    /// The transport of a rank.
+    pub(super) fn join(context: Context<'a, Node>, rules: Rules) -> SimUdp<'a> {
+        let rank = context.rank();
+        let (machine, segment) = context.device(|node, _| {
+            let seat = node.seat(rank);
+            (Rc::clone(&seat.machine), seat.segment.clone())
+        });
+        let config = machine.borrow().config().clone();
+        let driver = Self {
+            context,
+            machine,
+            rules,
+            silence: config.silence,
+            sent: 0,
+            flushing: false,
+            losses: 0,
+            buffer: vec![0; usize::from(config.datagram_limit)],
+        };
+        Carrier::new(driver, &config, segment)
+    }
+
+    /// The rank's handle to the simulation.
+    pub fn context(&self) -> &Context<'a, Node> {
+        &self.context
+    }
+
+    /// Takes over what the job's launcher knows: ranks whose host has stopped, and ranks that left without having had a
+    /// session with this one. The others tell it themselves, after everything that they had sent.
+    fn hear_of_departures(&mut self) {
+        if !self.rules.launcher || self.context.losses() == self.losses {
+            return;
+        }
+        self.losses = self.context.losses();
+        let mut machine = self.machine.borrow_mut();
+        for rank in 0..self.context.ranks() {
+            let (peer, status) = (Peer(rank), self.context.known_status(rank));
+            let told = status == PeerStatus::Lost(LossCause::Died) || !machine.is_connected(peer);
+            if matches!(status, PeerStatus::Lost(_)) && told {
+                machine.declare(peer, status);
+            }
+        }
+    }
+}
+
+impl Driver for SimDriver<'_> {
+    fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
+        self.context.sync();
+        let now = self.context.now();
+        work(&mut self.machine.borrow_mut(), now)
+    }
+
+    fn look<R>(&self, work: impl FnOnce(&Machine) -> R) -> R {
+        work(&self.machine.borrow())
+    }
+
+    fn now(&self) -> Instant {
+        self.context.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.context.charge(cost);
+    }
+
+    fn segment_len(&self, _: Rank) -> u64 {
+        self.rules.segment_bytes
+    }
+
+    fn accepted(&mut self) {
+        self.context.charge(self.rules.costs.message);
+        let accepted = self.machine.borrow().accepted_bytes();
+        if accepted - self.sent >= BATCH {
+            self.send_out();
+        } else if !self.flushing {
+            self.flushing = true;
+            let (rank, at) = (self.context.rank(), self.context.now() + self.rules.flush_after);
+            self.context.device(|node, port| node.flush_by(rank, at, port));
+        }
+    }
+
+    fn take_in(&mut self) {
+        let rank = self.context.rank();
+        let (datagrams, bytes) = self.context.device(|node, _| std::mem::take(&mut node.seat(rank).debt));
+        if datagrams == 0 {
+            self.context.charge(self.rules.costs.empty);
+        } else {
+            self.context.charge(self.rules.costs.row_of(self.rules.costs.receive, datagrams, bytes));
+        }
+        self.context.sync();
+        self.hear_of_departures();
+    }
+
+    fn send_out(&mut self) {
+        let rank = self.context.rank();
+        self.flushing = false;
+        loop {
+            self.context.sync();
+            let now = self.context.now();
+            let (mut row, mut bytes) = (Vec::new(), 0);
+            {
+                let mut machine = self.machine.borrow_mut();
+                self.sent = machine.accepted_bytes();
+                while row.len() < self.rules.costs.row as usize {
+                    let Some((to, len)) = machine.transmit(now, &mut self.buffer) else { break };
+                    bytes += len as u64;
+                    row.push((to, self.buffer[..len].to_vec()));
+                }
+            }
+            if row.is_empty() {
+                break;
+            }
+            self.context.charge(self.rules.costs.row_of(self.rules.costs.send, row.len() as u64, bytes));
+            self.context.device(|_, port| {
+                row.into_iter().for_each(|(to, bytes)| port.send(rank, to.0, bytes.len() as u32, bytes));
+            });
+        }
+        self.context.device(|node, port| node.sent_out(rank, port));
+    }
+
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        let wanted = match reason {
+            WaitReason::Collective(from) => WaitFor::From(from.0),
+            WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
+            WaitReason::Handling => WaitFor::Named("requests to be handled"),
+            _ => WaitFor::Arrival,
+        };
+        self.context.idle(until, wanted);
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        let machine = self.machine.borrow();
+        match machine.status(peer) {
+            // There is no session by which it could have told.
+            PeerStatus::Active if self.rules.launcher && !machine.is_connected(peer) => {
+                match self.context.known_status(peer.0) {
+                    PeerStatus::Finished => PeerStatus::Finished,
+                    _ => PeerStatus::Active,
+                }
+            }
+            known => known,
+        }
+    }
+
+    fn depart(&mut self) {
+        self.send_out();
+        let status = match self.look(Machine::departing) {
+            Some(Departure::Finished) => PeerStatus::Finished,
+            Some(Departure::Panicked) => PeerStatus::Lost(LossCause::Panicked),
+            Some(Departure::Left) | None => PeerStatus::Lost(LossCause::Left),
+        };
+        let (rank, until) = (self.context.rank(), self.context.now() + self.silence);
+        self.context.device(|node, port| node.leave(rank, status, until, port));
+    }
+}
