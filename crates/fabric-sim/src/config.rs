@@ -160,12 +160,12 @@ impl Config {
             }
         };
         Ok(Plan {
-            network,
             node_of,
             costs: self.nic.check()?,
             dice: self.faults.dice(self.nic.ordered)?,
             strikes: self.faults.strikes(&network)?,
             quirks: self.faults.quirks(&network)?,
+            network,
             notice: picos(self.notice_ns, "notice_ns")?,
             deadline: if self.deadline_ns == never() { u64::MAX } else { picos(self.deadline_ns, "deadline_ns")? },
             seed: self.faults.seed,

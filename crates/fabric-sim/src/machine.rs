@@ -12,7 +12,7 @@ use crate::ranks::{RankState, State};
 use crate::stage::{NORMAL, Server};
 use crate::topology::Network;
 use crate::trace::{Hash, Histogram, StageKind, TraceSpan};
-use crate::way::{Flight, Link};
+use crate::way::{Flight, Link, Trouble};
 use am_core::{Instant, LossCause, PeerStatus};
 
 /// A node: the stages of its interface, and those that its device brings.
@@ -48,6 +48,7 @@ pub(crate) struct Core<B> {
     pub(crate) unused: Vec<u32>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
+    pub(crate) troubles: Vec<Trouble>,
     pub(crate) ranks: Vec<RankState>,
     /// Ranks that are neither done nor stopped.
     pub(crate) remaining: u32,
@@ -101,7 +102,8 @@ impl<B: Clone> Core<B> {
         };
         Self {
             nodes: (0..network.nodes).map(node).collect(),
-            links: quirks.into_iter().map(Link::new).collect(),
+            links: quirks.iter().map(|quirks| Link::new(costs.latency, quirks)).collect(),
+            troubles: quirks.into_iter().map(Trouble::new).collect(),
             ranks: (0..node_of.len() as u64).map(|rank| RankState::new(stream(rank << 1))).collect(),
             remaining: node_of.len() as u32,
             members: Members::new(node_of.len(), notice),
@@ -151,10 +153,9 @@ impl<B: Clone> Core<B> {
         match strike {
             Strike::Slow { node, slowness } => self.nodes[node as usize].slowness = slowness,
             Strike::Link { link, up } => {
-                let link = &mut self.links[link as usize];
-                link.down = !up;
+                self.links[link as usize].down = !up;
                 if up {
-                    for index in std::mem::take(&mut link.held) {
+                    for index in std::mem::take(&mut self.troubles[link as usize].held) {
                         self.hop(index, now);
                     }
                 }
@@ -317,7 +318,7 @@ impl<D: Device> Machine<D> {
     pub(crate) fn deadlock(&self) -> Deadlock {
         let waiting = self.waiting();
         let at = waiting.iter().map(|waiting| waiting.since).max().unwrap_or_default();
-        Deadlock { at, waiting, held: self.core.links.iter().map(|link| link.held.len()).sum() }
+        Deadlock { at, waiting, held: self.core.troubles.iter().map(|link| link.held.len()).sum() }
     }
 
     pub(crate) fn late(&self) -> Late {

@@ -191,7 +191,7 @@ fn report<B, R>(core: &mut Core<B>, results: Vec<Option<R>>) -> Report<R> {
             name: core.network.name(number as u32),
             packets: link.packets,
             bytes: link.bytes,
-            retries: link.retries,
+            retries: core.troubles[number].retries,
             busy: Span(link.busy),
             utilisation: link.busy as f64 / ended.max(1) as f64,
         });
@@ -219,7 +219,7 @@ fn report<B, R>(core: &mut Core<B>, results: Vec<Option<R>>) -> Report<R> {
         lost: core.counts.lost,
         corrupted: core.counts.corrupted,
         duplicated: core.counts.duplicated,
-        retries: core.links.iter().map(|link| link.retries).sum(),
+        retries: core.troubles.iter().map(|link| link.retries).sum(),
         links: links.collect(),
         stages: stages.collect(),
         latency: std::mem::take(&mut core.latency),

@@ -74,14 +74,18 @@ impl Topology {
                 let found = format!("{dims:?} ({product} nodes)");
                 return Err(ConfigError::range("topology.dims", found, format!("at most {MAX_NODES} nodes")));
             }
-            Ok(Network { nodes: product as u32, shape: Shape::Grid { dims: all, wraps } })
+            Ok(Network::grid(all, wraps))
         };
         match self {
-            Self::Direct { nodes } => Ok(Network { nodes: count(*nodes, MAX_DIRECT)?, shape: Shape::Direct }),
+            Self::Direct { nodes } => {
+                Ok(Network { nodes: count(*nodes, MAX_DIRECT)?, shape: Shape::Direct, places: Vec::new() })
+            }
             Self::Ring { nodes } => grid(&[count(*nodes, MAX_NODES)?], true),
             Self::Mesh { dims } => grid(dims, false),
             Self::Torus { dims } => grid(dims, true),
-            Self::Crossbar { nodes } => Ok(Network { nodes: count(*nodes, MAX_NODES)?, shape: Shape::Crossbar }),
+            Self::Crossbar { nodes } => {
+                Ok(Network { nodes: count(*nodes, MAX_NODES)?, shape: Shape::Crossbar, places: Vec::new() })
+            }
         }
     }
 }
@@ -94,13 +98,25 @@ enum Shape {
 }
 
 /// A checked topology. Links and nodes are numbered; a switch has the number after the last node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub(crate) nodes: u32,
     shape: Shape,
+    /// In a grid, where each node is, so that no step of a packet divides.
+    places: Vec<[u16; 3]>,
 }
 
 impl Network {
+    /// Extents whose product is at most [`MAX_NODES`], so that coordinates fit 16 bits.
+    fn grid(dims: [u32; 3], wraps: bool) -> Self {
+        let nodes = dims.iter().product();
+        let place = |node: u32| {
+            [node % dims[0], node / dims[0] % dims[1], node / dims[0] / dims[1]]
+                .map(|coordinate| coordinate as u16)
+        };
+        Self { nodes, shape: Shape::Grid { dims, wraps }, places: (0..nodes).map(place).collect() }
+    }
+
     /// Number of link numbers; at the border of a mesh some are never used.
     pub(crate) fn links(&self) -> usize {
         let nodes = self.nodes as usize;
@@ -119,18 +135,22 @@ impl Network {
             Shape::Crossbar if at == self.nodes => (self.nodes + to, to),
             Shape::Crossbar => (at, self.nodes),
             Shape::Grid { dims, wraps } => {
-                let (mut here, mut there, mut stride) = (at, to, 1);
+                let (here, there) = (self.places[at as usize], self.places[to as usize]);
+                let mut stride = 1;
                 for (dim, extent) in dims.into_iter().enumerate() {
-                    let (x, goal) = (here % extent, there % extent);
+                    let (x, goal) = (u32::from(here[dim]), u32::from(there[dim]));
                     if x != goal {
-                        let ahead = (goal + extent - x) % extent;
+                        let ahead = if goal > x { goal - x } else { goal + extent - x };
                         let up = if wraps { 2 * ahead <= extent } else { goal > x };
-                        let moved = if up { (x + 1) % extent } else { (x + extent - 1) % extent };
-                        let port = 2 * dim as u32 + u32::from(!up);
-                        return (at * 6 + port, at - x * stride + moved * stride);
+                        let around = (extent - 1) * stride;
+                        let next = match (up, x) {
+                            (true, x) if x + 1 == extent => at - around,
+                            (true, _) => at + stride,
+                            (false, 0) => at + around,
+                            (false, _) => at - stride,
+                        };
+                        return (at * 6 + 2 * dim as u32 + u32::from(!up), next);
                     }
-                    here /= extent;
-                    there /= extent;
                     stride *= extent;
                 }
                 unreachable!("a packet that has arrived wants no further link")
@@ -145,14 +165,10 @@ impl Network {
             Shape::Direct => 1,
             Shape::Crossbar => 2,
             Shape::Grid { dims, wraps } => {
-                let (mut here, mut there, mut hops) = (from, to, 0);
-                for extent in dims {
-                    let apart = (here % extent).abs_diff(there % extent);
-                    hops += if wraps { apart.min(extent - apart) } else { apart };
-                    here /= extent;
-                    there /= extent;
-                }
-                hops
+                let (here, there) = (self.places[from as usize], self.places[to as usize]);
+                let apart = |dim: usize| u32::from(here[dim].abs_diff(there[dim]));
+                let around = |dim: usize| if wraps { dims[dim] - apart(dim) } else { u32::MAX };
+                (0..3).map(|dim| apart(dim).min(around(dim))).sum()
             }
         }
     }

@@ -20,21 +20,37 @@ pub(crate) struct Flight<B> {
     pub(crate) header: u32,
 }
 
-/// A link in one direction.
+/// A link in one direction: what every packet needs, in a cache line of its own.
+#[repr(align(64))]
 pub(crate) struct Link {
-    pub(crate) free_at: u64,
-    pub(crate) quirks: Quirks,
-    pub(crate) down: bool,
-    pub(crate) held: VecDeque<u32>,
+    free_at: u64,
+    latency: u64,
     pub(crate) busy: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
+    longest: u32,
+    queue: u32,
+    pub(crate) down: bool,
+}
+
+/// What a link needs when something goes wrong.
+pub(crate) struct Trouble {
+    quirks: Quirks,
+    pub(crate) held: VecDeque<u32>,
     pub(crate) retries: u64,
 }
 
 impl Link {
+    pub(crate) fn new(latency: u64, quirks: &Quirks) -> Self {
+        let Quirks { latency: more, mtu: longest, queue, .. } = *quirks;
+        let latency = latency + more;
+        Self { free_at: 0, latency, busy: 0, packets: 0, bytes: 0, longest, queue, down: false }
+    }
+}
+
+impl Trouble {
     pub(crate) fn new(quirks: Quirks) -> Self {
-        Self { free_at: 0, quirks, down: false, held: VecDeque::new(), busy: 0, packets: 0, bytes: 0, retries: 0 }
+        Self { quirks, held: VecDeque::new(), retries: 0 }
     }
 }
 
@@ -105,31 +121,31 @@ impl<B: Clone> Core<B> {
         let (number, next) = self.network.next(at, goal);
         let length = self.costs.serialization(wire);
         let link = &mut self.links[number as usize];
-        let Quirks { latency, mtu, queue, .. } = link.quirks;
-        let latency = self.costs.latency + latency;
-        let crowded = queue != u32::MAX
+        let latency = link.latency;
+        let crowded = link.queue != u32::MAX
             && self.dice.retry.is_none()
-            && link.free_at.saturating_sub(now) > self.costs.serialization(queue);
-        if wire > mtu || crowded {
+            && link.free_at.saturating_sub(now) > self.costs.serialization(link.queue);
+        if wire > link.longest || crowded {
             return self.lose(index, now);
         }
         if link.down {
             if self.dice.retry.is_some() {
-                link.held.push_back(index);
+                self.troubles[number as usize].held.push_back(index);
                 return;
             }
             return self.lose(index, now);
         }
         let (mut enters, mut outcome, mut doubled) = (now.max(link.free_at), Try::Good, false);
         if self.dice.any {
+            let trouble = &mut self.troubles[number as usize];
             enters += self.dice.pause();
-            outcome = self.dice.cross(&link.quirks);
+            outcome = self.dice.cross(&trouble.quirks);
             if let Some(retry) = self.dice.retry {
                 while outcome != Try::Good {
-                    link.retries += 1;
+                    trouble.retries += 1;
                     link.busy += length;
                     enters += length + retry;
-                    outcome = self.dice.cross(&link.quirks);
+                    outcome = self.dice.cross(&trouble.quirks);
                 }
             }
             doubled = self.dice.doubled();
