@@ -78,7 +78,7 @@ pub use endpoint::{Endpoint, Reservation};
 pub use error::{AttachError, BadMessage, PollError, RegisterError, Rejected, ReplyError, SendError, WaitError};
 pub use handlers::{Handlers, Reply, Request};
 pub use payload::Payload;
-pub use segment::{Memory, Segment, SegmentError};
+pub use segment::{AnyMemory, Memory, Segment, SegmentError};
 pub use select::Select;
 pub use shared::SharedEndpoint;
 pub use stall::StallReport;

@@ -43,6 +43,27 @@ impl Memory for Arc<[AtomicU64]> {
     }
 }
 
+/// Memory of any kind; an access costs an indirect call more.
+pub type AnyMemory = Arc<dyn Memory + Send + Sync>;
+
+impl Memory for AnyMemory {
+    fn words(&self) -> &[AtomicU64] {
+        (**self).words()
+    }
+
+    fn store(&self, at: usize, source: &[u8]) {
+        (**self).store(at, source);
+    }
+
+    fn load(&self, at: usize, out: &mut [u8]) {
+        (**self).load(at, out);
+    }
+
+    fn prefetch(&self, at: usize) {
+        (**self).prefetch(at);
+    }
+}
+
 /// Writes bytes into words; words that are only partly covered keep their other bytes.
 fn store_bytes(words: &[AtomicU64], at: usize, source: &[u8]) {
     let mut rest = source;
@@ -112,6 +133,14 @@ impl<M: Memory> Segment<M> {
     pub fn new(memory: M, len: usize) -> Self {
         assert!(memory.words().len() >= len.div_ceil(8), "a segment fits its memory");
         Self { memory, len }
+    }
+
+    /// The same segment, with its kind of memory left open. Allocates.
+    pub fn erase(&self) -> Segment<AnyMemory>
+    where
+        M: Clone + Send + Sync + 'static,
+    {
+        Segment { memory: Arc::new(self.memory.clone()), len: self.len }
     }
 
     /// Size in bytes.

@@ -1,27 +1,31 @@
 //! The transport: what an endpoint of the core calls, on a machine and any [`Driver`].
 
 use crate::driver::Driver;
-use crate::proto::{Config, Machine, OwnSegment};
+use crate::proto::{Config, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    CreditSnapshot, Departure, Head, Limits, PayloadWriter, PeerStatus, PendingKey, Port, Refused, Resource, Sink,
-    Slot, Transport, WaitReason,
+    CreditSnapshot, Departure, Head, Limits, Notify, PayloadWriter, PeerStatus, PendingKey, Port, Refused,
+    Resource, Sink, Slot, Transport, WaitReason,
 };
-use am_core::{Instant, Peer, Rank, Segment, Shape, Span};
+use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::task::Waker;
 
 /// The reply bound in bytes of handlers that declare none: what fits one datagram, so that many requests may be under way.
 const DEFAULT_REPLY: u32 = 1024;
 
+/// Memory of this process alone.
+pub type OwnMemory = Arc<[AtomicU64]>;
+
 /// A transport over a machine and its driver.
 #[derive(Debug)]
-pub struct Carrier<D: Driver> {
+pub struct Carrier<D: Driver, M: Memory = OwnMemory> {
     driver: D,
     me: Peer,
     shape: Shape,
     limits: Limits,
-    segment: OwnSegment,
+    segment: Segment<M>,
     /// The payload of a claimed request while it is being filled.
     scratch: Vec<u8>,
     /// A claim that found room and was let go: the next like it finds room, too.
@@ -29,9 +33,9 @@ pub struct Carrier<D: Driver> {
     departed: bool,
 }
 
-impl<D: Driver> Carrier<D> {
+impl<D: Driver, M: Memory> Carrier<D, M> {
     /// A transport whose driver holds a machine with these settings and this segment.
-    pub(crate) fn new(driver: D, config: &Config, segment: OwnSegment) -> Self {
+    pub(crate) fn new(driver: D, config: &Config, segment: Segment<M>) -> Self {
         let medium = config.medium as usize;
         let limits = Limits {
             medium_request: medium,
@@ -43,6 +47,12 @@ impl<D: Driver> Carrier<D> {
         };
         let (me, shape, scratch) = (config.me, config.shape, Vec::with_capacity(medium));
         Self { driver, me, shape, limits, segment, scratch, promised: None, departed: false }
+    }
+
+    fn leave(&mut self, how: Departure) {
+        self.departed = true;
+        self.driver.with(|machine, _| machine.depart(how));
+        self.driver.depart();
     }
 
     /// The driver.
@@ -70,15 +80,15 @@ impl<D: Driver> Carrier<D> {
 
 /// A claimed Medium request.
 #[derive(Debug)]
-pub struct Claim<'a, D: Driver> {
-    carrier: &'a mut Carrier<D>,
+pub struct Claim<'a, D: Driver, M: Memory = OwnMemory> {
+    carrier: &'a mut Carrier<D, M>,
     to: Peer,
     head: Head,
     args: Words,
     committed: bool,
 }
 
-impl<D: Driver> PayloadWriter for Claim<'_, D> {
+impl<D: Driver, M: Memory> PayloadWriter for Claim<'_, D, M> {
     fn len(&self) -> usize {
         self.carrier.scratch.len()
     }
@@ -88,7 +98,7 @@ impl<D: Driver> PayloadWriter for Claim<'_, D> {
     }
 }
 
-impl<D: Driver> Slot for Claim<'_, D> {
+impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
     fn commit(mut self) {
         self.committed = true;
         let payload = std::mem::take(&mut self.carrier.scratch);
@@ -99,7 +109,7 @@ impl<D: Driver> Slot for Claim<'_, D> {
     }
 }
 
-impl<D: Driver> Drop for Claim<'_, D> {
+impl<D: Driver, M: Memory> Drop for Claim<'_, D, M> {
     fn drop(&mut self) {
         if !self.committed {
             self.carrier.promised = Some((self.to, self.carrier.scratch.len()));
@@ -107,10 +117,10 @@ impl<D: Driver> Drop for Claim<'_, D> {
     }
 }
 
-impl<D: Driver> Transport for Carrier<D> {
-    type Memory = Arc<[AtomicU64]>;
+impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
+    type Memory = M;
     type Slot<'a>
-        = Claim<'a, D>
+        = Claim<'a, D, M>
     where
         Self: 'a;
 
@@ -130,7 +140,7 @@ impl<D: Driver> Transport for Carrier<D> {
         self.request(to, head, args, None)
     }
 
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Claim<'_, D>, Refused> {
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Claim<'_, D, M>, Refused> {
         let promised = self.promised.take() == Some((to, len));
         let room = self.driver.with(|machine, now| machine.check(now, to, head, args, len));
         if room.is_err() {
@@ -202,6 +212,11 @@ impl<D: Driver> Transport for Carrier<D> {
         self.driver.idle(until, reason);
     }
 
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        self.driver.send_out();
+        self.driver.notify(waker)
+    }
+
     fn now(&self) -> Instant {
         self.driver.now()
     }
@@ -239,16 +254,14 @@ impl<D: Driver> Transport for Carrier<D> {
     }
 
     fn depart(&mut self, how: Departure) {
-        self.departed = true;
-        self.driver.with(|machine, _| machine.depart(how));
-        self.driver.depart();
+        self.leave(how);
     }
 }
 
-impl<D: Driver> Drop for Carrier<D> {
+impl<D: Driver, M: Memory> Drop for Carrier<D, M> {
     fn drop(&mut self) {
         if !self.departed {
-            self.depart(Departure::of_drop());
+            self.leave(Departure::of_drop());
         }
     }
 }

@@ -2,8 +2,9 @@
 //! fabric is another; [`Carrier`](crate::Carrier) makes a transport of either.
 
 use crate::proto::Machine;
-use am_core::transport::{PeerStatus, WaitReason};
+use am_core::transport::{Notify, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
+use std::task::Waker;
 
 /// The world around the machine of one endpoint.
 pub trait Driver {
@@ -37,6 +38,12 @@ pub trait Driver {
 
     /// Waits until something may have changed, or until `until`; at once if something has since the last call.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
+
+    /// Drives the machine without further calls, and calls `waker` once when something may have come for the program.
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        let _ = waker;
+        Notify::Never
+    }
 
     /// What is known of a peer, from whatever source.
     fn status(&self, peer: Peer) -> PeerStatus {

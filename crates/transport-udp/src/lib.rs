@@ -74,7 +74,7 @@ pub mod sim;
 pub mod simulated;
 mod socket;
 
-pub use carrier::{Carrier, Claim};
+pub use carrier::{Carrier, Claim, OwnMemory};
 pub use driver::Driver;
 pub use socket::{
     EnvironmentError, LOOPBACK_DATAGRAM, LocalJob, LocalOptions, Peers, PeersError, SocketDriver, Udp, UdpConfig,

@@ -102,7 +102,7 @@ pub struct Network {
 /// As [`Machine::new`].
 pub fn machine(config: Config, segment: usize) -> Result<(Machine, OwnSegment), ConfigError> {
     let words: Arc<[AtomicU64]> = (0..segment.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
-    let segment = Segment::new(words, segment);
+    let segment = Segment::new(words, segment).erase();
     Ok((Machine::new(config, segment.clone())?, segment))
 }
 

@@ -149,6 +149,7 @@ impl Machine {
     /// A request whose reply might not fit the reply budget of this side waits; that room comes back as peers'
     /// machines acknowledge earlier replies, whatever their applications do.
     pub fn poll<S: Sink>(&mut self, now: Instant, budget: usize, sink: &mut S) -> usize {
+        self.release_held(now);
         let (mut count, mut fruitless) = (0, 0);
         while count < budget && fruitless < self.arrived.len() {
             let Some(peer) = self.arrived.pop_front() else { break };
@@ -197,7 +198,7 @@ impl Machine {
                 }
                 (0, message, header)
             } else {
-                self.note_departure(peer);
+                self.note_departure(peer, now);
                 return Ok((count, false));
             };
             let len = message.payload();

@@ -10,7 +10,7 @@ use super::timer::Timers;
 use super::wire::{HELLO, Header, Hello, KIND_HELLO, first_datagram};
 use super::{Event, replay::Stale};
 use am_core::transport::{Departure, LossCause, PeerStatus};
-use am_core::{Instant, Peer};
+use am_core::{Instant, Peer, Span};
 use std::collections::VecDeque;
 
 /// The protocol's state at one endpoint. See the [module](super).
@@ -27,9 +27,22 @@ pub struct Machine {
     pub(super) inbox: Vec<u8>,
     pub(super) losses: u32,
     pub(super) departing: Option<Departure>,
+    /// Farewells that wait for those that their senders knew of, since when at the latest.
+    held: Vec<(Peer, Instant)>,
 }
 
+/// How long a farewell waits for the one that it came after: beyond that, the word of its sender is taken.
+const HOLD: Span = Span::from_millis(300);
+
 const DEPARTURES: [Departure; 3] = [Departure::Finished, Departure::Left, Departure::Panicked];
+
+fn status_after(how: Departure) -> PeerStatus {
+    match how {
+        Departure::Finished => PeerStatus::Finished,
+        Departure::Left => PeerStatus::Lost(LossCause::Left),
+        Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
+    }
+}
 
 impl Machine {
     /// A machine without sessions; they are opened when first needed. `segment` is this rank's memory for Long messages.
@@ -49,6 +62,7 @@ impl Machine {
             inbox: Vec::with_capacity(config.medium as usize),
             losses: 0,
             departing: None,
+            held: Vec::new(),
             shared: Shared::new(config, segment),
             keyring,
         })
@@ -108,21 +122,60 @@ impl Machine {
         }
     }
 
-    pub(super) fn note_departure(&mut self, peer: Peer) {
-        let slot = &mut self.slots[peer.index()];
-        let how = slot.session.as_ref().and_then(|session| session.has_left());
-        if slot.ended.is_some() {
+    /// Notes that a peer has left, if it has and all that it sent has been delivered.
+    ///
+    /// Who leaves because another has left tells so; if that other's own farewell is still on its way here, this one waits
+    /// for it. So nobody takes a consequence for the cause.
+    pub(super) fn note_departure(&mut self, peer: Peer, now: Instant) {
+        let slot = &self.slots[peer.index()];
+        let leave = slot.session.as_ref().and_then(|session| session.has_left());
+        let Some(leave) = leave.filter(|_| slot.ended.is_none()) else { return };
+        let Some(how) = DEPARTURES.get(usize::from(leave.how)).copied() else { return };
+        if let Some((first, _)) = leave.after
+            && self.slots.get(first as usize).is_some_and(|first| first.ended.is_none() && first.peer != peer)
+            && first != self.shared.config.me.0
+        {
+            if !self.held.iter().any(|(held, _)| *held == peer) {
+                self.held.push((peer, now + HOLD));
+            }
             return;
         }
-        let Some(how) = how.and_then(|how| DEPARTURES.get(usize::from(how)).copied()) else { return };
-        let status = match how {
-            Departure::Finished => PeerStatus::Finished,
-            Departure::Left => PeerStatus::Lost(LossCause::Left),
-            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        };
-        slot.ended = Some(status);
-        self.losses += u32::from(status != PeerStatus::Finished);
+        self.note_left(peer, how);
+    }
+
+    fn note_left(&mut self, peer: Peer, how: Departure) {
+        let status = status_after(how);
+        self.slots[peer.index()].ended = Some(status);
+        if status != PeerStatus::Finished {
+            self.losses += 1;
+            self.shared.after.get_or_insert((peer.0, how as u8));
+        }
         self.note(Event::Departed(peer, how));
+    }
+
+    /// Looks after farewells that were held back. Called before a poll delivers anything, so that the program sees cause and
+    /// consequence in different polls.
+    pub(super) fn release_held(&mut self, now: Instant) {
+        let mut index = 0;
+        while let Some((peer, limit)) = self.held.get(index).copied() {
+            let slot = &self.slots[peer.index()];
+            let leave = slot.session.as_ref().and_then(|session| session.has_left());
+            let after = leave.and_then(|leave| leave.after).filter(|_| slot.ended.is_none());
+            let waits = after.filter(|(first, _)| self.slots[*first as usize].ended.is_none());
+            if waits.is_some() && now < limit {
+                index += 1;
+                continue;
+            }
+            self.held.swap_remove(index);
+            if let Some((first, how)) = waits
+                && let Some(how) = DEPARTURES.get(usize::from(how)).copied()
+            {
+                self.slots[first as usize].end(&mut self.shared, status_after(how));
+                self.note_left(Peer(first), how);
+            } else {
+                self.note_departure(peer, now);
+            }
+        }
     }
 
     /// Lends to peers in the line, first come, first served.
@@ -301,7 +354,7 @@ impl Machine {
 
     /// Whether [`Machine::poll`] may have something to deliver.
     pub fn has_arrived(&self) -> bool {
-        !self.arrived.is_empty()
+        !self.arrived.is_empty() || !self.held.is_empty()
     }
 
     /// When [`Machine::tick`] is to be called next, if nothing arrives before. Valid once [`Machine::transmit`] has

@@ -58,12 +58,10 @@ pub use machine::Machine;
 pub use shared::{Counters, Dropped};
 
 use am_core::transport::{Departure, LossCause};
-use am_core::{Peer, Segment};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use am_core::{AnyMemory, Peer, Segment};
 
-/// The memory that Long messages are placed in, in this process alone.
-pub type OwnSegment = Segment<Arc<[AtomicU64]>>;
+/// The memory that Long messages are placed in.
+pub type OwnSegment = Segment<AnyMemory>;
 
 /// Something that happened to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -71,8 +71,8 @@ impl Session {
                 self.wanted = self.wanted.max(target);
                 Ok(false)
             }
-            Frame::Leave { how, requests, replies } => {
-                self.leave_in.get_or_insert((how, requests, replies));
+            Frame::Leave(leave) => {
+                self.leave_in.get_or_insert(leave);
                 // The peer waits for nothing else.
                 self.ack_at = Some(now);
                 Ok(true)

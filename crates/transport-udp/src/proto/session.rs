@@ -10,7 +10,7 @@ use super::replay::Replay;
 use super::seal::{Chain, Keyring};
 use super::shared::{BULK, IN, Shared};
 use super::stream::{Incoming, IncomingBulk, Outgoing, OutgoingBulk};
-use super::wire::Credit;
+use super::wire::{Credit, Leave};
 use am_core::transport::{Refused, Resource};
 use am_core::{Instant, Span};
 
@@ -63,7 +63,7 @@ pub(super) struct Session {
     /// Bytes set aside here for the peer's replies; and there, as far as requests have been delivered, for ours.
     pub(super) set_aside: u64,
     pub(super) owed: u64,
-    pub(super) leave_in: Option<(u8, u64, u64)>,
+    pub(super) leave_in: Option<Leave>,
     pub(super) ack_pending: u32,
     pub(super) ack_at: Option<Instant>,
     pub(super) newest_at: Instant,
@@ -292,10 +292,10 @@ impl Session {
     }
 
     /// Whether the peer has left and all that it sent before has been handled.
-    pub(super) fn has_left(&self) -> Option<u8> {
-        let (how, requests, replies) = self.leave_in?;
+    pub(super) fn has_left(&self) -> Option<Leave> {
+        let leave = self.leave_in?;
         let at = |lane: usize| self.traffic.incoming[lane].fifo.start();
-        (at(0) >= requests && at(1) >= replies).then_some(how)
+        (at(0) >= leave.requests && at(1) >= leave.replies).then_some(leave)
     }
 
     /// When something happens next by itself, seen after [`Session::build`] has declined: what is due but could not

@@ -84,6 +84,8 @@ pub(super) struct Shared {
     pub(super) queued: [u64; 2],
     /// Message and payload bytes that the application has handed over so far.
     pub(super) accepted: u64,
+    /// The first peer known to have left the job alone, and how; told when taking leave.
+    pub(super) after: Option<(u32, u8)>,
     /// Bytes set aside for replies of all peers.
     pub(super) set_aside: u64,
     /// A Medium reply while it is being filled.
@@ -103,6 +105,7 @@ impl Shared {
             pools: Default::default(),
             queued: [0; 2],
             accepted: 0,
+            after: None,
             set_aside: 0,
             scratch: Vec::with_capacity(config.medium as usize),
             bare_given: 0,

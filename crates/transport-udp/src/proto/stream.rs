@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn late_copies_do_not_touch_the_segment_again() {
         let words: Arc<[AtomicU64]> = (0..4).map(|_| AtomicU64::new(0)).collect();
-        let segment = Segment::new(words, 32);
+        let segment = Segment::new(words, 32).erase();
         let mut bulk = IncomingBulk::default();
         assert_eq!(bulk.accept(&segment, 4, 12, &[2; 4]), Ok(false));
         assert_eq!(bulk.accept(&segment, 0, 8, &[1; 6]), Ok(true));

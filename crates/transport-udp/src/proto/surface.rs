@@ -4,12 +4,16 @@ use super::Event;
 use super::config::Config;
 use super::deliver::{clip, length};
 use super::machine::Machine;
-use super::message::{Kind, Message, cost_of, room_of};
+use super::message::{Kind, MAX_HEADER, Message, cost_of, room_of};
 use super::pages::Pool;
 use super::shared::{BULK, Counters};
 use am_core::arguments::Words;
-use am_core::transport::{CreditSnapshot, Departure, Head, PeerStatus, Refused, Resource};
+use am_core::transport::{CreditSnapshot, Departure, Head, PeerStatus, Refused, ReplyBound, Resource};
 use am_core::{Instant, Peer};
+
+/// Payload of a request, and bound of a reply, in bytes, that credits are counted in.
+const SMALL: u64 = 64;
+const USUAL_REPLY: u32 = 1024;
 
 impl Machine {
     /// The settings.
@@ -245,13 +249,17 @@ impl Machine {
         let Some(session) = self.session(peer) else { return CreditSnapshot::default() };
         let config = &self.shared.config;
         let room = |limit: u32, used: u64| u64::from(limit).saturating_sub(used);
+        let request_bytes = room(config.send_queue, session.traffic.out[0].queued())
+            .min(room(config.send_budget, self.shared.queued[0]));
+        let reply_bytes =
+            room(config.reply_window, session.set_aside).min(room(config.reply_budget, self.shared.set_aside));
+        // Frames share room with payloads: how many small requests, and how many replies of a usual bound, fit.
+        let usual = config.medium.min(USUAL_REPLY);
         CreditSnapshot {
-            request_frames: u64::MAX,
-            request_bytes: room(config.send_queue, session.traffic.out[0].queued())
-                .min(room(config.send_budget, self.shared.queued[0])),
-            reply_frames: u64::MAX,
-            reply_bytes: room(config.reply_window, session.set_aside)
-                .min(room(config.reply_budget, self.shared.set_aside)),
+            request_frames: request_bytes / (MAX_HEADER as u64 + SMALL),
+            request_bytes,
+            reply_frames: reply_bytes / cost_of(room_of(ReplyBound::UpTo(usual))),
+            reply_bytes,
         }
     }
 

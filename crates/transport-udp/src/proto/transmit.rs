@@ -5,7 +5,7 @@ use super::config::Protection;
 use super::recovery::{Carried, Load};
 use super::session::Session;
 use super::shared::{BULK, Shared};
-use super::wire::{Frame, HEADER, Header, STREAM_OVERHEAD, TAG, stream_header};
+use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, stream_header};
 use am_core::Instant;
 
 /// A fragment of this size is worth a place in a datagram that is nearly full.
@@ -129,7 +129,7 @@ impl Session {
         {
             traffic.leave_due = false;
             let [requests, replies] = [&traffic.out[0], &traffic.out[1]].map(|out| out.fifo.end());
-            Frame::Leave { how, requests, replies }.encode(writer)?;
+            Frame::Leave(Leave { how, requests, replies, after: shared.after }).encode(writer)?;
             load.push(Carried::Leave);
         }
         // Replies before requests; payloads of Long messages behind both, but first in every fourth datagram.

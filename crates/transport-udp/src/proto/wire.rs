@@ -186,11 +186,17 @@ pub(super) enum Frame<'a> {
     Credit(Credit),
     /// The sender would like the request lane's limit to reach here.
     Want(u64),
-    Leave {
-        how: u8,
-        requests: u64,
-        replies: u64,
-    },
+    Leave(Leave),
+}
+
+/// A farewell: how, after how many bytes of each lane, and whose own farewell the sender had learned of before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leave {
+    pub(super) how: u8,
+    pub(super) requests: u64,
+    pub(super) replies: u64,
+    /// An endpoint's index and how it left.
+    pub(super) after: Option<(u32, u8)>,
 }
 
 const PADDING: u8 = 0;
@@ -232,7 +238,14 @@ impl<'a> Frame<'a> {
                 payloads: reader.varint()?,
             }),
             WANT => Self::Want(reader.varint()?),
-            LEAVE => Self::Leave { how: reader.u8()?, requests: reader.varint()?, replies: reader.varint()? },
+            LEAVE => {
+                let (how, requests, replies) = (reader.u8()?, reader.varint()?, reader.varint()?);
+                let after = match reader.u8()? {
+                    0 => None,
+                    _ => Some((reader.u32()?, reader.u8()?)),
+                };
+                Self::Leave(Leave { how, requests, replies, after })
+            }
             kind @ 0x10..=0x13 => {
                 let stream = kind - STREAM;
                 let offset = reader.varint()?;
@@ -271,10 +284,14 @@ impl<'a> Frame<'a> {
                 fields.into_iter().try_for_each(|field| out.varint(field))
             }
             Self::Want(target) => out.u8(WANT).and_then(|()| out.varint(target)),
-            Self::Leave { how, requests, replies } => {
+            Self::Leave(Leave { how, requests, replies, after }) => {
                 out.put(&[LEAVE, how])?;
                 out.varint(requests)?;
-                out.varint(replies)
+                out.varint(replies)?;
+                out.u8(after.is_some().into())?;
+                let Some((peer, how)) = after else { return Some(()) };
+                out.put(&peer.to_le_bytes())?;
+                out.u8(how)
             }
             Self::Stream { stream, offset, at, data } => {
                 stream_header(out, stream, offset, at, data.len())?;
@@ -312,7 +329,7 @@ mod tests {
                 Frame::Stream { stream, offset: value, at, data: &data },
                 Frame::Ack { delay_micros: value, ranges },
                 Frame::Credit(Credit { limit: value, requests: at, bare: 4, bare_bytes: value, replies: 5, payloads: at }),
-                Frame::Leave { how: 1, requests: at, replies: value },
+                Frame::Leave(Leave { how: 1, requests: at, replies: value, after: (at % 2 == 0).then_some((7, 2)) }),
                 Frame::Want(value), Frame::Ping, Frame::Padding,
             ];
             let mut bytes = [0; 1000];

@@ -6,6 +6,7 @@ use am_core::{Instant, Peer, Span};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// Pieces taken from the socket in one go, so that a peer cannot keep its receiver here.
 const GO: usize = 64;
@@ -28,6 +29,8 @@ pub(super) struct Engine {
     pub(super) deadline: Option<Instant>,
     /// How often something was taken in by the helper.
     pub(super) news: u64,
+    /// Whom the helper calls when it has taken something in.
+    pub(super) watcher: Option<Waker>,
     /// The last failure that the system told of sending to somebody.
     pub(super) failure: Option<(Peer, ErrorKind)>,
 }
@@ -47,6 +50,7 @@ impl Engine {
             asked: Instant(0),
             deadline: None,
             news: 0,
+            watcher: None,
             failure: None,
         }
     }

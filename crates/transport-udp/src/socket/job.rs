@@ -3,8 +3,8 @@
 use super::config::UdpConfig;
 use super::peers::Peers;
 use super::{Udp, UdpError, bind, segment};
-use crate::proto::OwnSegment;
-use am_core::{Address, Rank, Shape};
+use crate::carrier::OwnMemory;
+use am_core::{Address, Rank, Segment, Shape};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub struct LocalJob {
     config: UdpConfig,
     peers: Arc<Peers>,
     sockets: Mutex<Vec<Option<UdpSocket>>>,
-    segments: Vec<OwnSegment>,
+    segments: Vec<Segment<OwnMemory>>,
 }
 
 /// What a local job is made of.

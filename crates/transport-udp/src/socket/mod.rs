@@ -21,11 +21,11 @@ pub use config::{EnvironmentError, LOOPBACK_DATAGRAM, UdpConfig, Waiting};
 pub use job::{LocalJob, LocalOptions};
 pub use peers::{Peers, PeersError};
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, OwnMemory};
 use crate::driver::Driver;
-use crate::proto::{ConfigError, Machine, OwnSegment};
-use am_core::transport::{Departure, WaitReason};
-use am_core::{Address, Instant, Peer, Rank, Segment, Shape};
+use crate::proto::{ConfigError, Machine};
+use am_core::transport::{Departure, Notify, WaitReason};
+use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape};
 use engine::Engine;
 use nix::poll::PollFlags;
 use service::{Clock, Service, Shared};
@@ -35,6 +35,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
 use std::time::Duration;
 use waiting::{Next, Patience, sleep};
 use wire::Wire;
@@ -42,7 +43,7 @@ use wire::Wire;
 /// Active messages over UDP: the transport of one endpoint.
 ///
 /// Every endpoint has a socket of its own. It can be sent to the thread that uses it.
-pub type Udp = Carrier<SocketDriver>;
+pub type Udp<M = OwnMemory> = Carrier<SocketDriver, M>;
 
 /// So many bytes are handed to the system while a program keeps sending without polling.
 const EAGER: u64 = 24 << 10;
@@ -121,12 +122,12 @@ pub fn bind(address: SocketAddr) -> Result<UdpSocket, UdpError> {
 }
 
 /// Zeroed memory for a rank's segment, to be shared by the rank's endpoints.
-pub fn segment(bytes: usize) -> OwnSegment {
-    let words: Arc<[AtomicU64]> = (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+pub fn segment(bytes: usize) -> Segment<OwnMemory> {
+    let words: OwnMemory = (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
     Segment::new(words, bytes)
 }
 
-impl Carrier<SocketDriver> {
+impl Udp {
     /// Joins a job as one endpoint, over a bound socket whose port is the one in the table, with a segment of its own of the
     /// size that the table says. Starts the helper thread. Sessions with peers open when first needed, or at once in a
     /// small job; peers that are not there yet are waited for.
@@ -138,8 +139,11 @@ impl Carrier<SocketDriver> {
         let bytes = usize::try_from(len).map_err(|_| UdpError::Segment { found: 0, told: len })?;
         Self::join_with_segment(config, peers, me, socket, segment(bytes))
     }
+}
 
-    /// [`Udp::join`] with memory that already exists: endpoints of one rank share theirs.
+impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
+    /// [`Udp::join`] with memory that already exists: endpoints of one rank share theirs, and a segment may lie in memory
+    /// that other transports reach, too.
     ///
     /// # Errors
     /// As [`Udp::join`].
@@ -148,7 +152,7 @@ impl Carrier<SocketDriver> {
         peers: &Arc<Peers>,
         me: Address,
         socket: UdpSocket,
-        segment: OwnSegment,
+        segment: Segment<M>,
     ) -> Result<Self, UdpError> {
         let shape = peers.shape();
         let Shape { ranks, endpoints } = shape;
@@ -172,7 +176,7 @@ impl Carrier<SocketDriver> {
             })
             .collect();
         let settings = config.machine(peers, my).map_err(|_| UdpError::Randomness)?;
-        let mut machine = Machine::new(settings.clone(), segment.clone())?;
+        let mut machine = Machine::new(settings.clone(), segment.erase())?;
         let clock = Clock::start();
         for peer in all {
             machine.promise_segment(peer, peers.segment_len(shape.address(peer).rank));
@@ -196,11 +200,14 @@ impl Carrier<SocketDriver> {
             sent: 0,
             losses: 0,
             service: Some(service),
+            left: false,
             shared,
         };
         Ok(Self::new(driver, &settings, segment))
     }
+}
 
+impl<M: Memory> Udp<M> {
     /// The last failure that the system told of sending to a peer since this was last asked, and which peer it was; the
     /// protocol treats it as a lost datagram.
     pub fn take_failure(&mut self) -> Option<(Peer, ErrorKind)> {
@@ -220,6 +227,7 @@ impl Carrier<SocketDriver> {
 #[derive(Debug)]
 pub struct SocketDriver {
     shared: Arc<Shared>,
+    /// Taken when the endpoint has left.
     service: Option<Service>,
     peers: Arc<Peers>,
     patience: Patience,
@@ -235,6 +243,8 @@ pub struct SocketDriver {
     accepted: u64,
     sent: u64,
     losses: u32,
+    /// The helper drives the endpoint, as the program has asked it to.
+    left: bool,
 }
 
 impl SocketDriver {
@@ -243,6 +253,9 @@ impl SocketDriver {
         self.drives += 1;
         // Relaxed: the helper only wants to see it change some time.
         self.shared.drives.store(self.drives, Relaxed);
+        if std::mem::take(&mut self.left) {
+            self.shared.return_to();
+        }
     }
 
     /// Sleeps until something arrives or is due.
@@ -328,11 +341,31 @@ impl Driver for SocketDriver {
         }
     }
 
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        if std::mem::take(&mut self.stirred) {
+            return Notify::Ready;
+        }
+        {
+            let mut engine = self.shared.engine();
+            if engine.news != std::mem::replace(&mut self.news, engine.news) {
+                return Notify::Ready;
+            }
+            engine.watcher = Some(waker.clone());
+        }
+        if !std::mem::replace(&mut self.left, true) {
+            self.shared.leave();
+        }
+        Notify::Armed
+    }
+
     fn losses(&self) -> u32 {
         self.losses
     }
 
     fn depart(&mut self) {
+        if self.service.is_none() {
+            return;
+        }
         let limit = self.shared.clock.now() + self.linger.into();
         self.with(|machine, now| {
             if machine.departing() != Some(Departure::Finished) {
@@ -350,5 +383,15 @@ impl Driver for SocketDriver {
             }
         }
         self.service = None;
+    }
+}
+
+impl Drop for SocketDriver {
+    /// An endpoint that nobody took leave with tells its peers nevertheless.
+    fn drop(&mut self) {
+        if self.service.is_some() {
+            self.with(|machine, _| machine.depart(Departure::of_drop()));
+            self.depart();
+        }
     }
 }

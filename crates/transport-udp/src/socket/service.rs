@@ -7,6 +7,8 @@
 //!   `absence`; while it changes, the helper does nothing else.
 //! * When the count stands still and the program is not asleep in `idle`, the helper takes the lock, asks the socket, lets
 //!   time pass and sends, and sleeps until the next datagram or deadline; until the count changes again.
+//! * A program that waits for other things as well leaves the endpoint to the helper, which does the same at once, and calls
+//!   the program's waker when something has come.
 //! * While the program sleeps in `idle` it wakes up for datagrams and deadlines itself; the helper then sleeps without
 //!   end, and is woken by the program's return.
 //!
@@ -43,6 +45,8 @@ pub(super) struct Shared {
     parked: AtomicBool,
     /// The helper sleeps until it is woken.
     asleep: AtomicBool,
+    /// The program has left the endpoint to the helper.
+    left: AtomicBool,
     stop: AtomicBool,
     wake: EventFd,
 }
@@ -73,6 +77,7 @@ impl Shared {
             drives: AtomicU64::new(0),
             parked: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wake: EventFd::from_value_and_flags(0, flags)?,
         })
@@ -95,6 +100,18 @@ impl Shared {
         if self.asleep.load(SeqCst) {
             self.wake();
         }
+    }
+
+    /// The program leaves the endpoint to the helper.
+    pub(super) fn leave(&self) {
+        self.left.store(true, SeqCst);
+        self.wake();
+    }
+
+    /// The program, which had left, has driven the endpoint again.
+    pub(super) fn return_to(&self) {
+        self.left.store(false, SeqCst);
+        self.wake();
     }
 
     fn wake(&self) {
@@ -139,13 +156,22 @@ impl Shared {
                     return;
                 }
                 let now = self.clock.now();
-                engine.news += u64::from(engine.take_in(now));
+                let losses = engine.machine.losses();
+                let news = engine.take_in(now) || engine.machine.losses() != losses;
+                engine.news += u64::from(news);
                 engine.send_out(now);
-                let timeout = engine.deadline.map_or(LONGEST, |at| LONGEST.min(at.since(now).into()));
+                if news && let Some(watcher) = engine.watcher.take() {
+                    watcher.wake();
+                }
+                let deadline = engine.deadline.map(|at| at.since(now).into());
+                // Who has left the endpoint tells when he is back.
+                let longest = (!self.left.load(SeqCst)).then_some(LONGEST);
+                let timeout = deadline.into_iter().chain(longest).min();
                 let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
                 (timeout, PollFlags::POLLIN | out)
             };
-            sleep(&[(self.socket.as_fd(), events), (self.wake.as_fd(), PollFlags::POLLIN)], Some(timeout));
+            sleep(&[(self.socket.as_fd(), events), (self.wake.as_fd(), PollFlags::POLLIN)], timeout);
+            let _ = self.wake.read();
         }
     }
 
@@ -154,7 +180,7 @@ impl Shared {
         while !self.stopped() {
             self.nap(Some(absence));
             let drives = self.drives.load(Relaxed);
-            if drives != std::mem::replace(&mut seen, drives) {
+            if drives != std::mem::replace(&mut seen, drives) && !self.left.load(SeqCst) {
                 continue;
             }
             if self.parked.load(SeqCst) {

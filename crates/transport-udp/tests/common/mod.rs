@@ -4,9 +4,7 @@
 
 use am_core::arguments::Words;
 use am_core::transport::{Arrival, Category, Head, LossCause, Port, Refused, ReplyBound, Sink};
-use am_core::{Instant, Payload, Peer, Segment, Shape, Span};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use am_core::{Instant, Payload, Peer, Shape, Span};
 use transport_udp::proto::{Config, Event, Machine, Secrets};
 use transport_udp::sim::{self, Network, SplitMix64};
 
@@ -126,7 +124,7 @@ impl Sink for App {
 pub struct World {
     pub net: Network,
     pub apps: Vec<App>,
-    pub segments: Vec<Segment<Arc<[AtomicU64]>>>,
+    pub segments: Vec<transport_udp::proto::OwnSegment>,
     pub peak: usize,
 }
 
