@@ -8,12 +8,16 @@
 //! | (root) | the safe core, [`am_core`]: handlers, tokens, segments, endpoints, the [`Transport`] contract |
 //! | [`launch`] | [`am_launch`]: how a program's ranks are started, or start themselves |
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
+//! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
+//! | [`select`] | several transports in one job, chosen per peer |
 //! | [`loopback`] | a whole job inside one process, for tests and examples |
 //! | [`prelude`] | what almost every program uses |
 //!
 //! # Which backend
 //!
 //! * [`shm`] between processes (or threads) of one host: a Short round trip costs about one cache-line transfer each way.
+//! * [`udp`] between hosts: authenticated, encrypted, congestion-controlled. [`Select`] joins it with [`shm`] for the
+//!   ranks of the same host.
 //! * [`loopback`] where a program, a test or a documentation example wants no processes at all.
 //!
 //! # Example
@@ -46,6 +50,7 @@
 pub use am_core::*;
 pub use am_launch as launch;
 pub use transport_shm as shm;
+pub use transport_udp as udp;
 
 /// What almost every program uses.
 pub mod prelude {
