@@ -15,6 +15,11 @@ impl Configure {
         Self(Arc::new(configure))
     }
 
+    /// As this, and then `next`.
+    pub(crate) fn after(self, next: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
+        Self::new(move |job| next((self.0)(job)))
+    }
+
     /// Makes the shared memory of a job of `ranks` ranks. Its descriptor is inherited by nobody yet.
     pub(crate) fn create(&self, ranks: u32) -> Result<Job, JobError> {
         let job = Job::create(&(self.0)(JobConfig::new(ranks)))?;

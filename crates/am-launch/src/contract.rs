@@ -1,5 +1,7 @@
 //! The environment contract: the names of the variables through which a launcher and its ranks agree.
 
+use std::ffi::OsStr;
+
 /// The rank of this process, counted from 0.
 pub const RANK: &str = "AM_RANK";
 /// The number of ranks of the job.
@@ -19,6 +21,23 @@ pub const LAUNCHER_PID: &str = "AM_LAUNCHER_PID";
 /// The number of an inherited pipe end that hangs up when the launcher is gone.
 pub const LIFELINE_FD: &str = "AM_LIFELINE_FD";
 
+/// The number of the inherited descriptor of the job's book: addresses, hosts and the secret.
+pub const BOOK_FD: &str = "AM_BOOK_FD";
+/// The numbers of the inherited descriptors of this rank's UDP sockets, one per endpoint, with commas between them.
+pub const UDP_FDS: &str = "AM_UDP_FDS";
+
+/// `host:port` at which ranks that were started by hand, by `mpirun` or by `srun` on several hosts meet; rank 0 listens
+/// there.
+pub const RENDEZVOUS: &str = "AM_RENDEZVOUS";
+/// A file with the job's secret, for jobs that meet at [`RENDEZVOUS`].
+pub const SECRET_FILE: &str = "AM_SECRET_FILE";
+/// What the ranks talk over: `auto`, `shm` or `udp`.
+pub const TRANSPORT: &str = "AM_TRANSPORT";
+/// The interface for traffic between hosts: its name, a network as `10.1.0.0/16`, or an address.
+pub const INTERFACE: &str = "AM_INTERFACE";
+/// Read by `amrun`: the command that starts a program on another host.
+pub const REMOTE: &str = "AM_REMOTE";
+
 /// Read by [`run`](crate::run): how many ranks a plainly started program becomes.
 pub const DEFAULT_RANKS: &str = "AM_DEFAULT_RANKS";
 /// Read by [`run`](crate::run) under `mpirun` and `srun`: seconds that ranks wait for each other at the start.
@@ -30,5 +49,11 @@ pub const LAUNCHER_AMRUN: &str = "amrun";
 pub const LAUNCHER_ITSELF: &str = "self";
 
 /// The variables that a launcher sets for every rank and that nobody else may set for it.
-pub const SET_BY_LAUNCHER: [&str; 9] =
-    [RANK, RANKS, LOCAL_RANK, LOCAL_RANKS, JOB, SHM_FD, LAUNCHER, LAUNCHER_PID, LIFELINE_FD];
+pub const SET_BY_LAUNCHER: [&str; 11] =
+    [RANK, RANKS, LOCAL_RANK, LOCAL_RANKS, JOB, SHM_FD, BOOK_FD, UDP_FDS, LAUNCHER, LAUNCHER_PID, LIFELINE_FD];
+
+/// Whether a variable of this family is for ranks on other hosts as well, rather than for one process or its launcher.
+pub(crate) fn is_forwarded(key: &OsStr) -> bool {
+    let kept = [DEFAULT_RANKS, REMOTE, RENDEZVOUS, SECRET_FILE, INTERFACE];
+    key.as_encoded_bytes().starts_with(b"AM_") && !SET_BY_LAUNCHER.iter().chain(&kept).any(|ours| key == *ours)
+}

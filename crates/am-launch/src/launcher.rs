@@ -1,34 +1,40 @@
 //! A job as its launcher describes it, and the way from the description to running ranks.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use am_core::Rank;
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::{Pid, getpid};
-use transport_shm::{JobConfig, JobError};
+use nix::sys::signal::Signal;
+use nix::unistd::getpid;
+use transport_shm::{Job, JobConfig, JobError};
 
 use crate::adoption::Adoption;
 use crate::attach::Configure;
+use crate::book::{Book, HostCard, RankCard};
 use crate::contract;
+use crate::crew::{Crew, Shared, addresses_of, bind_sockets, quoted};
+use crate::hosts::door::DoorError;
+use crate::hosts::gather::code_of;
+use crate::hosts::interface::{InterfaceWish, choose, interface_of};
+use crate::hosts::message::Rings;
+use crate::hosts::options::Hosts;
+use crate::hosts::place::TooFewSlots;
+use crate::hosts::watch;
 use crate::lifeline::Lifeline;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE, Outcome};
-use crate::output::Stream;
 use crate::policy::Rules;
-use crate::spawn::{Inheritance, tie};
+use crate::secret::Secret;
 use crate::supervise::{Signals, supervise};
+use crate::transport::TransportChoice;
 
 /// The most ranks of one launched job; beyond it a mistyped number is likelier than a wish.
 pub const MAX_RANKS: u32 = 4096;
 /// How long ranks that were told to end get by default before they are killed.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 
-/// Starts a program as N ranks on this host and waits for them: what `amrun` does, as a library.
+/// Starts a program as N ranks, on this host or several, and waits for them: what `amrun` does, as a library.
 ///
 /// ```no_run
 /// let outcome = am_launch::Launcher::new("./solver").arg("--fast").ranks(4).launch()?;
@@ -51,6 +57,11 @@ pub struct Launcher {
     bind: bool,
     adopt: bool,
     configure: Configure,
+    pub(crate) choice: TransportChoice,
+    pub(crate) rings: Rings,
+    interface: Option<InterfaceWish>,
+    hosts: Option<Hosts>,
+    verbose: bool,
 }
 
 impl Launcher {
@@ -71,6 +82,11 @@ impl Launcher {
             bind: false,
             adopt: false,
             configure: Configure::default(),
+            choice: TransportChoice::default(),
+            rings: Rings::default(),
+            interface: None,
+            hosts: None,
+            verbose: false,
         }
     }
 
@@ -157,7 +173,7 @@ impl Launcher {
     }
 
     /// What the job's shared memory is like (ring sizes, endpoints per rank), starting from the default for its
-    /// number of ranks.
+    /// number of ranks. It counts on this host; on others, [`endpoints`](Self::endpoints) and [`rings`](Self::rings) do.
     #[must_use]
     pub fn configure(mut self, configure: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
         self.configure = Configure::new(configure);
@@ -172,6 +188,51 @@ impl Launcher {
         self
     }
 
+    /// What the ranks talk over; by default shared memory within a host and UDP between hosts.
+    #[must_use]
+    pub fn transport(mut self, choice: TransportChoice) -> Self {
+        self.choice = choice;
+        self
+    }
+
+    /// Endpoints of every rank, as [`JobConfig::endpoints`]; unlike [`configure`](Self::configure) on every host.
+    #[must_use]
+    pub fn endpoints(mut self, endpoints: u16) -> Self {
+        self.rings.endpoints = endpoints;
+        self
+    }
+
+    /// The sizes of all rings between two endpoints, in cells and payload bytes, unless they follow from the number of ranks;
+    /// unlike [`configure`](Self::configure) on every host.
+    #[must_use]
+    pub fn rings(mut self, cells: Option<usize>, bytes: Option<usize>) -> Self {
+        (self.rings.cells, self.rings.bytes) = (cells, bytes);
+        self
+    }
+
+    /// The address for UDP of a job on this host alone; by default that of the loopback interface.
+    #[must_use]
+    pub fn interface(mut self, wish: InterfaceWish) -> Self {
+        self.interface = Some(wish);
+        self
+    }
+
+    /// The hosts to start the ranks on, instead of this one alone.
+    ///
+    /// An agent is started on each of them, which meets the launcher at one TCP port and dies with it.
+    #[must_use]
+    pub fn hosts(mut self, hosts: Hosts) -> Self {
+        self.hosts = Some(hosts);
+        self
+    }
+
+    /// Whether the launcher says on standard error which host, address and transport each rank has. Off by default.
+    #[must_use]
+    pub fn verbose(mut self, verbose: bool) -> Self {
+        self.verbose = verbose;
+        self
+    }
+
     /// Starts the ranks and waits until the last one has ended.
     ///
     /// Rank 0 inherits standard input, the others read from `/dev/null`. While it runs, the calling thread passes
@@ -180,18 +241,33 @@ impl Launcher {
     /// or process dies, the ranks die. A message on standard error names the first rank that fails.
     ///
     /// # Errors
-    /// A wrong configuration, a program that can't be started, or a refusing operating system. No rank is left
-    /// running.
+    /// A wrong configuration, a program that can't be started, a host that can't be reached, or a refusing operating
+    /// system. No rank is left running.
     pub fn launch(&self) -> Result<Outcome, LaunchError> {
         self.check()?;
+        if let Some(hosts) = &self.hosts {
+            return watch::launch(self, hosts);
+        }
         let signals = Signals::take().map_err(system("signal handling"))?;
-        let job = self.configure.create(self.ranks)?;
-        let segment = job.fd().try_clone_to_owned().map_err(system("sharing memory with ranks"))?;
+        let job = match self.choice {
+            TransportChoice::Udp => None,
+            TransportChoice::Auto | TransportChoice::Shm => Some(self.shared_memory()?),
+        };
+        let net = if self.choice == TransportChoice::Udp { Some(self.net()?) } else { None };
+        let segment = job.as_ref().map(|job| job.fd().try_clone_to_owned()).transpose();
         let lifeline = Lifeline::new().map_err(system("a pipe"))?;
         let adoption =
             if self.adopt { Some(Adoption::begin().map_err(system("adopting orphans"))?) } else { None };
-        let started = self.start(&Arc::new(segment), &lifeline, &signals)?;
-        supervise(self, started, &job, &signals, adoption.as_ref())
+        let (book, sockets) = net.unzip();
+        let shared = Shared {
+            job: &book.as_ref().map_or_else(job_id, |book| book.job.clone()),
+            segment: segment.map_err(system("sharing memory with ranks"))?,
+            net: book.as_ref().zip(sockets),
+            lifeline: &lifeline,
+            signals: &signals,
+        };
+        let started = self.crew().start(shared)?;
+        supervise(self, started, job.as_ref(), &signals, adoption.as_ref())
     }
 
     fn check(&self) -> Result<(), LaunchError> {
@@ -210,66 +286,57 @@ impl Launcher {
         Ok(())
     }
 
-    /// Starts every rank, or none.
-    fn start(
-        &self,
-        segment: &Arc<OwnedFd>,
-        lifeline: &Lifeline,
-        signals: &Signals,
-    ) -> Result<Started, LaunchError> {
-        let processors = if self.bind { Some(processors().map_err(system("processor binding"))?) } else { None };
-        let job = job_id();
-        let mut started = Started { ranks: Vec::new(), pipes: Vec::new() };
-        for rank in 0..self.ranks {
-            let cpus = processors.as_ref().map(|usable| usable[rank as usize % usable.len()]);
-            let files = vec![Arc::clone(segment), Arc::clone(lifeline.watched())];
-            let mut command = self.command(rank);
-            command
-                .env(contract::JOB, &job)
-                .env(contract::SHM_FD, segment.as_raw_fd().to_string())
-                .env(contract::LIFELINE_FD, lifeline.watched().as_raw_fd().to_string());
-            tie(&mut command, Inheritance { mask: signals.before(), files, cpus });
-            let mut child = command.spawn().map_err(|source| self.not_started(rank, source))?;
-            let out = child.stdout.take().map(|pipe| (Rank(rank), Stream::Out, pipe.into()));
-            let err = child.stderr.take().map(|pipe| (Rank(rank), Stream::Err, pipe.into()));
-            started.pipes.extend(out.into_iter().chain(err));
-            started.ranks.push(Some(child));
-        }
-        Ok(started)
+    fn shared_memory(&self) -> Result<Job, LaunchError> {
+        let rings = self.rings;
+        Ok(self.configure.clone().after(move |job| rings.apply(job)).create(self.ranks)?)
     }
 
-    fn command(&self, rank: u32) -> Command {
-        let mut command = Command::new(&self.program);
-        if let Some(arg0) = &self.arg0 {
-            command.arg0(arg0);
-        }
-        command
-            .args(&self.args)
-            .envs(self.environment.iter().map(|(key, value)| (key, value)))
-            .env(contract::RANK, rank.to_string())
-            .env(contract::RANKS, self.ranks.to_string())
-            .env(contract::LOCAL_RANK, rank.to_string())
-            .env(contract::LOCAL_RANKS, self.ranks.to_string())
-            .env(contract::LAUNCHER, self.kind)
-            .env(contract::LAUNCHER_PID, getpid().to_string());
-        if rank > 0 {
-            command.stdin(Stdio::null());
-        }
-        if self.prefix {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        }
-        command
+    /// The sockets of all ranks on this host, and the book that has their addresses.
+    fn net(&self) -> Result<(Book, Vec<Vec<UdpSocket>>), LaunchError> {
+        let chosen = self.interface.as_ref().map(choose).transpose();
+        let chosen = chosen.map_err(|error| LaunchError::Interface { reason: error.to_string() })?;
+        let address = chosen.map_or(IpAddr::from([127, 0, 0, 1]), |chosen| chosen.address);
+        let endpoints = self.endpoint_count()?;
+        let what = format!("binding UDP sockets at {address}");
+        let sockets = bind_sockets(address, self.ranks as usize, endpoints).map_err(system(&what))?;
+        let card = |sockets: &Vec<UdpSocket>| Ok(RankCard { host: 0, udp: addresses_of(sockets)? });
+        let interface = interface_of(address);
+        self.whisper(&format!("ranks 0 to {} at {address} ({interface}), UDP among them", self.ranks - 1));
+        let book = Book {
+            job: job_id(),
+            secret: Secret::random().map_err(system("the job's secret"))?,
+            choice: self.choice,
+            endpoints,
+            hosts: vec![HostCard { name: "localhost".into(), address, interface }],
+            ranks: sockets.iter().map(card).collect::<io::Result<_>>().map_err(system("a socket's address"))?,
+        };
+        Ok((book, sockets))
     }
 
-    fn not_started(&self, rank: u32, source: io::Error) -> LaunchError {
-        let program = self.program.clone();
-        match nix::Error::from_raw(source.raw_os_error().unwrap_or_default()) {
-            nix::Error::ENOENT | nix::Error::ENOTDIR => LaunchError::NotFound { program, source },
-            nix::Error::EAGAIN | nix::Error::ENOMEM | nix::Error::EMFILE | nix::Error::ENFILE => {
-                LaunchError::System { what: format!("starting rank {rank} of {}", self.ranks), source }
-            }
-            _ => LaunchError::NotExecutable { program, source },
+    /// The number of endpoints of each rank, which a function may have configured.
+    fn endpoint_count(&self) -> Result<u16, LaunchError> {
+        let rings = self.rings;
+        Ok(self.configure.clone().after(move |job| rings.apply(job)).create(1)?.shape().endpoints)
+    }
+
+    /// The ranks of this host: all of them.
+    pub(crate) fn crew(&self) -> Crew {
+        Crew {
+            program: self.program.clone(),
+            arg0: self.arg0.clone(),
+            args: self.args.clone(),
+            environment: self.environment.clone(),
+            directory: None,
+            ranks: self.ranks,
+            members: (0..self.ranks).collect(),
+            kind: self.kind.into(),
+            prefix: self.prefix,
+            bind: self.bind,
         }
+    }
+
+    pub(crate) fn rank_count(&self) -> u32 {
+        self.ranks
     }
 
     pub(crate) fn rules(&self) -> Rules {
@@ -281,23 +348,11 @@ impl Launcher {
         use std::io::Write;
         let _ = io::stderr().write_all(format!("{}: {line}\n", self.name).as_bytes());
     }
-}
 
-/// The running ranks; those that haven't ended when this is dropped are killed and waited for.
-#[derive(Debug)]
-pub(crate) struct Started {
-    /// By rank; `None` once waited for.
-    pub(crate) ranks: Vec<Option<Child>>,
-    pub(crate) pipes: Vec<(Rank, Stream, OwnedFd)>,
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        for child in self.ranks.iter_mut().flatten() {
-            let _ = child.kill();
-        }
-        for child in self.ranks.iter_mut().flatten() {
-            let _ = child.wait();
+    /// Prints a message for those who want to know more.
+    pub(crate) fn whisper(&self, line: &str) {
+        if self.verbose {
+            self.say(line);
         }
     }
 }
@@ -340,6 +395,89 @@ pub enum LaunchError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// The working directory for the ranks is missing.
+    #[error("the working directory {} does not exist here: name one with --wdir", directory.display())]
+    NoDirectory {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The hosts are too few for the ranks.
+    #[error(transparent)]
+    Slots(#[from] TooFewSlots),
+    /// Shared memory was asked for between hosts.
+    #[error("shared memory spans one host only: --transport auto uses it there, and UDP between hosts")]
+    ShmAcrossHosts,
+    /// The rendezvous address can't be used.
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    /// No address of a host is the one that was asked for.
+    #[error("{reason}")]
+    Interface {
+        /// What was asked for and what there is.
+        reason: String,
+    },
+    /// The remote command can't be started.
+    #[error("the remote command `{command}` can't be started: {source}; --remote names another one")]
+    Remote {
+        /// The command with the host's name.
+        command: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A host could not do its part.
+    #[error("host {host}: {reason}")]
+    Host {
+        /// The host's name.
+        host: String,
+        /// What went wrong, and what may help.
+        reason: String,
+        /// The exit code that goes with it.
+        code: u8,
+    },
+    /// Hosts did not report in time.
+    #[error(
+        "no report within {seconds} s from {hosts}{note}; `{command} true` shows whether the remote command works, \
+         --start-limit gives it more time"
+    )]
+    Overdue {
+        /// The hosts' names.
+        hosts: String,
+        /// The time that they had.
+        seconds: f64,
+        /// What is known besides.
+        note: String,
+        /// The remote command of the first of them.
+        command: String,
+    },
+    /// A host's address makes sense on that host only.
+    #[error(
+        "host {host} would be reached at {address} ({interface}), an address that {other} at {other_address} can't reach: \
+         give its address= in the host file, or choose with --interface"
+    )]
+    Loopback {
+        /// The host's name.
+        host: String,
+        /// Its address.
+        address: IpAddr,
+        /// The interface of that address.
+        interface: String,
+        /// Another host.
+        other: String,
+        /// That one's address.
+        other_address: IpAddr,
+    },
+    /// The launcher can't be reached from the host of an agent.
+    #[error("the launcher {reason}")]
+    NoLauncher {
+        /// Where it was looked for and what may help.
+        reason: String,
+    },
+    /// A signal ended the start.
+    #[error("ended by {signal} before the ranks were started")]
+    Interrupted {
+        /// The signal.
+        signal: Signal,
+    },
     /// The job's shared memory could not be made.
     #[error(transparent)]
     Job(#[from] JobError),
@@ -361,7 +499,10 @@ impl LaunchError {
             Self::Job(JobError::Config(_)) => EXIT_USAGE,
             Self::NotFound { .. } => EXIT_NOT_FOUND,
             Self::NotExecutable { .. } => EXIT_NOT_EXECUTABLE,
-            Self::Job(_) | Self::System { .. } => EXIT_LAUNCHER_FAILED,
+            Self::Slots(_) | Self::ShmAcrossHosts => EXIT_USAGE,
+            Self::Host { code, .. } => *code,
+            Self::Interrupted { signal } => code_of(*signal),
+            _ => EXIT_LAUNCHER_FAILED,
         }
     }
 }
@@ -371,29 +512,8 @@ pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> Launch
     move |source| LaunchError::System { what: what.into(), source: source.into() }
 }
 
-fn quoted(program: &OsStr) -> String {
-    format!("'{}'", program.display())
-}
-
 /// A text that no other job of this host has: the launcher's process and the time.
-fn job_id() -> String {
+pub(crate) fn job_id() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{:x}", getpid(), since.as_nanos())
-}
-
-/// One set per processor that this process may run on.
-fn processors() -> nix::Result<Vec<CpuSet>> {
-    let usable = sched_getaffinity(Pid::from_raw(0))?;
-    (0..CpuSet::count())
-        .filter(|&cpu| usable.is_set(cpu).unwrap_or(false))
-        .map(|cpu| {
-            let mut one = CpuSet::new();
-            one.set(cpu).map(|()| one)
-        })
-        .collect()
-}
-
-/// How many processors this process may run on; at least 1.
-pub fn usable_processors() -> u32 {
-    processors().ok().and_then(|usable| u32::try_from(usable.len()).ok()).unwrap_or(1).max(1)
 }

@@ -37,25 +37,43 @@ compile_error!("am-launch needs Linux: memory files, signal descriptors and pare
 
 mod adoption;
 mod attach;
+mod book;
 pub mod contract;
+mod crew;
+mod hosts;
 mod identity;
 mod launcher;
 mod lifeline;
+mod limits;
 mod meet;
 mod outcome;
 mod output;
 mod policy;
 mod rank;
 mod run;
+mod secret;
 mod spawn;
 mod supervise;
+mod transport;
 
 pub use attach::OpenError;
+pub use book::HostCard;
+pub use crew::usable_processors;
+pub use hosts::agent::serve_as_agent;
+pub use hosts::channel::ChannelError;
+pub use hosts::door::{DoorError, KnockError};
+pub use hosts::interface::{InterfaceError, InterfaceWish};
+pub use hosts::list::{HostListError, HostSpec, parse_hosts, read_host_file};
+pub use hosts::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts};
+pub use hosts::place::{Placement, TooFewSlots};
+pub use hosts::remote::{Remote, RemoteError};
 pub use identity::{EnvironmentError, StartedBy};
-pub use launcher::{DEFAULT_GRACE, LaunchError, Launcher, MAX_RANKS, usable_processors};
+pub use launcher::{DEFAULT_GRACE, LaunchError, Launcher, MAX_RANKS};
 pub use meet::MeetError;
 pub use outcome::{
     EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE, Outcome, RankEnd,
 };
 pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, RankJob};
 pub use run::{RunOptions, default_ranks, run};
+pub use secret::{Secret, SecretError};
+pub use transport::{Carrier, TransportChoice};

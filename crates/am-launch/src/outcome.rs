@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 
 use am_core::Rank;
 use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 
 /// The exit code of a launcher whose job ran into its time limit, as `timeout(1)` uses it.
 pub const EXIT_TIMED_OUT: u8 = 124;
@@ -19,13 +20,15 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 pub const EXIT_USAGE: u8 = 2;
 
 /// How one rank's process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum RankEnd {
     /// It exited by itself with this code, 0 to 255.
     Exited(u8),
     /// The signal with this number killed it.
     Killed(u8),
+    /// Its host was lost: nobody knows how it ended, only that it is ended there when its host notices.
+    Lost,
 }
 
 impl RankEnd {
@@ -34,11 +37,12 @@ impl RankEnd {
         matches!(self, Self::Exited(0))
     }
 
-    /// The code that a shell would show: the exit code, or 128 + the signal's number.
+    /// The code that a shell would show: the exit code, or 128 + the signal's number; [`EXIT_LAUNCHER_FAILED`] for a lost one.
     pub const fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
             Self::Killed(signal) => signal.saturating_add(128),
+            Self::Lost => EXIT_LAUNCHER_FAILED,
         }
     }
 }
@@ -58,6 +62,7 @@ impl fmt::Display for RankEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Exited(code) => write!(f, "exited with code {code}"),
+            Self::Lost => f.write_str("was lost with its host"),
             Self::Killed(number) => match Signal::try_from(i32::from(number)) {
                 Ok(signal) => write!(f, "was killed by signal {number} ({signal})"),
                 Err(_) => write!(f, "was killed by signal {number}"),

@@ -36,10 +36,9 @@ pub(crate) struct Merger {
 
 impl Merger {
     /// Starts merging the given pipes.
-    pub(crate) fn start(pipes: Vec<(Rank, Stream, OwnedFd)>) -> io::Result<Self> {
+    pub(crate) fn start(sources: Vec<Source>) -> io::Result<Self> {
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
         let (finished, finish) = pipe2(OFlag::O_CLOEXEC)?;
-        let sources = pipes.into_iter().map(|(rank, stream, pipe)| Source::new(rank, stream, pipe)).collect();
         let thread = thread::Builder::new().name("am-output".into()).spawn(move || {
             // Dropped at the end, which hangs `finished` up.
             let _finish = finish;
@@ -65,8 +64,8 @@ impl Merger {
     }
 }
 
-/// One rank's pipe and the beginning of a line that came through it.
-struct Source {
+/// One rank's or host's pipe and the beginning of a line that came through it.
+pub(crate) struct Source {
     stream: Stream,
     pipe: File,
     prefix: Vec<u8>,
@@ -74,8 +73,14 @@ struct Source {
 }
 
 impl Source {
-    fn new(rank: Rank, stream: Stream, pipe: OwnedFd) -> Self {
+    /// The pipe of a rank, whose lines get its number.
+    pub(crate) fn of_rank((rank, stream, pipe): (Rank, Stream, OwnedFd)) -> Self {
         Self { stream, pipe: pipe.into(), prefix: format!("[{rank}] ").into_bytes(), partial: Vec::new() }
+    }
+
+    /// The pipe of a host, whose lines stay as they are; `read` has come through it already.
+    pub(crate) fn of_host(stream: Stream, pipe: OwnedFd, read: Vec<u8>) -> Self {
+        Self { stream, pipe: pipe.into(), prefix: Vec::new(), partial: read }
     }
 
     /// Reads once and moves whole lines into `lines`; false at the pipe's end.
@@ -85,7 +90,7 @@ impl Source {
                 self.take(&buffer[..length], lines);
                 true
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => true,
             Ok(_) | Err(_) => {
                 self.finish_line(lines);
                 false
@@ -195,7 +200,7 @@ mod tests {
 
     fn source() -> Source {
         let (read, _write) = pipe2(OFlag::O_CLOEXEC).unwrap();
-        Source::new(Rank(3), Stream::Out, read)
+        Source::of_rank((Rank(3), Stream::Out, read))
     }
 
     #[test]

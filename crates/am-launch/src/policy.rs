@@ -197,6 +197,8 @@ impl Policy {
     /// when the survivors of a lost rank give up.
     fn is_news(&self, end: RankEnd) -> bool {
         match end {
+            // Its host was named, and the first of its ranks.
+            RankEnd::Lost => false,
             RankEnd::Killed(number) => {
                 let ours = self.phase != Phase::Running
                     && [Signal::SIGTERM as u8, Signal::SIGKILL as u8].contains(&number);

@@ -12,8 +12,9 @@ use transport_shm::{JobConfig, JobError};
 
 use crate::attach::Configure;
 use crate::contract;
+use crate::crew::usable_processors;
 use crate::identity::EnvironmentError;
-use crate::launcher::{Launcher, usable_processors};
+use crate::launcher::Launcher;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::rank::{RankError, RankJob};
 

@@ -14,9 +14,10 @@ use nix::unistd::Pid;
 use transport_shm::Job;
 
 use crate::adoption::Adoption;
-use crate::launcher::{LaunchError, Launcher, Started, system};
+use crate::crew::Started;
+use crate::launcher::{LaunchError, Launcher, system};
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
-use crate::output::Merger;
+use crate::output::{Merger, Source};
 use crate::policy::{Order, Policy, asks_to_end};
 use crate::spawn::hear_of_children;
 
@@ -59,6 +60,11 @@ impl Signals {
         wait(self, None, Some(until));
     }
 
+    /// Readable when a signal has arrived.
+    pub(crate) fn arrivals(&self) -> BorrowedFd<'_> {
+        self.arrivals.as_fd()
+    }
+
     /// The next signal, if one has arrived.
     pub(crate) fn next(&self) -> Option<Arrival> {
         let info = self.arrivals.read_signal().ok().flatten()?;
@@ -72,9 +78,9 @@ impl Signals {
 pub(crate) struct Arrival {
     pub(crate) signal: Signal,
     /// The process that caused it: for SIGCHLD the child.
-    sender: u32,
+    pub(crate) sender: u32,
     /// The terminal's signals reach every process of its foreground job, the ranks among them.
-    from_terminal: bool,
+    pub(crate) from_terminal: bool,
 }
 
 impl Drop for Signals {
@@ -87,13 +93,16 @@ impl Drop for Signals {
 pub(crate) fn supervise(
     launcher: &Launcher,
     mut started: Started,
-    job: &Job,
+    job: Option<&Job>,
     signals: &Signals,
     adoption: Option<&Adoption>,
 ) -> Result<Outcome, LaunchError> {
     let merger = match std::mem::take(&mut started.pipes) {
         pipes if pipes.is_empty() => None,
-        pipes => Some(Merger::start(pipes).map_err(system("the output thread"))?),
+        pipes => {
+            let sources = pipes.into_iter().map(Source::of_rank).collect();
+            Some(Merger::start(sources).map_err(system("the output thread"))?)
+        }
     };
     let ranks = &mut started.ranks;
     let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
@@ -106,16 +115,14 @@ pub(crate) fn supervise(
             if signal == Signal::SIGCHLD {
                 // While a SIGCHLD is pending others are dropped: it is the first since the last look that names
                 // its child.
-                let is_sender = |child: &Child| child.id() == sender;
-                let rank = ranks.iter().position(|slot| slot.as_ref().is_some_and(is_sender));
-                first = first.or(rank.map(|rank| Rank(rank as u32)));
+                first = first.or(place_of(ranks, sender).map(|rank| Rank(rank as u32)));
             } else {
                 obey(launcher, ranks, policy.signalled(signal, from_terminal, Instant::now()));
             }
         }
-        let ended = reap(ranks);
-        for &(rank, _) in &ended {
-            job.mark_dead(rank.0);
+        let ended: Vec<_> = reap(ranks).into_iter().map(|(place, end)| (Rank(place as u32), end)).collect();
+        if let Some(job) = job {
+            ended.iter().for_each(|(rank, _)| job.mark_dead(rank.0));
         }
         obey(launcher, ranks, policy.ended(&ended, first, Instant::now()));
         obey(launcher, ranks, policy.tick(Instant::now()));
@@ -132,10 +139,15 @@ pub(crate) fn supervise(
     Ok(policy.outcome())
 }
 
-/// The ranks that have ended since the last call.
-fn reap(ranks: &mut [Option<Child>]) -> Vec<(Rank, RankEnd)> {
+/// The place among the ranks of the process with this id.
+pub(crate) fn place_of(ranks: &[Option<Child>], process: u32) -> Option<usize> {
+    ranks.iter().position(|slot| slot.as_ref().is_some_and(|child| child.id() == process))
+}
+
+/// The places of the ranks that have ended since the last call, and how.
+pub(crate) fn reap(ranks: &mut [Option<Child>]) -> Vec<(usize, RankEnd)> {
     let mut ended = Vec::new();
-    for (rank, slot) in (0..).map(Rank).zip(ranks) {
+    for (place, slot) in ranks.iter_mut().enumerate() {
         let end = match slot.as_mut().map(Child::try_wait) {
             None | Some(Ok(None)) => continue,
             Some(Ok(Some(status))) => RankEnd::from(status),
@@ -143,7 +155,7 @@ fn reap(ranks: &mut [Option<Child>]) -> Vec<(Rank, RankEnd)> {
             Some(Err(_)) => RankEnd::Exited(EXIT_LAUNCHER_FAILED),
         };
         *slot = None;
-        ended.push((rank, end));
+        ended.push((place, end));
     }
     ended
 }
@@ -152,12 +164,17 @@ fn obey(launcher: &Launcher, ranks: &[Option<Child>], orders: Vec<Order>) {
     for order in orders {
         match order {
             Order::Say(line) => launcher.say(&line),
-            // A rank that hasn't been waited for keeps its process id, so the signal can't reach a stranger.
-            Order::Deliver(signal) => ranks.iter().flatten().for_each(|child| {
-                let _ = kill(pid(child), signal);
-            }),
+            Order::Deliver(signal) => deliver(ranks, signal),
         }
     }
+}
+
+/// Sends a signal to every rank that lives.
+pub(crate) fn deliver(ranks: &[Option<Child>], signal: Signal) {
+    // A rank that hasn't been waited for keeps its process id, so the signal can't reach a stranger.
+    ranks.iter().flatten().for_each(|child| {
+        let _ = kill(pid(child), signal);
+    });
 }
 
 fn pid(child: &Child) -> Pid {
@@ -179,7 +196,7 @@ fn wait(signals: &Signals, other: Option<BorrowedFd<'_>>, until: Option<Instant>
 }
 
 /// Lets the output thread pass on what the ranks left, unless the user has had enough of a reader that is stuck.
-fn finish_output(mut merger: Merger, signals: &Signals) {
+pub(crate) fn finish_output(mut merger: Merger, signals: &Signals) {
     merger.drain();
     loop {
         if wait(signals, Some(merger.finished()), None) {

@@ -1,13 +1,19 @@
 //! The command line of `amrun`: its flags, their help, and errors of one line.
 
+use std::env;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use am_launch::{DEFAULT_GRACE, Launcher, MAX_RANKS, default_ranks, usable_processors};
+use am_launch::{
+    DEFAULT_GRACE, Hosts, InterfaceWish, Launcher, MAX_RANKS, Placement, RemoteError, TransportChoice, contract,
+    default_ranks, parse_hosts, read_host_file, usable_processors,
+};
 use clap::error::ErrorKind;
 use clap::{Parser, value_parser};
-use transport_shm::JobConfig;
 
 /// What comes after the list of flags in `--help`.
 const AFTER_HELP: &str = "\
@@ -28,7 +34,7 @@ Exit codes:
   126      the program can't be executed
   127      the program was not found";
 
-/// Starts PROGRAM as N ranks on this host and waits for them.
+/// Starts PROGRAM as N ranks, on this host or on several, and waits for them.
 #[derive(Debug, Parser)]
 #[command(
     name = "amrun",
@@ -87,6 +93,68 @@ struct Flags {
     #[arg(long, value_name = "BYTES")]
     ring_bytes: Option<usize>,
 
+    /// What the ranks talk over: auto is shared memory within a host and UDP between hosts [default: $AM_TRANSPORT, else auto]
+    #[arg(long, value_name = "auto|shm|udp", value_parser = TransportChoice::from_str)]
+    transport: Option<TransportChoice>,
+
+    /// Interface for traffic between hosts: its name, a network such as 10.1.0.0/16, or an address [default:
+    /// $AM_INTERFACE, else the one that reaches the launcher]
+    #[arg(long, value_name = "NAME|CIDR", value_parser = InterfaceWish::from_str)]
+    interface: Option<InterfaceWish>,
+
+    /// Say which host, address, interface and transport the ranks have
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Hosts to start the ranks on, with commas between them
+    #[arg(long, value_name = "HOST[:SLOTS],...", conflicts_with = "hostfile", help_heading = "Several hosts")]
+    hosts: Option<String>,
+
+    /// File with a host in each line: NAME [slots=N] [address=IP]; # starts a comment
+    #[arg(long, value_name = "FILE", help_heading = "Several hosts")]
+    hostfile: Option<PathBuf>,
+
+    /// Order in which hosts are filled: block keeps neighbouring ranks together, cyclic apart
+    #[arg(
+        long,
+        value_name = "block|cyclic",
+        default_value = "block",
+        value_parser = Placement::from_str,
+        help_heading = "Several hosts"
+    )]
+    placement: Placement,
+
+    /// Command that runs a program on a host; {host} in it, or its end, is where the host's name goes [default: $AM_REMOTE,
+    /// else ssh -T -o BatchMode=yes -o ConnectTimeout=10]
+    #[arg(long, value_name = "COMMAND", help_heading = "Several hosts")]
+    remote: Option<String>,
+
+    /// The amrun of the other hosts [default: this one's path]
+    #[arg(long, value_name = "PATH", help_heading = "Several hosts")]
+    remote_amrun: Option<PathBuf>,
+
+    /// Working directory of the ranks on every host [default: this one's]
+    #[arg(long, value_name = "DIRECTORY", help_heading = "Several hosts")]
+    wdir: Option<PathBuf>,
+
+    /// TCP port at which the hosts report [default: any]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = "Several hosts"
+    )]
+    port: u16,
+
+    /// How long the hosts get to report [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Several hosts")]
+    start_limit: Option<Duration>,
+
+    /// After how long of silence a host counts as lost [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Several hosts")]
+    lost_after: Option<Duration>,
+
     /// The program, looked up in PATH unless it has a slash, and its arguments
     #[arg(
         value_name = "PROGRAM",
@@ -113,10 +181,13 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Shown(error.render().to_string()),
         _ => Stop::Usage(one_line(&error)),
     })?;
+    let hosts = hosts(&flags)?;
     let ranks = match flags.ranks.map_or_else(default_ranks, |ranks| Ok(Some(ranks))) {
-        Ok(ranks) => ranks.unwrap_or_else(usable_processors),
+        Ok(ranks) => ranks.unwrap_or_else(|| hosts.as_ref().map_or_else(usable_processors, Hosts::default_ranks)),
         Err(error) => return Err(Stop::Usage(error.to_string())),
     };
+    let choice = flags.transport.map_or_else(TransportChoice::from_environment, |choice| Ok(Some(choice)));
+    let choice = choice.map_err(|error| Stop::Usage(error.to_string()))?;
     let mut command = flags.command.into_iter();
     let program = command.next().expect("clap requires at least one value");
     let mut launcher = Launcher::new(program)
@@ -127,8 +198,16 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
         .keep_going(flags.keep_going)
         .grace(flags.grace.unwrap_or(DEFAULT_GRACE))
         .bind(flags.bind)
-        .configure(move |job| rings(job.endpoints(flags.endpoints), flags.ring_cells, flags.ring_bytes))
+        .endpoints(flags.endpoints)
+        .rings(flags.ring_cells, flags.ring_bytes)
+        .transport(choice.unwrap_or_default())
+        .verbose(flags.verbose)
         .adopt(true);
+    if let Some(hosts) = hosts {
+        launcher = launcher.hosts(hosts);
+    } else if let Some(wish) = flags.interface.or(interface_from_environment()?) {
+        launcher = launcher.interface(wish);
+    }
     if let Some(timeout) = flags.timeout {
         launcher = launcher.timeout(timeout);
     }
@@ -139,15 +218,43 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
     Ok(launcher)
 }
 
-/// Both rings of each pair, requests and replies, get the size that was asked for.
-fn rings(mut job: JobConfig, cells: Option<usize>, bytes: Option<usize>) -> JobConfig {
-    if let Some(cells) = cells {
-        job = job.request_cells(cells).reply_cells(cells);
+/// The hosts that the flags name, if they do.
+fn hosts(flags: &Flags) -> Result<Option<Hosts>, Stop> {
+    let list = match (&flags.hosts, &flags.hostfile) {
+        (Some(list), _) => parse_hosts(list),
+        (None, Some(file)) => read_host_file(file),
+        (None, None) => return Ok(None),
+    };
+    let wrong = |error: &dyn Display| Stop::Usage(error.to_string());
+    let mut hosts = Hosts::new(list.map_err(|error| wrong(&error))?).placement(flags.placement).port(flags.port);
+    let remote = flags.remote.clone().map(OsString::from).or_else(|| env::var_os(contract::REMOTE));
+    if let Some(remote) = remote {
+        hosts = hosts.remote(remote.to_string_lossy().parse().map_err(|error: RemoteError| wrong(&error))?);
     }
-    if let Some(bytes) = bytes {
-        job = job.request_bytes(bytes).reply_bytes(bytes);
+    // The same program under the same path, unless the user knows better.
+    let agent = flags.remote_amrun.clone().or_else(|| env::current_exe().ok());
+    hosts = hosts.agent(agent.unwrap_or_else(|| "amrun".into()));
+    if let Some(directory) = &flags.wdir {
+        hosts = hosts.directory(directory);
     }
-    job
+    if let Some(limit) = flags.start_limit {
+        hosts = hosts.start_limit(limit);
+    }
+    if let Some(time) = flags.lost_after {
+        hosts = hosts.lost_after(time);
+    }
+    if let Some(wish) = flags.interface.clone().map_or_else(interface_from_environment, |wish| Ok(Some(wish)))? {
+        hosts = hosts.interface(wish);
+    }
+    Ok(Some(hosts))
+}
+
+fn interface_from_environment() -> Result<Option<InterfaceWish>, Stop> {
+    let Some(value) = env::var_os(contract::INTERFACE) else { return Ok(None) };
+    let wish = value.to_string_lossy().parse().map_err(|reason| {
+        Stop::Usage(format!("{}={} in the environment: {reason}", contract::INTERFACE, value.display()))
+    })?;
+    Ok(Some(wish))
 }
 
 /// The first paragraph of clap's message on one line, without its "error: ".

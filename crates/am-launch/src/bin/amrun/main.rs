@@ -1,4 +1,4 @@
-//! `amrun`: starts a program as N ranks on this host.
+//! `amrun`: starts a program as N ranks, on this host or on several.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,10 @@ use std::process::ExitCode;
 use am_launch::EXIT_USAGE;
 
 fn main() -> ExitCode {
+    // What amrun is on the other hosts of a job; nothing for users, so no flag of the command line's definition.
+    if std::env::args_os().nth(1).is_some_and(|flag| flag == "--agent") {
+        return am_launch::serve_as_agent();
+    }
     let launcher = match cli::read(std::env::args_os()) {
         Ok(launcher) => launcher,
         Err(cli::Stop::Shown(text)) => {

@@ -1,0 +1,150 @@
+//! The job's book: who is where, at which addresses, and the secret. A launcher writes it into a sealed memory file that
+//! its ranks inherit; ranks that met by themselves hold the same.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use am_core::{Rank, Shape};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use crate::secret::Secret;
+use crate::transport::{Carrier, TransportChoice};
+
+/// The first bytes of a book's file; they change with its form.
+const MAGIC: [u8; 8] = *b"am-book1";
+
+/// One host of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCard {
+    /// Its name, as the user gave it or as it calls itself.
+    pub name: String,
+    /// Its address towards the other hosts.
+    pub address: IpAddr,
+    /// The interface that has this address.
+    pub interface: String,
+}
+
+/// Where one rank is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankCard {
+    /// Its host, as an index.
+    pub(crate) host: u32,
+    /// Its UDP address, one per endpoint; none where the job has no UDP.
+    pub(crate) udp: Vec<SocketAddr>,
+}
+
+/// What all ranks of a job know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Book {
+    pub(crate) job: String,
+    pub(crate) secret: Secret,
+    pub(crate) choice: TransportChoice,
+    pub(crate) endpoints: u16,
+    pub(crate) hosts: Vec<HostCard>,
+    pub(crate) ranks: Vec<RankCard>,
+}
+
+impl Book {
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { ranks: self.ranks.len() as u32, endpoints: self.endpoints }
+    }
+
+    /// The ranks of a host, in order.
+    pub(crate) fn members(&self, host: u32) -> Vec<Rank> {
+        (0..).zip(&self.ranks).filter(|(_, card)| card.host == host).map(|(rank, _)| Rank(rank)).collect()
+    }
+
+    /// What carries messages between two ranks of the job.
+    pub(crate) fn carrier(&self, a: Rank, b: Rank) -> Carrier {
+        let host = |rank: Rank| self.ranks[rank.0 as usize].host;
+        match self.choice {
+            TransportChoice::Auto | TransportChoice::Shm if host(a) == host(b) => Carrier::Shm,
+            _ => Carrier::Udp,
+        }
+    }
+
+    /// Whether any pair of ranks needs UDP.
+    pub(crate) fn needs_udp(&self) -> bool {
+        self.choice == TransportChoice::Udp || self.hosts.len() > 1
+    }
+
+    /// The book as a file that is inherited by nobody yet and that nobody can change.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn file(&self) -> io::Result<OwnedFd> {
+        let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
+        let mut file = File::from(memfd_create(c"active-messages-book", flags)?);
+        file.write_all(&MAGIC)?;
+        file.write_all(&postcard::to_stdvec(self).map_err(io::Error::other)?)?;
+        let seals =
+            SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        Ok(file.into())
+    }
+
+    /// Reads the book that a launcher left.
+    ///
+    /// # Errors
+    /// The descriptor is not there, or no book of this version.
+    pub(crate) fn inherited(number: u32) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        File::open(format!("/proc/self/fd/{number}"))?.read_to_end(&mut bytes)?;
+        let other =
+            || io::Error::new(io::ErrorKind::InvalidData, "it was written by another version of the launcher");
+        let book: Self =
+            postcard::from_bytes(bytes.strip_prefix(&MAGIC).ok_or_else(other)?).map_err(|_| other())?;
+        let sound = book.ranks.iter().all(|card| (card.host as usize) < book.hosts.len());
+        if sound { Ok(book) } else { Err(other()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    fn book(choice: TransportChoice) -> Book {
+        let host = |name: &str, last| HostCard {
+            name: name.into(),
+            address: IpAddr::from([10, 0, 0, last]),
+            interface: "eth0".into(),
+        };
+        let rank = |host| RankCard { host, udp: vec![SocketAddr::from(([10, 0, 0, 1 + host as u8], 4000))] };
+        Book {
+            job: "job".into(),
+            secret: Secret::random().unwrap(),
+            choice,
+            endpoints: 1,
+            hosts: vec![host("a", 1), host("b", 2)],
+            ranks: [0, 1, 0].map(rank).to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_book_is_read_as_it_was_written_and_cannot_be_changed() {
+        let book = book(TransportChoice::Auto);
+        let file = book.file().unwrap();
+        assert_eq!(Book::inherited(file.as_raw_fd() as u32).unwrap(), book);
+        assert!(File::from(file).write_all(b"x").is_err());
+    }
+
+    #[test]
+    fn other_files_are_no_books() {
+        let file = memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap();
+        assert!(Book::inherited(file.as_raw_fd() as u32).is_err());
+    }
+
+    #[test]
+    fn near_ranks_share_memory_unless_told_otherwise() {
+        let auto = book(TransportChoice::Auto);
+        assert_eq!(auto.carrier(Rank(0), Rank(2)), Carrier::Shm);
+        assert_eq!(auto.carrier(Rank(0), Rank(1)), Carrier::Udp);
+        assert_eq!(auto.members(0), [Rank(0), Rank(2)]);
+        assert_eq!(book(TransportChoice::Udp).carrier(Rank(0), Rank(2)), Carrier::Udp);
+    }
+}

@@ -1,0 +1,327 @@
+//! The agent: `amrun` on one of a job's hosts. It gets its orders through its standard input, tells its launcher what it has
+//! prepared, starts the ranks of its host, reports their ends, passes signals on, and dies with the launcher.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::unistd::{read, setsid};
+use transport_shm::{Job, JobConfig};
+
+use crate::adoption::Adoption;
+use crate::crew::{Shared, Started, addresses_of, bind_sockets};
+use crate::hosts::channel::{Channel, PROTOCOL};
+use crate::hosts::door::{KnockError, knock};
+use crate::hosts::interface::{Chosen, InterfaceWish, choose, interface_of};
+use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, Rings, ToAgent};
+use crate::launcher::{LaunchError, system};
+use crate::lifeline::Lifeline;
+use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
+use crate::output::{Merger, Source};
+use crate::policy::asks_to_end;
+use crate::spawn::restore_signals;
+use crate::supervise::{Signals, deliver, finish_output, place_of, reap};
+use crate::transport::TransportChoice;
+
+/// The terminal's signals, which a launcher keeps from the commands that start its agents.
+pub(crate) const TERMINAL_SIGNALS: &[Signal] = &[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
+/// The longest orders: arguments and environment of a program together are at most a few megabytes.
+const LONGEST_ORDERS: usize = 64 << 20;
+/// How long the last words may take to leave.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Runs this process as the agent of a launcher on another host, until the host's ranks have ended or the launcher is gone.
+/// For `amrun`, as which it is started there; returns the exit code.
+///
+/// What goes wrong before the launcher can be told is said in one line on standard error.
+pub fn serve_as_agent() -> ExitCode {
+    let orders = match read_orders() {
+        Ok(orders) => orders,
+        Err(reason) => {
+            say(&format!("amrun --agent is what amrun starts on other hosts: {reason}"));
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    // Of another launcher's process group, if it is on this host, too: only the launcher decides what the terminal means.
+    let _ = setsid();
+    let outcome = restore_signals(TERMINAL_SIGNALS).and_then(|()| Signals::take());
+    let run = outcome.map_err(system("signal handling")).and_then(|signals| Agent::run(&orders, &signals));
+    ExitCode::from(run.unwrap_or_else(|error| {
+        say(&format!("host {}: {error}", orders.name));
+        error.code()
+    }))
+}
+
+fn say(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Reads the orders and not a byte more: what follows is rank 0's standard input.
+fn read_orders() -> Result<Orders, String> {
+    let mut head = [0; ORDERS_MAGIC.len() + 6];
+    read_exactly(&mut head).map_err(|error| format!("no orders on its standard input ({error})"))?;
+    let (magic, rest) = head.split_at(ORDERS_MAGIC.len());
+    if magic != ORDERS_MAGIC {
+        return Err("what its standard input has are no orders".into());
+    }
+    let (version, length) = rest.split_at(2);
+    let version = u16::from_le_bytes([version[0], version[1]]);
+    if version != PROTOCOL {
+        let ours = env!("CARGO_PKG_VERSION");
+        return Err(format!(
+            "its orders are of version {version}, but amrun {ours} here is of version {PROTOCOL}: install one version on \
+             every host, or name the right file with --remote-amrun"
+        ));
+    }
+    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+    if length > LONGEST_ORDERS {
+        return Err(format!("orders of {length} bytes"));
+    }
+    let mut bytes = vec![0; length];
+    read_exactly(&mut bytes).map_err(|error| format!("its orders are cut off ({error})"))?;
+    postcard::from_bytes(&bytes).map_err(|error| format!("its orders make no sense ({error})"))
+}
+
+/// Reads past the standard library's buffer, which would take more than was asked for.
+fn read_exactly(mut bytes: &mut [u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match read(io::stdin().as_fd(), bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => bytes = &mut bytes[length..],
+            Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A running agent.
+struct Agent<'a> {
+    orders: &'a Orders,
+    signals: &'a Signals,
+    channel: Channel,
+    spoke: Instant,
+}
+
+/// Why an agent stops before its ranks have ended.
+enum Stop {
+    /// The launcher is gone, or wants no more of it.
+    Abandoned,
+    /// This is what the launcher has to know.
+    Failed(LaunchError),
+}
+
+impl From<LaunchError> for Stop {
+    fn from(error: LaunchError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<'a> Agent<'a> {
+    fn run(orders: &'a Orders, signals: &'a Signals) -> Result<u8, LaunchError> {
+        let channel = knock(&orders.doors, &orders.secret, orders.patience).map_err(unreachable)?;
+        let mut agent = Self { orders, signals, channel, spoke: Instant::now() };
+        match agent.work() {
+            Ok(()) => Ok(0),
+            Err(Stop::Abandoned) => Ok(EXIT_LAUNCHER_FAILED),
+            Err(Stop::Failed(error)) => {
+                let (code, reason) = (error.code(), error.to_string());
+                agent.tell(&FromAgent::Failed { host: orders.host, code, reason });
+                agent.last_words();
+                Ok(code)
+            }
+        }
+    }
+
+    /// Everything between the first and the last word.
+    fn work(&mut self) -> Result<(), Stop> {
+        let orders = self.orders;
+        let Chosen { address, interface } = self.address()?;
+        let members = orders.crew.members.len();
+        let job = match orders.choice {
+            TransportChoice::Udp => None,
+            TransportChoice::Auto | TransportChoice::Shm => Some(shared_memory(orders.rings, members as u32)?),
+        };
+        let mut sockets = Vec::new();
+        if orders.spread || orders.choice == TransportChoice::Udp {
+            let bound = bind_sockets(address, members, orders.rings.endpoints);
+            sockets = bound.map_err(system(&format!("binding UDP sockets at {address} ({interface})")))?;
+        }
+        let udp = sockets.iter().map(|sockets| addresses_of(sockets)).collect::<Result<_, _>>();
+        let udp = udp.map_err(system("a socket's address"))?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.tell(&FromAgent::Ready { host: orders.host, version, address, interface, udp });
+
+        let book = self.permission()?;
+        let lifeline = Lifeline::new().map_err(system("a pipe"))?;
+        let adoption = Adoption::begin().map_err(system("adopting orphans"))?;
+        let segment = job.as_ref().map(|job| job.fd().try_clone_to_owned());
+        let shared = Shared {
+            job: &book.job,
+            segment: segment.transpose().map_err(system("sharing memory with ranks"))?,
+            net: book.needs_udp().then_some((&book, sockets)),
+            lifeline: &lifeline,
+            signals: self.signals,
+        };
+        let mut started = orders.crew.start(shared)?;
+        let merger = match std::mem::take(&mut started.pipes) {
+            pipes if pipes.is_empty() => None,
+            pipes => {
+                let sources = pipes.into_iter().map(Source::of_rank).collect();
+                Some(Merger::start(sources).map_err(system("the output thread"))?)
+            }
+        };
+        self.supervise(&mut started, job.as_ref(), &adoption)?;
+        adoption.end(self.signals, orders.grace);
+        if let Some(merger) = merger {
+            finish_output(merger, self.signals);
+        }
+        self.tell(&FromAgent::Over);
+        self.last_words();
+        Ok(())
+    }
+
+    /// The address for traffic to other hosts.
+    fn address(&self) -> Result<Chosen, LaunchError> {
+        if let Some(wish) = &self.orders.interface {
+            let wish: InterfaceWish = wish.parse().map_err(|reason| LaunchError::Interface { reason })?;
+            return choose(&wish).map_err(|error| LaunchError::Interface { reason: error.to_string() });
+        }
+        let address: IpAddr = match self.orders.address {
+            Some(address) => address,
+            // The one by which this host reaches the launcher.
+            None => self.channel.local_address().map_err(system("the connection's address"))?.ip().to_canonical(),
+        };
+        Ok(Chosen { address, interface: interface_of(address) })
+    }
+
+    /// Waits until all hosts are ready and the launcher says so.
+    fn permission(&mut self) -> Result<crate::book::Book, Stop> {
+        loop {
+            for message in self.hear(None)? {
+                if let ToAgent::Start(mut book) = message {
+                    // The launcher leaves it out, since both ends have it.
+                    book.secret = self.orders.secret.clone();
+                    return Ok(book);
+                }
+            }
+            while let Some(arrival) = self.signals.next() {
+                if asks_to_end(arrival.signal) {
+                    return Err(Stop::Abandoned);
+                }
+            }
+        }
+    }
+
+    /// Watches the ranks until the last one has ended.
+    fn supervise(&mut self, started: &mut Started, job: Option<&Job>, adoption: &Adoption) -> Result<(), Stop> {
+        let rank_of = started.members.clone();
+        let ranks = &mut started.ranks;
+        while ranks.iter().any(Option::is_some) {
+            let mut first = None;
+            let messages = self.hear(None);
+            while let Some(arrival) = self.signals.next() {
+                if arrival.signal == Signal::SIGCHLD {
+                    first = first.or(place_of(ranks, arrival.sender));
+                } else {
+                    deliver(ranks, arrival.signal);
+                }
+            }
+            let ended = reap(ranks);
+            if let Some(job) = job {
+                ended.iter().for_each(|&(place, _)| job.mark_dead(place as u32));
+            }
+            if !ended.is_empty() {
+                let ends = ended.iter().map(|&(place, end)| (rank_of[place], end)).collect();
+                self.tell(&FromAgent::Ended { ends, first: first.map(|place| rank_of[place]) });
+            }
+            adoption.reap(ranks);
+            // Dropping the ranks, as an error does, kills them; what they left behind goes the same way.
+            let messages = messages.inspect_err(|_| {
+                deliver(ranks, Signal::SIGKILL);
+                while reap_all(ranks) {}
+                adoption.end(self.signals, Duration::ZERO);
+            })?;
+            for message in messages {
+                if let ToAgent::Signal(number) = message
+                    && let Ok(signal) = Signal::try_from(number)
+                {
+                    deliver(ranks, signal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the launcher says something, a signal arrives or it is time for a word of one's own; returns what the
+    /// launcher has said.
+    fn hear(&mut self, until: Option<Instant>) -> Result<Vec<ToAgent>, Stop> {
+        let beat = beat(self.orders.lost_after);
+        let lost_at = self.channel.heard() + self.orders.lost_after;
+        let wake = [self.spoke + beat, lost_at].into_iter().chain(until).min().expect("two times at least");
+        let left = wake.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        let mut ends = [
+            PollFd::new(self.signals.arrivals(), PollFlags::POLLIN),
+            PollFd::new(self.channel.as_fd(), self.channel.interest()),
+        ];
+        let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+        if self.spoke.elapsed() >= beat {
+            self.tell(&FromAgent::Alive);
+        }
+        let messages = self.channel.pump().map_err(|_| Stop::Abandoned)?;
+        if self.channel.heard().elapsed() > self.orders.lost_after {
+            return Err(Stop::Abandoned);
+        }
+        Ok(messages)
+    }
+
+    fn tell(&mut self, message: &FromAgent) {
+        self.spoke = Instant::now();
+        self.channel.send(message);
+    }
+
+    /// Sends what is queued, if the launcher takes it.
+    fn last_words(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        while self.channel.pump::<ToAgent>().is_ok()
+            && self.channel.queued() > 0
+            && self.channel.rest(until).is_ok()
+        {}
+    }
+}
+
+/// How often each end says that it is there.
+pub(crate) fn beat(lost_after: Duration) -> Duration {
+    (lost_after / 4).min(Duration::from_secs(2))
+}
+
+/// Waits for killed ranks; returns whether one is left.
+fn reap_all(ranks: &mut [Option<std::process::Child>]) -> bool {
+    if let Some(slot) = ranks.iter_mut().find(|slot| slot.is_some()) {
+        let _ = slot.as_mut().map(std::process::Child::wait);
+        *slot = None;
+        return true;
+    }
+    false
+}
+
+fn unreachable(error: KnockError) -> LaunchError {
+    let remedy = match error {
+        KnockError::Unreachable { .. } => {
+            "; is there a firewall between the hosts? --interface chooses another address, --port a port that is open"
+        }
+        KnockError::Refused { .. } => "",
+    };
+    LaunchError::NoLauncher { reason: format!("{error}{remedy}") }
+}
+
+/// The shared memory of this host's ranks.
+fn shared_memory(rings: Rings, ranks: u32) -> Result<Job, LaunchError> {
+    let job = Job::create(&rings.apply(JobConfig::new(ranks)))?;
+    job.close_on_exec().map_err(system("shared memory"))?;
+    Ok(job)
+}

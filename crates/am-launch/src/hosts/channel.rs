@@ -1,0 +1,506 @@
+//! An authenticated, encrypted channel over TCP between two holders of the job's secret: a handshake of one message each
+//! way, then sealed frames. Non-blocking; whoever owns a channel polls it.
+//!
+//! ```text
+//! client -> server   "am-rdv", version u16, nonce[32]
+//! server -> client   the same                                  (only to a greeting of the right form)
+//! both               frames: length u32, sealed bytes          (the first one empty: it proves the secret)
+//! ```
+//!
+//! Keys come from HKDF-SHA256 over the secret with both nonces as salt, one per direction, so that neither an old
+//! conversation nor one's own words can be played back. Frames are AES-256-GCM with a counter as nonce and the length as
+//! associated data. Until the first frame has been opened, a peer may send 64 bytes at most.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, Salt};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::secret::Secret;
+
+/// The version of everything that is said over a channel; it changes with the messages.
+pub(crate) const PROTOCOL: u16 = 1;
+const MAGIC: [u8; 6] = *b"am-rdv";
+const NONCE: usize = 32;
+const GREETING: usize = MAGIC.len() + 2 + NONCE;
+const TAG: usize = 16;
+/// The longest frame of an authenticated peer, in sealed bytes.
+const LONGEST: usize = 16 << 20;
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Which end of a channel this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The end that connected and speaks first.
+    Client,
+    /// The end that listens.
+    Server,
+}
+
+/// Why a channel can't go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The other end is no program of this family.
+    #[error("something else answers there: its greeting makes no sense")]
+    Stranger,
+    /// The other end is a program of another version.
+    #[error("its version of the start protocol is {theirs}, ours is {PROTOCOL}: install one version everywhere")]
+    Version {
+        /// The other end's version.
+        theirs: u16,
+    },
+    /// The other end has another secret.
+    #[error("its secret is another one: it belongs to another job, or the secret's files differ")]
+    WrongSecret,
+    /// Something between the two ends changed what was sent, or the other end is broken.
+    #[error("what arrived was damaged or forged on its way")]
+    Damaged,
+    /// The other end hung up.
+    #[error("it hung up")]
+    HungUp,
+    /// Nothing came in time.
+    #[error("it did not answer in time")]
+    TimedOut,
+    /// The operating system refused something.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// The keys of an open channel and their counters.
+struct Keys {
+    seal: LessSafeKey,
+    sealed: u64,
+    open: LessSafeKey,
+    opened: u64,
+}
+
+/// One end of a channel.
+pub(crate) struct Channel {
+    stream: TcpStream,
+    side: Side,
+    secret: Secret,
+    nonce: [u8; NONCE],
+    keys: Option<Keys>,
+    /// Whether a frame of the other end has been opened.
+    proven: bool,
+    arrived: Vec<u8>,
+    leaving: Vec<u8>,
+    /// Frames that wait for the keys.
+    early: Vec<Vec<u8>>,
+    /// When something came last.
+    heard: Instant,
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel")
+            .field("stream", &self.stream)
+            .field("proven", &self.proven)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Channel {
+    /// Starts a conversation over a connected stream.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn new(stream: TcpStream, side: Side, secret: &Secret) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let mut nonce = [0; NONCE];
+        SystemRandom::new().fill(&mut nonce).map_err(|_| io::Error::other("no random bytes from the system"))?;
+        let mut channel = Self {
+            stream,
+            side,
+            secret: secret.clone(),
+            nonce,
+            keys: None,
+            proven: false,
+            arrived: Vec::new(),
+            leaving: Vec::new(),
+            early: Vec::new(),
+            heard: Instant::now(),
+        };
+        if side == Side::Client {
+            channel.greet();
+        }
+        Ok(channel)
+    }
+
+    /// Whether the other end has proven that it knows the secret.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven
+    }
+
+    /// When something came last, or the channel was made.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// The address of this end.
+    pub(crate) fn local_address(&self) -> io::Result<std::net::SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// What to wait for.
+    pub(crate) fn interest(&self) -> PollFlags {
+        if self.leaving.is_empty() { PollFlags::POLLIN } else { PollFlags::POLLIN | PollFlags::POLLOUT }
+    }
+
+    /// Queues a message; [`pump`](Self::pump) sends it.
+    ///
+    /// # Panics
+    /// If the message exceeds 16 MiB: none of this crate's does.
+    pub(crate) fn send(&mut self, message: &impl Serialize) {
+        let bytes = postcard::to_stdvec(message).expect("messages have no part that can't be written");
+        assert!(bytes.len() + TAG <= LONGEST, "a message of {} bytes", bytes.len());
+        if self.keys.is_some() { self.seal(bytes) } else { self.early.push(bytes) }
+    }
+
+    /// How many bytes are queued.
+    pub(crate) fn queued(&self) -> usize {
+        self.leaving.len()
+    }
+
+    /// Moves bytes both ways without blocking and returns the messages that have arrived; those before an error are
+    /// returned first, the error at the next call.
+    ///
+    /// # Errors
+    /// [`ChannelError`]; the channel is then of no further use.
+    pub(crate) fn pump<M: DeserializeOwned>(&mut self) -> Result<Vec<M>, ChannelError> {
+        if !self.prove()? {
+            return Ok(Vec::new());
+        }
+        let sent = self.write();
+        let more = self.read();
+        let mut messages = Vec::new();
+        loop {
+            match self.next_until(false) {
+                Ok(Some(frame)) => messages.push(postcard::from_bytes(&frame).map_err(|_| ChannelError::Damaged)?),
+                Ok(None) => break,
+                Err(error) if messages.is_empty() => return Err(error),
+                // The next call meets it again: a frame that can't be opened stays the next one.
+                Err(_) => break,
+            }
+        }
+        if messages.is_empty() {
+            more?;
+            sent?;
+        }
+        Ok(messages)
+    }
+
+    /// As [`pump`](Self::pump), but waits until a message arrives.
+    ///
+    /// # Errors
+    /// [`ChannelError`], among them [`ChannelError::TimedOut`].
+    pub(crate) fn wait<M: DeserializeOwned>(&mut self, until: Instant) -> Result<Vec<M>, ChannelError> {
+        loop {
+            let messages = self.pump()?;
+            if !messages.is_empty() {
+                return Ok(messages);
+            }
+            self.rest(until)?;
+        }
+    }
+
+    /// Moves bytes both ways without blocking until both ends have proven themselves; returns whether the other has.
+    ///
+    /// # Errors
+    /// [`ChannelError`]; the channel is then of no further use.
+    pub(crate) fn prove(&mut self) -> Result<bool, ChannelError> {
+        if self.proven {
+            return Ok(true);
+        }
+        let sent = self.write();
+        let more = self.read();
+        // The only frame that is looked at is the proof: whatever follows it waits for `pump`.
+        let proven = self.next_until(true);
+        // What has arrived may have given us something to say: the greeting, and the proof. Without it the other end would
+        // not know what was wrong.
+        let sent = sent.and_then(|()| self.write());
+        proven?;
+        if !self.proven {
+            more?;
+            sent?;
+        }
+        Ok(self.proven)
+    }
+
+    /// Sleeps until there is something to do, at most until `until`.
+    ///
+    /// # Errors
+    /// [`ChannelError::TimedOut`] if that time is over.
+    pub(crate) fn rest(&self, until: Instant) -> Result<(), ChannelError> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ChannelError::TimedOut);
+        }
+        let patience = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let _ = poll(&mut [PollFd::new(self.stream.as_fd(), self.interest())], patience);
+        Ok(())
+    }
+
+    fn greet(&mut self) {
+        self.leaving.extend_from_slice(&MAGIC);
+        self.leaving.extend_from_slice(&PROTOCOL.to_le_bytes());
+        self.leaving.extend_from_slice(&self.nonce);
+    }
+
+    /// The next frame that has arrived whole, opened; none if only the `proof` is asked for and has been seen.
+    fn next_until(&mut self, proof: bool) -> Result<Option<Vec<u8>>, ChannelError> {
+        loop {
+            if proof && self.proven || self.keys.is_none() && !self.greeted()? {
+                return Ok(None);
+            }
+            let Some(length) = self.arrived.first_chunk::<4>() else { return Ok(None) };
+            let (prefix, length) = (*length, u32::from_le_bytes(*length) as usize);
+            let longest = if self.proven { LONGEST } else { TAG };
+            if length > longest {
+                return Err(if self.proven { ChannelError::Damaged } else { ChannelError::WrongSecret });
+            }
+            if self.arrived.len() < 4 + length {
+                return Ok(None);
+            }
+            let mut frame = self.arrived[4..4 + length].to_vec();
+            let keys = self.keys.as_mut().expect("frames are looked for once there are keys");
+            let opened = keys.open.open_in_place(number(keys.opened), Aad::from(prefix), &mut frame);
+            let Ok(text) = opened.map(|text| text.len()) else {
+                return Err(if self.proven { ChannelError::Damaged } else { ChannelError::WrongSecret });
+            };
+            keys.opened += 1;
+            self.arrived.drain(..4 + length);
+            if self.proven {
+                frame.truncate(text);
+                return Ok(Some(frame));
+            }
+            self.proven = true;
+        }
+    }
+
+    /// Takes the other end's greeting in once it is there.
+    fn greeted(&mut self) -> Result<bool, ChannelError> {
+        let known = self.arrived.len().min(MAGIC.len());
+        if self.arrived[..known] != MAGIC[..known] {
+            return Err(ChannelError::Stranger);
+        }
+        if self.arrived.len() < GREETING {
+            return Ok(false);
+        }
+        let greeting: Vec<u8> = self.arrived.drain(..GREETING).collect();
+        let (version, theirs) = greeting[MAGIC.len()..].split_at(2);
+        let version = u16::from_le_bytes([version[0], version[1]]);
+        if self.side == Side::Server {
+            self.greet();
+        }
+        if version != PROTOCOL {
+            // The other end has to learn of it, too.
+            let _ = self.write();
+            return Err(ChannelError::Version { theirs: version });
+        }
+        let (seal, open) = match self.side {
+            Side::Client => (&b"client"[..], &b"server"[..]),
+            Side::Server => (&b"server"[..], &b"client"[..]),
+        };
+        let salt = match self.side {
+            Side::Client => [&self.nonce, theirs].concat(),
+            Side::Server => [theirs, &self.nonce].concat(),
+        };
+        let key = |direction| key(&self.secret, &salt, direction);
+        self.keys = Some(Keys { seal: key(seal), sealed: 0, open: key(open), opened: 0 });
+        self.seal(Vec::new());
+        for frame in std::mem::take(&mut self.early) {
+            self.seal(frame);
+        }
+        Ok(true)
+    }
+
+    fn seal(&mut self, mut frame: Vec<u8>) {
+        let keys = self.keys.as_mut().expect("frames are sealed once there are keys");
+        let length = ((frame.len() + TAG) as u32).to_le_bytes();
+        keys.seal
+            .seal_in_place_append_tag(number(keys.sealed), Aad::from(length), &mut frame)
+            .expect("frames are shorter than the cipher's limit");
+        keys.sealed += 1;
+        self.leaving.extend_from_slice(&length);
+        self.leaving.extend_from_slice(&frame);
+    }
+
+    /// Reads what is there, at most one frame of the longest kind beyond what is known.
+    fn read(&mut self) -> Result<(), ChannelError> {
+        let mut buffer = [0; READ_BYTES];
+        let most = if self.proven { LONGEST } else { GREETING + 4 + TAG };
+        while self.arrived.len() <= most {
+            let room = if self.proven { READ_BYTES } else { (most + 1 - self.arrived.len()).min(READ_BYTES) };
+            match self.stream.read(&mut buffer[..room]) {
+                Ok(0) => return Err(ChannelError::HungUp),
+                Ok(length) => {
+                    self.arrived.extend_from_slice(&buffer[..length]);
+                    self.heard = Instant::now();
+                    if !self.proven {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_hang_up(&error) => return Err(ChannelError::HungUp),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), ChannelError> {
+        let mut written = 0;
+        let outcome = loop {
+            if written == self.leaving.len() {
+                break Ok(());
+            }
+            match self.stream.write(&self.leaving[written..]) {
+                Ok(length) => written += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_hang_up(&error) => break Err(ChannelError::HungUp),
+                Err(error) => break Err(error.into()),
+            }
+        };
+        self.leaving.drain(..written);
+        outcome
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+fn number(counter: u64) -> Nonce {
+    let mut bytes = [0; NONCE_LEN];
+    bytes[..8].copy_from_slice(&counter.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+/// The key of one direction.
+fn key(secret: &Secret, salt: &[u8], direction: &[u8]) -> LessSafeKey {
+    let info = [b"active-messages rendezvous ", direction];
+    let expanded = Salt::new(HKDF_SHA256, salt).extract(secret.bytes());
+    let key = expanded.expand(&info, &AES_256_GCM).expect("32 bytes are within what HKDF gives");
+    LessSafeKey::new(UnboundKey::from(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Both ends of a connection, and their first words if they understand each other.
+    fn meet(ours: &Secret, theirs: &Secret) -> [Result<Vec<String>, ChannelError>; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let talk = |stream, side, secret: &Secret| {
+            let mut channel = Channel::new(stream, side, secret).unwrap();
+            channel.send(&format!("{side:?}"));
+            // The other end may need what is still queued here when this end has heard enough.
+            let heard = channel.wait::<String>(Instant::now() + PATIENCE);
+            let _ = channel.pump::<String>();
+            heard
+        };
+        thread::scope(|scope| {
+            let client = scope.spawn(|| talk(TcpStream::connect(address).unwrap(), Side::Client, theirs));
+            let server = talk(listener.accept().unwrap().0, Side::Server, ours);
+            [server, client.join().unwrap()]
+        })
+    }
+
+    #[test]
+    fn holders_of_the_secret_understand_each_other() {
+        let secret = Secret::random().unwrap();
+        let [server, client] = meet(&secret, &secret);
+        assert_eq!((server.unwrap(), client.unwrap()), (vec!["Client".to_owned()], vec!["Server".to_owned()]));
+    }
+
+    #[test]
+    fn others_learn_what_is_wrong() {
+        let [server, client] = meet(&Secret::random().unwrap(), &Secret::random().unwrap());
+        assert!(matches!(client, Err(ChannelError::WrongSecret)), "{client:?}");
+        assert!(matches!(server, Err(ChannelError::WrongSecret)), "{server:?}");
+    }
+
+    /// What a server says to these bytes.
+    fn answer(bytes: &[u8]) -> (Result<Vec<String>, ChannelError>, Vec<u8>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stranger.write_all(bytes).unwrap();
+        stranger.shutdown(std::net::Shutdown::Write).unwrap();
+        let secret = Secret::random().unwrap();
+        let mut server = Channel::new(listener.accept().unwrap().0, Side::Server, &secret).unwrap();
+        let heard = server.wait(Instant::now() + PATIENCE);
+        drop(server);
+        let mut said = Vec::new();
+        let _ = stranger.read_to_end(&mut said);
+        (heard, said)
+    }
+
+    #[test]
+    fn strangers_get_nothing() {
+        let (heard, said) = answer(b"GET / HTTP/1.1\r\n\r\n");
+        assert!(matches!(heard, Err(ChannelError::Stranger)), "{heard:?}");
+        assert!(said.is_empty());
+        let (heard, said) = answer(b"am-r");
+        assert!(matches!(heard, Err(ChannelError::HungUp)), "{heard:?}");
+        assert!(said.is_empty());
+    }
+
+    #[test]
+    fn another_version_is_told_ours() {
+        let (heard, said) = answer(&[&MAGIC[..], &7u16.to_le_bytes(), &[0; NONCE]].concat());
+        assert!(matches!(heard, Err(ChannelError::Version { theirs: 7 })), "{heard:?}");
+        assert_eq!(said[MAGIC.len()..][..2], PROTOCOL.to_le_bytes());
+        assert_eq!(said.len(), GREETING);
+    }
+
+    #[test]
+    fn a_long_frame_before_the_proof_is_not_taken_in() {
+        let greeting = [&MAGIC[..], &PROTOCOL.to_le_bytes(), &[0; NONCE]].concat();
+        let (heard, _) = answer(&[&greeting[..], &(1u32 << 20).to_le_bytes(), &[0; 100]].concat());
+        assert!(matches!(heard, Err(ChannelError::WrongSecret)), "{heard:?}");
+    }
+
+    #[test]
+    fn changed_frames_are_noticed() {
+        let secret = Secret::random().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = Channel::new(stream, Side::Client, &secret).unwrap();
+        let mut server = Channel::new(listener.accept().unwrap().0, Side::Server, &secret).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while !(client.is_proven() && server.is_proven()) {
+            assert!(Instant::now() < until);
+            client.pump::<String>().unwrap();
+            server.pump::<String>().unwrap();
+        }
+        client.send(&"words");
+        let at = client.leaving.len() - 1;
+        client.leaving[at] ^= 1;
+        client.pump::<String>().unwrap();
+        let heard = server.wait::<String>(until);
+        assert!(matches!(heard, Err(ChannelError::Damaged)), "{heard:?}");
+    }
+}

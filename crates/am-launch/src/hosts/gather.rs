@@ -1,0 +1,464 @@
+//! The start of a job on several hosts: an agent on each, all of them at the launcher's door, and then the ranks.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+
+use crate::book::{Book, HostCard, RankCard};
+use crate::crew::Crew;
+use crate::hosts::agent::TERMINAL_SIGNALS;
+use crate::hosts::channel::{Channel, PROTOCOL};
+use crate::hosts::door::Door;
+use crate::hosts::doors::{Meaning, addresses_for, is_here, meaning};
+use crate::hosts::list::HostSpec;
+use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
+use crate::hosts::options::Hosts;
+use crate::launcher::{LaunchError, Launcher, system};
+use crate::policy::asks_to_end;
+use crate::secret::Secret;
+use crate::spawn::shield;
+use crate::supervise::Signals;
+use crate::transport::TransportChoice;
+
+/// The argument that makes `amrun` an agent.
+pub(crate) const AGENT_FLAG: &str = "--agent";
+/// How much of what a remote command says before its agent reports is kept.
+const SAYINGS: usize = 16 << 10;
+/// How long an agent's report may be under way when its remote command has ended.
+const LAG: Duration = Duration::from_millis(500);
+
+/// One host of a job while its ranks are started and watched. Dropping it ends its agent and thereby its ranks.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) name: String,
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) child: Child,
+    pub(crate) out: Option<OwnedFd>,
+    pub(crate) err: Option<File>,
+    /// What came through `err` before the agent reported.
+    pub(crate) said: Vec<u8>,
+    pub(crate) channel: Option<Channel>,
+    /// How the remote command ended, and when that was noticed.
+    pub(crate) ended: Option<(ExitStatus, Instant)>,
+    card: Option<(HostCard, Vec<Vec<SocketAddr>>)>,
+    /// The remote command as a user would type it, and what may help when it fails.
+    shown: String,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // The agent sees its channel close, and a remote command such as ssh is not needed for that.
+        self.channel = None;
+        if self.ended.is_none() {
+            let until = Instant::now() + Duration::from_secs(2);
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Site {
+    /// Notes whether the remote command has ended.
+    pub(crate) fn look(&mut self) {
+        if self.ended.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            self.ended = Some((status, Instant::now()));
+        }
+    }
+
+    /// Takes in what the remote command says on its standard error, in bounds.
+    fn listen(&mut self) {
+        let Some(err) = &mut self.err else { return };
+        let mut buffer = [0; 4096];
+        while let Ok(length) = err.read(&mut buffer) {
+            if length == 0 {
+                self.err = None;
+                return;
+            }
+            let room = SAYINGS.saturating_sub(self.said.len());
+            self.said.extend_from_slice(&buffer[..length.min(room)]);
+        }
+    }
+
+    /// What the remote command said last, on one line.
+    fn last_words(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.said);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines.last().map(|_| lines[lines.len().saturating_sub(3)..].join(" / "))
+    }
+
+    /// Why the agent never reported.
+    fn epitaph(&self, hosts: &Hosts, status: ExitStatus) -> LaunchError {
+        let host = self.name.clone();
+        let said = self.last_words();
+        // An agent that can't report says all there is to say.
+        if let (Some(125 | 2), Some(said)) = (status.code(), &said)
+            && (said.starts_with("host ") || said.starts_with("amrun --agent"))
+        {
+            let reason = said.strip_prefix(&format!("host {host}: ")).unwrap_or(said).to_owned();
+            return LaunchError::Host { host, reason, code: crate::outcome::EXIT_LAUNCHER_FAILED };
+        }
+        let ended = crate::outcome::RankEnd::from(status);
+        let said = said.map(|said| format!(" ({said})")).unwrap_or_default();
+        let remedy = hosts.remote.remedy(&host, status.code());
+        let reason = format!("`{}` {ended} before its amrun reported{said}; {remedy}", self.shown);
+        LaunchError::Host { host, reason, code: crate::outcome::EXIT_LAUNCHER_FAILED }
+    }
+}
+
+/// All hosts of a job that is being started.
+pub(crate) struct Gathering<'a> {
+    launcher: &'a Launcher,
+    hosts: &'a Hosts,
+    signals: &'a Signals,
+    secret: Secret,
+    door: Door,
+    pub(crate) sites: Vec<Site>,
+    /// The site of each rank.
+    places: Vec<u32>,
+    /// Agents that have not said which host they are on.
+    guests: Vec<Channel>,
+}
+
+impl<'a> Gathering<'a> {
+    /// Starts an agent on every host that gets a rank.
+    pub(crate) fn begin(
+        launcher: &'a Launcher,
+        hosts: &'a Hosts,
+        places: &[u32],
+        signals: &'a Signals,
+    ) -> Result<Self, LaunchError> {
+        // Hosts without ranks take no part.
+        let used: Vec<u32> = (0..hosts.list.len() as u32).filter(|host| places.contains(host)).collect();
+        let specs: Vec<&HostSpec> = used.iter().map(|&host| &hosts.list[host as usize]).collect();
+        let looked_up: Vec<(&HostSpec, Meaning)> = specs.iter().map(|&host| (host, meaning(host))).collect();
+        let doors = addresses_for(&looked_up, hosts.interface.as_ref());
+        let secret = Secret::random().map_err(system("the job's secret"))?;
+        let door = Door::open((listen_at(&doors), hosts.port).into(), &secret).or_else(|error| match error {
+            // A host without IPv6.
+            crate::hosts::door::DoorError::System(address, _) if address.is_ipv6() => {
+                Door::open(([0; 4], hosts.port).into(), &secret)
+            }
+            error => Err(error),
+        })?;
+        let port = door.port().map_err(system("the rendezvous port"))?;
+        doors.iter().filter_map(|(_, note)| note.as_ref()).for_each(|note| launcher.say(note));
+
+        let place_of = |host: u32| used.iter().position(|&other| other == host).expect("used hosts only") as u32;
+        let places: Vec<u32> = places.iter().map(|&host| place_of(host)).collect();
+        let mut gathering =
+            Self { launcher, hosts, signals, secret, door, sites: Vec::new(), places, guests: Vec::new() };
+        for (host, ((spec, meaning), (addresses, _))) in looked_up.iter().zip(doors).enumerate() {
+            let here = hosts.remote.is_default() && is_here(*meaning);
+            let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
+            let site = gathering.start_agent(host as u32, spec, addresses, here)?;
+            gathering.sites.push(site);
+        }
+        Ok(gathering)
+    }
+
+    fn start_agent(
+        &self,
+        host: u32,
+        spec: &HostSpec,
+        doors: Vec<SocketAddr>,
+        here: bool,
+    ) -> Result<Site, LaunchError> {
+        let ranks: Vec<u32> =
+            (0..).zip(&self.places).filter(|&(_, &place)| place == host).map(|(rank, _)| rank).collect();
+        let (hosts, launcher) = (self.hosts, self.launcher);
+        let orders = Orders {
+            version: env!("CARGO_PKG_VERSION").into(),
+            secret: self.secret.clone(),
+            doors,
+            // The launcher is there: where it can't be reached at once, waiting seldom helps.
+            patience: (hosts.start_limit / 2).min(Duration::from_secs(15)),
+            lost_after: hosts.lost_after,
+            host,
+            name: spec.name.clone(),
+            interface: hosts.interface.as_ref().map(ToString::to_string),
+            address: spec.address,
+            choice: launcher.choice,
+            spread: self.places.iter().any(|&place| place != 0),
+            rings: launcher.rings,
+            grace: launcher.rules().grace,
+            crew: Crew { members: ranks.clone(), ..self.crew()? },
+        };
+        let mut command = if here {
+            let mut command = Command::new(&hosts.agent);
+            command.arg(AGENT_FLAG);
+            command
+        } else {
+            hosts.remote.command(&spec.name, &hosts.agent, AGENT_FLAG)
+        };
+        let shown = if here { hosts.agent.display().to_string() } else { hosts.remote.shown(&spec.name) };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        shield(&mut command, self.signals.before(), TERMINAL_SIGNALS);
+        let mut child =
+            command.spawn().map_err(|source| LaunchError::Remote { command: shown.clone(), source })?;
+        let input = child.stdin.take().expect("standard input is a pipe");
+        let err = File::from(OwnedFd::from(child.stderr.take().expect("standard error is a pipe")));
+        fcntl(&err, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(system("a pipe"))?;
+        let out = child.stdout.take().map(OwnedFd::from);
+        let site = Site {
+            name: spec.name.clone(),
+            out,
+            err: Some(err),
+            said: Vec::new(),
+            channel: None,
+            ended: None,
+            card: None,
+            shown,
+            child,
+            ranks,
+        };
+        let feeds = site.ranks.first() == Some(&0);
+        feed(input, &orders, feeds).map_err(system("a thread for an agent's orders"))?;
+        Ok(site)
+    }
+
+    /// What is the same on all hosts.
+    fn crew(&self) -> Result<Crew, LaunchError> {
+        let directory = match &self.hosts.directory {
+            Some(directory) => directory.clone(),
+            None => std::env::current_dir().map_err(system("the working directory's name"))?,
+        };
+        let mut crew = self.launcher.crew();
+        crew.directory = Some(directory);
+        // What the user has set for this family reaches the ranks of other hosts, too; the rest of the environment is theirs.
+        let forwarded = std::env::vars_os().filter(|(key, _)| crate::contract::is_forwarded(key));
+        crew.environment = forwarded.chain(std::mem::take(&mut crew.environment)).collect();
+        Ok(crew)
+    }
+
+    /// Waits until every agent is ready, then lets them start their ranks.
+    pub(crate) fn complete(mut self) -> Result<Vec<Site>, LaunchError> {
+        let until = Instant::now() + self.hosts.start_limit;
+        while self.sites.iter().any(|site| site.card.is_none()) {
+            self.sleep(until);
+            while let Some(arrival) = self.signals.next() {
+                if asks_to_end(arrival.signal) {
+                    return Err(LaunchError::Interrupted { signal: arrival.signal });
+                }
+            }
+            self.guests.extend(self.door.serve().into_iter().map(|(channel, _)| channel));
+            self.welcome()?;
+            for site in &mut self.sites {
+                site.look();
+                site.listen();
+            }
+            let now = Instant::now();
+            for site in self.sites.iter().filter(|site| site.card.is_none()) {
+                if let Some((status, _)) = site.ended.filter(|(_, at)| now.saturating_duration_since(*at) > LAG) {
+                    return Err(site.epitaph(self.hosts, status));
+                }
+            }
+            if now >= until {
+                return Err(self.overdue());
+            }
+        }
+        let book = self.book()?;
+        for (host, site) in book.hosts.iter().zip(&self.sites) {
+            let ranks: Vec<String> = site.ranks.iter().map(u32::to_string).collect();
+            let carrier = if book.hosts.len() > 1 { ", UDP to the other hosts" } else { "" };
+            let near = if book.choice == TransportChoice::Udp { "UDP" } else { "shared memory" };
+            self.launcher.whisper(&format!(
+                "host {}: ranks {} at {} ({}), {near} among them{carrier}",
+                host.name,
+                ranks.join(" "),
+                host.address,
+                host.interface
+            ));
+        }
+        let told = ToAgent::Start(Book { secret: Secret::none(), ..book });
+        for site in &mut self.sites {
+            site.channel.as_mut().expect("a card came through it").send(&told);
+        }
+        Ok(self.sites)
+    }
+
+    /// Hears the first words of agents.
+    fn welcome(&mut self) -> Result<(), LaunchError> {
+        let mut waiting = Vec::new();
+        for mut guest in std::mem::take(&mut self.guests) {
+            let Ok(mut words) = guest.pump::<FromAgent>() else { continue };
+            if words.is_empty() {
+                waiting.push(guest);
+                continue;
+            }
+            match words.remove(0) {
+                FromAgent::Ready { host, version, address, interface, udp } => {
+                    let Some(site) = self.sites.get_mut(host as usize).filter(|site| site.channel.is_none())
+                    else {
+                        continue;
+                    };
+                    if version != env!("CARGO_PKG_VERSION") {
+                        let ours = env!("CARGO_PKG_VERSION");
+                        let reason = format!(
+                            "amrun there is version {version}, this one is {ours}: install one version on every host, or \
+                             name the right file with --remote-amrun"
+                        );
+                        let code = crate::outcome::EXIT_LAUNCHER_FAILED;
+                        return Err(LaunchError::Host { host: site.name.clone(), reason, code });
+                    }
+                    site.card = Some((HostCard { name: site.name.clone(), address, interface }, udp));
+                    site.channel = Some(guest);
+                }
+                FromAgent::Failed { host, code, reason } => {
+                    let host = self.sites.get(host as usize).map_or_else(|| "?".into(), |site| site.name.clone());
+                    return Err(LaunchError::Host { host, reason, code });
+                }
+                _ => {}
+            }
+        }
+        self.guests = waiting;
+        // An agent may fail after it was ready, too, while others are not.
+        for site in &mut self.sites {
+            let Some(channel) = &mut site.channel else { continue };
+            match channel.pump::<FromAgent>() {
+                Ok(words) => {
+                    for word in words {
+                        if let FromAgent::Failed { code, reason, .. } = word {
+                            return Err(LaunchError::Host { host: site.name.clone(), reason, code });
+                        }
+                    }
+                }
+                Err(error) => {
+                    let (reason, code) =
+                        (format!("its agent was lost: {error}"), crate::outcome::EXIT_LAUNCHER_FAILED);
+                    return Err(LaunchError::Host { host: site.name.clone(), reason, code });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn overdue(&self) -> LaunchError {
+        let late: Vec<&Site> = self.sites.iter().filter(|site| site.card.is_none()).collect();
+        let names: Vec<&str> = late.iter().map(|site| &*site.name).collect();
+        let said =
+            late.iter().find_map(|site| site.last_words()).map(|said| format!(" ({said})")).unwrap_or_default();
+        LaunchError::Overdue {
+            hosts: names.join(", "),
+            seconds: self.hosts.start_limit.as_secs_f64(),
+            note: format!("{said}{}", self.door.refused().note()),
+            command: late.first().map(|site| site.shown.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The book of a job whose agents are all ready.
+    fn book(&self) -> Result<Book, LaunchError> {
+        let cards: Vec<&(HostCard, Vec<Vec<SocketAddr>>)> =
+            self.sites.iter().map(|site| site.card.as_ref().expect("all are ready")).collect();
+        check_addresses(cards.iter().map(|(host, _)| host))?;
+        let mut next: Vec<_> = cards.iter().map(|(_, udp)| udp.iter()).collect();
+        let card = |&host: &u32| {
+            let udp = next[host as usize].next().cloned().unwrap_or_default();
+            RankCard { host, udp }
+        };
+        Ok(Book {
+            job: crate::launcher::job_id(),
+            secret: self.secret.clone(),
+            choice: self.launcher.choice,
+            endpoints: self.launcher.rings.endpoints,
+            hosts: cards.iter().map(|(host, _)| host.clone()).collect(),
+            ranks: self.places.iter().map(card).collect(),
+        })
+    }
+
+    /// Sleeps until something may have happened.
+    fn sleep(&self, until: Instant) {
+        let mut ends: Vec<PollFd<'_>> = vec![PollFd::new(self.signals.arrivals(), PollFlags::POLLIN)];
+        ends.extend(self.door.interests().map(|(end, flags)| PollFd::new(end, flags)));
+        let channels = self.guests.iter().chain(self.sites.iter().filter_map(|site| site.channel.as_ref()));
+        ends.extend(channels.map(|channel| PollFd::new(channel.as_fd(), channel.interest())));
+        let errs = self.sites.iter().filter_map(|site| site.err.as_ref());
+        ends.extend(errs.map(|err| PollFd::new(err.as_fd(), PollFlags::POLLIN)));
+        // Callers on the threshold and commands that have ended are given up in time.
+        let nap = Duration::from_millis(100).min(until.saturating_duration_since(Instant::now()));
+        let _ = poll(&mut ends, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
+    }
+}
+
+/// Refuses addresses that make sense on one host only, next to others.
+pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostCard>) -> Result<(), LaunchError> {
+    let (inside, outside): (Vec<_>, Vec<_>) = hosts.partition(|host| host.address.is_loopback());
+    match (inside.first(), outside.first()) {
+        (Some(inside), Some(outside)) => Err(LaunchError::Loopback {
+            host: inside.name.clone(),
+            address: inside.address,
+            interface: inside.interface.clone(),
+            other: outside.name.clone(),
+            other_address: outside.address,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The address to listen at: that of the loopback interface if nobody comes from elsewhere.
+fn listen_at(doors: &[(Vec<IpAddr>, Option<String>)]) -> IpAddr {
+    let mut all = doors.iter().flat_map(|(addresses, _)| addresses);
+    match all.next() {
+        Some(&first) if first.is_loopback() && all.all(|&other| other == first) => first,
+        _ => [0u16; 8].into(),
+    }
+}
+
+/// Writes an agent's orders to its standard input and, if rank 0 is there, what comes through this process's own after them.
+fn feed(mut input: ChildStdin, orders: &Orders, with_own: bool) -> io::Result<()> {
+    let body = postcard::to_stdvec(orders).map_err(io::Error::other)?;
+    let mut bytes = Vec::with_capacity(body.len() + 16);
+    bytes.extend_from_slice(&ORDERS_MAGIC);
+    bytes.extend_from_slice(&PROTOCOL.to_le_bytes());
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    // A thread of its own: a remote command that hangs takes nothing in, and nobody knows when our own input comes.
+    thread::Builder::new().name("am-orders".into()).spawn(move || {
+        if input.write_all(&bytes).is_ok() && with_own {
+            pass_input_on(&mut input);
+        }
+    })?;
+    Ok(())
+}
+
+/// Copies this process's standard input until its end, or until nobody reads it any more.
+fn pass_input_on(input: &mut ChildStdin) {
+    let own = io::stdin();
+    let mut buffer = [0; 16 << 10];
+    loop {
+        let mut ends =
+            [PollFd::new(own.as_fd(), PollFlags::POLLIN), PollFd::new(input.as_fd(), PollFlags::empty())];
+        if poll(&mut ends, PollTimeout::NONE).is_err() {
+            continue;
+        }
+        if ends[1].any().unwrap_or(true) {
+            return;
+        }
+        match nix::unistd::read(own.as_fd(), &mut buffer) {
+            Ok(length) if length > 0 => {
+                if input.write_all(&buffer[..length]).is_err() {
+                    return;
+                }
+            }
+            Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
+            _ => return,
+        }
+    }
+}
+
+/// What a signal that ended the start means for the launcher's exit code.
+pub(crate) fn code_of(signal: Signal) -> u8 {
+    (signal as i32 as u8).saturating_add(128)
+}

@@ -1,0 +1,122 @@
+//! What launcher and agents, and ranks that meet by themselves, tell each other.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use transport_shm::JobConfig;
+
+use crate::book::Book;
+use crate::crew::Crew;
+use crate::outcome::RankEnd;
+use crate::secret::Secret;
+use crate::transport::TransportChoice;
+
+/// The first bytes that a launcher writes to an agent's standard input; the protocol's version and a length follow.
+pub(crate) const ORDERS_MAGIC: [u8; 8] = *b"am-agent";
+
+/// What an agent gets through its standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    /// The version of the launcher's package, for messages.
+    pub(crate) version: String,
+    pub(crate) secret: Secret,
+    /// Addresses at which the launcher may be reached, the likeliest first.
+    pub(crate) doors: Vec<SocketAddr>,
+    /// How long the launcher may be tried.
+    pub(crate) patience: Duration,
+    /// After how long of silence the launcher is given up.
+    pub(crate) lost_after: Duration,
+    /// The agent's host, as an index and as its user calls it.
+    pub(crate) host: u32,
+    pub(crate) name: String,
+    /// The interface to use, as the user gave it.
+    pub(crate) interface: Option<String>,
+    /// The address to use, as the host file has it.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) choice: TransportChoice,
+    /// Whether any rank is on another host.
+    pub(crate) spread: bool,
+    pub(crate) rings: Rings,
+    pub(crate) grace: Duration,
+    pub(crate) crew: Crew,
+}
+
+/// Sizes of the shared memory's rings, as numbers that can be told to another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rings {
+    pub(crate) endpoints: u16,
+    pub(crate) cells: Option<usize>,
+    pub(crate) bytes: Option<usize>,
+}
+
+impl Rings {
+    /// Both rings of each pair, requests and replies, get the size that was asked for.
+    pub(crate) fn apply(self, mut job: JobConfig) -> JobConfig {
+        job = job.endpoints(self.endpoints);
+        if let Some(cells) = self.cells {
+            job = job.request_cells(cells).reply_cells(cells);
+        }
+        if let Some(bytes) = self.bytes {
+            job = job.request_bytes(bytes).reply_bytes(bytes);
+        }
+        job
+    }
+}
+
+impl Default for Rings {
+    fn default() -> Self {
+        Self { endpoints: 1, cells: None, bytes: None }
+    }
+}
+
+/// From an agent to its launcher.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum FromAgent {
+    /// The agent can start its ranks.
+    Ready { host: u32, version: String, address: IpAddr, interface: String, udp: Vec<Vec<SocketAddr>> },
+    /// The agent can't go on: the exit code and the reason.
+    Failed { host: u32, code: u8, reason: String },
+    /// These ranks have ended since the last report; the first of them, if that is known.
+    Ended { ends: Vec<(u32, RankEnd)>, first: Option<u32> },
+    /// Every rank has ended, and nothing is left of them.
+    Over,
+    /// Nothing has happened.
+    Alive,
+}
+
+/// From a launcher to an agent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum ToAgent {
+    /// Start the ranks.
+    Start(Book),
+    /// Send every rank that lives this signal.
+    Signal(i32),
+    /// Nothing has happened.
+    Alive,
+}
+
+/// From a rank that nobody's agent started to rank 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankArrival {
+    pub(crate) version: String,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) endpoints: u16,
+    pub(crate) choice: TransportChoice,
+    /// What tells the rank's machine from every other one.
+    pub(crate) machine: String,
+    pub(crate) name: String,
+    pub(crate) address: IpAddr,
+    pub(crate) interface: String,
+    pub(crate) udp: Vec<SocketAddr>,
+}
+
+/// From rank 0 to such a rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// All ranks are there. The book has no secret: who can read it here has it.
+    Table(Book),
+    /// The job can't start.
+    Refused(String),
+}

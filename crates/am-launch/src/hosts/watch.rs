@@ -1,0 +1,244 @@
+//! The launcher's loop of a job on several hosts: hears signals and agents, and carries out what the policy orders.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use am_core::Rank;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+
+use crate::hosts::agent::beat;
+use crate::hosts::gather::{Gathering, Site};
+use crate::hosts::message::{FromAgent, ToAgent};
+use crate::hosts::options::Hosts;
+use crate::hosts::place::place;
+use crate::launcher::{LaunchError, Launcher, system};
+use crate::outcome::{Outcome, RankEnd};
+use crate::output::{Merger, Source, Stream};
+use crate::policy::{Order, Policy};
+use crate::supervise::{Signals, finish_output};
+use crate::transport::TransportChoice;
+
+/// How long a host may take to report the ends of killed ranks, and an agent to follow its last word.
+const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// Starts a launcher's ranks on several hosts and waits until the last one has ended.
+pub(crate) fn launch(launcher: &Launcher, hosts: &Hosts) -> Result<Outcome, LaunchError> {
+    let ranks = launcher.rank_count();
+    let places = place(&hosts.list, ranks, hosts.placement)?;
+    if launcher.choice == TransportChoice::Shm && places.iter().any(|&host| host != places[0]) {
+        return Err(LaunchError::ShmAcrossHosts);
+    }
+    let signals = Signals::take().map_err(system("signal handling"))?;
+    let mut sites = Gathering::begin(launcher, hosts, &places, &signals)?.complete()?;
+    let merger = Merger::start(sources(&mut sites)).map_err(system("the output thread"))?;
+    let now = Instant::now();
+    let policy = Policy::new(ranks, launcher.rules(), now);
+    let members = sites.into_iter().map(|site| Member::new(site, now)).collect();
+    let mut watch =
+        Watch { launcher, hosts, signals: &signals, policy, members, killed: None, spoke: now, failed: None };
+    watch.run();
+    let Watch { members, policy, failed, .. } = watch;
+    // Whatever is left of an agent or a remote command ends here, and with it what holds its output open.
+    drop(members);
+    finish_output(merger, &signals);
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(policy.outcome()),
+    }
+}
+
+/// The output of all hosts.
+fn sources(sites: &mut [Site]) -> Vec<Source> {
+    let of_site = |site: &mut Site| {
+        let said = std::mem::take(&mut site.said);
+        let out = site.out.take().map(|pipe| Source::of_host(Stream::Out, pipe, Vec::new()));
+        let err = site.err.take().map(|pipe| Source::of_host(Stream::Err, pipe.into(), said));
+        out.into_iter().chain(err)
+    };
+    sites.iter_mut().flat_map(of_site).collect()
+}
+
+/// One host while its ranks run.
+struct Member {
+    site: Site,
+    /// The ranks whose end is not known.
+    live: Vec<u32>,
+    over: bool,
+    heard: Instant,
+}
+
+impl Member {
+    fn new(site: Site, now: Instant) -> Self {
+        Self { live: site.ranks.clone(), site, over: false, heard: now }
+    }
+
+    /// Whether there is nothing more to hear from it.
+    fn is_done(&self) -> bool {
+        self.over || self.site.channel.is_none()
+    }
+}
+
+struct Watch<'a> {
+    launcher: &'a Launcher,
+    hosts: &'a Hosts,
+    signals: &'a Signals,
+    policy: Policy,
+    members: Vec<Member>,
+    /// When every rank was told to die.
+    killed: Option<Instant>,
+    spoke: Instant,
+    /// A host could not start its ranks.
+    failed: Option<LaunchError>,
+}
+
+impl Watch<'_> {
+    fn run(&mut self) {
+        let mut over_since = None;
+        while !(self.policy.is_over() && self.members.iter().all(Member::is_done)) {
+            self.sleep();
+            while let Some(arrival) = self.signals.next() {
+                if arrival.signal != Signal::SIGCHLD {
+                    // The agents are out of the terminal's reach, so they need every signal from here.
+                    let orders = self.policy.signalled(arrival.signal, false, Instant::now());
+                    self.obey(orders);
+                }
+            }
+            self.hear();
+            self.miss();
+            let now = Instant::now();
+            let orders = self.policy.tick(now);
+            self.obey(orders);
+            if self.spoke.elapsed() >= beat(self.hosts.lost_after) {
+                self.tell(&ToAgent::Alive);
+            }
+            if self.failed.is_some() {
+                return;
+            }
+            if self.policy.is_over() {
+                // Agents still end what their ranks left behind; that takes a grace period at most.
+                let since = *over_since.get_or_insert(now);
+                if now.saturating_duration_since(since) > self.launcher.rules().grace.saturating_add(AFTERMATH) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hears what agents report.
+    fn hear(&mut self) {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            let Some(channel) = &mut member.site.channel else { continue };
+            match channel.pump::<FromAgent>() {
+                Ok(words) => {
+                    member.heard = channel.heard();
+                    words.into_iter().for_each(|word| self.take(index, word));
+                }
+                Err(_) if member.over => member.site.channel = None,
+                Err(error) => self.lose(index, &error.to_string()),
+            }
+        }
+    }
+
+    fn take(&mut self, index: usize, word: FromAgent) {
+        let member = &mut self.members[index];
+        match word {
+            FromAgent::Ended { ends, first } => {
+                // An agent speaks for its own ranks, and for each of them once.
+                let known: Vec<(Rank, RankEnd)> = ends
+                    .into_iter()
+                    .filter(|(rank, _)| member.live.contains(rank))
+                    .map(|(rank, end)| (Rank(rank), end))
+                    .collect();
+                member.live.retain(|&rank| known.iter().all(|&(ended, _)| ended != Rank(rank)));
+                let orders = self.policy.ended(&known, first.map(Rank), Instant::now());
+                self.obey(orders);
+            }
+            FromAgent::Over => {
+                member.over = true;
+                if !member.live.is_empty() {
+                    self.lose(index, "its agent ended without a word about them");
+                }
+            }
+            FromAgent::Failed { code, reason, .. } => {
+                let host = member.site.name.clone();
+                self.failed.get_or_insert(LaunchError::Host { host, reason, code });
+            }
+            FromAgent::Alive | FromAgent::Ready { .. } => {}
+        }
+    }
+
+    /// Gives up hosts that are silent, whose remote command has ended, or that don't obey.
+    fn miss(&mut self) {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            member.site.look();
+            if member.is_done() {
+                continue;
+            }
+            let silent = member.heard.elapsed();
+            let ended = member.site.ended.filter(|(_, at)| at.elapsed() > Duration::from_secs(1));
+            if silent > self.hosts.lost_after {
+                let seconds = self.hosts.lost_after.as_secs_f64();
+                self.lose(index, &format!("nothing was heard of it for {seconds} s; is the network up?"));
+            } else if let Some((status, _)) = ended {
+                self.lose(index, &format!("its remote command {}", RankEnd::from(status)));
+            } else if self.killed.is_some_and(|at| at.elapsed() > AFTERMATH) {
+                self.lose(index, "it does not answer");
+            }
+        }
+    }
+
+    /// A host is lost, and with it those of its ranks that had not ended. They die there when the agent misses its launcher.
+    fn lose(&mut self, index: usize, reason: &str) {
+        let member = &mut self.members[index];
+        member.site.channel = None;
+        let ends: Vec<_> =
+            std::mem::take(&mut member.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
+        let line = format!("host {} was lost: {reason}", member.site.name);
+        self.launcher.say(&line);
+        let orders = self.policy.ended(&ends, None, Instant::now());
+        self.obey(orders);
+    }
+
+    fn obey(&mut self, orders: Vec<Order>) {
+        for order in orders {
+            match order {
+                Order::Say(line) => self.launcher.say(&line),
+                Order::Deliver(signal) => {
+                    if signal == Signal::SIGKILL {
+                        self.killed.get_or_insert_with(Instant::now);
+                    }
+                    self.tell(&ToAgent::Signal(signal as i32));
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, message: &ToAgent) {
+        self.spoke = Instant::now();
+        for channel in self.members.iter_mut().filter_map(|member| member.site.channel.as_mut()) {
+            channel.send(message);
+        }
+    }
+
+    /// Sleeps until something has happened or is due.
+    fn sleep(&self) {
+        let now = Instant::now();
+        let mut wake = self.spoke + beat(self.hosts.lost_after);
+        wake = self.policy.wake_at().map_or(wake, |at| at.min(wake));
+        for member in self.members.iter().filter(|member| !member.is_done()) {
+            wake = wake.min(member.heard + self.hosts.lost_after);
+            // What is due soon after such an event needs no exact time.
+            if member.site.ended.is_some() || self.killed.is_some() || self.policy.is_over() {
+                wake = wake.min(now + Duration::from_millis(100));
+            }
+        }
+        let mut ends = vec![PollFd::new(self.signals.arrivals(), PollFlags::POLLIN)];
+        let channels = self.members.iter().filter_map(|member| member.site.channel.as_ref());
+        ends.extend(channels.map(|channel| PollFd::new(channel.as_fd(), channel.interest())));
+        let left = wake.saturating_duration_since(now) + Duration::from_millis(1);
+        let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+    }
+}

@@ -1,0 +1,149 @@
+//! The job's secret: made for one job or read from a file, and never shown.
+//!
+//! It reaches the ranks of `amrun` by inheritance, in a memory file, and the hosts of a job through the standard input
+//! of the remote command; neither is visible to other users, as arguments (in every process list) would be. An
+//! environment is hidden from other users, too, but it leaks by habit: programs print it, logs and crash reports keep
+//! it. So where ranks are started by hand or by another launcher, the environment carries only the *name* of a file.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+
+use crate::contract;
+
+/// The fewest bytes of a secret.
+const LEAST: usize = 16;
+/// The most bytes that are read of a secret's file.
+const MOST: u64 = 4096;
+
+/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// A fresh secret of 32 bytes from the operating system's random source.
+    pub(crate) fn random() -> io::Result<Self> {
+        let mut bytes = vec![0; 32];
+        SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("no random bytes from the system"))?;
+        Ok(Self(bytes))
+    }
+
+    /// No secret, for what is told to those who have it.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Reads a secret from a file that only its owner can read. White space at its end doesn't count, so that a line of
+    /// text will do.
+    ///
+    /// # Errors
+    /// [`SecretError`].
+    pub fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
+        let file = File::open(path).map_err(unreadable)?;
+        let meta = file.metadata().map_err(unreadable)?;
+        let mode = meta.mode() & 0o777;
+        if meta.is_file() && mode & 0o077 != 0 {
+            return Err(SecretError::Open { path: path.to_owned(), mode });
+        }
+        let mut bytes = Vec::new();
+        file.take(MOST).read_to_end(&mut bytes).map_err(unreadable)?;
+        bytes.truncate(bytes.trim_ascii_end().len());
+        if bytes.len() < LEAST {
+            return Err(SecretError::Short { path: path.to_owned(), bytes: bytes.len() });
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The secret itself, at least 16 bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Why a file gives no secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// It can't be read.
+    #[error(
+        "the job's secret can't be read from {}: {source}; {}=FILE names a file with the same {LEAST} or more \
+         random bytes on every host",
+        path.display(),
+        contract::SECRET_FILE
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Others may read it.
+    #[error("the job's secret in {0} is open to other users (mode {mode:03o}): chmod 600 {0}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It can be guessed.
+    #[error("the job's secret in {} has {bytes} bytes, but needs at least {LEAST} random ones", path.display())]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+    },
+    /// No file is named.
+    #[error(
+        "{}={rendezvous} needs the job's secret: {}=FILE names a file with the same {LEAST} or more random bytes on \
+         every host, readable by you alone",
+        contract::RENDEZVOUS,
+        contract::SECRET_FILE
+    )]
+    Missing {
+        /// The rendezvous address that needs it.
+        rendezvous: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn random_secrets_differ_and_do_not_show() {
+        let (a, b) = (Secret::random().unwrap(), Secret::random().unwrap());
+        assert!(a != b && a.bytes().len() == 32);
+        assert_eq!(format!("{a:?}"), "Secret(..)");
+    }
+
+    #[test]
+    fn files_are_checked() {
+        let path = std::env::temp_dir().join(format!("am-secret-{}", std::process::id()));
+        let write = |text: &str, mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            Secret::from_file(&path)
+        };
+        assert_eq!(write("0123456789abcdef\n", 0o600).unwrap().bytes(), b"0123456789abcdef");
+        assert!(matches!(write("0123456789abcde\n \n", 0o600), Err(SecretError::Short { bytes: 15, .. })));
+        let open = write("0123456789abcdef", 0o640).unwrap_err();
+        assert!(open.to_string().contains("(mode 640): chmod 600 "), "{open}");
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(Secret::from_file(&path), Err(SecretError::Unreadable { .. })));
+    }
+}
