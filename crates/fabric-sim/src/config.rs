@@ -6,7 +6,8 @@ use crate::nic::{Costs, NicParameters, picos};
 use crate::topology::{Network, Topology};
 use serde::{Deserialize, Serialize};
 
-/// The most ranks of a run: each takes two memory mappings, of which Linux allows 65,530.
+/// The most ranks of a run: each takes two memory mappings, of which Linux by default allows 65,530. A run checks before it
+/// begins that this process may have as many as its ranks need.
 pub const MAX_RANKS: u32 = 32_000;
 
 /// The smallest stack of a rank in bytes.
@@ -67,7 +68,9 @@ pub struct Config {
     /// Whether to record every stage of every packet.
     #[serde(default)]
     pub trace: bool,
-    /// Size of each rank's stack in bytes, at least [`MIN_STACK`]. It takes memory only as far as it is used.
+    /// Size of each rank's stack in bytes, at least [`MIN_STACK`]; 256 KiB unless given. A stack takes memory page by page as it
+    /// is used for the first time, typically 8 to 16 KiB of it; below it lies a page that nobody may touch, so that a rank
+    /// that needs more ends the process instead of writing over others.
     #[serde(default = "stack")]
     pub stack_bytes: usize,
     /// How long after a rank ends the others know, in nanoseconds; see [`Context::depart`](crate::Context::depart).

@@ -148,9 +148,10 @@ impl<'a, D: Device> Context<'a, D> {
         }
     }
 
-    /// Suspends the rank until a device wakes it, departures become known, or `until`; `wanted` is for deadlock reports.
-    /// Returns at once if one of that has happened since the last idling.
-    pub fn idle(&self, until: Option<Instant>, wanted: WaitFor) {
+    /// Suspends the rank until a device wakes it, a loss becomes known, a rank that it waits for has ended, or `until`;
+    /// `wanted` (or an endpoint's [`WaitReason`](am_core::WaitReason)) is for that and for deadlock reports. Returns at once if
+    /// one of that has happened since the last idling.
+    pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.sync();
         {
             let mut machine = self.machine.borrow_mut();
@@ -159,7 +160,7 @@ impl<'a, D: Device> Context<'a, D> {
             if std::mem::take(&mut state.news) || passed || std::thread::panicking() {
                 return;
             }
-            machine.core.wait(self.rank, until.map(|until| until.0), wanted);
+            machine.core.wait(self.rank, until.map(|until| until.0), wanted.into());
         }
         self.yielder.suspend(());
         self.machine.borrow_mut().core.ranks[self.rank as usize].news = false;

@@ -1,6 +1,6 @@
 //! The errors: what is wrong with a configuration, and how a run can end badly.
 
-use am_core::Instant;
+use am_core::{Instant, WaitReason};
 use std::fmt;
 use thiserror::Error;
 
@@ -39,22 +39,23 @@ impl ConfigError {
     }
 }
 
-/// What a rank waits for.
+/// What a rank waits for: deadlock reports say it, and it decides whether another rank's end in order wakes this one. (A loss
+/// wakes everyone.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitFor {
-    /// Anything to arrive.
+    /// Anything to arrive. Ends in order do not wake this rank, unless nothing else can happen any more.
     Arrival,
-    /// Something from this rank.
+    /// Something from this rank, whose end wakes.
     From(u32),
-    /// Room to send to this rank.
+    /// Room to send to this rank, whose end wakes.
     Room {
         /// The rank to send to.
         to: u32,
         /// What is used up.
         of: am_core::Resource,
     },
-    /// Something that the program names.
+    /// Something that the program names. Everybody's end wakes.
     Named(&'static str),
 }
 
@@ -65,6 +66,18 @@ impl fmt::Display for WaitFor {
             Self::From(rank) => write!(f, "something from rank {rank}"),
             Self::Room { to, of } => write!(f, "{of} towards rank {to}"),
             Self::Named(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<WaitReason> for WaitFor {
+    fn from(reason: WaitReason) -> Self {
+        match reason {
+            WaitReason::Collective(from) => Self::From(from.0),
+            WaitReason::Room(to, of) => Self::Room { to: to.0, of },
+            WaitReason::Message => Self::Arrival,
+            WaitReason::Handling => Self::Named("requests to be handled"),
+            _ => Self::Named("something that its endpoint waits for"),
         }
     }
 }

@@ -15,6 +15,7 @@
 //! | `topology` | [`Topology`]: links and dimension-order routing |
 //! | `faults` | [`Faults`]: scheduled and drawn from a seed |
 //! | `members` | who has left, and when the others know |
+//! | `limits` | whether the system has stacks for so many ranks |
 //! | `trace` | the run's hash, histogram, use of links, spans and their export |
 //!
 //! # Model
@@ -58,6 +59,7 @@ mod context;
 mod device;
 mod error;
 mod faults;
+mod limits;
 mod machine;
 mod members;
 mod nic;

@@ -2,7 +2,7 @@
 
 use crate::config::Plan;
 use crate::device::{Device, Packet};
-use crate::error::{Deadlock, Late, Waiting};
+use crate::error::{Deadlock, Late, WaitFor, Waiting};
 use crate::faults::{Dice, Strike};
 use crate::members::Members;
 use crate::nic::Costs;
@@ -59,6 +59,10 @@ pub(crate) struct Core<B> {
     pub(crate) counts: Counts,
     pub(crate) latency: Histogram,
     pub(crate) spans: Option<Vec<TraceSpan>>,
+    /// Ranks wait that have not been woken by an orderly end.
+    withheld: bool,
+    /// The time of the event executed last.
+    time: u64,
     /// Nothing happens after this time.
     pub(crate) deadline: u64,
     /// The run has ended and ranks are being unwound.
@@ -120,6 +124,8 @@ impl<B: Clone> Core<B> {
             counts: Counts::default(),
             latency: Histogram::default(),
             spans: trace.then(Vec::new),
+            withheld: false,
+            time: 0,
             deadline,
             over: false,
         }
@@ -174,16 +180,41 @@ impl<B: Clone> Core<B> {
         }
     }
 
+    /// Tells of departures: a loss wakes everyone, an orderly end those that wait for it.
     fn notice(&mut self, now: u64) {
-        let (changed, next) = self.members.notice(now);
-        if let Some(next) = next {
+        let news = self.members.notice(now);
+        if let Some(next) = news.next {
             self.queue.push(next, Event::Notice);
         }
-        if changed {
-            for rank in 0..self.ranks.len() as u32 {
+        if !news.lost && !news.finished {
+            return;
+        }
+        for rank in 0..self.ranks.len() as u32 {
+            let waits = match self.ranks[rank as usize].state {
+                State::Waiting(wanted, _) => Some(wanted),
+                _ => None,
+            };
+            let concerned = match waits {
+                _ if news.lost => true,
+                None | Some(WaitFor::Named(_)) => true,
+                Some(WaitFor::From(peer) | WaitFor::Room { to: peer, .. }) => self.members.told_at(peer, now),
+                Some(WaitFor::Arrival) => false,
+            };
+            if concerned {
                 self.wake(rank, now);
+            } else {
+                self.withheld = true;
             }
         }
+    }
+
+    /// Wakes everyone whom orderly ends have not woken; returns whether there were any.
+    fn tell_the_rest(&mut self, now: u64) -> bool {
+        if std::mem::take(&mut self.withheld) {
+            (0..self.ranks.len() as u32).for_each(|rank| self.wake(rank, now));
+            return true;
+        }
+        false
     }
 }
 
@@ -200,6 +231,7 @@ impl<D: Device> Machine<D> {
     fn execute(&mut self, event: Event, now: u64) {
         let Self { core, devices } = self;
         core.counts.events += 1;
+        core.time = now;
         let code = match event {
             Event::Resume(rank) | Event::Alarm(rank) => 1 << 32 | u64::from(rank),
             Event::Inject(index) => 2 << 32 | u64::from(index),
@@ -286,7 +318,14 @@ impl<D: Device> Machine<D> {
     pub(crate) fn next_turn(&mut self) -> Turn {
         while self.core.remaining != 0 {
             if self.settle(self.core.deadline) {
-                return if self.core.queue.peek().is_some() { Turn::Late } else { Turn::End };
+                if self.core.queue.peek().is_some() {
+                    return Turn::Late;
+                }
+                // Who looks for an end in order although it waits for something else learns it late rather than never.
+                if !self.core.tell_the_rest(self.core.time) {
+                    return Turn::End;
+                }
+                continue;
             }
             if let Some((time, Event::Resume(rank))) = self.core.queue.pop() {
                 self.core.counts.events += 1;

@@ -1,7 +1,7 @@
 //! Who is still there: ranks depart, and the others learn it some time after the last packet of the departed has landed.
 //!
-//! This is an ideal membership service: it costs no packets and is never wrong. News of many departures come at once, so
-//! that the end of a large job does not wake everyone for everyone.
+//! This is an ideal membership service: it costs no packets and is never wrong. News of many departures come at once, and who
+//! has ended in order wakes those alone that wait for it: the end of a large job does not wake everyone for everyone.
 
 use am_core::PeerStatus;
 
@@ -20,16 +20,32 @@ struct Member {
     in_flight: u32,
     departs: Option<(PeerStatus, u64)>,
     status: PeerStatus,
+    /// When the others learnt it.
+    told: u64,
+}
+
+/// What a notice brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    pub(crate) finished: bool,
+    pub(crate) lost: bool,
+    /// When to give notice again.
+    pub(crate) next: Option<u64>,
 }
 
 impl Members {
     pub(crate) fn new(ranks: usize, notice: u64) -> Self {
-        let member = Member { in_flight: 0, departs: None, status: PeerStatus::Active };
+        let member = Member { in_flight: 0, departs: None, status: PeerStatus::Active, told: u64::MAX };
         Self { notice, members: vec![member; ranks], unknown: Vec::new(), notice_pending: false, losses: 0 }
     }
 
     pub(crate) fn status(&self, rank: u32) -> PeerStatus {
         self.members[rank as usize].status
+    }
+
+    /// Whether the others learn of this rank's departure at this moment.
+    pub(crate) fn told_at(&self, rank: u32, now: u64) -> bool {
+        self.members.get(rank as usize).is_some_and(|member| member.told == now)
     }
 
     pub(crate) fn losses(&self) -> u32 {
@@ -71,9 +87,9 @@ impl Members {
         (!planned).then_some(at + self.notice)
     }
 
-    /// Lets everyone know what happened up to now. Returns whether anything did, and when to give notice again.
-    pub(crate) fn notice(&mut self, now: u64) -> (bool, Option<u64>) {
-        let (mut changed, mut later) = (false, None::<u64>);
+    /// Lets everyone know what happened up to now.
+    pub(crate) fn notice(&mut self, now: u64) -> News {
+        let (mut news, mut later) = (News::default(), None::<u64>);
         let Self { unknown, members, losses, .. } = self;
         unknown.retain(|rank| {
             let member = &mut members[*rank as usize];
@@ -83,14 +99,16 @@ impl Members {
                 return true;
             }
             if member.status == PeerStatus::Active {
-                member.status = status;
-                *losses += u32::from(matches!(status, PeerStatus::Lost(_)));
-                changed = true;
+                (member.status, member.told) = (status, now);
+                let lost = matches!(status, PeerStatus::Lost(_));
+                *losses += u32::from(lost);
+                news.lost |= lost;
+                news.finished |= !lost;
             }
             false
         });
         self.notice_pending = later.is_some();
-        (changed, later.map(|at| at + self.notice))
+        News { next: later.map(|at| at + self.notice), ..news }
     }
 }
 
@@ -106,10 +124,11 @@ mod tests {
         assert_eq!(members.depart(1, PeerStatus::Finished, 7), Some(107));
         assert_eq!(members.landed(0, 9), None, "the notice is planned already");
         assert_eq!(members.depart(2, PeerStatus::Finished, 500), None);
-        assert_eq!(members.notice(107), (true, Some(600)));
+        assert_eq!(members.notice(107), News { finished: true, lost: false, next: Some(600) });
         let active = [0, 1, 2].map(|rank| members.status(rank) == PeerStatus::Active);
         assert_eq!(active, [false, false, true]);
-        assert_eq!(members.notice(600), (true, None));
+        assert_eq!([0, 1, 2].map(|rank| members.told_at(rank, 107)), [true, true, false]);
+        assert_eq!(members.notice(600), News { finished: true, lost: false, next: None });
         assert_eq!(members.losses(), 0);
     }
 }

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::device::{Device, Mailbox};
 use crate::error::RunError;
+use crate::limits;
 use crate::machine::{Core, Machine, Turn};
 use crate::ranks::State;
 use crate::stage::Server;
@@ -106,6 +107,7 @@ impl Sim {
         F: Fn(Context<'_, D>) -> R + 'static,
     {
         let plan = config.compile()?;
+        limits::check(config.ranks)?;
         let mut ranks_of = vec![Vec::new(); plan.network.nodes as usize];
         for (rank, node) in plan.node_of.iter().enumerate() {
             ranks_of[*node as usize].push(rank as u32);

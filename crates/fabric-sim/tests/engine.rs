@@ -1,6 +1,6 @@
 //! The engine: times against hand-computed values, determinism, deadlocks, panics, large jobs.
 
-use am_core::{Instant, Span};
+use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::{Config, LinkParameters, Mailbox, Placement, RunError, Sim, Stage, StageKind, Topology, WaitFor};
 
 type Rank<'a> = fabric_sim::Context<'a, Mailbox<u32>>;
@@ -251,4 +251,67 @@ fn a_barrier_of_16384_ranks() {
     assert_eq!(report.delivered, 14 * 16_384);
     // Everyone does the same at the same time: fourteen rounds of two links and 8 ns.
     assert_eq!(report.ended, Instant(14 * 608_000));
+}
+
+#[test]
+fn an_end_in_order_wakes_who_waits_for_it_and_a_loss_everyone() {
+    let run = |status: PeerStatus| {
+        let program = move |rank: Rank<'_>| {
+            let wanted = match rank.rank() {
+                0 => {
+                    rank.depart(status);
+                    return rank.now();
+                }
+                1 => WaitFor::From(0),
+                2 => WaitFor::From(1),
+                3 => WaitFor::Room { to: 0, of: am_core::Resource::Credits },
+                4 => WaitFor::Named("whatever"),
+                _ => WaitFor::Arrival,
+            };
+            rank.idle(Some(Instant(5_000_000)), wanted);
+            rank.now()
+        };
+        Sim::run(&line(6), program)
+            .unwrap()
+            .results
+            .into_iter()
+            .flatten()
+            .map(|at| at.0 / 1_000_000)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(run(PeerStatus::Finished), [0, 1, 5, 1, 1, 5]);
+    assert_eq!(run(PeerStatus::Lost(am_core::LossCause::Left)), [0, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn who_looks_for_an_end_while_waiting_for_arrivals_learns_it_late_but_not_never() {
+    let report = Sim::run(&line(3), |rank: Rank<'_>| match rank.rank() {
+        0 => rank.depart(PeerStatus::Finished),
+        1 => rank.idle(Some(Instant(7_000_000)), WaitFor::Arrival),
+        _ => {
+            while rank.status(0) == PeerStatus::Active {
+                rank.idle(None, WaitFor::Arrival);
+            }
+            assert_eq!(rank.now(), Instant(7_000_000));
+        }
+    });
+    report.unwrap();
+}
+
+/// Every rank waits for an arrival until the last moment, while the others end one by one: the notices wake nobody.
+#[test]
+fn the_end_of_a_large_job_is_cheap() {
+    let mut config = line(2048);
+    config.notice_ns = 0.0;
+    let report = Sim::run(&config, |rank: Rank<'_>| {
+        rank.charge(Span::from_micros(u64::from(rank.rank())));
+        rank.sync();
+        rank.depart(PeerStatus::Finished);
+        let end = Instant(0) + Span::from_millis(100);
+        while rank.now() < end {
+            rank.idle(Some(end), WaitFor::Arrival);
+        }
+    });
+    let events = report.unwrap().events;
+    assert!(events < 20_000, "{events} events for the end of 2048 ranks");
 }
