@@ -1,0 +1,1 @@
+//! Active messages and point-to-point messages on the interface, as published.

@@ -1,0 +1,220 @@
+//! The configuration of a run: ranks, machine, parameters, faults.
+
+use crate::model::Parameters;
+use crate::nic::device::Shared;
+use crate::nic::mutation::Defects;
+use crate::nic::rma::lane::Pace;
+use crate::nic::server::picos;
+use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
+use serde::{Deserialize, Serialize};
+use std::rc::Rc;
+
+/// An EXTOLL machine and what happens to it. Read it from TOML, or start from one of the constructors and change fields.
+///
+/// ```
+/// let config = extoll_sim::ExtollConfig::from_toml("
+///     ranks = 1024
+///     ranks_per_node = 16
+///     topology = { kind = 'mesh', dims = [4, 4, 4] }
+///     parameters = { velo = { segments = 4 } }
+///     faults = { seed = 7, loss = 0.01 }
+/// ").unwrap();
+/// assert_eq!(config.parameters.velo.segments, 4);
+///
+/// let error = extoll_sim::ExtollConfig::from_toml("ranks = 2\ntopology = { kind = 'ring', nodes = 1 }").unwrap_err();
+/// assert_eq!(error.to_string(), "ranks is 2, but must be at most 1 nodes times 1 ranks per node");
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExtollConfig {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Ranks that share a node and its interface, 1 to 256.
+    #[serde(default = "one")]
+    pub ranks_per_node: u32,
+    /// How nodes are connected.
+    pub topology: Topology,
+    /// Which node a rank runs on.
+    #[serde(default)]
+    pub placement: Placement,
+    /// What interfaces and links cost.
+    #[serde(default)]
+    pub parameters: Parameters,
+    /// What goes wrong. Where links do not repair losses, the interfaces do.
+    #[serde(default)]
+    pub faults: Faults,
+    /// Legal but unkind timing.
+    #[serde(default)]
+    pub adversary: Adversary,
+    /// Whether to record every stage of every packet.
+    #[serde(default)]
+    pub trace: bool,
+    /// Size of each rank's stack in bytes.
+    #[serde(default = "stack")]
+    pub stack_bytes: usize,
+    /// How long after a rank ends the others know, in nanoseconds.
+    #[serde(default = "notice")]
+    pub notice_ns: f64,
+    /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never.
+    #[serde(default = "never")]
+    pub deadline_ns: f64,
+    /// Makes the interface wrong on purpose.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub testing: Testing,
+}
+
+/// Timing that the interface permits, but that is as unkind to programs as possible. Drawn from the faults' seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Adversary {
+    /// Packets take up to this much longer through the receiving interface, in nanoseconds. Those of one pair and channel
+    /// stay in order, others overtake: VELO and RMA, commands and answers.
+    pub jitter_ns: f64,
+    /// The interface's writes to a mailbox happen one by one, up to this far apart, in nanoseconds.
+    pub store_gap_ns: f64,
+}
+
+impl Adversary {
+    pub(crate) fn jitter(&self) -> u64 {
+        picos(self.jitter_ns).unwrap_or(0)
+    }
+
+    pub(crate) fn store_gap(&self) -> u64 {
+        picos(self.store_gap_ns).unwrap_or(0)
+    }
+}
+
+/// What tests do to the interface.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Testing {
+    /// What it does wrong.
+    pub defects: Defects,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn stack() -> usize {
+    256 << 10
+}
+
+const fn notice() -> f64 {
+    1_000.0
+}
+
+const fn never() -> f64 {
+    f64::INFINITY
+}
+
+impl ExtollConfig {
+    /// So many ranks on a machine, one per node, with the parameters of [`Parameters::cluster`].
+    pub fn new(ranks: u32, topology: Topology) -> Self {
+        Self {
+            ranks,
+            ranks_per_node: one(),
+            topology,
+            placement: Placement::default(),
+            parameters: Parameters::cluster(),
+            faults: Faults::default(),
+            adversary: Adversary::default(),
+            trace: false,
+            stack_bytes: stack(),
+            notice_ns: notice(),
+            deadline_ns: never(),
+            testing: Testing::default(),
+        }
+    }
+
+    /// Two ranks on two nodes with a link between them.
+    pub fn pair() -> Self {
+        Self::new(2, Topology::Direct { nodes: 2 })
+    }
+
+    /// The cluster of the conduit paper: 64 nodes of 16 cores, filled in order, as a 4x4x4 mesh.
+    pub fn cluster(ranks: u32) -> Self {
+        Self { ranks_per_node: 16, ..Self::new(ranks, Topology::Mesh { dims: vec![4, 4, 4] }) }
+    }
+
+    /// Reads a configuration from TOML and checks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks that there can be such a machine.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first field that is not possible and its limit.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.network()?.check()?;
+        self.shared().map(drop)
+    }
+
+    /// The network below the interfaces.
+    pub(crate) fn network(&self) -> Result<Config, ConfigError> {
+        if self.ranks_per_node > 256 {
+            let (field, value) = ("ranks_per_node".into(), self.ranks_per_node.to_string());
+            return Err(ConfigError::OutOfRange {
+                field,
+                value,
+                limit: "at most 256, since vpids have 8 bits".into(),
+            });
+        }
+        let mut config = Config::new(self.ranks);
+        config.ranks_per_node = self.ranks_per_node;
+        config.topology = self.topology.clone();
+        config.placement = self.placement;
+        config.nic = self.parameters.network();
+        config.faults = self.faults.clone();
+        config.trace = self.trace;
+        config.stack_bytes = self.stack_bytes;
+        config.notice_ns = self.notice_ns;
+        config.deadline_ns = self.deadline_ns;
+        Ok(config)
+    }
+
+    /// What the interfaces share.
+    pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
+        for (field, value) in
+            [("jitter_ns", self.adversary.jitter_ns), ("store_gap_ns", self.adversary.store_gap_ns)]
+        {
+            if picos(value).is_none() {
+                let (field, limit) =
+                    (format!("adversary.{field}"), "a number of nanoseconds from 0 to 1e15".into());
+                return Err(ConfigError::OutOfRange { field, value: value.to_string(), limit });
+            }
+        }
+        let (costs, rma) = (self.parameters.compile()?, &self.parameters.rma);
+        let pace = Pace {
+            fragment: rma.fragment_bytes,
+            burst: rma.burst,
+            ramp_fragments: rma.ramp_fragments,
+            ramp: costs.ramp,
+            gap: costs.tx_gap,
+        };
+        Ok(Rc::new(Shared {
+            directory: Default::default(),
+            parameters: self.parameters.clone(),
+            costs,
+            pace,
+            adversary: self.adversary,
+            defects: self.testing.defects,
+            lossy: self.lossy(),
+        }))
+    }
+
+    /// Whether the network can lose or double packets between nodes that live on.
+    fn lossy(&self) -> bool {
+        let Faults { loss, corruption, duplication, link_retry, schedule, drawn, links, .. } = &self.faults;
+        let limited = links.iter().any(|link| link.mtu_bytes.is_some() || link.queue_bytes.is_some());
+        let drawn = *loss + *corruption + *duplication > 0.0 || !schedule.is_empty() || !drawn.is_empty();
+        limited || !link_retry && (drawn || !links.is_empty())
+    }
+}

@@ -1,0 +1,450 @@
+//! The parameter tables: what an EXTOLL interface and its links cost, as plain data that a user can read from TOML.
+//!
+//! Every figure names where it comes from. \[S\]: the source papers (the EXTOLL conduit paper, the report on pscom's EXTOLL
+//! plugin); \[C\]: read in a public driver or header; \[P\]: other published material; \[D\]: derived from those by arithmetic;
+//! \[F\]: fitted to them; \[A\]: assumed; \[R\]: recalled and not verified, so that no test rests on it.
+//!
+//! The totals that the tables keep, between two nodes that are neighbours:
+//!
+//! | what | total | from |
+//! |---|---|---|
+//! | VELO, a packet from the call to the receiver's hands | 0.333 + 1.106 + 0.461 = 1.900 us | \[F\]: with 0.90 us of software it is the measured 2.80 us |
+//! | VELO, each further packet of a stream | 0.461 us | \[F\] |
+//! | RMA, a put of up to 64 bytes until it is noticed | 0.5 + 2.0 + 0.6 = 3.100 us | \[A\] split; with 1.2 us of software the measured 4.3 us |
+//! | RMA, fragment i of a put after its first | 0.30 min(i, 8) + 0.0727 max(0, i - 8) us | \[F\] |
+//! | RMA, saturated link | 64 of every 79 bytes: 880 of 1086 MB/s | \[S\], header \[D\] |
+
+use crate::nic::server::picos;
+use am_core::Span;
+use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
+use serde::{Deserialize, Serialize};
+
+/// What an EXTOLL interface, its links and the software right above it cost. Fields that a file leaves out are those of
+/// [`Parameters::cluster`].
+///
+/// ```
+/// use extoll_sim::model::Parameters;
+///
+/// let mine = Parameters::from_toml("
+///     name = 'mine'
+///     link = { bandwidth_mb_s = 1250, latency_ns = 100 }
+///     velo = { receive_ns = 300 }
+/// ").unwrap();
+/// assert_eq!(mine.velo.send_ns, Parameters::cluster().velo.send_ns);
+///
+/// let error = Parameters::from_toml("velo = { mtu = 96 }").unwrap_err();
+/// assert_eq!(error.to_string(), "parameters.velo.mtu is 96, but must be 64 (FPGA) or 120 (ASIC)");
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Parameters {
+    /// What the machine is called.
+    pub name: String,
+    /// The links; the latency is that of one hop.
+    pub link: LinkParameters,
+    /// What a look costs that finds nothing, in nanoseconds, at least 0.001.
+    pub empty_poll_ns: f64,
+    /// The unit for small messages.
+    pub velo: VeloParameters,
+    /// The unit for remote memory access.
+    pub rma: RmaParameters,
+    /// How lost packets are repaired when the links do not do it.
+    pub retry: RetryParameters,
+    /// The software of the pscom plugin.
+    pub pscom: PscomParameters,
+}
+
+/// The VELO unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VeloParameters {
+    /// Largest message in bytes: 64 on the FPGA, 120 usable on the ASIC.
+    pub mtu: u32,
+    /// Size of each mailbox ring in segments of 64 KB, 1 to 512.
+    pub segments: u32,
+    /// Bytes that a packet has on the wire besides its own.
+    pub header_bytes: u32,
+    /// The processor's part of sending a packet (o_s), in nanoseconds.
+    pub send_ns: f64,
+    /// The processor's part of receiving one (o_r), for each 64 bytes begun, in nanoseconds.
+    pub receive_ns: f64,
+    /// The sending interface, shared by the ranks of a node.
+    pub tx: Stage,
+    /// The receiving interface, up to the status word in the mailbox.
+    pub rx: Stage,
+}
+
+/// The RMA unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RmaParameters {
+    /// Processes of a node that may open the unit, 0 to 256; with 0 there is no such unit.
+    pub ports: u32,
+    /// Commands that a port may have outstanding before posting fails, at least 1.
+    pub descriptors: u32,
+    /// Entries of a notification queue, at least 1.
+    pub notifications: u32,
+    /// Pages that the translation table of a node holds, at least 1.
+    pub pages: u32,
+    /// Payload of a wire fragment in bytes, 8 to 4096, a multiple of 8.
+    pub fragment_bytes: u32,
+    /// Header of a wire fragment in bytes.
+    pub fragment_header_bytes: u32,
+    /// Fragments that the simulation moves as one packet once a transfer streams, 1 to 64: its grain, not the machine's.
+    pub burst: u32,
+    /// The processor's part of posting a command, in nanoseconds.
+    pub post_ns: f64,
+    /// The processor's part of noticing that something has come, in nanoseconds.
+    pub receive_ns: f64,
+    /// Address translation at each side, in nanoseconds.
+    pub translate_ns: f64,
+    /// The sending interface; one unit is a fragment.
+    pub tx: Stage,
+    /// The receiving interface, up to the last byte in memory.
+    pub rx: Stage,
+    /// The first fragments of a transfer come later than the link could take them: so many ...
+    pub ramp_fragments: u32,
+    /// ... at this distance, in nanoseconds.
+    pub ramp_ns: f64,
+}
+
+/// The repair of lost packets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetryParameters {
+    /// How long a sender waits for a sign of the receiver before it sets the retry flag itself, in nanoseconds, at least 1.
+    /// Every fruitless retry doubles it.
+    pub timeout_ns: f64,
+    /// From a retry flag, once the sender is idle, to sending again, in nanoseconds.
+    pub idle_ns: f64,
+    /// Retries without any sign of the receiver after which the sender gives up, 1 to 40.
+    pub limit: u32,
+}
+
+/// What the pscom plugin costs above the interface.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PscomParameters {
+    /// A message over VELO, sender and receiver together, in nanoseconds.
+    pub velo_software_ns: f64,
+    /// Entering the reassembly of a message of several packets, in nanoseconds.
+    pub velo_reassembly_ns: f64,
+    /// A message over RMA, sender and receiver together, in nanoseconds.
+    pub rma_software_ns: f64,
+}
+
+impl Parameters {
+    /// The cluster of the conduit paper: 64 nodes of 16 cores with FPGA interfaces and 625 MB/s links.
+    pub fn cluster() -> Self {
+        Self {
+            name: "EXTOLL cluster (FPGA)".into(),
+            link: LinkParameters {
+                // [D] FPGA data path of 156 MHz x 32 bit = 624 MB/s; matches [S] 625 MB/s links.
+                bandwidth_mb_s: 624.0,
+                // [A] about 0.3 us per hop.
+                latency_ns: 300.0,
+            },
+            // [A] one read of uncached-to-cached status; it must only be above zero.
+            empty_poll_ns: 50.0,
+            velo: VeloParameters {
+                // [S, C] the FPGA's MTU.
+                mtu: 64,
+                // [C] segments of 64 KB; one is the default.
+                segments: 1,
+                // [A] header, routing and check bytes of a VELO packet.
+                header_bytes: 16,
+                // [F] o_s and o_r from 160 MB/s of bidirectional 8 KB and the slope of the latency table.
+                send_ns: 333.0,
+                receive_ns: 461.0,
+                // [D] 80 bytes on the wire at 624 MB/s occupy the unit for 128.2 ns. [A] the fixed part: half of what is
+                // left of 1.106 us after the hop (300), the link (128.2) and the two occupancies (256.4).
+                tx: velo_stage(210.7),
+                rx: velo_stage(210.7),
+            },
+            rma: RmaParameters {
+                // [C] 8 bits of vpid.
+                ports: 256,
+                // [A] descriptors per port.
+                descriptors: 1024,
+                // [C] 256 KB of 16-byte entries.
+                notifications: 16_384,
+                // [A] 1 GB in pages of 4 KB.
+                pages: 262_144,
+                // [S] 64-byte wire fragments.
+                fragment_bytes: 64,
+                // [D] 64 / (64 + 15) of 1086 MB/s are 880 MB/s.
+                fragment_header_bytes: 15,
+                // The simulation's grain: 1 KB.
+                burst: 16,
+                // [A] the split of 4.3 us: send 0.5, interface and wire 1.6, translation 0.4, receive 0.6, software 1.2.
+                post_ns: 500.0,
+                receive_ns: 600.0,
+                // [A] half of 0.4 us.
+                translate_ns: 200.0,
+                // [D] 64 bytes at 880 MB/s: 72.7 ns per fragment. [A] the fixed part: half of what is left of 1.6 us after
+                // the hop (300), the link (126.6) and the two occupancies (145.4).
+                tx: rma_stage(514.0),
+                rx: rma_stage(514.0),
+                // [F] 0.30 us for each of the first eight fragments after the first.
+                ramp_fragments: 8,
+                ramp_ns: 300.0,
+            },
+            retry: RetryParameters {
+                // [A] several round trips of the slowest command.
+                timeout_ns: 50_000.0,
+                // [A] waiting for the sender to be idle and rewriting the first packet.
+                idle_ns: 1_000.0,
+                // [A] doubling 50 us forty times is longer than any run.
+                limit: 26,
+            },
+            pscom: PscomParameters {
+                // [A] what is left of the measured 2.80 us.
+                velo_software_ns: 900.0,
+                // [F] the step from one to two packets is 0.222 us more than the slope.
+                velo_reassembly_ns: 222.0,
+                // [A] what is left of the measured 4.3 us.
+                rma_software_ns: 1_200.0,
+            },
+        }
+    }
+
+    /// The DEEP evaluator, on which the report on pscom's plugin measured: the same interface with faster links.
+    pub fn deep() -> Self {
+        let cluster = Self::cluster();
+        Self {
+            name: "DEEP evaluator (FPGA)".into(),
+            // [S] 1086 MB/s per direction; [A] the hop.
+            link: LinkParameters { bandwidth_mb_s: 1086.0, latency_ns: 300.0 },
+            velo: VeloParameters {
+                // [A] as in the cluster, with 73.7 ns on the link.
+                tx: velo_stage(237.95),
+                rx: velo_stage(237.95),
+                ..cluster.velo
+            },
+            rma: RmaParameters {
+                // [A] as in the cluster, with 72.7 ns on the link.
+                tx: rma_stage(540.95),
+                rx: rma_stage(540.95),
+                ..cluster.rma
+            },
+            ..cluster
+        }
+    }
+
+    /// The ASIC: larger packets, 600 ns from end to end, more than 100 million messages a second.
+    pub fn asic() -> Self {
+        let cluster = Self::cluster();
+        Self {
+            name: "EXTOLL ASIC".into(),
+            // [R] 12 lanes of 8.4 Gbit/s: about 12 GB/s on the wire. [A] the hop.
+            link: LinkParameters { bandwidth_mb_s: 12_000.0, latency_ns: 60.0 },
+            empty_poll_ns: 20.0,
+            velo: VeloParameters {
+                // [C] 120 bytes of 128 are used.
+                mtu: 120,
+                // [A] the split of 600 ns [P]: 50 + 430 + 120 for a packet of 64 bytes.
+                send_ns: 50.0,
+                receive_ns: 120.0,
+                // [P] above 100 million messages a second: at most 10 ns for each.
+                tx: Stage { per_unit_ns: 8.0, unit_bytes: 64, ..Stage::latency(173.65) },
+                rx: Stage { per_unit_ns: 8.0, unit_bytes: 64, ..Stage::latency(173.65) },
+                ..cluster.velo
+            },
+            rma: RmaParameters {
+                // [A] three times as long as VELO for a put, as on the FPGA; fragments at link speed.
+                post_ns: 100.0,
+                receive_ns: 120.0,
+                translate_ns: 80.0,
+                tx: Stage { per_unit_ns: 6.6, unit_bytes: 64, ..Stage::latency(200.0) },
+                rx: Stage { per_unit_ns: 6.6, unit_bytes: 64, ..Stage::latency(200.0) },
+                ramp_ns: 20.0,
+                ..cluster.rma
+            },
+            retry: RetryParameters { timeout_ns: 10_000.0, idle_ns: 200.0, ..cluster.retry },
+            // [A] the same software on a processor of its time.
+            pscom: PscomParameters { velo_software_ns: 300.0, velo_reassembly_ns: 70.0, rma_software_ns: 400.0 },
+            ..cluster
+        }
+    }
+
+    /// The FPGA interface with every time at zero: what remains is the semantics.
+    pub fn free() -> Self {
+        let cluster = Self::cluster();
+        Self {
+            name: "EXTOLL without cost".into(),
+            link: LinkParameters::default(),
+            // The least that lets spinning pass the time.
+            empty_poll_ns: 1.0,
+            velo: VeloParameters {
+                send_ns: 0.0,
+                receive_ns: 0.0,
+                tx: Stage::NONE,
+                rx: Stage::NONE,
+                ..cluster.velo
+            },
+            rma: RmaParameters {
+                post_ns: 0.0,
+                receive_ns: 0.0,
+                translate_ns: 0.0,
+                tx: Stage::NONE,
+                rx: Stage::NONE,
+                ramp_ns: 0.0,
+                ..cluster.rma
+            },
+            retry: cluster.retry,
+            pscom: PscomParameters { velo_software_ns: 0.0, velo_reassembly_ns: 0.0, rma_software_ns: 0.0 },
+        }
+    }
+
+    /// Reads a table from TOML and checks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names an unknown field, or the first value that is not physical and its limit.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let table: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
+        table.check()?;
+        Ok(table)
+    }
+
+    /// Checks that there can be such an interface.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first value that is not physical and its limit.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.compile().map(drop)
+    }
+
+    /// The links, as the network wants them; the stages are the interface's own.
+    pub(crate) fn network(&self) -> NicParameters {
+        NicParameters {
+            name: self.name.clone(),
+            ordered: true,
+            empty_poll: EmptyPoll { ns: self.empty_poll_ns },
+            link: self.link,
+            ..NicParameters::default()
+        }
+    }
+
+    pub(crate) fn compile(&self) -> Result<Costs, ConfigError> {
+        let (velo, rma, retry) = (&self.velo, &self.rma, &self.retry);
+        if ![64, 120].contains(&velo.mtu) {
+            return Err(range("velo.mtu", velo.mtu, "64 (FPGA) or 120 (ASIC)"));
+        }
+        within("velo.segments", velo.segments, 1, 512)?;
+        within("velo.header_bytes", velo.header_bytes, 0, 1 << 16)?;
+        within("rma.ports", rma.ports, 0, 256)?;
+        within("rma.descriptors", rma.descriptors, 1, 1 << 24)?;
+        within("rma.notifications", rma.notifications, 1, 1 << 24)?;
+        within("rma.pages", rma.pages, 1, 1 << 26)?;
+        within("rma.fragment_bytes", rma.fragment_bytes, 8, 4096)?;
+        if rma.fragment_bytes % 8 != 0 {
+            return Err(range("rma.fragment_bytes", rma.fragment_bytes, "a multiple of 8"));
+        }
+        within("rma.fragment_header_bytes", rma.fragment_header_bytes, 0, 1 << 16)?;
+        within("rma.burst", rma.burst, 1, 64)?;
+        within("rma.ramp_fragments", rma.ramp_fragments, 0, 1 << 16)?;
+        within("retry.limit", retry.limit, 1, 40)?;
+        let stage = |stage: &Stage, field: &str| -> Result<u64, ConfigError> {
+            if stage.unit_bytes == 0 {
+                return Err(range(&format!("{field}.unit_bytes"), 0, "at least 1"));
+            }
+            if stage.depth == 0 {
+                return Err(range(&format!("{field}.depth"), 0, "at least 1"));
+            }
+            time(stage.fixed_ns, &format!("{field}.fixed_ns"))?;
+            time(stage.per_unit_ns, &format!("{field}.per_unit_ns"))
+        };
+        stage(&velo.tx, "velo.tx")?;
+        stage(&velo.rx, "velo.rx")?;
+        for (ns, field) in [
+            (self.pscom.velo_software_ns, "pscom.velo_software_ns"),
+            (self.pscom.velo_reassembly_ns, "pscom.velo_reassembly_ns"),
+            (self.pscom.rma_software_ns, "pscom.rma_software_ns"),
+        ] {
+            time(ns, field)?;
+        }
+        let timeout = time(retry.timeout_ns, "retry.timeout_ns")?;
+        if timeout < 1000 {
+            return Err(range("retry.timeout_ns", retry.timeout_ns, "at least 1 ns"));
+        }
+        Ok(Costs {
+            velo_send: Span(time(velo.send_ns, "velo.send_ns")?),
+            velo_receive: Span(time(velo.receive_ns, "velo.receive_ns")?),
+            rma_post: Span(time(rma.post_ns, "rma.post_ns")?),
+            rma_receive: Span(time(rma.receive_ns, "rma.receive_ns")?),
+            translate: Span(time(rma.translate_ns, "rma.translate_ns")?),
+            ramp: Span(time(rma.ramp_ns, "rma.ramp_ns")?),
+            tx_gap: Span(stage(&rma.tx, "rma.tx")?),
+            rx_gap: Span(stage(&rma.rx, "rma.rx")?),
+            timeout: Span(timeout),
+            idle: Span(time(retry.idle_ns, "retry.idle_ns")?),
+        })
+    }
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self::cluster()
+    }
+}
+
+impl Default for VeloParameters {
+    fn default() -> Self {
+        Parameters::cluster().velo
+    }
+}
+
+impl Default for RmaParameters {
+    fn default() -> Self {
+        Parameters::cluster().rma
+    }
+}
+
+impl Default for RetryParameters {
+    fn default() -> Self {
+        Parameters::cluster().retry
+    }
+}
+
+impl Default for PscomParameters {
+    fn default() -> Self {
+        Parameters::cluster().pscom
+    }
+}
+
+fn velo_stage(fixed_ns: f64) -> Stage {
+    Stage { per_unit_ns: 128.2, unit_bytes: 64, ..Stage::latency(fixed_ns) }
+}
+
+fn rma_stage(fixed_ns: f64) -> Stage {
+    Stage { per_unit_ns: 72.7, unit_bytes: 64, ..Stage::latency(fixed_ns) }
+}
+
+/// The processors' and units' times in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    pub(crate) velo_send: Span,
+    pub(crate) velo_receive: Span,
+    pub(crate) rma_post: Span,
+    pub(crate) rma_receive: Span,
+    pub(crate) translate: Span,
+    pub(crate) ramp: Span,
+    pub(crate) tx_gap: Span,
+    pub(crate) rx_gap: Span,
+    pub(crate) timeout: Span,
+    pub(crate) idle: Span,
+}
+
+fn range(field: &str, value: impl ToString, limit: &str) -> ConfigError {
+    let field = format!("parameters.{field}");
+    ConfigError::OutOfRange { field, value: value.to_string(), limit: limit.into() }
+}
+
+fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), ConfigError> {
+    let inside = (least..=most).contains(&value);
+    if inside { Ok(()) } else { Err(range(field, value, &format!("from {least} to {most}"))) }
+}
+
+fn time(nanos: f64, field: &str) -> Result<u64, ConfigError> {
+    picos(nanos).ok_or_else(|| range(field, nanos, "a finite number of nanoseconds from 0 to 1e15"))
+}

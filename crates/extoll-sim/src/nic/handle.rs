@@ -1,0 +1,130 @@
+//! A rank's handle to its node's interface and to virtual time.
+
+use super::address::Address;
+use super::device::{Extoll, Shared, Wire};
+use super::memory::HostMemory;
+use super::rma::Rma;
+use super::velo::Velo;
+use crate::model::{Costs, Parameters};
+use am_core::{Instant, Span};
+use fabric_sim::{Context, Port, WaitFor};
+use std::fmt;
+use std::rc::Rc;
+
+/// What a rank's program gets from [`run`](crate::run): its interface and its time. Clones are handles to the same rank.
+#[derive(Clone)]
+pub struct Nic<'a> {
+    context: Context<'a, Extoll>,
+    shared: Rc<Shared>,
+    /// Which of its node's processes the rank is.
+    local: u32,
+}
+
+impl fmt::Debug for Nic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nic").field("rank", &self.rank()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Nic<'a> {
+    pub(crate) fn new(context: Context<'a, Extoll>, shared: Rc<Shared>) -> Self {
+        let address = shared.directory.address(context.rank()).expect("every rank has its place in the machine");
+        Self { context, shared, local: u32::from(address.vpid) }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.context.rank()
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.context.ranks()
+    }
+
+    /// Where a rank is; `None` outside the job.
+    pub fn address(&self, rank: u32) -> Option<Address> {
+        self.shared.directory.address(rank)
+    }
+
+    /// The rank at an address, if there is one.
+    pub fn rank_at(&self, address: Address) -> Option<u32> {
+        self.shared.directory.rank(address)
+    }
+
+    /// The VELO unit.
+    pub fn velo(&self) -> Velo<'a> {
+        Velo { nic: self.clone() }
+    }
+
+    /// The RMA unit.
+    pub fn rma(&self) -> Rma<'a> {
+        Rma { nic: self.clone() }
+    }
+
+    /// The machine's parameter table.
+    pub fn parameters(&self) -> &Parameters {
+        &self.shared.parameters
+    }
+
+    /// This rank's clock, and what else the simulation offers a rank: departures, statuses.
+    pub fn context(&self) -> &Context<'a, Extoll> {
+        &self.context
+    }
+
+    /// This rank's time.
+    pub fn now(&self) -> Instant {
+        self.context.now()
+    }
+
+    /// Lets time pass in which the processor computes. Does not suspend the rank.
+    pub fn charge(&self, cost: Span) {
+        self.context.charge(cost);
+    }
+
+    /// Charges for a look that found nothing. What loops without idling calls this, or its time never ends.
+    pub fn charge_empty_poll(&self) {
+        self.context.charge_empty_poll();
+    }
+
+    /// Lets everything happen that happens up to this rank's time.
+    pub fn sync(&self) {
+        self.context.sync();
+    }
+
+    /// Suspends the rank until its interface has something for it or `until`; `wanted` is for deadlock reports. Returns at
+    /// once if something came since the last idling. Wakes for: messages in the mailbox, notifications, writes to the rank's
+    /// memory that are complete, room to send after a refusal.
+    pub fn idle(&self, until: Option<Instant>, wanted: WaitFor) {
+        self.context.idle(until, wanted);
+    }
+
+    /// Copies from memory after everything up to this rank's time has happened.
+    ///
+    /// # Panics
+    /// If the range is outside the memory.
+    pub fn read(&self, memory: &HostMemory, at: usize, out: &mut [u8]) {
+        self.sync();
+        memory.read(at, out);
+    }
+
+    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at an earlier
+    /// time is what was there before.
+    ///
+    /// # Panics
+    /// If the range is outside the memory.
+    pub fn write(&self, memory: &HostMemory, at: usize, source: &[u8]) {
+        self.sync();
+        memory.write(at, source);
+    }
+
+    pub(crate) fn costs(&self) -> &Costs {
+        &self.shared.costs
+    }
+
+    /// Works on the interface after everything earlier has happened.
+    #[inline]
+    pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Extoll, &mut Port<'_, Wire>, u32) -> R) -> R {
+        self.context.device(|device, port| work(device, port, self.local))
+    }
+}

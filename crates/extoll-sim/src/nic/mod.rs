@@ -1,0 +1,30 @@
+//! The network interface: its programming interface, and the state machines behind it. It knows nothing of active messages.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `velo` | [`velo::Velo`]: small messages; the mailbox ring, the status word |
+//! | `rma` | [`rma::Rma`]: remote memory access; address translation, notifications, the pace of transfers |
+//! | `handle` | [`Nic`]: a rank's way to both, and to time |
+//! | `device` | [`Extoll`]: a node's interface, as the simulation drives it |
+//! | `replay` | the reliable channel of a pair: sequence, replay ring, retry flag |
+//! | `memory` | [`HostMemory`]: what the interface can read and write |
+//! | `address`, `bytes`, `pairs`, `server` | addresses; payload of packets; partners by number; units of time |
+//! | `mutation` | defects for tests that must be able to fail |
+
+pub(crate) mod address;
+mod bytes;
+pub(crate) mod device;
+pub(crate) mod handle;
+mod memory;
+#[doc(hidden)]
+pub mod mutation;
+mod pairs;
+pub mod replay;
+pub mod rma;
+pub(crate) mod server;
+pub mod velo;
+
+pub use address::Address;
+pub use device::{Counters, Extoll, Wire};
+pub use handle::Nic;
+pub use memory::HostMemory;

@@ -1,0 +1,292 @@
+//! The address translation unit of a node: network logical addresses (NLAs), pages, rights. A state machine with no clock.
+
+use crate::nic::mutation::{Defects, Mutation};
+use thiserror::Error;
+
+/// The page sizes of the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// 4 KB.
+    Kib4,
+    /// 64 KB.
+    Kib64,
+    /// 2 MB.
+    Mib2,
+    /// 1 GB.
+    Gib1,
+}
+
+impl PageSize {
+    const ALL: [Self; 4] = [Self::Kib4, Self::Kib64, Self::Mib2, Self::Gib1];
+
+    /// The size as a power of two.
+    pub const fn shift(self) -> u32 {
+        match self {
+            Self::Kib4 => 12,
+            Self::Kib64 => 16,
+            Self::Mib2 => 21,
+            Self::Gib1 => 30,
+        }
+    }
+
+    /// The size in bytes.
+    pub const fn bytes(self) -> u64 {
+        1 << self.shift()
+    }
+}
+
+/// What the interface may do with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading only.
+    ReadOnly,
+    /// Writing only.
+    WriteOnly,
+    /// Both.
+    ReadWrite,
+}
+
+/// A network logical address: page size in bits 63:62, page number, offset in the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nla(pub u64);
+
+impl Nla {
+    fn new(size: PageSize, frame: u64, offset: u64) -> Self {
+        Self((size as u64) << 62 | frame << size.shift() | offset)
+    }
+
+    fn size(self) -> PageSize {
+        PageSize::ALL[(self.0 >> 62) as usize]
+    }
+
+    /// Page number and offset.
+    fn parts(self) -> (u64, u64) {
+        let (size, address) = (self.size(), self.0 << 2 >> 2);
+        (address >> size.shift(), address & (size.bytes() - 1))
+    }
+}
+
+/// Why the unit refuses an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AtuFault {
+    /// No page is registered there, or the range leaves its region.
+    #[error("nothing is registered at NLA {nla:#x} for {len} bytes")]
+    BadNla {
+        /// The address.
+        nla: u64,
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// The page belongs to another process.
+    #[error("the page at NLA {nla:#x} belongs to vpid {owner}, not {vpid}")]
+    WrongVpid {
+        /// The address.
+        nla: u64,
+        /// Whose it is.
+        owner: u8,
+        /// Who was addressed.
+        vpid: u8,
+    },
+    /// The page may not be written.
+    #[error("the page at NLA {nla:#x} is read-only")]
+    ReadOnly {
+        /// The address.
+        nla: u64,
+    },
+    /// The page may not be read.
+    #[error("the page at NLA {nla:#x} is write-only")]
+    WriteOnly {
+        /// The address.
+        nla: u64,
+    },
+}
+
+/// What an access wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Read,
+    Write,
+}
+
+#[derive(Clone, Copy)]
+struct Page {
+    region: u32,
+    access: Access,
+}
+
+struct Region<M> {
+    memory: M,
+    /// Bytes of the memory, and where the region's first page begins in it.
+    len: u64,
+    start: u64,
+    size: PageSize,
+    first: u64,
+    pages: u64,
+    vpid: u8,
+}
+
+/// The table of a node. `M` is a handle to memory.
+pub(crate) struct Atu<M> {
+    /// Per page size: the pages in use by number.
+    pages: [Vec<Option<Page>>; 4],
+    /// Per page size: runs of pages that were given back, as (first, count).
+    spare: [Vec<(u64, u64)>; 4],
+    regions: Vec<Option<Region<M>>>,
+    used: u64,
+    limit: u64,
+    defects: Defects,
+}
+
+/// A registration: its number and the address of its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Registered {
+    pub(crate) region: u32,
+    pub(crate) base: Nla,
+}
+
+impl<M> Atu<M> {
+    pub(crate) fn new(limit: u32, defects: Defects) -> Self {
+        let regions = Vec::new();
+        Self {
+            pages: Default::default(),
+            spare: Default::default(),
+            regions,
+            used: 0,
+            limit: limit.into(),
+            defects,
+        }
+    }
+
+    /// The smallest page size that needs no more than a thousand pages.
+    pub(crate) fn fitting(bytes: u64) -> PageSize {
+        PageSize::ALL.into_iter().find(|size| bytes >> size.shift() < 1000).unwrap_or(PageSize::Gib1)
+    }
+
+    /// Registers `bytes` bytes from offset `at` on of a memory of `len` bytes. The whole pages around the range become
+    /// accessible, as far as there is memory. A full table refuses: pages wanted, used and possible.
+    pub(crate) fn register(
+        &mut self,
+        memory: M,
+        len: u64,
+        (at, bytes): (u64, u64),
+        size: PageSize,
+        access: Access,
+        vpid: u8,
+    ) -> Result<Registered, (u64, u64, u64)> {
+        let (from, to) = (at >> size.shift(), (at + bytes.max(1) - 1) >> size.shift());
+        let count = to - from + 1;
+        if self.used + count > self.limit {
+            return Err((count, self.used, self.limit));
+        }
+        self.used += count;
+        let region = self.regions.iter().position(Option::is_none).unwrap_or(self.regions.len());
+        let first = self.frames(size, count);
+        let pages = &mut self.pages[size as usize];
+        pages[first as usize..(first + count) as usize].fill(Some(Page { region: region as u32, access }));
+        let entry = Region { memory, len, start: from << size.shift(), size, first, pages: count, vpid };
+        self.regions.resize_with(self.regions.len().max(region + 1), || None);
+        self.regions[region] = Some(entry);
+        let base = Nla::new(size, first, at - (from << size.shift()));
+        Ok(Registered { region: region as u32, base })
+    }
+
+    /// A run of unused page numbers.
+    fn frames(&mut self, size: PageSize, count: u64) -> u64 {
+        let spare = &mut self.spare[size as usize];
+        if let Some(index) = spare.iter().position(|(_, free)| *free >= count) {
+            let (first, free) = spare[index];
+            if free == count {
+                spare.remove(index);
+            } else {
+                spare[index] = (first + count, free - count);
+            }
+            return first;
+        }
+        let pages = &mut self.pages[size as usize];
+        let first = pages.len();
+        pages.resize(first + count as usize, None);
+        first as u64
+    }
+
+    /// Ends a registration; returns whether there was one of this process.
+    pub(crate) fn unregister(&mut self, region: u32, vpid: u8) -> bool {
+        let Some(entry) = self.regions.get_mut(region as usize) else { return false };
+        if entry.as_ref().is_none_or(|entry| entry.vpid != vpid) {
+            return false;
+        }
+        let Region { size, first, pages, .. } = entry.take().expect("the region was just seen");
+        self.pages[size as usize][first as usize..(first + pages) as usize].fill(None);
+        self.spare[size as usize].push((first, pages));
+        self.used -= pages;
+        true
+    }
+
+    /// Whether a region is registered and this process's.
+    pub(crate) fn owns(&self, region: u32, vpid: u8) -> bool {
+        let entry = self.regions.get(region as usize).and_then(Option::as_ref);
+        entry.is_some_and(|entry| entry.vpid == vpid)
+    }
+
+    /// Ends all registrations of a process.
+    pub(crate) fn clear(&mut self, vpid: u8) {
+        for region in 0..self.regions.len() as u32 {
+            self.unregister(region, vpid);
+        }
+    }
+
+    /// Changes the rights of one page of a region; returns whether there is such a page of this process.
+    pub(crate) fn protect(&mut self, nla: Nla, access: Access, vpid: u8) -> bool {
+        let (frame, _) = nla.parts();
+        let Some(Some(page)) = self.pages[nla.size() as usize].get_mut(frame as usize) else { return false };
+        let owner = self.regions[page.region as usize].as_ref().map(|region| region.vpid);
+        if owner == Some(vpid) {
+            page.access = access;
+        }
+        owner == Some(vpid)
+    }
+
+    /// Checks every page of a range against the process and the wish; returns the memory and the offset in it.
+    pub(crate) fn translate(&self, nla: Nla, len: u64, wish: Wish, vpid: u8) -> Result<(&M, usize), AtuFault> {
+        let bad = AtuFault::BadNla { nla: nla.0, len };
+        let (size, (frame, offset)) = (nla.size(), nla.parts());
+        let last = offset.checked_add(len.max(1) - 1).ok_or(bad)? >> size.shift();
+        let pages = &self.pages[size as usize];
+        let mut first = None;
+        for number in frame..=frame.checked_add(last).ok_or(bad)? {
+            let found = usize::try_from(number).ok().and_then(|number| pages.get(number).copied().flatten());
+            let Some(page) = found.or_else(|| self.any_page()) else { return Err(bad) };
+            // Neighbouring pages of different regions are no memory in one piece.
+            if *first.get_or_insert(page.region) != page.region {
+                return Err(bad);
+            }
+            let at = if number == frame { nla } else { Nla::new(size, number, 0) };
+            let owner = self.regions[page.region as usize].as_ref().ok_or(bad)?.vpid;
+            if owner != vpid && !self.defects.has(Mutation::SkipVpid) {
+                return Err(AtuFault::WrongVpid { nla: at.0, owner, vpid });
+            }
+            match (page.access, wish) {
+                _ if self.defects.has(Mutation::SkipRights) => {}
+                (Access::ReadOnly, Wish::Write) => return Err(AtuFault::ReadOnly { nla: at.0 }),
+                (Access::WriteOnly, Wish::Read) => return Err(AtuFault::WriteOnly { nla: at.0 }),
+                _ => {}
+            }
+        }
+        let region = first.and_then(|region| self.regions[region as usize].as_ref()).ok_or(bad)?;
+        let skipped = self.defects.has(Mutation::SkipLookup)
+            && (frame < region.first || frame >= region.first + region.pages);
+        let frame = if skipped { region.first } else { frame };
+        let at = region.start + ((frame - region.first) << size.shift()) + offset;
+        if at.checked_add(len).is_none_or(|end| end > region.len) {
+            return Err(bad);
+        }
+        Ok((&region.memory, at as usize))
+    }
+
+    fn any_page(&self) -> Option<Page> {
+        if !self.defects.has(Mutation::SkipLookup) {
+            return None;
+        }
+        self.pages.iter().flatten().copied().flatten().next()
+    }
+}

@@ -1,0 +1,70 @@
+//! What RMA units send each other.
+
+use super::atu::{AtuFault, Nla};
+use super::notification::{Command, Notify};
+use crate::nic::bytes::Bytes;
+
+/// A part of a put, or of the answer to a get.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) command: Command,
+    /// Tells the operations of a sender apart.
+    pub(crate) operation: u32,
+    /// Where the whole goes, and its size.
+    pub(crate) to: Nla,
+    pub(crate) size: u32,
+    /// Where this part is in the whole.
+    pub(crate) offset: u32,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    pub(crate) notify: Notify,
+    pub(crate) data: Bytes,
+}
+
+#[derive(Clone)]
+pub(crate) enum Message {
+    Part(Part),
+    Get {
+        from: Nla,
+        size: u32,
+        to: Nla,
+        notify: Notify,
+    },
+    Lock {
+        lock: u32,
+        compare: i32,
+        add: i32,
+        notify: Notify,
+    },
+    Locked {
+        lock: u32,
+        old: i32,
+        hit: bool,
+        notify: Notify,
+    },
+    Notification {
+        value: u64,
+        class: u8,
+    },
+    /// A command could not be executed at its target.
+    Failed {
+        command: Command,
+        fault: AtuFault,
+        notify: Notify,
+        size: u32,
+        value: u64,
+    },
+}
+
+impl Message {
+    /// Payload on the wire in bytes.
+    pub(crate) fn bytes(&self) -> u32 {
+        match self {
+            Self::Part(part) => part.data.len() as u32,
+            Self::Get { .. } => 24,
+            Self::Lock { .. } | Self::Locked { .. } => 16,
+            Self::Notification { .. } => 16,
+            Self::Failed { .. } => 16,
+        }
+    }
+}
