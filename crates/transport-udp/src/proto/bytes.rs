@@ -24,6 +24,12 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
+    /// Skips bytes that are zero.
+    pub(super) fn skip_zeros(&mut self) {
+        let zeros = self.rest.iter().take_while(|byte| **byte == 0).count();
+        self.rest = self.rest.get(zeros..).unwrap_or(&[]);
+    }
+
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }

@@ -40,6 +40,8 @@ pub(super) struct Traffic {
 /// One open session.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// With this endpoint itself, to which counts can be told at once.
+    own: bool,
     pub(super) mine: u64,
     pub(super) theirs: u64,
     /// The peer is known to share the session.
@@ -85,6 +87,7 @@ impl Session {
     pub(super) fn new(config: &Config, base: u64, keyring: &Keyring, names: &Names, now: Instant) -> Self {
         let (me, peer) = ((config.me.0, names.mine), (names.peer, names.theirs));
         Self {
+            own: names.peer == config.me.0,
             mine: names.mine,
             theirs: names.theirs,
             confirmed: false,
@@ -208,7 +211,7 @@ impl Session {
     fn mark_credit(&mut self, by: Instant, urgent: bool) {
         let traffic = &mut self.traffic;
         traffic.credit_dirty = true;
-        traffic.credit_urgent |= urgent;
+        traffic.credit_urgent |= urgent || self.own;
         traffic.credit_at.get_or_insert(by);
     }
 
@@ -252,7 +255,7 @@ impl Session {
         self.mark_credit(now + shared.config.ack_delay, urgent);
     }
 
-    /// The peer told new counts.
+    /// The peer told new counts. Requests that it has handled have arrived, whatever became of their acknowledgement.
     pub(super) fn on_credit(&mut self, shared: &mut Shared, credit: Credit) -> Result<(), Fault> {
         let written = self.traffic.out[0].fifo.end();
         let back = credit.bare_bytes.saturating_sub(self.told.bare_bytes);
@@ -261,6 +264,12 @@ impl Session {
         }
         self.set_aside -= back;
         shared.set_aside -= back;
+        if credit.requests > self.told.requests {
+            let before = self.traffic.out[0].queued();
+            let start = self.traffic.out[0].fifo.start();
+            self.traffic.out[0].on_acked(&mut shared.pools[0], start, credit.requests.saturating_sub(start));
+            shared.queued[0] -= before - self.traffic.out[0].queued();
+        }
         self.told = Credit {
             limit: self.told.limit.max(credit.limit),
             requests: self.told.requests.max(credit.requests),

@@ -214,7 +214,10 @@ impl<'a> Frame<'a> {
     /// The next frame, or `None` if the bytes make none.
     pub(super) fn parse(reader: &mut Reader<'a>) -> Option<Self> {
         Some(match reader.u8()? {
-            PADDING => Self::Padding,
+            PADDING => {
+                reader.skip_zeros();
+                Self::Padding
+            }
             PING => Self::Ping,
             ACK => {
                 let delay_micros = reader.varint()?;
