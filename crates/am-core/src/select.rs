@@ -101,6 +101,8 @@ struct Both<N, F> {
     ways: Vec<Way>,
     /// The endpoint of the job that each endpoint of the near transport is.
     up: Vec<Peer>,
+    /// The limits towards each endpoint of the job. The default bound of replies is the same for all.
+    limits: Vec<Limits>,
     /// Whether the next poll begins with the far transport.
     far_first: bool,
 }
@@ -186,8 +188,14 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
                 *way = Way::Far;
             }
         }
+        let default_reply = near.limits(near.me()).default_reply.min(far.limits(far.me()).default_reply);
+        let limits = ways.iter().enumerate().map(|(index, way)| match way {
+            Way::Near(peer) => Limits { default_reply, ..*near.limits(*peer) },
+            Way::Far => Limits { default_reply, ..*far.limits(Peer(index as u32)) },
+        });
+        let limits = limits.collect();
         let far = Far::new(far, near.waker());
-        Ok(Self(Choice::Both(Box::new(Both { near, far, ways, up, far_first: false }))))
+        Ok(Self(Choice::Both(Box::new(Both { near, far, ways, up, limits, far_first: false }))))
     }
 }
 
@@ -283,7 +291,11 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
     }
 
     fn limits(&self, peer: Peer) -> &Limits {
-        known_of!(self, peer, |transport, known| transport.limits(known))
+        match &self.0 {
+            Choice::Near(near) => near.limits(peer),
+            Choice::Far(far) => far.limits(peer),
+            Choice::Both(both) => &both.limits[peer.index()],
+        }
     }
 
     #[inline]

@@ -84,7 +84,7 @@ pub struct Limits {
     pub medium_reply: usize,
     /// Payload of a Long message, request or reply; the destination's segment limits it further.
     pub long: u64,
-    /// The reply bound of handlers that declare none.
+    /// The reply bound of handlers that declare none; the same towards all peers.
     pub default_reply: usize,
     /// Extra Medium payload for each argument fewer than sixteen (0 where arguments and payload do not share room).
     pub per_argument: usize,
