@@ -154,6 +154,12 @@ impl<B: Clone> Port<'_, B> {
         self.core.send(packet, self.now)
     }
 
+    /// A new packet number, for [`Outgoing::number`]: so that what the device's stages do for a packet before it is sent can
+    /// be about it.
+    pub fn number(&mut self) -> u64 {
+        self.core.number(None)
+    }
+
     /// Lets a rank of this node leave the job, as [`Context::depart`](crate::Context::depart) does: for ranks that have
     /// ended before their device has sent everything.
     pub fn depart(&mut self, rank: u32, status: PeerStatus) {
