@@ -232,7 +232,7 @@ impl Extoll {
     ) -> Served {
         let outbound = self.outbound.at(number);
         let Outbound { from, to, channel, .. } = *outbound;
-        let about = About { number: 0, from, to };
+        let about = About { number: port.number(), from, to };
         let (stage, translate) = match channel {
             Channel::Velo => (VELO_TX, Span::ZERO),
             _ => (RMA_TX, self.shared.costs.translate),
@@ -244,7 +244,8 @@ impl Extoll {
         outbound.idle_at = at;
         let body = Wire(Body::Frame { channel, sequence, frame });
         let (bytes, header, at) = (size.bytes, Some(size.header), Some(at));
-        port.send_as(Outgoing { header, at, ..Outgoing::new(from, to, bytes, body) });
+        let number = Some(about.number);
+        port.send_as(Outgoing { header, at, number, ..Outgoing::new(from, to, bytes, body) });
         served
     }
 

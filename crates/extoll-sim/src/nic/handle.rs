@@ -95,7 +95,7 @@ impl<'a> Nic<'a> {
     /// Suspends the rank until its interface has something for it or `until`; `wanted` is for deadlock reports. Returns at
     /// once if something came since the last idling. Wakes for: messages in the mailbox, notifications, writes to the rank's
     /// memory that are complete, room to send after a refusal.
-    pub fn idle(&self, until: Option<Instant>, wanted: WaitFor) {
+    pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.context.idle(until, wanted);
     }
 
