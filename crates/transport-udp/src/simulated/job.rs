@@ -41,6 +41,15 @@ impl JobConfig {
         Self { fabric, machine, host: ethernet.host, segment_bytes: 64 << 10, flush_after, launcher: true }
     }
 
+    /// The smallest buffers: Medium messages of 1 KiB, and hardly more than one of them under way.
+    pub fn smallest(mut self) -> Self {
+        let machine = &mut self.machine;
+        machine.medium = 1024;
+        (machine.send_queue, machine.send_budget, machine.bulk_queue) = (1200, 1200, 4096);
+        (machine.receive_budget, machine.reply_window, machine.reply_budget) = (4096, 1200, 1200);
+        self
+    }
+
     fn machine_of(&self, rank: u32) -> Config {
         let mut config = self.machine.clone();
         (config.me, config.shape) = (Peer(rank), Shape::new(self.fabric.ranks));
