@@ -39,7 +39,7 @@ impl Fabric for TwoHosts {
             Buffers::Default => UdpConfig::new(secret),
             Buffers::Smallest => UdpConfig::smallest(secret),
         };
-        udp.silence = Duration::from_secs(20);
+        udp.silence = Duration::from_secs(8);
         let shm = [0, 1].map(|parity| {
             let here = (ranks + 1 - parity) / 2;
             let config = match buffers {
