@@ -25,6 +25,8 @@ pub const LIFELINE_FD: &str = "AM_LIFELINE_FD";
 pub const BOOK_FD: &str = "AM_BOOK_FD";
 /// The numbers of the inherited descriptors of this rank's UDP sockets, one per endpoint, with commas between them.
 pub const UDP_FDS: &str = "AM_UDP_FDS";
+/// The number of the inherited descriptor of this rank's line to its launcher.
+pub const LINE_FD: &str = "AM_LINE_FD";
 
 /// `host:port` at which ranks that were started by hand, by `mpirun` or by `srun` on several hosts meet; rank 0 listens
 /// there.
@@ -49,8 +51,20 @@ pub const LAUNCHER_AMRUN: &str = "amrun";
 pub const LAUNCHER_ITSELF: &str = "self";
 
 /// The variables that a launcher sets for every rank and that nobody else may set for it.
-pub const SET_BY_LAUNCHER: [&str; 11] =
-    [RANK, RANKS, LOCAL_RANK, LOCAL_RANKS, JOB, SHM_FD, BOOK_FD, UDP_FDS, LAUNCHER, LAUNCHER_PID, LIFELINE_FD];
+pub const SET_BY_LAUNCHER: [&str; 12] = [
+    RANK,
+    RANKS,
+    LOCAL_RANK,
+    LOCAL_RANKS,
+    JOB,
+    SHM_FD,
+    BOOK_FD,
+    UDP_FDS,
+    LINE_FD,
+    LAUNCHER,
+    LAUNCHER_PID,
+    LIFELINE_FD,
+];
 
 /// Whether a variable of this family is for ranks on other hosts as well, rather than for one process or its launcher.
 pub(crate) fn is_forwarded(key: &OsStr) -> bool {

@@ -14,12 +14,14 @@ use am_core::Rank;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, getpid};
 use serde::{Deserialize, Serialize};
+use transport_udp::UdpError;
 
 use crate::book::Book;
 use crate::contract;
 use crate::launcher::{LaunchError, system};
 use crate::lifeline::Lifeline;
 use crate::limits;
+use crate::lines::Lines;
 use crate::output::Stream;
 use crate::spawn::{Inheritance, tie};
 use crate::supervise::Signals;
@@ -62,16 +64,18 @@ impl Crew {
         let processors = if self.bind { Some(processors().map_err(system("processor binding"))?) } else { None };
         limits::make_room(64 + if self.prefix { 2 * self.members.len() } else { 0 });
         let segment = shared.segment.map(Arc::new);
-        let (book, sockets) = match shared.net {
-            Some((book, sockets)) => (Some(Arc::new(book.file().map_err(system("a memory file"))?)), sockets),
-            None => (None, Vec::new()),
-        };
-        let mut sockets = sockets.into_iter();
-        let mut started = Started { members: self.members.clone(), ranks: Vec::new(), pipes: Vec::new() };
+        let mut started = Started::default();
+        started.members.clone_from(&self.members);
+        let (mut book, mut own_files) = (None, Vec::new().into_iter());
+        if let Some((pages, sockets)) = shared.net {
+            book = Some(Arc::new(pages.file().map_err(system("a memory file"))?));
+            limits::make_room(64 + 2 * self.members.len());
+            let (lines, theirs) = Lines::new(self.members.len()).map_err(system("lines to the ranks"))?;
+            started.lines = lines;
+            own_files = sockets.into_iter().zip(theirs).collect::<Vec<_>>().into_iter();
+        }
         for (local, &rank) in self.members.iter().enumerate() {
             let cpus = processors.as_ref().map(|usable| usable[local % usable.len()]);
-            let own: Vec<Arc<OwnedFd>> =
-                sockets.next().unwrap_or_default().into_iter().map(|socket| Arc::new(socket.into())).collect();
             let mut files = vec![Arc::clone(shared.lifeline.watched())];
             let mut command = self.command(rank, local);
             command.env(contract::JOB, shared.job).env(contract::LIFELINE_FD, number(&files[0]));
@@ -80,10 +84,13 @@ impl Crew {
                 files.push(Arc::clone(segment));
             }
             if let Some(book) = &book {
-                let numbers: Vec<String> = own.iter().map(|socket| number(socket)).collect();
-                command.env(contract::BOOK_FD, number(book)).env(contract::UDP_FDS, numbers.join(","));
+                let (sockets, line) = own_files.next().expect("every rank has sockets and a line");
+                let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
+                let numbers: Vec<String> = sockets.iter().map(number).collect();
+                command.env(contract::UDP_FDS, numbers.join(",")).env(contract::LINE_FD, number(&line));
+                command.env(contract::BOOK_FD, number(book));
                 files.push(Arc::clone(book));
-                files.extend(own);
+                files.extend(sockets.into_iter().chain([line]).map(Arc::new));
             }
             let files_before = limits::before();
             tie(&mut command, Inheritance { mask: shared.signals.before(), files, cpus, files_before });
@@ -147,13 +154,15 @@ fn number(file: &OwnedFd) -> String {
 }
 
 /// The running ranks of a host; those that haven't ended when this is dropped are killed and waited for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Started {
     /// The rank of each process.
     pub(crate) members: Vec<u32>,
     /// By place among the members; `None` once waited for.
     pub(crate) ranks: Vec<Option<Child>>,
     pub(crate) pipes: Vec<(Rank, Stream, OwnedFd)>,
+    /// Those of a job with UDP.
+    pub(crate) lines: Lines,
 }
 
 impl Drop for Started {
@@ -170,11 +179,15 @@ impl Drop for Started {
 /// Binds UDP sockets for the ranks of a host, `endpoints` for each, all on one address.
 ///
 /// # Errors
-/// Those of the system.
-pub(crate) fn bind_sockets(address: IpAddr, ranks: usize, endpoints: u16) -> io::Result<Vec<Vec<UdpSocket>>> {
+/// [`UdpError::Bind`].
+pub(crate) fn bind_sockets(
+    address: IpAddr,
+    ranks: usize,
+    endpoints: u16,
+) -> Result<Vec<Vec<UdpSocket>>, UdpError> {
     let endpoints = usize::from(endpoints);
     limits::make_room(64 + ranks * endpoints);
-    let one_rank = |_| (0..endpoints).map(|_| UdpSocket::bind((address, 0))).collect();
+    let one_rank = |_| (0..endpoints).map(|_| transport_udp::bind((address, 0).into())).collect();
     (0..ranks).map(one_rank).collect()
 }
 

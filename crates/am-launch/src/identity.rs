@@ -20,7 +20,7 @@ pub enum StartedBy {
     Mpirun,
     /// By Slurm's `srun` (`SLURM_PROCID` within a job step).
     Srun,
-    /// By hand: somebody set `AM_RANK`, `AM_RANKS` and `AM_JOB` for each process.
+    /// By hand: somebody set `AM_RANK`, `AM_RANKS` and `AM_JOB` (on one host) or `AM_RENDEZVOUS` for each process.
     Hand,
 }
 
@@ -51,7 +51,24 @@ pub(crate) struct Identity {
     pub(crate) shm_fd: Option<u32>,
     pub(crate) launcher_pid: Option<u32>,
     pub(crate) lifeline_fd: Option<u32>,
+    /// What a launcher leaves in a job with UDP.
+    pub(crate) net: Option<NetIdentity>,
+    /// Where ranks meet that no launcher of this family started.
+    pub(crate) rendezvous: Option<String>,
 }
+
+/// The descriptors that a rank inherits in a job with UDP, by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NetIdentity {
+    pub(crate) book: u32,
+    /// One per endpoint.
+    pub(crate) sockets: Vec<u32>,
+    pub(crate) line: u32,
+}
+
+/// What ranks on several hosts need.
+const REMEDY: &str =
+    ": set AM_RENDEZVOUS=HOST:PORT (rank 0's host, a free port) and AM_SECRET_FILE=FILE for every rank";
 
 /// What is wrong with the environment of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +117,9 @@ pub enum EnvironmentError {
         ranks: u32,
     },
     /// The ranks are spread over several hosts.
-    #[error("{local_variable}={local} of {ranks} ranks are on this host, but shared memory spans one host only")]
+    #[error(
+        "{local_variable}={local} of {ranks} ranks are on this host, but shared memory spans one host only{REMEDY}"
+    )]
     SeveralHosts {
         /// The variable that has the number of ranks (or, for Slurm, of hosts) here.
         local_variable: &'static str,
@@ -110,7 +129,7 @@ pub enum EnvironmentError {
         ranks: u32,
     },
     /// Slurm spread the step over several hosts.
-    #[error("{variable}={hosts}: the job step spans {hosts} hosts, but shared memory spans one host only")]
+    #[error("{variable}={hosts}: the job step spans {hosts} hosts, but shared memory spans one host only{REMEDY}")]
     SeveralNodes {
         /// The variable that has the number of hosts.
         variable: &'static str,
@@ -142,21 +161,28 @@ fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
         Some(_) => StartedBy::Amrun,
         None => StartedBy::Hand,
     };
-    let shm_fd = environment.number(contract::SHM_FD, "a file descriptor's number")?;
+    let shm_fd = environment.descriptor(contract::SHM_FD)?;
+    let net = environment.net()?;
+    // A launcher of this family is the ranks' meeting point itself.
+    let rendezvous = if launcher.is_none() { environment.text(contract::RENDEZVOUS)? } else { None };
     let job = environment.text(contract::JOB)?;
-    if job.is_none() {
-        return Err(environment.incomplete(contract::RANK, contract::JOB));
+    if job.is_none() && rendezvous.is_none() {
+        return Err(environment.incomplete(contract::RANK, "AM_JOB (on one host) or AM_RENDEZVOUS"));
     }
-    if let (None, Some(value)) = (shm_fd, launcher) {
+    if let (None, None, Some(value)) = (shm_fd, &net, launcher) {
         let (present, missing) = (contract::LAUNCHER, contract::SHM_FD);
         return Err(EnvironmentError::Incomplete { present, value, missing });
     }
-    environment.one_host(contract::LOCAL_RANKS, pair.ranks)?;
+    if net.is_none() {
+        environment.one_host(contract::LOCAL_RANKS, pair.ranks)?;
+    }
     Ok(Some(Identity {
+        net,
+        rendezvous,
         local_rank: environment.rank(contract::LOCAL_RANK)?.unwrap_or(pair.rank.0),
         shm_fd,
         launcher_pid: environment.number(contract::LAUNCHER_PID, "a process id")?,
-        lifeline_fd: environment.number(contract::LIFELINE_FD, "a file descriptor's number")?,
+        lifeline_fd: environment.descriptor(contract::LIFELINE_FD)?,
         ..pair.identity(started_by, job)
     }))
 }
@@ -167,7 +193,8 @@ fn open_mpi(environment: &Environment<'_>) -> Result<Option<Identity>, Environme
     environment.one_host("OMPI_COMM_WORLD_LOCAL_SIZE", pair.ranks)?;
     let job = environment.first_text(&[contract::JOB, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"])?;
     let local_rank = environment.rank("OMPI_COMM_WORLD_LOCAL_RANK")?.unwrap_or(pair.rank.0);
-    Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Mpirun, job) }))
+    let rendezvous = environment.text(contract::RENDEZVOUS)?;
+    Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
 /// MPICH, Intel MPI, MVAPICH and `srun --mpi=pmi2`.
@@ -177,7 +204,8 @@ fn pmi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentErr
     environment.one_node()?;
     let job = environment.first_text(&[contract::JOB, "PMI_JOBID"])?.or(environment.slurm_step()?);
     let local_rank = environment.rank("MPI_LOCALRANKID")?.unwrap_or(pair.rank.0);
-    Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Mpirun, job) }))
+    let rendezvous = environment.text(contract::RENDEZVOUS)?;
+    Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
 /// Slurm's `srun`. A batch script and the programs that it starts plainly have `SLURM_PROCID=0` as well, but no
@@ -200,7 +228,8 @@ fn srun(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
     environment.one_node()?;
     let job = environment.text(contract::JOB)?.unwrap_or(step);
     let local_rank = environment.rank("SLURM_LOCALID")?.unwrap_or(rank);
-    Ok(Some(Identity { local_rank, ..pair.identity(StartedBy::Srun, Some(job)) }))
+    let rendezvous = environment.text(contract::RENDEZVOUS)?;
+    Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Srun, Some(job)) }))
 }
 
 /// A PMIx launcher that sets nothing else: PMIx hands the number of ranks out through its library only, so
@@ -216,7 +245,8 @@ fn pmix(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
     };
     let pair = Pair::checked(("PMIX_RANK", rank), (contract::RANKS, ranks))?;
     let job = environment.first_text(&[contract::JOB, "PMIX_NAMESPACE"])?;
-    Ok(Some(pair.identity(StartedBy::Mpirun, job)))
+    let rendezvous = environment.text(contract::RENDEZVOUS)?;
+    Ok(Some(Identity { rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
 /// A rank and a number of ranks that fit together.
@@ -248,6 +278,8 @@ impl Pair {
             shm_fd: None,
             launcher_pid: None,
             lifeline_fd: None,
+            net: None,
+            rendezvous: None,
         }
     }
 }
@@ -317,8 +349,34 @@ impl Environment<'_> {
         EnvironmentError::Incomplete { present, value: self.raw(present).unwrap_or_default(), missing }
     }
 
+    fn descriptor(&self, variable: &'static str) -> Result<Option<u32>, EnvironmentError> {
+        self.number(variable, "a file descriptor's number")
+    }
+
+    /// What a launcher leaves in a job with UDP: all of it or nothing.
+    fn net(&self) -> Result<Option<NetIdentity>, EnvironmentError> {
+        let Some(book) = self.descriptor(contract::BOOK_FD)? else { return Ok(None) };
+        let missing = |missing| self.incomplete(contract::BOOK_FD, missing);
+        let line = self.descriptor(contract::LINE_FD)?.ok_or_else(|| missing(contract::LINE_FD))?;
+        let variable = contract::UDP_FDS;
+        let text = self.text(variable)?.ok_or_else(|| missing(variable))?;
+        let sockets = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| {
+            let expected = "a list of file descriptors' numbers";
+            EnvironmentError::NotANumber { variable, value: text.clone().into(), expected }
+        })?;
+        Ok(Some(NetIdentity { book, sockets, line }))
+    }
+
+    /// Whether ranks on several hosts have a place to meet.
+    fn has_rendezvous(&self) -> bool {
+        self.raw(contract::RENDEZVOUS).is_some()
+    }
+
     /// Fails if a launcher says that only some of the ranks are here.
     fn one_host(&self, local_variable: &'static str, ranks: u32) -> Result<(), EnvironmentError> {
+        if self.has_rendezvous() {
+            return Ok(());
+        }
         match self.count(local_variable)? {
             Some(local) if local < ranks => Err(EnvironmentError::SeveralHosts { local_variable, local, ranks }),
             _ => Ok(()),
@@ -328,6 +386,9 @@ impl Environment<'_> {
     /// Fails if Slurm says that the step spans several hosts.
     fn one_node(&self) -> Result<(), EnvironmentError> {
         let variable = "SLURM_STEP_NUM_NODES";
+        if self.has_rendezvous() {
+            return Ok(());
+        }
         match self.number(variable, "a number of hosts")? {
             Some(hosts) if hosts > 1 => Err(EnvironmentError::SeveralNodes { variable, hosts }),
             _ => Ok(()),
@@ -394,6 +455,8 @@ mod tests {
             shm_fd: Some(5),
             launcher_pid: Some(17),
             lifeline_fd: Some(6),
+            net: None,
+            rendezvous: None,
         };
         assert_eq!(rank(&variables), expected);
         variables[6].1 = "self";
@@ -405,6 +468,39 @@ mod tests {
         let identity = rank(&[("AM_RANK", "0"), ("AM_RANKS", "2"), ("AM_JOB", "debug")]);
         assert_eq!((identity.started_by, identity.shm_fd), (StartedBy::Hand, None));
         assert_eq!(identity.job.as_deref(), Some("debug"));
+    }
+
+    #[test]
+    fn by_hand_on_several_hosts_with_three_variables() {
+        let three = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_RENDEZVOUS", "a:4000")];
+        let identity = rank(&three);
+        assert_eq!((identity.started_by, identity.job), (StartedBy::Hand, None));
+        assert_eq!(identity.rendezvous.as_deref(), Some("a:4000"));
+    }
+
+    #[test]
+    fn a_rank_of_a_job_with_udp() {
+        let mut variables = vec![
+            ("AM_RANK", "2"),
+            ("AM_RANKS", "4"),
+            ("AM_LOCAL_RANK", "0"),
+            ("AM_LOCAL_RANKS", "2"),
+            ("AM_JOB", "j"),
+            ("AM_LAUNCHER", "amrun"),
+            ("AM_BOOK_FD", "7"),
+            ("AM_LINE_FD", "8"),
+            ("AM_UDP_FDS", "9,11"),
+        ];
+        let identity = rank(&variables);
+        assert_eq!(identity.net, Some(NetIdentity { book: 7, sockets: vec![9, 11], line: 8 }));
+        assert_eq!((identity.local_rank, identity.shm_fd), (0, None));
+        variables[8].1 = "9;11";
+        assert_eq!(
+            error(&variables),
+            "AM_UDP_FDS=9;11 in the environment is not a list of file descriptors' numbers"
+        );
+        variables.truncate(8);
+        assert_eq!(error(&variables), "AM_BOOK_FD=7 is set in the environment but AM_UDP_FDS is not");
     }
 
     #[test]
@@ -455,7 +551,10 @@ mod tests {
         assert_eq!(error(&[("AM_RANK", "1")]), "AM_RANK=1 is set in the environment but AM_RANKS is not");
         assert_eq!(error(&[("AM_RANKS", "2")]), "AM_RANKS=2 is set in the environment but AM_RANK is not");
         let no_job = [("AM_RANK", "1"), ("AM_RANKS", "2")];
-        assert_eq!(error(&no_job), "AM_RANK=1 is set in the environment but AM_JOB is not");
+        assert_eq!(
+            error(&no_job),
+            "AM_RANK=1 is set in the environment but AM_JOB (on one host) or AM_RENDEZVOUS is not"
+        );
         let no_fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_LAUNCHER", "amrun")];
         assert_eq!(error(&no_fd), "AM_LAUNCHER=amrun is set in the environment but AM_SHM_FD is not");
         let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_SHM_FD", "x")];
@@ -475,10 +574,15 @@ mod tests {
         let open_mpi =
             [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "8"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
         assert_eq!(error(&open_mpi), {
-            "OMPI_COMM_WORLD_LOCAL_SIZE=4 of 8 ranks are on this host, but shared memory spans one host only"
+            "OMPI_COMM_WORLD_LOCAL_SIZE=4 of 8 ranks are on this host, but shared memory spans one host only: set \
+             AM_RENDEZVOUS=HOST:PORT (rank 0's host, a free port) and AM_SECRET_FILE=FILE for every rank"
         });
+        let met = [&open_mpi[..], &[("AM_RENDEZVOUS", "a:4000")]].concat();
+        assert_eq!(rank(&met).rendezvous.as_deref(), Some("a:4000"));
         let slurm =
             [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_STEP_NUM_NODES", "2")];
         assert!(error(&slurm).starts_with("SLURM_STEP_NUM_NODES=2: the job step spans 2 hosts"));
+        let met = [&slurm[..], &[("AM_RENDEZVOUS", "a:4000")]].concat();
+        assert_eq!(rank(&met).rendezvous.as_deref(), Some("a:4000"));
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 use nix::unistd::getpid;
 use transport_shm::{Job, JobConfig, JobError};
+use transport_udp::UdpError;
 
 use crate::adoption::Adoption;
 use crate::attach::Configure;
@@ -297,8 +298,7 @@ impl Launcher {
         let chosen = chosen.map_err(|error| LaunchError::Interface { reason: error.to_string() })?;
         let address = chosen.map_or(IpAddr::from([127, 0, 0, 1]), |chosen| chosen.address);
         let endpoints = self.endpoint_count()?;
-        let what = format!("binding UDP sockets at {address}");
-        let sockets = bind_sockets(address, self.ranks as usize, endpoints).map_err(system(&what))?;
+        let sockets = bind_sockets(address, self.ranks as usize, endpoints)?;
         let card = |sockets: &Vec<UdpSocket>| Ok(RankCard { host: 0, udp: addresses_of(sockets)? });
         let interface = interface_of(address);
         self.whisper(&format!("ranks 0 to {} at {address} ({interface}), UDP among them", self.ranks - 1));
@@ -466,6 +466,9 @@ pub enum LaunchError {
         /// That one's address.
         other_address: IpAddr,
     },
+    /// A UDP socket can't be had.
+    #[error(transparent)]
+    Udp(#[from] UdpError),
     /// The launcher can't be reached from the host of an agent.
     #[error("the launcher {reason}")]
     NoLauncher {

@@ -45,7 +45,9 @@ mod identity;
 mod launcher;
 mod lifeline;
 mod limits;
+mod lines;
 mod meet;
+mod net;
 mod outcome;
 mod output;
 mod policy;
@@ -67,9 +69,11 @@ pub use hosts::list::{HostListError, HostSpec, parse_hosts, read_host_file};
 pub use hosts::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts};
 pub use hosts::place::{Placement, TooFewSlots};
 pub use hosts::remote::{Remote, RemoteError};
+pub use hosts::rendezvous::RendezvousError;
 pub use identity::{EnvironmentError, StartedBy};
 pub use launcher::{DEFAULT_GRACE, LaunchError, Launcher, MAX_RANKS};
 pub use meet::MeetError;
+pub use net::{AttachError, JobTransport};
 pub use outcome::{
     EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE, Outcome, RankEnd,
 };

@@ -1,18 +1,29 @@
-//! A rank's own view of its job: who it is, and the shared memory that it joins.
+//! A rank's own view of its job: who it is, where the others are, and the transport that it attaches with.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use am_core::Rank;
+use am_core::select::Select;
 use nix::unistd::getppid;
 use transport_shm::{Job, JobError, JoinError, JoinOptions, Shm};
+use transport_udp::UdpConfig;
 
 use crate::attach::{Configure, OpenError, open};
+use crate::book::{Book, HostCard};
 use crate::contract;
-use crate::identity::{EnvironmentError, Identity, StartedBy, identify};
+use crate::hosts::interface::InterfaceWish;
+use crate::hosts::rendezvous::{Met, RendezvousError, Visitor};
+use crate::identity::{EnvironmentError, Identity, NetIdentity, StartedBy, identify};
 use crate::lifeline;
 use crate::meet::{MeetError, Meeting, launcher_name, reopen};
+use crate::net::{AttachError, JobTransport, Line, Net};
+use crate::secret::{Secret, SecretError};
+use crate::spawn::claim;
+use crate::transport::{Carrier, TransportChoice};
 
 /// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, unless `AM_MEET_TIMEOUT` says
 /// otherwise.
@@ -26,7 +37,10 @@ pub struct RankJob {
     local_rank: u32,
     job_id: String,
     started_by: StartedBy,
-    job: Job,
+    /// The shared memory of this host's ranks.
+    near: Option<Job>,
+    /// What leads to ranks that share no memory with this one.
+    net: Option<Net>,
 }
 
 impl RankJob {
@@ -36,11 +50,12 @@ impl RankJob {
     /// and its relatives, PMIx), then that of `srun`. Within a Slurm allocation only a process of a job step with
     /// several tasks is a rank: a batch script has `SLURM_PROCID` too, but no `SLURM_STEP_ID`.
     ///
-    /// Under `mpirun` and `srun`, and when the variables were set by hand, this call waits for the other ranks.
+    /// Under `mpirun` and `srun`, and when the variables were set by hand, this call waits for the other ranks: on one
+    /// host by the job's name, on several at `AM_RENDEZVOUS`.
     ///
     /// # Errors
-    /// A malformed environment, ranks on several hosts, or ranks that don't turn up within `AM_MEET_TIMEOUT`
-    /// seconds.
+    /// A malformed environment, ranks on several hosts without a rendezvous address, or ranks that don't turn up
+    /// within `AM_MEET_TIMEOUT` seconds.
     pub fn from_environment() -> Result<Option<Self>, RankError> {
         Self::identified(&Configure::default())
     }
@@ -49,28 +64,112 @@ impl RankJob {
     pub(crate) fn identified(configure: &Configure) -> Result<Option<Self>, RankError> {
         let Some(identity) = identify(&|name| std::env::var_os(name))? else { return Ok(None) };
         follow_launcher(&identity)?;
-        let Identity { rank, ranks, local_rank, started_by, .. } = identity;
+        let Identity { rank, ranks, local_rank, started_by, shm_fd, .. } = identity;
+        let unnamed = Self { rank, ranks, local_rank, job_id: String::new(), started_by, near: None, net: None };
+        if let Some(address) = &identity.rendezvous {
+            return unnamed.met_everywhere(address, configure).map(Some);
+        }
         let job_id = identity.job.unwrap_or_else(|| launcher_name(identity.rank_variable));
-        let job = match identity.shm_fd {
-            Some(number) => inherited(number, ranks)?,
-            None => met(&job_id, rank, ranks, configure)?,
+        let net = identity.net.map(|net| inherited_net(&net, rank, ranks)).transpose()?;
+        let near = match (shm_fd, &net) {
+            (Some(number), Some(net)) => Some(inherited(number, net.book.members(net.host).len() as u32)?),
+            (Some(number), None) => Some(inherited(number, ranks)?),
+            (None, Some(_)) => None,
+            (None, None) if TransportChoice::from_environment()? == Some(TransportChoice::Udp) => {
+                return Err(RankError::NoRendezvous { started_by });
+            }
+            (None, None) => Some(met(&job_id, rank, ranks, configure)?),
         };
-        Ok(Some(Self { rank, ranks, local_rank, job_id, started_by, job }))
+        Ok(Some(Self { job_id, near, net, ..unnamed }))
     }
 
-    /// Joins the job's shared memory as this rank: the transport for an endpoint.
+    /// Meets the ranks of all hosts, then those of this one.
+    fn met_everywhere(self, address: &str, configure: &Configure) -> Result<Self, RankError> {
+        let (rank, ranks) = (self.rank, self.ranks);
+        let Some(file) = std::env::var_os(contract::SECRET_FILE) else {
+            return Err(RendezvousError::from(SecretError::Missing { rendezvous: address.into() }).into());
+        };
+        let made = |source| RankError::Create { job: address.to_owned(), source };
+        let limit = meet_timeout()?;
+        let visitor = Visitor {
+            address,
+            rank,
+            ranks,
+            endpoints: configure.create(1).map_err(made)?.shape().endpoints,
+            choice: TransportChoice::from_environment()?.unwrap_or_default(),
+            interface: interface_wish()?,
+            secret: Secret::from_file(file.as_ref()).map_err(RendezvousError::from)?,
+            limit,
+        };
+        let Met { book, host, sockets, circle } = visitor.meet()?;
+        let members = book.members(host);
+        let local = members.iter().position(|&member| member == rank).unwrap_or_default() as u32;
+        let near = match book.choice {
+            TransportChoice::Udp => None,
+            TransportChoice::Auto | TransportChoice::Shm => {
+                let meeting = format!("{}-host-{host}", book.job);
+                Some(met(&meeting, Rank(local), members.len() as u32, configure)?)
+            }
+        };
+        let job_id = book.job.clone();
+        let net = book.needs_udp().then(|| Net::new(book, host, rank, sockets, Line::Circle(circle), limit));
+        Ok(Self { local_rank: local, job_id, near, net, ..self })
+    }
+
+    /// Attaches an endpoint of this rank: the transport for an [`Endpoint`](am_core::Endpoint), whatever the job spans.
     ///
-    /// Not collective; it returns at once. Each endpoint of the rank joins once.
+    /// Shared memory leads to the ranks of the same host, UDP to the others; `--transport` and `AM_TRANSPORT` say
+    /// otherwise. Where the job has UDP, this call is collective: it returns when every rank has attached or ended. UDP's
+    /// settings come from the environment (`AM_UDP_PROTECTION` and the like).
     ///
     /// # Errors
-    /// As [`Job::join_with`].
-    pub fn shm(&self, options: JoinOptions) -> Result<Shm, JoinError> {
-        self.job.join_with(self.rank.0, options)
+    /// [`AttachError`].
+    pub fn attach(&self, options: JoinOptions) -> Result<JobTransport, AttachError> {
+        self.attach_with(options, |udp| udp)
     }
 
-    /// The job's shared memory, for what [`shm`](Self::shm) doesn't offer.
-    pub fn job(&self) -> &Job {
-        &self.job
+    /// As [`attach`](Self::attach), with other settings for UDP, the same on all ranks.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    pub fn attach_with(
+        &self,
+        options: JoinOptions,
+        configure: impl FnOnce(UdpConfig) -> UdpConfig,
+    ) -> Result<JobTransport, AttachError> {
+        match (&self.net, &self.near) {
+            (Some(net), near) => net.attach(near.as_ref(), options, configure),
+            (None, Some(near)) => Ok(Select::near(near.join_with(self.local_rank_in(near), options)?)),
+            (None, None) => unreachable!("a job has shared memory, UDP or both"),
+        }
+    }
+
+    /// Joins the job's shared memory as this rank: the transport for an endpoint of a job on one host.
+    ///
+    /// Not collective; it returns at once. Each endpoint of the rank joins once. [`attach`](Self::attach) works for every
+    /// job.
+    ///
+    /// # Errors
+    /// As [`Job::join_with`], and if the job has ranks that shared memory does not lead to.
+    pub fn shm(&self, options: JoinOptions) -> Result<Shm, JoinError> {
+        match (&self.near, &self.net) {
+            (Some(job), None) => job.join_with(self.rank.0, options),
+            _ => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "shared memory does not lead to all ranks of this job: the program has to attach with RankJob::attach",
+            )
+            .into()),
+        }
+    }
+
+    /// The rank's number in the shared memory of its host.
+    fn local_rank_in(&self, near: &Job) -> u32 {
+        if near.shape().ranks == self.ranks { self.rank.0 } else { self.local_rank }
+    }
+
+    /// The shared memory of this host's ranks, if they have any.
+    pub fn job(&self) -> Option<&Job> {
+        self.near.as_ref()
     }
 
     /// This process's rank.
@@ -97,6 +196,71 @@ impl RankJob {
     pub fn started_by(&self) -> StartedBy {
         self.started_by
     }
+
+    /// What carries messages between this rank and another one.
+    pub fn carrier(&self, to: Rank) -> Carrier {
+        self.net.as_ref().map_or(Carrier::Shm, |net| net.book.carrier(self.rank, to))
+    }
+
+    /// The hosts of a job with UDP, with the address and the interface that each uses; none in a job over shared memory
+    /// alone.
+    pub fn hosts(&self) -> &[HostCard] {
+        self.net.as_ref().map_or(&[], |net| &net.book.hosts)
+    }
+
+    /// The index of a rank's host among [`hosts`](Self::hosts); 0 in a job on one host.
+    ///
+    /// # Panics
+    /// If the job has no such rank.
+    pub fn host_of(&self, rank: Rank) -> u32 {
+        assert!(rank.0 < self.ranks, "rank {rank} is not in the job");
+        self.net.as_ref().map_or(0, |net| net.book.ranks[rank.0 as usize].host)
+    }
+
+    /// The UDP addresses of a rank's endpoints; none in a job over shared memory alone.
+    pub fn addresses(&self, rank: Rank) -> &[SocketAddr] {
+        self.net.as_ref().map_or(&[], |net| net.addresses(rank))
+    }
+
+    /// The job's secret, where it has one: in a job with UDP.
+    pub fn secret(&self) -> Option<&Secret> {
+        self.net.as_ref().map(|net| &net.book.secret)
+    }
+
+    /// What was chosen, in one line for people: this rank's host, address and interface, and what leads to whom.
+    pub fn report(&self) -> String {
+        let (rank, ranks, by) = (self.rank, self.ranks, self.started_by);
+        let mut line = format!("rank {rank} of {ranks}, started by {by}");
+        if let Some(host) = self.hosts().get(self.host_of(rank) as usize) {
+            line += &format!(", on host {} at {} ({})", host.name, host.address, host.interface);
+        }
+        for carrier in [Carrier::Shm, Carrier::Udp] {
+            let reached = (0..ranks).filter(|&to| self.carrier(Rank(to)) == carrier);
+            let listed = Intervals(reached.collect());
+            if !listed.0.is_empty() {
+                line += &format!("; {carrier} to {listed}");
+            }
+        }
+        line
+    }
+}
+
+/// Numbers as `0-3 5`.
+struct Intervals(Vec<u32>);
+
+impl fmt::Display for Intervals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut space = "";
+        for run in self.0.chunk_by(|a, b| a + 1 == *b) {
+            match run {
+                [one] => write!(f, "{space}{one}")?,
+                [first, .., last] => write!(f, "{space}{first}-{last}")?,
+                [] => {}
+            }
+            space = " ";
+        }
+        Ok(())
+    }
 }
 
 /// Why a rank could not join its job.
@@ -116,9 +280,43 @@ pub enum RankError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The ranks did not find each other.
+    /// The ranks of this host did not find each other.
     #[error(transparent)]
     Meet(#[from] MeetError),
+    /// The ranks of several hosts did not find each other.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+    /// UDP was asked for, and nobody has said where the ranks meet.
+    #[error(
+        "{}=udp under {started_by} needs a place to meet: set AM_RENDEZVOUS=HOST:PORT (rank 0's host, a free port) and \
+         AM_SECRET_FILE=FILE for every rank",
+        contract::TRANSPORT
+    )]
+    NoRendezvous {
+        /// Who started the ranks.
+        started_by: StartedBy,
+    },
+    /// The interface that was asked for makes no sense.
+    #[error("{}={value} in the environment: {reason}", contract::INTERFACE)]
+    Interface {
+        /// Its value.
+        value: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The book that the launcher left is another job's.
+    #[error(
+        "{}={number} in the environment is the book of a job of {found} ranks, but this is one of {ranks}",
+        contract::BOOK_FD
+    )]
+    Book {
+        /// The descriptor's number.
+        number: u32,
+        /// Ranks of its job.
+        found: u32,
+        /// Ranks according to the environment.
+        ranks: u32,
+    },
     /// The job's shared memory could not be made.
     #[error("job {job}: {source}")]
     Create {
@@ -177,6 +375,25 @@ fn inherited(number: u32, ranks: u32) -> Result<Job, RankError> {
     open(file, ranks).map_err(|source| RankError::Segment { variable, number, source })
 }
 
+/// What a launcher left for a job with UDP.
+fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankError> {
+    let missing = |variable, number| move |source| RankError::Descriptor { variable, number, source };
+    let book = Book::inherited(net.book).map_err(missing(contract::BOOK_FD, net.book))?;
+    let found = book.shape().ranks;
+    let card = book.ranks.get(rank.0 as usize).filter(|_| found == ranks);
+    let host = card.ok_or(RankError::Book { number: net.book, found, ranks })?.host;
+    let socket = |&number: &u32| claim(number).map(UdpSocket::from).map_err(missing(contract::UDP_FDS, number));
+    let sockets = net.sockets.iter().map(socket).collect::<Result<_, _>>()?;
+    let line = claim(net.line).map_err(missing(contract::LINE_FD, net.line))?;
+    Ok(Net::new(book, host, rank, sockets, Line::Launcher(line), DEFAULT_MEET_TIMEOUT))
+}
+
+fn interface_wish() -> Result<Option<InterfaceWish>, RankError> {
+    let Some(value) = std::env::var_os(contract::INTERFACE) else { return Ok(None) };
+    let value = value.to_string_lossy().into_owned();
+    value.parse().map(Some).map_err(|reason| RankError::Interface { value, reason })
+}
+
 fn met(name: &str, rank: Rank, ranks: u32, configure: &Configure) -> Result<Job, RankError> {
     let meeting = Meeting::new(name.to_owned(), ranks, meet_timeout()?);
     if rank == Rank(0) {
@@ -196,4 +413,14 @@ fn meet_timeout() -> Result<Duration, EnvironmentError> {
         value,
         expected: "a number of seconds",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_listed_in_intervals() {
+        assert_eq!(Intervals(vec![0, 1, 2, 4, 6, 7]).to_string(), "0-2 4 6-7");
+    }
 }

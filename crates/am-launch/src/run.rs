@@ -13,10 +13,12 @@ use transport_shm::{JobConfig, JobError};
 use crate::attach::Configure;
 use crate::contract;
 use crate::crew::usable_processors;
+use crate::hosts::rendezvous::RendezvousError;
 use crate::identity::EnvironmentError;
 use crate::launcher::Launcher;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::rank::{RankError, RankJob};
+use crate::transport::TransportChoice;
 
 /// What [`run`] needs to know before it decides whether this process is a rank or the launcher of ranks.
 #[derive(Clone, Debug, Default)]
@@ -152,7 +154,9 @@ fn is_usage(error: &RankError) -> bool {
         RankError::Environment(_) | RankError::OtherSize { .. } => true,
         RankError::Descriptor { .. } | RankError::Segment { .. } => true,
         RankError::Create { source, .. } => matches!(source, JobError::Config(_)),
-        RankError::Open { .. } | RankError::Meet(_) => false,
+        RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::Book { .. } => true,
+        RankError::Rendezvous(RendezvousError::Address { .. } | RendezvousError::Secret(_)) => true,
+        RankError::Open { .. } | RankError::Meet(_) | RankError::Rendezvous(_) => false,
     }
 }
 
@@ -161,7 +165,12 @@ fn become_launcher(options: &RunOptions) -> ExitCode {
         Ok(ranks) => ranks.or(options.default_ranks).unwrap_or_else(usable_processors),
         Err(error) => return fail(&error, EXIT_USAGE),
     };
+    let choice = match TransportChoice::from_environment() {
+        Ok(choice) => choice.unwrap_or_default(),
+        Err(error) => return fail(&error, EXIT_USAGE),
+    };
     let mut launcher = Launcher::new(program_file())
+        .transport(choice)
         .itself(env::args_os().next(), options.configure.clone())
         .args(env::args_os().skip(1))
         .ranks(ranks)

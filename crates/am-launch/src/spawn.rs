@@ -65,7 +65,8 @@ fn prepare(launcher: Pid, inheritance: &Inheritance) -> io::Result<()> {
 /// # Errors
 /// There is no such descriptor, or it has been taken over before.
 #[expect(unsafe_code, reason = "an inherited socket, unlike a memory file, can't be opened again by its number")]
-pub(crate) fn claim(number: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn claim(number: u32) -> io::Result<OwnedFd> {
+    let number = RawFd::try_from(number).map_err(|_| nix::Error::EBADF)?;
     static CLAIMED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
     let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
     // The standard streams belong to the standard library.

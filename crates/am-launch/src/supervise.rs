@@ -16,6 +16,7 @@ use transport_shm::Job;
 use crate::adoption::Adoption;
 use crate::crew::Started;
 use crate::launcher::{LaunchError, Launcher, system};
+use crate::lines::Segments;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
 use crate::output::{Merger, Source};
 use crate::policy::{Order, Policy, asks_to_end};
@@ -57,7 +58,7 @@ impl Signals {
 
     /// Sleeps until a signal arrives or the time has come.
     pub(crate) fn wait(&self, until: Instant) {
-        wait(self, None, Some(until));
+        wait(self, [], Some(until));
     }
 
     /// Readable when a signal has arrived.
@@ -104,12 +105,13 @@ pub(crate) fn supervise(
             Some(Merger::start(sources).map_err(system("the output thread"))?)
         }
     };
-    let ranks = &mut started.ranks;
+    let Started { ranks, lines, .. } = &mut started;
+    let mut segments = Segments::new(ranks.len() as u32);
     let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
     while !policy.is_over() {
         // SIGCHLD is blocked since before the first rank started, so no end can slip through before this wait.
         let look_at = (!signals.alone).then(|| Instant::now() + LOOK_EVERY);
-        wait(signals, None, policy.wake_at().into_iter().chain(look_at).min());
+        wait(signals, lines.ends(), policy.wake_at().into_iter().chain(look_at).min());
         let mut first = None;
         while let Some(Arrival { signal, sender, from_terminal }) = signals.next() {
             if signal == Signal::SIGCHLD {
@@ -123,6 +125,12 @@ pub(crate) fn supervise(
         let ended: Vec<_> = reap(ranks).into_iter().map(|(place, end)| (Rank(place as u32), end)).collect();
         if let Some(job) = job {
             ended.iter().for_each(|(rank, _)| job.mark_dead(rank.0));
+        }
+        lines.hear().into_iter().for_each(|(rank, bytes)| segments.note(rank as u32, bytes));
+        // Nobody has to wait for the dead: that they are lost shows later.
+        ended.iter().for_each(|(rank, _)| segments.note(rank.0, 0));
+        if let Some(sizes) = segments.complete() {
+            lines.answer(&sizes);
         }
         obey(launcher, ranks, policy.ended(&ended, first, Instant::now()));
         obey(launcher, ranks, policy.tick(Instant::now()));
@@ -181,25 +189,29 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id() as i32)
 }
 
-/// Sleeps until a signal arrives, `other` is ready, or the time has come; returns whether `other` is ready.
-fn wait(signals: &Signals, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> bool {
+/// Sleeps until a signal arrives, one of the `others` is ready, or the time has come; returns whether one of them is.
+fn wait<'a>(
+    signals: &'a Signals,
+    others: impl IntoIterator<Item = BorrowedFd<'a>>,
+    until: Option<Instant>,
+) -> bool {
     let patience = until.map_or(PollTimeout::NONE, |until| {
         // Rounded up, so that the time has come when the wait is over.
         let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     });
     let mut ends = vec![PollFd::new(signals.arrivals.as_fd(), PollFlags::POLLIN)];
-    ends.extend(other.map(|end| PollFd::new(end, PollFlags::POLLIN)));
+    ends.extend(others.into_iter().map(|end| PollFd::new(end, PollFlags::POLLIN)));
     // An interrupted wait is like one that was too short: every caller looks again.
     let _ = poll(&mut ends, patience);
-    ends.get(1).and_then(PollFd::any).unwrap_or(false)
+    ends[1..].iter().any(|end| end.any().unwrap_or(true))
 }
 
 /// Lets the output thread pass on what the ranks left, unless the user has had enough of a reader that is stuck.
 pub(crate) fn finish_output(mut merger: Merger, signals: &Signals) {
     merger.drain();
     loop {
-        if wait(signals, Some(merger.finished()), None) {
+        if wait(signals, [merger.finished()], None) {
             return merger.join();
         }
         while let Some(arrival) = signals.next() {

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -148,8 +148,7 @@ impl<'a> Agent<'a> {
         };
         let mut sockets = Vec::new();
         if orders.spread || orders.choice == TransportChoice::Udp {
-            let bound = bind_sockets(address, members, orders.rings.endpoints);
-            sockets = bound.map_err(system(&format!("binding UDP sockets at {address} ({interface})")))?;
+            sockets = bind_sockets(address, members, orders.rings.endpoints).map_err(LaunchError::from)?;
         }
         let udp = sockets.iter().map(|sockets| addresses_of(sockets)).collect::<Result<_, _>>();
         let udp = udp.map_err(system("a socket's address"))?;
@@ -202,7 +201,7 @@ impl<'a> Agent<'a> {
     /// Waits until all hosts are ready and the launcher says so.
     fn permission(&mut self) -> Result<crate::book::Book, Stop> {
         loop {
-            for message in self.hear(None)? {
+            for message in self.hear([])? {
                 if let ToAgent::Start(mut book) = message {
                     // The launcher leaves it out, since both ends have it.
                     book.secret = self.orders.secret.clone();
@@ -220,10 +219,13 @@ impl<'a> Agent<'a> {
     /// Watches the ranks until the last one has ended.
     fn supervise(&mut self, started: &mut Started, job: Option<&Job>, adoption: &Adoption) -> Result<(), Stop> {
         let rank_of = started.members.clone();
-        let ranks = &mut started.ranks;
+        let Started { ranks, lines, .. } = started;
         while ranks.iter().any(Option::is_some) {
             let mut first = None;
-            let messages = self.hear(None);
+            let messages = self.hear(lines.ends());
+            for (place, bytes) in lines.hear() {
+                self.tell(&FromAgent::Segment { rank: rank_of[place], bytes });
+            }
             while let Some(arrival) = self.signals.next() {
                 if arrival.signal == Signal::SIGCHLD {
                     first = first.or(place_of(ranks, arrival.sender));
@@ -247,27 +249,32 @@ impl<'a> Agent<'a> {
                 adoption.end(self.signals, Duration::ZERO);
             })?;
             for message in messages {
-                if let ToAgent::Signal(number) = message
-                    && let Ok(signal) = Signal::try_from(number)
-                {
-                    deliver(ranks, signal);
+                match message {
+                    ToAgent::Segments(sizes) => lines.answer(&sizes),
+                    ToAgent::Signal(number) => {
+                        if let Ok(signal) = Signal::try_from(number) {
+                            deliver(ranks, signal);
+                        }
+                    }
+                    ToAgent::Start(_) | ToAgent::Alive => {}
                 }
             }
         }
         Ok(())
     }
 
-    /// Sleeps until the launcher says something, a signal arrives or it is time for a word of one's own; returns what the
-    /// launcher has said.
-    fn hear(&mut self, until: Option<Instant>) -> Result<Vec<ToAgent>, Stop> {
+    /// Sleeps until the launcher says something, a signal arrives, one of the `others` is ready or it is time for a word of
+    /// one's own; returns what the launcher has said.
+    fn hear<'b>(&mut self, others: impl IntoIterator<Item = BorrowedFd<'b>>) -> Result<Vec<ToAgent>, Stop> {
         let beat = beat(self.orders.lost_after);
         let lost_at = self.channel.heard() + self.orders.lost_after;
-        let wake = [self.spoke + beat, lost_at].into_iter().chain(until).min().expect("two times at least");
+        let wake = lost_at.min(self.spoke + beat);
         let left = wake.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-        let mut ends = [
+        let mut ends = vec![
             PollFd::new(self.signals.arrivals(), PollFlags::POLLIN),
             PollFd::new(self.channel.as_fd(), self.channel.interest()),
         ];
+        ends.extend(others.into_iter().map(|end| PollFd::new(end, PollFlags::POLLIN)));
         let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
         if self.spoke.elapsed() >= beat {
             self.tell(&FromAgent::Alive);

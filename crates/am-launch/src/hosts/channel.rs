@@ -136,11 +136,6 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Whether the other end has proven that it knows the secret.
-    pub(crate) fn is_proven(&self) -> bool {
-        self.proven
-    }
-
     /// When something came last, or the channel was made.
     pub(crate) fn heard(&self) -> Instant {
         self.heard
@@ -197,6 +192,14 @@ impl Channel {
             sent?;
         }
         Ok(messages)
+    }
+
+    /// Sends what is queued as far as that is possible without blocking.
+    ///
+    /// # Errors
+    /// [`ChannelError`]; the channel is then of no further use.
+    pub(crate) fn push(&mut self) -> Result<(), ChannelError> {
+        self.write()
     }
 
     /// As [`pump`](Self::pump), but waits until a message arrives.
@@ -491,10 +494,8 @@ mod tests {
         let mut client = Channel::new(stream, Side::Client, &secret).unwrap();
         let mut server = Channel::new(listener.accept().unwrap().0, Side::Server, &secret).unwrap();
         let until = Instant::now() + PATIENCE;
-        while !(client.is_proven() && server.is_proven()) {
+        while !(client.prove().unwrap() & server.prove().unwrap()) {
             assert!(Instant::now() < until);
-            client.pump::<String>().unwrap();
-            server.pump::<String>().unwrap();
         }
         client.send(&"words");
         let at = client.leaving.len() - 1;

@@ -79,6 +79,8 @@ pub(crate) enum FromAgent {
     Failed { host: u32, code: u8, reason: String },
     /// These ranks have ended since the last report; the first of them, if that is known.
     Ended { ends: Vec<(u32, RankEnd)>, first: Option<u32> },
+    /// A rank attaches with a segment of this size in bytes.
+    Segment { rank: u32, bytes: u64 },
     /// Every rank has ended, and nothing is left of them.
     Over,
     /// Nothing has happened.
@@ -90,6 +92,8 @@ pub(crate) enum FromAgent {
 pub(crate) enum ToAgent {
     /// Start the ranks.
     Start(Book),
+    /// The sizes of all segments, by rank.
+    Segments(Vec<u64>),
     /// Send every rank that lives this signal.
     Signal(i32),
     /// Nothing has happened.
@@ -97,6 +101,15 @@ pub(crate) enum ToAgent {
 }
 
 /// From a rank that nobody's agent started to rank 0.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum FromRank {
+    /// The rank is there.
+    Arrived(RankArrival),
+    /// It attaches with a segment of this size in bytes.
+    Segment(u64),
+}
+
+/// Who such a rank is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankArrival {
     pub(crate) version: String,
@@ -119,4 +132,6 @@ pub(crate) enum Answer {
     Table(Book),
     /// The job can't start.
     Refused(String),
+    /// All ranks attach; the sizes of their segments, by rank.
+    Segments(Vec<u64>),
 }

@@ -8,6 +8,7 @@
 //! | `channel`, `door`, `message` | authenticated conversations, the rendezvous address, what is said |
 //! | `gather`, `watch` | the launcher: start and supervision |
 //! | `agent` | the agent on each host |
+//! | `rendezvous` | ranks that meet at rank 0 |
 
 pub(crate) mod agent;
 pub(crate) mod channel;
@@ -20,4 +21,5 @@ pub(crate) mod message;
 pub(crate) mod options;
 pub(crate) mod place;
 pub(crate) mod remote;
+pub(crate) mod rendezvous;
 pub(crate) mod watch;

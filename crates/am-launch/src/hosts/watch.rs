@@ -13,6 +13,7 @@ use crate::hosts::message::{FromAgent, ToAgent};
 use crate::hosts::options::Hosts;
 use crate::hosts::place::place;
 use crate::launcher::{LaunchError, Launcher, system};
+use crate::lines::Segments;
 use crate::outcome::{Outcome, RankEnd};
 use crate::output::{Merger, Source, Stream};
 use crate::policy::{Order, Policy};
@@ -35,13 +36,15 @@ pub(crate) fn launch(launcher: &Launcher, hosts: &Hosts) -> Result<Outcome, Laun
     let now = Instant::now();
     let policy = Policy::new(ranks, launcher.rules(), now);
     let members = sites.into_iter().map(|site| Member::new(site, now)).collect();
+    let segments = Segments::new(ranks);
+    let signals = &signals;
     let mut watch =
-        Watch { launcher, hosts, signals: &signals, policy, members, killed: None, spoke: now, failed: None };
+        Watch { launcher, hosts, signals, policy, segments, members, killed: None, spoke: now, failed: None };
     watch.run();
     let Watch { members, policy, failed, .. } = watch;
     // Whatever is left of an agent or a remote command ends here, and with it what holds its output open.
     drop(members);
-    finish_output(merger, &signals);
+    finish_output(merger, signals);
     match failed {
         Some(error) => Err(error),
         None => Ok(policy.outcome()),
@@ -84,6 +87,7 @@ struct Watch<'a> {
     hosts: &'a Hosts,
     signals: &'a Signals,
     policy: Policy,
+    segments: Segments,
     members: Vec<Member>,
     /// When every rank was told to die.
     killed: Option<Instant>,
@@ -106,6 +110,9 @@ impl Watch<'_> {
             }
             self.hear();
             self.miss();
+            if let Some(sizes) = self.segments.complete() {
+                self.tell(&ToAgent::Segments(sizes));
+            }
             let now = Instant::now();
             let orders = self.policy.tick(now);
             self.obey(orders);
@@ -151,9 +158,16 @@ impl Watch<'_> {
                     .filter(|(rank, _)| member.live.contains(rank))
                     .map(|(rank, end)| (Rank(rank), end))
                     .collect();
+                // Nobody has to wait for the dead: that they are lost shows later.
+                known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
                 member.live.retain(|&rank| known.iter().all(|&(ended, _)| ended != Rank(rank)));
                 let orders = self.policy.ended(&known, first.map(Rank), Instant::now());
                 self.obey(orders);
+            }
+            FromAgent::Segment { rank, bytes } => {
+                if member.site.ranks.contains(&rank) {
+                    self.segments.note(rank, bytes);
+                }
             }
             FromAgent::Over => {
                 member.over = true;
@@ -196,6 +210,7 @@ impl Watch<'_> {
         member.site.channel = None;
         let ends: Vec<_> =
             std::mem::take(&mut member.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
+        ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.segments.note(rank.0, 0));
         let line = format!("host {} was lost: {reason}", member.site.name);
         self.launcher.say(&line);
         let orders = self.policy.ended(&ends, None, Instant::now());

@@ -131,6 +131,7 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
     match action {
         "who" => say(&format!("{} of {} by {}", job.rank(), job.ranks(), job.started_by())),
         "name" => say(job.job_id()),
+        "report" => say(&job.report()),
         "pid" => say(&getpid().to_string()),
         "sleep" => thread::sleep(Duration::from_secs(3600)),
         "input" => drop(io::stdin().read_to_string(&mut String::new()).map_err(|error| error.to_string())?),
@@ -145,10 +146,11 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// All ranks meet in a barrier over the job's shared memory.
+/// All ranks meet in a barrier over whatever the job spans.
 fn barrier(job: &RankJob) -> Result<(), String> {
-    let shm = job.shm(JoinOptions::default()).map_err(|error| error.to_string())?;
-    let mut endpoint = Endpoint::attach(shm, Handlers::<()>::new(), ()).map_err(|error| error.to_string())?;
+    let transport = job.attach(JoinOptions::default()).map_err(|error| error.to_string())?;
+    let mut endpoint =
+        Endpoint::attach(transport, Handlers::<()>::new(), ()).map_err(|error| error.to_string())?;
     endpoint.barrier().map_err(|error| error.to_string())?;
     endpoint.finish().map_err(|error| error.to_string())
 }
