@@ -27,7 +27,10 @@ impl Fabric for Threads {
             Buffers::Smallest => UdpConfig::smallest([]),
         };
         config.protection = self.protection;
-        config.silence = Duration::from_secs(5);
+        config.silence = Duration::from_secs(3);
+        // A machine that runs many tests at once keeps threads waiting for milliseconds. The helper would then change what a
+        // rank may still send between its refusal and its look at the reasons.
+        config.absence = Duration::from_millis(20);
         let options =
             LocalOptions { endpoints: needs.endpoints, segment_bytes: SEGMENT, interface: self.interface };
         (LocalJob::with(ranks, options, config).expect("loopback has free ports"), needs.endpoints)
@@ -45,23 +48,29 @@ const SEGMENT: usize = (1 << 18) + 8;
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-fn check(interface: IpAddr, protection: Protection, profile: Profile) {
-    run(Threads { interface, protection }, all_cases(), &Plan::from_environment(profile)).check();
+fn check(interface: IpAddr, protection: Protection, plan: &Plan) {
+    run(Threads { interface, protection }, all_cases(), plan).check();
+}
+
+/// The quick profile with fewer numbers of ranks than usual.
+fn quick(interface: IpAddr, protection: Protection, ranks: &[u32]) {
+    let plan = Plan::from_environment(Profile::Quick);
+    check(interface, protection, &Plan { ranks: ranks.to_vec(), ..plan });
 }
 
 #[test]
 fn quick_encrypted() {
-    check(V4, Protection::Encrypted, Profile::Quick);
+    check(V4, Protection::Encrypted, &Plan::from_environment(Profile::Quick));
 }
 
 #[test]
 fn quick_over_ipv6() {
-    check(V6, Protection::PlainText, Profile::Quick);
+    quick(V6, Protection::PlainText, &[2, 3]);
 }
 
 #[test]
 fn quick_unauthenticated() {
-    check(V4, Protection::Unauthenticated, Profile::Quick);
+    quick(V4, Protection::Unauthenticated, &[1, 2]);
 }
 
 /// Takes minutes: `cargo test --release -p transport-udp --test conformance -- --ignored --nocapture`.
@@ -70,7 +79,7 @@ fn quick_unauthenticated() {
 fn full() {
     for interface in [V4, V6] {
         for protection in [Protection::Encrypted, Protection::PlainText, Protection::Unauthenticated] {
-            check(interface, protection, Profile::Full);
+            check(interface, protection, &Plan::from_environment(Profile::Full));
         }
     }
 }

@@ -40,6 +40,26 @@ fn a_dead_rank_is_named_in_time_and_the_others_go_on() {
 }
 
 #[test]
+fn time_in_which_a_rank_was_stopped_is_nobodys_silence() {
+    let mut world = World::new(8, 2, |_| {});
+    one(&mut world, 0, 1);
+    rest(&mut world, Span::from_millis(100));
+    let later = world.net.now() + Span::from_secs(60);
+    let machine = world.machine(0);
+    machine.tick(later);
+    assert_eq!(machine.status(Peer(1)), PeerStatus::Active);
+    // A peer that stays away is still found out.
+    let (mut now, mut buffer) = (later, vec![0; 2000]);
+    while machine.status(Peer(1)) == PeerStatus::Active {
+        while machine.transmit(now, &mut buffer).is_some() {}
+        now = machine.deadline().unwrap();
+        machine.tick(now);
+        assert!(now.since(later) < Span::from_secs(11));
+    }
+    assert_eq!(machine.status(Peer(1)), PeerStatus::Lost(LossCause::Silent));
+}
+
+#[test]
 fn a_cut_that_heals_in_time_costs_nothing_but_time() {
     let mut world = World::new(2, 2, |_| {});
     one(&mut world, 0, 1);

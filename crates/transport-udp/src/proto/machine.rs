@@ -366,7 +366,14 @@ impl Machine {
     /// Acts on the passing of time: retransmission, acknowledgements, keep-alive, loss of silent peers.
     ///
     /// Feed what the socket holds first: otherwise a driver that was held up would take its peers for dead.
+    ///
+    /// A call that comes late by an eighth of the permitted silence or more tells that this side was held up, stopped for
+    /// instance: that time is no peer's silence.
     pub fn tick(&mut self, now: Instant) {
+        let late = self.timers.first().map_or(Span::ZERO, |at| now.since(at));
+        if late >= Span(self.shared.config.silence.0 / 8) {
+            self.slots.iter_mut().for_each(|slot| slot.excuse(late));
+        }
         // Every expired peer leaves the heap, and only `transmit` puts it back: the loop is bounded by their number.
         while let Some(peer) = self.timers.expired(now) {
             let outcome = self.slots[peer as usize].on_timer(&mut self.shared, now);

@@ -72,6 +72,14 @@ impl Slot {
         }
     }
 
+    /// This side was held up for so long; the peer could not make itself heard.
+    pub(super) fn excuse(&mut self, late: Span) {
+        self.connecting = self.connecting.map(|since| since + late);
+        if let Some(session) = &mut self.session {
+            session.last_heard = session.last_heard + late;
+        }
+    }
+
     /// Whether a session is wanted and not there yet.
     pub(super) fn is_connecting(&self) -> bool {
         self.connecting.is_some()

@@ -198,6 +198,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
             stirred: false,
             accepted: 0,
             sent: 0,
+            told: 0,
             losses: 0,
             service: Some(service),
             left: false,
@@ -242,6 +243,8 @@ pub struct SocketDriver {
     /// Bytes accepted of the program, and how many of them when the system was last handed some.
     accepted: u64,
     sent: u64,
+    /// Bytes accepted at the last call of `accepted`.
+    told: u64,
     losses: u32,
     /// The helper drives the endpoint, as the program has asked it to.
     left: bool,
@@ -297,7 +300,10 @@ impl Driver for SocketDriver {
     }
 
     fn accepted(&mut self) {
-        if self.accepted - self.sent >= EAGER {
+        self.drive();
+        // A refusal drives nothing: who is refused will poll, and may first want to know why.
+        let some = self.accepted != std::mem::replace(&mut self.told, self.accepted);
+        if some && self.accepted - self.sent >= EAGER {
             self.take_in();
             self.send_out();
         }
