@@ -252,6 +252,7 @@ impl<D: Device> Machine<D> {
                     self.deliver(index, now);
                 }
             }
+            Event::Deliver(index) if core.gone(index) => core.lose(index, now),
             Event::Deliver(index) => self.deliver(index, now),
             Event::Due(index) => self.due(index, now),
             Event::Timer { node, token } => {
@@ -267,19 +268,14 @@ impl<D: Device> Machine<D> {
 
     fn deliver(&mut self, index: u32, now: u64) {
         let Self { core, devices } = self;
-        let Flight { goal, packet, .. } = core.land(index);
-        let Packet { number, from, to, sent, bytes, .. } = packet;
-        if core.nodes[goal as usize].stopped {
-            core.counts.lost += 1;
-            return core.landed(from, now);
-        }
+        let goal = core.flight(index).goal;
+        let sent = core.flight(index).packet.sent.0;
+        core.span(index, StageKind::Message, goal, sent, now);
+        let Flight { packet, .. } = core.land(index);
+        let Packet { number, from, bytes, .. } = packet;
         core.counts.delivered += 1;
         core.hash.add(number ^ u64::from(bytes) << 32);
-        core.latency.add(now - sent.0);
-        if let Some(spans) = &mut core.spans {
-            let (stage, place) = (StageKind::Message, goal);
-            spans.push(TraceSpan { packet: number, from, to, stage, place, begin: sent, end: Instant(now) });
-        }
+        core.latency.add(now - sent);
         devices[goal as usize].arrive(packet, &mut Port { core, node: goal, now });
         core.landed(from, now);
     }

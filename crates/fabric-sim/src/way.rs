@@ -66,7 +66,7 @@ impl<B: Clone> Core<B> {
     }
 
     #[inline]
-    fn flight(&mut self, index: u32) -> &mut Flight<B> {
+    pub(crate) fn flight(&mut self, index: u32) -> &mut Flight<B> {
         self.flights[index as usize].as_mut().expect("an event names a packet that is under way")
     }
 
@@ -77,18 +77,35 @@ impl<B: Clone> Core<B> {
         self.flights[index as usize].take().expect("an event names a packet that is under way")
     }
 
-    fn lose(&mut self, index: u32, now: u64) {
+    /// Whether the node that a packet goes to has stopped.
+    #[inline]
+    pub(crate) fn gone(&mut self, index: u32) -> bool {
+        let goal = self.flight(index).goal;
+        self.nodes[goal as usize].stopped
+    }
+
+    pub(crate) fn lose(&mut self, index: u32, now: u64) {
         let flight = self.land(index);
         self.counts.lost += 1;
         self.landed(flight.packet.from, now);
     }
 
-    fn span(&mut self, index: u32, stage: StageKind, place: u32, begin: u64, end: u64) {
-        let Some(spans) = &mut self.spans else { return };
-        let flight = self.flights[index as usize].as_ref().expect("a traced packet is under way");
-        let Packet { number: packet, from, to, .. } = flight.packet;
+    #[inline]
+    pub(crate) fn span(&mut self, index: u32, stage: StageKind, place: u32, begin: u64, end: u64) {
+        if self.spans.is_some() {
+            self.add_span(index, stage, place, begin, end);
+        }
+    }
+
+    /// Out of the way of runs without a trace.
+    #[cold]
+    #[inline(never)]
+    fn add_span(&mut self, index: u32, stage: StageKind, place: u32, begin: u64, end: u64) {
+        let Packet { number: packet, from, to, .. } = self.flight(index).packet;
         let (begin, end) = (Instant(begin), Instant(end));
-        spans.push(TraceSpan { packet, from, to, stage, place, begin, end });
+        if let Some(spans) = &mut self.spans {
+            spans.push(TraceSpan { packet, from, to, stage, place, begin, end });
+        }
     }
 
     /// Passes the sending stages.
