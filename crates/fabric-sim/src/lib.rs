@@ -12,7 +12,7 @@
 //! | `ranks`, `way` | what ranks are doing; a packet's way through stages and links |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
-//! | `topology` | [`Topology`]: links and dimension-order routing |
+//! | `topology`, `topology_text` | [`Topology`]: links and dimension-order routing |
 //! | `faults` | [`Faults`]: scheduled and drawn from a seed |
 //! | `members` | who has left, and when the others know |
 //! | `limits` | whether the system has stacks for so many ranks |
@@ -69,6 +69,7 @@ mod ranks;
 mod run;
 mod stage;
 mod topology;
+mod topology_text;
 mod trace;
 mod way;
 
