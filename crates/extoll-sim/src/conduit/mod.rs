@@ -1,1 +1,3 @@
 //! Active messages and point-to-point messages on the interface, as published.
+
+pub mod pscom;

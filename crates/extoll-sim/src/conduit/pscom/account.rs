@@ -1,0 +1,234 @@
+//! Flow control of active messages between two endpoints, as a state machine without a clock: a static partition.
+//!
+//! Each endpoint may have a number of requests under way to each other one, and may be owed a number of replies. What the
+//! peer has handled, and which replies will never come (bare credits), is told by two small counts that ride on every frame
+//! to it. Only when half of either is owed, or when the peer asks, a frame goes for them alone: a sender that fills its
+//! window is never stuck behind counts that nobody tells, and a message that is answered costs no other one.
+
+use am_core::transport::Resource;
+use thiserror::Error;
+
+/// How much may be under way from one endpoint to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Requests that the peer has not handled, 1 to 65,535.
+    pub requests: u16,
+    /// Requests whose reply, or bare credit, has not come, 1 to 65,535.
+    pub replies: u16,
+}
+
+/// What an endpoint tells another in passing: how many of its requests ended since the last telling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Requests handled.
+    pub handled: u16,
+    /// Requests that end without the reply for which room was set aside.
+    pub bare: u16,
+}
+
+impl Told {
+    /// Whether there is nothing to tell.
+    pub fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// A peer told what cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AccountError {
+    /// More was handled than was sent.
+    #[error("{told} requests were told to be handled, but only {under_way} were under way")]
+    Handled {
+        /// Requests told.
+        told: u16,
+        /// Requests under way.
+        under_way: u16,
+    },
+    /// More replies came, or were told never to come, than were owed.
+    #[error("{told} replies ended, but only {owed} were owed")]
+    Replies {
+        /// Replies that ended.
+        told: u16,
+        /// Replies owed.
+        owed: u16,
+    },
+}
+
+/// One endpoint's account with another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    under_way: u16,
+    owed: u16,
+    debt: Told,
+    /// The peer has been asked how far it is and has not said.
+    asked: bool,
+}
+
+impl Account {
+    /// Takes room for a request, and for its reply if it may have one.
+    ///
+    /// # Errors
+    /// The resource that is used up; nothing was taken.
+    #[inline]
+    pub fn admit(&mut self, limits: Partition, reply: bool) -> Result<(), Resource> {
+        if self.under_way >= limits.requests {
+            return Err(Resource::RequestFrames);
+        }
+        if reply && self.owed >= limits.replies {
+            return Err(Resource::ReplyFrames);
+        }
+        self.under_way += 1;
+        self.owed += u16::from(reply);
+        Ok(())
+    }
+
+    /// Gives back what [`Account::admit`] took for a request that was not sent.
+    pub fn withdraw(&mut self, reply: bool) {
+        self.under_way -= 1;
+        self.owed -= u16::from(reply);
+    }
+
+    /// Takes what the peer tells. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// [`AccountError`] if that cannot be; nothing changes then.
+    #[inline]
+    pub fn hear(&mut self, told: Told) -> Result<bool, AccountError> {
+        let Self { under_way, owed, .. } = *self;
+        if told.handled > under_way {
+            return Err(AccountError::Handled { told: told.handled, under_way });
+        }
+        if told.bare > owed {
+            return Err(AccountError::Replies { told: told.bare, owed });
+        }
+        self.under_way -= told.handled;
+        self.owed -= told.bare;
+        Ok(!told.is_nothing())
+    }
+
+    /// A reply has come.
+    ///
+    /// # Errors
+    /// [`AccountError`] if none was owed.
+    #[inline]
+    pub fn replied(&mut self) -> Result<(), AccountError> {
+        self.owed = self.owed.checked_sub(1).ok_or(AccountError::Replies { told: 1, owed: 0 })?;
+        Ok(())
+    }
+
+    /// A request of the peer has been handled; `bare` if a reply was possible and will not come.
+    #[inline]
+    pub fn handled(&mut self) {
+        self.debt.handled += 1;
+    }
+
+    /// The reply to a request of the peer will never come.
+    #[inline]
+    pub fn bare(&mut self) {
+        self.debt.bare += 1;
+    }
+
+    /// What to tell the peer with the next frame; it counts as told.
+    #[inline]
+    pub fn tell(&mut self) -> Told {
+        std::mem::take(&mut self.debt)
+    }
+
+    /// Whether the peer must be told now, even if nothing else goes to it.
+    #[inline]
+    pub fn must_tell(&self, limits: Partition) -> bool {
+        self.debt.handled >= (limits.requests / 2).max(1) || self.debt.bare >= (limits.replies / 2).max(1)
+    }
+
+    /// Whether all requests have been handled.
+    pub fn is_quiet(&self) -> bool {
+        self.under_way == 0
+    }
+
+    /// Asks the peer how far it is: whether that question is to be sent now.
+    pub fn ask(&mut self) -> bool {
+        !self.is_quiet() && !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// The peer has answered.
+    pub fn answered(&mut self) {
+        self.asked = false;
+    }
+
+    /// Requests that can be sent, and replies for which room can be set aside.
+    pub fn room(&self, limits: Partition) -> (u16, u16) {
+        (limits.requests - self.under_way, limits.replies - self.owed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Partition = Partition { requests: 4, replies: 2 };
+
+    #[test]
+    fn both_resources_are_limited_and_come_back() {
+        let mut account = Account::default();
+        assert_eq!(
+            [true, true, true].map(|reply| account.admit(SMALL, reply).err()),
+            [None, None, Some(Resource::ReplyFrames)]
+        );
+        assert_eq!(
+            [false, false, false].map(|reply| account.admit(SMALL, reply).err()),
+            [None, None, Some(Resource::RequestFrames)]
+        );
+        assert_eq!(account.room(SMALL), (0, 0));
+        assert_eq!(account.hear(Told { handled: 3, bare: 1 }), Ok(true));
+        assert_eq!(account.room(SMALL), (3, 1));
+        account.replied().unwrap();
+        assert_eq!(account.room(SMALL), (3, 2));
+        account.admit(SMALL, true).unwrap();
+        account.withdraw(true);
+        assert_eq!(account.hear(Told { handled: 1, bare: 0 }), Ok(true));
+        assert!(account.is_quiet());
+    }
+
+    #[test]
+    fn a_full_window_is_always_told_of() {
+        for requests in 1..20 {
+            let limits = Partition { requests, replies: requests };
+            let (mut sender, mut receiver) = (Account::default(), Account::default());
+            let mut sent = 0;
+            for _ in 0..1000 {
+                if sender.admit(limits, true).is_ok() {
+                    sent += 1;
+                    receiver.handled();
+                    receiver.bare();
+                }
+                if receiver.must_tell(limits) {
+                    sender.hear(receiver.tell()).unwrap();
+                }
+            }
+            assert_eq!(sent, 1000, "{requests} requests");
+        }
+    }
+
+    #[test]
+    fn a_peer_cannot_tell_what_cannot_be() {
+        let mut account = Account::default();
+        account.admit(SMALL, false).unwrap();
+        let before = account;
+        let error = account.hear(Told { handled: 2, bare: 0 }).unwrap_err();
+        assert_eq!(error.to_string(), "2 requests were told to be handled, but only 1 were under way");
+        assert!(account.hear(Told { handled: 0, bare: 1 }).is_err());
+        assert!(account.replied().is_err());
+        assert_eq!(account, before, "nothing changed");
+    }
+
+    #[test]
+    fn one_question_at_a_time() {
+        let mut account = Account::default();
+        assert!(!account.ask(), "nothing is under way");
+        account.admit(SMALL, false).unwrap();
+        assert!(account.ask() && !account.ask());
+        account.answered();
+        assert!(account.ask());
+    }
+}

@@ -1,0 +1,38 @@
+//! ParaStation-style communication: connections over plugins, point-to-point messages above them, and active messages above
+//! those, which is the two-sided baseline that the conduit paper compares with.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `messenger` | [`Messenger`]: send and receive with tag and rank matching |
+//! | `config` | [`PscomConfig`]: plugins and their priorities, the ring, sizes |
+//! | `engine` | connections made on first use, their queues, progress, rendezvous |
+//! | `ring` | the RMA plugin: rings of buffers written by puts |
+//! | `tokens` | the ring's flow control, a state machine: [`Tokens`] |
+//! | `tail` | the form of a ring slot |
+//! | `header`, `stream` | the twenty bytes in front of each message; messages as chunks |
+//! | `matching` | posted receives and unexpected messages |
+//! | `frame`, `account` | the form and the flow control of active messages |
+//! | `imb` | PingPong and SendRecv as the IMB suite measures them |
+
+mod account;
+mod config;
+mod engine;
+mod frame;
+mod header;
+pub mod imb;
+mod matching;
+mod messenger;
+mod pinned;
+mod ring;
+mod stream;
+mod tail;
+mod tokens;
+
+pub use config::{AmConfig, PairOverride, Plugin, PscomConfig, RingConfig, UnknownPlugin};
+pub use engine::LinkError;
+pub use header::{Envelope, HEADER_BYTES, HeaderError};
+pub use messenger::{MAX_MESSAGE, Messenger, PscomError, ReceiveRequest, Received, SendRequest};
+pub use ring::RingError;
+pub use stream::StreamError;
+pub use tail::{Padding, TailError};
+pub use tokens::{TokenError, TokenRules, Tokens};
