@@ -186,10 +186,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.promised = None;
-        self.driver.take_in();
-        let count = self.driver.with(|machine, now| machine.poll(now, budget, sink));
-        self.driver.send_out();
-        count
+        self.driver.round(|machine, now| machine.poll(now, budget, sink))
     }
 
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {

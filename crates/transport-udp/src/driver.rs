@@ -36,6 +36,14 @@ pub trait Driver {
     /// Sends what the machine wants to send at this moment. Does not block.
     fn send_out(&mut self);
 
+    /// Takes in, works, and sends out: what a poll does.
+    fn round<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
+        self.take_in();
+        let result = self.with(work);
+        self.send_out();
+        result
+    }
+
     /// Waits until something may have changed, or until `until`; at once if something has since the last call.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
 

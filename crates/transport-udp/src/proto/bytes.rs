@@ -24,6 +24,12 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
+    /// The bytes that another reader, which began here, has taken since.
+    pub(super) fn until(&self, later: &Self) -> &'a [u8] {
+        let taken = self.rest.len().saturating_sub(later.rest.len());
+        self.rest.get(..taken).unwrap_or(&[])
+    }
+
     /// Skips bytes that are zero.
     pub(super) fn skip_zeros(&mut self) {
         let zeros = self.rest.iter().take_while(|byte| **byte == 0).count();

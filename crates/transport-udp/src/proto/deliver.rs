@@ -202,14 +202,19 @@ impl Machine {
                 return Ok((count, false));
             };
             let len = message.payload();
-            let incoming = &session.traffic.incoming[lane].fifo;
-            inbox.resize(len as usize, 0);
-            incoming.read(&shared.pools[IN + lane], incoming.start() + header, inbox);
-            let segment = shared.segment.clone();
+            let segment;
             let payload = match message.kind {
-                Kind::Long { len, at, .. } => segment.view(at, len as usize).map_err(|_| Fault)?,
                 Kind::Short => Payload::EMPTY,
-                Kind::Medium { .. } | Kind::Control { .. } => Payload::own(inbox),
+                Kind::Long { len, at, .. } => {
+                    segment = shared.segment.clone();
+                    segment.view(at, len as usize).map_err(|_| Fault)?
+                }
+                Kind::Medium { .. } | Kind::Control { .. } => {
+                    let incoming = &session.traffic.incoming[lane].fifo;
+                    inbox.resize(len as usize, 0);
+                    incoming.read(&shared.pools[IN + lane], incoming.start() + header, inbox);
+                    Payload::own(inbox)
+                }
             };
             let (category, handler, args) = (message.category(), message.handler, &message.words);
             let arrival = Arrival { from: peer, category, handler, args, payload };

@@ -80,7 +80,7 @@ impl Message {
         let written = writer
             .put(&first)
             .and_then(|()| writer.varint(self.room))
-            .and_then(|()| self.words.iter().try_for_each(|word| writer.put(&word.to_le_bytes())))
+            .and_then(|()| put_words(&mut writer, &self.words))
             .and_then(|()| fields.iter().try_for_each(|field| writer.varint(*field)));
         written.expect("MAX_HEADER holds the longest header");
         writer.len()
@@ -103,11 +103,11 @@ impl Message {
 
     fn parse_rest(reader: &mut Reader<'_>, kind: u8, count: usize) -> Option<Self> {
         let (handler, room) = (reader.u8()?, reader.varint()?);
-        let mut pairs = [0u64; MAX_WORDS / 2];
-        for index in 0..count {
-            *pairs.get_mut(index / 2)? |= u64::from(reader.u32()?) << (32 * (index % 2));
-        }
-        let words = Words::from_pairs(count, pairs.into_iter()).ok()?;
+        let bytes = reader.take(4 * count)?;
+        let (pairs, odd) = bytes.as_chunks::<8>();
+        let odd = odd.first_chunk::<4>().map(|odd| u64::from(u32::from_le_bytes(*odd)));
+        let words =
+            Words::from_pairs(count, pairs.iter().map(|pair| u64::from_le_bytes(*pair)).chain(odd)).ok()?;
         let kind = match kind {
             0 => Kind::Short,
             1 => Kind::Medium { len: reader.varint()? },
@@ -116,6 +116,13 @@ impl Message {
         };
         Some(Self { kind, handler, room, words })
     }
+}
+
+/// Appends the words of a message.
+fn put_words(writer: &mut Writer<'_>, words: &Words) -> Option<()> {
+    let (pairs, odd) = words.pairs().split_at(words.len() / 2);
+    pairs.iter().try_for_each(|pair| writer.put(&pair.to_le_bytes()))?;
+    odd.first().map_or(Some(()), |odd| writer.put(&(*odd as u32).to_le_bytes()))
 }
 
 /// The room field of a reply bound.

@@ -79,8 +79,28 @@ impl Fifo {
         self.end = self.end.max(position);
     }
 
+    /// Adds bytes at the end.
+    #[inline]
     pub(super) fn append(&mut self, pool: &mut Pool, bytes: &[u8]) {
+        let skew = (self.end % PAGE as u64) as usize;
+        // Most messages are small and find room in the page of the one before. No byte beyond the end was written before it.
+        if skew != 0
+            && let Some(page) = self.pages.back().and_then(|page| pool.pages.get_mut(*page as usize))
+            && let Some(space) = page.get_mut(skew..skew + bytes.len())
+        {
+            space.copy_from_slice(bytes);
+            self.end += bytes.len() as u64;
+            return;
+        }
         self.write(pool, self.end, bytes);
+    }
+
+    /// The bytes from a position to the end of its page, all of which may be read as far as they were written.
+    #[inline]
+    pub(super) fn peek<'a>(&self, pool: &'a Pool, position: u64) -> &'a [u8] {
+        let (index, skew) = self.place(position);
+        let page = self.pages.get(index).and_then(|page| pool.pages.get(*page as usize));
+        page.and_then(|page| page.get(skew..)).unwrap_or(&[])
     }
 
     fn place(&self, position: u64) -> (usize, usize) {
@@ -102,7 +122,12 @@ impl Fifo {
     }
 
     /// Gives the pages before a position back; it becomes `start()`.
+    #[inline]
     pub(super) fn release(&mut self, pool: &mut Pool, to: u64) {
+        if to / PAGE as u64 == self.first_page() && to < self.end {
+            self.start = self.start.max(to);
+            return;
+        }
         let drop = (to / PAGE as u64).saturating_sub(self.first_page()) as usize;
         for page in self.pages.drain(..drop.min(self.pages.len())) {
             pool.free.extend((page != NONE).then_some(page));

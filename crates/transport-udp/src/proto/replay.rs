@@ -21,11 +21,13 @@ pub(super) struct Replay {
     bits: Box<[u64; WORDS]>,
     /// One more than the largest number seen.
     next: u64,
+    /// Everything from here up to `next` has been seen; what is before may have been, too.
+    solid: u64,
 }
 
 impl Default for Replay {
     fn default() -> Self {
-        Self { bits: Box::new([0; WORDS]), next: 0 }
+        Self { bits: Box::new([0; WORDS]), next: 0, solid: 0 }
     }
 }
 
@@ -60,6 +62,9 @@ impl Replay {
                 self.bits[word as usize % WORDS] = 0;
             }
             self.next = number + 1;
+            if !in_order {
+                self.solid = number;
+            }
         }
         let (word, bit) = place(number);
         self.bits[word] |= bit;
@@ -67,11 +72,17 @@ impl Replay {
     }
 
     /// The newest ranges of what has arrived.
-    pub(super) fn ranges(&self) -> AckRanges {
+    pub(super) fn ranges(&mut self) -> AckRanges {
         let mut ranges = AckRanges::EMPTY;
         let floor = self.next.saturating_sub(WINDOW - 64);
-        let mut last = None;
-        let mut number = self.next;
+        // What is known to be solid need not be looked at: usually that is everything.
+        let newest = self.next.checked_sub(1);
+        let mut number = self.solid.max(floor);
+        while number > floor && self.has(number - 1) {
+            number -= 1;
+        }
+        self.solid = number;
+        let mut last = newest;
         while number > floor {
             number -= 1;
             match (self.has(number), last) {

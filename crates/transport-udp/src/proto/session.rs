@@ -157,10 +157,18 @@ impl Session {
         if available == 0 {
             return Ok(None);
         }
-        let mut bytes = [0; MAX_HEADER];
-        let bytes = &mut bytes[..available.min(MAX_HEADER as u64) as usize];
-        incoming.fifo.read(&shared.pools[IN + lane], incoming.fifo.start(), bytes);
-        let (message, header) = match Message::parse(bytes) {
+        let most = available.min(MAX_HEADER as u64) as usize;
+        let pool = &shared.pools[IN + lane];
+        let front = incoming.fifo.peek(pool, incoming.fifo.start());
+        let mut parsed = Message::parse(front.get(..most).unwrap_or(front));
+        if !matches!(parsed, Parsed::Whole(..)) && front.len() < most {
+            // It may go on in the next page.
+            let mut bytes = [0; MAX_HEADER];
+            let bytes = &mut bytes[..most];
+            incoming.fifo.read(pool, incoming.fifo.start(), bytes);
+            parsed = Message::parse(bytes);
+        }
+        let (message, header) = match parsed {
             Parsed::Whole(message, header) => (message, header as u64),
             Parsed::Part => return Ok(None),
             Parsed::Nonsense => return Err(Fault),
@@ -194,6 +202,7 @@ impl Session {
     }
 
     /// Takes the front message out of a lane after its handler has run.
+    #[inline]
     pub(super) fn consume(&mut self, shared: &mut Shared, now: Instant, lane: usize, len: u64) {
         let fifo = &mut self.traffic.incoming[lane].fifo;
         let to = fifo.start() + len;

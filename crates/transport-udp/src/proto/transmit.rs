@@ -5,7 +5,7 @@ use super::config::Protection;
 use super::recovery::{Carried, Load};
 use super::session::Session;
 use super::shared::{BULK, Shared};
-use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, stream_header};
+use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, encode_ack, stream_header};
 use am_core::Instant;
 
 /// A fragment of this size is worth a place in a datagram that is nearly full.
@@ -50,7 +50,7 @@ impl Session {
         let mut load = Load::EMPTY;
         if pending {
             let delay_micros = now.since(self.newest_at).picos() / 1_000_000;
-            Frame::Ack { delay_micros, ranges: self.replay.ranges() }.encode(&mut writer)?;
+            encode_ack(&mut writer, delay_micros, self.replay.ranges().iter())?;
             (self.ack_pending, self.ack_at) = (0, None);
         }
         if work {

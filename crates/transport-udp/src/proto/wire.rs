@@ -165,15 +165,53 @@ pub(super) struct Credit {
     pub(super) payloads: u64,
 }
 
+/// The ranges of a received acknowledgement, which stay where they are: inclusive, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Acks<'a> {
+    newest: (u64, u64),
+    /// Gap and length of each older range, checked when the frame was parsed.
+    older: &'a [u8],
+}
+
+impl<'a> Acks<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Option<Self> {
+        let (largest, count, first) = (reader.varint()?, reader.u8()?, reader.varint()?);
+        let newest = (largest.checked_sub(first)?, largest);
+        if usize::from(count) >= MAX_RANGES {
+            return None;
+        }
+        let (mut low, start) = (newest.0, *reader);
+        for _ in 0..count {
+            low = Self::next(reader, low)?.0;
+        }
+        let older = start.until(reader);
+        Some(Self { newest, older })
+    }
+
+    fn next(reader: &mut Reader<'_>, low: u64) -> Option<(u64, u64)> {
+        let last = low.checked_sub(reader.varint()?)?.checked_sub(2)?;
+        Some((last.checked_sub(reader.varint()?)?, last))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + Clone + 'a {
+        let (mut reader, mut low) = (Reader::new(self.older), self.newest.0);
+        let older = std::iter::from_fn(move || {
+            let range = Self::next(&mut reader, low)?;
+            low = range.0;
+            Some(range)
+        });
+        std::iter::once(self.newest).chain(older)
+    }
+}
+
 /// One frame of a data datagram.
-#[expect(clippy::large_enum_variant, reason = "frames live on the stack for a moment, never in collections")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     Padding,
     Ping,
     Ack {
         delay_micros: u64,
-        ranges: AckRanges,
+        ranges: Acks<'a>,
     },
     /// Bytes of stream 0 (requests), 1 (replies), 2 (request payloads) or 3 (reply payloads); the last two say where in
     /// the segment they belong.
@@ -219,19 +257,7 @@ impl<'a> Frame<'a> {
                 Self::Padding
             }
             PING => Self::Ping,
-            ACK => {
-                let delay_micros = reader.varint()?;
-                let (largest, count, first) = (reader.varint()?, reader.u8()?, reader.varint()?);
-                let mut ranges = AckRanges::EMPTY;
-                let mut low = largest.checked_sub(first)?;
-                ranges.push(low, largest);
-                for _ in 0..count {
-                    let last = low.checked_sub(reader.varint()?)?.checked_sub(2)?;
-                    low = last.checked_sub(reader.varint()?)?;
-                    ranges.push(low, last).then_some(())?;
-                }
-                Self::Ack { delay_micros, ranges }
-            }
+            ACK => Self::Ack { delay_micros: reader.varint()?, ranges: Acks::parse(reader)? },
             CREDIT => Self::Credit(Credit {
                 limit: reader.varint()?,
                 requests: reader.varint()?,
@@ -265,21 +291,7 @@ impl<'a> Frame<'a> {
         match *self {
             Self::Padding => out.u8(PADDING),
             Self::Ping => out.u8(PING),
-            Self::Ack { delay_micros, ranges } => {
-                out.u8(ACK)?;
-                out.varint(delay_micros)?;
-                let mut iter = ranges.iter();
-                let (mut low, last) = iter.next()?;
-                out.varint(last)?;
-                out.u8(ranges.len.saturating_sub(1) as u8)?;
-                out.varint(last - low)?;
-                for (first, last) in iter {
-                    out.varint(low - last - 2)?;
-                    out.varint(last - first)?;
-                    low = first;
-                }
-                Some(())
-            }
+            Self::Ack { delay_micros, ranges } => encode_ack(out, delay_micros, ranges.iter()),
             Self::Credit(credit) => {
                 out.u8(CREDIT)?;
                 let Credit { limit, requests, bare, bare_bytes, replies, payloads } = credit;
@@ -302,6 +314,27 @@ impl<'a> Frame<'a> {
             }
         }
     }
+}
+
+/// Appends an acknowledgement of at most [`MAX_RANGES`] ranges, newest first; none makes no frame.
+pub(super) fn encode_ack(
+    out: &mut Writer<'_>,
+    delay_micros: u64,
+    mut ranges: impl Iterator<Item = (u64, u64)> + Clone,
+) -> Option<()> {
+    let count = ranges.clone().count();
+    let (mut low, last) = ranges.next()?;
+    out.u8(ACK)?;
+    out.varint(delay_micros)?;
+    out.varint(last)?;
+    out.u8(u8::try_from(count - 1).ok()?)?;
+    out.varint(last - low)?;
+    for (first, last) in ranges {
+        out.varint(low - last - 2)?;
+        out.varint(last - first)?;
+        low = first;
+    }
+    Some(())
 }
 
 /// Appends what stands in front of a stream frame's `len` bytes of data.
@@ -330,18 +363,25 @@ mod tests {
             }
             let frames = [
                 Frame::Stream { stream, offset: value, at, data: &data },
-                Frame::Ack { delay_micros: value, ranges },
                 Frame::Credit(Credit { limit: value, requests: at, bare: 4, bare_bytes: value, replies: 5, payloads: at }),
                 Frame::Leave(Leave { how: 1, requests: at, replies: value, after: (at % 2 == 0).then_some((7, 2)) }),
                 Frame::Want(value), Frame::Ping, Frame::Padding,
             ];
             let mut bytes = [0; 1000];
             let mut writer = Writer::new(&mut bytes);
+            encode_ack(&mut writer, value, ranges.iter()).unwrap();
             for frame in &frames {
                 prop_assert!(frame.encode(&mut writer).is_some());
             }
             let len = writer.len();
             let mut reader = Reader::new(&bytes[..len]);
+            match Frame::parse(&mut reader) {
+                Some(Frame::Ack { delay_micros, ranges: parsed }) => {
+                    prop_assert_eq!(delay_micros, value);
+                    prop_assert!(parsed.iter().eq(ranges.iter()));
+                }
+                other => prop_assert!(false, "{:?}", other),
+            }
             for frame in &frames {
                 prop_assert_eq!(Frame::parse(&mut reader), Some(*frame));
             }

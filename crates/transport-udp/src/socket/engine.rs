@@ -13,6 +13,9 @@ const GO: usize = 64;
 /// After a pause of this length all that waits is taken, not only up to the first message.
 const PAUSE: Span = Span::from_micros(100);
 
+/// Datagrams below this many bytes are not full.
+const SMALL: usize = 512;
+
 /// A machine and its socket.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -104,7 +107,8 @@ impl Engine {
                 self.machine.handle_row(now, &mut self.outgoing[..each]);
                 continue;
             }
-            let most = self.wire.row_of(each);
+            // A small one is all there was for this peer.
+            let most = if each < SMALL { 1 } else { self.wire.row_of(each) };
             let (mut filled, mut count, mut other) = (each, 1, None);
             while count < most {
                 match self.machine.transmit_more(now, to, &mut self.outgoing[filled..]) {

@@ -310,20 +310,33 @@ impl Driver for SocketDriver {
     }
 
     fn take_in(&mut self) {
+        self.round(|_, _| ());
+    }
+
+    /// One lock for all three steps.
+    fn round<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.drive();
-        self.now = self.shared.clock.now();
         let mut engine = self.shared.engine();
+        self.now = self.shared.clock.now();
         // What the program has just asked for goes first: the answer cannot be here before.
         if engine.machine.has_ready() {
             engine.send_out(self.now);
-            self.sent = self.accepted;
         }
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
         if engine.take_in(self.now) || news {
             self.stirred = true;
             self.patience.reset();
         }
+        let result = work(&mut engine.machine, self.now);
+        if engine.machine.has_ready() || engine.is_blocked() {
+            // Handlers may have taken their time.
+            self.now = self.shared.clock.now();
+            engine.send_out(self.now);
+        }
         self.losses = engine.machine.losses();
+        self.accepted = engine.machine.accepted_bytes();
+        self.sent = self.accepted;
+        result
     }
 
     fn send_out(&mut self) {
