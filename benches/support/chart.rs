@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::summary::digits;
+use super::svg::{self, digits, text};
 
 /// Whose value a bar shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +82,23 @@ impl Chart {
         }
         let width = 2.0 * PANEL_WIDTH + 3.0 * MARGIN;
         let height = bottoms[0].max(bottoms[1]);
-        let mut svg = String::new();
-        let _ = writeln!(
-            svg,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="system-ui, sans-serif" font-size="12">"#
-        );
-        let _ = writeln!(svg, r##"<rect width="100%" height="100%" rx="8" fill="#ffffff"/>"##);
-        text(&mut svg, MARGIN, 32.0, r#"font-size="18" font-weight="600""#, &self.title);
-        text(&mut svg, MARGIN, 52.0, r##"fill="#57606a""##, &self.subtitle);
+        let mut page = String::new();
+        svg::open(&mut page, width, height);
+        text(&mut page, MARGIN, 32.0, r#"font-size="18" font-weight="600""#, &self.title);
+        text(&mut page, MARGIN, 52.0, r##"fill="#57606a""##, &self.subtitle);
         let mut at = MARGIN;
         for (kind, words) in [Kind::Ours, Kind::Baseline, Kind::Reference].into_iter().zip(&self.legend) {
-            let _ =
-                writeln!(svg, r#"<rect x="{at}" y="64" width="12" height="12" rx="2" fill="{}"/>"#, kind.colour());
-            text(&mut svg, at + 18.0, 74.5, "", words);
+            let _ = writeln!(
+                page,
+                r#"<rect x="{at}" y="64" width="12" height="12" rx="2" fill="{}"/>"#,
+                kind.colour()
+            );
+            text(&mut page, at + 18.0, 74.5, "", words);
             at += 40.0 + words.len() as f64 * 6.6;
         }
-        svg.push_str(&body);
-        svg.push_str("</svg>\n");
-        svg
+        page.push_str(&body);
+        svg::close(&mut page);
+        page
     }
 }
 
@@ -123,10 +122,4 @@ fn draw_panel(svg: &mut String, panel: &Panel, left: f64, top: f64) {
         );
         text(svg, x + length + 6.0, y + 12.5, "", &digits(column.value));
     }
-}
-
-fn text(svg: &mut String, x: f64, y: f64, attributes: &str, words: &str) {
-    let fill = if attributes.contains("fill=") { "" } else { r##" fill="#1f2328""## };
-    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}"{fill} {attributes}>{words}</text>"#);
 }

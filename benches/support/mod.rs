@@ -4,3 +4,4 @@ pub(crate) mod chart;
 pub(crate) mod command;
 pub(crate) mod load;
 pub(crate) mod summary;
+pub(crate) mod svg;

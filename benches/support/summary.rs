@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::svg::digits;
+
 /// What a figure counts. The value of every unit is a plain number, so that results can be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Unit {
@@ -30,6 +32,10 @@ pub(crate) enum Unit {
     /// A share of one CPU, in percent; less is better.
     #[serde(rename = "% CPU")]
     CpuPercent,
+    /// Seconds for a second of virtual time; less is better.
+    #[serde(rename = "s/s")]
+    #[allow(dead_code, reason = "only the bench of the simulator has two kinds of time")]
+    SecondsPerSecond,
 }
 
 impl Unit {
@@ -42,6 +48,7 @@ impl Unit {
             Self::GigabytesPerSecond => "GB/s",
             Self::Gups => "GUPS",
             Self::CpuPercent => "% CPU",
+            Self::SecondsPerSecond => "s/s",
         }
     }
 
@@ -54,6 +61,7 @@ impl Unit {
             Self::MillionPerSecond => amount / seconds / 1e6,
             Self::GigabytesPerSecond | Self::Gups => amount / seconds / 1e9,
             Self::CpuPercent => seconds * 100.0 / amount,
+            Self::SecondsPerSecond => seconds / amount,
         }
     }
 }
@@ -254,17 +262,6 @@ pub(crate) fn median_and_spread(samples: &[f64]) -> (f64, f64) {
     sorted.sort_by(f64::total_cmp);
     let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share).round() as usize];
     (at(0.5), (at(0.75) - at(0.25)) / at(0.5))
-}
-
-/// A number with three significant digits at least, and no more than a reader wants.
-pub(crate) fn digits(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        size if size >= 0.1 || size == 0.0 => format!("{value:.3}"),
-        _ => format!("{value:.4}"),
-    }
 }
 
 fn row(figure: &Figure) -> Vec<String> {
