@@ -185,6 +185,14 @@ impl Extoll {
         self.counters
     }
 
+    /// Slots in use in the mailbox of one of the node's processes, and messages that wait for room in it.
+    ///
+    /// # Panics
+    /// If the node has no such process.
+    pub fn mailbox(&self, vpid: u8) -> (u64, u32) {
+        self.processes[usize::from(vpid)].post.occupancy()
+    }
+
     fn local(&self, rank: u32) -> u32 {
         let address = self.shared.directory.address(rank).expect("packets are for ranks of the job");
         u32::from(address.vpid)

@@ -41,6 +41,11 @@ impl Post {
         }
     }
 
+    /// Slots in use, and messages that wait for room.
+    pub(crate) fn occupancy(&self) -> (u64, u32) {
+        (self.mailbox.used(), self.held.len() as u32)
+    }
+
     pub(crate) fn explain(&self) -> String {
         format!("mailbox: {} slots used, {} messages held", self.mailbox.used(), self.held.len())
     }
