@@ -1,0 +1,100 @@
+//! Active messages over VELO and RMA, after GASNet's conduit for EXTOLL.
+//!
+//! * `transport` has [`Gasnet`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its parts;
+//! * `header`, `layout` say what frames look like and how they fall into packets, `assembly` makes frames of packets again;
+//! * `joins` brings the two halves of a Long message together; `bounce` keeps the books of the memory that it is put from;
+//! * `rooms` divides the mailbox rings; `peers` is what is kept per peer;
+//! * `config` has sizes and costs.
+//!
+//! # How messages travel
+//!
+//! Short and Medium messages go over VELO: a header of eight bytes, up to sixteen arguments of four, the payload, cut into
+//! packets. The packet's type (MTT) tells a beginning from a continuation with arguments, from payload, and from messages
+//! between the transports themselves. The receiver's mailbox is one ring for all senders; packets of different sources
+//! interleave in it, and become frames again source by source. A Long message sends header, place and arguments over VELO, and
+//! its payload by puts into the destination's segment. Neither waits for the other: its handler runs when both have come.
+//!
+//! Every message has its room in the receiver's ring before it is sent, and every request the room for its reply in its
+//! sender's; see the `rooms` file for the division. So no reply ever waits for a program, only for the interface.
+//!
+//! # The two implementations
+//!
+//! The conduit paper tells of two implementations of active messages, of which the second is up to 53 % better. Both are here,
+//! chosen by [`GasnetConfig::implementation`]; [`Implementation`] lists what they do differently. Nothing in the second is
+//! faster by decree: it sends fewer packets, copies less, writes fewer registers and looks at fewer queues, and each of those
+//! has its price in [`Parameters`](crate::model::Parameters) or [`HostCosts`].
+//!
+//! ```
+//! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
+//! use extoll_sim::{ExtollConfig, conduit::gasnet::{self, GasnetConfig}};
+//!
+//! let report = gasnet::run(&ExtollConfig::pair(), &GasnetConfig::default(), |transport| {
+//!     let mut handlers = Handlers::<u64>::new();
+//!     let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
+//!     let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+//!         token.reply(sum, a + b).expect("the requester waits for the reply");
+//!     })?;
+//!     let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
+//!     if endpoint.rank() == Rank(0) {
+//!         endpoint.request(Rank(1), add, (20, 22))?;
+//!         endpoint.wait_until(|total| *total == 42)?;
+//!     }
+//!     Ok::<u64, Box<dyn std::error::Error>>(endpoint.finish()?)
+//! })?;
+//! assert_eq!(report.results.into_iter().flatten().map(Result::unwrap).collect::<Vec<_>>(), [42, 0]);
+//! # Ok::<(), fabric_sim::RunError>(())
+//! ```
+
+mod assembly;
+mod bounce;
+mod config;
+mod header;
+mod joins;
+mod layout;
+mod peers;
+mod port;
+mod receive;
+mod rooms;
+mod send;
+mod transport;
+
+pub use config::{GasnetConfig, HostCosts};
+pub use layout::Implementation;
+pub use transport::{Gasnet, GasnetSlot};
+
+use crate::ExtollConfig;
+use fabric_sim::{ConfigError, Report, RunError};
+use std::cell::RefCell;
+use std::rc::Rc;
+use transport::Shared;
+
+/// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned. The mailbox rings are
+/// as large as the conduit needs them, whatever [`VeloParameters::segments`](crate::model::VeloParameters) says.
+///
+/// # Errors
+/// As [`extoll_sim::run`](crate::run); and sizes that do not fit the interface or the number of ranks.
+pub fn run<R, F>(config: &ExtollConfig, gasnet: &GasnetConfig, program: F) -> Result<Report<R>, RunError>
+where
+    R: 'static,
+    F: Fn(Gasnet<'_>) -> R + 'static,
+{
+    let mut machine = config.clone();
+    let rooms = gasnet.compile(config.ranks, config.parameters.velo.mtu)?;
+    machine.parameters.velo.segments = rooms.segments;
+    let (ports, per_node) = (config.parameters.rma.ports, config.ranks_per_node.min(config.ranks));
+    if ports < per_node {
+        return Err(ConfigError::OutOfRange {
+            field: "parameters.rma.ports".into(),
+            value: ports.to_string(),
+            limit: format!("at least {per_node}, one for each rank of a node"),
+        }
+        .into());
+    }
+    let shared = Rc::new(Shared {
+        config: gasnet.clone(),
+        rooms,
+        costs: gasnet.costs.compile()?,
+        segments: RefCell::new(vec![None; config.ranks as usize]),
+    });
+    crate::run(&machine, move |nic| program(Gasnet::new(nic, Rc::clone(&shared))))
+}

@@ -1,0 +1,146 @@
+//! The way back to a requester.
+
+use super::header::{Kind, Place};
+use super::layout::Implementation;
+use super::transport::{Gasnet, Outgoing};
+use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use am_core::{Category, Peer, PeerStatus, Words};
+
+/// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
+pub(super) struct ReplyPort<'t, 'a> {
+    transport: &'t mut Gasnet<'a>,
+    to: u32,
+    /// Slots that the requester has set aside and that have not been given back.
+    reserve: u32,
+    /// Whether a reply is allowed.
+    replies: bool,
+    /// Slots of the request, if it is being handled.
+    handling: u32,
+    used: bool,
+}
+
+/// What a detached way back remembers besides the slots that are set aside.
+const REPLIES: u64 = 1 << 32;
+
+impl<'t, 'a> ReplyPort<'t, 'a> {
+    /// The way back for a request that is being handled.
+    pub(super) fn of_request(
+        transport: &'t mut Gasnet<'a>,
+        to: u32,
+        reserve: u16,
+        replies: bool,
+        slots: u32,
+    ) -> Self {
+        Self { transport, to, reserve: reserve.into(), replies, handling: slots, used: false }
+    }
+
+    /// A way back that had been detached.
+    pub(super) fn of_key(transport: &'t mut Gasnet<'a>, key: PendingKey) -> Self {
+        let (reserve, replies) = (key.tag as u32, key.tag & REPLIES != 0);
+        Self { transport, to: key.to.0, reserve, replies, handling: 0, used: false }
+    }
+
+    /// Slots that go back with the acknowledgement of the request: the first implementation sends one for each, and that
+    /// takes a slot.
+    fn acknowledgement(&self) -> u32 {
+        u32::from(self.handling != 0 && self.transport.implementation() == Implementation::First)
+    }
+
+    fn check(&self) -> Result<(), PortGone> {
+        if self.transport.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
+    }
+
+    fn send(
+        &mut self,
+        category: Category,
+        handler: u8,
+        args: &Words,
+        payload: &[u8],
+        at: u64,
+    ) -> Result<(), PortGone> {
+        let handled = match self.transport.implementation() {
+            // After its reply a handler can do nothing that would need the room of its request.
+            Implementation::Second => std::mem::take(&mut self.handling),
+            Implementation::First => 0,
+        };
+        self.transport.owe(self.to, handled, 0);
+        let reserve = self.reserve - self.acknowledgement();
+        let place = Place { offset: at, len: payload.len() as u64 };
+        let frame =
+            Outgoing { kind: Kind::Reply(category), handler, reserve: reserve as u16, args, payload, place };
+        self.used = true;
+        self.transport.insist(self.to, &frame).map_err(|_| PortGone)
+    }
+}
+
+impl Port for ReplyPort<'_, '_> {
+    fn bound(&self) -> usize {
+        if self.replies { self.transport.bound_of(self.reserve) } else { 0 }
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.transport.segment_size()
+    }
+
+    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+        self.check()?;
+        self.send(Category::Short, handler, args, &[], 0)
+    }
+
+    fn medium(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        self.check()?;
+        let mut payload = self.transport.buffers.take();
+        payload.resize(len, 0);
+        fill(&mut Buffer(&mut payload));
+        let sent = self.send(Category::Medium, handler, args, &payload, 0);
+        self.transport.buffers.give(payload);
+        sent
+    }
+
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
+        self.check()?;
+        self.send(Category::Long, handler, args, payload, at)
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.used = true;
+        let kept = self.reserve - self.acknowledgement();
+        PendingKey { to: Peer(self.to), tag: u64::from(kept) | if self.replies { REPLIES } else { 0 } }
+    }
+}
+
+impl Drop for ReplyPort<'_, '_> {
+    fn drop(&mut self) {
+        if !self.used {
+            self.transport.bare_given += u64::from(self.replies);
+            if self.transport.settle_own(self.to, self.handling, self.reserve, 0) {
+                return;
+            }
+        }
+        let freed = if self.used { self.acknowledgement() } else { self.reserve };
+        self.transport.owe(self.to, self.handling, freed);
+        if self.transport.implementation() == Implementation::First && !std::thread::panicking() {
+            self.transport.pay(self.to);
+        }
+    }
+}
+
+/// Writes to a payload before it is sent.
+pub(super) struct Buffer<'a>(pub(super) &'a mut [u8]);
+
+impl PayloadWriter for Buffer<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}

@@ -1,0 +1,284 @@
+//! Receiving: packets become frames, halves of Long messages are joined, frames go to the sink.
+
+use super::assembly::{Step, step};
+use super::header::{HEADER, Header, Kind, Place, read_lead};
+use super::joins::{Heading, Placed};
+use super::layout::{Implementation, slots_of_packet};
+use super::port::ReplyPort;
+use super::send::LONG_CLASS;
+use super::transport::Gasnet;
+use crate::nic::rma::{Command, Event, Notify};
+use crate::nic::velo::Message;
+use am_core::transport::{Arrival, Sink};
+use am_core::{Payload, Peer, PeerStatus};
+
+/// Notifications that one look takes at most.
+const NOTIFICATIONS: usize = 4096;
+
+/// What a packet brings.
+enum Sorted {
+    /// Nothing for the sink.
+    Nothing,
+    /// A frame whose bytes are the packet's.
+    Whole(u32, Header),
+    /// A frame of several packets, and how many slots it took.
+    Complete(u32, Header, Vec<u8>, u32),
+    /// A Long message whose data is there.
+    Joined(u32, Heading),
+}
+
+impl Gasnet<'_> {
+    /// Takes what has arrived to the sink, at most `budget` messages.
+    pub(super) fn serve<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        while done < budget {
+            let Some((from, heading)) = self.ready.pop_front() else { break };
+            self.deliver_long(from, &heading, sink);
+            done += 1;
+        }
+        // Messages of credits and pieces of frames do not count, but a ring does not hold more than these at once.
+        let mut left = self.shared.rooms.segments as usize * 1024;
+        while done < budget && left != 0 {
+            let Ok(message) = self.velo.probe_recv(None) else { break };
+            left -= 1;
+            done += usize::from(self.deliver_packet(&message, sink));
+        }
+        if done < budget && (self.implementation() == Implementation::First || self.open_joins != 0) {
+            self.take_notifications();
+            while done < budget {
+                let Some((from, heading)) = self.ready.pop_front() else { break };
+                self.deliver_long(from, &heading, sink);
+                done += 1;
+            }
+        }
+        done
+    }
+
+    fn deliver_packet<S: Sink>(&mut self, message: &Message, sink: &mut S) -> bool {
+        match self.sort(message) {
+            Sorted::Nothing => return false,
+            Sorted::Whole(from, header) => {
+                let bytes = message.data();
+                self.deliver(from, &header, bytes, slots_of_packet(bytes.len()), sink);
+            }
+            Sorted::Complete(from, header, bytes, slots) => {
+                self.deliver(from, &header, &bytes, slots, sink);
+                self.buffers.give(bytes);
+            }
+            Sorted::Joined(from, heading) => self.deliver_long(from, &heading, sink),
+        }
+        true
+    }
+
+    /// Notes that a peer broke the protocol.
+    #[cold]
+    fn fault(&mut self, of: u32) {
+        let peer = self.peers.of(of);
+        if !std::mem::replace(&mut peer.faulty, true) {
+            peer.partial = None;
+            self.faulty.push(of);
+            self.fresh = true;
+        }
+    }
+
+    /// Finds out what a packet is, and keeps what is not complete.
+    fn sort(&mut self, message: &Message) -> Sorted {
+        let Some(from) = self.nic.rank_at(message.from) else { return Sorted::Nothing };
+        let packet = message.data();
+        let costs = self.shared.costs;
+        let first = self.implementation() == Implementation::First;
+        let peer = self.peers.of(from);
+        if peer.faulty {
+            return Sorted::Nothing;
+        }
+        let assembled = peer.partial.is_some();
+        let sorted = if message.error {
+            Err(super::assembly::Nonsense)
+        } else {
+            step(&mut peer.partial, &mut self.buffers, message.mtt, packet, slots_of_packet(packet.len()))
+        };
+        if first {
+            self.nic.charge(costs.assembling(packet.len()));
+            self.nic.charge(costs.register);
+        } else if assembled || matches!(sorted, Ok(Step::More)) {
+            self.nic.charge(costs.assembling(packet.len()));
+        }
+        match sorted {
+            Ok(Step::More) => Sorted::Nothing,
+            Ok(Step::Whole(header)) if header.kind == Kind::Credit => {
+                self.collect(from, &header);
+                self.fresh = true;
+                Sorted::Nothing
+            }
+            Ok(Step::Whole(header)) if header.kind.is_long() => {
+                self.sort_long(from, header, packet, slots_of_packet(packet.len()))
+            }
+            Ok(Step::Whole(header)) => Sorted::Whole(from, header),
+            Ok(Step::Complete(header, bytes, slots)) if header.kind.is_long() => {
+                let sorted = self.sort_long(from, header, &bytes, slots);
+                self.buffers.give(bytes);
+                sorted
+            }
+            Ok(Step::Complete(header, bytes, slots)) => Sorted::Complete(from, header, bytes, slots),
+            Err(_) => {
+                self.fault(from);
+                Sorted::Nothing
+            }
+        }
+    }
+
+    fn sort_long(&mut self, from: u32, header: Header, bytes: &[u8], slots: u32) -> Sorted {
+        let (place, args) = read_lead(&header, bytes);
+        let Place { offset, len } = place;
+        if offset.checked_add(len).is_none_or(|end| end > self.segment_size()) {
+            self.fault(from);
+            return Sorted::Nothing;
+        }
+        let heading = Heading { header, place, args, slots };
+        if len == 0 {
+            return Sorted::Joined(from, heading);
+        }
+        let window = self.join_window();
+        match self.peers.of(from).joins.get_or_insert_default().head(heading, window) {
+            Ok(Some(heading)) => Sorted::Joined(from, heading),
+            Ok(None) => {
+                self.open_joins += 1;
+                Sorted::Nothing
+            }
+            Err(_) => {
+                self.fault(from);
+                Sorted::Nothing
+            }
+        }
+    }
+
+    /// Long messages of a pair that can be outstanding: each takes a slot at least.
+    fn join_window(&self) -> usize {
+        (self.shared.rooms.requests + self.shared.rooms.answers) as usize
+    }
+
+    /// Takes notifications: own puts give their bounce buffers back, and the puts of others complete Long messages, which
+    /// then are ready to be delivered.
+    pub(super) fn take_notifications(&mut self) {
+        for _ in 0..NOTIFICATIONS {
+            let Ok(notification) = self.rma.noti_probe() else { return };
+            let event = *notification;
+            self.rma.noti_free(notification).expect("the port is open");
+            self.notified(&event);
+        }
+    }
+
+    fn notified(&mut self, event: &Event) {
+        if event.kind == Notify::REQUESTER {
+            if let Some(bounce) = &mut self.bounce {
+                // Others than the conduit may post commands too; theirs are not from the bounce buffers.
+                let at = event.value.wrapping_sub(bounce.base.0);
+                if let Ok(at) = u32::try_from(at) {
+                    bounce.books.give(at);
+                }
+            }
+            return;
+        }
+        let Some(from) = self.nic.rank_at(event.partner) else { return };
+        let joined = match event.command {
+            Command::Put if event.kind == Notify::COMPLETER => {
+                let base = self.segment_of(self.me).expect("a rank has registered its own segment");
+                let placed = Placed { at: event.value.wrapping_sub(base.0), len: event.size.into() };
+                let (window, peer) = (self.join_window(), self.peers.of(from));
+                peer.joins.get_or_insert_default().place(placed, window)
+            }
+            Command::Notification if event.class == LONG_CLASS => {
+                let (window, peer) = (self.join_window(), self.peers.of(from));
+                peer.joins.get_or_insert_default().notified(event.value, window)
+            }
+            _ => return,
+        };
+        match joined {
+            _ if event.error => self.fault(from),
+            Ok(None) => {}
+            Ok(Some(heading)) => {
+                self.open_joins -= 1;
+                self.ready.push_back((from, heading));
+                self.fresh = true;
+            }
+            Err(_) => self.fault(from),
+        }
+    }
+
+    /// Takes in the credits that a frame brings.
+    fn collect(&mut self, from: u32, header: &Header) {
+        let peer = self.peers.of(from);
+        let answers = u32::from(header.freed) + u32::from(if is_reply(header) { header.reserve } else { 0 });
+        let control = if header.kind == Kind::Credit { header.length.into() } else { 0 };
+        let returned = [
+            peer.requests.give_back(header.handled.into()).is_ok(),
+            peer.answers.give_back(answers).is_ok(),
+            peer.control.give_back(control).is_ok(),
+        ];
+        if returned[0] {
+            self.unhandled -= u64::from(header.handled);
+        }
+        if returned.contains(&false) {
+            // It claims to have handled or answered more than it was sent.
+            self.fault(from);
+        }
+    }
+
+    fn deliver<S: Sink>(&mut self, from: u32, header: &Header, bytes: &[u8], slots: u32, sink: &mut S) {
+        let (_, args) = read_lead(header, bytes);
+        let lead = header.lead();
+        debug_assert!(
+            lead >= HEADER && bytes.len() == lead + header.payload(),
+            "the assembly has the whole frame"
+        );
+        let heading = Heading { header: *header, place: Place::default(), args, slots };
+        self.hand_over(from, &heading, Payload::own(&bytes[lead..]), sink);
+    }
+
+    fn deliver_long<S: Sink>(&mut self, from: u32, heading: &Heading, sink: &mut S) {
+        let segment = self.segment.clone();
+        let Place { offset, len } = heading.place;
+        let payload = segment.view(offset, len as usize).expect("the place was checked when the header came");
+        self.hand_over(from, heading, payload, sink);
+    }
+
+    fn hand_over<S: Sink>(&mut self, from: u32, heading: &Heading, payload: Payload<'_>, sink: &mut S) {
+        let Heading { header, ref args, slots, .. } = *heading;
+        self.collect(from, &header);
+        self.nic.charge(self.shared.costs.dispatch);
+        let arrival = |category| Arrival { from: Peer(from), category, handler: header.handler, args, payload };
+        match header.kind {
+            Kind::Request(category) | Kind::OneWay(category) => {
+                let replies = matches!(header.kind, Kind::Request(_));
+                let mut port = ReplyPort::of_request(self, from, header.reserve, replies, slots);
+                sink.request(arrival(category), &mut port);
+            }
+            Kind::Reply(category) => sink.reply(arrival(category)),
+            Kind::Control | Kind::Credit => {
+                let small = slots <= self.shared.rooms.control_frame;
+                let (handled, controlled) = if small { (0, slots) } else { (slots, 0) };
+                if self.settle_own(from, handled, header.reserve.into(), controlled) {
+                    // Nothing has to travel.
+                } else if small {
+                    self.owe_control(from, slots);
+                } else {
+                    self.owe(from, slots, header.reserve.into());
+                }
+                sink.control(Peer(from), args, payload);
+            }
+        }
+    }
+
+    /// Whether Long replies of peers that are there wait for their data.
+    pub(super) fn replies_wait(&self) -> bool {
+        self.open_joins != 0
+            && self.peers.all().any(|(peer, state)| {
+                let waits = state.joins.as_ref().is_some_and(|joins| joins.waits(is_reply));
+                waits && self.known_status(peer) == PeerStatus::Active
+            })
+    }
+}
+
+fn is_reply(header: &Header) -> bool {
+    matches!(header.kind, Kind::Reply(_))
+}

@@ -1,0 +1,420 @@
+//! The transport: what a rank keeps, and the contract's calls.
+
+use super::GasnetConfig;
+use super::assembly::Buffers;
+use super::config::Costs;
+use super::header::{HEADER, Kind, PLACE, Place};
+use super::joins::Heading;
+use super::layout::{Implementation, Layout};
+use super::peers::Peers;
+use super::port::{Buffer, ReplyPort};
+use super::rooms::Rooms;
+use super::send::{Admitted, BounceBuffers};
+use crate::nic::rma::{Access, Nla, Rma};
+use crate::nic::velo::Velo;
+use crate::nic::{HostMemory, Nic};
+use am_core::transport::{
+    CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport,
+    WaitReason,
+};
+use am_core::{
+    Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Resource, Segment, Shape, Span, Words,
+};
+use fabric_sim::WaitFor;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+
+/// Polls after which credits are sent even though nobody seems to need them.
+const PATIENT_POLLS: u32 = 16;
+
+/// What all ranks of a job have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: GasnetConfig,
+    pub(super) rooms: Rooms,
+    pub(super) costs: Costs,
+    /// Where each rank's segment is, once it has registered it: what a job's launcher tells everyone.
+    pub(super) segments: RefCell<Vec<Option<Nla>>>,
+}
+
+/// One rank's transport. It lives in the rank's coroutine and cannot leave it.
+///
+/// After the first messages nothing is allocated but the buffers of peers and frames that were never there before. A request
+/// that was accepted may wait, inside the call, until the interface has taken all of its packets and, if it is a Long one, read
+/// its payload; that needs the network, never the peer's program. Reading the segment passes no time and lets nothing happen:
+/// only polling, idling, sending and asking for a status do.
+pub struct Gasnet<'a> {
+    pub(super) nic: Nic<'a>,
+    pub(super) velo: Velo<'a>,
+    pub(super) rma: Rma<'a>,
+    pub(super) shared: Rc<Shared>,
+    pub(super) layout: Layout,
+    pub(super) me: u32,
+    ranks: u32,
+    limits: Limits,
+    pub(super) segment: Segment<HostMemory>,
+    pub(super) peers: Peers,
+    pub(super) buffers: Buffers,
+    pub(super) bounce: Option<BounceBuffers>,
+    /// Long messages that are complete and were not yet delivered.
+    pub(super) ready: VecDeque<(u32, Heading)>,
+    /// Long headers whose data has not been noticed.
+    pub(super) open_joins: usize,
+    /// Peers that credits are owed to, and those that may be waiting for them.
+    pub(super) owed: Vec<u32>,
+    pub(super) urgent: Vec<u32>,
+    pub(super) unpaid_polls: u32,
+    /// Request slots of requests under way, over all peers.
+    pub(super) unhandled: u64,
+    pub(super) bare_given: u64,
+    pub(super) faulty: Vec<u32>,
+    /// Something that lets a wait end has come since the last idling, without any message for the sink.
+    pub(super) fresh: bool,
+    departed: bool,
+}
+
+impl fmt::Debug for Gasnet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gasnet").field("rank", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
+    }
+}
+
+/// A frame to be sent.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing<'f> {
+    pub(super) kind: Kind,
+    pub(super) handler: u8,
+    pub(super) reserve: u16,
+    pub(super) args: &'f Words,
+    pub(super) payload: &'f [u8],
+    pub(super) place: Place,
+}
+
+impl<'a> Gasnet<'a> {
+    /// Opens the units of a rank's interface and registers its segment.
+    ///
+    /// # Panics
+    /// If the units are open already, or have no room; [`run`](super::run) checks that they have.
+    pub(super) fn new(nic: Nic<'a>, shared: Rc<Shared>) -> Self {
+        let (velo, rma) = (nic.velo(), nic.rma());
+        let GasnetConfig { segment: size, default_reply, .. } = shared.config;
+        let (me, ranks, rooms) = (nic.rank(), nic.ranks(), shared.rooms);
+        let opened = velo.open().map(drop).map_err(|error| error.to_string());
+        opened
+            .and_then(|()| rma.open().map(drop).map_err(|error| error.to_string()))
+            .unwrap_or_else(|error| panic!("the units of rank {me} are free for it: {error}"));
+        let memory = HostMemory::new(size as usize);
+        let region = rma.register(&memory, 0, size, Access::ReadWrite);
+        let region = region.expect("the translation table has room for every rank's segment");
+        let base = rma.nla(region, 0).expect("a region begins with its first byte");
+        shared.segments.borrow_mut()[me as usize] = Some(base);
+        Self {
+            layout: shared.config.layout(),
+            me,
+            ranks,
+            limits: Limits {
+                medium_request: rooms.medium_request,
+                medium_reply: rooms.medium_reply,
+                long: 1 << 32,
+                default_reply: rooms.medium_reply.min(default_reply as usize),
+                per_argument: 0,
+                ordered: false,
+            },
+            segment: Segment::new(memory, size as usize),
+            peers: Peers::new(ranks, rooms),
+            buffers: Buffers::default(),
+            bounce: None,
+            ready: VecDeque::new(),
+            open_joins: 0,
+            owed: Vec::new(),
+            urgent: Vec::new(),
+            unpaid_polls: 0,
+            unhandled: 0,
+            bare_given: 0,
+            faulty: Vec::new(),
+            fresh: false,
+            departed: false,
+            nic,
+            velo,
+            rma,
+            shared,
+        }
+    }
+
+    /// The rank's interface, for raw use beside the conduit. The conduit owns VELO's mailbox; commands to the RMA unit must not
+    /// ask for completer notifications of puts, which are taken for those of Long messages.
+    pub fn nic(&self) -> &Nic<'a> {
+        &self.nic
+    }
+
+    /// The address of a byte of a rank's segment, for puts and gets of one's own; `None` outside the segment, and until that
+    /// rank has registered it, which it has when [`Endpoint::attach`](am_core::Endpoint::attach) returns.
+    pub fn nla(&self, rank: Rank, offset: u64) -> Option<Nla> {
+        let base = self.shared.segments.borrow().get(rank.0 as usize).copied().flatten()?;
+        (offset < self.segment_size()).then_some(Nla(base.0 + offset))
+    }
+
+    /// Which implementation of active messages this is.
+    #[inline]
+    pub fn implementation(&self) -> Implementation {
+        self.layout.implementation
+    }
+
+    pub(super) fn segment_of(&self, rank: u32) -> Option<Nla> {
+        self.shared.segments.borrow()[rank as usize]
+    }
+
+    pub(super) fn segment_size(&self) -> u64 {
+        self.shared.config.segment
+    }
+
+    /// The largest Medium reply that fits some slots.
+    pub(super) fn bound_of(&self, reserve: u32) -> usize {
+        self.layout.payload_of(reserve.saturating_sub(1)).min(self.limits.medium_reply)
+    }
+
+    /// What is known of a peer without letting anything happen.
+    #[inline]
+    pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
+        if !self.faulty.is_empty() && self.faulty.contains(&peer) {
+            return PeerStatus::Lost(LossCause::Faulty);
+        }
+        self.nic.context().known_status(peer)
+    }
+
+    fn send_request(
+        &mut self,
+        to: Peer,
+        category: Category,
+        head: Head,
+        args: &Words,
+        payload: &[u8],
+        at: u64,
+    ) -> Result<(), Refused> {
+        let kind = kind(category, head.reply);
+        let place = Place { offset: at, len: payload.len() as u64 };
+        let bytes = self.bytes(kind, args, payload.len());
+        let admitted = self.admit(to, kind, head.reply, bytes)?;
+        let reserve = admitted.reserve as u16;
+        self.request(to, admitted, &Outgoing { kind, handler: head.handler, reserve, args, payload, place })
+    }
+
+    /// Bytes of a frame over VELO: before its payload, and of its payload.
+    fn bytes(&self, kind: Kind, args: &Words, payload: usize) -> (usize, usize) {
+        let place = if kind.is_long() { PLACE } else { 0 };
+        (HEADER + place + 4 * args.len(), if kind.is_long() { 0 } else { payload })
+    }
+}
+
+fn kind(category: Category, reply: ReplyBound) -> Kind {
+    match reply {
+        ReplyBound::None => Kind::OneWay(category),
+        ReplyBound::UpTo(_) => Kind::Request(category),
+    }
+}
+
+/// What a wait is for, in the words of the simulation.
+fn wanted(reason: WaitReason) -> WaitFor {
+    match reason {
+        WaitReason::Collective(from) => WaitFor::From(from.0),
+        WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
+        WaitReason::Handling => WaitFor::Named("requests to be handled"),
+        _ => WaitFor::Arrival,
+    }
+}
+
+/// A claimed Medium request.
+#[derive(Debug)]
+pub struct GasnetSlot<'t, 'a> {
+    transport: &'t mut Gasnet<'a>,
+    to: Peer,
+    head: Head,
+    args: Words,
+    payload: Vec<u8>,
+    /// What it took; gone once it is sent.
+    admitted: Option<Admitted>,
+}
+
+impl PayloadWriter for GasnetSlot<'_, '_> {
+    fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        Buffer(&mut self.payload).write(at, bytes);
+    }
+}
+
+impl Slot for GasnetSlot<'_, '_> {
+    fn commit(mut self) {
+        let Some(admitted) = self.admitted.take() else { return };
+        let kind = kind(Category::Medium, self.head.reply);
+        let reserve = admitted.reserve as u16;
+        let (args, handler) = (&self.args, self.head.handler);
+        let frame = Outgoing { kind, handler, reserve, args, payload: &self.payload, place: Place::default() };
+        // A peer that has gone in the meantime does not get what was accepted, as always.
+        let _ = self.transport.insist(self.to.0, &frame);
+    }
+}
+
+impl Drop for GasnetSlot<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(admitted) = self.admitted.take() {
+            self.transport.withdraw(self.to.0, admitted);
+        }
+        self.transport.buffers.give(std::mem::take(&mut self.payload));
+    }
+}
+
+impl<'a> Transport for Gasnet<'a> {
+    type Memory = HostMemory;
+    type Slot<'t>
+        = GasnetSlot<'t, 'a>
+    where
+        Self: 't;
+
+    fn me(&self) -> Peer {
+        Peer(self.me)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(self.ranks)
+    }
+
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        self.send_request(to, Category::Short, head, args, &[], 0)
+    }
+
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<GasnetSlot<'_, 'a>, Refused> {
+        let kind = kind(Category::Medium, head.reply);
+        let bytes = self.bytes(kind, args, len);
+        let admitted = self.admit(to, kind, head.reply, bytes)?;
+        let mut payload = self.buffers.take();
+        payload.resize(len, 0);
+        Ok(GasnetSlot { to, head, args: *args, payload, admitted: Some(admitted), transport: self })
+    }
+
+    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        self.send_request(to, Category::Medium, head, args, payload, 0)
+    }
+
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        self.send_request(to, Category::Long, head, args, payload, at)
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let kind = Kind::Control;
+        let admitted = self.admit(to, kind, ReplyBound::None, self.bytes(kind, args, payload.len()))?;
+        let (reserve, place) = (admitted.reserve as u16, Place::default());
+        self.request(to, admitted, &Outgoing { kind, handler: 0, reserve, args, payload, place })
+    }
+
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let done = self.serve(budget, sink);
+        if !self.owed.is_empty() {
+            self.unpaid_polls += 1;
+            if self.unpaid_polls >= PATIENT_POLLS {
+                self.pay_all();
+            }
+        }
+        self.pay_urgent();
+        done
+    }
+
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        reply(&mut ReplyPort::of_key(self, key))
+    }
+
+    fn flush(&mut self) {
+        self.pay_all();
+    }
+
+    fn quiet(&mut self) -> bool {
+        let active = |peer| self.known_status(peer) == PeerStatus::Active;
+        let handled = self.unhandled == 0
+            || self.peers.all().all(|(peer, state)| state.requests.outstanding() == 0 || !active(peer));
+        handled && !self.replies_wait()
+    }
+
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.pay_all();
+        if !std::mem::take(&mut self.fresh) {
+            self.nic.idle(until, wanted(reason));
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.nic.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.nic.charge(cost);
+    }
+
+    fn segment(&self) -> &Segment<HostMemory> {
+        &self.segment
+    }
+
+    fn segment_len(&self, _: Rank) -> u64 {
+        self.segment_size()
+    }
+
+    fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
+        None
+    }
+
+    fn losses(&self) -> u32 {
+        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
+        self.nic.context().losses() + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        // Lets everything happen that has happened by now.
+        self.nic.sync();
+        self.known_status(peer.0)
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        let rooms = &self.shared.rooms;
+        let (requests, answers) = self.peers.known(peer.0).map_or((rooms.requests, rooms.answers), |state| {
+            (state.requests.available(), state.answers.available())
+        });
+        // As frames: Short requests with an argument, and replies of the default bound.
+        let (frame, reply) = (self.layout.slots(HEADER + 4, 0), self.layout.reserve(self.limits.default_reply));
+        CreditSnapshot {
+            request_frames: (requests / frame).into(),
+            request_bytes: self.layout.payload_of(requests) as u64,
+            reply_frames: (answers / reply).into(),
+            reply_bytes: self.layout.payload_of(answers.saturating_sub(1)) as u64,
+        }
+    }
+
+    fn bare_credits(&self) -> u64 {
+        self.bare_given
+    }
+
+    fn depart(&mut self, how: Departure) {
+        self.pay_all();
+        self.departed = true;
+        self.nic.context().depart(match how {
+            Departure::Finished => PeerStatus::Finished,
+            Departure::Left => PeerStatus::Lost(LossCause::Left),
+            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
+        });
+    }
+}
+
+impl Drop for Gasnet<'_> {
+    fn drop(&mut self) {
+        // Reached without a departure by a rank that never attached.
+        if !self.departed {
+            self.depart(Departure::of_drop());
+        }
+    }
+}
