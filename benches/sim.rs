@@ -1,0 +1,51 @@
+//! The bench of the simulator, in two kinds of time. Wall-clock: how fast the machine in virtual time runs on one core, beside
+//! a bare binary heap with as many pending events. Virtual: what simulated networks take, which is the same on every machine.
+//! `cargo bench --bench sim` measures everything and writes `target/summary/sim.json` and `sim.svg`; a filter measures a part
+//! and writes nothing; `cargo test --benches` runs everything once.
+
+#[path = "sim_support/mod.rs"]
+mod sim_support;
+#[allow(dead_code, reason = "what all benches share; this one needs a part")]
+mod support;
+
+use std::path::Path;
+
+use criterion::Criterion;
+
+use sim_support::measure::Bench;
+use sim_support::{fabric, picture, wall};
+use support::command::{CommandLine, Mode};
+use support::summary::Summary;
+
+fn main() {
+    let command = CommandLine::of_process();
+    let mode = command.mode;
+    let mut criterion = Criterion::default().configure_from_args();
+    let mut bench = Bench::new(&mut criterion, "sim", command);
+    wall::measure(&mut bench);
+    fabric::measure(&mut bench);
+    let summary = bench.into_summary();
+    criterion.final_summary();
+    report(&summary, mode);
+}
+
+fn report(summary: &Summary, mode: Mode) {
+    // Single iterations, as a test run makes them, are no figures.
+    if summary.figures().is_empty() {
+        return;
+    }
+    println!("\n{}", summary.table());
+    match mode {
+        Mode::Test | Mode::CriterionOnly => {}
+        Mode::Partial => println!("part of the bench: target/summary/sim.json is left as it is"),
+        Mode::Full => {
+            // Cargo gives benches a folder of their own inside the target directory.
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("that folder has a parent");
+            let json = summary.write_json(target).expect("the target directory is writable");
+            let svg = summary
+                .write(target, "svg", &picture::chart(summary).svg())
+                .expect("the target directory is writable");
+            println!("written: {} and {}", json.display(), svg.display());
+        }
+    }
+}

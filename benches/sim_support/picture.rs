@@ -1,0 +1,36 @@
+//! The picture of the wall-clock figures: the simulator's events beside those of a bare heap.
+
+use crate::support::chart::{Chart, Column, Kind, Panel};
+use crate::support::summary::{Figure, Summary};
+
+/// The picture of a full run.
+pub(crate) fn chart(summary: &Summary) -> Chart {
+    let wall = |what: &str| {
+        let named = move |figure: &&Figure| figure.name.starts_with("wall/") && figure.name.ends_with(what);
+        summary.figures().iter().filter(named).collect::<Vec<_>>()
+    };
+    let label = |figure: &Figure| figure.name["wall/".len()..].split(',').next().unwrap_or_default().to_owned();
+    let ours = |figure: &Figure| Column { label: label(figure), value: figure.value, kind: Kind::Ours };
+    let events = wall("events").into_iter().flat_map(|figure| {
+        let heap = figure.baseline.as_ref().map(|baseline| Column {
+            label: baseline.name.clone(),
+            value: baseline.value,
+            kind: Kind::Baseline,
+        });
+        [Some(ours(figure)), heap].into_iter().flatten()
+    });
+    let panel = |title: &str, columns| Panel { title: title.into(), columns };
+    Chart {
+        title: "The machine in virtual time, on one core".into(),
+        subtitle: "cargo bench --bench sim: packets sent on at random in a 3D torus, timing only".into(),
+        legend: [
+            "fabric-sim: routing, contention, coroutines".into(),
+            "a binary heap alone".into(),
+            "published elsewhere".into(),
+        ],
+        panels: vec![
+            panel("Events, M/s (more is better)", events.collect()),
+            panel("Packets, M/s (more is better)", wall("packets").into_iter().map(ours).collect()),
+        ],
+    }
+}
