@@ -49,6 +49,9 @@ fn run_seed(seed: u64, ranks: &[u32], mischief: bool, profile: Profile) -> Vec<S
         let job = network(ranks, seed);
         play(&if mischief { job.mischief(seed) } else { job }, case, world)
     });
+    if std::env::var_os("AM_UDP_SIM_TRACE").is_some() {
+        println!("{report}");
+    }
     assert!(!report.lines.is_empty(), "no case is called like that");
     let failed = report.lines.iter().filter(|line| !line.problems.is_empty());
     let text = failed.map(|line| {

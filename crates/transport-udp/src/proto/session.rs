@@ -316,6 +316,15 @@ impl Session {
         (at(0) >= leave.requests && at(1) >= leave.replies).then_some(leave)
     }
 
+    /// Whether the peer has left and all that it sent before is here, handled or not.
+    pub(super) fn has_said_all(&self) -> Option<Leave> {
+        let leave = self.leave_in?;
+        let Traffic { incoming, bulk_in, .. } = &self.traffic;
+        let lanes = incoming[0].ready >= leave.requests && incoming[1].ready >= leave.replies;
+        let payloads = bulk_in.iter().zip(leave.payloads).all(|(bulk, end)| bulk.ready >= end);
+        (lanes && payloads).then_some(leave)
+    }
+
     /// When something happens next by itself, seen after [`Session::build`] has declined: what is due but could not
     /// leave waits for the window, so for an acknowledgement or a timeout.
     pub(super) fn deadline(&self, now: Instant, silence: Span) -> Instant {

@@ -51,9 +51,12 @@ impl Machine {
         self.shared.bare_given
     }
 
-    /// What is known of a peer.
+    /// What is known of a peer. That it has finished is known as soon as all that it sent before can be polled; a loss, when
+    /// a poll has come upon it.
     pub fn status(&self, peer: Peer) -> PeerStatus {
-        self.slots.get(peer.index()).and_then(|slot| slot.ended).unwrap_or(PeerStatus::Active)
+        let Some(slot) = self.slots.get(peer.index()) else { return PeerStatus::Active };
+        let said = || slot.session.as_ref()?.has_said_all().filter(|leave| leave.how == Departure::Finished as u8);
+        slot.ended.or_else(|| said().map(|_| PeerStatus::Finished)).unwrap_or(PeerStatus::Active)
     }
 
     /// Tells the size in bytes of the segment that a peer was said to have: if it has another one, it counts as

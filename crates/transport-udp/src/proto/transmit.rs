@@ -129,7 +129,8 @@ impl Session {
         {
             traffic.leave_due = false;
             let [requests, replies] = [&traffic.out[0], &traffic.out[1]].map(|out| out.fifo.end());
-            Frame::Leave(Leave { how, requests, replies, after: shared.after }).encode(writer)?;
+            let payloads = [0, 1].map(|lane| traffic.bulk_out[lane].bytes.fifo.end());
+            Frame::Leave(Leave { how, requests, replies, payloads, after: shared.after }).encode(writer)?;
             load.push(Carried::Leave);
         }
         // Replies before requests; payloads of Long messages behind both, but first in every fourth datagram.

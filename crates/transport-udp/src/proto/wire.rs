@@ -227,12 +227,14 @@ pub(super) enum Frame<'a> {
     Leave(Leave),
 }
 
-/// A farewell: how, after how many bytes of each lane, and whose own farewell the sender had learned of before.
+/// A farewell: how, after how many bytes of each stream, and whose own farewell the sender had learned of before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leave {
     pub(super) how: u8,
     pub(super) requests: u64,
     pub(super) replies: u64,
+    /// Bytes of the Long payloads of either lane.
+    pub(super) payloads: [u64; 2],
     /// An endpoint's index and how it left.
     pub(super) after: Option<(u32, u8)>,
 }
@@ -269,11 +271,12 @@ impl<'a> Frame<'a> {
             WANT => Self::Want(reader.varint()?),
             LEAVE => {
                 let (how, requests, replies) = (reader.u8()?, reader.varint()?, reader.varint()?);
+                let payloads = [reader.varint()?, reader.varint()?];
                 let after = match reader.u8()? {
                     0 => None,
                     _ => Some((reader.u32()?, reader.u8()?)),
                 };
-                Self::Leave(Leave { how, requests, replies, after })
+                Self::Leave(Leave { how, requests, replies, payloads, after })
             }
             kind @ 0x10..=0x13 => {
                 let stream = kind - STREAM;
@@ -299,10 +302,11 @@ impl<'a> Frame<'a> {
                 fields.into_iter().try_for_each(|field| out.varint(field))
             }
             Self::Want(target) => out.u8(WANT).and_then(|()| out.varint(target)),
-            Self::Leave(Leave { how, requests, replies, after }) => {
+            Self::Leave(Leave { how, requests, replies, payloads: [of_requests, of_replies], after }) => {
                 out.put(&[LEAVE, how])?;
-                out.varint(requests)?;
-                out.varint(replies)?;
+                [requests, replies, of_requests, of_replies]
+                    .into_iter()
+                    .try_for_each(|field| out.varint(field))?;
                 out.u8(after.is_some().into())?;
                 let Some((peer, how)) = after else { return Some(()) };
                 out.put(&peer.to_le_bytes())?;
@@ -364,7 +368,7 @@ mod tests {
             let frames = [
                 Frame::Stream { stream, offset: value, at, data: &data },
                 Frame::Credit(Credit { limit: value, requests: at, bare: 4, bare_bytes: value, replies: 5, payloads: at }),
-                Frame::Leave(Leave { how: 1, requests: at, replies: value, after: (at % 2 == 0).then_some((7, 2)) }),
+                Frame::Leave(Leave { how: 1, requests: at, replies: value, payloads: [9, at], after: (at % 2 == 0).then_some((7, 2)) }),
                 Frame::Want(value), Frame::Ping, Frame::Padding,
             ];
             let mut bytes = [0; 1000];

@@ -2,7 +2,7 @@
 
 use super::SimUdp;
 use super::ethernet::HostCosts;
-use super::node::Node;
+use super::node::{Node, to_itself};
 use crate::carrier::Carrier;
 use crate::driver::Driver;
 use crate::proto::Machine;
@@ -57,7 +57,15 @@ impl<'a> SimDriver<'a> {
             losses: 0,
             buffer: vec![0; usize::from(config.datagram_limit)],
         };
-        Carrier::new(driver, &config, segment)
+        let mut carrier = Carrier::new(driver, &config, segment);
+        carrier.driver_mut().meet_itself(config.me);
+        carrier
+    }
+
+    /// Opens the session with itself, which takes nothing but a few datagrams to and fro at once.
+    fn meet_itself(&mut self, me: Peer) {
+        self.with(|machine, now| machine.connect(now, me));
+        self.send_out();
     }
 
     /// The rank's handle to the simulation.
@@ -143,13 +151,17 @@ impl Driver for SimDriver<'_> {
                 while row.len() < self.rules.costs.row as usize {
                     let Some((to, len)) = machine.transmit(now, &mut self.buffer) else { break };
                     bytes += len as u64;
+                    if to.0 == rank {
+                        to_itself(&mut machine, now, &mut self.buffer[..len]);
+                        continue;
+                    }
                     row.push((to, self.buffer[..len].to_vec()));
                 }
             }
-            if row.is_empty() {
+            if bytes == 0 {
                 break;
             }
-            self.context.charge(self.rules.costs.row_of(self.rules.costs.send, row.len() as u64, bytes));
+            self.context.charge(self.rules.costs.row_of(self.rules.costs.send, row.len().max(1) as u64, bytes));
             self.context.device(|_, port| {
                 row.into_iter().for_each(|(to, bytes)| port.send(rank, to.0, bytes.len() as u32, bytes));
             });
