@@ -1,0 +1,391 @@
+//! Jobs on several hosts, which are network namespaces on this one: the conformance suite and RandomAccess over shared
+//! memory and UDP, and what happens when a rank, an agent, a cable or the launcher fails.
+//!
+//! The program plays all parts. Started by `cargo test` it lists and runs tests, launching itself on every host with `ip netns
+//! exec` in ssh's place; with `--agent` it is the launcher's agent there; with a role in its environment it is a rank. It
+//! takes names (or parts of names) of tests, `--list`, and `--ignored` for the full profile. Where namespaces can't be made
+//! (they take privileges), the tests say so and are skipped.
+
+mod hosts_support;
+
+use active_messages::launch::{Hosts, JobTransport, Launcher, Outcome, RankEnd, parse_hosts, serve_as_agent};
+use am_conformance::{Buffers, Plan, Profile, all_cases};
+use hosts_support::netns::Network;
+use hosts_support::ranks::{self, ROLE, SCRATCH};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The variable that tells a launcher that a test starts as a process of its own which hosts to use.
+const LIST: &str = "AM_HOSTS_LIST";
+/// Far beyond what any job here takes: a job that is not done by then hangs.
+const HANGS: Duration = Duration::from_secs(180);
+
+type Outcomes = Result<(), Box<dyn Error>>;
+
+/// One test: its name, whether it belongs to the full profile alone, how many hosts it needs, and what it does.
+struct Test {
+    name: &'static str,
+    full: bool,
+    hosts: u8,
+    run: fn(&Network) -> Outcomes,
+}
+
+const TESTS: &[Test] = &[
+    Test { name: "two_hosts_report", full: false, hosts: 2, run: report },
+    Test { name: "two_hosts_suite", full: false, hosts: 2, run: |network| suite(network, 3, Profile::Quick) },
+    Test { name: "four_hosts_suite", full: false, hosts: 4, run: |network| suite(network, 5, Profile::Quick) },
+    Test { name: "two_hosts_suite_full", full: true, hosts: 2, run: |network| suite(network, 4, Profile::Full) },
+    Test { name: "four_hosts_suite_full", full: true, hosts: 4, run: |network| suite(network, 8, Profile::Full) },
+    Test { name: "four_hosts_random_access", full: false, hosts: 4, run: random_access },
+    Test { name: "killed_rank", full: false, hosts: 2, run: killed_rank },
+    Test { name: "killed_rank_ends_the_job", full: false, hosts: 2, run: killed_rank_ends_the_job },
+    Test { name: "killed_agent", full: false, hosts: 2, run: killed_agent },
+    Test { name: "killed_launcher", full: false, hosts: 2, run: killed_launcher },
+    Test { name: "cut_link_that_heals", full: false, hosts: 2, run: cut_link_that_heals },
+    Test { name: "cut_link_that_does_not_heal", full: false, hosts: 2, run: cut_link_that_does_not_heal },
+];
+
+fn main() -> ExitCode {
+    if env::args_os().nth(1).is_some_and(|flag| flag == "--agent") {
+        return serve_as_agent();
+    }
+    if let Ok(role) = env::var(ROLE) {
+        return if role == "launcher" { launch_idlers() } else { ranks::play(&role) };
+    }
+    let flags: Vec<String> = env::args().skip(1).filter(|arg| arg.starts_with("--")).collect();
+    let names: Vec<String> = env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let flag = |name: &str| flags.iter().any(|flag| flag == name);
+    let mut failed = 0;
+    for Test { name, full, hosts, run } in TESTS {
+        if !names.is_empty() && !names.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        if flag("--list") {
+            println!("{name}: test");
+        } else if flag("--include-ignored") || *full == flag("--ignored") {
+            let began = Instant::now();
+            let network = match Network::new(*hosts) {
+                Ok(network) => network,
+                Err(reason) => {
+                    println!("test {name} ... skipped, no network namespaces here: {reason}");
+                    continue;
+                }
+            };
+            let outcome = run(&network);
+            let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+            println!("test {name} ... {word} ({:.2} s)", began.elapsed().as_secs_f64());
+            if let Err(error) = outcome {
+                println!("{error}");
+                failed += 1;
+            }
+        }
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A job of this program on all hosts of a network, and the folder where its ranks leave their process ids.
+struct Play {
+    launcher: Launcher,
+    scratch: PathBuf,
+}
+
+fn hosts_of(list: &str) -> Result<Hosts, Box<dyn Error>> {
+    Ok(Hosts::new(parse_hosts(list)?).remote("ip netns exec".parse()?).agent(env::current_exe()?))
+}
+
+fn scratch() -> Result<PathBuf, Box<dyn Error>> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hosts-{}", std::process::id()));
+    // Left behind by an earlier job that failed.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+impl Play {
+    fn new(network: &Network, role: &str, ranks: u32) -> Result<Self, Box<dyn Error>> {
+        Self::of(env::current_exe()?, network, role, ranks, |hosts| hosts)
+    }
+
+    fn of(
+        program: PathBuf,
+        network: &Network,
+        role: &str,
+        ranks: u32,
+        change: impl FnOnce(Hosts) -> Hosts,
+    ) -> Result<Self, Box<dyn Error>> {
+        let scratch = scratch()?;
+        let launcher = Launcher::new(program)
+            .name("hosts")
+            .env(ROLE, role)
+            .env(SCRATCH, &scratch)
+            .ranks(ranks)
+            .timeout(HANGS)
+            .grace(Duration::from_millis(300))
+            .hosts(change(hosts_of(&network.list())?));
+        Ok(Self { launcher, scratch })
+    }
+
+    fn with(self, change: impl FnOnce(Launcher) -> Launcher) -> Self {
+        Self { launcher: change(self.launcher), ..self }
+    }
+
+    /// Runs the job, with `meanwhile` beside it; fails if it hangs or leaves anything behind.
+    fn run(self, meanwhile: impl FnOnce(&Path) -> Outcomes) -> Result<Outcome, Box<dyn Error>> {
+        let open = open_files()?;
+        let Self { launcher, scratch } = self;
+        // The ranks die with the thread that launches them, which is therefore another one.
+        let job = thread::spawn(move || launcher.launch());
+        let beside = meanwhile(&scratch);
+        let outcome = job.join().map_err(|_| "the launcher panicked")??;
+        beside?;
+        check(!outcome.timed_out(), || "the job hangs".into())?;
+        for (rank, process) in processes(&scratch)? {
+            wait_until(&format!("the end of rank {rank}, process {}", process[0]), || !exists(process[0]))?;
+        }
+        wait_until("the end of the threads that served the job", || {
+            open_files().is_ok_and(|after| after <= open)
+        })?;
+        fs::remove_dir_all(&scratch)?;
+        Ok(outcome)
+    }
+}
+
+fn check(ok: bool, what: impl FnOnce() -> String) -> Outcomes {
+    if ok { Ok(()) } else { Err(what().into()) }
+}
+
+/// How many files this process has open.
+fn open_files() -> Result<usize, Box<dyn Error>> {
+    Ok(fs::read_dir("/proc/self/fd")?.count())
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) -> Outcomes {
+    let deadline = Instant::now() + HANGS;
+    while !done() {
+        check(Instant::now() < deadline, || format!("waited in vain for {what}"))?;
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The ranks that have started, with the ids of their processes and of their agents.
+fn processes(scratch: &Path) -> Result<Vec<(u32, [i32; 2])>, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(scratch)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Ok(rank) = name.parse() else { continue };
+        let ids: Vec<i32> = fs::read_to_string(&path)?.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        all.push((rank, [ids[0], ids[1]]));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// Whether a process runs; one that has ended but was not waited for does not.
+fn exists(process: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// A launcher that a test starts as a process of its own, to see what it prints or to kill it.
+fn launcher(network: &Network, role: &str, scratch: &Path) -> Result<Command, Box<dyn Error>> {
+    let mut command = Command::new(env::current_exe()?);
+    command.env(ROLE, "launcher").env(LIST, network.list()).env(SCRATCH, scratch).env("HOSTS_PART", role);
+    Ok(command)
+}
+
+/// Plays such a launcher: two ranks on each host.
+fn launch_idlers() -> ExitCode {
+    let launch = || {
+        let list = env::var(LIST)?;
+        let ranks = 2 * list.split(',').count() as u32;
+        let launcher = Launcher::new(env::current_exe()?).env(ROLE, env::var("HOSTS_PART")?).ranks(ranks);
+        let launcher = launcher.env(SCRATCH, env::var(SCRATCH)?).name("launcher").verbose(true).prefix(true);
+        Ok::<_, Box<dyn Error>>(launcher.hosts(hosts_of(&list)?).launch()?.code())
+    };
+    match launch() {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("launcher: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the ranks and the launcher say about hosts, addresses and transports.
+fn report(network: &Network) -> Outcomes {
+    let scratch = scratch()?;
+    let output = launcher(network, "report", &scratch)?.stdin(Stdio::null()).output()?;
+    let (out, err) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    check(output.status.success(), || format!("{}: {out}{err}", output.status))?;
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    let mut expected = Vec::new();
+    for rank in 0..4u8 {
+        let (host, near, far) =
+            (rank / 2, ["0-1", "2-3"][usize::from(rank / 2)], ["2-3", "0-1"][usize::from(rank / 2)]);
+        expected.push(format!(
+            "[{rank}] rank {rank} of 4, started by amrun, on host {} at {} (eth0); shared memory to {near}; UDP to {far}",
+            network.name(host),
+            network.address(host)
+        ));
+    }
+    check(lines == expected, || format!("{out}instead of {expected:#?}"))?;
+    for host in 0..2 {
+        let part =
+            format!("at {} (eth0), shared memory among them, UDP to the other hosts", network.address(host));
+        check(err.contains(&part), || format!("'{part}' is not in {err}"))?;
+    }
+    Ok(fs::remove_dir_all(scratch)?)
+}
+
+/// One or two cases of each kind: the quick profile has to be quick. All of them run in one process over the same transports
+/// elsewhere, and between processes on hosts in the full profile.
+const QUICK: [&str; 13] = [
+    "checksum-ping",
+    "sizes-smallest",
+    "zero-length",
+    "all-to-all",
+    "statistics",
+    "token-facts",
+    "incast",
+    "order",
+    "tables-names",
+    "accumulator",
+    "finish-together",
+    "leaves",
+    "threads-own",
+];
+
+/// The conformance list: a selection, or all of it in the full profile.
+fn suite(network: &Network, ranks: u32, profile: Profile) -> Outcomes {
+    let plan = Plan::from_environment(profile);
+    let mut problems = String::new();
+    for case in all_cases::<JobTransport>().into_iter().map(|case| case.description) {
+        let chosen = profile == Profile::Full || QUICK.contains(&case.name);
+        if !chosen || !plan.wants(&case, ranks) {
+            continue;
+        }
+        let role = format!("case {} {} {}", case.name, profile == Profile::Full, plan.seed);
+        let play = Play::new(network, &role, ranks)?.with(|launcher| {
+            let launcher = launcher.keep_going(true).timeout(plan.limit()).endpoints(case.needs.endpoints);
+            // No case waits for silence, but ranks of a crowded machine may be silent for long.
+            let launcher = launcher.env("AM_UDP_SILENCE", "60");
+            match case.needs.buffers {
+                Buffers::Default => launcher,
+                Buffers::Smallest => launcher.rings(Some(4), Some(256)),
+            }
+        });
+        let outcome = play.run(|_| Ok(()))?;
+        if !outcome.is_success() {
+            problems += &format!("      {} with {ranks} ranks: {:?}\n", case.name, outcome.ends());
+        }
+    }
+    check(problems.is_empty(), || format!("{problems}      (AM_CONFORMANCE_SEED={})", plan.seed))
+}
+
+/// The example, as its users start it.
+fn random_access(network: &Network) -> Outcomes {
+    let own = env::current_exe()?;
+    let profile = own.parent().and_then(Path::parent).ok_or("no <target>/<profile>/deps")?;
+    let program = profile.join("examples").join("random_access");
+    check(program.exists(), || {
+        format!("{} is missing: `cargo build --example random_access` makes it", program.display())
+    })?;
+    for variant in ["short", "medium"] {
+        let play = Play::of(program.clone(), network, "", 4, |hosts| hosts)?;
+        let outcome =
+            play.with(|launcher| launcher.args(["--variant", variant, "--log2-table", "14"])).run(|_| Ok(()))?;
+        check(outcome.is_success(), || format!("{variant}: {:?}", outcome.ends()))?;
+    }
+    Ok(())
+}
+
+/// A rank is killed the hard way; those on both hosts find out and go on.
+fn killed_rank(network: &Network) -> Outcomes {
+    let play = Play::new(network, "victim", 4)?;
+    let outcome = play.with(|launcher| launcher.keep_going(true).env("AM_UDP_SILENCE", "1")).run(|_| Ok(()))?;
+    let ok = RankEnd::Exited(0);
+    check(outcome.ends() == [ok, ok, ok, RankEnd::Killed(9)], || format!("{:?}", outcome.ends()))?;
+    check(outcome.code() == 137, || format!("the launcher's code is {}", outcome.code()))
+}
+
+/// Unless told otherwise, the launcher ends the job on all hosts with its first rank that fails.
+fn killed_rank_ends_the_job(network: &Network) -> Outcomes {
+    let outcome = Play::new(network, "idle", 4)?.run(|scratch| {
+        wait_until("the ranks", || processes(scratch).is_ok_and(|all| all.len() == 4))?;
+        Ok(kill(Pid::from_raw(processes(scratch)?[2].1[0]), Signal::SIGKILL)?)
+    })?;
+    let [term, killed] = [RankEnd::Killed(15), RankEnd::Killed(9)];
+    check(outcome.ends() == [term, term, killed, term], || format!("{:?}", outcome.ends()))?;
+    check(outcome.first_failure().map(|rank| rank.0) == Some(2), || format!("{outcome:?}"))
+}
+
+/// An agent is killed the hard way: its ranks die, and the launcher knows that the host is lost.
+fn killed_agent(network: &Network) -> Outcomes {
+    let outcome = Play::new(network, "idle", 4)?.run(|scratch| {
+        wait_until("the ranks", || processes(scratch).is_ok_and(|all| all.len() == 4))?;
+        Ok(kill(Pid::from_raw(processes(scratch)?[2].1[1]), Signal::SIGKILL)?)
+    })?;
+    let [term, lost] = [RankEnd::Killed(15), RankEnd::Lost];
+    check(outcome.ends() == [term, term, lost, lost], || format!("{:?}", outcome.ends()))?;
+    check(outcome.code() == 125, || format!("the launcher's code is {}", outcome.code()))
+}
+
+/// The launcher is killed without a chance to clean up: no rank and no agent outlives it.
+fn killed_launcher(network: &Network) -> Outcomes {
+    let scratch = scratch()?;
+    let mut launcher = launcher(network, "idle", &scratch)?.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let started = wait_until("the ranks", || processes(&scratch).is_ok_and(|all| all.len() == 4));
+    launcher.kill()?;
+    launcher.wait()?;
+    started?;
+    for (rank, ids) in processes(&scratch)? {
+        wait_until(&format!("the end of rank {rank}"), || !exists(ids[0]))?;
+        wait_until(&format!("the end of the agent of rank {rank}"), || !exists(ids[1]))?;
+    }
+    Ok(fs::remove_dir_all(scratch)?)
+}
+
+/// A cable is cut and mended while ranks talk: nobody is lost, and every message arrives once.
+fn cut_link_that_heals(network: &Network) -> Outcomes {
+    let outcome = Play::new(network, "rounds", 4)?.run(|scratch| {
+        let rounds = || fs::read_to_string(scratch.join("rounds")).ok().and_then(|text| text.parse::<u64>().ok());
+        let after =
+            |rounds_done: u64| wait_until("another round", || rounds().is_some_and(|done| done > rounds_done));
+        after(0)?;
+        for _ in 0..2 {
+            network.set_link(1, false);
+            thread::sleep(Duration::from_millis(700));
+            let before = rounds().unwrap_or(0);
+            network.set_link(1, true);
+            after(before)?;
+        }
+        Ok(fs::write(scratch.join("stop"), "")?)
+    })?;
+    check(outcome.is_success(), || format!("{:?}", outcome.ends()))
+}
+
+/// A cable is cut for good: the survivors get errors that name the ranks behind it and go on; those ranks are ended by their
+/// agent, which misses the launcher.
+fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
+    let lost_after = Duration::from_secs(3);
+    let play = Play::of(env::current_exe()?, network, "survive 2", 4, |hosts| hosts.lost_after(lost_after))?;
+    let play = play.with(|launcher| launcher.keep_going(true).env("AM_UDP_SILENCE", "1"));
+    let outcome = play.run(|scratch| {
+        wait_until("the ranks", || (0..4).all(|rank| scratch.join(format!("ready-{rank}")).exists()))?;
+        network.set_link(1, false);
+        Ok(())
+    })?;
+    let [ok, lost] = [RankEnd::Exited(0), RankEnd::Lost];
+    check(outcome.ends() == [ok, ok, lost, lost], || format!("{:?}", outcome.ends()))
+}

@@ -1,0 +1,4 @@
+//! What the tests of jobs on several hosts share: hosts made of network namespaces, and the parts that ranks play.
+
+pub(crate) mod netns;
+pub(crate) mod ranks;
