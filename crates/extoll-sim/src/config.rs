@@ -1,11 +1,12 @@
 //! The configuration of a run: ranks, machine, parameters, faults.
 
 use crate::model::Parameters;
-use crate::nic::device::Shared;
+use crate::nic::bytes::Pool;
+use crate::nic::device::{Shared, Unkindness};
 use crate::nic::mutation::Defects;
 use crate::nic::rma::lane::Pace;
 use crate::nic::server::picos;
-use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
+use fabric_sim::{Config, ConfigError, DrawnKind, FaultEvent, Faults, Placement, Topology};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
@@ -73,16 +74,6 @@ pub struct Adversary {
     pub jitter_ns: f64,
     /// The interface's writes to a mailbox happen one by one, up to this far apart, in nanoseconds.
     pub store_gap_ns: f64,
-}
-
-impl Adversary {
-    pub(crate) fn jitter(&self) -> u64 {
-        picos(self.jitter_ns).unwrap_or(0)
-    }
-
-    pub(crate) fn store_gap(&self) -> u64 {
-        picos(self.store_gap_ns).unwrap_or(0)
-    }
 }
 
 /// What tests do to the interface.
@@ -182,15 +173,15 @@ impl ExtollConfig {
 
     /// What the interfaces share.
     pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
-        for (field, value) in
-            [("jitter_ns", self.adversary.jitter_ns), ("store_gap_ns", self.adversary.store_gap_ns)]
-        {
-            if picos(value).is_none() {
-                let (field, limit) =
-                    (format!("adversary.{field}"), "a number of nanoseconds from 0 to 1e15".into());
-                return Err(ConfigError::OutOfRange { field, value: value.to_string(), limit });
-            }
-        }
+        let longest = |field: &str, value: f64| {
+            picos(value).ok_or_else(|| {
+                let limit = "a finite number of nanoseconds from 0 to 1e15".into();
+                ConfigError::OutOfRange { field: format!("adversary.{field}"), value: value.to_string(), limit }
+            })
+        };
+        let Adversary { jitter_ns, store_gap_ns } = self.adversary;
+        let jitter = longest("jitter_ns", jitter_ns)?;
+        let adversary = Unkindness { jitter, store_gap: longest("store_gap_ns", store_gap_ns)? };
         let (costs, rma) = (self.parameters.compile()?, &self.parameters.rma);
         let pace = Pace {
             fragment: rma.fragment_bytes,
@@ -204,17 +195,25 @@ impl ExtollConfig {
             parameters: self.parameters.clone(),
             costs,
             pace,
-            adversary: self.adversary,
+            adversary,
+            pool: Rc::new(Pool::new((rma.burst * rma.fragment_bytes) as usize)),
             defects: self.testing.defects,
             lossy: self.lossy(),
         }))
     }
 
-    /// Whether the network can lose or double packets between nodes that live on.
+    /// Whether the network can lose or double packets, so that the interfaces must be ready to repair that.
     fn lossy(&self) -> bool {
         let Faults { loss, corruption, duplication, link_retry, schedule, drawn, links, .. } = &self.faults;
-        let limited = links.iter().any(|link| link.mtu_bytes.is_some() || link.queue_bytes.is_some());
-        let drawn = *loss + *corruption + *duplication > 0.0 || !schedule.is_empty() || !drawn.is_empty();
-        limited || !link_retry && (drawn || !links.is_empty())
+        if links.iter().any(|link| link.mtu_bytes.is_some() || link.queue_bytes.is_some()) {
+            return true;
+        }
+        let random = *loss + *corruption + *duplication > 0.0 || !links.is_empty();
+        let cut = schedule.iter().any(|planned| matches!(planned.event, FaultEvent::LinkDown { .. }))
+            || drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::LinkFlap { .. }));
+        // What a dead node does not take stands in the way of what is for others, until it is given up.
+        let death = schedule.iter().any(|planned| matches!(planned.event, FaultEvent::NodeStop { .. }))
+            || drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::NodeStop));
+        death || !link_retry && (random || cut)
     }
 }

@@ -83,7 +83,7 @@ fn rma_reaches_the_latency_model() {
         let slow = (fragments - 1).min(8);
         let model = 4.3 + 0.30 * f64::from(slow) + 0.0727 * f64::from(fragments - 1 - slow);
         let found = put(Parameters::deep(), fragments * 64) + 1.2;
-        near(found, model, 0.02, &format!("{fragments} fragments"));
+        near(found, model, 0.015 + 0.001 * model, &format!("{fragments} fragments"));
     }
     near(put(Parameters::cluster(), 64) + 1.2, 4.3, 0.01, "one fragment on the cluster");
     near(put(Parameters::cluster(), 32) + 1.2, 4.3, 0.1, "32 bytes on the cluster");

@@ -45,8 +45,9 @@ impl Directory {
         self.nodes.borrow().get(usize::from(address.node))?.get(usize::from(address.vpid)).copied()
     }
 
-    pub(crate) fn has_node(&self, node: u16) -> bool {
-        self.nodes.borrow().get(usize::from(node)).is_some_and(|ranks| !ranks.is_empty())
+    /// Processes of a node; 0 if there is no such node.
+    pub(crate) fn processes(&self, node: u16) -> usize {
+        self.nodes.borrow().get(usize::from(node)).map_or(0, Vec::len)
     }
 
     pub(crate) fn address(&self, rank: u32) -> Option<Address> {

@@ -2,6 +2,7 @@
 //! the rest to its two units.
 
 use super::address::{Address, Directory};
+use super::bytes::Pool;
 use super::memory::HostMemory;
 use super::mutation::{Defects, Mutation};
 use super::pairs::Pairs;
@@ -12,10 +13,10 @@ use super::rma::unit::Engine;
 use super::rma::wire::Message;
 use super::velo::mailbox::Letter;
 use super::velo::unit::Post;
-use crate::config::Adversary;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, Span};
 use fabric_sim::{About, Device, Outgoing, Packet, Port, Served, Stage};
+use std::rc::Rc;
 
 /// The channels of a pair of processes. Each is in order and reliable by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +28,14 @@ pub(crate) enum Channel {
     Response,
 }
 
-impl Channel {
-    fn of(code: u8) -> Self {
-        [Self::Velo, Self::Request, Self::Response][usize::from(code)]
-    }
+/// Whether a process has opened its port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// What comes waits.
+    NotYet,
+    Yes,
+    /// What comes is dropped.
+    NoMore,
 }
 
 /// What travels on a channel.
@@ -56,13 +61,21 @@ impl std::fmt::Debug for Wire {
     }
 }
 
+/// The longest additional times of an [`Adversary`](crate::Adversary), in picoseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Unkindness {
+    pub(crate) jitter: u64,
+    pub(crate) store_gap: u64,
+}
+
 /// What all interfaces of a machine share.
 pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,
     pub(crate) pace: Pace,
-    pub(crate) adversary: Adversary,
+    pub(crate) adversary: Unkindness,
+    pub(crate) pool: Rc<Pool>,
     pub(crate) defects: Defects,
     /// Whether packets can be lost, so that they are kept for replay.
     pub(crate) lossy: bool,
@@ -94,13 +107,15 @@ pub(crate) struct Outbound {
 
 /// The receiving side of a channel.
 pub(crate) struct Inbound {
+    local: u32,
     from: u32,
+    address: Address,
     channel: Channel,
     receiver: Receiver,
     /// When the last packet came out of the unit.
     last: Instant,
     /// A packet that waits for the next one to overtake it, if the interface is broken like that.
-    swapped: Option<Packet<Wire>>,
+    swapped: Option<Box<Packet<Wire>>>,
 }
 
 /// A process of the node.
@@ -128,7 +143,7 @@ pub struct Counters {
 
 /// The EXTOLL interface of a node, as the simulation drives it. Ranks use it through [`Nic`](crate::Nic).
 pub struct Extoll {
-    pub(crate) shared: std::rc::Rc<Shared>,
+    pub(crate) shared: Rc<Shared>,
     pub(crate) processes: Vec<Process>,
     pub(crate) atu: Atu<HostMemory>,
     pub(crate) outbound: Pairs<Outbound>,
@@ -161,7 +176,7 @@ const REPORT: u32 = 16;
 const TELL_EVERY: u8 = 64;
 
 impl Extoll {
-    pub(crate) fn new(shared: std::rc::Rc<Shared>, node: u32, ranks: &[u32]) -> Self {
+    pub(crate) fn new(shared: Rc<Shared>, node: u32, ranks: &[u32]) -> Self {
         shared.directory.add(node, ranks);
         let (velo, rma, defects) = (&shared.parameters.velo, &shared.parameters.rma, shared.defects);
         let processes = ranks.iter().enumerate().map(|(vpid, rank)| Process {
@@ -257,24 +272,45 @@ impl Extoll {
         served
     }
 
-    /// A packet has found its place. Tells its sender once in a while.
-    pub(crate) fn commit(&mut self, local: u32, from: u32, channel: Channel, port: &mut Port<'_, Wire>) {
+    /// A packet of a channel has found its place. Tells its sender once in a while.
+    #[inline]
+    pub(crate) fn commit(&mut self, number: u32, port: &mut Port<'_, Wire>) {
         let every = if self.shared.lossy { 1 } else { TELL_EVERY };
-        let number = self.inbound_number(local, from, channel);
         if self.inbound.at(number).receiver.commit(every) {
-            self.tell(local, number, false, port);
+            self.tell(number, false, port);
         }
     }
 
-    fn inbound_number(&mut self, local: u32, from: u32, channel: Channel) -> u32 {
-        let make = || Inbound { from, channel, receiver: Receiver::default(), last: Instant(0), swapped: None };
+    /// Who sends on a channel: its address.
+    pub(crate) fn partner(&mut self, number: u32) -> Address {
+        self.inbound.at(number).address
+    }
+
+    /// Who sends on a channel, and which of the two RMA channels it is.
+    pub(crate) fn sender(&mut self, number: u32) -> (u32, Channel) {
+        let Inbound { from, channel, .. } = self.inbound.at(number);
+        (*from, *channel)
+    }
+
+    /// The number of the channel that a packet comes by.
+    fn inbound_number(&mut self, packet: &Packet<Wire>, channel: Channel) -> u32 {
+        let (local, from, directory) = (self.local(packet.to), packet.from, &self.shared.directory);
+        let make = || Inbound {
+            local,
+            from,
+            address: directory.address(from).expect("senders are ranks of the job"),
+            channel,
+            receiver: Receiver::default(),
+            last: Instant(0),
+            swapped: None,
+        };
         self.inbound.number(local, from, channel as u8, make)
     }
 
-    fn tell(&mut self, local: u32, number: u32, replay: bool, port: &mut Port<'_, Wire>) {
-        let Inbound { from, channel, receiver, .. } = self.inbound.at(number);
+    fn tell(&mut self, number: u32, replay: bool, port: &mut Port<'_, Wire>) {
+        let Inbound { local, from, channel, receiver, .. } = self.inbound.at(number);
         let body = Wire(Body::Progress { channel: *channel, progress: receiver.tell(), replay });
-        let rank = self.processes[local as usize].rank;
+        let rank = self.processes[*local as usize].rank;
         port.send_as(Outgoing { header: Some(REPORT), ..Outgoing::new(rank, *from, 0, body) });
     }
 
@@ -342,6 +378,10 @@ impl Extoll {
         if outbound.deadline <= port.now() {
             outbound.tries += 1;
             if outbound.tries > limit {
+                // It has everything and only does not read; it will tell when it does.
+                if outbound.sender.undelivered() == 0 {
+                    return;
+                }
                 outbound.broken = true;
                 self.counters.abandoned += u64::from(outbound.sender.abandon());
                 return self.room(number, port);
@@ -377,8 +417,7 @@ impl Extoll {
 
     /// A frame has reached the interface: it is judged by its number and passes the receiving unit.
     fn take(&mut self, packet: Packet<Wire>, channel: Channel, sequence: u8, port: &mut Port<'_, Wire>) {
-        let local = self.local(packet.to);
-        let number = self.inbound_number(local, packet.from, channel);
+        let number = self.inbound_number(&packet, channel);
         let inbound = self.inbound.at(number);
         if packet.corrupt {
             self.counters.spoilt += 1;
@@ -391,19 +430,19 @@ impl Extoll {
                 Verdict::Take => {}
                 Verdict::Known => {
                     self.counters.repeated += 1;
-                    return self.tell(local, number, false, port);
+                    return self.tell(number, false, port);
                 }
-                Verdict::Missing => return self.tell(local, number, true, port),
+                Verdict::Missing => return self.tell(number, true, port),
                 Verdict::Waiting => return,
             }
         }
         if self.shared.defects.has(Mutation::SwapPackets) && channel == Channel::Velo {
             let Some(earlier) = inbound.swapped.take() else {
-                inbound.swapped = Some(packet);
+                inbound.swapped = Some(Box::new(packet));
                 return;
             };
             self.pass(number, packet, channel, port);
-            return self.pass(number, earlier, channel, port);
+            return self.pass(number, *earlier, channel, port);
         }
         self.pass(number, packet, channel, port);
     }
@@ -420,7 +459,7 @@ impl Extoll {
             let served = port.serve(RMA_RX, Instant(now.0.saturating_sub(earlier.0)), packet.bytes, &packet);
             served.leaves + port.slowed(self.shared.costs.translate)
         };
-        let jitter = self.shared.adversary.jitter();
+        let jitter = self.shared.adversary.jitter;
         let inbound = self.inbound.at(number);
         if jitter != 0 {
             leaves = leaves + Span(port.random() % (jitter + 1));
@@ -428,20 +467,20 @@ impl Extoll {
         leaves = leaves.max(inbound.last);
         inbound.last = leaves;
         if leaves > now {
-            port.defer(leaves, packet, channel as u32);
+            port.defer(leaves, packet, number);
         } else {
-            self.deliver(packet, channel, port);
+            self.deliver(packet, number, port);
         }
     }
 
-    fn deliver(&mut self, packet: Packet<Wire>, channel: Channel, port: &mut Port<'_, Wire>) {
-        let local = self.local(packet.to);
+    fn deliver(&mut self, packet: Packet<Wire>, number: u32, port: &mut Port<'_, Wire>) {
+        let local = self.inbound.at(number).local;
         let Wire(Body::Frame { frame, .. }) = packet.body else {
             unreachable!("only frames pass the receiving units");
         };
         match frame {
-            Frame::Velo(letter) => self.velo_deliver(local, packet.from, letter, port),
-            Frame::Rma(message) => self.rma_deliver(local, packet.from, channel, message, port),
+            Frame::Velo(letter) => self.velo_deliver(local, number, letter, port),
+            Frame::Rma(message) => self.rma_deliver(local, number, message, port),
         }
     }
 }
@@ -465,7 +504,7 @@ impl Device for Extoll {
     }
 
     fn due(&mut self, packet: Packet<Wire>, token: u32, port: &mut Port<'_, Wire>) {
-        self.deliver(packet, Channel::of(token as u8), port);
+        self.deliver(packet, token, port);
     }
 
     fn timer(&mut self, token: u32, port: &mut Port<'_, Wire>) {

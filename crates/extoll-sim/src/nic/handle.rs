@@ -18,6 +18,8 @@ pub struct Nic<'a> {
     shared: Rc<Shared>,
     /// Which of its node's processes the rank is.
     local: u32,
+    /// No other rank shares its interface, and no packet is lost.
+    alone: bool,
 }
 
 impl fmt::Debug for Nic<'_> {
@@ -29,7 +31,8 @@ impl fmt::Debug for Nic<'_> {
 impl<'a> Nic<'a> {
     pub(crate) fn new(context: Context<'a, Extoll>, shared: Rc<Shared>) -> Self {
         let address = shared.directory.address(context.rank()).expect("every rank has its place in the machine");
-        Self { context, shared, local: u32::from(address.vpid) }
+        let alone = !shared.lossy && shared.directory.processes(address.node) == 1;
+        Self { context, shared, local: u32::from(address.vpid), alone }
     }
 
     /// This rank.
@@ -126,5 +129,18 @@ impl<'a> Nic<'a> {
     #[inline]
     pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Extoll, &mut Port<'_, Wire>, u32) -> R) -> R {
         self.context.device(|device, port| work(device, port, self.local))
+    }
+
+    /// Works on what belongs to this rank alone. Where other ranks share the units, or where losses need repair, everything
+    /// earlier has to happen first; otherwise only this rank uses what its sending passes, and it may run ahead.
+    #[inline]
+    pub(crate) fn own_unit<R>(
+        &self,
+        work: impl FnOnce(&mut Extoll, &mut Port<'_, Wire>, u32) -> R,
+    ) -> R {
+        if self.alone {
+            return self.context.local(|device, port| work(device, port, self.local));
+        }
+        self.unit(work)
     }
 }

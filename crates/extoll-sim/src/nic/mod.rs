@@ -12,7 +12,7 @@
 //! | `mutation` | defects for tests that must be able to fail |
 
 pub(crate) mod address;
-mod bytes;
+pub(crate) mod bytes;
 pub(crate) mod device;
 pub(crate) mod handle;
 mod memory;

@@ -6,8 +6,7 @@ use super::notification::{Command, Event, Notification, Notify, Queue};
 use super::wire::{Message, Part};
 use super::{Connection, Failure, Region, RmaError};
 use crate::nic::address::Address;
-use crate::nic::bytes::Bytes;
-use crate::nic::device::{Channel, Extoll, Frame, Size, Wire};
+use crate::nic::device::{Channel, Extoll, Frame, Open, Size, Wire};
 use crate::nic::memory::HostMemory;
 use crate::nic::mutation::Mutation;
 use am_core::segment::Memory;
@@ -16,18 +15,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The RMA port of a process: its queue, its commands, its locks.
 pub(crate) struct Engine {
-    open: bool,
+    state: Open,
     queue: Queue,
     /// Notifications that found the queue full. While there are any, the process's part of the unit stands still.
     overflow: VecDeque<Event>,
-    /// What has arrived meanwhile.
-    held: VecDeque<(u32, Channel, Message)>,
+    /// What has arrived meanwhile, with the numbers of the channels.
+    held: VecDeque<(u32, Message)>,
     /// Commands, and answers.
     pub(crate) lanes: [Lane; 2],
     connections: Vec<Option<(u32, u32)>>,
     locks: BTreeMap<u32, i32>,
-    /// Per sender and channel: the operation whose remaining parts are dropped.
-    failing: BTreeMap<(u32, u8), u32>,
+    /// Per channel: the operation whose remaining parts are dropped.
+    failing: BTreeMap<u32, u32>,
     failure: Option<Failure>,
     /// A command was refused for want of descriptors.
     refused: bool,
@@ -36,7 +35,7 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(notifications: u32) -> Self {
         Self {
-            open: false,
+            state: Open::NotYet,
             queue: Queue::new(notifications),
             overflow: VecDeque::new(),
             held: VecDeque::new(),
@@ -69,7 +68,7 @@ impl Extoll {
 
     fn opened(&mut self, local: u32) -> Result<&mut Engine, RmaError> {
         let engine = self.engine(local);
-        if engine.open { Ok(engine) } else { Err(RmaError::InvPort) }
+        if engine.state == Open::Yes { Ok(engine) } else { Err(RmaError::InvPort) }
     }
 
     fn vpid(&self, local: u32) -> u8 {
@@ -78,15 +77,15 @@ impl Extoll {
 
     pub(crate) fn rma_open(&mut self, local: u32, port: &mut Port<'_, Wire>) -> Result<Address, RmaError> {
         let ports = self.shared.parameters.rma.ports;
-        let used = self.processes.iter().filter(|process| process.engine.open).count();
+        let used = self.processes.iter().filter(|process| process.engine.state == Open::Yes).count();
         if ports == 0 {
             return Err(RmaError::NoDevice);
         }
         let engine = self.engine(local);
-        if engine.open || used >= ports as usize {
+        if engine.state == Open::Yes || used >= ports as usize {
             return Err(RmaError::PortsUsed { ports: used as u32 });
         }
-        engine.open = true;
+        engine.state = Open::Yes;
         self.rma_resume(local, port);
         Ok(self.processes[local as usize].address)
     }
@@ -100,16 +99,16 @@ impl Extoll {
         let held = std::mem::take(&mut engine.held);
         // What is being executed comes to its end; only what it reads is gone.
         let lanes = std::mem::take(&mut engine.lanes);
-        *engine = Engine { lanes, ..Engine::new(notifications) };
-        for (from, channel, _) in held {
-            self.commit(local, from, channel, port);
+        *engine = Engine { state: Open::NoMore, lanes, ..Engine::new(notifications) };
+        for (channel, _) in held {
+            self.commit(channel, port);
         }
         Ok(())
     }
 
     pub(crate) fn rma_connect(&mut self, local: u32, to: Address) -> Result<Connection, RmaError> {
         self.opened(local)?;
-        if !self.shared.directory.has_node(to.node) {
+        if self.shared.directory.processes(to.node) == 0 {
             return Err(RmaError::NoRoute { node: to.node });
         }
         let found = self.shared.directory.rank(to);
@@ -197,9 +196,9 @@ impl Extoll {
         }
         while let engine = self.engine(local)
             && engine.overflow.is_empty()
-            && let Some((from, channel, message)) = engine.held.pop_front()
+            && let Some((channel, message)) = engine.held.pop_front()
         {
-            self.rma_handle(local, from, channel, message, port);
+            self.rma_handle(local, channel, message, port);
         }
         for lane in 0..2 {
             self.run_lane(local, lane, port);
@@ -287,8 +286,7 @@ impl Extoll {
                 let len = (count * pace.fragment).min(*size - offset);
                 let source = Nla(from.0 + u64::from(offset));
                 let (memory, at) = self.atu.translate(source, u64::from(len), Wish::Read, vpid)?;
-                let mut data = vec![0; len as usize];
-                memory.load(at, &mut data);
+                let data = self.shared.pool.fill(len as usize, |buffer| memory.load(at, buffer));
                 let part = Part {
                     command: if *answer { Command::Get } else { Command::Put },
                     operation,
@@ -298,12 +296,12 @@ impl Extoll {
                     first: job.sent == 0,
                     last: job.sent + count == all,
                     notify,
-                    data: Bytes::new(&data),
+                    data,
                 };
                 (count, Message::Part(part))
             }
             Work::Immediate { value, size, to } => {
-                let data = Bytes::new(&value.to_le_bytes()[..*size as usize]);
+                let data = self.shared.pool.copy(&value.to_le_bytes()[..*size as usize]);
                 let (command, to, size) = (Command::ImmediatePut, *to, *size);
                 let part = Part { command, operation, to, size, offset: 0, first: true, last: true, notify, data };
                 (1, Message::Part(part))
@@ -370,6 +368,10 @@ impl Extoll {
     fn notify(&mut self, local: u32, event: Event, port: &mut Port<'_, Wire>) {
         let drops = self.shared.defects.has(Mutation::DropNotifications);
         let engine = self.engine(local);
+        // Commands posted before the port was closed notify nobody.
+        if engine.state != Open::Yes {
+            return;
+        }
         if !engine.queue.is_full() && engine.overflow.is_empty() {
             engine.queue.push(event);
             port.wake(self.processes[local as usize].rank);
@@ -378,36 +380,29 @@ impl Extoll {
         }
     }
 
-    /// A message has come through the unit.
-    pub(crate) fn rma_deliver(
-        &mut self,
-        local: u32,
-        from: u32,
-        channel: Channel,
-        message: Message,
-        port: &mut Port<'_, Wire>,
-    ) {
+    /// A message has come through the unit, on a channel.
+    pub(crate) fn rma_deliver(&mut self, local: u32, channel: u32, message: Message, port: &mut Port<'_, Wire>) {
         let engine = self.engine(local);
-        if !engine.overflow.is_empty() || !engine.held.is_empty() {
-            engine.held.push_back((from, channel, message));
+        let waits = match engine.state {
+            Open::NotYet => true,
+            Open::Yes => !engine.overflow.is_empty() || !engine.held.is_empty(),
+            // Nobody is there any more: it is dropped.
+            Open::NoMore => return self.commit(channel, port),
+        };
+        if waits {
+            engine.held.push_back((channel, message));
             self.counters.held += 1;
             return;
         }
-        self.rma_handle(local, from, channel, message, port);
+        self.rma_handle(local, channel, message, port);
     }
 
-    fn rma_handle(
-        &mut self,
-        local: u32,
-        from: u32,
-        channel: Channel,
-        message: Message,
-        port: &mut Port<'_, Wire>,
-    ) {
+    fn rma_handle(&mut self, local: u32, channel: u32, message: Message, port: &mut Port<'_, Wire>) {
+        let (from, _) = self.sender(channel);
         let partner = self.address(from);
         let answer = |notify, work| Order { notify, work, region: None };
         match message {
-            Message::Part(part) => self.part(local, from, channel, &part, port),
+            Message::Part(part) => self.part(local, channel, &part, port),
             Message::Get { from: source, size, to, notify } => {
                 let vpid = self.vpid(local);
                 let checked = self.atu.translate(source, size.into(), Wish::Read, vpid).map(drop);
@@ -458,17 +453,18 @@ impl Extoll {
                 port.wake(self.processes[local as usize].rank);
             }
         }
-        self.commit(local, from, channel, port);
+        self.commit(channel, port);
     }
 
     /// A part of a put or of the answer to a get: check, write, notify.
-    fn part(&mut self, local: u32, from: u32, channel: Channel, part: &Part, port: &mut Port<'_, Wire>) {
+    fn part(&mut self, local: u32, channel: u32, part: &Part, port: &mut Port<'_, Wire>) {
+        let (from, _) = self.sender(channel);
         let Part { command, operation, to, size, offset, first, last, notify, .. } = *part;
-        let (vpid, key) = (self.vpid(local), (from, channel as u8));
+        let vpid = self.vpid(local);
         if first {
-            self.engine(local).failing.remove(&key);
+            self.engine(local).failing.remove(&channel);
         }
-        let mut failing = self.engine(local).failing.get(&key) == Some(&operation);
+        let mut failing = self.engine(local).failing.get(&channel) == Some(&operation);
         if !failing {
             // The first part checks for all of them, so that a command that fails changes nothing.
             let whole =
@@ -479,7 +475,7 @@ impl Extoll {
                 Ok((memory, at)) => memory.store(at, &part.data),
                 Err(fault) => {
                     failing = true;
-                    self.engine(local).failing.insert(key, operation);
+                    self.engine(local).failing.insert(channel, operation);
                     self.fail(local, from, command, fault);
                     // Its initiator is told, unless that is this process.
                     if command != Command::Get {

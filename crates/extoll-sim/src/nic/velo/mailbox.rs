@@ -5,7 +5,7 @@
 //! the interface how far it has read only every eight slots.
 
 use super::status::Status;
-use crate::nic::bytes::{Bytes, INLINE};
+use crate::nic::bytes::{Bytes, LONGEST};
 use crate::nic::mutation::{Defects, Mutation};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -55,7 +55,7 @@ enum Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) status: Status,
-    pub(crate) data: [u8; INLINE],
+    pub(crate) data: [u8; LONGEST],
 }
 
 /// Why nothing was taken.
@@ -72,6 +72,9 @@ pub(crate) struct Mailbox {
     chunks: Vec<Option<Box<[Slot; CHUNK]>>>,
     capacity: u64,
     written: u64,
+    /// The slots that come next: for the interface, and for the process.
+    write_slot: u32,
+    read_slot: u32,
     /// As far as the process has told.
     committed: u64,
     /// As far as the process has read without a gap, and what it has read beyond.
@@ -87,6 +90,8 @@ impl Mailbox {
             chunks: vec![None; capacity as usize / CHUNK],
             capacity,
             written: 0,
+            write_slot: 0,
+            read_slot: 0,
             committed: 0,
             read: 0,
             beyond: BTreeSet::new(),
@@ -104,8 +109,8 @@ impl Mailbox {
         self.defects.has(Mutation::IgnoreReadPointer) || self.used() + u64::from(slots(len)) <= self.capacity
     }
 
-    /// Claims the slots of a message and appends the writes that put it there, in their order.
-    pub(crate) fn claim(&mut self, status: Status, bytes: &[u8], stores: &mut VecDeque<Store>) {
+    /// Claims the slots of a message and hands out the writes that put it there, in their order.
+    fn claim(&mut self, status: Status, bytes: &[u8], mut write: impl FnMut(&mut Self, Store)) {
         let count = slots(bytes.len());
         for index in 0..count {
             let begin = index as usize * SLOT_DATA;
@@ -113,12 +118,31 @@ impl Mailbox {
             let mut data = [0; SLOT_DATA];
             data[..part.len()].copy_from_slice(part);
             let end = index + 1 == count || self.defects.has(Mutation::EndEverywhere);
-            let slot = (self.written % self.capacity) as usize;
+            let slot = self.write_slot as usize;
+            self.write_slot = self.after(self.write_slot, 1);
             self.written += 1;
             let data = Store { slot, what: Written::Data(data) };
             let status = Store { slot, what: Written::Status(Status { end, ..status }.encode()) };
-            stores.extend(if self.defects.has(Mutation::StatusFirst) { [status, data] } else { [data, status] });
+            let order = if self.defects.has(Mutation::StatusFirst) { [status, data] } else { [data, status] };
+            order.into_iter().for_each(|store| write(self, store));
         }
+    }
+
+    /// Writes a message at once.
+    pub(crate) fn deposit(&mut self, status: Status, bytes: &[u8]) {
+        self.claim(status, bytes, Self::store);
+    }
+
+    /// Appends the writes of a message, to be executed one by one.
+    pub(crate) fn plan(&mut self, status: Status, bytes: &[u8], stores: &mut VecDeque<Store>) {
+        self.claim(status, bytes, |_, store| stores.push_back(store));
+    }
+
+    /// The slot that lies so many after another; at most a round.
+    #[inline]
+    fn after(&self, slot: u32, count: u64) -> u32 {
+        let slot = u64::from(slot) + count;
+        (if slot >= self.capacity { slot - self.capacity } else { slot }) as u32
     }
 
     /// Executes a write.
@@ -134,65 +158,72 @@ impl Mailbox {
         &mut self.chunks[index / CHUNK].get_or_insert_with(|| Box::new([EMPTY; CHUNK]))[index % CHUNK]
     }
 
-    fn status(&self, position: u64) -> Option<Status> {
-        let index = (position % self.capacity) as usize;
-        let chunk = self.chunks[index / CHUNK].as_ref()?;
-        Status::decode(chunk[index % CHUNK].status)
+    fn status(&self, slot: u32) -> Option<Status> {
+        let chunk = self.chunks[slot as usize / CHUNK].as_ref()?;
+        Status::decode(chunk[slot as usize % CHUNK].status)
     }
 
-    /// The slots of the message that begins at a position, if all of them are valid.
-    fn complete(&self, position: u64) -> Option<u64> {
+    /// The slots of the message that begins in a slot, if all of them are valid.
+    fn complete(&self, mut slot: u32) -> Option<u64> {
         let mut count = 0;
         loop {
-            let status = self.status(position + count)?;
             count += 1;
-            if status.end {
+            if self.status(slot)?.end {
                 return Some(count);
             }
+            slot = self.after(slot, 1);
         }
     }
 
     /// Takes the oldest message of a type, or of any.
     pub(crate) fn take(&mut self, mtt: Option<u8>) -> Result<Taken, Nothing> {
-        let mut position = self.read;
+        // Slots after the read pointer.
+        let mut ahead = 0;
         let mut passed = false;
         loop {
-            if self.beyond.contains(&position) {
-                position += 1;
+            if !self.beyond.is_empty() && self.beyond.contains(&(self.read + ahead)) {
+                ahead += 1;
                 continue;
             }
             // A process that looks at its whole ring has seen everything.
-            let round = position - self.read >= self.capacity;
-            let Some(count) = (if round { None } else { self.complete(position) }) else {
+            let slot = self.after(self.read_slot, ahead);
+            let Some(count) = (if ahead >= self.capacity { None } else { self.complete(slot) }) else {
                 return Err(if passed { Nothing::NoMatch } else { Nothing::Empty });
             };
-            let status = self.status(position).expect("a complete message has a first slot");
+            let status = self.status(slot).expect("a complete message has a first slot");
             if mtt.is_none_or(|mtt| mtt == status.mtt) {
-                return Ok(self.consume(position, count, status));
+                return Ok(self.consume(ahead, slot, count, status));
             }
             passed = true;
-            position += count;
+            ahead += count;
         }
     }
 
-    fn consume(&mut self, position: u64, count: u64, status: Status) -> Taken {
-        let mut data = [0; INLINE];
+    fn consume(&mut self, ahead: u64, mut slot: u32, count: u64, status: Status) -> Taken {
+        let mut data = [0; LONGEST];
         for index in 0..count {
-            let slot = self.slot(((position + index) % self.capacity) as usize);
-            let begin = index as usize * SLOT_DATA;
-            let len = SLOT_DATA.min(INLINE.saturating_sub(begin));
-            data[begin.min(INLINE)..][..len].copy_from_slice(&slot.data[..len]);
-            slot.status = 0;
+            let found = self.slot(slot as usize);
+            let begin = (index as usize * SLOT_DATA).min(LONGEST);
+            let len = SLOT_DATA.min(LONGEST - begin);
+            data[begin..begin + len].copy_from_slice(&found.data[..len]);
+            found.status = 0;
+            slot = self.after(slot, 1);
         }
-        if position == self.read {
-            self.read += count;
+        if ahead == 0 {
+            self.pass(count);
             while self.beyond.remove(&self.read) {
-                self.read += 1;
+                self.pass(1);
             }
         } else {
+            let position = self.read + ahead;
             self.beyond.extend(position..position + count);
         }
         Taken { status, data }
+    }
+
+    fn pass(&mut self, count: u64) {
+        self.read += count;
+        self.read_slot = self.after(self.read_slot, count);
     }
 
     /// Tells the interface how far the process has read, if it has read eight slots since it told last. Returns whether it

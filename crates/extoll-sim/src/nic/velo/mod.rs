@@ -33,7 +33,7 @@ pub use mailbox::{COMMIT_EVERY, SEGMENT_SLOTS, SLOT_DATA, slots};
 pub use status::Status;
 
 use super::address::Address;
-use super::bytes::INLINE;
+use super::bytes::LONGEST;
 use super::handle::Nic;
 use fabric_sim::WaitFor;
 use std::fmt;
@@ -101,13 +101,13 @@ pub struct Message {
     /// Whether it was spoilt on its way.
     pub error: bool,
     pub(crate) len: u8,
-    pub(crate) bytes: [u8; INLINE],
+    pub(crate) bytes: [u8; LONGEST],
 }
 
 impl Message {
     /// The message's bytes.
     pub fn data(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len).min(INLINE)]
+        &self.bytes[..usize::from(self.len).min(LONGEST)]
     }
 }
 
@@ -164,7 +164,7 @@ impl Velo<'_> {
     /// up, [`VeloError::TryAgain`]. Nothing is sent then.
     pub fn send(&self, connection: Connection, message: &[u8], tag: u8, mtt: u8) -> Result<(), VeloError> {
         self.nic.charge(self.nic.costs().velo_send);
-        self.nic.unit(|device, port, local| device.velo_send(local, connection, message, (tag, mtt), port))
+        self.nic.own_unit(|device, port, local| device.velo_send(local, connection, message, (tag, mtt), port))
     }
 
     /// Takes the oldest message, or the oldest of a type; waits for it. Messages of other types stay.

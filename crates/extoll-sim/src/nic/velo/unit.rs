@@ -4,8 +4,7 @@ use super::mailbox::{Letter, Mailbox, Nothing, Store};
 use super::status::Status;
 use super::{Connection, Message, VeloError};
 use crate::nic::address::Address;
-use crate::nic::bytes::Bytes;
-use crate::nic::device::{Channel, Extoll, Frame, Size, Wire};
+use crate::nic::device::{Channel, Extoll, Frame, Open, Size, Wire};
 use crate::nic::mutation::Defects;
 use am_core::Span;
 use fabric_sim::Port;
@@ -15,19 +14,12 @@ use std::collections::VecDeque;
 pub(crate) struct Post {
     state: Open,
     mailbox: Mailbox,
-    /// Messages that have arrived but find no room, with their senders' ranks.
+    /// Messages that have arrived but find no room, with the numbers of their channels.
     held: VecDeque<(u32, Letter)>,
     /// Writes to the mailbox that are yet to happen, if they are spread over time.
     stores: VecDeque<Store>,
     /// Per connection: the receiver's rank and the number of its channel.
     connections: Vec<Option<(u32, u32)>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Open {
-    NotYet,
-    Yes,
-    NoMore,
 }
 
 impl Post {
@@ -79,8 +71,8 @@ impl Extoll {
         }
         let held = std::mem::take(&mut post.held);
         *post = Post { state: Open::NoMore, ..Post::new(segments, defects) };
-        for (from, _) in held {
-            self.commit(local, from, Channel::Velo, port);
+        for (channel, _) in held {
+            self.commit(channel, port);
         }
         Ok(())
     }
@@ -128,48 +120,46 @@ impl Extoll {
             let (uncommitted, replay) = (outbound.sender.uncommitted(), outbound.sender.retrying());
             return Err(VeloError::TryAgain { uncommitted, replay });
         }
-        let letter = Letter { tag, mtt, error: false, data: Bytes::new(message) };
+        let letter = Letter { tag, mtt, error: false, data: self.shared.pool.copy(message) };
         let size = Size { bytes: message.len() as u32, header, fragments: 1 };
         self.dispatch(number, Frame::Velo(letter), size, port);
         Ok(())
     }
 
-    /// A message has come through the unit.
-    pub(crate) fn velo_deliver(&mut self, local: u32, from: u32, letter: Letter, port: &mut Port<'_, Wire>) {
+    /// A message has come through the unit, on a channel.
+    pub(crate) fn velo_deliver(&mut self, local: u32, channel: u32, letter: Letter, port: &mut Port<'_, Wire>) {
         let post = self.post(local);
         let room = post.held.is_empty() && post.mailbox.has_room(letter.data.len());
         if post.state == Open::NoMore || (post.state == Open::Yes && room) {
-            return self.velo_put(local, from, letter, port);
+            return self.velo_put(local, channel, letter, port);
         }
-        post.held.push_back((from, letter));
+        post.held.push_back((channel, letter));
         self.counters.held += 1;
     }
 
-    fn velo_put(&mut self, local: u32, from: u32, letter: Letter, port: &mut Port<'_, Wire>) {
-        let sender = self.shared.directory.address(from).expect("senders are ranks of the job");
-        let gap = self.shared.adversary.store_gap();
+    fn velo_put(&mut self, local: u32, channel: u32, letter: Letter, port: &mut Port<'_, Wire>) {
+        let Address { node, vpid } = self.partner(channel);
+        let gap = self.shared.adversary.store_gap;
         let post = self.post(local);
         if post.state == Open::Yes {
             let Letter { tag, mtt, error, data } = letter;
-            let (node, vpid, len) = (sender.node, sender.vpid, data.len() as u8);
-            let status = Status { node, vpid, mtt, end: false, error, tag, len };
-            let waiting = !post.stores.is_empty();
-            post.mailbox.claim(status, &data, &mut post.stores);
+            let status = Status { node, vpid, mtt, end: false, error, tag, len: data.len() as u8 };
             if gap == 0 {
-                while let Some(store) = post.stores.pop_front() {
-                    post.mailbox.store(store);
+                post.mailbox.deposit(status, &data);
+            } else {
+                if post.stores.is_empty() {
+                    Self::time_store(local, port.now(), port);
                 }
-            } else if !waiting {
-                Self::time_store(local, port.now(), port);
+                post.mailbox.plan(status, &data, &mut post.stores);
             }
             port.wake(self.processes[local as usize].rank);
         }
-        self.commit(local, from, Channel::Velo, port);
+        self.commit(channel, port);
     }
 
     /// The next of the writes that are spread over time.
     pub(crate) fn velo_store(&mut self, local: u32, port: &mut Port<'_, Wire>) {
-        let gap = self.shared.adversary.store_gap();
+        let gap = self.shared.adversary.store_gap;
         let post = self.post(local);
         let Some(store) = post.stores.pop_front() else { return };
         post.mailbox.store(store);
@@ -188,8 +178,8 @@ impl Extoll {
             if !room {
                 return;
             }
-            let (from, letter) = post.held.pop_front().expect("a held message was just seen");
-            self.velo_put(local, from, letter, port);
+            let (channel, letter) = post.held.pop_front().expect("a held message was just seen");
+            self.velo_put(local, channel, letter, port);
         }
     }
 
