@@ -10,6 +10,8 @@
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
 //! | [`select`] | several transports in one job, chosen per peer |
+//! | `extoll` | [`extoll_sim`]: EXTOLL's VELO and RMA in virtual time, and two conduits on them |
+//! | `fabric` | [`fabric_sim`]: the virtual-time machine below simulated interfaces |
 //! | [`loopback`] | a whole job inside one process, for tests and examples |
 //! | [`prelude`] | what almost every program uses |
 //!
@@ -18,6 +20,8 @@
 //! * [`shm`] between processes (or threads) of one host: a Short round trip costs about one cache-line transfer each way.
 //! * [`udp`] between hosts: authenticated, encrypted, congestion-controlled. [`Select`] joins it with [`shm`] for the
 //!   ranks of the same host.
+//! * `extoll` to see what a program does on up to thousands of nodes with a published machine's timing, deterministically and
+//!   with faults on demand. The feature `sim`, on by default, brings the simulators.
 //! * [`loopback`] where a program, a test or a documentation example wants no processes at all.
 //!
 //! # Example
@@ -51,6 +55,8 @@ pub use am_core::*;
 pub use am_launch as launch;
 pub use transport_shm as shm;
 pub use transport_udp as udp;
+#[cfg(feature = "sim")]
+pub use {extoll_sim as extoll, fabric_sim as fabric};
 
 /// What almost every program uses.
 pub mod prelude {

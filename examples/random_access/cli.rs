@@ -1,7 +1,9 @@
 //! The command line: what to run, checked as a whole before any rank starts.
 
 use crate::hpcc::Distribution;
-use clap::{CommandFactory, Parser, ValueEnum, error::ErrorKind};
+use active_messages::fabric::Topology;
+use clap::{Args, CommandFactory, Parser, ValueEnum, error::ErrorKind};
+use std::path::PathBuf;
 
 /// HPCC RandomAccess over active messages: 64-bit XOR updates at random places of a table spread over all ranks.
 ///
@@ -10,8 +12,8 @@ use clap::{CommandFactory, Parser, ValueEnum, error::ErrorKind};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "random_access", max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Number of ranks [default: one for each CPU this process may use, but at least 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Number of ranks [default: one for each CPU this process may use, but at least 2; simulated: 16]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) ranks: Option<u32>,
 
     /// Binary logarithm of the number of 64-bit words of the WHOLE table
@@ -49,6 +51,71 @@ pub(crate) struct Cli {
     /// Print one JSON object instead of the tables
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// What is simulated; only with a simulated backend.
+    #[command(flatten)]
+    pub(crate) simulation: Simulation,
+}
+
+/// What is simulated.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Simulated machines")]
+pub(crate) struct Simulation {
+    /// How nodes are connected: direct:N, ring:N, crossbar:N, mesh:AxBxC, torus:AxB and so on [default: a crossbar]
+    #[arg(long)]
+    pub(crate) topology: Option<Topology>,
+
+    /// Ranks that share a node and its interface [default: as many as needed]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) ranks_per_node: Option<u32>,
+
+    /// How active messages are carried on the interface
+    #[arg(long, value_enum, default_value_t = Conduit::Gasnet)]
+    pub(crate) conduit: Conduit,
+
+    /// A machine with all its parameters, as a TOML file; flags override it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) machine: Option<PathBuf>,
+
+    /// Probability that a packet is lost on a link, from 0 to 1
+    #[arg(long, value_name = "PART")]
+    pub(crate) loss: Option<f64>,
+
+    /// Where faults are drawn from
+    #[arg(long, value_name = "SEED")]
+    pub(crate) fault_seed: Option<u64>,
+
+    /// Record every stage of every packet in a file for Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+impl Simulation {
+    /// The first flag that was given, if any.
+    fn first_flag(&self) -> Option<&'static str> {
+        let given = [
+            ("--topology", self.topology.is_some()),
+            ("--ranks-per-node", self.ranks_per_node.is_some()),
+            ("--conduit", self.conduit != Conduit::Gasnet),
+            ("--machine", self.machine.is_some()),
+            ("--loss", self.loss.is_some()),
+            ("--fault-seed", self.fault_seed.is_some()),
+            ("--trace", self.trace.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+}
+
+/// How active messages are carried on a simulated interface.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Conduit {
+    /// GASNet's conduit over VELO and RMA
+    #[default]
+    Gasnet,
+    /// The same in its first, straightforward implementation
+    GasnetFirst,
+    /// Active messages on two-sided messages, as an MPI-based runtime has them
+    Pscom,
 }
 
 /// How an update reaches the word's owner.
@@ -88,6 +155,8 @@ pub(crate) enum Backend {
     Shm,
     /// A single rank that sends to itself
     Loopback,
+    /// A simulated EXTOLL network, in virtual time
+    Extoll,
 }
 
 /// The name by which an enum's value is given on the command line.
@@ -101,6 +170,7 @@ impl Cli {
     pub(crate) fn rank_count(&self) -> u32 {
         self.ranks.unwrap_or_else(|| match self.backend {
             Backend::Loopback => 1,
+            Backend::Extoll => 16,
             Backend::Shm => {
                 let cpus = std::thread::available_parallelism().map_or(2, |cpus| cpus.get());
                 u32::try_from(cpus.clamp(2, 64)).expect("at most 64")
@@ -138,6 +208,15 @@ impl Cli {
             return fail(format!(
                 "{ranks} ranks cannot share a table of {words} words: every rank owns at least one"
             ));
+        }
+        if let Some(flag) = self.simulation.first_flag()
+            && self.backend != Backend::Extoll
+        {
+            return fail(format!("{flag} is for simulated backends: add --backend extoll"));
+        }
+        let limit = if self.backend == Backend::Extoll { 65_536 } else { 1024 };
+        if ranks > limit {
+            return fail(format!("{ranks} ranks are more than this backend's {limit}"));
         }
         if self.backend == Backend::Loopback && ranks != 1 {
             return fail(format!("the loopback backend has a single rank, not {ranks}"));

@@ -1,7 +1,7 @@
 //! What can go wrong in a rank.
 
 use active_messages::shm::JoinError;
-use active_messages::{AttachError, PollError, RegisterError, SegmentError, SendError, WaitError};
+use active_messages::{AttachError, LossCause, PollError, RegisterError, SegmentError, SendError, WaitError};
 use std::io;
 
 /// A rank could not complete its run.
@@ -48,6 +48,9 @@ pub(crate) enum RunError {
         /// The rank out of reach.
         rank: u32,
     },
+    /// The simulation ended early, or one of its ranks failed.
+    #[error("{0}")]
+    Simulation(String),
     /// A rank reported its figures in a form that rank 0 does not understand.
     #[error("a rank's report makes no sense: {0}")]
     Report(#[from] serde_json::Error),
@@ -59,4 +62,18 @@ pub(crate) enum RunError {
         /// Wrong words that the variant allows.
         allowed: u64,
     },
+}
+
+impl RunError {
+    /// Whether the rank failed because another one left.
+    pub(crate) fn follows(&self) -> bool {
+        let wait = match self {
+            Self::Attach(AttachError::Wait(error)) | Self::Wait(error) | Self::Send(SendError::Wait(error)) => {
+                error
+            }
+            Self::Poll(error) => return matches!(error, PollError::PeerLost { cause: LossCause::Left, .. }),
+            _ => return false,
+        };
+        matches!(wait, WaitError::Poll(PollError::PeerLost { cause: LossCause::Left, .. }))
+    }
 }

@@ -3,10 +3,11 @@
 //! ```text
 //! cargo run --release --example random_access                        # 2^25 words on two ranks, buckets in Medium messages
 //! cargo run --release --example random_access -- --variant short     # one message for each update
+//! cargo run --release --example random_access -- --backend extoll --ranks 64 --topology mesh3d:4x4x4 --log2-table 16
 //! cargo run --release --example random_access -- --help
 //! ```
 //!
-//! `hpcc` has the benchmark's rules, `rank` the run of one rank, `messages` and `shared` the ways of updating, `table` the
+//! `hpcc` has the benchmark's rules, `rank` the run of one rank, `simulated` the machines that it may run on, `messages` and `shared` the ways of updating, `table` the
 //! memory, `cli` and `report` what a user gives and gets.
 
 mod buckets;
@@ -18,6 +19,7 @@ mod progress;
 mod rank;
 mod report;
 mod shared;
+mod simulated;
 mod table;
 
 use active_messages::launch::{self, RunOptions};
@@ -41,7 +43,8 @@ fn main() -> ExitCode {
     };
     match cli.backend {
         Backend::Shm => processes(&cli),
-        Backend::Loopback => one_rank(&cli),
+        Backend::Loopback => exit_code(one_rank(&cli)),
+        Backend::Extoll => exit_code(simulated::run(&cli)),
     }
 }
 
@@ -56,11 +59,20 @@ fn processes(cli: &Cli) -> ExitCode {
 }
 
 /// Runs as the only rank.
-fn one_rank(cli: &Cli) -> ExitCode {
+fn one_rank(cli: &Cli) -> Result<(), RunError> {
     let config = LoopbackConfig { segment: cli.segment_bytes(1, 0), ..LoopbackConfig::default() };
     let transport = loopback::network(1, config).remove(0);
-    match rank::run(transport, cli).and_then(|report| conclude(cli, report)) {
+    conclude(cli, rank::run(transport, cli)?)
+}
+
+/// Tells an error, and what it means for whoever started this.
+fn exit_code(outcome: Result<(), RunError>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(RunError::Usage(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
         Err(error) => {
             eprintln!("random_access: {error}");
             ExitCode::FAILURE

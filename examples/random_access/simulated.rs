@@ -1,0 +1,101 @@
+//! The same run on a simulated machine: every rank is a coroutine of this process, and time is the machine's.
+
+use crate::cli::{Cli, Conduit};
+use crate::error::RunError;
+use crate::{conclude, rank};
+use active_messages::extoll::ExtollConfig;
+use active_messages::extoll::conduit::gasnet::{self, GasnetConfig};
+use active_messages::fabric::{Report as Run, Topology};
+use std::fs::File;
+use std::io::BufWriter;
+use std::rc::Rc;
+
+type Outcome = Result<Option<crate::report::Report>, RunError>;
+
+/// Runs all ranks on the machine that the command line describes.
+///
+/// # Errors
+/// [`RunError`]: an impossible machine, the first rank that failed, or a failed verification.
+pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
+    let machine = machine(cli)?;
+    let program = Rc::new(cli.clone());
+    let report = match cli.simulation.conduit {
+        conduit => {
+            let conduit = match conduit {
+                Conduit::GasnetFirst => GasnetConfig::first(),
+                _ => GasnetConfig::default(),
+            };
+            gasnet::run(&machine, &conduit, move |transport| rank::run(transport, &program))
+        }
+    };
+    tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
+}
+
+/// The machine that the command line describes.
+fn machine(cli: &Cli) -> Result<ExtollConfig, RunError> {
+    let wanted = &cli.simulation;
+    let mut machine = match &wanted.machine {
+        None => ExtollConfig::new(cli.rank_count(), Topology::Direct { nodes: 1 }),
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            let text =
+                text.map_err(|error| RunError::Usage(format!("cannot read {}: {error}", path.display())))?;
+            let machine = ExtollConfig::from_toml(&text);
+            machine.map_err(|error| RunError::Usage(format!("{}: {error}", path.display())))?
+        }
+    };
+    if wanted.machine.is_none() || cli.ranks.is_some() {
+        machine.ranks = cli.rank_count();
+    }
+    let per_node = wanted.ranks_per_node;
+    match &wanted.topology {
+        Some(topology) => machine.topology = topology.clone(),
+        None if wanted.machine.is_none() => {
+            machine.topology = Topology::Crossbar { nodes: machine.ranks.div_ceil(per_node.unwrap_or(1)) };
+        }
+        None => {}
+    }
+    if let Some(per_node) = per_node {
+        machine.ranks_per_node = per_node;
+    } else if wanted.machine.is_none() {
+        let nodes = machine.topology.nodes().map_err(|error| RunError::Usage(error.to_string()))?;
+        machine.ranks_per_node = machine.ranks.div_ceil(nodes);
+    }
+    if let Some(loss) = wanted.loss {
+        machine.faults.loss = loss;
+    }
+    if let Some(seed) = wanted.fault_seed {
+        machine.faults.seed = seed;
+    }
+    machine.trace = wanted.trace.is_some();
+    machine.check().map_err(|error| RunError::Usage(error.to_string()))?;
+    Ok(machine)
+}
+
+/// Tells what came out of the ranks and of the machine.
+fn tell(cli: &Cli, run: Run<Outcome>) -> Result<(), RunError> {
+    if let (Some(path), Some(trace)) = (&cli.simulation.trace, &run.trace) {
+        let written = File::create(path).and_then(|file| trace.write_chrome(BufWriter::new(file)));
+        written.map_err(|error| RunError::Usage(format!("cannot write {}: {error}", path.display())))?;
+        eprintln!("random_access: the trace is in {}; open it with Perfetto", path.display());
+    }
+    if !cli.json {
+        println!("{run}\n");
+    }
+    let (mut of_rank_0, mut failed) = (None, None::<(usize, RunError)>);
+    for (index, outcome) in run.results.into_iter().enumerate() {
+        match outcome {
+            Some(Ok(report)) => of_rank_0 = of_rank_0.or(report),
+            // Who failed because another had left did not fail first.
+            Some(Err(error)) if failed.as_ref().is_none_or(|(_, first)| first.follows() && !error.follows()) => {
+                failed = Some((index, error));
+            }
+            Some(Err(_)) => {}
+            None => {}
+        }
+    }
+    match failed {
+        Some((rank, error)) => Err(RunError::Simulation(format!("rank {rank}: {error}"))),
+        None => conclude(cli, of_rank_0),
+    }
+}
