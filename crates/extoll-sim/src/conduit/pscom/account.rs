@@ -53,6 +53,12 @@ pub enum AccountError {
         /// Replies owed.
         owed: u16,
     },
+    /// A request came although all that the peer may have were under way.
+    #[error("a request beyond the {limit} that may be under way")]
+    Flood {
+        /// Requests that the peer may have under way.
+        limit: u16,
+    },
 }
 
 /// One endpoint's account with another.
@@ -61,6 +67,8 @@ pub struct Account {
     under_way: u16,
     owed: u16,
     debt: Told,
+    /// Requests of the peer that it has not been told are handled.
+    theirs: u16,
     /// The peer has been asked how far it is and has not said.
     asked: bool,
 }
@@ -117,7 +125,20 @@ impl Account {
         Ok(())
     }
 
-    /// A request of the peer has been handled; `bare` if a reply was possible and will not come.
+    /// A request of the peer has come.
+    ///
+    /// # Errors
+    /// [`AccountError::Flood`] if it has more under way than it may.
+    #[inline]
+    pub fn enter(&mut self, limits: Partition) -> Result<(), AccountError> {
+        if self.theirs >= limits.requests {
+            return Err(AccountError::Flood { limit: limits.requests });
+        }
+        self.theirs += 1;
+        Ok(())
+    }
+
+    /// A request of the peer has been handled.
     #[inline]
     pub fn handled(&mut self) {
         self.debt.handled += 1;
@@ -132,6 +153,7 @@ impl Account {
     /// What to tell the peer with the next frame; it counts as told.
     #[inline]
     pub fn tell(&mut self) -> Told {
+        self.theirs -= self.debt.handled;
         std::mem::take(&mut self.debt)
     }
 
@@ -199,6 +221,7 @@ mod tests {
             for _ in 0..1000 {
                 if sender.admit(limits, true).is_ok() {
                     sent += 1;
+                    receiver.enter(limits).unwrap();
                     receiver.handled();
                     receiver.bare();
                 }
@@ -220,6 +243,17 @@ mod tests {
         assert!(account.hear(Told { handled: 0, bare: 1 }).is_err());
         assert!(account.replied().is_err());
         assert_eq!(account, before, "nothing changed");
+    }
+
+    #[test]
+    fn a_peer_cannot_send_more_than_it_may() {
+        let mut account = Account::default();
+        (0..4).for_each(|_| account.enter(SMALL).unwrap());
+        assert_eq!(account.enter(SMALL), Err(AccountError::Flood { limit: 4 }));
+        account.handled();
+        assert!(account.enter(SMALL).is_err(), "the peer does not know yet");
+        account.tell();
+        account.enter(SMALL).unwrap();
     }
 
     #[test]

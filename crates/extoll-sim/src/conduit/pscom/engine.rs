@@ -44,6 +44,13 @@ pub enum LinkError {
     Unexpected(&'static str),
 }
 
+impl LinkError {
+    /// Whether the peer is out of reach, rather than wrong.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Velo(_))
+    }
+}
+
 impl From<RmaError> for LinkError {
     fn from(error: RmaError) -> Self {
         Self::Ring(error.into())
@@ -94,11 +101,12 @@ struct Connection<'a> {
     peer: u32,
     wire: Wire<'a>,
     queue: VecDeque<(Outgoing, u64)>,
-    /// Bytes in the queue.
-    queued: usize,
     /// Whether the connection is in the list of those that send.
     sending: bool,
     assembler: Assembler,
+    /// Nothing more is sent: the peer has ended.
+    gone: bool,
+    /// Nothing more is taken either: the peer broke the protocol, or is out of reach.
     broken: bool,
 }
 
@@ -224,8 +232,8 @@ impl<'a> Engine<'a> {
             }
             Wire::Ring { .. } => {
                 let rendezvous = self.config.rendezvous as usize;
-                let broken = self.connections[number as usize].broken;
-                if rendezvous != 0 && body.len() >= rendezvous && !broken {
+                let gone = self.connections[number as usize].gone;
+                if rendezvous != 0 && body.len() >= rendezvous && !gone {
                     self.offer(number, envelope, body, ticket);
                 } else {
                     self.enqueue(number, Outgoing::new(header, body), ticket);
@@ -253,15 +261,24 @@ impl<'a> Engine<'a> {
         self.sent.pop_front()
     }
 
-    /// Bytes that wait here for being sent to a rank.
-    pub(super) fn queued(&self, to: u32) -> usize {
-        let number = self.numbers.get(&to);
-        number.map_or(0, |number| self.connections[*number as usize].queued)
-    }
-
     /// Messages of which something is still here.
     pub(super) fn unsent(&self) -> usize {
         self.unsent
+    }
+
+    /// The number of the connection to a rank, if there is one.
+    pub(super) fn known(&self, peer: u32) -> Option<u32> {
+        self.numbers.get(&peer).copied()
+    }
+
+    /// The rank that a connection leads to.
+    pub(super) fn rank_of(&self, number: u32) -> u32 {
+        self.connections[number as usize].peer
+    }
+
+    /// Sends a chunk if that is possible now.
+    pub(super) fn send_more(&mut self) -> bool {
+        self.send_chunk()
     }
 
     /// The plugin of the connection to a rank, if there is a connection.
@@ -280,10 +297,17 @@ impl<'a> Engine<'a> {
 
     /// Gives up on a rank: what waits for it is dropped, and what comes from it.
     pub(super) fn abandon(&mut self, peer: u32) {
-        let Some(number) = self.numbers.get(&peer) else { return };
-        let connection = &mut self.connections[*number as usize];
-        connection.broken = true;
-        connection.queued = 0;
+        if let Some(number) = self.numbers.get(&peer) {
+            self.connections[*number as usize].broken = true;
+            self.drop_queue(*number);
+        }
+    }
+
+    /// Drops what waits for a rank.
+    fn drop_queue(&mut self, number: u32) {
+        let connection = &mut self.connections[number as usize];
+        let peer = connection.peer;
+        connection.gone = true;
         let dropped: Vec<_> = connection.queue.drain(..).collect();
         for (message, ticket) in dropped {
             self.pool.give(message.into_body());
@@ -296,12 +320,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Gives up on the ranks that have ended.
-    pub(super) fn abandon_departed(&mut self) {
-        for number in 0..self.connections.len() {
-            let Connection { peer, broken, .. } = self.connections[number];
-            if !broken && self.nic.context().known_status(peer) != PeerStatus::Active {
-                self.abandon(peer);
+    /// Drops what waits for ranks that have ended. What they sent before can still be taken.
+    pub(super) fn forget_departed(&mut self) {
+        for number in 0..self.connections.len() as u32 {
+            let Connection { peer, gone, .. } = self.connections[number as usize];
+            if !gone && self.nic.context().known_status(peer) != PeerStatus::Active {
+                self.drop_queue(number);
             }
         }
     }
@@ -329,7 +353,7 @@ impl<'a> Engine<'a> {
         let linger = Span((self.config.linger_ns * 1e3) as u64);
         let mut limit = self.nic.now() + linger;
         while self.unsent != 0 {
-            self.abandon_departed();
+            self.forget_departed();
             if self.step() {
                 limit = self.nic.now() + linger;
             } else if self.unsent != 0 {
@@ -349,7 +373,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The number of the connection to a rank, which is made if there is none.
-    fn connection(&mut self, peer: u32) -> u32 {
+    pub(super) fn connection(&mut self, peer: u32) -> u32 {
         if let Some(number) = self.numbers.get(&peer) {
             return *number;
         }
@@ -363,9 +387,9 @@ impl<'a> Engine<'a> {
             peer,
             wire,
             queue: VecDeque::new(),
-            queued: 0,
             sending: false,
             assembler,
+            gone: false,
             broken: false,
         });
         self.numbers.insert(peer, number);
@@ -395,11 +419,10 @@ impl<'a> Engine<'a> {
     fn enqueue(&mut self, number: u32, message: Outgoing, ticket: u64) {
         self.unsent += 1;
         let connection = &mut self.connections[number as usize];
-        if connection.broken {
+        if connection.gone {
             self.pool.give(message.into_body());
             return self.finish(ticket);
         }
-        connection.queued += message.left();
         connection.queue.push_back((message, ticket));
         self.sends(number);
         if self.connections[number as usize].queue.len() == 1 {
@@ -494,7 +517,6 @@ impl<'a> Engine<'a> {
             }
         };
         self.refused = None;
-        connection.queued -= len;
         let (message, _) = connection.queue.front_mut().expect("the chunk was of the first message");
         if message.advance(len) {
             let (message, ticket) = connection.queue.pop_front().expect("the chunk was of the first message");

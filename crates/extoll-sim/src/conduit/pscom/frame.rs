@@ -13,6 +13,9 @@ use thiserror::Error;
 /// Bytes before offset, arguments and payload.
 const FIXED: usize = 12;
 
+/// Where in a frame the receiver is told of its requests: `handled`, then `bare`.
+pub(super) const TOLD_AT: usize = 8;
+
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -60,6 +63,9 @@ fn category_code(category: Category) -> u8 {
 }
 
 impl Frame {
+    /// The most bytes before a payload.
+    pub(super) const LARGEST: u32 = (FIXED + 8 + 4 * MAX_WORDS) as u32;
+
     /// Appends the frame's bytes; the payload follows them.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let (kind, category, bound) = match self.kind {

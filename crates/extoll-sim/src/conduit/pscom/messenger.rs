@@ -308,7 +308,7 @@ impl<'a> Messenger<'a> {
             return Err(PscomError::Broken { rank, error });
         }
         check(self)?;
-        self.engine.abandon_departed();
+        self.engine.forget_departed();
         self.engine.idle(None, wanted);
         Ok(())
     }

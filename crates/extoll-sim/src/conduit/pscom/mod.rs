@@ -11,6 +11,7 @@
 //! | `tail` | the form of a ring slot |
 //! | `header`, `stream` | the twenty bytes in front of each message; messages as chunks |
 //! | `matching` | posted receives and unexpected messages |
+//! | `transport`, `port` | [`Pscom`]: the [`Transport`](am_core::Transport); the way back of a request |
 //! | `frame`, `account` | the form and the flow control of active messages |
 //! | `imb` | PingPong and SendRecv as the IMB suite measures them |
 
@@ -23,10 +24,12 @@ pub mod imb;
 mod matching;
 mod messenger;
 mod pinned;
+mod port;
 mod ring;
 mod stream;
 mod tail;
 mod tokens;
+mod transport;
 
 pub use config::{AmConfig, PairOverride, Plugin, PscomConfig, RingConfig, UnknownPlugin};
 pub use engine::LinkError;
@@ -36,3 +39,4 @@ pub use ring::RingError;
 pub use stream::StreamError;
 pub use tail::{Padding, TailError};
 pub use tokens::{TokenError, TokenRules, Tokens};
+pub use transport::{Pscom, PscomSlot, run};

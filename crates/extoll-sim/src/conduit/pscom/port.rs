@@ -1,0 +1,131 @@
+//! The way back of a request: its one reply, or a bare credit.
+
+use super::frame::Kind;
+use super::transport::Pscom;
+use am_core::transport::{Category, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport};
+use am_core::{Peer, Rank, Words};
+
+/// A payload being filled.
+pub(super) struct Buffer<'b>(pub(super) &'b mut [u8]);
+
+impl PayloadWriter for Buffer<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// The way back to a requester.
+pub(super) struct ReplyPort<'p, 'a> {
+    transport: &'p mut Pscom<'a>,
+    to: u32,
+    bound: ReplyBound,
+    /// Whether the request still has to be counted as handled.
+    uncounted: bool,
+    used: bool,
+}
+
+impl<'p, 'a> ReplyPort<'p, 'a> {
+    /// The way back of a request that is being handled.
+    pub(super) fn of_request(transport: &'p mut Pscom<'a>, to: u32, bound: ReplyBound) -> Self {
+        Self { transport, to, bound, uncounted: true, used: false }
+    }
+
+    /// A way back that was detached.
+    pub(super) fn of_key(transport: &'p mut Pscom<'a>, key: PendingKey) -> Self {
+        let bound = match key.tag {
+            0 => ReplyBound::None,
+            more => ReplyBound::UpTo((more - 1) as u32),
+        };
+        Self { transport, to: key.to.0, bound, uncounted: false, used: false }
+    }
+
+    /// Counts the request as handled, before the reply tells so.
+    fn count(&mut self) {
+        if std::mem::take(&mut self.uncounted) {
+            self.transport.peer(self.to).account.handled();
+        }
+    }
+
+    fn check(&self) -> Result<(), PortGone> {
+        match self.transport.last_status(self.to) {
+            PeerStatus::Active => Ok(()),
+            _ => Err(PortGone),
+        }
+    }
+
+    fn reply(
+        &mut self,
+        (category, handler, args, offset): (Category, u8, &Words, u64),
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), PortGone> {
+        self.check()?;
+        self.used = true;
+        let mut body = self.transport.compose(Kind::Reply(category), handler, args, offset);
+        fill(&mut body);
+        self.count();
+        self.transport.send(self.to, body);
+        Ok(())
+    }
+}
+
+impl Port for ReplyPort<'_, '_> {
+    fn bound(&self) -> usize {
+        match self.bound {
+            ReplyBound::None => 0,
+            ReplyBound::UpTo(bytes) => bytes as usize,
+        }
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.transport.segment_len(Rank(self.to))
+    }
+
+    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+        self.reply((Category::Short, handler, args, 0), |_| ())
+    }
+
+    fn medium(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        self.reply((Category::Medium, handler, args, 0), |body| {
+            let at = body.len();
+            body.resize(at + len, 0);
+            fill(&mut Buffer(&mut body[at..]));
+        })
+    }
+
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
+        let end = at.checked_add(payload.len() as u64);
+        assert!(end.is_some_and(|end| end <= self.segment_len()), "the core checks the range of a Long reply");
+        self.reply((Category::Long, handler, args, at), |body| body.extend_from_slice(payload))
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.used = true;
+        let tag = match self.bound {
+            ReplyBound::None => 0,
+            ReplyBound::UpTo(bytes) => 1 + u64::from(bytes),
+        };
+        PendingKey { to: Peer(self.to), tag }
+    }
+}
+
+impl Drop for ReplyPort<'_, '_> {
+    fn drop(&mut self) {
+        self.count();
+        if !self.used && self.bound != ReplyBound::None {
+            self.transport.count_bare();
+            self.transport.peer(self.to).account.bare();
+        }
+        self.transport.tell_if_due(self.to);
+    }
+}

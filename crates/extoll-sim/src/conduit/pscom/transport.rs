@@ -1,0 +1,560 @@
+//! [`Pscom`]: active messages over two-sided messages.
+//!
+//! Every frame is a message of its own, with the headers, matching envelope and software cost of one; requests, replies and
+//! Long payloads alike, which the receiver's processor copies to the segment. Frames of a pair are handled in their order.
+//! Flow control is a static partition (`account`): what is under way between two ranks is bounded, so that the queues on
+//! both sides are, and a reply always has its place.
+
+use super::account::{Account, AccountError};
+use super::config::{AmConfig, PscomConfig};
+use super::engine::{Arrival as Incoming, Engine};
+use super::frame::{Frame, Kind, TOLD_AT};
+use super::header::Envelope;
+use super::port::{Buffer, ReplyPort};
+use crate::nic::{HostMemory, Nic};
+use am_core::transport::{
+    Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, PayloadWriter, PeerStatus, PendingKey,
+    Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason,
+};
+use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
+use fabric_sim::{Report, RunError, WaitFor};
+use std::collections::VecDeque;
+
+/// The communicator of active messages.
+const CONTEXT: u32 = 1;
+
+/// Steps of the engine in one poll that find no frame to deliver.
+const STEPS: usize = 1024;
+
+/// Runs a program with active messages over pscom on every rank of a machine.
+///
+/// ```
+/// use am_core::{Address, Endpoint, Handlers, Payload, Rank};
+/// use extoll_sim::{ExtollConfig, conduit::pscom::{self, PscomConfig}};
+///
+/// let report = pscom::run(&ExtollConfig::cluster(64), &PscomConfig::default(), |transport| {
+///     let mut handlers = Handlers::<u32>::new();
+///     let add = handlers.one_way("add", |sum: &mut u32, _: Address, number: u32, _: Payload<'_>| *sum += number);
+///     let add = add.unwrap();
+///     let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
+///     endpoint.request(Rank(0), add, endpoint.rank().0).unwrap();
+///     endpoint.finish().unwrap()
+/// })?;
+/// assert_eq!(report.results[0], Some(63 * 64 / 2));
+/// # Ok::<(), fabric_sim::RunError>(())
+/// ```
+///
+/// # Errors
+/// As [`run`](crate::run); [`RunError::Config`] also for a [`PscomConfig`] that is not possible.
+pub fn run<R, F>(machine: &crate::ExtollConfig, pscom: &PscomConfig, program: F) -> Result<Report<R>, RunError>
+where
+    R: 'static,
+    F: Fn(Pscom<'_>) -> R + 'static,
+{
+    pscom.check()?;
+    let pscom = pscom.clone();
+    crate::run(machine, move |nic| program(Pscom::new(&nic, &pscom)))
+}
+
+/// A frame that has come.
+struct Delivery {
+    from: u32,
+    frame: Frame,
+    /// Where in the body the payload begins.
+    at: usize,
+    body: Vec<u8>,
+}
+
+/// A message whose turn has not come: one before it is being fetched, or it is itself.
+enum Held {
+    Here(Vec<u8>),
+    Fetching(u64),
+}
+
+/// What is kept of a peer once there was something to or from it.
+#[derive(Default)]
+pub(super) struct PeerState {
+    pub(super) account: Account,
+    held: VecDeque<Held>,
+    faulty: Option<LossCause>,
+}
+
+/// The transport of a rank.
+pub struct Pscom<'a> {
+    pub(super) engine: Engine<'a>,
+    config: AmConfig,
+    limits: Limits,
+    segment: Segment<HostMemory>,
+    /// By the engine's numbers of connections.
+    peers: Vec<PeerState>,
+    inbox: VecDeque<Delivery>,
+    faulty: u32,
+    bare_given: u64,
+    fetches: u64,
+    /// Whether room has come since the last refusal.
+    room: bool,
+    departed: bool,
+}
+
+impl std::fmt::Debug for Pscom<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pscom").field("rank", &self.engine.nic().rank()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Pscom<'a> {
+    /// A rank's transport. The configuration must be the same on all ranks; see [`PscomConfig::check`].
+    ///
+    /// # Panics
+    /// If the rank has opened its ports already.
+    pub fn new(nic: &Nic<'a>, config: &PscomConfig) -> Self {
+        let am = config.am;
+        let medium = am.medium as usize;
+        let limits = Limits {
+            medium_request: medium,
+            medium_reply: medium,
+            long: am.long.into(),
+            default_reply: medium,
+            per_argument: 0,
+            ordered: true,
+        };
+        let bytes = am.segment as usize;
+        Self {
+            engine: Engine::new(nic, config, Frame::LARGEST + am.long.max(am.medium), false),
+            config: am,
+            limits,
+            segment: Segment::new(HostMemory::new(bytes), bytes),
+            peers: Vec::new(),
+            inbox: VecDeque::new(),
+            faulty: 0,
+            bare_given: 0,
+            fetches: 0,
+            room: false,
+            departed: false,
+        }
+    }
+
+    /// The plugin that carries the connection to a rank; `None` where there is no connection, or none is needed.
+    pub fn plugin(&self, to: Rank) -> Option<super::Plugin> {
+        self.engine.plugin(to.0)
+    }
+
+    /// The peers that have been talked to, with their plugins, in the order in which the connections were made.
+    pub fn connections(&self) -> Vec<(Rank, super::Plugin)> {
+        self.engine.connections().map(|(rank, plugin)| (Rank(rank), plugin)).collect()
+    }
+
+    /// What is kept of a peer. Opens the connection on first use.
+    pub(super) fn peer(&mut self, rank: u32) -> &mut PeerState {
+        let number = self.engine.connection(rank) as usize;
+        if self.peers.len() <= number {
+            self.peers.resize_with(number + 1, PeerState::default);
+        }
+        &mut self.peers[number]
+    }
+
+    fn known(&self, rank: u32) -> Option<&PeerState> {
+        self.peers.get(self.engine.known(rank)? as usize)
+    }
+
+    /// What is known of a peer as of the last look at the machine.
+    pub(super) fn last_status(&self, rank: u32) -> PeerStatus {
+        match self.known(rank).and_then(|peer| peer.faulty) {
+            Some(cause) => PeerStatus::Lost(cause),
+            None => self.engine.nic().context().known_status(rank),
+        }
+    }
+
+    /// Takes room for a request.
+    fn admit(&mut self, to: Peer, reply: ReplyBound) -> Result<(), Refused> {
+        if self.last_status(to.0) != PeerStatus::Active {
+            return Err(Refused::Gone);
+        }
+        let (limits, reply) = (self.config.partition(), reply != ReplyBound::None);
+        if self.peer(to.0).account.admit(limits, reply).is_ok() {
+            return Ok(());
+        }
+        // Taking in, without delivering, may bring the counts that are missing; a refusal takes time in any case.
+        self.advance();
+        if self.last_status(to.0) != PeerStatus::Active {
+            return Err(Refused::Gone);
+        }
+        let admitted = self.peer(to.0).account.admit(limits, reply);
+        self.room &= admitted.is_ok();
+        admitted.map_err(Refused::Busy)
+    }
+
+    /// Begins the body of a frame to a peer; what the peer is told is filled in by [`Pscom::send`].
+    pub(super) fn compose(&mut self, kind: Kind, handler: u8, args: &Words, offset: u64) -> Vec<u8> {
+        let mut body = self.engine.pool().take();
+        Frame { kind, handler, args: *args, told: Default::default(), offset }.write(&mut body);
+        body
+    }
+
+    /// Sends a frame, and with it what there is to tell.
+    pub(super) fn send(&mut self, to: u32, mut body: Vec<u8>) {
+        let told = self.peer(to).account.tell();
+        body[TOLD_AT..TOLD_AT + 2].copy_from_slice(&told.handled.to_le_bytes());
+        body[TOLD_AT + 2..TOLD_AT + 4].copy_from_slice(&told.bare.to_le_bytes());
+        let envelope = Envelope { context: CONTEXT, tag: 0, source: self.engine.nic().rank() };
+        self.engine.send(to, envelope, body);
+    }
+
+    /// Sends a frame that has nothing but its kind and what is told.
+    fn send_bare(&mut self, to: u32, kind: Kind) {
+        let body = self.compose(kind, 0, &Words::EMPTY, 0);
+        self.send(to, body);
+    }
+
+    /// Tells a peer what must not wait.
+    pub(super) fn tell_if_due(&mut self, to: u32) {
+        let limits = self.config.partition();
+        if self.peer(to).account.must_tell(limits) {
+            self.send_bare(to, Kind::Tell);
+        }
+    }
+
+    pub(super) fn count_bare(&mut self) {
+        self.bare_given += 1;
+    }
+
+    /// Lets the engine take a step and takes in what it brings. Returns whether it did anything.
+    fn advance(&mut self) -> bool {
+        let moved = self.engine.step();
+        while let Some(incoming) = self.engine.next_arrival() {
+            match incoming {
+                Incoming::Message { from, envelope, body } if envelope.context == CONTEXT => {
+                    let held = &mut self.peer(from).held;
+                    if held.is_empty() {
+                        self.take(from, body);
+                    } else {
+                        held.push_back(Held::Here(body));
+                    }
+                }
+                Incoming::Offer { from, envelope, offer } if envelope.context == CONTEXT => {
+                    self.fetches += 1;
+                    let ticket = self.fetches;
+                    self.peer(from).held.push_back(Held::Fetching(ticket));
+                    self.engine.fetch(from, envelope, offer, ticket);
+                }
+                Incoming::Fetched { from, ticket, body, .. } => self.fetched(from, ticket, body),
+                Incoming::Message { from, .. } | Incoming::Offer { from, .. } => {
+                    self.distrust(from, LossCause::Faulty)
+                }
+                Incoming::Broken { peer, error } => {
+                    self.distrust(peer, if error.is_silence() { LossCause::Silent } else { LossCause::Faulty });
+                }
+            }
+        }
+        moved
+    }
+
+    /// The data of a message that was held has come; whatever is in order now can go on.
+    fn fetched(&mut self, from: u32, ticket: u64, body: Vec<u8>) {
+        let held = &mut self.peer(from).held;
+        let place = held.iter_mut().find(|held| matches!(held, Held::Fetching(other) if *other == ticket));
+        if let Some(place) = place {
+            *place = Held::Here(body);
+        }
+        loop {
+            let held = &mut self.peer(from).held;
+            match held.pop_front() {
+                Some(Held::Here(body)) => self.take(from, body),
+                Some(fetching) => return held.push_front(fetching),
+                None => return,
+            }
+        }
+    }
+
+    /// Reads a frame and takes what it tells; whatever needs a handler joins the inbox.
+    fn take(&mut self, from: u32, body: Vec<u8>) {
+        let limits = self.config.partition();
+        let Ok((frame, at)) = Frame::read(&body) else { return self.distrust(from, LossCause::Faulty) };
+        let account = &mut self.peer(from).account;
+        let takes_room = matches!(frame.kind, Kind::Request(..) | Kind::Control);
+        let heard = account.hear(frame.told);
+        let entered = if takes_room { account.enter(limits) } else { Ok(()) };
+        match (heard, entered) {
+            (Ok(news), Ok(())) => self.room |= news,
+            _ => return self.distrust(from, LossCause::Faulty),
+        }
+        match frame.kind {
+            Kind::Tell => self.engine.pool().give(body),
+            Kind::Answer => {
+                self.peer(from).account.answered();
+                self.engine.pool().give(body);
+            }
+            _ => self.inbox.push_back(Delivery { from, frame, at, body }),
+        }
+    }
+
+    /// A peer broke the protocol: it counts as lost.
+    #[cold]
+    fn distrust(&mut self, rank: u32, cause: LossCause) {
+        let peer = self.peer(rank);
+        if peer.faulty.is_none() {
+            peer.faulty = Some(cause);
+            peer.held.clear();
+            self.faulty += 1;
+            self.engine.abandon(rank);
+        }
+    }
+
+    /// Hands a frame to the sink. Returns whether there was anything for it.
+    fn deliver<S: Sink>(&mut self, delivery: Delivery, sink: &mut S) -> bool {
+        let Delivery { from, frame, at, body } = delivery;
+        let segment = self.segment.clone();
+        let mut payload = Payload::own(&body[at..]);
+        let category = match frame.kind {
+            Kind::Ask => {
+                self.send_bare(from, Kind::Answer);
+                self.engine.pool().give(body);
+                return false;
+            }
+            Kind::Request(category, _) | Kind::Reply(category) => category,
+            Kind::Control | Kind::Tell | Kind::Answer => Category::Medium,
+        };
+        if category == Category::Long {
+            let placed = segment.write(frame.offset, &body[at..]);
+            match placed.and_then(|()| segment.view(frame.offset, body.len() - at)) {
+                Ok(view) => payload = view,
+                Err(_) => {
+                    self.distrust(from, LossCause::Faulty);
+                    return false;
+                }
+            }
+        }
+        let arrival = Arrival { from: Peer(from), category, handler: frame.handler, args: &frame.args, payload };
+        match frame.kind {
+            Kind::Request(_, bound) => {
+                // Dropped even if the handler unwinds: then the request counts as handled, and a credit goes back.
+                let mut port = ReplyPort::of_request(self, from, bound);
+                sink.request(arrival, &mut port);
+            }
+            Kind::Reply(_) => {
+                if let Err(AccountError::Handled { .. } | AccountError::Replies { .. }) =
+                    self.peer(from).account.replied()
+                {
+                    self.distrust(from, LossCause::Faulty);
+                    return false;
+                }
+                self.room = true;
+                sink.reply(arrival);
+            }
+            _ => {
+                self.peer(from).account.handled();
+                sink.control(Peer(from), &frame.args, payload);
+                self.tell_if_due(from);
+            }
+        }
+        self.engine.pool().give(body);
+        true
+    }
+}
+
+/// A claimed Medium request.
+#[derive(Debug)]
+pub struct PscomSlot<'s, 'a> {
+    transport: &'s mut Pscom<'a>,
+    to: u32,
+    reply: bool,
+    /// The frame and its payload; taken by the commit.
+    body: Vec<u8>,
+    at: usize,
+    committed: bool,
+}
+
+impl PayloadWriter for PscomSlot<'_, '_> {
+    fn len(&self) -> usize {
+        self.body.len() - self.at
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        Buffer(&mut self.body[self.at..]).write(at, bytes);
+    }
+}
+
+impl Slot for PscomSlot<'_, '_> {
+    fn commit(mut self) {
+        self.committed = true;
+        let body = std::mem::take(&mut self.body);
+        self.transport.send(self.to, body);
+    }
+}
+
+impl Drop for PscomSlot<'_, '_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.transport.peer(self.to).account.withdraw(self.reply);
+            self.transport.engine.pool().give(std::mem::take(&mut self.body));
+        }
+    }
+}
+
+impl<'a> Transport for Pscom<'a> {
+    type Memory = HostMemory;
+    type Slot<'s>
+        = PscomSlot<'s, 'a>
+    where
+        Self: 's;
+
+    fn me(&self) -> Peer {
+        Peer(self.engine.nic().rank())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(self.engine.nic().ranks())
+    }
+
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        self.admit(to, head.reply)?;
+        let body = self.compose(Kind::Request(Category::Short, head.reply), head.handler, args, 0);
+        self.send(to.0, body);
+        Ok(())
+    }
+
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<PscomSlot<'_, 'a>, Refused> {
+        self.admit(to, head.reply)?;
+        let mut body = self.compose(Kind::Request(Category::Medium, head.reply), head.handler, args, 0);
+        let at = body.len();
+        body.resize(at + len, 0);
+        let reply = head.reply != ReplyBound::None;
+        Ok(PscomSlot { transport: self, to: to.0, reply, body, at, committed: false })
+    }
+
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        self.admit(to, head.reply)?;
+        let mut body = self.compose(Kind::Request(Category::Long, head.reply), head.handler, args, at);
+        body.extend_from_slice(payload);
+        self.send(to.0, body);
+        Ok(())
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        self.admit(to, ReplyBound::None)?;
+        let mut body = self.compose(Kind::Control, 0, args, 0);
+        body.extend_from_slice(payload);
+        self.send(to.0, body);
+        Ok(())
+    }
+
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        for _ in 0..STEPS {
+            while done < budget
+                && let Some(delivery) = self.inbox.pop_front()
+            {
+                done += usize::from(self.deliver(delivery, sink));
+            }
+            if done != 0 || budget == 0 || !self.advance() {
+                break;
+            }
+        }
+        done
+    }
+
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        reply(&mut ReplyPort::of_key(self, key))
+    }
+
+    fn flush(&mut self) {
+        while self.engine.unsent() != 0 && self.engine.send_more() {}
+    }
+
+    fn quiet(&mut self) -> bool {
+        let mut quiet = true;
+        for number in 0..self.peers.len() {
+            let rank = self.engine.rank_of(number as u32);
+            if self.peers[number].account.is_quiet() || self.last_status(rank) != PeerStatus::Active {
+                continue;
+            }
+            quiet = false;
+            if self.peers[number].account.ask() {
+                self.send_bare(rank, Kind::Ask);
+            }
+        }
+        quiet
+    }
+
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if !self.inbox.is_empty() || std::mem::take(&mut self.room) {
+            return;
+        }
+        let wanted = match reason {
+            WaitReason::Collective(from) => WaitFor::From(from.0),
+            WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
+            WaitReason::Handling => WaitFor::Named("its requests to be handled"),
+            _ => WaitFor::Arrival,
+        };
+        self.engine.idle(until, wanted);
+    }
+
+    fn now(&self) -> Instant {
+        self.engine.nic().now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.engine.nic().charge(cost);
+    }
+
+    fn segment(&self) -> &Segment<HostMemory> {
+        &self.segment
+    }
+
+    fn segment_len(&self, _: Rank) -> u64 {
+        self.config.segment
+    }
+
+    fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
+        None
+    }
+
+    fn losses(&self) -> u32 {
+        self.engine.nic().context().losses() + self.faulty
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.engine.nic().sync();
+        self.last_status(peer.0)
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        let account = self.known(peer.0).map(|peer| peer.account).unwrap_or_default();
+        let (requests, replies) = account.room(self.config.partition());
+        let medium = u64::from(self.config.medium);
+        CreditSnapshot {
+            request_frames: requests.into(),
+            request_bytes: u64::from(requests) * medium,
+            reply_frames: replies.into(),
+            reply_bytes: u64::from(replies) * medium,
+        }
+    }
+
+    fn bare_credits(&self) -> u64 {
+        self.bare_given
+    }
+
+    fn depart(&mut self, how: Departure) {
+        if std::mem::replace(&mut self.departed, true) {
+            return;
+        }
+        self.engine.flush();
+        self.engine.close();
+        self.engine.nic().context().depart(match how {
+            Departure::Finished => PeerStatus::Finished,
+            Departure::Left => PeerStatus::Lost(LossCause::Left),
+            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
+        });
+    }
+}
+
+impl Drop for Pscom<'_> {
+    fn drop(&mut self) {
+        // Reached without a departure by a rank that never attached.
+        self.depart(Departure::of_drop());
+    }
+}
