@@ -53,6 +53,8 @@ pub struct Wire(pub(crate) Body);
 pub(crate) enum Body {
     Frame { channel: Channel, sequence: u8, frame: Frame },
     Progress { channel: Channel, progress: Progress, replay: bool },
+    /// Set aside in the sending interface until it is time to ask whether all has arrived.
+    Overdue,
 }
 
 impl std::fmt::Debug for Wire {
@@ -169,6 +171,9 @@ const LANE: u32 = 2;
 const STORE: u32 = 3;
 const KINDS: u32 = 4;
 
+/// Fruitless retries after which a sender's departure no longer waits for what is under way.
+const PATIENT_TRIES: u32 = 8;
+
 /// Bytes of a progress report on the wire.
 const REPORT: u32 = 16;
 
@@ -240,7 +245,7 @@ impl Extoll {
         let outbound = self.outbound.at(number);
         if lossy && !outbound.timed {
             (outbound.timed, outbound.deadline) = (true, served.leaves + timeout);
-            port.timer(outbound.deadline, number * KINDS + OVERDUE);
+            self.time_overdue(number, port);
         }
         served
     }
@@ -389,9 +394,20 @@ impl Extoll {
             outbound.deadline = port.now() + Span(timeout.0 << outbound.tries.min(40));
             self.flag(number, port);
         }
-        let outbound = self.outbound.at(number);
-        outbound.timed = true;
-        port.timer(outbound.deadline, number * KINDS + OVERDUE);
+        self.outbound.at(number).timed = true;
+        self.time_overdue(number, port);
+    }
+
+    /// Asks at its deadline whether what a channel has sent has arrived. Until then something counts as under way, so that a
+    /// rank's departure is not known before its last packets have come, unless the receiver seems to be gone.
+    fn time_overdue(&mut self, number: u32, port: &mut Port<'_, Wire>) {
+        let Outbound { from, to, deadline, tries, .. } = *self.outbound.at(number);
+        let token = number * KINDS + OVERDUE;
+        if tries > PATIENT_TRIES {
+            return port.timer(deadline, token);
+        }
+        let (sent, body) = (port.now(), Wire(Body::Overdue));
+        port.defer(deadline, Packet { number: 0, from, to, bytes: 0, sent, corrupt: false, body }, token);
     }
 
     /// A channel that refused has room now.
@@ -500,10 +516,14 @@ impl Device for Extoll {
                 self.progress(&packet, channel, progress, replay, port);
             }
             Wire(Body::Progress { .. }) => self.counters.spoilt += 1,
+            Wire(Body::Overdue) => unreachable!("it never leaves the interface"),
         }
     }
 
     fn due(&mut self, packet: Packet<Wire>, token: u32, port: &mut Port<'_, Wire>) {
+        if let Wire(Body::Overdue) = packet.body {
+            return self.overdue(token / KINDS, port);
+        }
         self.deliver(packet, token, port);
     }
 
