@@ -5,6 +5,8 @@ use crate::faults::{Dice, Faults, Quirks, Strike, shuffled};
 use crate::nic::{Costs, NicParameters, picos};
 use crate::topology::{Network, Topology};
 use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
 
 /// The most ranks of a run: each takes two memory mappings, of which Linux by default allows 65,530. A run checks before it
 /// begins that this process may have as many as its ranks need.
@@ -120,7 +122,21 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
+        let file = |error: toml::de::Error| ConfigError::File(error.to_string().trim_end().into());
+        let config: Self = toml::from_str(text).map_err(file)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Reads a configuration from a TOML file and checks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] as [`Config::from_toml`], or says why the file cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let named = |error: String| ConfigError::File(format!("{}: {}", path.display(), error.trim_end()));
+        let text = fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
+        let config: Self = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
         config.check()?;
         Ok(config)
     }

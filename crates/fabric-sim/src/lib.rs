@@ -5,7 +5,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `run` | [`Sim::run`]: ranks as coroutines, the [`Report`] |
+//! | `run`, `report` | [`Sim::run`]: ranks as coroutines; the [`Report`] |
 //! | `context` | [`Context`]: a rank's clock, sending, receiving, waiting |
 //! | `device`, `port` | [`Device`]: what takes packets at a node, and what it can do ([`Port`]); [`Mailbox`] |
 //! | `machine`, `queue` | the discrete-event engine and its queue |
@@ -24,6 +24,37 @@
 //! in which heads reach it, busy for the packet's length; the head goes on after the latency while the tail follows
 //! (cut-through), and the receiver's stages begin with the tail. Buffers at switches are unlimited, so there is no
 //! back-pressure and no routing deadlock. Packets between ranks of one node take the interface's stages but no link.
+//!
+//! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at what has
+//! arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in which nothing can
+//! happen any more ends with a report of [who waits for what](Deadlock), and [`Config::deadline_ns`] ends one that polls for
+//! ever.
+//!
+//! # Modelling a machine
+//!
+//! A [`Config`] is plain data that TOML files can hold; `examples/my_machine.toml` shows every part of it, and
+//! `cargo run -p fabric-sim --example my_machine -- FILE.toml TRACE.json` runs an exchange on it, prints the use of links and
+//! stages and the latencies, and writes a trace for Perfetto. Whatever is not possible is refused by field and limit:
+//!
+//! ```
+//! let error = fabric_sim::Config::from_toml("
+//!     ranks = 100
+//!     topology = { kind = 'torus', dims = [4, 4, 4] }
+//! ").unwrap_err();
+//! assert_eq!(error.to_string(), "ranks is 100, but must be at most 64 nodes times 1 ranks per node");
+//! ```
+//!
+//! An interface with units, queues and rules of its own is a [`Device`]: one per node, called when packets arrive, when what it
+//! [set aside](Port::defer) or a rank [posted](Context::post) comes to its time, and when its timers run out. Its own FIFO
+//! units show in traces and reports like those of the table.
+//!
+//! # Size and speed
+//!
+//! Everything runs on the calling thread. With packets sent on at random and no contents, one core of a small virtual machine
+//! executes 12 to 15 million events a second at 1024 ranks and 30 million at two (`cargo bench --bench sim`). A rank takes a
+//! stack of [`Config::stack_bytes`], of which only what it uses takes memory, typically 8 to 16 KiB; a job may have
+//! [`MAX_RANKS`] ranks as far as the system grants the memory mappings, which a run checks first. Without a trace nothing is
+//! recorded but counters.
 //!
 //! # Example
 //!
@@ -66,6 +97,7 @@ mod nic;
 mod port;
 mod queue;
 mod ranks;
+mod report;
 mod run;
 mod stage;
 mod topology;
@@ -80,7 +112,8 @@ pub use error::{ConfigError, Deadlock, Late, RunError, WaitFor, Waiting};
 pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
 pub use nic::{EmptyPoll, LinkParameters, NicParameters};
 pub use port::{About, Outgoing, Port, Served};
-pub use run::{Report, Sim};
+pub use report::Report;
+pub use run::Sim;
 pub use stage::Stage;
 pub use topology::Topology;
 pub use trace::{Histogram, LinkUse, StageKind, StageUse, Trace, TraceSpan};

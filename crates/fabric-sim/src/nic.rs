@@ -41,7 +41,9 @@ pub struct NicParameters {
     pub mem_write: Stage,
     /// The receiving processor's part, charged to the rank that takes the packet.
     pub host_poll: Stage,
-    /// What a look costs that finds nothing. At least a picosecond, so that spinning passes the time.
+    /// What a look costs that finds nothing. At least a picosecond, so that spinning passes the time. In files it may also be
+    /// called `empty_poll_ns`.
+    #[serde(alias = "empty_poll_ns")]
     pub empty_poll: EmptyPoll,
     /// The links.
     pub link: LinkParameters,
@@ -83,7 +85,8 @@ impl NicParameters {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not physical.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let table: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
+        let file = |error: toml::de::Error| ConfigError::File(error.to_string().trim_end().into());
+        let table: Self = toml::from_str(text).map_err(file)?;
         table.check().map(|_| table)
     }
 

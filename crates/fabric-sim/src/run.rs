@@ -7,76 +7,19 @@ use crate::error::RunError;
 use crate::limits;
 use crate::machine::{Core, Machine, Turn};
 use crate::ranks::State;
+use crate::report::Report;
 use crate::stage::Server;
-use crate::trace::{Histogram, LinkUse, StageUse, Trace};
-use am_core::{Instant, Span};
+use am_core::Instant;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use std::any::Any;
 use std::cell::RefCell;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 /// The entry to simulations.
 #[derive(Clone, Copy, Debug)]
 pub struct Sim;
-
-/// What a run brought.
-#[derive(Clone, Debug)]
-pub struct Report<R> {
-    /// What each rank returned; `None` for ranks whose node stopped.
-    pub results: Vec<Option<R>>,
-    /// When the last rank ended.
-    pub ended: Instant,
-    /// A hash over everything that happened: equal for equal runs, on every machine and in every build.
-    pub hash: u64,
-    /// Events executed.
-    pub events: u64,
-    /// Packets sent.
-    pub sent: u64,
-    /// Packets delivered, copies included.
-    pub delivered: u64,
-    /// Packets lost.
-    pub lost: u64,
-    /// Times that a packet was spoilt without repair.
-    pub corrupted: u64,
-    /// Copies made on links without repair.
-    pub duplicated: u64,
-    /// Time from sending to delivery, of delivered packets.
-    pub latency: Histogram,
-    /// Tries to cross a link that failed and were repeated.
-    pub retries: u64,
-    /// The links that carried anything, by number.
-    pub links: Vec<LinkUse>,
-    /// The stages of interfaces and devices that served anything and are not free, node by node.
-    pub stages: Vec<StageUse>,
-    /// All spans, if [`Config::trace`] asked for them.
-    pub trace: Option<Trace>,
-}
-
-impl<R> fmt::Display for Report<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let took = self.ended.since(Instant(0));
-        writeln!(
-            f,
-            "{took}, {} events, hash {:016x}; {} sent, {} lost",
-            self.events, self.hash, self.sent, self.lost
-        )?;
-        write!(f, "{}", self.latency)?;
-        if let Some(busiest) = self.links.iter().max_by(|a, b| a.utilisation.total_cmp(&b.utilisation)) {
-            let mean = self.links.iter().map(|link| link.utilisation).sum::<f64>() / self.links.len() as f64;
-            let [mean, most] = [mean, busiest.utilisation].map(|part| 100.0 * part);
-            write!(
-                f,
-                "\n{} links used, {mean:.1} % of the time; most {}, {most:.1} %",
-                self.links.len(),
-                busiest.name
-            )?;
-        }
-        Ok(())
-    }
-}
 
 impl Sim {
     /// Runs a program on every rank, with mailboxes for packets that carry a `B`. Blocks until all ranks have returned.
@@ -93,6 +36,10 @@ impl Sim {
     }
 
     /// [`Sim::run`] with a device of one's own per node: `device` gets the node and its ranks.
+    ///
+    /// The [`Context`] belongs to the rank's coroutine: a transport may keep it, or clones of it, as long as the program runs,
+    /// and use it while it is dropped, also when the run has failed. What ranks share besides the machine they may share by
+    /// `Rc`: all of them are on one thread.
     ///
     /// # Errors
     /// As [`Sim::run`].
@@ -138,7 +85,7 @@ impl Sim {
         // Unwinds whoever is still suspended; must happen while nothing borrows the machine.
         drop(coroutines);
         outcome?;
-        Ok(report(&mut machine.borrow_mut().core, results))
+        Ok(Report::new(&mut machine.borrow_mut().core, results))
     }
 }
 
@@ -181,50 +128,4 @@ fn drive<D: Device, R>(
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
-}
-
-/// The stages that a node's interface has by itself, in the order of [`Core::nodes`](Core).
-const OWN: [&str; 5] = ["nic_tx", "tx_translate", "nic_rx", "rx_match", "mem_write"];
-
-fn report<B, R>(core: &mut Core<B>, results: Vec<Option<R>>) -> Report<R> {
-    let ended = core.ranks.iter().filter(|rank| rank.state == State::Done).map(|rank| rank.now).max().unwrap_or(0);
-    let links =
-        core.links.iter().enumerate().filter(|(_, link)| link.packets != 0).map(|(number, link)| LinkUse {
-            name: core.network.name(number as u32),
-            packets: link.packets,
-            bytes: link.bytes,
-            retries: core.troubles[number].retries,
-            busy: Span(link.busy),
-            utilisation: link.busy as f64 / ended.max(1) as f64,
-        });
-    let stages = core.nodes.iter().enumerate().flat_map(|(node, stages)| {
-        let interface = OWN.iter().zip(stages.tx.iter().chain(&stages.rx)).map(|(name, server)| (*name, server));
-        let own = stages.own.iter().map(|(name, server)| (*name, server));
-        interface.chain(own).filter(|(_, server)| server.packets != 0).map(move |(name, server)| StageUse {
-            name,
-            node: node as u32,
-            packets: server.packets,
-            bytes: server.bytes,
-            busy: Span(server.busy),
-            utilisation: server.busy as f64 / ended.max(1) as f64,
-        })
-    });
-    let names = core.spans.is_some().then(|| (0..core.network.links() as u32).map(|link| core.network.name(link)));
-    let names = names.into_iter().flatten().collect();
-    Report {
-        results,
-        ended: Instant(ended),
-        hash: core.hash.value(),
-        events: core.counts.events,
-        sent: core.counts.sent,
-        delivered: core.counts.delivered,
-        lost: core.counts.lost,
-        corrupted: core.counts.corrupted,
-        duplicated: core.counts.duplicated,
-        retries: core.troubles.iter().map(|link| link.retries).sum(),
-        links: links.collect(),
-        stages: stages.collect(),
-        latency: std::mem::take(&mut core.latency),
-        trace: core.spans.take().map(|spans| Trace { spans, links: names }),
-    }
 }

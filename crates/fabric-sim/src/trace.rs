@@ -105,10 +105,27 @@ impl Histogram {
     }
 }
 
+impl Histogram {
+    /// A line with a bar for each half of a power of two that holds anything.
+    pub(crate) fn bars(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const WIDTH: u64 = 40;
+        let halves = || self.counts.chunks(SUB / 2).map(|half| half.iter().sum::<u64>()).enumerate();
+        let most = halves().map(|(_, count)| count).max().unwrap_or(0).max(1);
+        for (half, count) in halves().filter(|(_, count)| *count != 0) {
+            let least = Span(Self::floor(half * SUB / 2)).to_string();
+            let bar = "#".repeat((u128::from(count) * u128::from(WIDTH)).div_ceil(u128::from(most)) as usize);
+            write!(f, "\n{least:>14} {bar:<40} {count}")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Histogram {
+    /// One line; the alternate form (`{:#}`) adds a line with a bar for each half of a power of two.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [half, most] = [0.5, 0.99].map(|part| self.quantile(part));
-        write!(f, "{} packets, median {half}, 99 % {most}, longest {}", self.count, self.longest())
+        write!(f, "{} packets, median {half}, 99 % {most}, longest {}", self.count, self.longest())?;
+        if f.alternate() { self.bars(f) } else { Ok(()) }
     }
 }
 
@@ -127,6 +144,17 @@ pub struct LinkUse {
     pub busy: Span,
     /// The part of the run in which it did, 0 to 1.
     pub utilisation: f64,
+}
+
+impl fmt::Display for LinkUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, packets, bytes, retries, busy, utilisation } = self;
+        write!(f, "{name}: {packets} packets, {bytes} bytes, busy {busy} ({:.1} %)", 100.0 * utilisation)?;
+        if *retries != 0 {
+            write!(f, ", {retries} retries")?;
+        }
+        Ok(())
+    }
 }
 
 /// The use of one stage of a node's interface or device.

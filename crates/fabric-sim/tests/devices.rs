@@ -194,3 +194,37 @@ fn random_numbers_follow_the_seed_and_differ_by_rank() {
     let distinct: std::collections::BTreeSet<_> = all.iter().collect();
     assert_eq!(distinct.len(), all.len());
 }
+
+/// A transport in the making: it keeps its rank's context and takes leave when it is dropped.
+struct Held<'a> {
+    rank: Rank<'a>,
+    leaves: std::rc::Rc<std::cell::Cell<u32>>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.rank.depart(PeerStatus::Finished);
+        assert!(self.rank.status(2) == PeerStatus::Active || !std::thread::panicking());
+        self.rank.idle(Some(self.rank.now()), WaitFor::Arrival);
+        self.leaves.set(self.leaves.get() + 1);
+    }
+}
+
+#[test]
+fn what_holds_a_context_may_use_it_while_it_is_dropped() {
+    for fails in [false, true] {
+        let leaves = std::rc::Rc::new(std::cell::Cell::new(0));
+        let count = std::rc::Rc::clone(&leaves);
+        let outcome = Sim::run_with(
+            &config(),
+            |_, _| Nic::default(),
+            move |rank: Rank<'_>| {
+                let held = Held { rank, leaves: std::rc::Rc::clone(&count) };
+                if fails {
+                    take(&held.rank);
+                }
+            },
+        );
+        assert_eq!((outcome.is_err(), leaves.get()), (fails, 3));
+    }
+}

@@ -1,0 +1,158 @@
+//! What a run leaves behind, and how it is told in words.
+
+use crate::machine::Core;
+use crate::ranks::State;
+use crate::trace::{Histogram, LinkUse, StageUse, Trace};
+use am_core::{Instant, Span};
+use std::fmt;
+
+/// What a run brought. Displayed it is a summary of three lines; the alternate form (`{:#}`) adds the busiest links and
+/// stages and the histogram of latencies.
+#[derive(Clone, Debug)]
+pub struct Report<R> {
+    /// What each rank returned; `None` for ranks whose node stopped.
+    pub results: Vec<Option<R>>,
+    /// When the last rank ended.
+    pub ended: Instant,
+    /// A hash over everything that happened: equal for equal runs, on every machine and in every build.
+    pub hash: u64,
+    /// Events executed.
+    pub events: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets delivered, copies included.
+    pub delivered: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// Times that a packet was spoilt without repair.
+    pub corrupted: u64,
+    /// Copies made on links without repair.
+    pub duplicated: u64,
+    /// Time from sending to delivery, of delivered packets.
+    pub latency: Histogram,
+    /// Tries to cross a link that failed and were repeated.
+    pub retries: u64,
+    /// The links that carried anything, by number.
+    pub links: Vec<LinkUse>,
+    /// The stages of interfaces and devices that served anything and are not free, node by node.
+    pub stages: Vec<StageUse>,
+    /// All spans, if [`Config::trace`](crate::Config::trace) asked for them.
+    pub trace: Option<Trace>,
+}
+
+/// The stages that a node's interface has by itself, in the order of [`Core::nodes`](Core).
+const OWN: [&str; 5] = ["nic_tx", "tx_translate", "nic_rx", "rx_match", "mem_write"];
+
+impl<R> Report<R> {
+    pub(crate) fn new<B>(core: &mut Core<B>, results: Vec<Option<R>>) -> Self {
+        let ended =
+            core.ranks.iter().filter(|rank| rank.state == State::Done).map(|rank| rank.now).max().unwrap_or(0);
+        let links =
+            core.links.iter().enumerate().filter(|(_, link)| link.packets != 0).map(|(number, link)| LinkUse {
+                name: core.network.name(number as u32),
+                packets: link.packets,
+                bytes: link.bytes,
+                retries: core.troubles[number].retries,
+                busy: Span(link.busy),
+                utilisation: link.busy as f64 / ended.max(1) as f64,
+            });
+        let stages = core.nodes.iter().enumerate().flat_map(|(node, stages)| {
+            let interface =
+                OWN.iter().zip(stages.tx.iter().chain(&stages.rx)).map(|(name, server)| (*name, server));
+            let own = stages.own.iter().map(|(name, server)| (*name, server));
+            interface.chain(own).filter(|(_, server)| server.packets != 0).map(move |(name, server)| StageUse {
+                name,
+                node: node as u32,
+                packets: server.packets,
+                bytes: server.bytes,
+                busy: Span(server.busy),
+                utilisation: server.busy as f64 / ended.max(1) as f64,
+            })
+        });
+        let names =
+            core.spans.is_some().then(|| (0..core.network.links() as u32).map(|link| core.network.name(link)));
+        let names = names.into_iter().flatten().collect();
+        Self {
+            results,
+            ended: Instant(ended),
+            hash: core.hash.value(),
+            events: core.counts.events,
+            sent: core.counts.sent,
+            delivered: core.counts.delivered,
+            lost: core.counts.lost,
+            corrupted: core.counts.corrupted,
+            duplicated: core.counts.duplicated,
+            retries: core.troubles.iter().map(|link| link.retries).sum(),
+            links: links.collect(),
+            stages: stages.collect(),
+            latency: std::mem::take(&mut core.latency),
+            trace: core.spans.take().map(|spans| Trace { spans, links: names }),
+        }
+    }
+}
+
+/// Links and stages that the alternate form shows.
+const SHOWN: usize = 5;
+
+impl<R> fmt::Display for Report<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (took, Self { events, hash, sent, lost, .. }) = (self.ended.since(Instant(0)), self);
+        write!(f, "{took}, {events} events, hash {hash:016x}; {sent} sent, {lost} lost")?;
+        for (count, what) in [(self.retries, "retries"), (self.corrupted, "spoilt"), (self.duplicated, "doubled")]
+        {
+            if count != 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        write!(f, "\n{}", self.latency)?;
+        let links = busiest(&self.links, |link| link.utilisation);
+        if let Some(most) = links.first() {
+            let mean = 100.0 * links.iter().map(|link| link.utilisation).sum::<f64>() / links.len() as f64;
+            let (used, LinkUse { name, utilisation, .. }) = (links.len(), most);
+            write!(f, "\n{used} links used, {mean:.1} % of the time; most {name}, {:.1} %", 100.0 * utilisation)?;
+        }
+        if !f.alternate() {
+            return Ok(());
+        }
+        for link in links.iter().take(SHOWN) {
+            write!(f, "\n  {link}")?;
+        }
+        for stage in busiest(&self.stages, |stage| stage.utilisation).iter().take(SHOWN) {
+            write!(f, "\n  {stage}")?;
+        }
+        self.latency.bars(f)
+    }
+}
+
+fn busiest<T>(all: &[T], utilisation: impl Fn(&T) -> f64) -> Vec<&T> {
+    let mut all: Vec<_> = all.iter().collect();
+    all.sort_by(|one, other| utilisation(other).total_cmp(&utilisation(one)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, LinkParameters, Sim, Stage, Topology};
+
+    #[test]
+    fn the_long_form_names_links_stages_and_latencies() {
+        let mut config = Config::new(3);
+        config.topology = Topology::Mesh { dims: vec![3] };
+        config.nic.link = LinkParameters { bandwidth_mb_s: 1000.0, latency_ns: 100.0 };
+        config.nic.nic_tx = Stage { per_unit_ns: 50.0, ..Stage::NONE };
+        let report = Sim::run(&config, |rank| match rank.rank() {
+            0 => (0..2).for_each(|number| rank.send(2, 4 * number, number)),
+            2 => (0..2).for_each(|_| assert_eq!(rank.wait().from, 0)),
+            _ => {}
+        });
+        let text = format!("{:#}", report.unwrap());
+        let expected = [
+            "2 packets, median",
+            "2 links used",
+            "0 +x: 2 packets, 4 bytes, busy 4.000 ns",
+            "nic_tx of node 0: 2 packets, 4 bytes, busy 250.000 ns",
+        ];
+        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
+        assert_eq!(text.lines().filter(|line| line.contains('#')).count(), 2, "{text}");
+    }
+}
