@@ -29,7 +29,7 @@ pub(crate) struct Cli {
     pub(crate) variant: Variant,
 
     /// What carries the messages
-    #[arg(long, value_enum, default_value_t = Backend::Shm)]
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub(crate) backend: Backend,
 
     /// Offset into the HPCC stream: the first update made is its sample SEED + 1, so that 0 is the standard run
@@ -151,8 +151,12 @@ impl Variant {
 /// What carries the messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Backend {
-    /// Processes of this host over shared memory
+    /// Processes: shared memory within a host, UDP between hosts
+    Auto,
+    /// Processes of one host over shared memory
     Shm,
+    /// Processes over UDP, also within a host
+    Udp,
     /// A single rank that sends to itself
     Loopback,
     /// A simulated EXTOLL network, in virtual time
@@ -171,7 +175,7 @@ impl Cli {
         self.ranks.unwrap_or_else(|| match self.backend {
             Backend::Loopback => 1,
             Backend::Extoll => 16,
-            Backend::Shm => {
+            Backend::Auto | Backend::Shm | Backend::Udp => {
                 let cpus = std::thread::available_parallelism().map_or(2, |cpus| cpus.get());
                 u32::try_from(cpus.clamp(2, 64)).expect("at most 64")
             }

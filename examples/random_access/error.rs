@@ -14,6 +14,9 @@ pub(crate) enum RunError {
     /// The job's shared memory could not be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// The job could not be attached to.
+    #[error(transparent)]
+    Launch(#[from] active_messages::launch::AttachError),
     /// A handler could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),

@@ -22,7 +22,8 @@ mod shared;
 mod simulated;
 mod table;
 
-use active_messages::launch::{self, RunOptions};
+use active_messages::Rank;
+use active_messages::launch::{self, Carrier, RunOptions, TransportChoice};
 use active_messages::loopback::{self, LoopbackConfig};
 use active_messages::shm::JoinOptions;
 use clap::Parser;
@@ -42,19 +43,42 @@ fn main() -> ExitCode {
         Err(help) => help.exit(),
     };
     match cli.backend {
-        Backend::Shm => processes(&cli),
+        Backend::Auto | Backend::Shm | Backend::Udp => processes(&cli),
         Backend::Loopback => exit_code(one_rank(&cli)),
         Backend::Extoll => exit_code(simulated::run(&cli)),
     }
 }
 
-/// Runs as one of several processes that share memory, after starting them if no launcher has.
+/// Runs as one of several processes, after starting them if no launcher has.
 fn processes(cli: &Cli) -> ExitCode {
-    let options = RunOptions::new().ranks(cli.ranks).default_ranks(cli.rank_count());
+    let choice = match cli.backend {
+        Backend::Shm => Some(TransportChoice::Shm),
+        Backend::Udp => Some(TransportChoice::Udp),
+        _ => None,
+    };
+    let options = RunOptions::new().ranks(cli.ranks).default_ranks(cli.rank_count()).transport(choice);
     launch::run(options, |job| {
         cli.check(job.ranks()).map_err(|error| RunError::Usage(cli::one_line(&error)))?;
         let options = JoinOptions { segment_bytes: cli.segment_bytes(job.ranks(), job.rank().0), endpoint: 0 };
-        conclude(cli, rank::run(job.shm(options)?, cli)?)
+        let carriers: Vec<_> = (0..job.ranks()).map(|rank| job.carrier(Rank(rank))).collect();
+        // Where all ranks share memory, the transport that has only that is the fastest.
+        let mut told = cli.clone();
+        let report = if carriers.iter().all(|carrier| *carrier == Carrier::Shm) && cli.backend != Backend::Udp {
+            told.backend = Backend::Shm;
+            rank::run(job.shm(options)?, &told)?
+        } else {
+            if cli.backend == Backend::Shm || cli.backend == Backend::Udp && carriers.contains(&Carrier::Shm) {
+                let wanted = cli::name(cli.backend);
+                let hint =
+                    format!("--backend {wanted}, but the job was started otherwise: amrun --transport {wanted}");
+                return Err(RunError::Usage(hint));
+            }
+            if !carriers.contains(&Carrier::Shm) {
+                told.backend = Backend::Udp;
+            }
+            rank::run(job.attach(options)?, &told)?
+        };
+        conclude(cli, report)
     })
 }
 

@@ -30,6 +30,7 @@ pub struct RunOptions {
     timeout: Option<Duration>,
     grace: Option<Duration>,
     bind: bool,
+    transport: Option<TransportChoice>,
     configure: Configure,
 }
 
@@ -52,6 +53,14 @@ impl RunOptions {
     #[must_use]
     pub fn default_ranks(mut self, ranks: u32) -> Self {
         self.default_ranks = Some(ranks);
+        self
+    }
+
+    /// What the ranks that the program starts by itself talk over; wins over `AM_TRANSPORT`. Ranks that somebody else
+    /// started talk over what that launcher was told.
+    #[must_use]
+    pub fn transport(mut self, choice: impl Into<Option<TransportChoice>>) -> Self {
+        self.transport = choice.into();
         self
     }
 
@@ -165,7 +174,8 @@ fn become_launcher(options: &RunOptions) -> ExitCode {
         Ok(ranks) => ranks.or(options.default_ranks).unwrap_or_else(usable_processors),
         Err(error) => return fail(&error, EXIT_USAGE),
     };
-    let choice = match TransportChoice::from_environment() {
+    let choice = match options.transport.map_or_else(TransportChoice::from_environment, |choice| Ok(Some(choice)))
+    {
         Ok(choice) => choice.unwrap_or_default(),
         Err(error) => return fail(&error, EXIT_USAGE),
     };
