@@ -102,6 +102,31 @@ fn every_variant(ranks: u64, log2_table: u64) {
 }
 
 #[test]
+fn simulated_machines_run_message_variants() {
+    for conduit in ["gasnet", "gasnet-first", "pscom"] {
+        for (variant, faults) in [("short", &[][..]), ("medium", &["--loss", "0.01", "--fault-seed", "7"])] {
+            let machine =
+                ["--backend", "extoll", "--ranks", "16", "--topology", "mesh3d:2x2x2", "--conduit", conduit];
+            let run = ["--log2-table", "10", "--variant", variant];
+            let arguments = [&machine[..], &run, faults].concat();
+            let value = json(&arguments);
+            assert_eq!(value["backend"], "extoll");
+            check(&value, variant, 16, 10, 4 << 10);
+            assert_eq!(json(&arguments), value, "a simulated run repeats itself to the last digit");
+        }
+    }
+}
+
+#[test]
+fn udp_runs_message_variants() {
+    for variant in ["short", "medium"] {
+        let value = json(&["--backend", "udp", "--ranks", "3", "--log2-table", "12", "--variant", variant]);
+        assert_eq!(value["backend"], "udp");
+        check(&value, variant, 3, 12, 4 << 12);
+    }
+}
+
+#[test]
 fn one_rank_runs_every_variant() {
     every_variant(1, 12);
 }
@@ -194,6 +219,11 @@ fn wrong_arguments_are_one_line_and_exit_code_2() {
         (&["--ranks", "none"], "none"),
         (&["--ranks", "9", "--log2-table", "3"], "9 ranks cannot share a table of 8 words"),
         (&["--backend", "loopback", "--ranks", "2"], "single rank"),
+        (&["--loss", "0.1"], "--loss is for simulated backends"),
+        (&["--backend", "extoll", "--topology", "star:4"], "'star:4'"),
+        (&["--backend", "extoll", "--ranks", "9", "--ranks-per-node", "2", "--topology", "ring:4"], "ranks is 9"),
+        (&["--backend", "extoll", "--loss", "2"], "loss"),
+        (&["--backend", "extoll", "--machine", "/nonexistent.toml"], "/nonexistent.toml"),
     ] {
         let output = run(arguments);
         let stderr = text(&output.stderr);

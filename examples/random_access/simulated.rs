@@ -5,6 +5,7 @@ use crate::error::RunError;
 use crate::{conclude, rank};
 use active_messages::extoll::ExtollConfig;
 use active_messages::extoll::conduit::gasnet::{self, GasnetConfig};
+use active_messages::extoll::conduit::pscom::{self, PscomConfig};
 use active_messages::fabric::{Report as Run, Topology};
 use std::fs::File;
 use std::io::BufWriter;
@@ -19,13 +20,16 @@ type Outcome = Result<Option<crate::report::Report>, RunError>;
 pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
     let machine = machine(cli)?;
     let program = Rc::new(cli.clone());
+    let over_gasnet = |conduit| {
+        let program = Rc::clone(&program);
+        gasnet::run(&machine, &conduit, move |transport| rank::run(transport, &program))
+    };
     let report = match cli.simulation.conduit {
-        conduit => {
-            let conduit = match conduit {
-                Conduit::GasnetFirst => GasnetConfig::first(),
-                _ => GasnetConfig::default(),
-            };
-            gasnet::run(&machine, &conduit, move |transport| rank::run(transport, &program))
+        Conduit::Gasnet => over_gasnet(GasnetConfig::default()),
+        Conduit::GasnetFirst => over_gasnet(GasnetConfig::first()),
+        Conduit::Pscom => {
+            let program = Rc::clone(&program);
+            pscom::run(&machine, &PscomConfig::default(), move |transport| rank::run(transport, &program))
         }
     };
     tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
