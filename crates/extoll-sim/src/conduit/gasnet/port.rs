@@ -1,7 +1,6 @@
 //! The way back to a requester.
 
 use super::header::{Kind, Place};
-use super::layout::Implementation;
 use super::transport::{Gasnet, Outgoing};
 use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Category, Peer, PeerStatus, Words};
@@ -10,8 +9,9 @@ use am_core::{Category, Peer, PeerStatus, Words};
 pub(super) struct ReplyPort<'t, 'a> {
     transport: &'t mut Gasnet<'a>,
     to: u32,
-    /// Slots that the requester has set aside and that have not been given back.
+    /// Slots that the requester has set aside and that have not been given back, and those of them that a reply may take.
     reserve: u32,
+    room: u32,
     /// Whether a reply is allowed.
     replies: bool,
     /// Slots of the request, if it is being handled.
@@ -19,8 +19,10 @@ pub(super) struct ReplyPort<'t, 'a> {
     used: bool,
 }
 
-/// What a detached way back remembers besides the slots that are set aside.
-const REPLIES: u64 = 1 << 32;
+/// What a detached way back remembers: in the low half the slots that are set aside, then those for a reply, and whether one
+/// is allowed.
+const ROOM: u32 = 32;
+const REPLIES: u64 = 1 << 63;
 
 impl<'t, 'a> ReplyPort<'t, 'a> {
     /// The way back for a request that is being handled.
@@ -31,19 +33,23 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         replies: bool,
         slots: u32,
     ) -> Self {
-        Self { transport, to, reserve: reserve.into(), replies, handling: slots, used: false }
+        let reserve = u32::from(reserve);
+        // One slot is for a packet of credits.
+        let room = reserve.saturating_sub(1);
+        Self { transport, to, reserve, room, replies, handling: slots, used: false }
     }
 
     /// A way back that had been detached.
     pub(super) fn of_key(transport: &'t mut Gasnet<'a>, key: PendingKey) -> Self {
-        let (reserve, replies) = (key.tag as u32, key.tag & REPLIES != 0);
-        Self { transport, to: key.to.0, reserve, replies, handling: 0, used: false }
+        let (reserve, room) = (key.tag as u32, (key.tag & !REPLIES) >> ROOM);
+        let replies = key.tag & REPLIES != 0;
+        Self { transport, to: key.to.0, reserve, room: room as u32, replies, handling: 0, used: false }
     }
 
     /// Slots that go back with the acknowledgement of the request: the first implementation sends one for each, and that
     /// takes a slot.
     fn acknowledgement(&self) -> u32 {
-        u32::from(self.handling != 0 && self.transport.implementation() == Implementation::First)
+        u32::from(self.handling != 0 && self.transport.acknowledges(self.to))
     }
 
     fn check(&self) -> Result<(), PortGone> {
@@ -58,11 +64,9 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         payload: &[u8],
         at: u64,
     ) -> Result<(), PortGone> {
-        let handled = match self.transport.implementation() {
-            // After its reply a handler can do nothing that would need the room of its request.
-            Implementation::Second => std::mem::take(&mut self.handling),
-            Implementation::First => 0,
-        };
+        // After its reply a handler can do nothing that would need the room of its request.
+        let handled =
+            if self.transport.acknowledges(self.to) { 0 } else { std::mem::take(&mut self.handling) };
         self.transport.owe(self.to, handled, 0);
         let reserve = self.reserve - self.acknowledgement();
         let place = Place { offset: at, len: payload.len() as u64 };
@@ -75,7 +79,7 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
 
 impl Port for ReplyPort<'_, '_> {
     fn bound(&self) -> usize {
-        if self.replies { self.transport.bound_of(self.reserve) } else { 0 }
+        if self.replies { self.transport.bound_of(self.room) } else { 0 }
     }
 
     fn segment_len(&self) -> u64 {
@@ -112,7 +116,8 @@ impl Port for ReplyPort<'_, '_> {
     fn detach(&mut self) -> PendingKey {
         self.used = true;
         let kept = self.reserve - self.acknowledgement();
-        PendingKey { to: Peer(self.to), tag: u64::from(kept) | if self.replies { REPLIES } else { 0 } }
+        let replies = if self.replies { REPLIES } else { 0 };
+        PendingKey { to: Peer(self.to), tag: u64::from(kept) | u64::from(self.room) << ROOM | replies }
     }
 }
 
@@ -126,7 +131,7 @@ impl Drop for ReplyPort<'_, '_> {
         }
         let freed = if self.used { self.acknowledgement() } else { self.reserve };
         self.transport.owe(self.to, self.handling, freed);
-        if self.transport.implementation() == Implementation::First && !std::thread::panicking() {
+        if self.transport.acknowledges(self.to) && !std::thread::panicking() {
             self.transport.pay(self.to);
         }
     }

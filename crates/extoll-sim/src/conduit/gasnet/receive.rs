@@ -158,14 +158,15 @@ impl Gasnet<'_> {
     }
 
     /// Takes notifications: own puts give their bounce buffers back, and the puts of others complete Long messages, which
-    /// then are ready to be delivered.
-    pub(super) fn take_notifications(&mut self) {
-        for _ in 0..NOTIFICATIONS {
-            let Ok(notification) = self.rma.noti_probe() else { return };
+    /// then are ready to be delivered. Returns how many it took.
+    pub(super) fn take_notifications(&mut self) -> usize {
+        for taken in 0..NOTIFICATIONS {
+            let Ok(notification) = self.rma.noti_probe() else { return taken };
             let event = *notification;
             self.rma.noti_free(notification).expect("the port is open");
             self.notified(&event);
         }
+        NOTIFICATIONS
     }
 
     fn notified(&mut self, event: &Event) {

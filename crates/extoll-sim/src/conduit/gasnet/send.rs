@@ -137,11 +137,14 @@ impl Gasnet<'_> {
         Ok(connection)
     }
 
+    /// Whether each request of a peer is acknowledged by itself, as the first implementation does, except to itself.
+    #[inline]
+    pub(super) fn acknowledges(&self, to: u32) -> bool {
+        self.implementation() == Implementation::First && to != self.me
+    }
+
     /// The credits that ride on a frame.
-    fn riders(peer: &mut PeerState, implementation: Implementation) -> (u16, u16) {
-        if implementation == Implementation::First {
-            return (0, 0);
-        }
+    fn riders(peer: &mut PeerState) -> (u16, u16) {
         let most = u32::from(MOST_CREDITS);
         let (handled, freed) = (peer.handled.min(most), peer.freed.min(most));
         peer.handled -= handled;
@@ -159,8 +162,9 @@ impl Gasnet<'_> {
         let Outgoing { kind, handler, reserve, args, payload, place } = *frame;
         let implementation = self.implementation();
         self.nic.charge(self.shared.costs.compose);
+        let acknowledges = self.acknowledges(to);
         let peer = self.peers.of(to);
-        let (handled, freed) = Self::riders(peer, implementation);
+        let (handled, freed) = if acknowledges { (0, 0) } else { Self::riders(peer) };
         let long = kind.is_long();
         let length = match (long, payload.is_empty()) {
             (false, _) => payload.len() as u16,
@@ -217,10 +221,14 @@ impl Gasnet<'_> {
 
     /// Waits until the interface may take more; takes in what completes Long messages meanwhile, without delivering it.
     fn await_interface(&mut self, to: u32) -> Result<(), Gone> {
-        self.take_notifications();
+        let taken = self.take_notifications();
         // While it unwinds, a rank cannot wait.
         if self.known_status(to) != PeerStatus::Active || std::thread::panicking() {
             return Err(Gone);
+        }
+        if taken != 0 {
+            // They may have been what was waited for, and nobody wakes for them again.
+            return Ok(());
         }
         self.nic.idle(None, WaitFor::Room { to, of: Resource::Interface });
         Ok(())

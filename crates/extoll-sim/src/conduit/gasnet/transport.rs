@@ -171,8 +171,8 @@ impl<'a> Gasnet<'a> {
     }
 
     /// The largest Medium reply that fits some slots.
-    pub(super) fn bound_of(&self, reserve: u32) -> usize {
-        self.layout.payload_of(reserve.saturating_sub(1)).min(self.limits.medium_reply)
+    pub(super) fn bound_of(&self, slots: u32) -> usize {
+        self.layout.payload_of(slots).min(self.limits.medium_reply)
     }
 
     /// What is known of a peer without letting anything happen.
