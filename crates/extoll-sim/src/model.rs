@@ -449,3 +449,58 @@ fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), ConfigEr
 fn time(nanos: f64, field: &str) -> Result<u64, ConfigError> {
     picos(nanos).ok_or_else(|| range(field, nanos, "a finite number of nanoseconds from 0 to 1e15"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_survive_a_round_trip() {
+        for table in [Parameters::cluster(), Parameters::deep(), Parameters::asic(), Parameters::free()] {
+            let text = toml::to_string(&table).unwrap();
+            assert_eq!(Parameters::from_toml(&text).unwrap(), table);
+        }
+    }
+
+    #[test]
+    fn bad_tables_are_refused_by_field_and_limit() {
+        let refused = |text: &str| Parameters::from_toml(text).unwrap_err().to_string();
+        for (text, wanted) in [
+            ("velo = { mtuu = 64 }", "mtuu"),
+            ("vello = {}", "vello"),
+            ("velo = { segments = 513 }", "parameters.velo.segments is 513, but must be from 1 to 512"),
+            ("velo = { send_ns = -1 }", "parameters.velo.send_ns is -1, but must be a finite number"),
+            ("velo = { receive_ns = nan }", "parameters.velo.receive_ns is NaN"),
+            ("velo = { tx = { fixed_ns = inf } }", "parameters.velo.tx.fixed_ns is inf"),
+            ("velo = { rx = { unit_bytes = 0 } }", "parameters.velo.rx.unit_bytes is 0, but must be at least 1"),
+            ("rma = { tx = { depth = 0 } }", "parameters.rma.tx.depth is 0"),
+            ("rma = { rx = { per_unit_ns = -3 } }", "parameters.rma.rx.per_unit_ns is -3"),
+            ("rma = { ports = 257 }", "parameters.rma.ports is 257, but must be from 0 to 256"),
+            ("rma = { descriptors = 0 }", "parameters.rma.descriptors is 0"),
+            ("rma = { notifications = 0 }", "parameters.rma.notifications is 0"),
+            ("rma = { pages = 0 }", "parameters.rma.pages is 0"),
+            ("rma = { fragment_bytes = 4 }", "parameters.rma.fragment_bytes is 4, but must be from 8 to 4096"),
+            ("rma = { fragment_bytes = 60 }", "parameters.rma.fragment_bytes is 60, but must be a multiple of 8"),
+            ("rma = { burst = 65 }", "parameters.rma.burst is 65"),
+            ("rma = { ramp_ns = -0.5 }", "parameters.rma.ramp_ns is -0.5"),
+            ("rma = { translate_ns = 1e300 }", "parameters.rma.translate_ns is 1"),
+            ("retry = { timeout_ns = 0 }", "parameters.retry.timeout_ns is 0, but must be at least 1 ns"),
+            ("retry = { limit = 41 }", "parameters.retry.limit is 41, but must be from 1 to 40"),
+            ("pscom = { rma_software_ns = -1 }", "parameters.pscom.rma_software_ns is -1"),
+        ] {
+            let error = refused(text);
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+        // The network's own part of the table is checked with the rest of the configuration.
+        let config = |text: &str| {
+            let text = format!("ranks = 2\ntopology = {{ kind = 'direct', nodes = 2 }}\n{text}");
+            crate::ExtollConfig::from_toml(&text).unwrap_err().to_string()
+        };
+        assert!(config("parameters = { link = { bandwidth_mb_s = 0 } }").contains("link.bandwidth_mb_s is 0"));
+        assert!(config("parameters = { empty_poll_ns = 0 }").contains("empty_poll is 0"));
+        assert!(config("adversary = { jitter_ns = -1 }").contains("adversary.jitter_ns is -1"));
+        assert!(config("faults = { reordering = 0.1 }").contains("contradicts"));
+        assert!(config("testing = { defects = 1 }").contains("testing"));
+        assert!(config("ranks_per_node = 257").contains("ranks_per_node is 257, but must be at most 256"));
+    }
+}

@@ -51,8 +51,16 @@ pub struct Wire(pub(crate) Body);
 
 #[derive(Clone)]
 pub(crate) enum Body {
-    Frame { channel: Channel, sequence: u8, frame: Frame },
-    Progress { channel: Channel, progress: Progress, replay: bool },
+    Frame {
+        channel: Channel,
+        sequence: u8,
+        frame: Frame,
+    },
+    Progress {
+        channel: Channel,
+        progress: Progress,
+        replay: bool,
+    },
     /// Set aside in the sending interface until it is time to ask whether all has arrived.
     Overdue,
 }

@@ -134,10 +134,7 @@ impl<'a> Nic<'a> {
     /// Works on what belongs to this rank alone. Where other ranks share the units, or where losses need repair, everything
     /// earlier has to happen first; otherwise only this rank uses what its sending passes, and it may run ahead.
     #[inline]
-    pub(crate) fn own_unit<R>(
-        &self,
-        work: impl FnOnce(&mut Extoll, &mut Port<'_, Wire>, u32) -> R,
-    ) -> R {
+    pub(crate) fn own_unit<R>(&self, work: impl FnOnce(&mut Extoll, &mut Port<'_, Wire>, u32) -> R) -> R {
         if self.alone {
             return self.context.local(|device, port| work(device, port, self.local));
         }

@@ -290,3 +290,92 @@ impl<M> Atu<M> {
         self.pages.iter().flatten().copied().flatten().next()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_page_size_translates() {
+        for size in PageSize::ALL {
+            let mut atu = Atu::new(100, Defects::default());
+            let (len, at) = (3 * size.bytes(), size.bytes() - 10);
+            let first = atu.register('a', len, (at, 20), size, Access::ReadWrite, 1).unwrap();
+            assert_eq!(atu.translate(first.base, 20, Wish::Write, 1), Ok((&'a', at as usize)));
+            // The whole pages are there: both that the range touches, and no third.
+            let start = Nla(first.base.0 - at);
+            assert_eq!(atu.translate(start, 2 * size.bytes(), Wish::Read, 1), Ok((&'a', 0)));
+            assert!(atu.translate(start, 2 * size.bytes() + 1, Wish::Read, 1).is_err());
+            assert!(matches!(atu.translate(start, 1, Wish::Read, 2), Err(AtuFault::WrongVpid { owner: 1, .. })));
+        }
+    }
+
+    #[test]
+    fn addresses_at_the_end_of_the_world_do_not_overflow() {
+        let mut atu = Atu::new(100, Defects::default());
+        atu.register('a', 4096, (0, 4096), PageSize::Kib4, Access::ReadWrite, 0).unwrap();
+        for nla in [u64::MAX, u64::MAX >> 2, 3 << 62, 1 << 62] {
+            for len in [1, 8_388_608, u64::MAX] {
+                assert!(atu.translate(Nla(nla), len, Wish::Read, 0).is_err());
+            }
+        }
+    }
+
+    proptest! {
+        /// Against a map of single bytes: whatever is registered and unregistered, with whatever rights.
+        #[test]
+        fn the_table_is_a_map(
+            steps in prop::collection::vec((0u8..6, 0u64..20_000, 1u64..20_000, 0usize..3, 0u8..2), 1..60)
+        ) {
+            const LEN: u64 = 40_000;
+            let rights = [Access::ReadOnly, Access::WriteOnly, Access::ReadWrite];
+            let mut atu = Atu::new(60, Defects::default());
+            // Each live region: its memory's name, address of the memory's first page, pages, rights, owner.
+            let mut live: Vec<(u32, u64, u64, u64, usize, u8)> = Vec::new();
+            let mut used = 0;
+            for (number, (what, at, bytes, access, vpid)) in steps.into_iter().enumerate() {
+                if what == 0 && !live.is_empty() {
+                    let (region, _, _, pages, _, owner) = live.remove(at as usize % live.len());
+                    prop_assert!(!atu.unregister(region, 1 - owner), "regions of others stay");
+                    prop_assert!(atu.unregister(region, owner) && !atu.owns(region, owner));
+                    used -= pages;
+                } else if what < 3 {
+                    let (first, last) = (at / 4096, (at + bytes - 1) / 4096);
+                    let pages = last - first + 1;
+                    let name = number as u32;
+                    let done = atu.register(name, LEN, (at, bytes), PageSize::Kib4, rights[access], vpid);
+                    prop_assert_eq!(done.is_ok(), used + pages <= 60);
+                    if let Ok(Registered { region, base }) = done {
+                        used += pages;
+                        let base = base.0 - at % 4096;
+                        let taken = |other: &(u32, u64, u64, u64, usize, u8)| {
+                            base < other.1 + other.3 * 4096 && other.1 < base + pages * 4096
+                        };
+                        prop_assert!(!live.iter().any(taken), "pages have one owner");
+                        live.push((region, base, first * 4096, pages, access, vpid));
+                    }
+                } else {
+                    let wish = if what == 3 { Wish::Read } else { Wish::Write };
+                    let nla = at * 13 % (64 * 4096);
+                    let found = atu.translate(Nla(nla), bytes, wish, vpid);
+                    let inside = |live: &&(u32, u64, u64, u64, usize, u8)| {
+                        nla >= live.1 && nla + bytes <= live.1 + live.3 * 4096
+                    };
+                    let region = live.iter().find(inside);
+                    let allowed = region.filter(|(_, base, start, _, access, owner)| {
+                        let denied = if wish == Wish::Read { Access::WriteOnly } else { Access::ReadOnly };
+                        *owner == vpid && rights[*access] != denied && start + (nla - base) + bytes <= LEN
+                    });
+                    match (found, allowed) {
+                        (Ok((_, offset)), Some((_, base, start, ..))) => {
+                            prop_assert_eq!(offset as u64, start + (nla - base));
+                        }
+                        (Err(_), None) => {}
+                        (found, allowed) => prop_assert!(false, "{:?} instead of {:?}", found, allowed),
+                    }
+                }
+            }
+        }
+    }
+}

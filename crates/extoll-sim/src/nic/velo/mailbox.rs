@@ -245,3 +245,84 @@ pub(crate) struct Letter {
     pub(crate) error: bool,
     pub(crate) data: Bytes,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn status(message: u8, len: usize) -> Status {
+        Status { node: 1, vpid: 2, mtt: message % 4, end: false, error: false, tag: message, len: len as u8 }
+    }
+
+    fn bytes(message: u8, len: usize) -> Vec<u8> {
+        (0..len).map(|index| message ^ index as u8).collect()
+    }
+
+    /// Looks at the mailbox after every single write.
+    fn watch(defects: Defects, lens: &[usize]) -> Result<(), String> {
+        let mut mailbox = Mailbox::new(1, defects);
+        let mut seen = 0;
+        for (message, len) in lens.iter().enumerate() {
+            let mut stores = VecDeque::new();
+            mailbox.plan(status(message as u8, *len), &bytes(message as u8, *len), &mut stores);
+            assert_eq!(stores.len() as u32, 2 * slots(*len));
+            while let Some(store) = stores.pop_front() {
+                mailbox.store(store);
+                let Ok(taken) = mailbox.take(None) else { continue };
+                mailbox.commit();
+                if !stores.is_empty() {
+                    return Err(format!("message {message} was there before its last write"));
+                }
+                if taken.data[..*len] != bytes(message as u8, *len) || taken.status.tag != seen {
+                    return Err(format!("message {message} came as {taken:?}"));
+                }
+                seen += 1;
+            }
+        }
+        if usize::from(seen) == lens.len() { Ok(()) } else { Err("messages are missing".into()) }
+    }
+
+    #[test]
+    fn messages_are_there_with_their_last_write() {
+        let lens = [0, 1, 56, 57, 64, 112, 113, 120, 64, 64];
+        watch(Defects::default(), &lens).unwrap();
+        watch(Defects::of(Mutation::StatusFirst), &lens).unwrap_err();
+        watch(Defects::of(Mutation::EndEverywhere), &lens).unwrap_err();
+    }
+
+    proptest! {
+        /// Against a list: any order of arrivals and of taking by type, through many rounds of the ring.
+        #[test]
+        fn the_ring_is_a_list(steps in prop::collection::vec((any::<bool>(), 0usize..121, 0u8..5), 1..400)) {
+            let mut mailbox = Mailbox::new(1, Defects::default());
+            let mut model: Vec<(u8, usize)> = Vec::new();
+            let mut message = 0u8;
+            for round in 0..12 {
+                for (arrives, len, mtt) in &steps {
+                    if *arrives && mailbox.has_room(*len) {
+                        mailbox.deposit(status(message, *len), &bytes(message, *len));
+                        model.push((message, *len));
+                        message = message.wrapping_add(1);
+                    } else if !*arrives || round == 11 {
+                        let mtt = (*mtt < 4).then_some(*mtt);
+                        let found = model.iter().position(|(message, _)| mtt.is_none_or(|mtt| mtt == message % 4));
+                        match (mailbox.take(mtt), found) {
+                            (Ok(taken), Some(index)) => {
+                                let (message, len) = model.remove(index);
+                                prop_assert_eq!(taken.status.tag, message);
+                                prop_assert_eq!(&taken.data[..len], &bytes(message, len)[..]);
+                                mailbox.commit();
+                            }
+                            (Err(Nothing::Empty), None) => prop_assert!(model.is_empty()),
+                            (Err(Nothing::NoMatch), None) => prop_assert!(!model.is_empty()),
+                            (taken, found) => prop_assert!(false, "{:?} instead of {:?}", taken, found),
+                        }
+                    }
+                    let least: u64 = model.iter().map(|(_, len)| u64::from(slots(*len))).sum();
+                    prop_assert!((least..=u64::from(SEGMENT_SLOTS)).contains(&mailbox.used()));
+                }
+            }
+        }
+    }
+}
