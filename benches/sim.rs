@@ -1,4 +1,4 @@
-//! The bench of the simulator, in two kinds of time. Wall-clock: how fast the machine in virtual time runs on one core, beside
+//! The bench of the simulator, in two kinds of time. That of one core: how fast the machine in virtual time runs, beside
 //! a bare binary heap with as many pending events. Virtual: what simulated networks take, which is the same on every machine.
 //! `cargo bench --bench sim` measures everything and writes `target/summary/sim.json` and `sim.svg`; a filter measures a part
 //! and writes nothing; `cargo test --benches` runs everything once.
@@ -13,7 +13,7 @@ use std::path::Path;
 use criterion::Criterion;
 
 use sim_support::measure::Bench;
-use sim_support::{fabric, picture, wall};
+use sim_support::{engine, fabric, picture};
 use support::command::{CommandLine, Mode};
 use support::summary::Summary;
 
@@ -22,7 +22,7 @@ fn main() {
     let mode = command.mode;
     let mut criterion = Criterion::default().configure_from_args();
     let mut bench = Bench::new(&mut criterion, "sim", command);
-    wall::measure(&mut bench);
+    engine::measure(&mut bench);
     fabric::measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();

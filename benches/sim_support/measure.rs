@@ -1,11 +1,16 @@
-//! Measures figures in wall-clock time, with a baseline in the same run, and figures in virtual time, which criterion gets as
-//! if they had taken that long.
+//! Measures figures in the time that they take on one core, with a baseline in the same run, and figures in virtual time, which
+//! criterion gets as if they had taken that long.
+//!
+//! The simulator is one thread that never waits. Its processor time is what it takes by the clock on a core of its own, and stays
+//! so (but for caches) on a machine that others use, too.
 
 use std::process;
 use std::time::Duration;
 
 use am_core::Span;
 use criterion::{Criterion, SamplingMode, Throughput};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 
 use super::traffic;
 use crate::support::command::{CommandLine, Mode};
@@ -14,6 +19,13 @@ use crate::support::summary::{Bar, Baseline, Figure, Summary, Unit, median_and_s
 
 /// The name of the figures' group, which criterion puts before theirs.
 const GROUP: &str = "sim";
+
+/// Processor time of this thread, in steps of microseconds.
+pub(crate) fn processor_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("Linux counts the time of threads");
+    let micros = |time: TimeVal| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64;
+    Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
+}
 
 /// A figure that follows from the samples of a case: so much of something per run.
 #[derive(Clone, Debug)]
@@ -53,9 +65,9 @@ impl<'c> Bench<'c> {
         self.command.mode
     }
 
-    /// Measures the wall-clock time of `run`; criterion reports the throughput of `events` under the name of the first
+    /// Measures the time that `run` takes on one core; criterion reports the throughput of `events` under the name of the first
     /// figure.
-    pub(crate) fn wall(&mut self, events: u64, figures: &[Counted], mut run: impl FnMut()) {
+    pub(crate) fn one_core(&mut self, events: u64, figures: &[Counted], mut run: impl FnMut()) {
         let name = &figures[0].name;
         let heap = figures.iter().find_map(|figure| figure.heap);
         let least = |mode| if mode == Mode::Test { Duration::ZERO } else { Duration::from_millis(20) };
@@ -68,9 +80,9 @@ impl<'c> Bench<'c> {
         group.bench_function(name.as_str(), |bencher| {
             // Criterion takes what `iter_custom` returns as the time, and its own clock for planning.
             bencher.iter_custom(|iterations| {
-                let begin = std::time::Instant::now();
+                let begin = processor_time();
                 (0..iterations).for_each(|_| run());
-                let elapsed = begin.elapsed();
+                let elapsed = processor_time() - begin;
                 seconds.push(elapsed.as_secs_f64() / iterations as f64);
                 elapsed
             });

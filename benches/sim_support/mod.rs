@@ -1,8 +1,8 @@
 //! Everything behind the bench of the simulator: how figures of both kinds of time are measured, and one module for each
 //! group of them.
 
+pub(crate) mod engine;
 pub(crate) mod fabric;
 pub(crate) mod measure;
 pub(crate) mod picture;
 pub(crate) mod traffic;
-pub(crate) mod wall;

@@ -1,17 +1,17 @@
-//! The picture of the wall-clock figures: the simulator's events beside those of a bare heap.
+//! The picture of the figures of one core: the simulator's events beside those of a bare heap.
 
 use crate::support::chart::{Chart, Column, Kind, Panel};
 use crate::support::summary::{Figure, Summary};
 
 /// The picture of a full run.
 pub(crate) fn chart(summary: &Summary) -> Chart {
-    let wall = |what: &str| {
-        let named = move |figure: &&Figure| figure.name.starts_with("wall/") && figure.name.ends_with(what);
-        summary.figures().iter().filter(named).collect::<Vec<_>>()
+    let named = |what: &str| {
+        let chosen = move |figure: &&Figure| figure.name.starts_with("engine/") && figure.name.ends_with(what);
+        summary.figures().iter().filter(chosen).collect::<Vec<_>>()
     };
-    let label = |figure: &Figure| figure.name["wall/".len()..].split(',').next().unwrap_or_default().to_owned();
+    let label = |figure: &Figure| figure.name["engine/".len()..].split(',').next().unwrap_or_default().to_owned();
     let ours = |figure: &Figure| Column { label: label(figure), value: figure.value, kind: Kind::Ours };
-    let events = wall("events").into_iter().flat_map(|figure| {
+    let events = named("events").into_iter().flat_map(|figure| {
         let heap = figure.baseline.as_ref().map(|baseline| Column {
             label: baseline.name.clone(),
             value: baseline.value,
@@ -30,7 +30,7 @@ pub(crate) fn chart(summary: &Summary) -> Chart {
         ],
         panels: vec![
             panel("Events, M/s (more is better)", events.collect()),
-            panel("Packets, M/s (more is better)", wall("packets").into_iter().map(ours).collect()),
+            panel("Packets, M/s (more is better)", named("packets").into_iter().map(ours).collect()),
         ],
     }
 }

@@ -1,10 +1,11 @@
-//! The load of the wall-clock figures: packets that are sent on at random, a barrier, and the bare heap beside them.
+//! The load of the figures of one core: packets that are sent on at random, a barrier, and the bare heap beside them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::measure::processor_time;
 use fabric_sim::{Config, Context, LinkParameters, Mailbox, Report, Sim, Stage, Topology, WaitFor};
 
 /// What a packet carries here.
@@ -72,7 +73,7 @@ pub(crate) fn heap_seconds(pending: u32, least: Duration) -> f64 {
         number += 1;
         heap.push(Reverse((draw(&mut state) % 1_000_000, number)));
     }
-    let (begin, mut events) = (Instant::now(), 0u64);
+    let (begin, mut events) = (processor_time(), 0u64);
     loop {
         for _ in 0..10_000 {
             number += 1;
@@ -81,7 +82,7 @@ pub(crate) fn heap_seconds(pending: u32, least: Duration) -> f64 {
             }
         }
         events += 10_000;
-        let elapsed = begin.elapsed();
+        let elapsed = processor_time() - begin;
         if elapsed >= least {
             black_box(&heap);
             return elapsed.as_secs_f64() / events as f64;

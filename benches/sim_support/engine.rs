@@ -1,4 +1,4 @@
-//! The wall-clock figures: events and packets a second, seconds a simulated second, the start of a large job.
+//! What one core does: events and packets a second, seconds for a simulated second, the start of a large job.
 
 use super::measure::{Bench, Counted};
 use super::traffic;
@@ -13,13 +13,13 @@ pub(crate) fn measure(bench: &mut Bench<'_>) {
     }
     let ranks = if test { 256 } else { 16_384 };
     let barrier = Counted {
-        name: format!("wall/{ranks} ranks, barrier"),
+        name: format!("engine/{ranks} ranks, barrier"),
         unit: Unit::Microseconds,
         amount: 1.0,
         bar: Some(Bar::ValueAtMost(30e6)),
         heap: None,
     };
-    bench.wall(u64::from(ranks), &[barrier], || traffic::barrier(ranks));
+    bench.one_core(u64::from(ranks), &[barrier], || traffic::barrier(ranks));
 }
 
 /// Random traffic, packets without contents.
@@ -30,7 +30,7 @@ fn random(bench: &mut Bench<'_>, ranks: u32, dims: [u32; 3], times: u32) {
     let bar = (ranks == 1024).then_some(Bar::ValueAtLeast(5.0));
     let simulated = report.ended.since(am_core::Instant(0)).picos() as f64 * 1e-12;
     let count = |what: &str, unit, amount, bar, heap| {
-        let name = format!("wall/{ranks} ranks, {what}");
+        let name = format!("engine/{ranks} ranks, {what}");
         Counted { name, unit, amount, bar, heap }
     };
     let figures = [
@@ -38,5 +38,5 @@ fn random(bench: &mut Bench<'_>, ranks: u32, dims: [u32; 3], times: u32) {
         count("packets", Unit::MillionPerSecond, report.delivered as f64, None, None),
         count("s per simulated s", Unit::SecondsPerSecond, simulated, None, None),
     ];
-    bench.wall(report.events, &figures, || drop(traffic::random(&config, times)));
+    bench.one_core(report.events, &figures, || drop(traffic::random(&config, times)));
 }
