@@ -162,7 +162,8 @@ impl Machine {
                 self.slots[peer as usize].arrived = false;
             }
             match result {
-                Ok((0, _)) => fruitless += 1,
+                // Only peers that stay in the line count, or those behind the others would be missed.
+                Ok((0, stays)) => fruitless += usize::from(stays),
                 Ok((served, _)) => {
                     count += served;
                     fruitless = 0;
