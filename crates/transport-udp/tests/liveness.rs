@@ -231,3 +231,32 @@ fn many_peers_share_one_bounded_memory() {
     assert!(loans > 40, "{loans} loans");
     assert!(world.peak <= 800_000 + 3 * 2048 * ranks as usize, "{} bytes", world.peak);
 }
+
+#[test]
+fn a_poll_looks_behind_a_peer_that_has_only_left() {
+    let mut world = World::new(9, 3, |_| {});
+    one(&mut world, 1, 0);
+    one(&mut world, 2, 0);
+    rest(&mut world, Span::from_millis(10));
+    // From here on nobody polls until both the farewell and, behind it, a message are there.
+    world.machine(1).depart(Departure::Finished);
+    let mut until = world.net.now() + Span::from_millis(10);
+    while world.net.step(until) {}
+    let (now, head) = (world.net.now(), Head { handler: 0, reply: ReplyBound::None });
+    let number = world.apps[2].sent[0];
+    let args = common::words(number);
+    world.machine(2).request(now, Peer(0), head, &args, None).unwrap();
+    until = now + Span::from_millis(10);
+    while world.net.step(until) {}
+    struct Count(u32);
+    impl am_core::transport::Sink for Count {
+        fn request(&mut self, _: am_core::transport::Arrival<'_>, _: &mut dyn am_core::transport::Port) {
+            self.0 += 1;
+        }
+        fn reply(&mut self, _: am_core::transport::Arrival<'_>) {}
+        fn control(&mut self, _: Peer, _: &Words, _: am_core::Payload<'_>) {}
+    }
+    let (now, mut count) = (world.net.now(), Count(0));
+    assert_eq!(world.machine(0).poll(now, 256, &mut count), 1);
+    assert_eq!((count.0, world.machine(0).status(Peer(1))), (1, PeerStatus::Finished));
+}

@@ -11,6 +11,10 @@ impl RangeSet {
         self.ranges.len()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     pub(super) fn first(&self) -> Option<(u64, u64)> {
         self.ranges.first().copied()
     }

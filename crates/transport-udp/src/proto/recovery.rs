@@ -36,7 +36,7 @@ pub(super) enum Fate {
 }
 
 /// Most entries of one datagram.
-pub(super) const MAX_CARRIED: usize = 8;
+pub(super) const MAX_CARRIED: usize = 5;
 
 /// A list of at most [`MAX_CARRIED`] entries.
 #[derive(Clone, Copy, Debug)]

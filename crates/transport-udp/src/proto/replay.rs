@@ -23,11 +23,13 @@ pub(super) struct Replay {
     next: u64,
     /// Everything from here up to `next` has been seen; what is before may have been, too.
     solid: u64,
+    /// What was last acknowledged; kept so that it need not be made anew each time.
+    ranges: AckRanges,
 }
 
 impl Default for Replay {
     fn default() -> Self {
-        Self { bits: Box::new([0; WORDS]), next: 0, solid: 0 }
+        Self { bits: Box::new([0; WORDS]), next: 0, solid: 0, ranges: AckRanges::EMPTY }
     }
 }
 
@@ -72,8 +74,8 @@ impl Replay {
     }
 
     /// The newest ranges of what has arrived.
-    pub(super) fn ranges(&mut self) -> AckRanges {
-        let mut ranges = AckRanges::EMPTY;
+    pub(super) fn ranges(&mut self) -> &AckRanges {
+        self.ranges.clear();
         let floor = self.next.saturating_sub(WINDOW - 64);
         // What is known to be solid need not be looked at: usually that is everything.
         let newest = self.next.checked_sub(1);
@@ -89,8 +91,8 @@ impl Replay {
                 (true, None) => last = Some(number),
                 (false, Some(end)) => {
                     last = None;
-                    if !ranges.push(number + 1, end) {
-                        return ranges;
+                    if !self.ranges.push(number + 1, end) {
+                        return &self.ranges;
                     }
                 }
                 // A whole word of neighbours at once.
@@ -103,9 +105,9 @@ impl Replay {
             }
         }
         if let Some(end) = last {
-            ranges.push(number, end);
+            self.ranges.push(number, end);
         }
-        ranges
+        &self.ranges
     }
 }
 

@@ -67,6 +67,8 @@ pub(super) struct Session {
     pub(super) owed: u64,
     pub(super) leave_in: Option<Leave>,
     pub(super) ack_pending: u32,
+    /// Bytes received since the last acknowledgement.
+    pub(super) ack_bytes: u64,
     pub(super) ack_at: Option<Instant>,
     pub(super) newest_at: Instant,
     pub(super) ping: bool,
@@ -108,6 +110,7 @@ impl Session {
             owed: 0,
             leave_in: None,
             ack_pending: 0,
+            ack_bytes: 0,
             ack_at: None,
             newest_at: now,
             ping: true,

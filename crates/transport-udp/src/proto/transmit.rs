@@ -6,10 +6,16 @@ use super::recovery::{Carried, Load};
 use super::session::Session;
 use super::shared::{BULK, Shared};
 use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, encode_ack, stream_header};
-use am_core::Instant;
+use am_core::{Instant, Span};
 
 /// A fragment of this size is worth a place in a datagram that is nearly full.
 const LEAST_FRAGMENT: usize = 24;
+
+/// Acknowledgements and counts that have waited for a quarter of their time go along with messages. Not with every one: a
+/// datagram is made and read sooner without them, and a conversation of small messages consists of little else.
+fn company(shared: &Shared) -> Span {
+    Span(shared.config.ack_delay.0 / 4 * 3)
+}
 
 impl Session {
     /// The next datagram, if one should go now. Returns its length in `out`.
@@ -48,13 +54,17 @@ impl Session {
         let body = usize::from(self.path.current()) - HEADER - tag;
         let mut writer = Writer::new(&mut out[HEADER..HEADER + body]);
         let mut load = Load::EMPTY;
-        if pending {
+        // In company sooner than alone, or a conversation would need datagrams for nothing else.
+        let ripe = self.ack_pending >= shared.config.ack_every.div_ceil(2)
+            || self.ack_bytes >= u64::from(shared.config.send_queue) / 4
+            || self.ack_at.is_some_and(|at| at <= now + company(shared));
+        if pending && (ack_due || ripe) {
             let delay_micros = now.since(self.newest_at).picos() / 1_000_000;
             encode_ack(&mut writer, delay_micros, self.replay.ranges().iter())?;
-            (self.ack_pending, self.ack_at) = (0, None);
+            (self.ack_pending, self.ack_bytes, self.ack_at) = (0, 0, None);
         }
         if work {
-            self.fill(shared, &mut writer, &mut load)?;
+            self.fill(shared, now, &mut writer, &mut load)?;
         }
         let len = writer.len();
         Some(self.finish(shared, now, out, len, work.then_some(load)))
@@ -104,14 +114,15 @@ impl Session {
         (end > self.told.limit && self.traffic.want_sent <= self.told.limit).then_some(end)
     }
 
-    fn fill(&mut self, shared: &Shared, writer: &mut Writer<'_>, load: &mut Load) -> Option<()> {
+    fn fill(&mut self, shared: &Shared, now: Instant, writer: &mut Writer<'_>, load: &mut Load) -> Option<()> {
         let want = self.want();
         let traffic = &mut self.traffic;
         if self.ping {
             self.ping = false;
             Frame::Ping.encode(writer)?;
         }
-        if traffic.credit_dirty {
+        let ripe = traffic.credit_urgent || traffic.credit_at.is_none_or(|at| at <= now + company(shared));
+        if traffic.credit_dirty && ripe {
             (traffic.credit_dirty, traffic.credit_urgent, traffic.credit_at) = (false, false, None);
             (self.granted.replies, self.granted.payloads) =
                 (traffic.out[1].fifo.end(), traffic.bulk_out[1].bytes.fifo.end());

@@ -132,6 +132,10 @@ pub(super) struct AckRanges {
 impl AckRanges {
     pub(super) const EMPTY: Self = Self { ranges: [(0, 0); MAX_RANGES], len: 0 };
 
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// Adds an older range; returns whether there was room.
     pub(super) fn push(&mut self, first: u64, last: u64) -> bool {
         let Some(place) = self.ranges.get_mut(self.len) else { return false };

@@ -27,6 +27,8 @@ pub(super) struct Engine {
     outgoing: Vec<u8>,
     /// A row that the system had no room for: destination, bytes in `outgoing`, bytes of each datagram.
     blocked: Option<(Peer, usize, usize)>,
+    /// The last visit to the socket brought something.
+    flowing: bool,
     /// When the socket was last asked.
     asked: Instant,
     pub(super) deadline: Option<Instant>,
@@ -50,6 +52,7 @@ impl Engine {
             // One row, and one datagram that does not belong to it.
             outgoing: vec![0; LARGEST + 2 * limit],
             blocked: None,
+            flowing: false,
             asked: Instant(0),
             deadline: None,
             news: 0,
@@ -65,19 +68,24 @@ impl Engine {
 
     /// Takes in what has arrived and acts on the passing of time. Returns whether anything has changed.
     ///
-    /// When the program asks often, this stops at the first piece that brings a message: it had better be delivered, and
-    /// answered, before the system is asked for more.
-    pub(super) fn take_in(&mut self, now: Instant) -> bool {
-        let due = self.deadline.is_some_and(|at| at <= now);
-        let thorough = due || now.since(self.asked) > PAUSE;
-        self.asked = now;
+    /// When the program has been asking in vain, this stops at the first piece that brings a message: it had better be
+    /// delivered, and answered, before the system is asked for more.
+    ///
+    /// `now` may be a little old; it is renewed when something has come.
+    pub(super) fn take_in(&mut self, now: &mut Instant, clock: impl Fn() -> Instant) -> bool {
+        let due = self.deadline.is_some_and(|at| at <= *now);
+        let thorough = due || self.flowing || now.since(self.asked) > PAUSE;
+        self.asked = *now;
         let mut changed = false;
-        for _ in 0..GO {
+        let (mut pieces, mut bytes) = (0, 0);
+        while pieces < GO {
             match self.wire.receive(&mut self.incoming) {
                 Ok(Some(len)) => {
-                    changed |= self.machine.handle_row(now, &mut self.incoming[..len]) > 0;
+                    (pieces, bytes) = (pieces + 1, bytes + len);
+                    *now = clock();
+                    changed |= self.machine.handle_row(*now, &mut self.incoming[..len]) > 0;
                     if !thorough && self.machine.has_arrived() {
-                        return true;
+                        break;
                     }
                 }
                 Ok(None) => break,
@@ -87,8 +95,12 @@ impl Engine {
                 }
             }
         }
+        self.flowing = pieces > 0;
+        if pieces > 0 {
+            self.wire.visited(pieces, bytes);
+        }
         if due {
-            self.machine.tick(now);
+            self.machine.tick(*now);
             changed = true;
         }
         changed

@@ -200,6 +200,9 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
             sent: 0,
             told: 0,
             losses: 0,
+            dirty: false,
+            spinning: false,
+            fruitless: 0,
             service: Some(service),
             left: false,
             shared,
@@ -246,6 +249,11 @@ pub struct SocketDriver {
     /// Bytes accepted at the last call of `accepted`.
     told: u64,
     losses: u32,
+    /// The program has used the machine since everything was last sent out.
+    dirty: bool,
+    /// The program is back from an `idle` that took no time, and how often in a row nothing had come.
+    spinning: bool,
+    fruitless: u32,
     /// The helper drives the endpoint, as the program has asked it to.
     left: bool,
 }
@@ -284,6 +292,7 @@ impl Driver for SocketDriver {
         let mut engine = self.shared.engine();
         let result = work(&mut engine.machine, self.now);
         self.accepted = engine.machine.accepted_bytes();
+        self.dirty = true;
         result
     }
 
@@ -313,33 +322,41 @@ impl Driver for SocketDriver {
         self.round(|_, _| ());
     }
 
-    /// One lock for all three steps.
+    /// One lock for all three steps, and the clock is read when something happens.
     fn round<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.drive();
         let mut engine = self.shared.engine();
-        self.now = self.shared.clock.now();
+        // Who asks again and again does not have to know the time each time.
+        self.fruitless =
+            if self.fruitless < 8 && std::mem::take(&mut self.spinning) { self.fruitless + 1 } else { 0 };
+        if self.fruitless == 0 || engine.machine.has_ready() {
+            self.now = self.shared.clock.now();
+        }
         // What the program has just asked for goes first: the answer cannot be here before.
         if engine.machine.has_ready() {
             engine.send_out(self.now);
         }
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
-        if engine.take_in(self.now) || news {
+        let clock = self.shared.clock;
+        if engine.take_in(&mut self.now, || clock.now()) || news {
             self.stirred = true;
             self.patience.reset();
         }
         let result = work(&mut engine.machine, self.now);
         if engine.machine.has_ready() || engine.is_blocked() {
-            // Handlers may have taken their time.
-            self.now = self.shared.clock.now();
             engine.send_out(self.now);
         }
         self.losses = engine.machine.losses();
         self.accepted = engine.machine.accepted_bytes();
         self.sent = self.accepted;
+        self.dirty = engine.is_blocked();
         result
     }
 
     fn send_out(&mut self) {
+        if !self.dirty {
+            return;
+        }
         let mut engine = self.shared.engine();
         if engine.machine.has_ready() || engine.is_blocked() {
             self.now = self.shared.clock.now();
@@ -347,6 +364,7 @@ impl Driver for SocketDriver {
         }
         self.losses = engine.machine.losses();
         self.sent = self.accepted;
+        self.dirty = engine.is_blocked();
     }
 
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
@@ -354,7 +372,7 @@ impl Driver for SocketDriver {
             return;
         }
         match self.patience.next() {
-            Next::Spin => {}
+            Next::Spin => self.spinning = true,
             Next::Yield => std::thread::yield_now(),
             Next::Park => self.park(until),
         }

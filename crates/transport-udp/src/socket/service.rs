@@ -155,9 +155,9 @@ impl Shared {
                 if self.stopped() || self.parked.load(SeqCst) || self.drives.load(Relaxed) != seen {
                     return;
                 }
-                let now = self.clock.now();
+                let mut now = self.clock.now();
                 let losses = engine.machine.losses();
-                let news = engine.take_in(now) || engine.machine.losses() != losses;
+                let news = engine.take_in(&mut now, || self.clock.now()) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);
                 engine.send_out(now);
                 if news && let Some(watcher) = engine.watcher.take() {

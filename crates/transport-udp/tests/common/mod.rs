@@ -64,7 +64,7 @@ pub fn treatment(from: Peer, number: u64) -> Treatment {
     }
 }
 
-fn words(number: u64) -> Words {
+pub fn words(number: u64) -> Words {
     Words::from_slice(&[number as u32, (number >> 32) as u32]).unwrap()
 }
 
