@@ -264,7 +264,6 @@ impl Parameters {
             retry: RetryParameters { timeout_ns: 10_000.0, idle_ns: 200.0, ..cluster.retry },
             // [A] the same software on a processor of its time.
             pscom: PscomParameters { velo_software_ns: 300.0, velo_reassembly_ns: 70.0, rma_software_ns: 400.0 },
-            ..cluster
         }
     }
 
@@ -295,6 +294,30 @@ impl Parameters {
             retry: cluster.retry,
             pscom: PscomParameters { velo_software_ns: 0.0, velo_reassembly_ns: 0.0, rma_software_ns: 0.0 },
         }
+    }
+
+    /// The built-in tables by name.
+    pub const BUILT_IN: [(&str, fn() -> Self); 4] =
+        [("cluster", Self::cluster), ("deep", Self::deep), ("asic", Self::asic), ("free", Self::free)];
+
+    /// A built-in table.
+    ///
+    /// ```
+    /// use extoll_sim::model::Parameters;
+    /// assert_eq!(Parameters::named("deep").unwrap(), Parameters::deep());
+    /// let error = Parameters::named("myrinet").unwrap_err();
+    /// assert_eq!(error.to_string(), "parameters is myrinet, but must be one of cluster, deep, asic, free");
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError`] lists the names that there are.
+    pub fn named(name: &str) -> Result<Self, ConfigError> {
+        let found = Self::BUILT_IN.iter().find(|(known, _)| *known == name);
+        found.map(|(_, table)| table()).ok_or_else(|| {
+            let names = Self::BUILT_IN.map(|(name, _)| name).join(", ");
+            let (field, value) = ("parameters".into(), name.into());
+            ConfigError::OutOfRange { field, value, limit: format!("one of {names}") }
+        })
     }
 
     /// Reads a table from TOML and checks it.
@@ -338,7 +361,7 @@ impl Parameters {
         within("rma.notifications", rma.notifications, 1, 1 << 24)?;
         within("rma.pages", rma.pages, 1, 1 << 26)?;
         within("rma.fragment_bytes", rma.fragment_bytes, 8, 4096)?;
-        if rma.fragment_bytes % 8 != 0 {
+        if !rma.fragment_bytes.is_multiple_of(8) {
             return Err(range("rma.fragment_bytes", rma.fragment_bytes, "a multiple of 8"));
         }
         within("rma.fragment_header_bytes", rma.fragment_header_bytes, 0, 1 << 16)?;

@@ -440,12 +440,16 @@ impl Extoll {
     }
 
     /// A frame has reached the interface: it is judged by its number and passes the receiving unit.
-    fn take(&mut self, packet: Packet<Wire>, channel: Channel, sequence: u8, port: &mut Port<'_, Wire>) {
+    fn take(&mut self, mut packet: Packet<Wire>, channel: Channel, sequence: u8, port: &mut Port<'_, Wire>) {
         let number = self.inbound_number(&packet, channel);
         let inbound = self.inbound.at(number);
         if packet.corrupt {
             self.counters.spoilt += 1;
-            return;
+            let Wire(Body::Frame { frame: Frame::Velo(letter), .. }) = &mut packet.body else { return };
+            if !self.shared.defects.has(Mutation::TakeSpoilt) {
+                return;
+            }
+            letter.error = true;
         }
         if self.shared.defects.has(Mutation::AnySequence) {
             inbound.receiver.take_any();

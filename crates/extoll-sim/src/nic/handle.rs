@@ -1,7 +1,7 @@
 //! A rank's handle to its node's interface and to virtual time.
 
 use super::address::Address;
-use super::device::{Extoll, Shared, Wire};
+use super::device::{Counters, Extoll, Shared, Wire};
 use super::memory::HostMemory;
 use super::rma::Rma;
 use super::velo::Velo;
@@ -68,6 +68,11 @@ impl<'a> Nic<'a> {
     /// The machine's parameter table.
     pub fn parameters(&self) -> &Parameters {
         &self.shared.parameters
+    }
+
+    /// What the interface of this rank's node has counted so far.
+    pub fn counters(&self) -> Counters {
+        self.context.device(|device, _| device.counters())
     }
 
     /// This rank's clock, and what else the simulation offers a rank: departures, statuses.

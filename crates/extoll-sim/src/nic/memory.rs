@@ -76,7 +76,7 @@ impl HostMemory {
     /// If the offset is no multiple of 8, or outside the memory.
     pub fn word(&self, at: usize) -> u64 {
         self.check(at, 8);
-        assert!(at % 8 == 0, "offset {at} is a multiple of 8");
+        assert!(at.is_multiple_of(8), "offset {at} is a multiple of 8");
         self.words[at / 8].load(Ordering::Relaxed)
     }
 

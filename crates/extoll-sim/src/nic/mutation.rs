@@ -18,6 +18,8 @@ pub enum Mutation {
     NoReplay,
     /// A receiver takes packets whatever their sequence number is.
     AnySequence,
+    /// VELO delivers spoilt packets, marked by the error bit, instead of having them sent again.
+    TakeSpoilt,
     /// The committed count is compared without wrapping at 8 bits.
     PlainCompare,
     /// RMA accesses pages whatever their rights are.

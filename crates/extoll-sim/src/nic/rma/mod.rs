@@ -492,7 +492,7 @@ fn no_responder(command: Command, notify: Notify) -> Result<(), RmaError> {
 
 fn aligned(local: Nla, remote: Nla, size: u32) -> Result<(), RmaError> {
     for (what, value) in [("size", size.into()), ("local address", local.0), ("remote address", remote.0)] {
-        if value % 8 != 0 {
+        if !u64::is_multiple_of(value, 8) {
             return Err(RmaError::WrongArg { what, value, limit: "a multiple of 8" });
         }
     }

@@ -98,7 +98,8 @@ pub struct Message {
     pub tag: u8,
     /// Its type, 0 to 3.
     pub mtt: u8,
-    /// Whether it was spoilt on its way.
+    /// Whether it was spoilt on its way. An interface that is as it should be never says so: it lets spoilt packets be sent
+    /// again.
     pub error: bool,
     pub(crate) len: u8,
     pub(crate) bytes: [u8; LONGEST],
@@ -164,7 +165,14 @@ impl Velo<'_> {
     /// up, [`VeloError::TryAgain`]. Nothing is sent then.
     pub fn send(&self, connection: Connection, message: &[u8], tag: u8, mtt: u8) -> Result<(), VeloError> {
         self.nic.charge(self.nic.costs().velo_send);
-        self.nic.own_unit(|device, port, local| device.velo_send(local, connection, message, (tag, mtt), port))
+        let kind = (tag, mtt);
+        let sent =
+            self.nic.own_unit(|device, port, local| device.velo_send(local, connection, message, kind, port));
+        if !matches!(sent, Err(VeloError::TryAgain { .. })) {
+            return sent;
+        }
+        // The rank may have run ahead of reports that make room.
+        self.nic.unit(|device, port, local| device.velo_send(local, connection, message, kind, port))
     }
 
     /// Takes the oldest message, or the oldest of a type; waits for it. Messages of other types stay.
