@@ -156,10 +156,11 @@ impl Parameters {
                 // [F] o_s and o_r from 160 MB/s of bidirectional 8 KB and the slope of the latency table.
                 send_ns: 333.0,
                 receive_ns: 461.0,
-                // [D] 80 bytes on the wire at 624 MB/s occupy the unit for 128.2 ns. [A] the fixed part: half of what is
-                // left of 1.106 us after the hop (300), the link (128.2) and the two occupancies (256.4).
-                tx: velo_stage(210.7),
-                rx: velo_stage(210.7),
+                // [D] 80 bytes on the wire at 624 MB/s occupy the unit for 128.2 ns. [A] the fixed part: what is left of
+                // 1.106 us after the hop (300), the link (128.2) and the occupancy (128.2). All of it is spent at the
+                // sender: the last link spaces packets as the receiving unit would, and an event less is simulated.
+                tx: velo_stage(549.6),
+                rx: Stage::NONE,
             },
             rma: RmaParameters {
                 // [C] 8 bits of vpid.
@@ -218,8 +219,7 @@ impl Parameters {
             link: LinkParameters { bandwidth_mb_s: 1086.0, latency_ns: 300.0 },
             velo: VeloParameters {
                 // [A] as in the cluster, with 73.7 ns on the link.
-                tx: velo_stage(237.95),
-                rx: velo_stage(237.95),
+                tx: velo_stage(604.1),
                 ..cluster.velo
             },
             rma: RmaParameters {
@@ -247,8 +247,7 @@ impl Parameters {
                 send_ns: 50.0,
                 receive_ns: 120.0,
                 // [P] above 100 million messages a second: at most 10 ns for each.
-                tx: Stage { per_unit_ns: 8.0, unit_bytes: 64, ..Stage::latency(173.65) },
-                rx: Stage { per_unit_ns: 8.0, unit_bytes: 64, ..Stage::latency(173.65) },
+                tx: Stage { per_unit_ns: 8.0, unit_bytes: 64, ..Stage::latency(355.3) },
                 ..cluster.velo
             },
             rma: RmaParameters {
