@@ -66,26 +66,36 @@ impl Memory for AnyMemory {
 
 /// Writes bytes into words; words that are only partly covered keep their other bytes.
 fn store_bytes(words: &[AtomicU64], at: usize, source: &[u8]) {
+    let (mut word, skew) = (at / 8, at % 8);
     let mut rest = source;
-    let mut at = at;
-    while !rest.is_empty() {
-        let (word, skew) = (&words[at / 8], at % 8);
-        let count = rest.len().min(8 - skew);
-        let (now, later) = rest.split_at(count);
-        if count == 8 {
-            let value = u64::from_le_bytes(now.try_into().expect("eight bytes"));
-            word.store(value, Ordering::Relaxed);
-        } else {
-            let (mut mask, mut bits) = ([0; 8], [0; 8]);
-            mask[skew..skew + count].fill(0xff);
-            bits[skew..skew + count].copy_from_slice(now);
-            let (mask, bits) = (u64::from_le_bytes(mask), u64::from_le_bytes(bits));
-            word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(old & !mask | bits))
-                .expect("the update never declines");
+    if skew != 0 {
+        let (head, tail) = rest.split_at(rest.len().min(8 - skew));
+        if !head.is_empty() {
+            store_part(&words[word], skew, head);
         }
-        rest = later;
-        at += count;
+        (word, rest) = (word + 1, tail);
     }
+    let (whole, tail) = rest.as_chunks::<8>();
+    if let Some(words) = words.get(word..word + whole.len()) {
+        for (word, value) in words.iter().zip(whole) {
+            word.store(u64::from_le_bytes(*value), Ordering::Relaxed);
+        }
+    } else {
+        panic!("{} bytes at {at} do not fit a memory of {} words", source.len(), words.len());
+    }
+    if !tail.is_empty() {
+        store_part(&words[word + whole.len()], 0, tail);
+    }
+}
+
+/// Writes fewer than eight bytes into a word, `skew` bytes from its start.
+fn store_part(word: &AtomicU64, skew: usize, bytes: &[u8]) {
+    let (mut mask, mut bits) = ([0; 8], [0; 8]);
+    mask[skew..skew + bytes.len()].fill(0xff);
+    bits[skew..skew + bytes.len()].copy_from_slice(bytes);
+    let (mask, bits) = (u64::from_le_bytes(mask), u64::from_le_bytes(bits));
+    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(old & !mask | bits))
+        .expect("the update never declines");
 }
 
 /// An access outside a segment, or to a word that is not aligned.
