@@ -98,10 +98,10 @@ fn leaving_is_told_after_everything_else() {
     }
     world.run(Span::from_secs(30), |world| world.apps[0].pushing.is_none());
     world.machine(0).depart(Departure::Finished);
-    world.run(Span::from_secs(30), |world| world.machine(1).status(Peer(0)) != PeerStatus::Active);
+    let departed = Event::Departed(Peer(0), Departure::Finished);
+    world.run(Span::from_secs(30), |world| world.apps[1].events.contains(&departed));
     assert_eq!(world.machine(1).status(Peer(0)), PeerStatus::Finished);
     assert_eq!(world.apps[1].expected[0], world.apps[0].sent[1]);
-    assert!(world.apps[1].events.contains(&Event::Departed(Peer(0), Departure::Finished)));
     assert_eq!(world.send(Peer(1), Peer(0), 0), Err(Refused::Gone));
     world.run(Span::from_secs(30), |world| world.machine(0).settled());
     rest(&mut world, Span::from_secs(30));
