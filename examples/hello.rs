@@ -16,7 +16,7 @@ fn rank(job: RankJob) -> Result<(), Box<dyn Error>> {
     let greet = handlers.request("greet", move |_: &mut u32, token: Token<'_>, (): (), _: Payload<'_>| {
         token.reply(hello, process::id()).expect("rank 0 waits for the answer");
     })?;
-    let mut endpoint = Endpoint::attach(job.shm(JoinOptions::default())?, handlers, 0)?;
+    let mut endpoint = Endpoint::attach(job.attach(JoinOptions::default())?, handlers, 0)?;
     if endpoint.rank() == Rank(0) {
         let ranks = endpoint.ranks();
         (0..ranks).try_for_each(|to| endpoint.request(Rank(to), greet, ()))?;

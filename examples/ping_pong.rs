@@ -9,7 +9,7 @@
 //! The best and the middle of several series are printed: the best is what the path costs, the middle what to expect.
 
 use active_messages::launch::{self, RunOptions};
-use active_messages::shm::{JoinError, JoinOptions};
+use active_messages::shm::JoinOptions;
 use active_messages::{
     Address, AttachError, Endpoint, Handlers, Payload, Rank, RegisterError, Reply, Request, SendError,
 };
@@ -38,7 +38,7 @@ enum PingError {
     #[error("ping_pong needs 2 ranks, not {0}")]
     Ranks(u32),
     #[error(transparent)]
-    Join(#[from] JoinError),
+    Join(#[from] launch::AttachError),
     #[error(transparent)]
     Register(#[from] RegisterError),
     #[error(transparent)]
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
         if job.ranks() != 2 {
             return Err(PingError::Ranks(job.ranks()));
         }
-        run(job.shm(JoinOptions { segment_bytes: SEGMENT, endpoint: 0 })?, &cli)
+        run(job.attach(JoinOptions { segment_bytes: SEGMENT, endpoint: 0 })?, &cli)
     })
 }
 

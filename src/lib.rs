@@ -37,7 +37,7 @@
 //!     launch::run(RunOptions::new().default_ranks(4), |job: RankJob| {
 //!         let mut handlers = Handlers::<u64>::new();
 //!         let add = handlers.one_way("add", |sum: &mut u64, _: Address, value: u64, _: Payload<'_>| *sum += value)?;
-//!         let mut endpoint = Endpoint::attach(job.shm(JoinOptions::default())?, handlers, 0)?;
+//!         let mut endpoint = Endpoint::attach(job.attach(JoinOptions::default())?, handlers, 0)?;
 //!         endpoint.request(Rank(0), add, u64::from(endpoint.rank().0))?;
 //!         let first = endpoint.rank() == Rank(0);
 //!         let sum = endpoint.finish()?;
