@@ -1,6 +1,8 @@
 //! Ranks that something else started: `mpirun` and `srun`, imitated by their variables and, where installed, real.
 //! That ranks found each other is shown by a barrier.
 
+use std::process::Command;
+
 use crate::harness::{Finished, Running, Test, clean, finish, role};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -119,6 +121,15 @@ fn real_mpirun() {
         return;
     }
     let mut command = clean("mpirun");
+    allow_mpirun(&mut command);
+    let program = std::env::current_exe().expect("a test knows its file");
+    let finished = finish(command.args(["-n", "3"]).arg(program).args(["--role", "job", "who", "barrier"]));
+    assert_eq!(finished.code(), 0, "{finished:?}");
+    assert_eq!(finished.sorted(), [0, 1, 2].map(|rank| format!("{rank} of 3 by mpirun")), "{finished:?}");
+}
+
+/// Lets Open MPI's `mpirun` start ranks as any user, and more of them than there are processors.
+pub(crate) fn allow_mpirun(command: &mut Command) {
     for allowed in [
         "OMPI_ALLOW_RUN_AS_ROOT",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
@@ -128,9 +139,5 @@ fn real_mpirun() {
     ] {
         command.env(allowed, "1");
     }
-    let program = std::env::current_exe().expect("a test knows its file");
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-    let finished = finish(command.args(["-n", "3"]).arg(program).args(["--role", "job", "who", "barrier"]));
-    assert_eq!(finished.code(), 0, "{finished:?}");
-    assert_eq!(finished.sorted(), [0, 1, 2].map(|rank| format!("{rank} of 3 by mpirun")), "{finished:?}");
 }

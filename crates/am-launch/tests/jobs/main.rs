@@ -4,9 +4,11 @@
 
 mod amrun;
 mod harness;
+mod hosts;
 mod launchers;
 mod library;
 mod orphans;
+mod rendezvous;
 mod roles;
 
 use std::process::ExitCode;
@@ -17,5 +19,8 @@ fn main() -> ExitCode {
         let role = args.next().expect("a role");
         return roles::play(role.to_str().expect("roles are text"), args.collect());
     }
-    harness::run(&[amrun::TESTS, library::TESTS, launchers::TESTS, orphans::TESTS].concat())
+    harness::run(
+        &[amrun::TESTS, library::TESTS, launchers::TESTS, orphans::TESTS, hosts::TESTS, rendezvous::TESTS]
+            .concat(),
+    )
 }

@@ -31,7 +31,7 @@ pub(crate) fn within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) ->
 }
 
 /// Waits until a process is gone, or has ended and only waits for its new parent to notice.
-fn gone(pid: &str) {
+pub(crate) fn gone(pid: &str) {
     let status = PathBuf::from("/proc").join(pid).join("stat");
     within(ANTI_HANG, || match std::fs::read_to_string(&status) {
         Ok(line) => line.contains(") Z ").then_some(()),

@@ -134,23 +134,52 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
         "report" => say(&job.report()),
         "pid" => say(&getpid().to_string()),
         "sleep" => thread::sleep(Duration::from_secs(3600)),
+        "shm" => drop(job.shm(JoinOptions::default()).map_err(|error| error.to_string())?),
+        "hidden" => hidden(job)?,
+        "files" => say(&fs::read_dir("/proc/self/fd").expect("/proc").count().to_string()),
         "input" => drop(io::stdin().read_to_string(&mut String::new()).map_err(|error| error.to_string())?),
         "fail" => return Err("it did not work".into()),
         "panic" => panic!("on purpose"),
         "exit" => process::exit(42),
         "kill" => kill(getpid(), Signal::SIGKILL).map_err(|error| error.to_string())?,
-        "barrier" => barrier(job)?,
+        "barrier" => barrier(job, 0)?,
+        "threads" => thread::scope(|scope| {
+            let first = scope.spawn(|| barrier(job, 0));
+            barrier(job, 1).and(first.join().expect("no panic"))
+        })?,
         "arg0" => say(&format!("{:?}", env::args_os().next())),
         _ => return Err(format!("no action {action}")),
     }
     Ok(())
 }
 
-/// All ranks meet in a barrier over whatever the job spans.
-fn barrier(job: &RankJob) -> Result<(), String> {
-    let transport = job.attach(JoinOptions::default()).map_err(|error| error.to_string())?;
+/// All endpoints meet in a barrier over whatever the job spans.
+fn barrier(job: &RankJob, endpoint: u16) -> Result<(), String> {
+    let transport = job.attach(JoinOptions { endpoint, segment_bytes: 0 }).map_err(|error| error.to_string())?;
     let mut endpoint =
         Endpoint::attach(transport, Handlers::<()>::new(), ()).map_err(|error| error.to_string())?;
     endpoint.barrier().map_err(|error| error.to_string())?;
     endpoint.finish().map_err(|error| error.to_string())
+}
+
+/// Looks for the job's secret where others could see it: in the arguments and the environment of this process and all above
+/// it.
+fn hidden(job: &RankJob) -> Result<(), String> {
+    let secret = job.secret().ok_or("no secret")?.bytes();
+    let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut process = process::id().to_string();
+    while process != "0" && process != "1" {
+        for place in ["cmdline", "environ"] {
+            let bytes = fs::read(format!("/proc/{process}/{place}")).unwrap_or_default();
+            let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+            if has(secret) || has(hex.as_bytes()) || has(hex.to_uppercase().as_bytes()) {
+                return Err(format!("the secret is in the {place} of process {process}"));
+            }
+        }
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).map_err(|error| error.to_string())?;
+        let rest = stat.rsplit_once(')').ok_or("a strange stat file")?.1;
+        process = rest.split_whitespace().nth(1).ok_or("a strange stat file")?.to_owned();
+    }
+    say(&format!("a secret of {} bytes, hidden", secret.len()));
+    Ok(())
 }
