@@ -26,6 +26,9 @@ const OFFER_BYTES: usize = 16;
 /// Packets taken in while a refused sender waits, before it tries again.
 const RETRY_AFTER: u32 = 32;
 
+/// Steps that find something in rings before one looks into the mailbox all the same.
+const LOOK_EVERY: u32 = 16;
+
 /// Why a connection is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -144,6 +147,8 @@ pub(super) struct Engine<'a> {
     sending: VecDeque<u32>,
     /// Refused for want of room in the network; counts what has been taken in since.
     refused: Option<u32>,
+    /// Steps in a row that found something in rings.
+    busy: u32,
     pool: Pool,
     pinned: Pinned,
     /// What waits here until its receiver has fetched it, with its ticket.
@@ -188,6 +193,7 @@ impl<'a> Engine<'a> {
             rings: Vec::new(),
             sending: VecDeque::new(),
             refused: None,
+            busy: 0,
             pool: Pool::default(),
             pinned: Pinned::default(),
             offered: BTreeMap::new(),
@@ -334,7 +340,12 @@ impl<'a> Engine<'a> {
     /// that finds nothing costs an empty poll.
     pub(super) fn step(&mut self) -> bool {
         let sent = self.send_chunk();
-        let taken = self.take_slots() | self.take_fetched() || self.take_packet();
+        let mut taken = self.take_slots() | self.take_fetched();
+        // Rings that are never empty must not keep others from opening theirs.
+        self.busy = if taken { self.busy + 1 } else { 0 };
+        if !taken || self.busy.is_multiple_of(LOOK_EVERY) {
+            taken |= self.take_packet();
+        }
         if !taken {
             // Nothing else to do, so the next step may try in vain.
             self.refused = None;
