@@ -1,7 +1,8 @@
 //! A rank's handle to its node's interface and to virtual time.
 
 use super::address::Address;
-use super::device::{Counters, Extoll, Shared, Wire};
+use super::channel::Wire;
+use super::device::{Counters, Extoll, Shared};
 use super::memory::HostMemory;
 use super::rma::Rma;
 use super::velo::Velo;
@@ -134,6 +135,12 @@ impl<'a> Nic<'a> {
     #[inline]
     pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Extoll, &mut Port<'_, Wire>, u32) -> R) -> R {
         self.context.device(|device, port| work(device, port, self.local))
+    }
+
+    /// Works on the interface as it was when it was last looked at.
+    #[inline]
+    pub(crate) fn seen_unit<R>(&self, work: impl FnOnce(&mut Extoll, &mut Port<'_, Wire>, u32) -> R) -> R {
+        self.context.local(|device, port| work(device, port, self.local))
     }
 
     /// Works on what belongs to this rank alone. Where other ranks share the units, or where losses need repair, everything

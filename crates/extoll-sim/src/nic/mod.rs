@@ -6,13 +6,15 @@
 //! | `rma` | [`rma::Rma`]: remote memory access; address translation, notifications, the pace of transfers |
 //! | `handle` | [`Nic`]: a rank's way to both, and to time |
 //! | `device` | [`Extoll`]: a node's interface, as the simulation drives it |
-//! | `replay` | the reliable channel of a pair: sequence, replay ring, retry flag |
+//! | `channel` | what interfaces send each other, and how it is repaired when it is lost |
+//! | `replay` | the state machines of that: sequence, replay ring, retry flag |
 //! | `memory` | [`HostMemory`]: what the interface can read and write |
 //! | `address`, `bytes`, `pairs`, `server` | addresses; payload of packets; partners by number; units of time |
 //! | `mutation` | defects for tests that must be able to fail |
 
 pub(crate) mod address;
 pub(crate) mod bytes;
+mod channel;
 pub(crate) mod device;
 pub(crate) mod handle;
 mod memory;
@@ -25,6 +27,7 @@ pub(crate) mod server;
 pub mod velo;
 
 pub use address::Address;
-pub use device::{Counters, Extoll, Wire};
+pub use channel::Wire;
+pub use device::{Counters, Extoll};
 pub use handle::Nic;
 pub use memory::HostMemory;

@@ -6,7 +6,8 @@ use super::notification::{Command, Event, Notification, Notify, Queue};
 use super::wire::{Message, Part};
 use super::{Connection, Failure, Region, RmaError};
 use crate::nic::address::Address;
-use crate::nic::device::{Channel, Extoll, Frame, Open, Size, Wire};
+use crate::nic::channel::{Channel, Frame, Size, Wire};
+use crate::nic::device::{Extoll, Open};
 use crate::nic::memory::HostMemory;
 use crate::nic::mutation::Mutation;
 use am_core::segment::Memory;
@@ -248,7 +249,8 @@ impl Extoll {
             }
             if job.ready > port.now() {
                 queue.timed = true;
-                return Self::time_lane(local, lane, job.ready, port);
+                let at = job.ready;
+                return self.time_lane(local, lane, at, port);
             }
             let to = job.to;
             let number = self.outbound(local, to, channel);
