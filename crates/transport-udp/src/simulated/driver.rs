@@ -31,7 +31,8 @@ pub struct SimDriver<'a> {
     machine: Rc<RefCell<Machine>>,
     rules: Rules,
     silence: Span,
-    /// What the machine had accepted when it was last sent.
+    /// What the machine had accepted when it was last looked at, and when all of that was last sent.
+    accepted: u64,
     sent: u64,
     flushing: bool,
     losses: u32,
@@ -52,6 +53,7 @@ impl<'a> SimDriver<'a> {
             machine,
             rules,
             silence: config.silence,
+            accepted: 0,
             sent: 0,
             flushing: false,
             losses: 0,
@@ -108,6 +110,8 @@ impl Driver for SimDriver<'_> {
 
     fn charge(&mut self, cost: Span) {
         self.context.charge(cost);
+        // Others and this rank's own machine go on meanwhile, also for programs that compute and never poll.
+        self.context.sync();
     }
 
     fn segment_len(&self, _: Rank) -> u64 {
@@ -116,7 +120,11 @@ impl Driver for SimDriver<'_> {
 
     fn accepted(&mut self) {
         self.context.charge(self.rules.costs.message);
-        let accepted = self.machine.borrow().accepted_bytes();
+        let (accepted, ready) = self.look(|machine| (machine.accepted_bytes(), machine.has_ready()));
+        // After a refusal nothing may happen before the program has looked at why, unless it began a handshake.
+        if accepted == std::mem::replace(&mut self.accepted, accepted) && !ready {
+            return;
+        }
         if accepted - self.sent >= BATCH {
             self.send_out();
         } else if !self.flushing {
@@ -144,7 +152,7 @@ impl Driver for SimDriver<'_> {
         loop {
             self.context.sync();
             let now = self.context.now();
-            let (mut row, mut bytes) = (Vec::new(), 0);
+            let (mut row, mut bytes, mut stirred) = (Vec::new(), 0, false);
             {
                 let mut machine = self.machine.borrow_mut();
                 self.sent = machine.accepted_bytes();
@@ -153,6 +161,7 @@ impl Driver for SimDriver<'_> {
                     bytes += len as u64;
                     if to.0 == rank {
                         to_itself(&mut machine, now, &mut self.buffer[..len]);
+                        stirred = true;
                         continue;
                     }
                     row.push((to, self.buffer[..len].to_vec()));
@@ -163,6 +172,9 @@ impl Driver for SimDriver<'_> {
             }
             self.context.charge(self.rules.costs.row_of(self.rules.costs.send, row.len().max(1) as u64, bytes));
             self.context.device(|_, port| {
+                if stirred {
+                    port.wake(rank);
+                }
                 row.into_iter().for_each(|(to, bytes)| port.send(rank, to.0, bytes.len() as u32, bytes));
             });
         }
@@ -180,8 +192,6 @@ impl Driver for SimDriver<'_> {
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
-        // Programs that watch for a peer's end without polling let time pass by this alone.
-        self.context.sync();
         let machine = self.machine.borrow();
         match machine.status(peer) {
             // There is no session by which it could have told.

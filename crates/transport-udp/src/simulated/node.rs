@@ -110,6 +110,7 @@ impl Node {
         while let Some((to, len)) = machine.transmit(now, &mut self.buffer) {
             if to.0 == seat.rank {
                 to_itself(&mut machine, now, &mut self.buffer[..len]);
+                port.wake(seat.rank);
             } else {
                 port.send(seat.rank, to.0, len as u32, self.buffer[..len].to_vec());
             }
