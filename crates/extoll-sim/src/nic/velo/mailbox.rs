@@ -27,7 +27,9 @@ pub const fn slots(len: usize) -> u32 {
     }
 }
 
+/// A cache line, in the simulated machine as in the one that simulates it.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Slot {
     data: [u8; SLOT_DATA],
     status: u64,
