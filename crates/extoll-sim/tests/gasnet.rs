@@ -229,8 +229,8 @@ fn survivors_of_a_stopped_node_are_told_whom_they_lost() {
     assert_eq!(report.results, [lost, lost, None]);
 }
 
-/// Round trips of Short messages between two ranks; returns the virtual time of one in microseconds.
-fn round_trips(count: u64, args: usize, gasnet: &GasnetConfig, config: &ExtollConfig) -> f64 {
+/// Round trips of Short messages between two ranks: the virtual time of one in microseconds, and the simulation's events.
+fn round_trips(count: u64, args: usize, gasnet: &GasnetConfig, config: &ExtollConfig) -> (f64, u64) {
     let report = gasnet::run(config, gasnet, move |transport| {
         let mut handlers = Handlers::<u64>::new();
         let pong = handlers.reply("pong", |count: &mut u64, _: Address, _: Words, _: Payload<'_>| *count += 1);
@@ -252,14 +252,15 @@ fn round_trips(count: u64, args: usize, gasnet: &GasnetConfig, config: &ExtollCo
         endpoint.finish().unwrap();
         took.as_secs_f64() * 1e6 / count as f64
     });
-    report.unwrap().results[0].unwrap()
+    let report = report.unwrap();
+    (report.results[0].unwrap(), report.events)
 }
 
 #[test]
 fn the_second_implementation_is_better_by_what_it_does() {
     let latency = |implementation, args| {
         let gasnet = GasnetConfig { implementation, ..GasnetConfig::default() };
-        round_trips(20, args, &gasnet, &ExtollConfig::pair())
+        round_trips(20, args, &gasnet, &ExtollConfig::pair()).0
     };
     for args in [0, 4, 16] {
         let (first, second) = (latency(Implementation::First, args), latency(Implementation::Second, args));
@@ -310,8 +311,11 @@ fn rate_of_round_trips() {
     for (name, parameters) in [("cluster", Parameters::cluster()), ("free", Parameters::free())] {
         let config = ExtollConfig { parameters, ..ExtollConfig::pair() };
         let (count, began) = (1_000_000, std::time::Instant::now());
-        let latency = round_trips(count, 2, &GasnetConfig::default(), &config);
-        let rate = count as f64 / began.elapsed().as_secs_f64();
-        println!("{name}: {:.2} M round trips a second, {latency:.3} us each in virtual time", rate / 1e6);
+        let (latency, events) = round_trips(count, 2, &GasnetConfig::default(), &config);
+        let (rate, events) = (count as f64 / began.elapsed().as_secs_f64(), events as f64 / count as f64);
+        println!(
+            "{name}: {:.2} M round trips a second, {latency:.3} us and {events:.1} events each in virtual time",
+            rate / 1e6
+        );
     }
 }

@@ -115,6 +115,9 @@ impl Layout {
     /// Mailbox slots of a frame.
     #[inline]
     pub(super) fn slots(self, lead: usize, payload: usize) -> u32 {
+        if lead + payload <= self.packet && self.implementation == Implementation::Second {
+            return slots_of_packet(lead + payload);
+        }
         let part = |bytes: usize| {
             let (full, rest) = (bytes / self.packet, bytes % self.packet);
             let rest = if rest == 0 { 0 } else { slots_of_packet(rest) };

@@ -65,8 +65,7 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         at: u64,
     ) -> Result<(), PortGone> {
         // After its reply a handler can do nothing that would need the room of its request.
-        let handled =
-            if self.transport.acknowledges(self.to) { 0 } else { std::mem::take(&mut self.handling) };
+        let handled = if self.transport.acknowledges(self.to) { 0 } else { std::mem::take(&mut self.handling) };
         self.transport.owe(self.to, handled, 0);
         let reserve = self.reserve - self.acknowledgement();
         let place = Place { offset: at, len: payload.len() as u64 };

@@ -38,10 +38,14 @@ impl Gasnet<'_> {
         }
         // Messages of credits and pieces of frames do not count, but a ring does not hold more than these at once.
         let mut left = self.shared.rooms.segments as usize * 1024;
-        while done < budget && left != 0 {
-            let Ok(message) = self.velo.probe_recv(None) else { break };
-            left -= 1;
-            done += usize::from(self.deliver_packet(&message, sink));
+        if done < budget {
+            let mut next = self.velo.probe_recv(None).ok();
+            while let Some(message) = next {
+                left -= 1;
+                done += usize::from(self.deliver_packet(&message, sink));
+                // What came since the look is for the next poll.
+                next = if done < budget && left != 0 { self.velo.take_seen() } else { None };
+            }
         }
         if done < budget && (self.implementation() == Implementation::First || self.open_joins != 0) {
             self.take_notifications();

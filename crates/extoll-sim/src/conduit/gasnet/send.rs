@@ -69,7 +69,12 @@ impl Gasnet<'_> {
         let (mut requests, mut control) = (slots, 0);
         let mut reserve = match reply {
             ReplyBound::None => 1,
-            ReplyBound::UpTo(bound) => self.layout.reserve(bound as usize),
+            ReplyBound::UpTo(bound) if bound == self.usual.0 => self.usual.1,
+            ReplyBound::UpTo(bound) => {
+                let reserve = self.layout.reserve(bound as usize);
+                self.usual = (bound, reserve);
+                reserve
+            }
         };
         if kind == Kind::Control && slots <= rooms.control_frame {
             (requests, control, reserve) = (0, slots, 0);
@@ -198,13 +203,13 @@ impl Gasnet<'_> {
     fn packets(&mut self, to: u32, kind: Kind, lead: &[u8], payload: &[u8], insists: bool) -> Result<(), Failure> {
         let connection = self.velo_connection(to).map_err(|Gone| Failure::Gone)?;
         let mut packet = [0; MTU];
+        let between = matches!(kind, Kind::Control | Kind::Credit);
         for Piece { mtt, from, to: end } in self.layout.pieces(lead.len(), payload.len()) {
             // What comes from the lead, and what from the payload.
             let head = &lead[from.min(lead.len())..end.min(lead.len())];
             let tail = &payload[from.max(lead.len()) - lead.len()..end.max(lead.len()) - lead.len()];
             packet[..head.len()].copy_from_slice(head);
             packet[head.len()..end - from].copy_from_slice(tail);
-            let between = matches!(kind, Kind::Control | Kind::Credit);
             let mtt = if from == 0 && between { MTT_CONTROL } else { mtt };
             while let Err(error) = self.velo.send(connection, &packet[..end - from], 0, mtt) {
                 if !matches!(error, VeloError::TryAgain { .. }) {

@@ -69,6 +69,8 @@ pub struct Gasnet<'a> {
     /// Request slots of requests under way, over all peers.
     pub(super) unhandled: u64,
     pub(super) bare_given: u64,
+    /// The reply bound that was last asked for, and the slots that it takes.
+    pub(super) usual: (u32, u32),
     pub(super) faulty: Vec<u32>,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
@@ -112,6 +114,7 @@ impl<'a> Gasnet<'a> {
         shared.segments.borrow_mut()[me as usize] = Some(base);
         Self {
             layout: shared.config.layout(),
+            usual: (0, shared.config.layout().reserve(0)),
             me,
             ranks,
             limits: Limits {
