@@ -1,0 +1,134 @@
+//! The figures of the bench, crew by crew: what each measures, the baseline beside it, and the bar it should reach.
+
+use super::am::{Crew, LONG, Plan};
+use super::measure::{Bench, Case};
+use super::random_access::Variant;
+use super::raw;
+use crate::support::summary::{Bar, Unit};
+use std::time::Duration;
+use transport_udp::Waiting;
+use transport_udp::proto::Protection;
+
+const MEBIBYTE: f64 = (1 << 20) as f64;
+
+type Raw = (&'static str, f64, fn(u64) -> Duration);
+
+const BUSY: Raw = ("raw ping-pong, busy", 1.0, |n| raw::ping_pong(false, n));
+const BLOCKING: Raw = ("raw ping-pong, blocking", 1.0, |n| raw::ping_pong(true, n));
+const PACKETS: Raw = ("raw packets", 1.0, raw::packets);
+const STREAM: Raw = ("raw GSO stream", MEBIBYTE, raw::stream);
+
+/// Measures every figure.
+pub(crate) fn measure(bench: &mut Bench<'_>) {
+    for (unit, (name, amount, run)) in [
+        (Unit::Microseconds, BUSY),
+        (Unit::Microseconds, BLOCKING),
+        (Unit::MillionPerSecond, PACKETS),
+        (Unit::GigabytesPerSecond, STREAM),
+    ] {
+        bench.measure(Case { name, unit, amount, bar: None, work: &mut |n| run(n), baseline: None });
+    }
+    for protection in [Protection::Encrypted, Protection::PlainText, Protection::Unauthenticated] {
+        polled(bench, protection);
+        adaptive(bench, protection);
+    }
+    waiting(bench);
+}
+
+type Task = fn(&mut Crew, u64) -> Duration;
+
+struct Row(&'static str, Unit, f64, Option<Bar>, Task, Option<Raw>);
+
+/// Measures rows with one crew, which is started only if one of them is wanted.
+fn rows(bench: &mut Bench<'_>, plan: Plan, rows: &[Row]) {
+    let names: Vec<&str> = rows.iter().map(|row| row.0).collect();
+    if !bench.wants(&names) {
+        return;
+    }
+    let mut crew = Crew::start(plan);
+    for Row(name, unit, amount, bar, task, baseline) in rows {
+        let (name, unit, amount, bar, baseline) = (*name, *unit, *amount, *bar, *baseline);
+        bench.measure(Case { name, unit, amount, bar, work: &mut |n| task(&mut crew, n), baseline });
+    }
+}
+
+/// Round trips of ranks that never sleep.
+fn polled(bench: &mut Bench<'_>, protection: Protection) {
+    let (short, medium, bar) = match protection {
+        Protection::Encrypted => ("short trip, encrypted", "medium 1 KB trip, encrypted", Some(1.25)),
+        Protection::PlainText => ("short trip, plain text", "medium 1 KB trip, plain text", None),
+        Protection::Unauthenticated => ("short trip, unauthenticated", "medium 1 KB trip, unauthenticated", None),
+    };
+    let plan = Plan { protection, waiting: Waiting::Polled, helper: true };
+    let bar = bar.map(Bar::RatioAtMost);
+    let us = Unit::Microseconds;
+    rows(
+        bench,
+        plan,
+        &[
+            Row(short, us, 1.0, bar, Crew::short_trips, Some(BUSY)),
+            Row(medium, us, 1.0, None, Crew::medium_trips, Some(BUSY)),
+        ],
+    );
+}
+
+/// Streams and RandomAccess with ranks that wait as programs do unless told otherwise.
+fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
+    let plan = Plan { protection, waiting: Waiting::Adaptive, helper: true };
+    let (flood, medium, long) = (Crew::short_flood as Task, Crew::medium_flood as Task, Crew::long_flood as Task);
+    let short_updates: Task = |crew, n| crew.random_access(Variant::Short, n);
+    let buckets: Task = |crew, n| crew.random_access(Variant::Medium, n);
+    let (rate, bytes, gups) = (Unit::MillionPerSecond, Unit::GigabytesPerSecond, Unit::Gups);
+    let kb8 = f64::from(8 << 10);
+    let long_bytes = LONG as f64;
+    let (packets, stream) = (Some(PACKETS), Some(STREAM));
+    let least = |value| Some(Bar::ValueAtLeast(value));
+    let ratio = |value| Some(Bar::RatioAtLeast(value));
+    match protection {
+        Protection::Encrypted => rows(
+            bench,
+            plan,
+            &[
+                Row("short flood, encrypted", rate, 1.0, least(6.0), flood, packets),
+                Row("medium 8 KB flood, encrypted", bytes, kb8, None, medium, stream),
+                Row("long 1 MiB flood, encrypted", bytes, long_bytes, least(1.0), long, stream),
+                Row("random access short, encrypted", gups, 2.0, least(0.01), short_updates, None),
+                Row("random access medium, encrypted", gups, 2.0, least(0.035), buckets, None),
+            ],
+        ),
+        Protection::PlainText => rows(
+            bench,
+            plan,
+            &[
+                Row("short flood, plain text", rate, 1.0, None, flood, packets),
+                Row("long 1 MiB flood, plain text", bytes, long_bytes, None, long, stream),
+            ],
+        ),
+        Protection::Unauthenticated => rows(
+            bench,
+            plan,
+            &[
+                Row("short flood, unauthenticated", rate, 1.0, ratio(40.0), flood, packets),
+                Row("medium 8 KB flood, unauthenticated", bytes, kb8, None, medium, stream),
+                Row("long 1 MiB flood, unauthenticated", bytes, long_bytes, ratio(0.75), long, stream),
+                Row("random access short, unauthenticated", gups, 2.0, least(0.01), short_updates, None),
+                Row("random access medium, unauthenticated", gups, 2.0, least(0.035), buckets, None),
+            ],
+        ),
+    }
+}
+
+/// What waiting costs: ranks that sleep at once, ranks that do nothing, and the helper threads.
+fn waiting(bench: &mut Bench<'_>) {
+    let protection = Protection::Encrypted;
+    let us = Unit::Microseconds;
+    let bar = Some(Bar::RatioAtMost(1.3));
+    let plan = Plan { protection, waiting: Waiting::Blocking, helper: true };
+    rows(bench, plan, &[Row("short trip, blocking", us, 1.0, bar, Crew::short_trips, Some(BLOCKING))]);
+    let plan = Plan { protection, waiting: Waiting::Polled, helper: false };
+    rows(bench, plan, &[Row("short trip, no helper", us, 1.0, None, Crew::short_trips, Some(BUSY))]);
+    let plan = Plan { protection, waiting: Waiting::Adaptive, helper: true };
+    // An iteration is a millisecond of two ranks.
+    let bar = Some(Bar::ValueAtMost(0.1));
+    rows(bench, plan, &[Row("idle rank", Unit::CpuPercent, 0.002, bar, Crew::idle, None)]);
+}
