@@ -55,6 +55,32 @@ fn lost_messages_come_exactly_once_and_in_order() {
     }
 }
 
+/// From the retry flag until everything has been sent again, nothing new is sent.
+#[test]
+fn nothing_new_is_sent_during_a_replay() {
+    let report = run(&faulty(5, Faults { loss: 0.05, ..Faults::default() }), |nic| {
+        let velo = nic.velo();
+        velo.open().unwrap();
+        if nic.rank() == 1 {
+            for number in 0..1_000_u32 {
+                assert_eq!(velo.recv(None).unwrap().tag, number as u8);
+            }
+            return (0, 0);
+        }
+        let peer = velo.connect(nic.address(1).unwrap()).unwrap();
+        let mut refused = 0;
+        for number in 0..1_000_u32 {
+            while let Err(error) = velo.send(peer, &[0; 64], number as u8, 0) {
+                refused += u64::from(matches!(error, VeloError::TryAgain { replay: true, .. }));
+                nic.idle(None, WaitFor::Named("the end of a replay"));
+            }
+        }
+        (refused, nic.counters().resent)
+    });
+    let (refused, resent) = report.unwrap().results[0].unwrap();
+    assert!(refused > 10 && resent > refused, "{refused} refused during replays, {resent} sent again");
+}
+
 #[test]
 fn the_committed_count_wraps_at_eight_bits() {
     // Even where nothing is lost, the count wraps.
