@@ -203,6 +203,40 @@ fn a_restarted_rank_is_not_its_predecessor() {
     }
 }
 
+/// What a predecessor once said to open its session is authentic, but it is not said now.
+#[test]
+fn a_hello_of_the_predecessor_ends_no_session_and_opens_none() {
+    let mut world = World::new(10, 2, |config| config.rejoin = true);
+    world.net.recording = Some(Vec::new());
+    exchange(&mut world, 5);
+    let recording = world.net.recording.take().unwrap();
+    let hellos: Vec<Vec<u8>> =
+        recording.into_iter().filter(|(to, bytes)| to.0 == 0 && bytes[0] == 0xA0).map(|(_, bytes)| bytes).collect();
+    assert!(!hellos.is_empty());
+    let mut reborn = config(2, 1, 1010);
+    reborn.rejoin = true;
+    world.net.replace(Peer(1), Some(sim::machine(reborn, SEGMENT).unwrap().0));
+    world.apps[1] = app(1, 2);
+    let now = world.net.now();
+    world.machine(1).connect(now, Peer(0));
+    world.run(Span::from_secs(30), |world| world.lost(0, 1).is_some());
+    let events = std::mem::take(&mut world.apps[0].events);
+    world.apps[0] = app(0, 2);
+    world.apps[0].events = events;
+    exchange(&mut world, 5);
+    for hello in hellos {
+        for _ in 0..3 {
+            world.net.inject(Peer(0), hello.clone());
+        }
+        let until = world.net.now() + Span::from_millis(50);
+        while world.step(until) {}
+        assert_eq!(world.machine(0).losses(), 1, "the session with the successor lasts");
+        assert!(world.machine(0).is_connected(Peer(1)));
+    }
+    exchange(&mut world, 5);
+    assert_eq!(world.machine(0).losses(), 1);
+}
+
 #[test]
 fn without_rejoin_a_restarted_rank_stays_out() {
     let mut world = World::new(9, 2, |_| {});

@@ -1,0 +1,220 @@
+//! Real sockets: work goes on while the program does not poll, lossy ways, long streams both ways, and what bad set-ups get.
+
+use am_core::{Address, Endpoint, Handlers, Payload, PollError, Rank, Request, SendError, Shape, Span, WaitError};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use transport_udp::sim::SplitMix64;
+use transport_udp::{LocalJob, LocalOptions, Peers, Udp, UdpConfig, UdpError, bind};
+
+const SECRET: [u8; 16] = [9; 16];
+const LIMIT: Duration = Duration::from_secs(60);
+const SEGMENT: u64 = 1 << 20;
+
+/// Sits between two ranks and loses datagrams.
+struct Relay {
+    permille: Arc<AtomicU32>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<u32>>,
+}
+
+impl Relay {
+    /// Takes what is sent to one of its sockets and sends it to the address beside it, from the other socket.
+    fn start(ways: [(UdpSocket, SocketAddr); 2], permille: u32) -> Self {
+        let (permille, stop) = (Arc::new(AtomicU32::new(permille)), Arc::new(AtomicBool::new(false)));
+        let threads = ways.into_iter().enumerate().map(|(seed, (socket, to))| {
+            let (permille, stop) = (Arc::clone(&permille), Arc::clone(&stop));
+            socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            thread::spawn(move || {
+                let (mut rng, mut buffer, mut lost) = (SplitMix64(seed as u64), vec![0; 1 << 16], 0);
+                while !stop.load(Relaxed) {
+                    let Ok(len) = socket.recv(&mut buffer) else { continue };
+                    if rng.chance(permille.load(Relaxed)) {
+                        lost += 1;
+                    } else {
+                        // A rank that has left takes nothing; that is no matter of the relay.
+                        let _ = socket.send_to(&buffer[..len], to);
+                    }
+                }
+                lost
+            })
+        });
+        Self { threads: threads.collect(), permille, stop }
+    }
+
+    fn stop(self) -> u32 {
+        self.stop.store(true, Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    }
+}
+
+/// Two ranks that see each other through a relay.
+fn through_a_relay(permille: u32, change: impl Fn(&mut UdpConfig)) -> ([Udp; 2], Relay) {
+    let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let [a, b, to_a, to_b] = [(); 4].map(|()| bind(local).unwrap());
+    let at = |socket: &UdpSocket| socket.local_addr().unwrap();
+    let table = |first, second| {
+        Arc::new(Peers::new(Shape::new(2), vec![first, second], vec![SEGMENT; 2]).unwrap())
+    };
+    let (table_a, table_b) = (table(at(&a), at(&to_b)), table(at(&to_a), at(&b)));
+    let relay = Relay::start([(to_a, at(&a)), (to_b, at(&b))], permille);
+    let mut config = UdpConfig::new(SECRET);
+    // Many small datagrams, so that there is something to lose.
+    config.datagram_limit = Some(1200);
+    config.silence = Duration::from_secs(30);
+    change(&mut config);
+    let join = |table, rank, socket| Udp::join(&config, table, Address::new(Rank(rank), 0), socket).unwrap();
+    ([join(&table_a, 0, a), join(&table_b, 1, b)], relay)
+}
+
+#[derive(Default)]
+struct State {
+    count: u64,
+    sum: u64,
+}
+
+fn attach(transport: Udp) -> (Endpoint<Udp, State>, Request<u64>) {
+    let mut handlers = Handlers::<State>::new();
+    let note = handlers
+        .one_way("note", |state: &mut State, _: Address, number: u64, payload: Payload<'_>| {
+            let bytes = payload.to_vec();
+            assert!(bytes.iter().all(|byte| *byte == number as u8), "the payload of message {number}");
+            state.count += 1;
+            state.sum += number;
+        })
+        .unwrap();
+    let patience = Some(LIMIT.into());
+    (Endpoint::attach_patiently(transport, handlers, State::default(), patience).unwrap(), note)
+}
+
+/// Rank 0 sends 200 messages over a way that loses every third datagram and then does not touch its endpoint; rank 1 gets
+/// them all. Returns how many datagrams the way lost.
+#[test]
+fn what_was_lost_is_sent_again_while_the_program_does_not_poll() {
+    let ([a, b], relay) = through_a_relay(0, |_| {});
+    let (tell, told) = mpsc::channel();
+    let other = thread::spawn(move || {
+        let (mut endpoint, _) = attach(b);
+        endpoint.barrier().unwrap();
+        endpoint.wait_until(|state| state.count == 200).unwrap();
+        assert_eq!(endpoint.state().sum, (0..200).sum::<u64>());
+        tell.send(()).unwrap();
+        endpoint.finish().unwrap();
+    });
+    let (mut endpoint, note) = attach(a);
+    endpoint.barrier().unwrap();
+    relay.permille.store(333, Relaxed);
+    for number in 0..200 {
+        endpoint.request_medium(Rank(1), note, number, &[number as u8; 1000]).unwrap();
+    }
+    // Not even a flush. This thread now does something else.
+    told.recv_timeout(LIMIT).expect("the helper sends until everything has arrived");
+    let counters = endpoint.transport().machine(|machine| machine.counters().clone());
+    assert!(counters.lost > 10, "{counters:?}");
+    relay.permille.store(0, Relaxed);
+    endpoint.finish().unwrap();
+    other.join().unwrap();
+    assert!(relay.stop() > 10);
+}
+
+/// Rank 1 takes part in nothing after it has attached; its helper acknowledges, so rank 0 loses nobody and is done.
+#[test]
+fn a_rank_that_computes_is_alive_and_its_peers_get_rid_of_their_messages() {
+    let ([a, b], relay) = through_a_relay(0, |config| config.silence = Duration::from_secs(1));
+    let (tell, told) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        let (mut endpoint, _) = attach(b);
+        endpoint.barrier().unwrap();
+        let _ = told.recv_timeout(LIMIT);
+        endpoint.wait_until(|state| state.count == 50).unwrap();
+        endpoint.finish().unwrap();
+    });
+    let (mut endpoint, note) = attach(a);
+    endpoint.barrier().unwrap();
+    for number in 0..50 {
+        endpoint.request_medium(Rank(1), note, number, &[number as u8; 1000]).unwrap();
+    }
+    // Three times the permitted silence.
+    let _ = endpoint.wait_until_for(Span::from_secs(3), |_| false);
+    assert!(endpoint.transport().machine(|machine| machine.settled()), "acknowledged without the program");
+    assert_eq!(endpoint.lost(), []);
+    drop(tell);
+    endpoint.finish().unwrap();
+    other.join().unwrap();
+    relay.stop();
+}
+
+/// Both ranks send more than any buffer holds, and neither takes anything else meanwhile.
+#[test]
+fn long_streams_cross() {
+    let mut config = UdpConfig::new([]);
+    config.bulk_queue = 64 << 10;
+    let len = 6 << 20;
+    let options = LocalOptions { segment_bytes: len, ..LocalOptions::default() };
+    let job = LocalJob::with(2, options, config).unwrap();
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let job = &job;
+            scope.spawn(move || {
+                let (mut endpoint, note) = attach(job.join(rank).unwrap());
+                endpoint.barrier().unwrap();
+                let bytes = vec![rank as u8 + 5; len];
+                endpoint.request_long(Rank(1 - rank), note, u64::from(rank) + 5, &bytes, 0).unwrap();
+                endpoint.wait_until(|state| state.count == 1).unwrap();
+                endpoint.finish().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_long_stream_to_a_rank_that_vanishes_ends_with_its_loss() {
+    let ([a, b], relay) = through_a_relay(0, |config| {
+        config.silence = Duration::from_secs(1);
+        config.bulk_queue = 64 << 10;
+        config.linger = Duration::from_millis(100);
+    });
+    let (tell, told) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        let (mut endpoint, _) = attach(b);
+        endpoint.barrier().unwrap();
+        let _ = told.recv_timeout(LIMIT);
+    });
+    let (mut endpoint, note) = attach(a);
+    endpoint.barrier().unwrap();
+    relay.permille.store(1000, Relaxed);
+    let sent = endpoint.request_long(Rank(1), note, 0, &[0; 1 << 20], 0);
+    assert!(
+        matches!(&sent, Err(SendError::Wait(WaitError::Poll(PollError::PeerLost { rank: Rank(1), .. })))),
+        "{sent:?}"
+    );
+    drop((tell, endpoint));
+    other.join().unwrap();
+    relay.stop();
+}
+
+#[test]
+fn bad_set_ups_are_told() {
+    let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let (socket, other) = (bind(local).unwrap(), bind(local).unwrap());
+    let (at, elsewhere) = (socket.local_addr().unwrap(), other.local_addr().unwrap());
+    assert!(matches!(bind(at), Err(UdpError::Bind { address, .. }) if address == at));
+    assert!(bind(at).unwrap_err().to_string().contains("is the port in use"));
+    let table = |addresses: &[SocketAddr]| {
+        let shape = Shape::new(addresses.len() as u32);
+        Arc::new(Peers::new(shape, addresses.to_vec(), vec![64; addresses.len()]).unwrap())
+    };
+    let join = |secret: &[u8], table: &Arc<Peers>, rank| {
+        let socket = socket.try_clone().unwrap();
+        Udp::join(&UdpConfig::new(secret), table, Address::new(Rank(rank), 0), socket).unwrap_err().to_string()
+    };
+    let good = table(&[at]);
+    assert_eq!(join(&[1; 5], &good, 0), "the job's secret has 5 bytes, but needs at least 16");
+    assert_eq!(join(&SECRET, &good, 3), "endpoint 3 is not in a job of 1 ranks with 1 endpoint(s) each");
+    let wrong = join(&SECRET, &table(&[elsewhere]), 0);
+    assert_eq!(wrong, format!("endpoint 0 is bound to {at}, but the job was told {elsewhere}"));
+    let v6 = join(&SECRET, &table(&[at, "[::1]:9".parse().unwrap()]), 0);
+    assert!(v6.contains("rank 1 is at [::1]:9, which the socket bound to"), "{v6}");
+}
