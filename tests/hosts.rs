@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use std::env;
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
@@ -44,6 +45,7 @@ const TESTS: &[Test] = &[
     Test { name: "two_hosts_suite_full", full: true, hosts: 2, run: |network| suite(network, 4, Profile::Full) },
     Test { name: "four_hosts_suite_full", full: true, hosts: 4, run: |network| suite(network, 8, Profile::Full) },
     Test { name: "four_hosts_random_access", full: false, hosts: 4, run: random_access },
+    Test { name: "two_hosts_mpirun", full: false, hosts: 2, run: mpirun },
     Test { name: "killed_rank", full: false, hosts: 2, run: killed_rank },
     Test { name: "killed_rank_ends_the_job", full: false, hosts: 2, run: killed_rank_ends_the_job },
     Test { name: "killed_agent", full: false, hosts: 2, run: killed_agent },
@@ -175,8 +177,11 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) -> Outcomes {
     Ok(())
 }
 
-/// The ranks that have started, with the ids of their processes and of their agents.
-fn processes(scratch: &Path) -> Result<Vec<(u32, [i32; 2])>, Box<dyn Error>> {
+/// The id of a rank's process, and of its agent.
+type Ids = [i32; 2];
+
+/// The ranks that have started.
+fn processes(scratch: &Path) -> Result<Vec<(u32, Ids)>, Box<dyn Error>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(scratch)? {
         let path = entry?.path();
@@ -308,6 +313,52 @@ fn random_access(network: &Network) -> Outcomes {
         check(outcome.is_success(), || format!("{variant}: {:?}", outcome.ends()))?;
     }
     Ok(())
+}
+
+/// A start by a real Open MPI on two hosts; the ranks meet at an address of rank 0's.
+fn mpirun(network: &Network) -> Outcomes {
+    let version = Command::new("mpirun").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    if !String::from_utf8_lossy(&version).contains("Open MPI") {
+        println!("test two_hosts_mpirun ... skipped, no mpirun of Open MPI is installed");
+        return Ok(());
+    }
+    let scratch = scratch()?;
+    let file = |name: &str, text: &str, mode| -> Result<PathBuf, Box<dyn Error>> {
+        let path = scratch.join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        Ok(path)
+    };
+    let (first, second) = (network.address(0), network.address(1));
+    // What Open MPI uses in ssh's place: it knows hosts by their addresses, `ip` by their names.
+    let script = format!(
+        "#!/bin/sh\ncase $1 in {first}) host={};; *) host={};; esac\nshift\nexec ip netns exec $host sh -c \"$*\"\n",
+        network.name(0),
+        network.name(1)
+    );
+    let agent = file("rsh", &script, 0o755)?;
+    let secret = file("secret", "a secret of this test alone", 0o600)?;
+    let mut command = Command::new("mpirun");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.arg("--mca").arg("plm_rsh_agent").arg(agent);
+    command.args(["--mca", "oob_tcp_if_include", &format!("{first}/24")]);
+    command.args(["--host", &format!("{first}:2,{second}:2"), "-n", "4"]);
+    for (key, value) in [("AM_RENDEZVOUS", &*format!("{first}:4711")), (ROLE, "report")] {
+        command.args(["-x", &format!("{key}={value}")]);
+    }
+    for (key, path) in [("AM_SECRET_FILE", &secret), (SCRATCH, &scratch)] {
+        command.args(["-x", &format!("{key}={}", path.display())]);
+    }
+    let output = command.arg(env::current_exe()?).stdin(Stdio::null()).output()?;
+    let (out, err) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    check(output.status.success(), || format!("{}: {out}{err}", output.status))?;
+    for (rank, address, near, far) in [(1, first, "0-1", "2-3"), (2, second, "2-3", "0-1")] {
+        let start = format!("rank {rank} of 4, started by mpirun, on host ");
+        let end = format!(" at {address} (eth0); shared memory to {near}; UDP to {far}");
+        let said = out.lines().any(|line| line.starts_with(&start) && line.ends_with(&end));
+        check(said, || format!("'{start}...{end}' is not in {out}"))?;
+    }
+    Ok(fs::remove_dir_all(scratch)?)
 }
 
 /// A rank is killed the hard way; those on both hosts find out and go on.

@@ -131,8 +131,13 @@ fn rounds(job: &RankJob, stop: &Path) -> Result<(), Box<dyn Error>> {
 fn victim(job: &RankJob) -> Result<(), Box<dyn Error>> {
     let (mut endpoint, count) = attach(job)?;
     endpoint.barrier()?;
+    fs::write(job_file(&format!("ready-{}", job.rank()))?, "")?;
     let victim = Rank(endpoint.ranks() - 1);
     if endpoint.rank() == victim {
+        // Not while others are on their way out of the barrier, which a loss would end for them.
+        while !(0..victim.0).all(|rank| job_file(&format!("ready-{rank}")).is_ok_and(|file| file.exists())) {
+            endpoint.poll()?;
+        }
         raise(Signal::SIGKILL)?;
     }
     go_on_without(endpoint, count, &[victim])
@@ -164,7 +169,13 @@ fn go_on_without(mut endpoint: Party, count: Request<()>, lost: &[Rank]) -> Resu
         std::thread::sleep(Duration::from_millis(1));
     }
     for &rank in lost {
-        let error = endpoint.request(rank, count, ()).expect_err("nothing leads to a lost rank");
+        // The news may reach the status before it reaches the way there, which a poll brings up to date.
+        let error = loop {
+            match endpoint.request(rank, count, ()) {
+                Ok(()) => drop(endpoint.poll()),
+                Err(error) => break error,
+            }
+        };
         if error.lost_rank() != Some(rank) {
             return Err(format!("the error does not name rank {rank}: {error}").into());
         }
