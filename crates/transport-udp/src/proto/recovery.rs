@@ -5,9 +5,10 @@
 //!
 //! The window is TCP Westwood+ (Grieco and Mascolo, "Performance evaluation and comparison of Westwood+, New Reno and
 //! Vegas", CCR 2004): slow start and linear growth as in NewReno, but a loss sets the window to the measured bandwidth
-//! times the least round-trip time instead of halving it. Halving would hold 1 % of random loss to about twelve
-//! datagrams a round trip whatever the link could carry; Westwood+ keeps the link filled and still gives way where a
-//! queue has built up, because there the bandwidth no longer grows with the window. CUBIC has NewReno's weakness.
+//! times the least round-trip time (and a little, see `SLACK`) instead of halving it. Halving would hold 1 % of random
+//! loss to about twelve datagrams a round trip whatever the link could carry; Westwood+ keeps the link filled and still
+//! gives way where a queue has built up, because there the bandwidth no longer grows with the window. CUBIC has NewReno's
+//! weakness.
 
 use am_core::{Instant, Span};
 use std::collections::VecDeque;
@@ -86,6 +87,11 @@ const MAX_NUMBERS: usize = 3900;
 const PACKET_THRESHOLD: u64 = 3;
 const GRANULARITY: Span = Span::from_micros(100);
 const FIRST_RTT: Span = Span::from_millis(50);
+/// How long the window lasts beyond the least round-trip time, after a loss. On a path of ten microseconds bandwidth times
+/// round trip is a dozen datagrams: fewer than may wait for one acknowledgement, so that each lost acknowledgement or last
+/// datagram would stop the flow until a timer. The price is a queue of this length, less than switches have; on a long path
+/// it makes no difference.
+const SLACK: Span = Span::from_micros(100);
 const MAX_PTO: Span = Span::from_secs(1);
 /// Datagrams that may leave back to back.
 const BURST: u64 = 16;
@@ -309,7 +315,7 @@ impl Recovery {
             return;
         }
         self.recovery_since = Some(now);
-        let fair = self.bandwidth * self.least.0 as f64;
+        let fair = self.bandwidth * self.least.0.saturating_add(SLACK.0) as f64;
         self.threshold = (fair as u64).clamp(LEAST_WINDOW * self.datagram, MAX_IN_FLIGHT as u64 * self.datagram);
         self.window = self.window.min(self.threshold);
     }
