@@ -235,9 +235,11 @@ fn round_trips(count: u64, args: usize, gasnet: &GasnetConfig, config: &ExtollCo
         let mut handlers = Handlers::<u64>::new();
         let pong = handlers.reply("pong", |count: &mut u64, _: Address, _: Words, _: Payload<'_>| *count += 1);
         let pong = pong.unwrap();
-        let ping = handlers.request("ping", move |_: &mut u64, token: Token<'_>, words: Words, _: Payload<'_>| {
-            token.reply(pong, words).unwrap();
-        });
+        let ping =
+            handlers.request("ping", move |count: &mut u64, token: Token<'_>, words: Words, _: Payload<'_>| {
+                *count += 1;
+                token.reply(pong, words).unwrap();
+            });
         let ping = ping.unwrap();
         let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
         let began = endpoint.now();
@@ -247,6 +249,8 @@ fn round_trips(count: u64, args: usize, gasnet: &GasnetConfig, config: &ExtollCo
                 endpoint.request(Rank(1), ping, words).unwrap();
                 endpoint.wait_until(|count| *count > done).unwrap();
             }
+        } else {
+            endpoint.wait_until(|done| *done == count).unwrap();
         }
         let took = endpoint.now() - began;
         endpoint.finish().unwrap();

@@ -165,7 +165,11 @@ pub(super) fn write_lead(out: &mut [u8; LEAD], header: Header, place: Place, arg
     end
 }
 
+#[inline]
 fn word(bytes: &[u8]) -> u64 {
+    if let Ok(all) = bytes.try_into() {
+        return u64::from_le_bytes(all);
+    }
     let mut all = [0; 8];
     all[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(all)

@@ -34,11 +34,15 @@ pub enum Implementation {
     Second,
 }
 
-/// Mailbox slots that a packet takes: 56 of the 64 bytes of a slot are data.
+/// Bytes of data in a mailbox slot.
+const SLOT: usize = 56;
+
+/// Mailbox slots that a packet takes.
+#[inline]
 pub(super) const fn slots_of_packet(bytes: usize) -> u32 {
-    if bytes <= 56 {
+    if bytes <= SLOT {
         1
-    } else if bytes <= 112 {
+    } else if bytes <= 2 * SLOT {
         2
     } else {
         3
@@ -145,17 +149,20 @@ impl Layout {
     }
 
     /// The largest Medium payload, with sixteen arguments, that fits some slots.
+    #[inline]
     pub(super) fn payload_of(self, slots: u32) -> usize {
-        // By bisection: the number of slots never falls as the payload grows.
-        let (mut fits, mut beyond) = (0, slots as usize * self.packet + 1);
-        if self.slots_of_medium(0) > slots {
-            return 0;
+        let lead = match self.implementation {
+            Implementation::Second => 0,
+            Implementation::First => self.slots_of_medium(0),
+        };
+        let Some(left) = slots.checked_sub(lead) else { return 0 };
+        // Whole packets, then one that fills what is left.
+        let whole = slots_of_packet(self.packet);
+        let bytes = (left / whole) as usize * self.packet + (left % whole) as usize * SLOT;
+        match self.implementation {
+            Implementation::Second => bytes.saturating_sub(LEAD - PLACE),
+            Implementation::First => bytes,
         }
-        while fits + 1 < beyond {
-            let middle = fits.midpoint(beyond);
-            if self.slots_of_medium(middle) <= slots { fits = middle } else { beyond = middle }
-        }
-        fits
     }
 }
 
