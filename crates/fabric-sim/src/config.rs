@@ -1,7 +1,8 @@
 //! The configuration of a run: how many ranks, on which machine, with which faults.
 
+use crate::dice::{Dice, shuffled};
 use crate::error::ConfigError;
-use crate::faults::{Dice, Faults, Quirks, Strike, shuffled};
+use crate::faults::{Faults, Quirks, Strike};
 use crate::nic::{Costs, NicParameters, picos};
 use crate::topology::{Network, Topology};
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,7 @@ pub struct Config {
     /// What goes wrong.
     #[serde(default)]
     pub faults: Faults,
-    /// Whether to record every stage of every packet.
+    /// Whether to record every stage of every packet, at 64 bytes of memory or so each.
     #[serde(default)]
     pub trace: bool,
     /// Size of each rank's stack in bytes, at least [`MIN_STACK`]; 256 KiB unless given. A stack takes memory page by page as it

@@ -1,10 +1,9 @@
 //! Faults: what goes wrong, at given times or drawn from a seed.
 
+use crate::dice::{Dice, below, random};
 use crate::error::ConfigError;
 use crate::nic::picos;
 use crate::topology::Network;
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 /// What goes wrong in a run. The default is nothing. Equal seeds give equal faults.
@@ -163,19 +162,6 @@ pub(crate) enum Strike {
     Slow { node: u32, slowness: u64 },
 }
 
-/// Probabilities as thresholds of 64-bit draws, and the generator.
-pub(crate) struct Dice {
-    random: Pcg64,
-    duplication: u64,
-    reordering: u64,
-    delay: u64,
-    reorder: u64,
-    pause: u64,
-    pub(crate) retry: Option<u64>,
-    /// Whether any draw can come out badly.
-    pub(crate) any: bool,
-}
-
 fn threshold(value: f64, field: &str) -> Result<u64, ConfigError> {
     if (0.0..1.0).contains(&value) {
         return Ok((value * 18_446_744_073_709_551_616.0) as u64);
@@ -188,27 +174,6 @@ fn slowness(factor: f64, field: &str) -> Result<u64, ConfigError> {
         return Ok((factor * 1024.0).round() as u64);
     }
     Err(ConfigError::range(field, factor, "from 0.01 to 100000"))
-}
-
-fn random(seed: u64, stream: u64) -> Pcg64 {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    bytes[16..24].copy_from_slice(&stream.to_le_bytes());
-    Pcg64::from_seed(bytes)
-}
-
-/// A number below `bound` (0 for 0); the bias is below 2^-64 of its size.
-pub(crate) fn below(random: &mut Pcg64, bound: u64) -> u64 {
-    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
-}
-
-/// The order of `count` things after a shuffle by a seed.
-pub(crate) fn shuffled(count: u32, seed: u64) -> Vec<u32> {
-    let (mut random, mut all) = (random(seed, 2), (0..count).collect::<Vec<_>>());
-    for index in (1..all.len()).rev() {
-        all.swap(index, below(&mut random, index as u64 + 1) as usize);
-    }
-    all
 }
 
 impl Faults {
@@ -341,48 +306,11 @@ impl Faults {
     }
 }
 
-/// How one try over a link goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Try {
-    Good,
-    Lost,
-    Spoilt,
-}
-
-impl Dice {
-    fn hit(&mut self, threshold: u64) -> bool {
-        threshold != 0 && self.random.next_u64() < threshold
-    }
-
-    pub(crate) fn cross(&mut self, link: &Quirks) -> Try {
-        if self.hit(link.loss) {
-            Try::Lost
-        } else if self.hit(link.corruption) {
-            Try::Spoilt
-        } else {
-            Try::Good
-        }
-    }
-
-    pub(crate) fn doubled(&mut self) -> bool {
-        self.hit(self.duplication)
-    }
-
-    /// How long a link pauses, in picoseconds.
-    pub(crate) fn pause(&mut self) -> u64 {
-        if self.hit(self.delay) { below(&mut self.random, self.pause + 1) } else { 0 }
-    }
-
-    /// How long a packet is held back, in picoseconds.
-    pub(crate) fn held_back(&mut self) -> u64 {
-        if self.hit(self.reordering) { below(&mut self.random, self.reorder + 1) } else { 0 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Topology;
+    use crate::dice::{Try, shuffled};
 
     fn refused(faults: Faults) -> String {
         let network = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();

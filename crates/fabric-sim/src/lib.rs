@@ -9,11 +9,11 @@
 //! | `context` | [`Context`]: a rank's clock, sending, receiving, waiting |
 //! | `device`, `port` | [`Device`]: what takes packets at a node, and what it can do ([`Port`]); [`Mailbox`] |
 //! | `machine`, `queue` | the discrete-event engine and its queue |
-//! | `ranks`, `way` | what ranks are doing; a packet's way through stages and links |
+//! | `ranks`, `flights`, `way` | what ranks are doing; the packets under way; their way through stages and links |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
 //! | `topology`, `topology_text` | [`Topology`]: links and dimension-order routing |
-//! | `faults` | [`Faults`]: scheduled and drawn from a seed |
+//! | `faults`, `dice` | [`Faults`]: scheduled and drawn from a seed |
 //! | `members` | who has left, and when the others know |
 //! | `limits` | whether the system has stacks for so many ranks |
 //! | `trace` | the run's hash, histogram, use of links, spans and their export |
@@ -88,8 +88,10 @@
 mod config;
 mod context;
 mod device;
+mod dice;
 mod error;
 mod faults;
+mod flights;
 mod limits;
 mod machine;
 mod members;

@@ -2,8 +2,10 @@
 
 use crate::config::Plan;
 use crate::device::{Device, Packet};
+use crate::dice::Dice;
 use crate::error::{Deadlock, Late, WaitFor, Waiting};
-use crate::faults::{Dice, Strike};
+use crate::faults::Strike;
+use crate::flights::{Flight, Flights};
 use crate::members::Members;
 use crate::nic::Costs;
 use crate::port::Port;
@@ -12,7 +14,7 @@ use crate::ranks::{RankState, State};
 use crate::stage::{NORMAL, Server};
 use crate::topology::Network;
 use crate::trace::{Hash, Histogram, StageKind, TraceSpan};
-use crate::way::{Flight, Link, Trouble};
+use crate::way::{Link, Trouble};
 use am_core::{Instant, LossCause, PeerStatus};
 
 /// A node: the stages of its interface, and those that its device brings.
@@ -44,8 +46,7 @@ pub(crate) struct Core<B> {
     pub(crate) dice: Dice,
     strikes: Vec<Strike>,
     pub(crate) queue: Queue,
-    pub(crate) flights: Vec<Option<Flight<B>>>,
-    pub(crate) unused: Vec<u32>,
+    pub(crate) flights: Flights<B>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
     pub(crate) troubles: Vec<Trouble>,
@@ -117,8 +118,7 @@ impl<B: Clone> Core<B> {
             dice,
             strikes: strikes.into_iter().map(|(_, strike)| strike).collect(),
             queue,
-            flights: Vec::new(),
-            unused: Vec::new(),
+            flights: Flights::new(),
             numbers: 0,
             hash: Hash::new(),
             counts: Counts::default(),
@@ -151,7 +151,9 @@ impl<B: Clone> Core<B> {
     /// Hands a packet to a node's own device at a time.
     pub(crate) fn defer(&mut self, node: u32, at: u64, packet: Packet<B>, token: u32) {
         self.members.sent(packet.from);
-        let index = self.launch(Flight { packet, at: node, goal: node, tail: at, header: token });
+        let (bytes, corrupt) = (packet.bytes, packet.corrupt);
+        let flight = Flight { at: node, goal: node, tail: at, bytes, header: token, corrupt };
+        let index = self.flights.launch(flight, packet);
         self.queue.push(at, Event::Due(index));
     }
 
@@ -268,10 +270,9 @@ impl<D: Device> Machine<D> {
 
     fn deliver(&mut self, index: u32, now: u64) {
         let Self { core, devices } = self;
-        let goal = core.flight(index).goal;
-        let sent = core.flight(index).packet.sent.0;
+        let (goal, sent) = (core.flights.way(index).goal, core.flights.packet(index).sent.0);
         core.span(index, StageKind::Message, goal, sent, now);
-        let Flight { packet, .. } = core.land(index);
+        let (_, packet) = core.flights.land(index);
         let Packet { number, from, bytes, .. } = packet;
         core.counts.delivered += 1;
         core.hash.add(number ^ u64::from(bytes) << 32);
@@ -282,7 +283,7 @@ impl<D: Device> Machine<D> {
 
     fn due(&mut self, index: u32, now: u64) {
         let Self { core, devices } = self;
-        let Flight { goal: node, packet, header: token, .. } = core.land(index);
+        let (Flight { goal: node, header: token, .. }, packet) = core.flights.land(index);
         let from = packet.from;
         if !core.nodes[node as usize].stopped {
             devices[node as usize].due(packet, token, &mut Port { core, node, now });

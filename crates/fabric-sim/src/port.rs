@@ -1,10 +1,10 @@
 //! A device's hands: what it can do to the network, to its node's stages and to its ranks.
 
 use crate::device::Packet;
+use crate::flights::Flight;
 use crate::machine::{Core, random};
 use crate::queue::Event;
 use crate::trace::{StageKind, TraceSpan};
-use crate::way::Flight;
 use am_core::{Instant, PeerStatus, Span};
 
 /// What a device can do to the world.
@@ -93,7 +93,8 @@ impl<B: Clone> Core<B> {
         let (node, goal) = (self.node_of[from as usize], self.node_of[to as usize]);
         let packet = Packet { number, from, to, bytes, sent: Instant(at), corrupt: false, body };
         let header = header.unwrap_or(self.costs.header);
-        let flight = self.launch(Flight { packet, at: node, goal, tail: at, header });
+        let flight = Flight { at: node, goal, tail: at, bytes, header, corrupt: false };
+        let flight = self.flights.launch(flight, packet);
         self.queue.push(at, Event::Inject(flight));
         number
     }

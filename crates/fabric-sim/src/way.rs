@@ -1,24 +1,14 @@
 //! A packet's way: from the sender's interface over link after link into the receiver's.
 
 use crate::device::Packet;
-use crate::faults::{Quirks, Try};
+use crate::dice::Try;
+use crate::faults::Quirks;
+use crate::flights::Flight;
 use crate::machine::Core;
 use crate::queue::Event;
 use crate::trace::{StageKind, TraceSpan};
 use am_core::Instant;
 use std::collections::VecDeque;
-
-/// A packet under way, or one that a device has set aside.
-pub(crate) struct Flight<B> {
-    pub(crate) packet: Packet<B>,
-    /// Where its head is, and the node it goes to.
-    pub(crate) at: u32,
-    pub(crate) goal: u32,
-    /// When its last bit is where its head is.
-    pub(crate) tail: u64,
-    /// Header bytes on the wire; the device's token while the packet is set aside.
-    pub(crate) header: u32,
-}
 
 /// A link in one direction: what every packet needs, in a cache line of its own.
 #[repr(align(64))]
@@ -55,39 +45,16 @@ impl Trouble {
 }
 
 impl<B: Clone> Core<B> {
-    /// Gives a packet a place in the table of those under way.
-    pub(crate) fn launch(&mut self, flight: Flight<B>) -> u32 {
-        if let Some(index) = self.unused.pop() {
-            self.flights[index as usize] = Some(flight);
-            return index;
-        }
-        self.flights.push(Some(flight));
-        self.flights.len() as u32 - 1
-    }
-
-    #[inline]
-    pub(crate) fn flight(&mut self, index: u32) -> &mut Flight<B> {
-        self.flights[index as usize].as_mut().expect("an event names a packet that is under way")
-    }
-
-    /// Takes a packet out of the table.
-    #[inline]
-    pub(crate) fn land(&mut self, index: u32) -> Flight<B> {
-        self.unused.push(index);
-        self.flights[index as usize].take().expect("an event names a packet that is under way")
-    }
-
     /// Whether the node that a packet goes to has stopped.
     #[inline]
     pub(crate) fn gone(&mut self, index: u32) -> bool {
-        let goal = self.flight(index).goal;
-        self.nodes[goal as usize].stopped
+        self.nodes[self.flights.way(index).goal as usize].stopped
     }
 
     pub(crate) fn lose(&mut self, index: u32, now: u64) {
-        let flight = self.land(index);
+        let (_, packet) = self.flights.land(index);
         self.counts.lost += 1;
-        self.landed(flight.packet.from, now);
+        self.landed(packet.from, now);
     }
 
     #[inline]
@@ -101,7 +68,7 @@ impl<B: Clone> Core<B> {
     #[cold]
     #[inline(never)]
     fn add_span(&mut self, index: u32, stage: StageKind, place: u32, begin: u64, end: u64) {
-        let Packet { number: packet, from, to, .. } = self.flight(index).packet;
+        let Packet { number: packet, from, to, .. } = *self.flights.packet(index);
         let (begin, end) = (Instant(begin), Instant(end));
         if let Some(spans) = &mut self.spans {
             spans.push(TraceSpan { packet, from, to, stage, place, begin, end });
@@ -110,8 +77,8 @@ impl<B: Clone> Core<B> {
 
     /// Passes the sending stages.
     pub(crate) fn inject(&mut self, index: u32, now: u64) {
-        let flight = self.flight(index);
-        let (at, goal, bytes) = (flight.at, flight.goal, flight.packet.bytes);
+        let flight = self.flights.way(index);
+        let (at, goal, bytes) = (flight.at, flight.goal, flight.bytes);
         let node = &mut self.nodes[at as usize];
         if node.stopped {
             return self.lose(index, now);
@@ -120,7 +87,7 @@ impl<B: Clone> Core<B> {
         let (enters, leaves) = node.tx[0].serve(now, bytes, slowness);
         let (_, leaves) = node.tx[1].serve(leaves, bytes, slowness);
         self.span(index, StageKind::Send, at, enters, leaves);
-        self.flight(index).tail = leaves;
+        self.flights.way(index).tail = leaves;
         if at == goal {
             self.queue.push(leaves, Event::Arrive(index));
         } else if leaves == now {
@@ -132,8 +99,8 @@ impl<B: Clone> Core<B> {
 
     /// The head of a packet wants the next link.
     pub(crate) fn hop(&mut self, index: u32, now: u64) {
-        let flight = self.flight(index);
-        let (at, goal, tail, bytes) = (flight.at, flight.goal, flight.tail, flight.packet.bytes);
+        let flight = self.flights.way(index);
+        let (at, goal, tail, bytes) = (flight.at, flight.goal, flight.tail, flight.bytes);
         let wire = bytes.saturating_add(flight.header);
         let (number, next) = self.network.next(at, goal);
         let length = self.costs.serialization(wire);
@@ -182,25 +149,26 @@ impl<B: Clone> Core<B> {
         if outcome == Try::Lost {
             return self.lose(index, now);
         }
-        let flight = self.flight(index);
-        flight.packet.corrupt |= outcome == Try::Spoilt;
+        let flight = self.flights.way(index);
+        flight.corrupt |= outcome == Try::Spoilt;
         flight.at = next;
         flight.tail = (tail + latency).max(left + latency);
-        let copy = copied.then(|| Flight { packet: flight.packet.clone(), ..*flight });
+        let flight = *flight;
         self.counts.corrupted += u64::from(outcome == Try::Spoilt);
         self.onward(index, enters + latency);
-        if let Some(copy) = copy {
+        if copied {
+            // The original is there still, under way or at the destination's interface: it lands in an event of its own.
+            let packet = self.flights.packet(index).clone();
             self.counts.duplicated += 1;
-            self.members.sent(copy.packet.from);
-            let tail = copy.tail + length;
-            let copy = self.launch(Flight { tail, ..copy });
+            self.members.sent(packet.from);
+            let copy = self.flights.launch(Flight { tail: flight.tail + length, ..flight }, packet);
             self.onward(copy, enters + length + latency);
         }
     }
 
     /// A packet whose head has left a link at `head`: to the next link, or into the destination.
     fn onward(&mut self, index: u32, head: u64) {
-        let flight = self.flight(index);
+        let flight = self.flights.way(index);
         if flight.at != flight.goal {
             return self.queue.push(head, Event::Hop(index));
         }
@@ -213,8 +181,8 @@ impl<B: Clone> Core<B> {
 
     /// Passes the receiving stages; returns whether the packet comes out at once.
     pub(crate) fn arrive(&mut self, index: u32, now: u64) -> bool {
-        let flight = self.flight(index);
-        let (at, bytes) = (flight.goal, flight.packet.bytes);
+        let flight = self.flights.way(index);
+        let (at, bytes) = (flight.goal, flight.bytes);
         let node = &mut self.nodes[at as usize];
         if node.stopped {
             self.lose(index, now);

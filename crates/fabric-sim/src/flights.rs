@@ -1,0 +1,65 @@
+//! The table of packets under way. What every hop needs lies apart from the packets, whose contents nobody looks at on the way:
+//! with many packets under way memory is what takes the time.
+
+use crate::device::Packet;
+
+/// Where a packet under way is, or one that a device has set aside.
+#[derive(Clone, Copy)]
+pub(crate) struct Flight {
+    /// Where its head is, and the node it goes to.
+    pub(crate) at: u32,
+    pub(crate) goal: u32,
+    /// When its last bit is where its head is.
+    pub(crate) tail: u64,
+    pub(crate) bytes: u32,
+    /// Header bytes on the wire; the device's token while the packet is set aside.
+    pub(crate) header: u32,
+    pub(crate) corrupt: bool,
+}
+
+/// All packets under way, by index.
+pub(crate) struct Flights<B> {
+    ways: Vec<Flight>,
+    packets: Vec<Option<Packet<B>>>,
+    unused: Vec<u32>,
+}
+
+impl<B> Flights<B> {
+    pub(crate) const fn new() -> Self {
+        Self { ways: Vec::new(), packets: Vec::new(), unused: Vec::new() }
+    }
+
+    /// Gives a packet a place.
+    #[inline]
+    pub(crate) fn launch(&mut self, flight: Flight, packet: Packet<B>) -> u32 {
+        if let Some(index) = self.unused.pop() {
+            self.ways[index as usize] = flight;
+            self.packets[index as usize] = Some(packet);
+            return index;
+        }
+        self.ways.push(flight);
+        self.packets.push(Some(packet));
+        self.ways.len() as u32 - 1
+    }
+
+    #[inline]
+    pub(crate) fn way(&mut self, index: u32) -> &mut Flight {
+        &mut self.ways[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn packet(&self, index: u32) -> &Packet<B> {
+        self.packets[index as usize].as_ref().expect("an event names a packet that is under way")
+    }
+
+    /// Takes a packet out of the table.
+    #[inline]
+    pub(crate) fn land(&mut self, index: u32) -> (Flight, Packet<B>) {
+        self.unused.push(index);
+        let flight = self.ways[index as usize];
+        let packet = self.packets[index as usize].take();
+        let mut packet = packet.expect("an event names a packet that is under way");
+        packet.corrupt = flight.corrupt;
+        (flight, packet)
+    }
+}
