@@ -1,0 +1,44 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Published figures beside simulated ones, each with its residual and tolerance.
+///
+/// Prints a line for every published figure or claim, and writes plots (SVG), their points (CSV) and all lines (JSON). Lines
+/// marked "held out" had no part in fitting the machine's parameters. Exits with 0 when every line is within its tolerance,
+/// with 1 when one is not or a simulation fails, and with 2 when the command line is wrong.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "figures", max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Whose figures
+    #[command(subcommand)]
+    pub(crate) machine: Machine,
+
+    /// Folder for plots, points and lines
+    #[arg(long, global = true, value_name = "DIR", default_value = "target/figures")]
+    pub(crate) out: PathBuf,
+
+    /// The same lines from fewer points of the curves and fewer updates
+    #[arg(long, global = true)]
+    pub(crate) quick: bool,
+
+    /// Also write the pictures to docs/, in the current folder
+    #[arg(long, global = true, conflicts_with = "quick")]
+    pub(crate) docs: bool,
+
+    /// Parameters that replace the published machine's, as a TOML file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) parameters: Option<PathBuf>,
+
+    /// One parameter that replaces the published machine's, such as velo.send_ns=200; may be repeated
+    #[arg(long, global = true, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+/// The machines with published figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum Machine {
+    /// EXTOLL: VELO and RMA, messages on them, active messages and RandomAccess on a cluster
+    Extoll,
+}

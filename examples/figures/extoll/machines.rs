@@ -1,0 +1,121 @@
+//! The two machines that the figures were measured on, with what the user wants different.
+
+use crate::cli::Cli;
+use crate::report::Failure;
+use active_messages::extoll::ExtollConfig;
+use active_messages::extoll::model::Parameters;
+use active_messages::fabric::Topology;
+use std::fs;
+use toml::{Table, Value};
+
+/// The machines.
+#[derive(Clone, Debug)]
+pub(super) struct Machines {
+    evaluator: Parameters,
+    cluster: Parameters,
+}
+
+/// Processes that share a node of the cluster.
+pub(super) const PER_NODE: u32 = 16;
+
+impl Machines {
+    /// The published machines, changed as the command line wants.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] names what makes no sense.
+    pub(super) fn new(cli: &Cli) -> Result<Self, Failure> {
+        let mut changes = Table::new();
+        if let Some(path) = &cli.parameters {
+            let wrong = |error: String| Failure::Usage(format!("{}: {error}", path.display()));
+            let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+            merge(&mut changes, text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?);
+        }
+        for setting in &cli.set {
+            merge(&mut changes, parse(setting)?);
+        }
+        let change = |parameters: Parameters| {
+            let mut table = Table::try_from(parameters).expect("parameters are a table");
+            merge(&mut table, changes.clone());
+            let text = toml::to_string(&table).expect("a table can be written");
+            Parameters::from_toml(&text).map_err(|error| Failure::Usage(error.to_string()))
+        };
+        Ok(Self { evaluator: change(Parameters::deep())?, cluster: change(Parameters::cluster())? })
+    }
+
+    /// Two neighbouring nodes of the DEEP evaluator, a process on each.
+    pub(super) fn evaluator(&self) -> ExtollConfig {
+        ExtollConfig { parameters: self.evaluator.clone(), ..ExtollConfig::pair() }
+    }
+
+    /// Two neighbouring nodes of the conduit paper's cluster, a process on each.
+    pub(super) fn cluster_pair(&self) -> ExtollConfig {
+        ExtollConfig { parameters: self.cluster.clone(), ..ExtollConfig::pair() }
+    }
+
+    /// So many processes on the cluster's nodes, connected in some way, filled in order.
+    pub(super) fn cluster(&self, processes: u32, topology: Topology) -> ExtollConfig {
+        ExtollConfig {
+            parameters: self.cluster.clone(),
+            ranks_per_node: PER_NODE,
+            ..ExtollConfig::new(processes, topology)
+        }
+    }
+}
+
+/// Reads `velo.send_ns=200` as a table.
+fn parse(setting: &str) -> Result<Table, Failure> {
+    let wrong = || {
+        let form = "must be a parameter's name and its value, such as velo.send_ns=200";
+        Failure::Usage(format!("--set is '{setting}', but {form}"))
+    };
+    let (name, value) = setting.split_once('=').ok_or_else(wrong)?;
+    format!("{} = {}", name.trim(), value.trim()).parse().map_err(|_: toml::de::Error| wrong())
+}
+
+/// Puts the values of a table over those of another, table by table.
+fn merge(into: &mut Table, from: Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(value)) => merge(inner, value),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn machines(arguments: &[&str]) -> Result<Machines, Failure> {
+        let cli = Cli::try_parse_from(["figures", "extoll"].iter().chain(arguments)).unwrap();
+        Machines::new(&cli)
+    }
+
+    #[test]
+    fn settings_change_both_machines_and_nothing_else() {
+        let changed = machines(&["--set", "velo.send_ns=0", "--set", "rma.tx.fixed_ns = 1.5"]).unwrap();
+        assert_eq!((changed.evaluator.velo.send_ns, changed.cluster.rma.tx.fixed_ns), (0.0, 1.5));
+        let mut plain = Parameters::deep();
+        (plain.velo.send_ns, plain.rma.tx.fixed_ns) = (0.0, 1.5);
+        assert_eq!(changed.evaluator, plain);
+        assert_eq!(machines(&[]).unwrap().cluster, Parameters::cluster());
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_usage_errors() {
+        for (setting, part) in [
+            ("velo.send_ns", "--set is 'velo.send_ns'"),
+            ("velo.send_ns=fast", "--set is"),
+            ("velo.poll=0", "unknown field `poll`"),
+            ("velo.mtu=96", "parameters.velo.mtu is 96"),
+        ] {
+            match machines(&["--set", setting]) {
+                Err(Failure::Usage(error)) => assert!(error.contains(part), "{error}"),
+                other => panic!("{setting}: {other:?}"),
+            }
+        }
+    }
+}

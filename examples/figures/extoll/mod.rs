@@ -1,0 +1,71 @@
+//! EXTOLL: the figures of the report on pscom's plugin, measured on the DEEP evaluator, and of the conduit paper, measured
+//! on a cluster of 64 nodes.
+//!
+//! Every value is the virtual time of a run; no file here knows what anything costs. What costs are lies in the machine's
+//! parameter table, [`active_messages::extoll::model`].
+
+#[path = "../../random_access/hpcc.rs"]
+#[allow(dead_code, reason = "the rules of the benchmark, of which a part is needed here")]
+mod hpcc;
+mod latency;
+mod machines;
+mod overhead;
+pub(crate) mod pairs;
+mod random_access;
+mod throughput;
+mod updates;
+mod versions;
+mod window;
+
+use crate::cli::Cli;
+use crate::progress::Progress;
+use crate::report::{Failure, Part, Report};
+use machines::Machines;
+
+/// What the parts of the reproduction have in common.
+struct Context<'a> {
+    machines: Machines,
+    quick: bool,
+    progress: &'a Progress,
+}
+
+impl Context<'_> {
+    /// The sizes of a curve, in bytes: all, or every third when quick, and the last.
+    fn thin(&self, sizes: Vec<usize>) -> Vec<usize> {
+        let last = sizes.last().copied();
+        let every = if self.quick { 3 } else { 1 };
+        let mut kept: Vec<usize> = sizes.into_iter().step_by(every).collect();
+        if kept.last().copied() != last {
+            kept.extend(last);
+        }
+        kept
+    }
+}
+
+/// A part of the reproduction.
+type Run = fn(&Context<'_>) -> Result<Part, Failure>;
+
+const PARTS: [(&str, Run); 6] = [
+    ("latency of VELO and RMA", latency::run),
+    ("throughput of VELO and RMA", throughput::run),
+    ("throughput over the number of ring buffers", window::run),
+    ("ping-pong on the interface, the conduit, two-sided messages", overhead::run),
+    ("first and second implementation of active messages", versions::run),
+    ("RandomAccess on the 3D and the 2D mesh", random_access::run),
+];
+
+/// Runs all parts.
+///
+/// # Errors
+/// [`Failure`]: parameters that make no sense, or a simulation that failed.
+pub(crate) fn run(cli: &Cli, report: &mut Report) -> Result<(), Failure> {
+    let machines = Machines::new(cli)?;
+    let mut progress = Progress::new(PARTS.len());
+    for (what, part) in PARTS {
+        progress.begin(what);
+        let context = Context { machines: machines.clone(), quick: cli.quick, progress: &progress };
+        let part = part(&context)?;
+        progress.suspend(|| report.add(part));
+    }
+    Ok(())
+}

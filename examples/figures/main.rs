@@ -1,0 +1,69 @@
+//! Reproduces published figures on the simulated machines, and says how far off each one is.
+//!
+//! ```text
+//! cargo run --release --example figures -- extoll             # every figure; plots, CSV and JSON in target/figures
+//! cargo run --release --example figures -- extoll --quick     # the same lines from fewer points
+//! cargo run --release --example figures -- --help
+//! ```
+//!
+//! Exits with 0 when every line is within its tolerance, with 1 when one is not or a simulation fails, and with 2 when the
+//! command line is wrong. `cli` reads the command line, `line` has a figure beside its published value, `report` the table
+//! and the files, `plot` draws, `progress` shows how far it is; `extoll` and its fellows run the machines.
+
+mod cli;
+mod extoll;
+mod line;
+mod plot;
+mod progress;
+mod report;
+#[path = "../../benches/support/svg.rs"]
+mod svg;
+
+use clap::Parser;
+use cli::{Cli, Machine};
+use report::{Failure, Report};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            let text = error.to_string();
+            let paragraph = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+            eprintln!("{}", paragraph.collect::<Vec<_>>().join(" "));
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    match reproduce(&cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(Failure::Usage(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a machine's figures; returns whether all are within their tolerances.
+fn reproduce(cli: &Cli) -> Result<bool, Failure> {
+    let report = match cli.machine {
+        Machine::Extoll => {
+            let mut report = Report::new("extoll");
+            extoll::run(cli, &mut report)?;
+            report
+        }
+    };
+    let written = report.write(&cli.out)?;
+    if cli.docs {
+        report.write_pictures(Path::new("docs"))?;
+    }
+    println!("\nwritten: {}", written.display());
+    report.conclude();
+    Ok(report.all_within())
+}

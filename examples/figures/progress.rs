@@ -1,0 +1,61 @@
+//! How far the command is: a bar on a terminal, otherwise a line for every part.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+/// The parts of a command, one after the other.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    parts: usize,
+    part: usize,
+}
+
+impl Progress {
+    /// Progress over so many parts, on the standard error stream.
+    pub(crate) fn new(parts: usize) -> Self {
+        let bar = stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(parts as u64);
+            let style = ProgressStyle::with_template("{spinner} {pos}/{len} {elapsed:>4} {wide_msg}");
+            bar.set_style(style.expect("the template is well formed"));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Self { bar, parts, part: 0 }
+    }
+
+    /// Begins the next part.
+    pub(crate) fn begin(&mut self, what: &str) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(self.part as u64);
+                bar.set_message(what.to_owned());
+            }
+            None => eprintln!("[{}/{}] {what}", self.part + 1, self.parts),
+        }
+        self.part += 1;
+    }
+
+    /// Says what of the part is being done.
+    pub(crate) fn detail(&self, what: String) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(what);
+        }
+    }
+
+    /// Prints while the bar is out of the way.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
