@@ -1,6 +1,6 @@
 //! The conformance suite over the GASNet conduit: without faults, with them, over several machines and both implementations.
 //!
-//! `AM_CONFORMANCE_SEEDS=1000` changes the number of seeds of the `seeds` test (`-- --ignored`).
+//! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
 use am_conformance::{Buffers, Description, Plan, Profile, World, judge, run_part, run_with};
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, HostCosts, Implementation};
@@ -8,6 +8,9 @@ use extoll_sim::model::Parameters;
 use extoll_sim::{Adversary, ExtollConfig};
 use fabric_sim::{Drawn, DrawnKind, Faults, RunError, Topology};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Programs that poll for ever end here, in nanoseconds.
+const DEADLINE: f64 = 2e10;
 
 /// Plays one case; returns what went wrong.
 fn play(case: &Description, config: &ExtollConfig, gasnet: &GasnetConfig, world: &World) -> Vec<String> {
@@ -33,8 +36,7 @@ fn play(case: &Description, config: &ExtollConfig, gasnet: &GasnetConfig, world:
 fn suite(name: &str, plan: &Plan, gasnet: &GasnetConfig, machine: impl Fn(u32) -> ExtollConfig) {
     run_with(name, plan, |case, ranks, world| {
         let mut config = machine(ranks);
-        // Programs that poll for ever end here.
-        config.deadline_ns = 2e11;
+        config.deadline_ns = DEADLINE;
         play(case, &config, gasnet, world)
     })
     .check();
@@ -145,18 +147,18 @@ fn drawn(seed: u64, ranks: u32) -> (ExtollConfig, GasnetConfig) {
     let implementation = if seed % 4 == 3 { Implementation::First } else { Implementation::Second };
     let packet =
         if seed % 3 == 1 { [56, 112][(seed / 3 % 2) as usize] } else { [56, 64, 24][(seed / 3 % 3) as usize] };
-    let put = if seed % 2 == 0 { 8 << 20 } else { 1000 };
+    let put = if seed.is_multiple_of(2) { 8 << 20 } else { 1000 };
     (config, GasnetConfig { implementation, packet, put, ..GasnetConfig::default() })
 }
 
-fn seeds(count: u64) {
+fn seeds(seeds: std::ops::Range<u64>) {
     let cases = am_conformance::descriptions();
     let mut problems = Vec::new();
-    for seed in 0..count {
+    for seed in seeds {
         let case = &cases[seed as usize % cases.len()];
         let ranks = [1, 2, 3, 5][(seed / cases.len() as u64 % 4) as usize].max(case.needs.ranks);
         let (mut config, gasnet) = drawn(seed, ranks);
-        config.deadline_ns = 2e11;
+        config.deadline_ns = DEADLINE;
         let found = play(case, &config, &gasnet, &World::new(Profile::Quick, seed));
         problems.extend(
             found.into_iter().map(|problem| format!("seed {seed}, {} with {ranks} ranks: {problem}", case.name)),
@@ -167,15 +169,17 @@ fn seeds(count: u64) {
 
 #[test]
 fn conforms_with_some_seeds() {
-    seeds(120);
+    seeds(0..120);
 }
 
-/// `cargo test --release -p extoll-sim --test conformance_gasnet -- --ignored seeds`
+/// `cargo test --release -p extoll-sim --test conformance_gasnet -- --ignored many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn conforms_with_many_seeds() {
-    let count = std::env::var("AM_CONFORMANCE_SEEDS").map(|text| text.parse().expect("a number of seeds"));
-    seeds(count.unwrap_or(1000));
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let (first, count) =
+        (number("AM_CONFORMANCE_FIRST").unwrap_or(0), number("AM_CONFORMANCE_SEEDS").unwrap_or(1000));
+    seeds(first..first + count);
 }
 
 /// `cargo test --release -p extoll-sim --test conformance_gasnet -- --ignored full`

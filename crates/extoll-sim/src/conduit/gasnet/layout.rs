@@ -106,16 +106,6 @@ impl Layout {
         Pieces { layout: self, lead, total: lead + payload, at: 0 }
     }
 
-    /// Packets of a frame.
-    #[inline]
-    pub(super) fn packets(self, lead: usize, payload: usize) -> u32 {
-        let packets = match self.implementation {
-            Implementation::Second => (lead + payload).div_ceil(self.packet),
-            Implementation::First => 1 + (lead - HEADER).div_ceil(self.packet) + payload.div_ceil(self.packet),
-        };
-        packets as u32
-    }
-
     /// Mailbox slots of a frame.
     #[inline]
     pub(super) fn slots(self, lead: usize, payload: usize) -> u32 {
@@ -168,11 +158,16 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::header::{HEADER, LEAD};
+    use super::{Implementation, Layout, slots_of_packet};
     use proptest::prelude::*;
 
     const SLOT: Layout = Layout { packet: 56, implementation: Implementation::Second };
     const PACKET: Layout = Layout { packet: 64, implementation: Implementation::Second };
+
+    fn packets(layout: Layout, lead: usize, payload: usize) -> usize {
+        layout.pieces(lead, payload).count()
+    }
 
     /// Bytes before the payload of a Medium message with some arguments.
     const fn lead(args: usize) -> usize {
@@ -181,13 +176,13 @@ mod tests {
 
     #[test]
     fn packets_are_as_many_as_the_sheet_says() {
-        assert_eq!(SLOT.packets(lead(16), 8192), 148);
-        assert_eq!(PACKET.packets(lead(16), 8192), 130);
-        assert_eq!(SLOT.packets(lead(0), 0), 1);
-        assert_eq!(SLOT.packets(lead(12), 0), 1, "header and twelve arguments fill a slot");
-        assert_eq!(SLOT.packets(lead(13), 0), 2);
-        assert_eq!(PACKET.packets(lead(14), 0), 1);
-        assert_eq!(PACKET.packets(lead(15), 0), 2);
+        assert_eq!(packets(SLOT, lead(16), 8192), 148);
+        assert_eq!(packets(PACKET, lead(16), 8192), 130);
+        assert_eq!(packets(SLOT, lead(0), 0), 1);
+        assert_eq!(packets(SLOT, lead(12), 0), 1, "header and twelve arguments fill a slot");
+        assert_eq!(packets(SLOT, lead(13), 0), 2);
+        assert_eq!(packets(PACKET, lead(14), 0), 1);
+        assert_eq!(packets(PACKET, lead(15), 0), 2);
         assert_eq!((SLOT.slots(lead(16), 8192), PACKET.slots(lead(16), 8192)), (148, 259));
     }
 
@@ -213,7 +208,6 @@ mod tests {
             prop_assert_eq!(pieces.last().unwrap().to, lead + payload);
             prop_assert!(pieces.windows(2).all(|two| two[0].to == two[1].from && two[0].mtt <= two[1].mtt));
             prop_assert!(pieces.iter().all(|piece| piece.to > piece.from && piece.to - piece.from <= packet));
-            prop_assert_eq!(pieces.len() as u32, layout.packets(lead, payload));
             let slots: u32 = pieces.iter().map(|piece| slots_of_packet(piece.to - piece.from)).sum();
             prop_assert_eq!(slots, layout.slots(lead, payload));
             let fits = layout.payload_of(layout.slots_of_medium(payload));

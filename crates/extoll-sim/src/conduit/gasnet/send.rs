@@ -235,6 +235,8 @@ impl Gasnet<'_> {
             // They may have been what was waited for, and nobody wakes for them again.
             return Ok(());
         }
+        // This takes the news of whatever arrives, which the next poll has to look at before the rank may sleep.
+        self.fresh = true;
         self.nic.idle(None, WaitFor::Room { to, of: Resource::Interface });
         Ok(())
     }

@@ -17,9 +17,7 @@ use am_core::transport::{
     CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport,
     WaitReason,
 };
-use am_core::{
-    Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Resource, Segment, Shape, Span, Words,
-};
+use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use fabric_sim::WaitFor;
 use std::cell::RefCell;
 use std::collections::VecDeque;
