@@ -76,6 +76,8 @@ mod socket;
 
 pub use carrier::{Carrier, Claim, OwnMemory};
 pub use driver::Driver;
+#[cfg(feature = "tokio")]
+pub use socket::AsyncEndpoint;
 pub use socket::{
     EnvironmentError, LOOPBACK_DATAGRAM, LocalJob, LocalOptions, Peers, PeersError, SocketDriver, Udp, UdpConfig,
     UdpError, Waiting, bind, segment,

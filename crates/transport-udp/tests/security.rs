@@ -210,8 +210,11 @@ fn a_hello_of_the_predecessor_ends_no_session_and_opens_none() {
     world.net.recording = Some(Vec::new());
     exchange(&mut world, 5);
     let recording = world.net.recording.take().unwrap();
-    let hellos: Vec<Vec<u8>> =
-        recording.into_iter().filter(|(to, bytes)| to.0 == 0 && bytes[0] == 0xA0).map(|(_, bytes)| bytes).collect();
+    let hellos: Vec<Vec<u8>> = recording
+        .into_iter()
+        .filter(|(to, bytes)| to.0 == 0 && bytes[0] == 0xA0)
+        .map(|(_, bytes)| bytes)
+        .collect();
     assert!(!hellos.is_empty());
     let mut reborn = config(2, 1, 1010);
     reborn.rejoin = true;

@@ -55,9 +55,8 @@ fn through_a_relay(permille: u32, change: impl Fn(&mut UdpConfig)) -> ([Udp; 2],
     let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let [a, b, to_a, to_b] = [(); 4].map(|()| bind(local).unwrap());
     let at = |socket: &UdpSocket| socket.local_addr().unwrap();
-    let table = |first, second| {
-        Arc::new(Peers::new(Shape::new(2), vec![first, second], vec![SEGMENT; 2]).unwrap())
-    };
+    let table =
+        |first, second| Arc::new(Peers::new(Shape::new(2), vec![first, second], vec![SEGMENT; 2]).unwrap());
     let (table_a, table_b) = (table(at(&a), at(&to_b)), table(at(&to_a), at(&b)));
     let relay = Relay::start([(to_a, at(&a)), (to_b, at(&b))], permille);
     let mut config = UdpConfig::new(SECRET);

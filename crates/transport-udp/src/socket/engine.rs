@@ -61,6 +61,12 @@ impl Engine {
         }
     }
 
+    /// Whether the last visit to the socket brought something.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_flowing(&self) -> bool {
+        self.flowing
+    }
+
     /// Whether there is something to send that the system had no room for.
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked.is_some()

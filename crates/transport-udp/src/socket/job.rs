@@ -94,10 +94,28 @@ impl LocalJob {
     /// # Panics
     /// If the endpoint does not exist or has joined before.
     pub fn join_endpoint(&self, me: Address) -> Result<Udp, UdpError> {
+        let (socket, segment) = self.take(me);
+        Udp::join_with_segment(&self.config, &self.peers, me, socket, segment)
+    }
+
+    /// Joins as endpoint 0 of a rank, with a task of the current tokio runtime in place of the helper thread.
+    ///
+    /// # Errors
+    /// [`UdpError`].
+    ///
+    /// # Panics
+    /// As [`LocalJob::join`] and [`Udp::join_tokio`].
+    #[cfg(feature = "tokio")]
+    pub fn join_tokio(&self, rank: u32) -> Result<Udp, UdpError> {
+        let me = Address::new(Rank(rank), 0);
+        let (socket, segment) = self.take(me);
+        Udp::join_tokio(&self.config, &self.peers, me, socket, segment)
+    }
+
+    fn take(&self, me: Address) -> (UdpSocket, Segment<OwnMemory>) {
         let peer = self.peers.shape().peer(me).expect("the endpoint is part of the job");
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = sockets[peer.index()].take().expect("every endpoint joins once");
-        let segment = self.segments[me.rank.0 as usize].clone();
-        Udp::join_with_segment(&self.config, &self.peers, me, socket, segment)
+        (socket, self.segments[me.rank.0 as usize].clone())
     }
 }

@@ -6,9 +6,12 @@
 //! | `wire` | the socket: rows of datagrams out and in |
 //! | `engine` | machine and socket together: taking in, sending out |
 //! | `service` | the helper thread |
+//! | `asynchronous` | the tokio mode (feature `tokio`) |
 //! | `waiting` | how long to ask, when to sleep |
 //! | `job` | jobs within one process |
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod config;
 mod engine;
 mod job;
@@ -17,6 +20,8 @@ mod service;
 mod waiting;
 mod wire;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::AsyncEndpoint;
 pub use config::{EnvironmentError, LOOPBACK_DATAGRAM, UdpConfig, Waiting};
 pub use job::{LocalJob, LocalOptions};
 pub use peers::{Peers, PeersError};
@@ -154,6 +159,20 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         socket: UdpSocket,
         segment: Segment<M>,
     ) -> Result<Self, UdpError> {
+        let absence = config.absence;
+        Self::assemble(config, peers, me, socket, segment, |shared| {
+            Service::start(shared, absence).map(Helper::Thread)
+        })
+    }
+
+    fn assemble(
+        config: &UdpConfig,
+        peers: &Arc<Peers>,
+        me: Address,
+        socket: UdpSocket,
+        segment: Segment<M>,
+        helper: impl FnOnce(&Arc<Shared>) -> io::Result<Helper>,
+    ) -> Result<Self, UdpError> {
         let shape = peers.shape();
         let Shape { ranks, endpoints } = shape;
         let my = shape.peer(me).ok_or(UdpError::NoSuchEndpoint { me, ranks, endpoints })?;
@@ -187,7 +206,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         let mut engine = Engine::new(machine, wire, addresses?);
         engine.send_out(clock.now());
         let shared = Arc::new(Shared::new(engine, clock)?);
-        let service = Service::start(&shared, config.absence)?;
+        let service = helper(&shared)?;
         let driver = SocketDriver {
             patience: Patience::new(config.waiting, peers.neighbours(my)),
             linger: config.linger,
@@ -227,12 +246,20 @@ impl<M: Memory> Udp<M> {
     }
 }
 
+/// Who does the program's work while it does not.
+#[derive(Debug)]
+enum Helper {
+    Thread(#[expect(dead_code, reason = "it is held to be dropped")] Service),
+    #[cfg(feature = "tokio")]
+    Task(#[expect(dead_code, reason = "it is held to be dropped")] asynchronous::Tender),
+}
+
 /// The [`Driver`] of a real socket; made by [`Udp::join`].
 #[derive(Debug)]
 pub struct SocketDriver {
     shared: Arc<Shared>,
     /// Taken when the endpoint has left.
-    service: Option<Service>,
+    service: Option<Helper>,
     peers: Arc<Peers>,
     patience: Patience,
     linger: Duration,
@@ -259,6 +286,11 @@ pub struct SocketDriver {
 }
 
 impl SocketDriver {
+    #[cfg(feature = "tokio")]
+    fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// Tells the helper that the program is at work.
     fn drive(&mut self) {
         self.drives += 1;

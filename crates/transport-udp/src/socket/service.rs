@@ -49,6 +49,9 @@ pub(super) struct Shared {
     left: AtomicBool,
     stop: AtomicBool,
     wake: EventFd,
+    /// Wakes the task that is in the helper's place.
+    #[cfg(feature = "tokio")]
+    pub(super) nudge: tokio::sync::Notify,
 }
 
 /// The monotonic clock, from the endpoint's start.
@@ -80,12 +83,26 @@ impl Shared {
             left: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wake: EventFd::from_value_and_flags(0, flags)?,
+            #[cfg(feature = "tokio")]
+            nudge: tokio::sync::Notify::new(),
         })
     }
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
         // A handler that unwinds leaves the machine whole: it hands messages over one by one, each accounted for first.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The engine, if nobody is at it.
+    #[cfg(feature = "tokio")]
+    pub(super) fn try_engine(&self) -> Result<MutexGuard<'_, Engine>, TryLockError<MutexGuard<'_, Engine>>> {
+        self.engine.try_lock()
+    }
+
+    /// Whether the program sleeps and drives the engine itself; to be asked under the lock.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_parked(&self) -> bool {
+        self.parked.load(SeqCst)
     }
 
     /// The program goes to sleep; called under the lock, so that the helper is either done before or keeps out.

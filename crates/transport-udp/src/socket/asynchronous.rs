@@ -1,0 +1,303 @@
+//! The tokio mode: a task in place of the helper thread, and an endpoint whose waits are `await`.
+//!
+//! The task drives the same machine under the same lock as the thread would. It waits for the socket through tokio's
+//! reactor and for deadlines through tokio's timer; the program's own task is woken when it has taken something in.
+
+use super::service::Shared;
+use super::{Udp, UdpConfig, UdpError, peers::Peers};
+use crate::carrier::OwnMemory;
+use am_core::{
+    Address, Arguments, AttachError, Endpoint, Handlers, PollError, Request, Segment, SendError, WaitError,
+};
+use std::future::poll_fn;
+use std::io;
+use std::net::UdpSocket;
+use std::sync::{Arc, TryLockError};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::task::JoinHandle;
+
+/// The longest sleep of the task: how late it may notice that a program has sent something and then blocked its thread.
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// The task that tends an endpoint; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Tender {
+    task: JoinHandle<()>,
+}
+
+impl Tender {
+    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+        let socket = tokio::net::UdpSocket::from_std(shared.socket.try_clone()?)?;
+        Ok(Self { task: tokio::spawn(tend(Arc::clone(shared), socket)) })
+    }
+}
+
+impl Drop for Tender {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Takes in what arrives and does what is due, unless the program's thread is asleep in `idle` and does so itself.
+async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
+    loop {
+        let mut pause = None;
+        // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does nothing.
+        let _ = socket.try_io(Interest::READABLE, || {
+            pause = Some(work(&shared));
+            Err::<(), _>(io::ErrorKind::WouldBlock.into())
+        });
+        let pause = pause.unwrap_or_else(|| work(&shared));
+        tokio::select! {
+            // An error says that the runtime is shutting down.
+            ready = socket.readable() => if ready.is_err() { return },
+            () = tokio::time::sleep(pause) => {}
+            () = shared.nudge.notified() => {}
+        }
+    }
+}
+
+/// One turn of the task; returns how long nothing is due.
+fn work(shared: &Shared) -> Duration {
+    let mut engine = match shared.try_engine() {
+        Ok(engine) => engine,
+        Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+        // The program is at it.
+        Err(TryLockError::WouldBlock) => return Duration::from_millis(1),
+    };
+    if shared.is_parked() {
+        return LONGEST;
+    }
+    let mut now = shared.clock.now();
+    let losses = engine.machine.losses();
+    let mut news = false;
+    while engine.take_in(&mut now, || shared.clock.now()) && engine.is_flowing() {
+        news = true;
+    }
+    engine.send_out(now);
+    if news || engine.machine.losses() != losses || engine.machine.has_arrived() {
+        engine.news += 1;
+        if let Some(watcher) = engine.watcher.take() {
+            watcher.wake();
+        }
+    }
+    engine.deadline.map_or(LONGEST, |at| LONGEST.min(at.since(now).into()))
+}
+
+/// An endpoint over UDP for programs on tokio: what waits in [`Endpoint`] is `await` here.
+///
+/// Messages are delivered, and handlers run, while one of its methods is awaited or [`AsyncEndpoint::poll`] is called. All
+/// its methods may be cancelled: what was accepted stays accepted, what was not is not.
+///
+/// ```
+/// use am_core::{Address, Handlers, Payload, Rank, Token};
+/// use transport_udp::{AsyncEndpoint, LocalJob};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let job = std::sync::Arc::new(LocalJob::new(2)?);
+/// let rank = |rank: u32, job: std::sync::Arc<LocalJob>| async move {
+///     let mut handlers = Handlers::<u64>::new();
+///     let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
+///     let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+///         token.reply(sum, a + b).expect("the requester waits for the reply");
+///     })?;
+///     let mut endpoint = AsyncEndpoint::attach(job.join_tokio(rank)?, handlers, 0)?;
+///     endpoint.request(Rank(1 - rank), add, (20, 22)).await?;
+///     endpoint.wait_until(|total| *total == 42).await?;
+///     endpoint.finish()?;
+///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// };
+/// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+/// runtime.block_on(async {
+///     let (a, b) = (tokio::spawn(rank(0, job.clone())), tokio::spawn(rank(1, job.clone())));
+///     a.await.unwrap().unwrap();
+///     b.await.unwrap().unwrap();
+/// });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncEndpoint<S> {
+    endpoint: Endpoint<Udp, S>,
+    shared: Arc<Shared>,
+    /// What the task had taken in when this side last looked.
+    news: u64,
+}
+
+impl<S> AsyncEndpoint<S> {
+    /// Attaches handlers to a transport that was joined with [`Udp::join_tokio`]. Waits for all ranks, as
+    /// [`Endpoint::attach`] does, by blocking; a runtime of several threads moves its other tasks elsewhere meanwhile. On a
+    /// runtime of one thread nothing else runs in it until all ranks are there, so they must be in other processes or threads.
+    ///
+    /// # Errors
+    /// As [`Endpoint::attach`].
+    pub fn attach(transport: Udp, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
+        let shared = transport.driver().shared();
+        let endpoint = blocking(|| Endpoint::attach(transport, handlers, state))?;
+        Ok(Self { endpoint, shared, news: 0 })
+    }
+
+    /// The endpoint, for everything that does not wait.
+    pub fn endpoint(&mut self) -> &mut Endpoint<Udp, S> {
+        &mut self.endpoint
+    }
+
+    /// What the program keeps.
+    pub fn state(&self) -> &S {
+        self.endpoint.state()
+    }
+
+    /// What the program keeps.
+    pub fn state_mut(&mut self) -> &mut S {
+        self.endpoint.state_mut()
+    }
+
+    /// Serves what has arrived, without waiting.
+    ///
+    /// # Errors
+    /// As [`Endpoint::poll`].
+    pub fn poll(&mut self) -> Result<usize, PollError> {
+        self.endpoint.poll()
+    }
+
+    /// Waits until something may have come. May end early.
+    pub async fn idle(&mut self) {
+        self.endpoint.flush();
+        let Self { shared, news, .. } = self;
+        let mut asked = false;
+        poll_fn(|context| {
+            let mut engine = shared.engine();
+            let current = engine.news;
+            if current != std::mem::replace(news, current) || engine.machine.has_arrived() || asked {
+                return Poll::Ready(());
+            }
+            asked = true;
+            engine.watcher = Some(context.waker().clone());
+            drop(engine);
+            // What was sent since it last looked has deadlines that the task does not know of.
+            shared.nudge.notify_one();
+            Poll::Pending
+        })
+        .await;
+        // Others had better have their turn, too, if this was ready at once.
+        tokio::task::yield_now().await;
+    }
+
+    async fn step(&mut self) -> Result<(), PollError> {
+        if self.endpoint.poll()? == 0 {
+            self.idle().await;
+        }
+        Ok(())
+    }
+
+    /// Serves incoming messages until `done` holds.
+    ///
+    /// # Errors
+    /// As [`Endpoint::wait_until`].
+    pub async fn wait_until(&mut self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
+        while !done(self.endpoint.state()) {
+            self.step().await?;
+        }
+        self.endpoint.flush();
+        Ok(())
+    }
+
+    /// Sends a Short request, serving incoming messages while there is no room for it.
+    ///
+    /// # Errors
+    /// As [`Endpoint::request`].
+    pub async fn request<A: Arguments + Clone>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        loop {
+            match self.endpoint.try_request(to, handler, args.clone()) {
+                Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Sends a Medium request, serving incoming messages while there is no room for it.
+    ///
+    /// # Errors
+    /// As [`Endpoint::request_medium`].
+    pub async fn request_medium<A: Arguments + Clone>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        loop {
+            match self.endpoint.try_request_medium(to, handler, args.clone(), payload) {
+                Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Sends a Long request, serving incoming messages while there is no room for it. A payload larger than
+    /// [`UdpConfig::bulk_queue`] blocks the thread for as long as the network takes to carry what exceeds it.
+    ///
+    /// # Errors
+    /// As [`Endpoint::request_long`].
+    pub async fn request_long<A: Arguments + Clone>(
+        &mut self,
+        to: impl Into<Address>,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), SendError> {
+        let to = to.into();
+        loop {
+            match self.endpoint.try_request_long(to, handler, args.clone(), payload, offset) {
+                Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Ends the endpoint together with all others, by blocking, as [`AsyncEndpoint::attach`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::finish`].
+    pub fn finish(self) -> Result<S, WaitError> {
+        blocking(|| self.endpoint.finish())
+    }
+}
+
+/// Blocks this thread, after the runtime's other tasks were moved away from it if it can do that.
+fn blocking<R>(work: impl FnOnce() -> R) -> R {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+impl Udp {
+    /// [`Udp::join`] with a task of the current tokio runtime in place of the helper thread.
+    ///
+    /// # Errors
+    /// As [`Udp::join`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, or in one without time or I/O.
+    pub fn join_tokio(
+        config: &UdpConfig,
+        peers: &Arc<Peers>,
+        me: Address,
+        socket: UdpSocket,
+        segment: Segment<OwnMemory>,
+    ) -> Result<Self, UdpError> {
+        Self::assemble(config, peers, me, socket, segment, |shared| Tender::start(shared).map(super::Helper::Task))
+    }
+}

@@ -1,0 +1,123 @@
+//! The tokio mode: tasks that wait with `await`, on runtimes of several threads and of one.
+
+use am_core::{Address, Handlers, Payload, Rank, Request, Token};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use transport_udp::{AsyncEndpoint, LocalJob, Udp};
+
+#[derive(Default)]
+struct State {
+    requests: u64,
+    replies: u64,
+    sum: u64,
+}
+
+fn attach(transport: Udp) -> (AsyncEndpoint<State>, Request<u64>) {
+    let mut handlers = Handlers::<State>::new();
+    let reply = handlers
+        .reply("reply", |state: &mut State, _: Address, value: u64, payload: Payload<'_>| {
+            state.replies += 1;
+            state.sum += value + payload.len() as u64;
+        })
+        .unwrap();
+    let ask = handlers
+        .request("ask", move |state: &mut State, token: Token<'_>, value: u64, payload: Payload<'_>| {
+            state.requests += 1;
+            let bytes = payload.to_vec();
+            let len = bytes.len().min(token.max_reply());
+            token.reply_medium(reply, value, &bytes[..len]).expect("the asker waits");
+        })
+        .unwrap();
+    (AsyncEndpoint::attach(transport, handlers, State::default()).unwrap(), ask)
+}
+
+/// Every rank asks every rank, itself too, with Short, Medium and Long requests.
+async fn everyone_asks_everyone(job: Arc<LocalJob>, rank: u32, ranks: u32) {
+    let (mut endpoint, ask) = attach(job.join_tokio(rank).unwrap());
+    let rounds = 300;
+    for number in 0..rounds {
+        for to in (0..ranks).map(Rank) {
+            endpoint.request(to, ask, number).await.unwrap();
+            endpoint.request_medium(to, ask, number, &[1; 700]).await.unwrap();
+            let at = 8 * u64::from(rank);
+            endpoint.request_long(to, ask, number, &[2; 8], at).await.unwrap();
+        }
+    }
+    let due = 3 * rounds * u64::from(ranks);
+    endpoint.wait_until(|state| state.replies == due && state.requests == due).await.unwrap();
+    let each = 3 * (0..rounds).sum::<u64>() + rounds * 708;
+    assert_eq!(endpoint.state().sum, each * u64::from(ranks));
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn tasks_of_one_runtime_talk() {
+    let job = Arc::new(LocalJob::new(3).unwrap());
+    let runtime = Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let tasks: Vec<_> = (0..3).map(|rank| runtime.spawn(everyone_asks_everyone(job.clone(), rank, 3))).collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+}
+
+#[test]
+fn runtimes_of_one_thread_talk() {
+    let job = Arc::new(LocalJob::new(2).unwrap());
+    let ranks = (0..2).map(|rank| {
+        let job = Arc::clone(&job);
+        std::thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(everyone_asks_everyone(job, rank, 2));
+        })
+    });
+    for rank in ranks.collect::<Vec<_>>() {
+        rank.join().unwrap();
+    }
+}
+
+/// A wait does not keep other tasks of the thread from running, and time-outs apply to it.
+#[test]
+fn waiting_lets_others_run_and_can_be_cancelled() {
+    let job = Arc::new(LocalJob::new(1).unwrap());
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut endpoint, ask) = attach(job.join_tokio(0).unwrap());
+        let other = tokio::spawn(async {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let never = tokio::time::timeout(Duration::from_millis(200), endpoint.wait_until(|_| false)).await;
+        assert!(never.is_err());
+        assert!(other.is_finished());
+        endpoint.request(Rank(0), ask, 7).await.unwrap();
+        endpoint.wait_until(|state| state.replies == 1).await.unwrap();
+        endpoint.finish().unwrap();
+    });
+}
+
+/// A rank that awaits something else for longer than the permitted silence stays alive: its task answers for it.
+#[test]
+fn a_task_that_awaits_something_else_is_alive() {
+    let mut config = transport_udp::UdpConfig::new([]);
+    config.silence = Duration::from_millis(400);
+    let job = Arc::new(LocalJob::with(2, transport_udp::LocalOptions::default(), config).unwrap());
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let tasks: Vec<_> = (0..2)
+        .map(|rank| {
+            let job = Arc::clone(&job);
+            runtime.spawn(async move {
+                let (mut endpoint, ask) = attach(job.join_tokio(rank).unwrap());
+                tokio::time::sleep(Duration::from_millis(1500)).await;
+                endpoint.request(Rank(1 - rank), ask, 1).await.unwrap();
+                endpoint.wait_until(|state| state.replies == 1 && state.requests == 1).await.unwrap();
+                assert_eq!(endpoint.endpoint().lost(), []);
+                endpoint.finish().unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+}
