@@ -9,7 +9,7 @@
 //! its version, and the place of its authenticator, are the same in every version, so that another version is recognized.
 //! `length` is that of the whole datagram: an interface may hand over several in one piece, and so they come apart again.
 
-use super::bytes::{Reader, Writer};
+use super::bytes::{MAX_VARINT, Reader, Writer};
 
 /// Version of everything below.
 pub(super) const VERSION: u8 = 1;
@@ -41,13 +41,15 @@ impl Header {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         (reader.u8()? == KIND_DATA).then_some(())?;
-        Some(Self {
+        let header = Self {
             mode: reader.u8()?,
             epoch: reader.u16()?,
             sender: reader.u32()?,
             number: reader.u64()?,
             length: reader.u16()?,
-        })
+        };
+        // A number that no acknowledgement can name.
+        (header.number <= MAX_VARINT).then_some(header)
     }
 
     pub(super) fn encode(&self) -> [u8; HEADER] {
@@ -357,7 +359,6 @@ pub(super) fn stream_header(out: &mut Writer<'_>, stream: u8, offset: u64, at: u
 
 #[cfg(test)]
 mod tests {
-    use super::super::bytes::MAX_VARINT;
     use super::*;
     use proptest::prelude::*;
 
