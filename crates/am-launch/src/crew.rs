@@ -18,7 +18,7 @@ use transport_udp::UdpError;
 
 use crate::book::Book;
 use crate::contract;
-use crate::launcher::{LaunchError, system};
+use crate::launch_error::{LaunchError, system};
 use crate::lifeline::Lifeline;
 use crate::limits;
 use crate::lines::Lines;
@@ -66,13 +66,10 @@ impl Crew {
         let segment = shared.segment.map(Arc::new);
         let mut started = Started::default();
         started.members.clone_from(&self.members);
-        let (mut book, mut own_files) = (None, Vec::new().into_iter());
-        if let Some((pages, sockets)) = shared.net {
+        let (mut book, mut sockets) = (None, Vec::new().into_iter());
+        if let Some((pages, all)) = shared.net {
             book = Some(Arc::new(pages.file().map_err(system("a memory file"))?));
-            limits::make_room(64 + 2 * self.members.len());
-            let (lines, theirs) = Lines::new(self.members.len()).map_err(system("lines to the ranks"))?;
-            started.lines = lines;
-            own_files = sockets.into_iter().zip(theirs).collect::<Vec<_>>().into_iter();
+            sockets = all.into_iter();
         }
         for (local, &rank) in self.members.iter().enumerate() {
             let cpus = processors.as_ref().map(|usable| usable[local % usable.len()]);
@@ -84,8 +81,10 @@ impl Crew {
                 files.push(Arc::clone(segment));
             }
             if let Some(book) = &book {
-                let (sockets, line) = own_files.next().expect("every rank has sockets and a line");
+                // A line takes the place of the sockets, which close here: the launcher's files don't become more.
+                let sockets = sockets.next().expect("every rank has sockets");
                 let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
+                let line = started.lines.add().map_err(system("a line to a rank"))?;
                 let numbers: Vec<String> = sockets.iter().map(number).collect();
                 command.env(contract::UDP_FDS, numbers.join(",")).env(contract::LINE_FD, number(&line));
                 command.env(contract::BOOK_FD, number(book));

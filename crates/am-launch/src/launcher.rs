@@ -3,28 +3,23 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::signal::Signal;
 use nix::unistd::getpid;
-use transport_shm::{Job, JobConfig, JobError};
-use transport_udp::UdpError;
+use transport_shm::{Job, JobConfig};
 
 use crate::adoption::Adoption;
 use crate::attach::Configure;
 use crate::book::{Book, HostCard, RankCard};
 use crate::contract;
-use crate::crew::{Crew, Shared, addresses_of, bind_sockets, quoted};
-use crate::hosts::door::DoorError;
-use crate::hosts::gather::code_of;
+use crate::crew::{Crew, Shared, addresses_of, bind_sockets};
 use crate::hosts::interface::{InterfaceWish, choose, interface_of};
 use crate::hosts::message::Rings;
 use crate::hosts::options::Hosts;
-use crate::hosts::place::TooFewSlots;
 use crate::hosts::watch;
+use crate::launch_error::{LaunchError, system};
 use crate::lifeline::Lifeline;
-use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE, Outcome};
+use crate::outcome::Outcome;
 use crate::policy::Rules;
 use crate::secret::Secret;
 use crate::supervise::{Signals, supervise};
@@ -355,164 +350,6 @@ impl Launcher {
             self.say(line);
         }
     }
-}
-
-/// Why a job could not be started or watched.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LaunchError {
-    /// The number of ranks is out of range.
-    #[error("{ranks} ranks asked for, but a job has 1 to {MAX_RANKS}")]
-    RankCount {
-        /// The number asked for.
-        ranks: u32,
-    },
-    /// A variable of the environment contract can't be chosen.
-    #[error("the launcher itself sets {} for every rank", key.display())]
-    ReservedVariable {
-        /// The variable's name.
-        key: OsString,
-    },
-    /// A variable's name is empty or has an equals sign in it.
-    #[error("{key:?} is no name for an environment variable")]
-    MalformedVariable {
-        /// The name.
-        key: OsString,
-    },
-    /// The program does not exist.
-    #[error("program {} not found: {source}", quoted(program))]
-    NotFound {
-        /// The program as given.
-        program: OsString,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// The program exists but can't be executed.
-    #[error("program {} can't be executed: {source}", quoted(program))]
-    NotExecutable {
-        /// The program as given.
-        program: OsString,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// The working directory for the ranks is missing.
-    #[error("the working directory {} does not exist here: name one with --wdir", directory.display())]
-    NoDirectory {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// The hosts are too few for the ranks.
-    #[error(transparent)]
-    Slots(#[from] TooFewSlots),
-    /// Shared memory was asked for between hosts.
-    #[error("shared memory spans one host only: --transport auto uses it there, and UDP between hosts")]
-    ShmAcrossHosts,
-    /// The rendezvous address can't be used.
-    #[error(transparent)]
-    Door(#[from] DoorError),
-    /// No address of a host is the one that was asked for.
-    #[error("{reason}")]
-    Interface {
-        /// What was asked for and what there is.
-        reason: String,
-    },
-    /// The remote command can't be started.
-    #[error("the remote command `{command}` can't be started: {source}; --remote names another one")]
-    Remote {
-        /// The command with the host's name.
-        command: String,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// A host could not do its part.
-    #[error("host {host}: {reason}")]
-    Host {
-        /// The host's name.
-        host: String,
-        /// What went wrong, and what may help.
-        reason: String,
-        /// The exit code that goes with it.
-        code: u8,
-    },
-    /// Hosts did not report in time.
-    #[error(
-        "no report within {seconds} s from {hosts}{note}; `{command} true` shows whether the remote command works, \
-         --start-limit gives it more time"
-    )]
-    Overdue {
-        /// The hosts' names.
-        hosts: String,
-        /// The time that they had.
-        seconds: f64,
-        /// What is known besides.
-        note: String,
-        /// The remote command of the first of them.
-        command: String,
-    },
-    /// A host's address makes sense on that host only.
-    #[error(
-        "host {host} would be reached at {address} ({interface}), an address that {other} at {other_address} can't reach: \
-         give its address= in the host file, or choose with --interface"
-    )]
-    Loopback {
-        /// The host's name.
-        host: String,
-        /// Its address.
-        address: IpAddr,
-        /// The interface of that address.
-        interface: String,
-        /// Another host.
-        other: String,
-        /// That one's address.
-        other_address: IpAddr,
-    },
-    /// A UDP socket can't be had.
-    #[error(transparent)]
-    Udp(#[from] UdpError),
-    /// The launcher can't be reached from the host of an agent.
-    #[error("the launcher {reason}")]
-    NoLauncher {
-        /// Where it was looked for and what may help.
-        reason: String,
-    },
-    /// A signal ended the start.
-    #[error("ended by {signal} before the ranks were started")]
-    Interrupted {
-        /// The signal.
-        signal: Signal,
-    },
-    /// The job's shared memory could not be made.
-    #[error(transparent)]
-    Job(#[from] JobError),
-    /// The operating system refused something that the launcher needs.
-    #[error("{what} failed: {source}")]
-    System {
-        /// What it was needed for.
-        what: String,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-}
-
-impl LaunchError {
-    /// The exit code that a launcher ends with after this error.
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::RankCount { .. } | Self::ReservedVariable { .. } | Self::MalformedVariable { .. } => EXIT_USAGE,
-            Self::Job(JobError::Config(_)) => EXIT_USAGE,
-            Self::NotFound { .. } => EXIT_NOT_FOUND,
-            Self::NotExecutable { .. } => EXIT_NOT_EXECUTABLE,
-            Self::Slots(_) | Self::ShmAcrossHosts => EXIT_USAGE,
-            Self::Host { code, .. } => *code,
-            Self::Interrupted { signal } => code_of(*signal),
-            _ => EXIT_LAUNCHER_FAILED,
-        }
-    }
-}
-
-/// Wraps an operating system's refusal of `what`.
-pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> LaunchError {
-    move |source| LaunchError::System { what: what.into(), source: source.into() }
 }
 
 /// A text that no other job of this host has: the launcher's process and the time.

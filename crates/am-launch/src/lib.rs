@@ -1,10 +1,39 @@
-//! Job control for active messages: how the ranks of a job are started, found and ended on one host.
+//! Job control for active messages: how the ranks of a job are started, found and ended, on one host or on many.
 //!
 //! - [`run`] is all that most programs need: started plainly, the program becomes N ranks of itself; started by
 //!   `amrun`, `mpirun` or `srun`, it is one of theirs.
 //! - [`Launcher`] starts any program as N ranks and returns how each ended; the `amrun` command is a thin shell
-//!   over it.
-//! - [`RankJob`] is what a rank knows about its job.
+//!   over it. With [`Hosts`] it starts them on other hosts.
+//! - [`RankJob`] is what a rank knows about its job; [`RankJob::attach`] is its way into it.
+//!
+//! ```
+//! use am_launch::{Hosts, Launcher, parse_hosts};
+//!
+//! // An agent on each host starts and watches its ranks; here both hosts are this one, so that no ssh is needed.
+//! let launcher = Launcher::new("./solver").ranks(4).hosts(Hosts::new(parse_hosts("127.0.0.1,127.0.0.2")?));
+//! # drop(launcher);
+//! # Ok::<(), am_launch::HostListError>(())
+//! ```
+//!
+//! # Several hosts
+//!
+//! `amrun --hosts a,b -n 8 ./program` runs the remote command (ssh unless told otherwise) once per host, which starts
+//! `amrun` there as an *agent*. The job's secret and all orders go through the agent's standard input, never through
+//! arguments, which every user of a host can list. Agents report at one TCP port of the launcher, over connections that
+//! both ends authenticate and encrypt with the secret; nobody else gets an answer there. They start the ranks, report
+//! their ends, pass signals on, and end everything when the launcher is silent for too long or gone. Ranks inherit what
+//! they need: descriptors of their host's shared memory, of their UDP sockets, and of a sealed memory file, the *book*,
+//! with all addresses and the secret. So neither connections nor descriptors grow with the pairs of ranks.
+//!
+//! Ranks that `mpirun`, `srun` or a hand started on several hosts meet at `AM_RENDEZVOUS=HOST:PORT`, where rank 0
+//! listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and that file
+//! are enough: `AM_RANK`, `AM_RANKS` and `AM_RENDEZVOUS`.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `launcher`, `crew`, `spawn`, `supervise`, `policy`, `output` | the start of ranks, their supervision, their output |
+//! | `hosts/` | jobs on several hosts: launcher, agents, rendezvous |
+//! | `rank`, `identity`, `meet`, `net`, `book`, `lines` | a rank's side: who it is, whom it meets, how it attaches |
 //!
 //! # Environment of a rank
 //!
@@ -13,22 +42,24 @@
 //! | `AM_RANK`, `AM_RANKS` | this rank, from 0, and the number of ranks |
 //! | `AM_LOCAL_RANK`, `AM_LOCAL_RANKS` | the same among the ranks of this host |
 //! | `AM_JOB` | a text that names the job uniquely on its host |
-//! | `AM_SHM_FD` | the inherited descriptor of the job's shared memory |
-//! | `AM_LAUNCHER`, `AM_LAUNCHER_PID` | `amrun` or `self`, and its process id |
+//! | `AM_SHM_FD` | the inherited descriptor of the shared memory of this host's ranks |
+//! | `AM_BOOK_FD`, `AM_UDP_FDS`, `AM_LINE_FD` | in a job with UDP: the book, the sockets, a line to the launcher |
+//! | `AM_LAUNCHER`, `AM_LAUNCHER_PID` | `amrun` or `self`, and the process id of the launcher or agent |
 //! | `AM_LIFELINE_FD` | an inherited pipe end that hangs up when the launcher is gone |
 //!
 //! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` and `AM_SHM_FD` was started by
-//! hand, say in a debugger; such ranks meet each other as those of `mpirun` do. Under `mpirun` and `srun`,
+//! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and `srun`,
 //! `AM_JOB` overrides the name that the ranks meet under; without it and without a name from the launcher, the
-//! ranks of one parent belong together.
+//! ranks of one parent belong together. With `AM_RENDEZVOUS` they meet there instead, whatever their hosts.
 //!
-//! Two more are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one, and `AM_MEET_TIMEOUT`, how
-//! many seconds ranks under `mpirun` and `srun` wait for each other.
+//! More are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one; `AM_MEET_TIMEOUT`, how
+//! many seconds ranks that no launcher of this family started wait for each other; `AM_TRANSPORT` (`auto`, `shm`, `udp`);
+//! `AM_INTERFACE`, the interface for traffic between hosts; and by `amrun` `AM_REMOTE`, the remote command.
 //!
 //! # What is left behind
 //!
 //! Nothing: the shared memory is an anonymous file, the meeting point an abstract socket, and ranks die with their
-//! launcher, even with one that was killed.
+//! launcher, even with one that was killed, on every host.
 
 #![deny(unsafe_code)]
 
@@ -42,6 +73,7 @@ pub mod contract;
 mod crew;
 mod hosts;
 mod identity;
+mod launch_error;
 mod launcher;
 mod lifeline;
 mod limits;
@@ -71,7 +103,8 @@ pub use hosts::place::{Placement, TooFewSlots};
 pub use hosts::remote::{Remote, RemoteError};
 pub use hosts::rendezvous::RendezvousError;
 pub use identity::{EnvironmentError, StartedBy};
-pub use launcher::{DEFAULT_GRACE, LaunchError, Launcher, MAX_RANKS};
+pub use launch_error::LaunchError;
+pub use launcher::{DEFAULT_GRACE, Launcher, MAX_RANKS};
 pub use meet::MeetError;
 pub use net::{AttachError, JobTransport};
 pub use outcome::{

@@ -14,20 +14,15 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// A line for each of `ranks` ranks, and the ends that the ranks inherit.
+    /// A line for one more rank, and the end that the rank inherits.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn new(ranks: usize) -> io::Result<(Self, Vec<OwnedFd>)> {
-        let mut lines = Self { lines: Vec::with_capacity(ranks) };
-        let mut theirs = Vec::with_capacity(ranks);
-        for _ in 0..ranks {
-            let (ours, other) = UnixStream::pair()?;
-            ours.set_nonblocking(true)?;
-            lines.lines.push(Some(ours));
-            theirs.push(other.into());
-        }
-        Ok((lines, theirs))
+    pub(crate) fn add(&mut self) -> io::Result<OwnedFd> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        self.lines.push(Some(ours));
+        Ok(theirs.into())
     }
 
     /// What to wait for.
@@ -111,7 +106,8 @@ mod tests {
 
     #[test]
     fn everyone_hears_of_everyone_but_the_dead() {
-        let (mut lines, mut theirs) = Lines::new(3).unwrap();
+        let mut lines = Lines::default();
+        let mut theirs: Vec<OwnedFd> = (0..3).map(|_| lines.add().unwrap()).collect();
         drop(theirs.pop());
         let ranks: Vec<_> = theirs
             .into_iter()
@@ -137,8 +133,7 @@ mod tests {
 
     #[test]
     fn a_launcher_that_is_gone_is_an_error() {
-        let (lines, mut theirs) = Lines::new(1).unwrap();
-        drop(lines);
-        assert!(exchange(theirs.remove(0), 0, 1).is_err());
+        let theirs = Lines::default().add().unwrap();
+        assert!(exchange(theirs, 0, 1).is_err());
     }
 }

@@ -12,7 +12,7 @@ use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
 use crate::book::Book;
 use crate::hosts::channel::ChannelError;
-use crate::hosts::rendezvous::Circle;
+use crate::hosts::circle::Circle;
 use crate::lines::exchange;
 
 /// What [`RankJob::attach`](crate::RankJob::attach) hands a program: shared memory to the ranks that it reaches, UDP to the

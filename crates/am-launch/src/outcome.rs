@@ -27,7 +27,7 @@ pub enum RankEnd {
     Exited(u8),
     /// The signal with this number killed it.
     Killed(u8),
-    /// Its host was lost: nobody knows how it ended, only that it is ended there when its host notices.
+    /// Its host was lost. How it ended is not known; its agent ends it when it misses the launcher.
     Lost,
 }
 

@@ -15,7 +15,8 @@ use transport_shm::Job;
 
 use crate::adoption::Adoption;
 use crate::crew::Started;
-use crate::launcher::{LaunchError, Launcher, system};
+use crate::launch_error::{LaunchError, system};
+use crate::launcher::Launcher;
 use crate::lines::Segments;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
 use crate::output::{Merger, Source};

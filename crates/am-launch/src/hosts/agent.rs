@@ -18,7 +18,7 @@ use crate::hosts::channel::{Channel, PROTOCOL};
 use crate::hosts::door::{KnockError, knock};
 use crate::hosts::interface::{Chosen, InterfaceWish, choose, interface_of};
 use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, Rings, ToAgent};
-use crate::launcher::{LaunchError, system};
+use crate::launch_error::{LaunchError, system};
 use crate::lifeline::Lifeline;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::output::{Merger, Source};

@@ -1,10 +1,10 @@
 //! The start of a job on several hosts: an agent on each, all of them at the launcher's door, and then the ranks.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,10 @@ use crate::hosts::doors::{Meaning, addresses_for, is_here, meaning};
 use crate::hosts::list::HostSpec;
 use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::hosts::options::Hosts;
-use crate::launcher::{LaunchError, Launcher, system};
+use crate::hosts::site::Site;
+use crate::launch_error::{LaunchError, system};
+use crate::launcher::Launcher;
+use crate::outcome::EXIT_LAUNCHER_FAILED;
 use crate::policy::asks_to_end;
 use crate::secret::Secret;
 use crate::spawn::shield;
@@ -30,93 +33,8 @@ use crate::transport::TransportChoice;
 
 /// The argument that makes `amrun` an agent.
 pub(crate) const AGENT_FLAG: &str = "--agent";
-/// How much of what a remote command says before its agent reports is kept.
-const SAYINGS: usize = 16 << 10;
 /// How long an agent's report may be under way when its remote command has ended.
 const LAG: Duration = Duration::from_millis(500);
-
-/// One host of a job while its ranks are started and watched. Dropping it ends its agent and thereby its ranks.
-#[derive(Debug)]
-pub(crate) struct Site {
-    pub(crate) name: String,
-    pub(crate) ranks: Vec<u32>,
-    pub(crate) child: Child,
-    pub(crate) out: Option<OwnedFd>,
-    pub(crate) err: Option<File>,
-    /// What came through `err` before the agent reported.
-    pub(crate) said: Vec<u8>,
-    pub(crate) channel: Option<Channel>,
-    /// How the remote command ended, and when that was noticed.
-    pub(crate) ended: Option<(ExitStatus, Instant)>,
-    card: Option<(HostCard, Vec<Vec<SocketAddr>>)>,
-    /// The remote command as a user would type it, and what may help when it fails.
-    shown: String,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        // The agent sees its channel close, and a remote command such as ssh is not needed for that.
-        self.channel = None;
-        if self.ended.is_none() {
-            let until = Instant::now() + Duration::from_secs(2);
-            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
-                thread::sleep(Duration::from_millis(5));
-            }
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
-
-impl Site {
-    /// Notes whether the remote command has ended.
-    pub(crate) fn look(&mut self) {
-        if self.ended.is_none()
-            && let Ok(Some(status)) = self.child.try_wait()
-        {
-            self.ended = Some((status, Instant::now()));
-        }
-    }
-
-    /// Takes in what the remote command says on its standard error, in bounds.
-    fn listen(&mut self) {
-        let Some(err) = &mut self.err else { return };
-        let mut buffer = [0; 4096];
-        while let Ok(length) = err.read(&mut buffer) {
-            if length == 0 {
-                self.err = None;
-                return;
-            }
-            let room = SAYINGS.saturating_sub(self.said.len());
-            self.said.extend_from_slice(&buffer[..length.min(room)]);
-        }
-    }
-
-    /// What the remote command said last, on one line.
-    fn last_words(&self) -> Option<String> {
-        let text = String::from_utf8_lossy(&self.said);
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        lines.last().map(|_| lines[lines.len().saturating_sub(3)..].join(" / "))
-    }
-
-    /// Why the agent never reported.
-    fn epitaph(&self, hosts: &Hosts, status: ExitStatus) -> LaunchError {
-        let host = self.name.clone();
-        let said = self.last_words();
-        // An agent that can't report says all there is to say.
-        if let (Some(125 | 2), Some(said)) = (status.code(), &said)
-            && (said.starts_with("host ") || said.starts_with("amrun --agent"))
-        {
-            let reason = said.strip_prefix(&format!("host {host}: ")).unwrap_or(said).to_owned();
-            return LaunchError::Host { host, reason, code: crate::outcome::EXIT_LAUNCHER_FAILED };
-        }
-        let ended = crate::outcome::RankEnd::from(status);
-        let said = said.map(|said| format!(" ({said})")).unwrap_or_default();
-        let remedy = hosts.remote.remedy(&host, status.code());
-        let reason = format!("`{}` {ended} before its amrun reported{said}; {remedy}", self.shown);
-        LaunchError::Host { host, reason, code: crate::outcome::EXIT_LAUNCHER_FAILED }
-    }
-}
 
 /// All hosts of a job that is being started.
 pub(crate) struct Gathering<'a> {
@@ -310,7 +228,7 @@ impl<'a> Gathering<'a> {
                             "amrun there is version {version}, this one is {ours}: install one version on every host, or \
                              name the right file with --remote-amrun"
                         );
-                        let code = crate::outcome::EXIT_LAUNCHER_FAILED;
+                        let code = EXIT_LAUNCHER_FAILED;
                         return Err(LaunchError::Host { host: site.name.clone(), reason, code });
                     }
                     site.card = Some((HostCard { name: site.name.clone(), address, interface }, udp));
@@ -336,8 +254,7 @@ impl<'a> Gathering<'a> {
                     }
                 }
                 Err(error) => {
-                    let (reason, code) =
-                        (format!("its agent was lost: {error}"), crate::outcome::EXIT_LAUNCHER_FAILED);
+                    let (reason, code) = (format!("its agent was lost: {error}"), EXIT_LAUNCHER_FAILED);
                     return Err(LaunchError::Host { host: site.name.clone(), reason, code });
                 }
             }

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use am_core::Rank;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollTimeout, poll};
 use nix::unistd::geteuid;
 use transport_udp::UdpError;
 
@@ -17,13 +17,14 @@ use crate::book::{Book, HostCard, RankCard};
 use crate::contract;
 use crate::crew::addresses_of;
 use crate::hosts::channel::{Channel, ChannelError};
+use crate::hosts::circle::Circle;
 use crate::hosts::door::{Door, DoorError, KnockError, knock};
 use crate::hosts::gather::check_addresses;
 use crate::hosts::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
 use crate::hosts::message::{Answer, FromRank, RankArrival};
-use crate::launcher::{LaunchError, job_id};
+use crate::launch_error::LaunchError;
+use crate::launcher::job_id;
 use crate::limits;
-use crate::lines::Segments;
 use crate::secret::{Secret, SecretError};
 use crate::transport::TransportChoice;
 
@@ -45,15 +46,6 @@ pub(crate) struct Met {
     pub(crate) host: u32,
     pub(crate) sockets: Vec<UdpSocket>,
     pub(crate) circle: Circle,
-}
-
-/// The connections that stay open until all ranks have attached.
-#[derive(Debug)]
-pub(crate) enum Circle {
-    /// Rank 0's, to each of the others.
-    Centre(Vec<(u32, Channel)>),
-    /// Another rank's, to rank 0.
-    Guest(Box<Channel>),
 }
 
 /// Why ranks on several hosts did not find each other.
@@ -350,80 +342,6 @@ fn refuse(arrived: BTreeMap<u32, (RankArrival, Channel)>, reason: String) -> Ren
     }
     Circle::Centre(circle).flush(Instant::now() + Duration::from_secs(2));
     RendezvousError::Refused(reason)
-}
-
-impl Circle {
-    /// Tells the others the size of this rank's segment in bytes and learns theirs. Collective; blocks until everyone has
-    /// attached or gone, at most for `limit`.
-    ///
-    /// # Errors
-    /// Rank 0 is gone, or somebody did not attach in time.
-    pub(crate) fn exchange(mut self, bytes: u64, ranks: u32, limit: Duration) -> Result<Vec<u64>, ChannelError> {
-        let until = Instant::now() + limit;
-        match &mut self {
-            Self::Guest(channel) => {
-                channel.send(&FromRank::Segment(bytes));
-                match channel.wait::<Answer>(until)?.remove(0) {
-                    Answer::Segments(sizes) if sizes.len() == ranks as usize => Ok(sizes),
-                    _ => Err(ChannelError::Damaged),
-                }
-            }
-            Self::Centre(channels) => {
-                let mut segments = Segments::new(ranks);
-                segments.note(0, bytes);
-                loop {
-                    for (rank, channel) in channels.iter_mut() {
-                        match channel.pump::<FromRank>() {
-                            Ok(words) => words.iter().for_each(|word| {
-                                if let FromRank::Segment(bytes) = word {
-                                    segments.note(*rank, *bytes);
-                                }
-                            }),
-                            // Nobody has to wait for the dead: that they are lost shows later.
-                            Err(_) => segments.note(*rank, 0),
-                        }
-                    }
-                    if let Some(sizes) = segments.complete() {
-                        channels
-                            .iter_mut()
-                            .for_each(|(_, channel)| channel.send(&Answer::Segments(sizes.clone())));
-                        self.flush(until);
-                        return Ok(sizes);
-                    }
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(ChannelError::TimedOut);
-                    }
-                    let mut ends: Vec<PollFd<'_>> = channels
-                        .iter()
-                        .map(|(_, channel)| PollFd::new(channel.as_fd(), channel.interest()))
-                        .collect();
-                    let nap = left.min(Duration::from_millis(200));
-                    let _ = poll(&mut ends, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
-                }
-            }
-        }
-    }
-
-    /// Sends what is queued to everyone who takes it.
-    fn flush(&mut self, until: Instant) {
-        let Self::Centre(channels) = self else { return };
-        for (_, channel) in channels {
-            // What a guest says meanwhile, it says after having heard this.
-            while channel.queued() > 0 && channel.push().is_ok() {
-                if channel.queued() > 0 && (poll_out(channel, until) || Instant::now() >= until) {
-                    break;
-                }
-            }
-        }
-    }
-}
-
-/// Waits until a channel can be written to; returns whether that took too long.
-fn poll_out(channel: &Channel, until: Instant) -> bool {
-    let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(5));
-    let mut ends = [PollFd::new(channel.as_fd(), PollFlags::POLLOUT)];
-    matches!(poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)), Ok(0))
 }
 
 /// What tells this machine from every other one as far as sharing memory goes: its boot, the namespaces that processes find

@@ -8,11 +8,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use crate::hosts::agent::beat;
-use crate::hosts::gather::{Gathering, Site};
+use crate::hosts::gather::Gathering;
 use crate::hosts::message::{FromAgent, ToAgent};
 use crate::hosts::options::Hosts;
 use crate::hosts::place::place;
-use crate::launcher::{LaunchError, Launcher, system};
+use crate::hosts::site::Site;
+use crate::launch_error::{LaunchError, system};
+use crate::launcher::Launcher;
 use crate::lines::Segments;
 use crate::outcome::{Outcome, RankEnd};
 use crate::output::{Merger, Source, Stream};
