@@ -94,7 +94,9 @@ pub(super) const RESEND: u32 = 0;
 pub(super) const OVERDUE: u32 = 1;
 const LANE: u32 = 2;
 const STORE: u32 = 3;
-pub(super) const KINDS: u32 = 4;
+/// Nothing has to be done; until then something counts as under way.
+pub(super) const NOTHING: u32 = 4;
+pub(super) const KINDS: u32 = 5;
 
 impl Extoll {
     pub(crate) fn new(shared: Rc<Shared>, node: u32, ranks: &[u32]) -> Self {
@@ -225,7 +227,8 @@ impl Device for Extoll {
                 self.processes[which as usize / 2].engine.lanes[which as usize % 2].timed = false;
                 self.run_lane(which / 2, which % 2, port);
             }
-            _ => self.velo_store(which, port),
+            STORE => self.velo_store(which, port),
+            _ => {}
         }
     }
 

@@ -6,7 +6,7 @@ use super::config::Costs;
 use super::header::{HEADER, Kind, PLACE, Place};
 use super::joins::Heading;
 use super::layout::{Implementation, Layout};
-use super::peers::Peers;
+use super::peers::{PeerState, Peers};
 use super::port::{Buffer, ReplyPort};
 use super::rooms::Rooms;
 use super::send::{Admitted, BounceBuffers};
@@ -66,6 +66,8 @@ pub struct Gasnet<'a> {
     pub(super) unpaid_polls: u32,
     /// Request slots of requests under way, over all peers.
     pub(super) unhandled: u64,
+    /// A peer that had not handled everything when the rank last asked.
+    unquiet: u32,
     pub(super) bare_given: u64,
     /// The reply bound that was last asked for, and the slots that it takes.
     pub(super) usual: (u32, u32),
@@ -133,6 +135,7 @@ impl<'a> Gasnet<'a> {
             urgent: Vec::new(),
             unpaid_polls: 0,
             unhandled: 0,
+            unquiet: 0,
             bare_given: 0,
             faulty: Vec::new(),
             fresh: false,
@@ -337,10 +340,23 @@ impl<'a> Transport for Gasnet<'a> {
     }
 
     fn quiet(&mut self) -> bool {
-        let active = |peer| self.known_status(peer) == PeerStatus::Active;
-        let handled = self.unhandled == 0
-            || self.peers.all().all(|(peer, state)| state.requests.outstanding() == 0 || !active(peer));
-        handled && !self.replies_wait()
+        if self.unhandled != 0 {
+            let waits = |peer, state: &PeerState| {
+                state.requests.outstanding() != 0 && self.known_status(peer) == PeerStatus::Active
+            };
+            // Whoever was waited for the last time is looked at first: with many peers the others take long.
+            let last = self.peers.known(self.unquiet).is_some_and(|state| waits(self.unquiet, state));
+            let found = if last {
+                Some(self.unquiet)
+            } else {
+                self.peers.all().find(|(peer, state)| waits(*peer, state)).map(|(peer, _)| peer)
+            };
+            if let Some(peer) = found {
+                self.unquiet = peer;
+                return false;
+            }
+        }
+        !self.replies_wait()
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {

@@ -5,7 +5,7 @@ use super::status::Status;
 use super::{Connection, Message, VeloError};
 use crate::nic::address::Address;
 use crate::nic::channel::{Channel, Frame, Size, Wire};
-use crate::nic::device::{Extoll, Open};
+use crate::nic::device::{Extoll, NOTHING, Open};
 use crate::nic::mutation::Defects;
 use am_core::Span;
 use fabric_sim::Port;
@@ -152,6 +152,11 @@ impl Extoll {
                     Self::time_store(local, port.now(), port);
                 }
                 post.mailbox.plan(status, &data, &mut post.stores);
+                // The sender's departure must not be known before its message can be read.
+                let (written, rank) =
+                    (Span((gap + 1) * post.stores.len() as u64), self.processes[local as usize].rank);
+                let (from, _) = self.sender(channel);
+                Self::set_aside(from, rank, port.now() + written, NOTHING, port);
             }
             port.wake(self.processes[local as usize].rank);
         }
