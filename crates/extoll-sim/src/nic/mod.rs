@@ -20,7 +20,7 @@ pub(crate) mod handle;
 mod memory;
 #[doc(hidden)]
 pub mod mutation;
-mod pairs;
+pub(crate) mod pairs;
 pub mod replay;
 pub mod rma;
 pub(crate) mod server;

@@ -6,7 +6,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// A hash of one word; nothing depends on the order of the map.
 #[derive(Default)]
-struct WordHasher(u64);
+pub(crate) struct WordHasher(u64);
+
+/// A map by a word.
+pub(crate) type ByWord<V> = HashMap<u64, V, BuildHasherDefault<WordHasher>>;
 
 impl Hasher for WordHasher {
     fn finish(&self) -> u64 {
@@ -27,13 +30,13 @@ impl Hasher for WordHasher {
 
 /// What two processes have together on one channel.
 pub(crate) struct Pairs<T> {
-    numbers: HashMap<u64, u32, BuildHasherDefault<WordHasher>>,
+    numbers: ByWord<u32>,
     all: Vec<T>,
 }
 
 impl<T> Pairs<T> {
     pub(crate) fn new() -> Self {
-        Self { numbers: HashMap::default(), all: Vec::new() }
+        Self { numbers: ByWord::default(), all: Vec::new() }
     }
 
     /// The number of a pair, which `make` makes if it is new.

@@ -10,25 +10,25 @@ use thiserror::Error;
 
 /// How much may be under way from one endpoint to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partition {
+pub(super) struct Partition {
     /// Requests that the peer has not handled, 1 to 65,535.
-    pub requests: u16,
+    pub(super) requests: u16,
     /// Requests whose reply, or bare credit, has not come, 1 to 65,535.
-    pub replies: u16,
+    pub(super) replies: u16,
 }
 
 /// What an endpoint tells another in passing: how many of its requests ended since the last telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub(super) struct Told {
     /// Requests handled.
-    pub handled: u16,
+    pub(super) handled: u16,
     /// Requests that end without the reply for which room was set aside.
-    pub bare: u16,
+    pub(super) bare: u16,
 }
 
 impl Told {
     /// Whether there is nothing to tell.
-    pub fn is_nothing(self) -> bool {
+    pub(super) fn is_nothing(self) -> bool {
         self == Self::default()
     }
 }
@@ -36,7 +36,7 @@ impl Told {
 /// A peer told what cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum AccountError {
+pub(super) enum AccountError {
     /// More was handled than was sent.
     #[error("{told} requests were told to be handled, but only {under_way} were under way")]
     Handled {
@@ -63,7 +63,7 @@ pub enum AccountError {
 
 /// One endpoint's account with another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub(super) struct Account {
     under_way: u16,
     owed: u16,
     debt: Told,
@@ -79,7 +79,7 @@ impl Account {
     /// # Errors
     /// The resource that is used up; nothing was taken.
     #[inline]
-    pub fn admit(&mut self, limits: Partition, reply: bool) -> Result<(), Resource> {
+    pub(super) fn admit(&mut self, limits: Partition, reply: bool) -> Result<(), Resource> {
         if self.under_way >= limits.requests {
             return Err(Resource::RequestFrames);
         }
@@ -92,7 +92,7 @@ impl Account {
     }
 
     /// Gives back what [`Account::admit`] took for a request that was not sent.
-    pub fn withdraw(&mut self, reply: bool) {
+    pub(super) fn withdraw(&mut self, reply: bool) {
         self.under_way -= 1;
         self.owed -= u16::from(reply);
     }
@@ -102,7 +102,7 @@ impl Account {
     /// # Errors
     /// [`AccountError`] if that cannot be; nothing changes then.
     #[inline]
-    pub fn hear(&mut self, told: Told) -> Result<bool, AccountError> {
+    pub(super) fn hear(&mut self, told: Told) -> Result<bool, AccountError> {
         let Self { under_way, owed, .. } = *self;
         if told.handled > under_way {
             return Err(AccountError::Handled { told: told.handled, under_way });
@@ -120,7 +120,7 @@ impl Account {
     /// # Errors
     /// [`AccountError`] if none was owed.
     #[inline]
-    pub fn replied(&mut self) -> Result<(), AccountError> {
+    pub(super) fn replied(&mut self) -> Result<(), AccountError> {
         self.owed = self.owed.checked_sub(1).ok_or(AccountError::Replies { told: 1, owed: 0 })?;
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Account {
     /// # Errors
     /// [`AccountError::Flood`] if it has more under way than it may.
     #[inline]
-    pub fn enter(&mut self, limits: Partition) -> Result<(), AccountError> {
+    pub(super) fn enter(&mut self, limits: Partition) -> Result<(), AccountError> {
         if self.theirs >= limits.requests {
             return Err(AccountError::Flood { limit: limits.requests });
         }
@@ -140,46 +140,46 @@ impl Account {
 
     /// A request of the peer has been handled.
     #[inline]
-    pub fn handled(&mut self) {
+    pub(super) fn handled(&mut self) {
         self.debt.handled += 1;
     }
 
     /// The reply to a request of the peer will never come.
     #[inline]
-    pub fn bare(&mut self) {
+    pub(super) fn bare(&mut self) {
         self.debt.bare += 1;
     }
 
     /// What to tell the peer with the next frame; it counts as told.
     #[inline]
-    pub fn tell(&mut self) -> Told {
+    pub(super) fn tell(&mut self) -> Told {
         self.theirs -= self.debt.handled;
         std::mem::take(&mut self.debt)
     }
 
     /// Whether the peer must be told now, even if nothing else goes to it.
     #[inline]
-    pub fn must_tell(&self, limits: Partition) -> bool {
+    pub(super) fn must_tell(&self, limits: Partition) -> bool {
         self.debt.handled >= (limits.requests / 2).max(1) || self.debt.bare >= (limits.replies / 2).max(1)
     }
 
     /// Whether all requests have been handled.
-    pub fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         self.under_way == 0
     }
 
     /// Asks the peer how far it is: whether that question is to be sent now.
-    pub fn ask(&mut self) -> bool {
+    pub(super) fn ask(&mut self) -> bool {
         !self.is_quiet() && !std::mem::replace(&mut self.asked, true)
     }
 
     /// The peer has answered.
-    pub fn answered(&mut self) {
+    pub(super) fn answered(&mut self) {
         self.asked = false;
     }
 
     /// Requests that can be sent, and replies for which room can be set aside.
-    pub fn room(&self, limits: Partition) -> (u16, u16) {
+    pub(super) fn room(&self, limits: Partition) -> (u16, u16) {
         (limits.requests - self.under_way, limits.replies - self.owed)
     }
 }

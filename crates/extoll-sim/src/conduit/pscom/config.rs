@@ -3,6 +3,7 @@
 use super::account::Partition;
 use super::tail::{Padding, TAIL_BYTES};
 use super::tokens::TokenRules;
+use crate::ExtollConfig;
 use fabric_sim::ConfigError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -129,7 +130,7 @@ impl Default for AmConfig {
 }
 
 impl AmConfig {
-    pub(crate) fn partition(&self) -> Partition {
+    pub(super) fn partition(&self) -> Partition {
         Partition { requests: self.requests, replies: self.replies }
     }
 }
@@ -238,6 +239,24 @@ impl PscomConfig {
             || self.plugin_of(u32::MAX, u32::MAX) == Plugin::Rma
     }
 
+    /// [`PscomConfig::check`], and that a machine has the interfaces for it.
+    ///
+    /// # Errors
+    /// As [`PscomConfig::check`]; too few RMA ports for the ranks of a node.
+    pub fn check_on(&self, machine: &ExtollConfig) -> Result<(), ConfigError> {
+        self.check()?;
+        let (ports, needed) = (machine.parameters.rma.ports, machine.ranks_per_node.min(machine.ranks));
+        if self.uses_rma() && ports < needed {
+            let limit = format!("at least {needed}, one for each rank of a node");
+            return Err(ConfigError::OutOfRange {
+                field: "parameters.rma.ports".into(),
+                value: ports.to_string(),
+                limit,
+            });
+        }
+        Ok(())
+    }
+
     /// Checks that all of this is possible.
     ///
     /// # Errors
@@ -307,5 +326,13 @@ mod tests {
         assert!(refused(|c| c.linger_ns = f64::NAN).starts_with("pscom.linger_ns is NaN"));
         assert!(refused(|c| c.am.medium = 0).starts_with("pscom.am.medium is 0"));
         PscomConfig::smallest().check().unwrap();
+        let mut machine = ExtollConfig::cluster(32);
+        machine.parameters.rma.ports = 8;
+        PscomConfig::default().check_on(&machine).unwrap();
+        let error = PscomConfig::with(Plugin::Rma).check_on(&machine).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "parameters.rma.ports is 8, but must be at least 16, one for each rank of a node"
+        );
     }
 }

@@ -5,17 +5,17 @@
 use thiserror::Error;
 
 /// Bytes of pscom's own header.
-pub const PSCOM_HEADER_BYTES: usize = 8;
+pub(super) const PSCOM_HEADER_BYTES: usize = 8;
 
 /// Bytes of the MPI header.
-pub const MPI_HEADER_BYTES: usize = 12;
+pub(super) const MPI_HEADER_BYTES: usize = 12;
 
 /// Bytes in front of every message.
 pub const HEADER_BYTES: usize = PSCOM_HEADER_BYTES + MPI_HEADER_BYTES;
 
 /// What a message is for pscom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// A message with its data.
     Eager,
     /// A message whose data waits at the sender; its body says where.
@@ -37,13 +37,13 @@ pub struct Envelope {
 
 /// Both headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(super) struct Header {
     /// What the message is.
-    pub kind: Kind,
+    pub(super) kind: Kind,
     /// Bytes that follow the headers in this message.
-    pub body: u32,
+    pub(super) body: u32,
     /// The MPI header.
-    pub envelope: Envelope,
+    pub(super) envelope: Envelope,
 }
 
 /// Why a header makes no sense.
@@ -63,7 +63,7 @@ pub enum HeaderError {
 
 impl Header {
     /// The bytes of the header.
-    pub fn encode(self) -> [u8; HEADER_BYTES] {
+    pub(super) fn encode(self) -> [u8; HEADER_BYTES] {
         let kind = match self.kind {
             Kind::Eager => 0,
             Kind::Rendezvous => 4,
@@ -84,7 +84,7 @@ impl Header {
     ///
     /// # Errors
     /// [`HeaderError`] if the peer wrote nonsense.
-    pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
             return Err(HeaderError::Short(bytes.len()));
         };

@@ -108,8 +108,8 @@ fn measure(
     exchange: fn(&mut Messenger<'_>, &[u8]),
 ) -> Result<Vec<(usize, f64)>, RunError> {
     let pscom = PscomConfig { plugin: Some(plugin), ..pscom.clone() };
-    pscom.check()?;
     let machine = ExtollConfig { ranks: 2, ranks_per_node: 1, ..machine.clone() };
+    pscom.check_on(&machine)?;
     let all = sizes.to_vec();
     let report = crate::run(&machine, move |nic| {
         let mut messenger = Messenger::new(&nic, &pscom);

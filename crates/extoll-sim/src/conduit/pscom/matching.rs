@@ -8,18 +8,18 @@ use std::collections::VecDeque;
 
 /// Which messages a receive takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Selector {
+pub(super) struct Selector {
     /// The communicator.
-    pub context: u32,
+    pub(super) context: u32,
     /// The tag; `None` takes any.
-    pub tag: Option<u32>,
+    pub(super) tag: Option<u32>,
     /// The sender's rank; `None` takes any.
-    pub source: Option<u32>,
+    pub(super) source: Option<u32>,
 }
 
 impl Selector {
     /// Whether a message fits.
-    pub fn fits(&self, envelope: &Envelope) -> bool {
+    pub(super) fn fits(&self, envelope: &Envelope) -> bool {
         self.context == envelope.context
             && self.tag.is_none_or(|tag| tag == envelope.tag)
             && self.source.is_none_or(|source| source == envelope.source)
@@ -28,7 +28,7 @@ impl Selector {
 
 /// The two queues, for receives known as `R` and messages known as `M`.
 #[derive(Debug)]
-pub struct Matching<R, M> {
+pub(super) struct Matching<R, M> {
     posted: VecDeque<(Selector, R)>,
     unexpected: VecDeque<(Envelope, M)>,
 }
@@ -41,7 +41,7 @@ impl<R, M> Default for Matching<R, M> {
 
 impl<R, M> Matching<R, M> {
     /// A message has come: it goes to a posted receive, or joins the unexpected ones.
-    pub fn arrive(&mut self, envelope: Envelope, message: M) -> Option<(R, M)> {
+    pub(super) fn arrive(&mut self, envelope: Envelope, message: M) -> Option<(R, M)> {
         match self.posted.iter().position(|(selector, _)| selector.fits(&envelope)) {
             Some(index) => self.posted.remove(index).map(|(_, receive)| (receive, message)),
             None => {
@@ -52,7 +52,7 @@ impl<R, M> Matching<R, M> {
     }
 
     /// A receive is posted: it takes an unexpected message, or waits.
-    pub fn post(&mut self, selector: Selector, receive: R) -> Option<(Envelope, R, M)> {
+    pub(super) fn post(&mut self, selector: Selector, receive: R) -> Option<(Envelope, R, M)> {
         match self.unexpected.iter().position(|(envelope, _)| selector.fits(envelope)) {
             Some(index) => self.unexpected.remove(index).map(|(envelope, message)| (envelope, receive, message)),
             None => {
@@ -62,18 +62,8 @@ impl<R, M> Matching<R, M> {
         }
     }
 
-    /// The first unexpected message that fits.
-    pub fn probe(&self, selector: &Selector) -> Option<(&Envelope, &M)> {
-        self.unexpected.iter().find(|(envelope, _)| selector.fits(envelope)).map(|(envelope, m)| (envelope, m))
-    }
-
-    /// Receives that wait.
-    pub fn posted(&self) -> usize {
-        self.posted.len()
-    }
-
     /// Messages that nobody has asked for.
-    pub fn unexpected(&self) -> usize {
+    pub(super) fn unexpected(&self) -> usize {
         self.unexpected.len()
     }
 }
@@ -99,7 +89,7 @@ mod tests {
         assert_eq!(matching.arrive(envelope(7, 2), 'a'), Some(("from 2", 'a')));
         assert_eq!(matching.arrive(envelope(8, 2), 'b'), Some(("any", 'b')));
         assert_eq!(matching.arrive(envelope(8, 2), 'c'), None);
-        assert_eq!((matching.posted(), matching.unexpected()), (1, 1));
+        assert_eq!((matching.posted.len(), matching.unexpected()), (1, 1));
     }
 
     #[test]
@@ -121,6 +111,6 @@ mod tests {
         let mut matching = Matching::default();
         assert!(matching.arrive(Envelope { context: 2, tag: 0, source: 0 }, 'x').is_none());
         assert!(matching.post(selector(None, None), ()).is_none());
-        assert!(matching.probe(&Selector { context: 2, tag: None, source: None }).is_some());
+        assert!(matching.post(Selector { context: 2, tag: None, source: None }, ()).is_some());
     }
 }

@@ -95,11 +95,6 @@ impl<'a> Ring<'a> {
         self.remote.is_some()
     }
 
-    /// What there is of tokens.
-    pub(super) fn tokens(&self) -> &Tokens {
-        &self.tokens
-    }
-
     /// Sends the next chunk of a message; returns its length. `None`: busy, no buffer is free or the peer is not yet known.
     pub(super) fn send(&mut self, message: &Outgoing) -> Result<Option<usize>, RingError> {
         let Some(remote) = self.remote.filter(|_| self.tokens.may_send(true)) else {

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Buffers that go round, so that messages allocate only until as many are there as are ever under way.
 #[derive(Debug, Default)]
-pub struct Pool {
+pub(super) struct Pool {
     spare: Vec<Vec<u8>>,
 }
 
@@ -17,12 +17,12 @@ const LARGEST_KEPT: usize = 64 << 10;
 
 impl Pool {
     /// An empty buffer.
-    pub fn take(&mut self) -> Vec<u8> {
+    pub(super) fn take(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 
     /// Gives a buffer back.
-    pub fn give(&mut self, mut buffer: Vec<u8>) {
+    pub(super) fn give(&mut self, mut buffer: Vec<u8>) {
         if (1..=LARGEST_KEPT).contains(&buffer.capacity()) {
             buffer.clear();
             self.spare.push(buffer);
@@ -32,7 +32,7 @@ impl Pool {
 
 /// A message being sent.
 #[derive(Debug)]
-pub struct Outgoing {
+pub(super) struct Outgoing {
     header: [u8; HEADER_BYTES],
     body: Vec<u8>,
     sent: usize,
@@ -40,12 +40,12 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// A message of which nothing has been sent.
-    pub fn new(header: Header, body: Vec<u8>) -> Self {
+    pub(super) fn new(header: Header, body: Vec<u8>) -> Self {
         Self { header: header.encode(), body, sent: 0 }
     }
 
     /// Copies the next chunk, as much as fits; returns its length.
-    pub fn chunk(&self, out: &mut [u8]) -> usize {
+    pub(super) fn chunk(&self, out: &mut [u8]) -> usize {
         let head = self.header.get(self.sent..).unwrap_or(&[]);
         let taken = head.len().min(out.len());
         let (first, rest) = out.split_at_mut(taken);
@@ -57,34 +57,29 @@ impl Outgoing {
     }
 
     /// Takes note that a chunk has been sent; returns whether it was the last.
-    pub fn advance(&mut self, bytes: usize) -> bool {
+    pub(super) fn advance(&mut self, bytes: usize) -> bool {
         self.sent += bytes;
         self.left() == 0
     }
 
     /// Bytes that have not been sent, headers included.
-    pub fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         HEADER_BYTES + self.body.len() - self.sent
     }
 
-    /// Whether nothing has been sent yet.
-    pub fn untouched(&self) -> bool {
-        self.sent == 0
-    }
-
     /// The buffer, for the pool.
-    pub fn into_body(self) -> Vec<u8> {
+    pub(super) fn into_body(self) -> Vec<u8> {
         self.body
     }
 }
 
 /// A message that has arrived.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Incoming {
+pub(super) struct Incoming {
     /// Its headers.
-    pub header: Header,
+    pub(super) header: Header,
     /// What followed them.
-    pub body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 /// Why a chunk makes no sense.
@@ -114,7 +109,7 @@ pub enum StreamError {
 
 /// Puts the messages of one connection together.
 #[derive(Debug)]
-pub struct Assembler {
+pub(super) struct Assembler {
     limit: u32,
     header: Option<Header>,
     body: Vec<u8>,
@@ -122,12 +117,12 @@ pub struct Assembler {
 
 impl Assembler {
     /// For messages of bodies up to `limit` bytes.
-    pub fn new(limit: u32) -> Self {
+    pub(super) fn new(limit: u32) -> Self {
         Self { limit, header: None, body: Vec::new() }
     }
 
     /// Whether the next chunk begins a message.
-    pub fn between(&self) -> bool {
+    pub(super) fn between(&self) -> bool {
         self.header.is_none()
     }
 
@@ -135,7 +130,7 @@ impl Assembler {
     ///
     /// # Errors
     /// [`StreamError`] if the peer sends nonsense; the connection is then of no more use.
-    pub fn feed(&mut self, mut chunk: &[u8], pool: &mut Pool) -> Result<Option<Incoming>, StreamError> {
+    pub(super) fn feed(&mut self, mut chunk: &[u8], pool: &mut Pool) -> Result<Option<Incoming>, StreamError> {
         let header = match self.header {
             Some(header) => header,
             None => {

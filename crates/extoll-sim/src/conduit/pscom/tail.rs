@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Bytes of a tail.
-pub const TAIL_BYTES: usize = 8;
+pub(super) const TAIL_BYTES: usize = 8;
 
 /// The magic of a slot in which nothing has arrived.
-pub const UNUSED: u32 = 0;
+pub(super) const UNUSED: u32 = 0;
 
 /// The magic of a slot that holds a chunk, or returned tokens alone.
-pub const FILLED: u32 = 1;
+pub(super) const FILLED: u32 = 1;
 
 /// How the length of a put is rounded up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,11 +39,11 @@ impl Padding {
 
 /// The last bytes of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
+pub(super) struct Tail {
     /// Tokens given back.
-    pub token: u16,
+    pub(super) token: u16,
     /// Bytes of the chunk; none if the slot only brings tokens.
-    pub payload: u16,
+    pub(super) payload: u16,
 }
 
 /// Why a tail makes no sense.
@@ -65,7 +65,7 @@ pub enum TailError {
 
 impl Tail {
     /// The bytes of the tail, magic last.
-    pub fn encode(self) -> [u8; TAIL_BYTES] {
+    pub(super) fn encode(self) -> [u8; TAIL_BYTES] {
         let mut bytes = [0; TAIL_BYTES];
         bytes[..2].copy_from_slice(&self.token.to_le_bytes());
         bytes[2..4].copy_from_slice(&self.payload.to_le_bytes());
@@ -77,7 +77,7 @@ impl Tail {
     ///
     /// # Errors
     /// [`TailError`] if the peer wrote nonsense.
-    pub fn decode(bytes: [u8; TAIL_BYTES], slot: usize) -> Result<Option<Self>, TailError> {
+    pub(super) fn decode(bytes: [u8; TAIL_BYTES], slot: usize) -> Result<Option<Self>, TailError> {
         let [t0, t1, p0, p1, magic @ ..] = bytes;
         match u32::from_le_bytes(magic) {
             UNUSED => return Ok(None),

@@ -14,7 +14,7 @@ use super::port::{Buffer, ReplyPort};
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
     Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, PayloadWriter, PeerStatus, PendingKey,
-    Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason,
+    Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
 use fabric_sim::{Report, RunError, WaitFor};
@@ -51,7 +51,7 @@ where
     R: 'static,
     F: Fn(Pscom<'_>) -> R + 'static,
 {
-    pscom.check()?;
+    pscom.check_on(machine)?;
     let pscom = pscom.clone();
     crate::run(machine, move |nic| program(Pscom::new(&nic, &pscom)))
 }
@@ -75,6 +75,8 @@ enum Held {
 #[derive(Default)]
 pub(super) struct PeerState {
     pub(super) account: Account,
+    /// Whether the peer is in the list of those that have to handle something.
+    restless: bool,
     held: VecDeque<Held>,
     faulty: Option<LossCause>,
 }
@@ -88,6 +90,8 @@ pub struct Pscom<'a> {
     /// By the engine's numbers of connections.
     peers: Vec<PeerState>,
     inbox: VecDeque<Delivery>,
+    /// Connections over which requests went that may not have been handled.
+    restless: Vec<u32>,
     faulty: u32,
     bare_given: u64,
     fetches: u64,
@@ -126,6 +130,7 @@ impl<'a> Pscom<'a> {
             segment: Segment::new(HostMemory::new(bytes), bytes),
             peers: Vec::new(),
             inbox: VecDeque::new(),
+            restless: Vec::new(),
             faulty: 0,
             bare_given: 0,
             fetches: 0,
@@ -146,11 +151,17 @@ impl<'a> Pscom<'a> {
 
     /// What is kept of a peer. Opens the connection on first use.
     pub(super) fn peer(&mut self, rank: u32) -> &mut PeerState {
+        let number = self.number(rank);
+        &mut self.peers[number]
+    }
+
+    /// The place of a peer in the list. Opens the connection on first use.
+    fn number(&mut self, rank: u32) -> usize {
         let number = self.engine.connection(rank) as usize;
         if self.peers.len() <= number {
             self.peers.resize_with(number + 1, PeerState::default);
         }
-        &mut self.peers[number]
+        number
     }
 
     fn known(&self, rank: u32) -> Option<&PeerState> {
@@ -170,8 +181,8 @@ impl<'a> Pscom<'a> {
         if self.last_status(to.0) != PeerStatus::Active {
             return Err(Refused::Gone);
         }
-        let (limits, reply) = (self.config.partition(), reply != ReplyBound::None);
-        if self.peer(to.0).account.admit(limits, reply).is_ok() {
+        let reply = reply != ReplyBound::None;
+        if self.book(to.0, reply).is_ok() {
             return Ok(());
         }
         // Taking in, without delivering, may bring the counts that are missing; a refusal takes time in any case.
@@ -179,9 +190,20 @@ impl<'a> Pscom<'a> {
         if self.last_status(to.0) != PeerStatus::Active {
             return Err(Refused::Gone);
         }
-        let admitted = self.peer(to.0).account.admit(limits, reply);
-        self.room &= admitted.is_ok();
-        admitted.map_err(Refused::Busy)
+        let booked = self.book(to.0, reply);
+        self.room &= booked.is_ok();
+        booked.map_err(Refused::Busy)
+    }
+
+    /// Takes room for a request, if there is any.
+    fn book(&mut self, to: u32, reply: bool) -> Result<(), Resource> {
+        let (limits, number) = (self.config.partition(), self.number(to));
+        let peer = &mut self.peers[number];
+        peer.account.admit(limits, reply)?;
+        if !std::mem::replace(&mut peer.restless, true) {
+            self.restless.push(number as u32);
+        }
+        Ok(())
     }
 
     /// Begins the body of a frame to a peer; what the peer is told is filled in by [`Pscom::send`].
@@ -466,18 +488,22 @@ impl<'a> Transport for Pscom<'a> {
     }
 
     fn quiet(&mut self) -> bool {
-        let mut quiet = true;
-        for number in 0..self.peers.len() {
-            let rank = self.engine.rank_of(number as u32);
-            if self.peers[number].account.is_quiet() || self.last_status(rank) != PeerStatus::Active {
+        let mut index = 0;
+        while let Some(number) = self.restless.get(index).copied() {
+            let (peer, rank) = (&mut self.peers[number as usize], self.engine.rank_of(number));
+            let context = self.engine.nic().context();
+            if peer.account.is_quiet() || peer.faulty.is_some() || context.known_status(rank) != PeerStatus::Active
+            {
+                peer.restless = false;
+                self.restless.swap_remove(index);
                 continue;
             }
-            quiet = false;
-            if self.peers[number].account.ask() {
+            index += 1;
+            if peer.account.ask() {
                 self.send_bare(rank, Kind::Ask);
             }
         }
-        quiet
+        self.restless.is_empty()
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
