@@ -41,7 +41,7 @@ struct Test {
 const TESTS: &[Test] = &[
     Test { name: "two_hosts_report", full: false, hosts: 2, run: report },
     Test { name: "two_hosts_suite", full: false, hosts: 2, run: |network| suite(network, 3, Profile::Quick) },
-    Test { name: "four_hosts_suite", full: false, hosts: 4, run: |network| suite(network, 5, Profile::Quick) },
+    Test { name: "four_hosts_suite", full: false, hosts: 4, run: |network| suite(network, 4, Profile::Quick) },
     Test { name: "two_hosts_suite_full", full: true, hosts: 2, run: |network| suite(network, 4, Profile::Full) },
     Test { name: "four_hosts_suite_full", full: true, hosts: 4, run: |network| suite(network, 8, Profile::Full) },
     Test { name: "four_hosts_random_access", full: false, hosts: 4, run: random_access },
@@ -308,8 +308,9 @@ fn random_access(network: &Network) -> Outcomes {
     })?;
     for variant in ["short", "medium"] {
         let play = Play::of(program.clone(), network, "", 4, |hosts| hosts)?;
-        let outcome =
-            play.with(|launcher| launcher.args(["--variant", variant, "--log2-table", "14"])).run(|_| Ok(()))?;
+        let outcome = play
+            .with(|launcher| launcher.args(["--variant", variant, "--log2-table", "14", "--json"]))
+            .run(|_| Ok(()))?;
         check(outcome.is_success(), || format!("{variant}: {:?}", outcome.ends()))?;
     }
     Ok(())

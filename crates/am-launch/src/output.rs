@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
 use am_core::Rank;
@@ -32,6 +34,7 @@ pub(crate) struct Merger {
     /// Held until the ranks are gone.
     stop: Option<OwnedFd>,
     finished: OwnedFd,
+    writing: Arc<AtomicBool>,
 }
 
 impl Merger {
@@ -39,12 +42,14 @@ impl Merger {
     pub(crate) fn start(sources: Vec<Source>) -> io::Result<Self> {
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
         let (finished, finish) = pipe2(OFlag::O_CLOEXEC)?;
+        let writing = Arc::new(AtomicBool::new(false));
+        let busy = Arc::clone(&writing);
         let thread = thread::Builder::new().name("am-output".into()).spawn(move || {
             // Dropped at the end, which hangs `finished` up.
             let _finish = finish;
-            merge(sources, &stopped);
+            merge(sources, &stopped, &busy);
         })?;
-        Ok(Self { thread, stop: Some(stop), finished })
+        Ok(Self { thread, stop: Some(stop), finished, writing })
     }
 
     /// The ranks are gone: pass on what they left in their pipes, then finish, whoever else holds the pipes open.
@@ -55,6 +60,18 @@ impl Merger {
     /// Hangs up when everything has been passed on.
     pub(crate) fn finished(&self) -> BorrowedFd<'_> {
         self.finished.as_fd()
+    }
+
+    /// Whether everything has been passed on.
+    pub(crate) fn is_finished(&self) -> bool {
+        let mut ends = [PollFd::new(self.finished.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut ends, PollTimeout::ZERO), Ok(1))
+    }
+
+    /// Whether something is just being passed on, to a reader that may take its time.
+    pub(crate) fn is_writing(&self) -> bool {
+        // Relaxed: who asks asks again.
+        self.writing.load(Relaxed)
     }
 
     /// Waits for the end of the thread: not for long after the hang-up.
@@ -124,7 +141,7 @@ impl Source {
 }
 
 /// Passes lines on until every pipe has ended, or until `stopped` hangs up and each pipe was emptied once more.
-fn merge(mut sources: Vec<Source>, stopped: &OwnedFd) {
+fn merge(mut sources: Vec<Source>, stopped: &OwnedFd, busy: &AtomicBool) {
     let mut buffer = vec![0; READ_BYTES];
     let mut lines = Vec::new();
     let mut last_round = false;
@@ -146,9 +163,11 @@ fn merge(mut sources: Vec<Source>, stopped: &OwnedFd) {
                 return true;
             }
             let goes_on = source.read(&mut buffer, &mut lines);
+            busy.store(true, Relaxed);
             if pass_on(source.stream, &lines).is_err() {
                 unread = Some(source.stream);
             }
+            busy.store(false, Relaxed);
             lines.clear();
             goes_on
         });

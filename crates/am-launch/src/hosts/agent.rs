@@ -24,7 +24,7 @@ use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::output::{Merger, Source};
 use crate::policy::asks_to_end;
 use crate::spawn::restore_signals;
-use crate::supervise::{Signals, deliver, finish_output, place_of, reap};
+use crate::supervise::{Signals, deliver, place_of, reap};
 use crate::transport::TransportChoice;
 
 /// The terminal's signals, which a launcher keeps from the commands that start its agents.
@@ -175,9 +175,16 @@ impl<'a> Agent<'a> {
             }
         };
         self.supervise(&mut started, job.as_ref(), &adoption)?;
-        adoption.end(self.signals, orders.grace);
-        if let Some(merger) = merger {
-            finish_output(merger, self.signals);
+        // Nothing is said meanwhile, so that this must not take until the launcher gives this host up.
+        adoption.end(self.signals, orders.grace.min(orders.lost_after / 2));
+        if let Some(mut merger) = merger {
+            merger.drain();
+            // A reader far away may take its time; the launcher has to know meanwhile that this host is well.
+            while !merger.is_finished() {
+                self.hear([merger.finished()])?;
+                while self.signals.next().is_some() {}
+            }
+            merger.join();
         }
         self.tell(&FromAgent::Over);
         self.last_words();

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 
 use crate::book::{Book, HostCard, RankCard};
 use crate::crew::Crew;
-use crate::hosts::agent::TERMINAL_SIGNALS;
+use crate::hosts::agent::{TERMINAL_SIGNALS, beat};
 use crate::hosts::channel::{Channel, PROTOCOL};
 use crate::hosts::door::Door;
 use crate::hosts::doors::{Meaning, addresses_for, is_here, meaning};
@@ -48,6 +48,8 @@ pub(crate) struct Gathering<'a> {
     places: Vec<u32>,
     /// Agents that have not said which host they are on.
     guests: Vec<Channel>,
+    /// When the agents that are ready were last told that the launcher is there.
+    spoke: Instant,
 }
 
 impl<'a> Gathering<'a> {
@@ -76,8 +78,17 @@ impl<'a> Gathering<'a> {
 
         let place_of = |host: u32| used.iter().position(|&other| other == host).expect("used hosts only") as u32;
         let places: Vec<u32> = places.iter().map(|&host| place_of(host)).collect();
-        let mut gathering =
-            Self { launcher, hosts, signals, secret, door, sites: Vec::new(), places, guests: Vec::new() };
+        let mut gathering = Self {
+            launcher,
+            hosts,
+            signals,
+            secret,
+            door,
+            sites: Vec::new(),
+            places,
+            guests: Vec::new(),
+            spoke: Instant::now(),
+        };
         for (host, ((spec, meaning), (addresses, _))) in looked_up.iter().zip(doors).enumerate() {
             let here = hosts.remote.is_default() && is_here(*meaning);
             let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
@@ -173,6 +184,7 @@ impl<'a> Gathering<'a> {
             }
             self.guests.extend(self.door.serve().into_iter().map(|(channel, _)| channel));
             self.welcome()?;
+            self.keep_company();
             for site in &mut self.sites {
                 site.look();
                 site.listen();
@@ -205,6 +217,18 @@ impl<'a> Gathering<'a> {
             site.channel.as_mut().expect("a card came through it").send(&told);
         }
         Ok(self.sites)
+    }
+
+    /// Agents that are ready must not think that the launcher is lost, however long others take.
+    fn keep_company(&mut self) {
+        if self.spoke.elapsed() < beat(self.hosts.lost_after) {
+            return;
+        }
+        self.spoke = Instant::now();
+        self.sites
+            .iter_mut()
+            .filter_map(|site| site.channel.as_mut())
+            .for_each(|channel| channel.send(&ToAgent::Alive));
     }
 
     /// Hears the first words of agents.

@@ -18,7 +18,7 @@ use crate::launcher::Launcher;
 use crate::lines::Segments;
 use crate::outcome::{Outcome, RankEnd};
 use crate::output::{Merger, Source, Stream};
-use crate::policy::{Order, Policy};
+use crate::policy::{Order, Policy, asks_to_end};
 use crate::supervise::{Signals, finish_output};
 use crate::transport::TransportChoice;
 
@@ -42,7 +42,8 @@ pub(crate) fn launch(launcher: &Launcher, hosts: &Hosts) -> Result<Outcome, Laun
     let signals = &signals;
     let mut watch =
         Watch { launcher, hosts, signals, policy, segments, members, killed: None, spoke: now, failed: None };
-    watch.run();
+    watch.run(&merger);
+    watch.part(&merger);
     let Watch { members, policy, failed, .. } = watch;
     // Whatever is left of an agent or a remote command ends here, and with it what holds its output open.
     drop(members);
@@ -99,7 +100,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn run(&mut self) {
+    fn run(&mut self, merger: &Merger) {
         let mut over_since = None;
         while !(self.policy.is_over() && self.members.iter().all(Member::is_done)) {
             self.sleep();
@@ -125,9 +126,36 @@ impl Watch<'_> {
                 return;
             }
             if self.policy.is_over() {
-                // Agents still end what their ranks left behind; that takes a grace period at most.
+                // Agents still end what their ranks left behind; that takes a grace period at most. Output takes as long as
+                // its reader.
+                if merger.is_writing() {
+                    over_since = None;
+                }
                 let since = *over_since.get_or_insert(now);
                 if now.saturating_duration_since(since) > self.launcher.rules().grace.saturating_add(AFTERMATH) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets the remote commands of hosts that are done bring what is left of the output, as long as its reader takes it and
+    /// the user doesn't mind.
+    fn part(&mut self, merger: &Merger) {
+        self.members.iter_mut().for_each(|member| member.site.channel = None);
+        let mut stuck_since = Instant::now();
+        loop {
+            self.members.iter_mut().for_each(|member| member.site.look());
+            let waiting = self.members.iter().any(|member| member.over && member.site.ended.is_none());
+            if merger.is_writing() {
+                stuck_since = Instant::now();
+            }
+            if !waiting || self.failed.is_some() || stuck_since.elapsed() > AFTERMATH {
+                return;
+            }
+            self.signals.wait(Instant::now() + Duration::from_millis(100));
+            while let Some(arrival) = self.signals.next() {
+                if asks_to_end(arrival.signal) {
                     return;
                 }
             }

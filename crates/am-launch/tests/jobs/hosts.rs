@@ -25,6 +25,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("hosts_working_directory", working_directory),
     ("hosts_standard_input", standard_input),
     ("hosts_prefixed_lines_are_whole", prefixed_lines_are_whole),
+    ("hosts_slow_start", slow_start),
+    ("hosts_slow_reader", slow_reader),
     ("hosts_reports", reports),
     ("hosts_secret_is_hidden", secret_is_hidden),
     ("hosts_transports", transports),
@@ -216,6 +218,28 @@ fn prefixed_lines_are_whole() {
         assert_eq!(errors, LINES);
     }
     assert_eq!(lines.len(), 4 * (LINES + 1));
+}
+
+/// An agent that is ready waits for the others, however soon it would give up a silent launcher.
+fn slow_start() {
+    let remote = "sh -c 'test {host} = 127.0.0.1 || sleep 1.5; exec \"$@\"' sh";
+    let flags = ["--hosts", "127.0.0.1,127.0.0.2", "--remote", remote, "-n", "2", "--lost-after", "0.5"];
+    let finished = finish(amrun(&flags).args(["echo", "here"]));
+    assert_eq!((finished.code(), &*finished.text()), (0, "here\nhere\n"), "{finished:?}");
+}
+
+/// Who reads the output may take longer than ranks, agents and launcher need for everything else.
+fn slow_reader() {
+    for flags in [&["-n", "2"][..], &["-n", "2", "-p"]] {
+        let mut command = two_hosts(&[flags, &["--lost-after", "0.4", "--grace", "0"]].concat());
+        command.args(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' '\\n'"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("amrun");
+        std::thread::sleep(Duration::from_millis(1500));
+        let mut out = Vec::new();
+        child.stdout.take().expect("piped").read_to_end(&mut out).expect("output");
+        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 6_000_000, "{flags:?}");
+        assert_eq!(child.wait().expect("a child").code(), Some(0));
+    }
 }
 
 fn reports() {
