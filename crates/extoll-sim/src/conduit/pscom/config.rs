@@ -269,7 +269,7 @@ impl PscomConfig {
         within("ring.receive_buffers", ring.receive_buffers, TokenRules::FEWEST, 4096)?;
         within("ring.send_buffers", ring.send_buffers, 1, ring.receive_buffers)?;
         within("ring.buffer_bytes", ring.buffer_bytes, 128, 1 << 16)?;
-        if ring.buffer_bytes % 64 != 0 {
+        if !ring.buffer_bytes.is_multiple_of(64) {
             return Err(range("ring.buffer_bytes", ring.buffer_bytes, "a multiple of 64"));
         }
         if !(0.0..=1e15).contains(&self.linger_ns) {

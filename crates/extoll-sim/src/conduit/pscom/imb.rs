@@ -31,7 +31,7 @@ fn repetitions(bytes: usize) -> u32 {
 /// ```
 ///
 /// # Errors
-/// As [`run`](crate::run), if the machine or pscom cannot be so.
+/// As [`run`](crate::run()), if the machine or pscom cannot be so.
 pub fn ping_pong(
     machine: &ExtollConfig,
     pscom: &PscomConfig,

@@ -63,8 +63,7 @@ impl TokenRules {
     }
 }
 
-/// How many tokens a receiver lets gather before it returns them in an empty message. [C], except that pscom has 2 for two
-/// slots.
+/// How many tokens a receiver lets gather before it returns them in an empty message. Source: pscom's EXTOLL plugin.
 const fn pending_tokens(buffers: u16) -> u16 {
     match buffers {
         0..=5 => 2,

@@ -45,7 +45,7 @@ const STEPS: usize = 1024;
 /// ```
 ///
 /// # Errors
-/// As [`run`](crate::run); [`RunError::Config`] also for a [`PscomConfig`] that is not possible.
+/// As [`run`](crate::run()); [`RunError::Config`] also for a [`PscomConfig`] that is not possible.
 pub fn run<R, F>(machine: &crate::ExtollConfig, pscom: &PscomConfig, program: F) -> Result<Report<R>, RunError>
 where
     R: 'static,
