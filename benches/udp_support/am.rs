@@ -5,6 +5,7 @@ use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Request, Span,
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use transport_udp::proto::Protection;
@@ -22,7 +23,7 @@ pub(crate) struct State {
     replies: u64,
     go: Option<(u64, Variant)>,
     finished: u64,
-    stop: bool,
+    pause: bool,
     pub(crate) table: Vec<u64>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Table {
     note: Request<u64>,
     go: Request<(u64, u64)>,
     finished: Request<u64>,
-    stop: Request<u64>,
+    pause: Request<u64>,
     pub(crate) update: Request<u64>,
     pub(crate) updates: Request<()>,
 }
@@ -59,7 +60,8 @@ fn table() -> (Handlers<State>, Table) {
     });
     let finished =
         handlers.one_way("finished", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.finished += 1);
-    let stop = handlers.one_way("stop", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.stop = true);
+    let pause =
+        handlers.one_way("pause", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.pause = true);
     let update = handlers.one_way("update", |state: &mut State, _: Address, value: u64, _: Payload<'_>| {
         random_access::apply(&mut state.table, value);
     });
@@ -72,7 +74,7 @@ fn table() -> (Handlers<State>, Table) {
         note: note.expect(few),
         go: go.expect(few),
         finished: finished.expect(few),
-        stop: stop.expect(few),
+        pause: pause.expect(few),
         update: update.expect(few),
         updates: updates.expect(few),
     };
@@ -95,6 +97,8 @@ pub(crate) struct Crew {
     endpoint: Option<Rank0>,
     table: Table,
     other: Option<JoinHandle<()>>,
+    /// Wakes rank 1; without it, rank 1 ends.
+    wake: Option<Sender<()>>,
     payload: Vec<u8>,
     bulk: Vec<u8>,
 }
@@ -122,48 +126,38 @@ impl Crew {
         let options = LocalOptions { segment_bytes: SEGMENT, ..LocalOptions::default() };
         let job = Arc::new(LocalJob::with(2, options, config).expect("loopback has free ports"));
         let theirs = Arc::clone(&job);
-        let other = thread::spawn(move || serve(&theirs));
+        let (wake, woken) = mpsc::channel();
+        let other = thread::spawn(move || serve(&theirs, &woken));
         let (endpoint, table) = attach(&job, 0);
-        Self {
-            endpoint: Some(endpoint),
-            table,
-            other: Some(other),
-            payload: vec![1; 8 << 10],
-            bulk: vec![2; LONG],
-        }
+        let (payload, bulk) = (vec![1; 8 << 10], vec![2; LONG]);
+        Self { endpoint: Some(endpoint), table, other: Some(other), wake: Some(wake), payload, bulk }
     }
 
-    fn endpoint(&mut self) -> &mut Rank0 {
-        self.endpoint.as_mut().expect("the endpoint lives as long as the crew")
-    }
-
+    /// Wakes rank 1, does some work with it, and lets it sleep again, so that nobody polls beside a baseline.
     fn timed(&mut self, work: impl FnOnce(&mut Rank0, Table, &[u8], &[u8])) -> Duration {
-        let Self { endpoint, table, payload, bulk, .. } = self;
+        let Self { endpoint, table, payload, bulk, wake, .. } = self;
         let endpoint = endpoint.as_mut().expect("the endpoint lives as long as the crew");
+        wake.as_ref().and_then(|wake| wake.send(()).ok()).expect("rank 1 is there");
+        (0..100).for_each(|number| trip(endpoint, table, number, None));
         let began = Instant::now();
         work(endpoint, *table, payload, bulk);
-        began.elapsed()
+        let took = began.elapsed();
+        endpoint.request(OTHER, table.pause, 0).expect("rank 1 is there");
+        endpoint.drain().expect("rank 1 pauses");
+        took
     }
 
     /// A Short request with one 64-bit argument and its Short reply.
     pub(crate) fn short_trips(&mut self, iterations: u64) -> Duration {
         self.timed(|endpoint, table, _, _| {
-            for number in 0..iterations {
-                let due = endpoint.state().replies.wrapping_add(1);
-                endpoint.request(OTHER, table.ask, number).expect("rank 1 is there");
-                endpoint.wait_until(|state| state.replies == due).expect("rank 1 answers");
-            }
+            (0..iterations).for_each(|number| trip(endpoint, &table, number, None));
         })
     }
 
-    /// A Medium request of 8 KB and a Medium reply of the same size.
+    /// A Medium request of 1 KB and a Medium reply of the same size.
     pub(crate) fn medium_trips(&mut self, iterations: u64) -> Duration {
         self.timed(|endpoint, table, payload, _| {
-            for number in 0..iterations {
-                let due = endpoint.state().replies.wrapping_add(1);
-                endpoint.request_medium(OTHER, table.ask, number, &payload[..1024]).expect("rank 1 is there");
-                endpoint.wait_until(|state| state.replies == due).expect("rank 1 answers");
-            }
+            (0..iterations).for_each(|number| trip(endpoint, &table, number, Some(&payload[..1024])));
         })
     }
 
@@ -212,10 +206,26 @@ impl Crew {
 
     /// Processor time that the whole process takes while both ranks wait for `iterations` milliseconds.
     pub(crate) fn idle(&mut self, iterations: u64) -> Duration {
-        let before = processor_time();
-        let _ = self.endpoint().wait_until_for(Span::from_millis(iterations), |_| false);
-        processor_time() - before
+        let mut took = Duration::ZERO;
+        self.timed(|endpoint, _, _, _| {
+            // The ranks and their helpers fall asleep first.
+            let _ = endpoint.wait_until_for(Span::from_millis(20), |_| false);
+            let before = processor_time();
+            let _ = endpoint.wait_until_for(Span::from_millis(iterations), |_| false);
+            took = processor_time() - before;
+        });
+        took.max(Duration::from_nanos(1))
     }
+}
+
+fn trip(endpoint: &mut Rank0, table: &Table, number: u64, payload: Option<&[u8]>) {
+    let due = endpoint.state().replies.wrapping_add(1);
+    let sent = match payload {
+        Some(bytes) => endpoint.request_medium(OTHER, table.ask, number, bytes),
+        None => endpoint.request(OTHER, table.ask, number),
+    };
+    sent.expect("rank 1 is there");
+    endpoint.wait_until(|state| state.replies == due).expect("rank 1 answers");
 }
 
 fn processor_time() -> Duration {
@@ -223,18 +233,17 @@ fn processor_time() -> Duration {
     Duration::from_micros((usage.user_time() + usage.system_time()).num_microseconds() as u64)
 }
 
-/// Rank 1: does what it is told until it is told to stop.
-fn serve(job: &LocalJob) {
+/// Rank 1: whenever it is woken, does what it is told until it is told to pause.
+fn serve(job: &LocalJob, woken: &Receiver<()>) {
     let (mut endpoint, table) = attach(job, 1);
     let mut stream = Stream::new(1);
-    loop {
-        endpoint.wait_until(|state| state.stop || state.go.is_some()).expect("rank 0 is there");
-        if endpoint.state().stop {
-            break;
-        }
-        if let Some((count, variant)) = endpoint.state_mut().go.take() {
-            random_access::run(&mut endpoint, &table, variant, &mut stream, count);
-            endpoint.request(Rank(0), table.finished, 0).expect("rank 0 waits");
+    while woken.recv().is_ok() {
+        while !std::mem::take(&mut endpoint.state_mut().pause) {
+            endpoint.wait_until(|state| state.pause || state.go.is_some()).expect("rank 0 is there");
+            if let Some((count, variant)) = endpoint.state_mut().go.take() {
+                random_access::run(&mut endpoint, &table, variant, &mut stream, count);
+                endpoint.request(Rank(0), table.finished, 0).expect("rank 0 waits");
+            }
         }
     }
     endpoint.finish().expect("rank 0 finishes, too");
@@ -242,11 +251,11 @@ fn serve(job: &LocalJob) {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        let Some(mut endpoint) = self.endpoint.take() else { return };
+        let Some(endpoint) = self.endpoint.take() else { return };
         if thread::panicking() {
             return;
         }
-        endpoint.request(OTHER, self.table.stop, 0).expect("rank 1 is there");
+        self.wake = None;
         endpoint.finish().expect("rank 1 finishes, too");
         if let Some(other) = self.other.take() {
             other.join().expect("rank 1 ends well");

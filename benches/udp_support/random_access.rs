@@ -27,7 +27,9 @@ impl Stream {
     /// A rank's own stretch of the sequence, far from the others'.
     pub(crate) fn new(rank: u64) -> Self {
         let mut stream = Self(1 + rank.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        (0..1000).for_each(|_| drop(stream.next()));
+        for _ in 0..1000 {
+            stream.next();
+        }
         stream
     }
 

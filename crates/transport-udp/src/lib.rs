@@ -1,20 +1,79 @@
-//! Active messages over UDP: an authenticated, congestion-controlled, loss-tolerant protocol, **as a state machine with
-//! neither socket nor clock**, and a seeded network that drives it in virtual time.
+//! Active messages over UDP, between the ranks of many hosts: authenticated, congestion-controlled, loss-tolerant, fast.
 //!
 //! Small messages share datagrams, large ones are cut to the path's size, Long payloads go straight to the destination's
 //! segment; everything arrives exactly once and in order per lane, whatever the network loses, doubles, reorders or
-//! damages. Every datagram is authenticated with keys of the job before anything in it is believed.
+//! damages. Every datagram is authenticated with keys of the job before anything in it is believed, and encrypted unless
+//! told otherwise.
+//!
+//! The protocol is **a state machine with neither socket nor clock** ([`proto`]). [`Udp`] drives it over a socket of its own
+//! per endpoint; the same machine runs on simulated networks in virtual time, with faults from a seed.
 //!
 //! # Modules
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`proto`] | the protocol: [`proto::Machine`], its settings, events and counters |
+//! | [`Udp`], [`UdpConfig`], [`Peers`] | the transport over sockets, its settings, the table of the job |
+//! | [`LocalJob`] | jobs whose ranks are threads of one process |
+//! | `AsyncEndpoint` | waiting with `await` on tokio (feature `tokio`) |
+//! | [`Carrier`], [`Driver`] | the transport over a machine, and what it needs from the world |
 //! | [`sim`] | machines on a simulated network with faults from a seed |
 //! | `simulated` | the transport in virtual time, over `fabric-sim` (feature `sim`) |
-//! | [`Carrier`], [`Driver`] | the transport over a machine, and what it needs from the world |
 //!
 //! # Example
+//!
+//! Two ranks as threads of one process; ranks of several hosts differ in how they come by the table of addresses: each binds
+//! a socket with [`bind`], tells the others where it listens, and calls [`Udp::join`].
+//!
+//! ```
+//! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
+//! use transport_udp::LocalJob;
+//!
+//! let job = LocalJob::new(2)?;
+//! std::thread::scope(|scope| {
+//!     for rank in 0..2 {
+//!         let job = &job;
+//!         scope.spawn(move || {
+//!             let mut handlers = Handlers::<u64>::new();
+//!             let sum = handlers
+//!                 .reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)
+//!                 .unwrap();
+//!             let add = handlers
+//!                 .request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+//!                     token.reply(sum, a + b).expect("the requester waits for the reply");
+//!                 })
+//!                 .unwrap();
+//!             let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
+//!             endpoint.request(Rank(1 - rank), add, (20, 22)).unwrap();
+//!             endpoint.wait_until(|total| *total == 42).unwrap();
+//!             endpoint.finish().unwrap();
+//!         });
+//!     }
+//! });
+//! # Ok::<(), transport_udp::UdpError>(())
+//! ```
+//!
+//! # Who does the work
+//!
+//! The program's thread does, whenever it polls, sends much or waits: one system call per direction and datagram (or per row
+//! of datagrams) and nothing else. Small messages leave with the next poll, flush or wait, or when 24 KiB of them have
+//! gathered. While the program does none of this, a helper thread per endpoint acknowledges, retransmits and keeps sessions
+//! alive; it looks every 2 ms whether the program is at work ([`UdpConfig::absence`]), which costs the program one plain
+//! store per call and an uncontended lock per poll. A handler that runs for long keeps both waiting.
+//!
+//! # Environment
+//!
+//! [`UdpConfig::from_environment`] reads these; a value that makes no sense is an error that names it.
+//!
+//! | variable | what |
+//! |---|---|
+//! | `AM_UDP_PROTECTION` | `encrypted`, `plain-text` (authenticated) or `unauthenticated` (measurements on loopback) |
+//! | `AM_UDP_WAITING` | `adaptive`, `polled` or `blocking`, see [`Waiting`] |
+//! | `AM_UDP_DATAGRAM` | largest UDP payload to probe for, in bytes |
+//! | `AM_UDP_SILENCE` | seconds until a peer that is not heard from is lost |
+//! | `AM_UDP_LINGER` | seconds that leaving may take |
+//!
+//! # The protocol alone
 //!
 //! Rank 0 asks rank 1 to add, over a network that loses every third datagram.
 //!

@@ -145,11 +145,9 @@ impl Engine {
                 }
             }
             let sent = self.send(to, 0, filled, each);
-            if let Some(len) = other {
-                if sent {
-                    self.send(to, filled, len, len);
-                }
-                // Otherwise it counts as lost: only one row is kept.
+            // If the row did not leave, this counts as lost: only one row is kept.
+            if let Some(len) = other.filter(|_| sent) {
+                self.send(to, filled, len, len);
             }
             if self.is_blocked() {
                 return;
