@@ -125,6 +125,21 @@ pub enum LaunchError {
         /// That one's address.
         other_address: IpAddr,
     },
+    /// Hosts have addresses of different families.
+    #[error(
+        "host {host} would be reached at {address} and {other} at {other_address}, which are of different families: give their \
+         address= in the host file, or choose a network with --interface"
+    )]
+    Families {
+        /// A host with an IPv4 address.
+        host: String,
+        /// Its address.
+        address: IpAddr,
+        /// A host with an IPv6 address.
+        other: String,
+        /// That one's address.
+        other_address: IpAddr,
+    },
     /// A UDP socket can't be had.
     #[error(transparent)]
     Udp(#[from] UdpError),

@@ -333,18 +333,30 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Refuses addresses that make sense on one host only, next to others.
+/// Refuses addresses that can't reach each other: those that make sense on one host only next to others, and two families.
 pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostCard>) -> Result<(), LaunchError> {
-    let (inside, outside): (Vec<_>, Vec<_>) = hosts.partition(|host| host.address.is_loopback());
-    match (inside.first(), outside.first()) {
-        (Some(inside), Some(outside)) => Err(LaunchError::Loopback {
+    let hosts: Vec<&HostCard> = hosts.collect();
+    let pair = |fits: fn(&HostCard) -> bool| {
+        let one = hosts.iter().find(|host| fits(host))?;
+        hosts.iter().find(|host| !fits(host)).map(|other| (*one, *other))
+    };
+    if let Some((inside, outside)) = pair(|host| host.address.is_loopback()) {
+        return Err(LaunchError::Loopback {
             host: inside.name.clone(),
             address: inside.address,
             interface: inside.interface.clone(),
             other: outside.name.clone(),
             other_address: outside.address,
+        });
+    }
+    match pair(|host| host.address.is_ipv4()) {
+        Some((v4, v6)) => Err(LaunchError::Families {
+            host: v4.name.clone(),
+            address: v4.address,
+            other: v6.name.clone(),
+            other_address: v6.address,
         }),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -402,4 +414,36 @@ fn pass_input_on(input: &mut ChildStdin) {
 /// What a signal that ended the start means for the launcher's exit code.
 pub(crate) fn code_of(signal: Signal) -> u8 {
     (signal as i32 as u8).saturating_add(128)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_cannot_reach_each_other_are_named() {
+        let host = |name: &str, address: &str| HostCard {
+            name: name.into(),
+            address: address.parse().unwrap(),
+            interface: "if0".into(),
+        };
+        let check = |hosts: &[HostCard]| check_addresses(hosts.iter()).map_err(|error| error.to_string());
+        assert_eq!(check(&[host("a", "10.0.0.1"), host("b", "10.0.0.2")]), Ok(()));
+        assert_eq!(check(&[host("a", "127.0.0.1"), host("b", "127.0.0.2")]), Ok(()));
+        let error = check(&[host("a", "10.0.0.1"), host("b", "127.0.1.1")]).unwrap_err();
+        let start = "host b would be reached at 127.0.1.1 (if0), an address that a at 10.0.0.1 can't reach: give its address=";
+        assert!(error.starts_with(start), "{error}");
+        let error = check(&[host("a", "fd00::1"), host("b", "10.0.0.2")]).unwrap_err();
+        assert!(error.starts_with("host b would be reached at 10.0.0.2 and a at fd00::1, which"), "{error}");
+    }
+
+    #[test]
+    fn nobody_else_is_listened_to_where_nobody_comes_from_elsewhere() {
+        let doors = |addresses: &[&str]| -> Vec<_> {
+            addresses.iter().map(|address| (vec![address.parse().unwrap()], None)).collect()
+        };
+        assert_eq!(listen_at(&doors(&["127.0.0.1", "127.0.0.1"])), IpAddr::from([127, 0, 0, 1]));
+        assert!(listen_at(&doors(&["127.0.0.1", "10.0.0.1"])).is_unspecified());
+        assert!(listen_at(&doors(&["10.0.0.1"])).is_unspecified());
+    }
 }

@@ -22,7 +22,6 @@ use crate::hosts::door::{Door, DoorError, KnockError, knock};
 use crate::hosts::gather::check_addresses;
 use crate::hosts::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
 use crate::hosts::message::{Answer, FromRank, RankArrival};
-use crate::launch_error::LaunchError;
 use crate::launcher::job_id;
 use crate::limits;
 use crate::secret::{Secret, SecretError};
@@ -204,7 +203,7 @@ impl Visitor<'_> {
             HostCard { name: format!("{name} (rank {rank})"), address, interface }
         });
         let every: Vec<HostCard> = every.collect();
-        if let Err(error @ LaunchError::Loopback { .. }) = check_addresses(every.iter()) {
+        if let Err(error) = check_addresses(every.iter()) {
             let reason = format!("{error}, by hand with AM_INTERFACE, or by a numeric address in AM_RENDEZVOUS");
             return Err(refuse(arrived, reason));
         }
