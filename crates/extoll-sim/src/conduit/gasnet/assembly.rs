@@ -30,10 +30,13 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Nonsense;
 
-/// Buffers for frames of several packets, kept for the next.
+/// Buffers for frames of several packets, and the books of frames in the making, kept for the next.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     spare: Vec<Vec<u8>>,
+    // In boxes, since a source holds but a pointer, and moving them there and back must not allocate.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
+    books: Vec<Box<Partial>>,
 }
 
 impl Buffers {
@@ -76,8 +79,10 @@ pub(super) fn step(
         if frame.bytes.len() < frame.total {
             return Ok(Step::More);
         }
-        let frame = partial.take().expect("a frame is being assembled");
-        return Ok(Step::Complete(frame.header, frame.bytes, frame.slots));
+        let mut frame = partial.take().expect("a frame is being assembled");
+        let complete = Step::Complete(frame.header, std::mem::take(&mut frame.bytes), frame.slots);
+        buffers.books.push(frame);
+        return Ok(complete);
     }
     let word = packet.first_chunk::<HEADER>().ok_or(Nonsense)?;
     let header = Header::decode(u64::from_le_bytes(*word)).ok_or(Nonsense)?;
@@ -91,7 +96,14 @@ pub(super) fn step(
     let mut bytes = buffers.take();
     bytes.reserve(total);
     bytes.extend_from_slice(packet);
-    *partial = Some(Box::new(Partial { header, bytes, total, slots }));
+    let fresh = Partial { header, bytes, total, slots };
+    *partial = Some(match buffers.books.pop() {
+        Some(mut book) => {
+            *book = fresh;
+            book
+        }
+        None => Box::new(fresh),
+    });
     Ok(Step::More)
 }
 
