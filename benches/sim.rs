@@ -3,6 +3,9 @@
 //! `cargo bench --bench sim` measures everything and writes `target/summary/sim.json` and `sim.svg`; a filter measures a part
 //! and writes nothing; `cargo test --benches` runs everything once.
 
+/// The ping-pongs that the reproduction of EXTOLL's figures runs.
+#[path = "../examples/figures/extoll/pairs.rs"]
+mod pairs;
 #[path = "sim_support/mod.rs"]
 mod sim_support;
 #[allow(dead_code, reason = "what all benches share; this one needs a part")]
@@ -13,7 +16,7 @@ use std::path::Path;
 use criterion::Criterion;
 
 use sim_support::measure::Bench;
-use sim_support::{engine, fabric, picture};
+use sim_support::{engine, extoll, fabric, picture};
 use support::command::{CommandLine, Mode};
 use support::summary::Summary;
 
@@ -24,6 +27,7 @@ fn main() {
     let mut bench = Bench::new(&mut criterion, "sim", command);
     engine::measure(&mut bench);
     fabric::measure(&mut bench);
+    extoll::measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
     report(&summary, mode);

@@ -2,6 +2,7 @@
 //! group of them.
 
 pub(crate) mod engine;
+pub(crate) mod extoll;
 pub(crate) mod fabric;
 pub(crate) mod measure;
 pub(crate) mod picture;

@@ -23,8 +23,12 @@ pub(crate) struct Cli {
     #[arg(long, global = true)]
     pub(crate) quick: bool,
 
+    /// Only this part of the figures; may be repeated
+    #[arg(long, global = true, value_name = "PART")]
+    pub(crate) only: Vec<String>,
+
     /// Also write the pictures to docs/, in the current folder
-    #[arg(long, global = true, conflicts_with = "quick")]
+    #[arg(long, global = true, conflicts_with_all = ["quick", "only"])]
     pub(crate) docs: bool,
 
     /// Parameters that replace the published machine's, as a TOML file

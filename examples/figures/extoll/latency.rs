@@ -51,7 +51,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     }
     lines.push(crossover(&latency)?);
 
-    let sizes = context.thin((0..=13).map(|power| 1 << power).collect());
+    let sizes = context.thin((0..=12).map(|power| 1 << power).collect());
     let curve = |plugin| latency(plugin, &sizes).map(points);
     let marks = TABLE_1.map(|(size, latency, _)| (size as f64, latency)).to_vec();
     let series = vec![
@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
         title: "EXTOLL: latency of messages over VELO and over RMA",
         subtitle: "PingPong between neighbouring nodes of the DEEP evaluator",
         x: Axis { label: "message size, bytes", scale: Scale::Binary },
-        y: Axis { label: "latency, us", scale: Scale::Decimal },
+        y: Axis { label: "latency, us", scale: Scale::Binary },
         series,
     };
     Ok(Part { title: "Latency (DEEP evaluator, PingPong)", lines, notes: Vec::new(), plots: vec![plot] })

@@ -70,7 +70,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     let plots = vec![
         Plot {
             name: "overhead",
-            title: "EXTOLL: what the conduit and two-sided messages add to the raw interface",
+            title: "EXTOLL: what conduit and two-sided messages add",
             subtitle: "ping-pong between neighbouring nodes of the cluster, the best way of each for every size",
             x,
             y: Axis { label: "added to the raw latency, %", scale: Scale::Linear },

@@ -6,6 +6,11 @@
 //! updates in a packet and 1024 held back, as the benchmark's rules allow, on the raw interface; that loads the network as
 //! much as it can take. The number of updates is fixed per process: then a machine that scales takes the same time at any
 //! size, and whatever rises is the network's doing.
+//!
+//! Why the 3D mesh alone jumps from 256 to 512 processes: 1024 updates held back for 256 owners still fill packets of eight,
+//! for 512 owners they do not. The 3D mesh is bound by packets, which an interface takes one by one, and so takes as much longer
+//! as there are more. On the 2D mesh a link in the middle carries the traffic of twice as many nodes and is bound by bytes,
+//! which hardly change.
 
 use super::Context;
 use super::updates::{self, Job, Layer};
@@ -17,15 +22,15 @@ use active_messages::fabric::Topology;
 const PROCESSES: [u32; 7] = [16, 32, 64, 128, 256, 512, 1024];
 
 /// What quick runs keep: all that lines need.
-const FEW: [u32; 3] = [16, 256, 512];
+const FEW: [u32; 2] = [256, 512];
 
 const MESHES: [(&str, &[u32]); 2] = [("3D mesh", &[4, 4, 4]), ("2D mesh", &[8, 8])];
 
-/// Layers, with the names of their curves on either mesh.
-const LAYERS: [(Layer, [&str; 2]); 3] = [
-    (Layer::Raw, ["raw VELO, 3D mesh", "raw VELO, 2D mesh"]),
-    (Layer::Conduit, ["conduit, 3D mesh", "conduit, 2D mesh"]),
-    (Layer::TwoSided, ["two-sided, 3D mesh", "two-sided, 2D mesh"]),
+/// Layers, with the names of their curves on either mesh and the colour that they have in all plots.
+const LAYERS: [(Layer, [&str; 2], usize); 3] = [
+    (Layer::Raw, ["raw VELO, 3D mesh", "raw VELO, 2D mesh"], 4),
+    (Layer::Conduit, ["conduit, 3D mesh", "conduit, 2D mesh"], 0),
+    (Layer::TwoSided, ["two-sided, 3D mesh", "two-sided, 2D mesh"], 2),
 ];
 
 const MARGINAL: &str =
@@ -40,7 +45,7 @@ type Curve = Vec<(f64, f64)>;
 pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     let (mut lines, mut plots) = (Vec::new(), Vec::new());
     let mut one_by_one = Vec::new();
-    for (layer, names) in LAYERS {
+    for (layer, names, _) in LAYERS {
         let job = Job { updates: if context.quick { 48 } else { 128 } };
         for (mesh, name) in MESHES.iter().zip(names) {
             one_by_one.push((name, curve(context, layer, job, mesh)?));
@@ -72,7 +77,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             .map(|(number, (name, points))| Series {
                 name,
                 style: if number % 2 == 0 { Style::Line } else { Style::Dashed },
-                colour: number / 2,
+                colour: LAYERS[number / 2].2,
                 points: points.clone(),
             })
             .collect(),
@@ -91,7 +96,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     plots.push(Plot {
         name: "random-access-packed",
         title: "EXTOLL: RandomAccess, packed updates on raw VELO",
-        subtitle: "16 processes on a node, up to 8 updates in a packet, 1024 held back, a fixed number for each process",
+        subtitle: "16 processes on a node, up to 8 updates in a packet, a fixed number for each process",
         x: Axis { label: "processes", scale: Scale::Binary },
         y: Axis { label: "time of an update, us", scale: Scale::Linear },
         series: vec![
