@@ -225,10 +225,15 @@ fn srun(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
     if pair.ranks == 1 {
         return Ok(None);
     }
-    environment.one_node()?;
+    let rendezvous = match environment.text(contract::RENDEZVOUS)? {
+        None => environment.slurm_rendezvous()?,
+        given => given,
+    };
+    if rendezvous.is_none() {
+        environment.one_node()?;
+    }
     let job = environment.text(contract::JOB)?.unwrap_or(step);
     let local_rank = environment.rank("SLURM_LOCALID")?.unwrap_or(rank);
-    let rendezvous = environment.text(contract::RENDEZVOUS)?;
     Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Srun, Some(job)) }))
 }
 
@@ -395,6 +400,25 @@ impl Environment<'_> {
         }
     }
 
+    /// Where the ranks of a job step on several hosts meet if nobody says so: on its first host, where Slurm puts rank 0, at a
+    /// port that follows from the step's number. Only for ranks that have a secret to meet with.
+    fn slurm_rendezvous(&self) -> Result<Option<String>, EnvironmentError> {
+        let hosts: Option<u32> = self.number("SLURM_STEP_NUM_NODES", "a number of hosts")?;
+        if hosts.is_none_or(|hosts| hosts < 2) || self.raw(contract::SECRET_FILE).is_none() {
+            return Ok(None);
+        }
+        let list = self.first_text(&["SLURM_STEP_NODELIST", "SLURM_NODELIST"])?;
+        let step: Option<u32> = self.number("SLURM_STEP_ID", "a job step")?;
+        let mut job: Option<u32> = None;
+        for variable in ["SLURM_JOB_ID", "SLURM_JOBID"] {
+            job = job.or(self.number(variable, "a job's number")?);
+        }
+        let (job, step) = (job.unwrap_or_default(), step.unwrap_or_default());
+        // Below the ports that systems hand out by themselves, and seldom the same for two steps on one host.
+        let port = 20_000 + job.wrapping_mul(61).wrapping_add(step) % 12_000;
+        Ok(list.as_deref().and_then(first_host).map(|host| format!("{host}:{port}")))
+    }
+
     /// A name for the Slurm job step that this process belongs to, if it is one that `srun` started.
     fn slurm_step(&self) -> Result<Option<String>, EnvironmentError> {
         /// From here on Slurm numbers batch scripts, interactive shells and the like.
@@ -407,182 +431,20 @@ impl Environment<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(variables: &[(&str, &str)]) -> Result<Option<Identity>, EnvironmentError> {
-        identify(&|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value)))
-    }
-
-    fn rank(variables: &[(&str, &str)]) -> Identity {
-        read(variables).expect("a sound environment").expect("a rank")
-    }
-
-    fn error(variables: &[(&str, &str)]) -> String {
-        read(variables).expect_err("a malformed environment").to_string()
-    }
-
-    #[test]
-    fn an_empty_environment_is_no_rank() {
-        assert_eq!(read(&[]), Ok(None));
-        assert_eq!(read(&[("AM_JOB", "left over")]), Ok(None));
-    }
-
-    #[test]
-    fn amrun_and_the_program_itself() {
-        let mut variables = vec![
-            ("AM_RANK", "3"),
-            ("AM_RANKS", "4"),
-            ("AM_LOCAL_RANK", "3"),
-            ("AM_LOCAL_RANKS", "4"),
-            ("AM_JOB", "17-abc"),
-            ("AM_SHM_FD", "5"),
-            ("AM_LAUNCHER", "amrun"),
-            ("AM_LAUNCHER_PID", "17"),
-            ("AM_LIFELINE_FD", "6"),
-            // An outer mpirun that started amrun.
-            ("OMPI_COMM_WORLD_RANK", "1"),
-            ("OMPI_COMM_WORLD_SIZE", "2"),
-        ];
-        let expected = Identity {
-            rank: Rank(3),
-            ranks: 4,
-            local_rank: 3,
-            started_by: StartedBy::Amrun,
-            rank_variable: "AM_RANK",
-            job: Some("17-abc".into()),
-            shm_fd: Some(5),
-            launcher_pid: Some(17),
-            lifeline_fd: Some(6),
-            net: None,
-            rendezvous: None,
-        };
-        assert_eq!(rank(&variables), expected);
-        variables[6].1 = "self";
-        assert_eq!(rank(&variables).started_by, StartedBy::Itself);
-    }
-
-    #[test]
-    fn by_hand() {
-        let identity = rank(&[("AM_RANK", "0"), ("AM_RANKS", "2"), ("AM_JOB", "debug")]);
-        assert_eq!((identity.started_by, identity.shm_fd), (StartedBy::Hand, None));
-        assert_eq!(identity.job.as_deref(), Some("debug"));
-    }
-
-    #[test]
-    fn by_hand_on_several_hosts_with_three_variables() {
-        let three = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_RENDEZVOUS", "a:4000")];
-        let identity = rank(&three);
-        assert_eq!((identity.started_by, identity.job), (StartedBy::Hand, None));
-        assert_eq!(identity.rendezvous.as_deref(), Some("a:4000"));
-    }
-
-    #[test]
-    fn a_rank_of_a_job_with_udp() {
-        let mut variables = vec![
-            ("AM_RANK", "2"),
-            ("AM_RANKS", "4"),
-            ("AM_LOCAL_RANK", "0"),
-            ("AM_LOCAL_RANKS", "2"),
-            ("AM_JOB", "j"),
-            ("AM_LAUNCHER", "amrun"),
-            ("AM_BOOK_FD", "7"),
-            ("AM_LINE_FD", "8"),
-            ("AM_UDP_FDS", "9,11"),
-        ];
-        let identity = rank(&variables);
-        assert_eq!(identity.net, Some(NetIdentity { book: 7, sockets: vec![9, 11], line: 8 }));
-        assert_eq!((identity.local_rank, identity.shm_fd), (0, None));
-        variables[8].1 = "9;11";
-        assert_eq!(
-            error(&variables),
-            "AM_UDP_FDS=9;11 in the environment is not a list of file descriptors' numbers"
-        );
-        variables.truncate(8);
-        assert_eq!(error(&variables), "AM_BOOK_FD=7 is set in the environment but AM_UDP_FDS is not");
-    }
-
-    #[test]
-    fn open_mpi_mpich_and_slurm() {
-        let identity = rank(&[
-            ("OMPI_COMM_WORLD_RANK", "1"),
-            ("OMPI_COMM_WORLD_SIZE", "2"),
-            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
-            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
-            ("PMIX_RANK", "1"),
-            ("PMIX_NAMESPACE", "prterun-1@1"),
-        ]);
-        assert_eq!((identity.rank, identity.ranks, identity.started_by), (Rank(1), 2, StartedBy::Mpirun));
-        assert_eq!(identity.job.as_deref(), Some("prterun-1@1"));
-
-        let identity =
-            rank(&[("PMI_RANK", "2"), ("PMI_SIZE", "3"), ("MPI_LOCALRANKID", "2"), ("MPI_LOCALNRANKS", "3")]);
-        assert_eq!((identity.rank, identity.ranks, identity.job), (Rank(2), 3, None));
-
-        let step = [("SLURM_JOB_ID", "88"), ("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
-        let identity = rank(&step);
-        assert_eq!((identity.rank, identity.ranks, identity.started_by), (Rank(1), 2, StartedBy::Srun));
-        assert_eq!(identity.job.as_deref(), Some("slurm-88.0"));
-        let named = [&step[..], &[("AM_JOB", "mine")]].concat();
-        assert_eq!(rank(&named).job.as_deref(), Some("mine"));
-    }
-
-    #[test]
-    fn what_slurm_sets_outside_of_a_step_is_no_rank() {
-        let batch = [("SLURM_JOB_ID", "88"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
-        assert_eq!(read(&batch), Ok(None));
-        assert_eq!(read(&[&batch[..], &[("SLURM_STEP_ID", "4294967291")]].concat()), Ok(None));
-        let one = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("PMIX_RANK", "0")];
-        assert_eq!(read(&one), Ok(None));
-    }
-
-    #[test]
-    fn malformed_environments_name_variable_and_value() {
-        assert_eq!(error(&[("AM_RANK", "7"), ("AM_RANKS", "4"), ("AM_JOB", "j")]), {
-            "AM_RANK=7 in the environment, but with AM_RANKS=4 a rank is less than 4"
-        });
-        let word = [("AM_RANK", "two"), ("AM_RANKS", "4")];
-        assert_eq!(error(&word), "AM_RANK=two in the environment is not a rank");
-        let negative = [("AM_RANK", "-1"), ("AM_RANKS", "4")];
-        assert_eq!(error(&negative), "AM_RANK=-1 in the environment is not a rank");
-        let none = [("AM_RANK", "0"), ("AM_RANKS", "0")];
-        assert_eq!(error(&none), "AM_RANKS=0 in the environment is not a number of ranks");
-        assert_eq!(error(&[("AM_RANK", "1")]), "AM_RANK=1 is set in the environment but AM_RANKS is not");
-        assert_eq!(error(&[("AM_RANKS", "2")]), "AM_RANKS=2 is set in the environment but AM_RANK is not");
-        let no_job = [("AM_RANK", "1"), ("AM_RANKS", "2")];
-        assert_eq!(
-            error(&no_job),
-            "AM_RANK=1 is set in the environment but AM_JOB (on one host) or AM_RENDEZVOUS is not"
-        );
-        let no_fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_LAUNCHER", "amrun")];
-        assert_eq!(error(&no_fd), "AM_LAUNCHER=amrun is set in the environment but AM_SHM_FD is not");
-        let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_SHM_FD", "x")];
-        assert_eq!(error(&fd), "AM_SHM_FD=x in the environment is not a file descriptor's number");
-        let size = [("OMPI_COMM_WORLD_RANK", "0")];
-        assert_eq!(
-            error(&size),
-            "OMPI_COMM_WORLD_RANK=0 is set in the environment but OMPI_COMM_WORLD_SIZE is not"
-        );
-        assert!(
-            error(&[("PMIX_RANK", "0")]).contains("a number of ranks (OMPI_COMM_WORLD_SIZE or AM_RANKS) is not")
-        );
-    }
-
-    #[test]
-    fn several_hosts_are_refused() {
-        let open_mpi =
-            [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "8"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
-        assert_eq!(error(&open_mpi), {
-            "OMPI_COMM_WORLD_LOCAL_SIZE=4 of 8 ranks are on this host, but shared memory spans one host only: set \
-             AM_RENDEZVOUS=HOST:PORT (rank 0's host, a free port) and AM_SECRET_FILE=FILE for every rank"
-        });
-        let met = [&open_mpi[..], &[("AM_RENDEZVOUS", "a:4000")]].concat();
-        assert_eq!(rank(&met).rendezvous.as_deref(), Some("a:4000"));
-        let slurm =
-            [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_STEP_NUM_NODES", "2")];
-        assert!(error(&slurm).starts_with("SLURM_STEP_NUM_NODES=2: the job step spans 2 hosts"));
-        let met = [&slurm[..], &[("AM_RENDEZVOUS", "a:4000")]].concat();
-        assert_eq!(rank(&met).rendezvous.as_deref(), Some("a:4000"));
-    }
+/// The first host of a list as Slurm writes it: `a1,b`, or `rack[03-07,9]-x`.
+fn first_host(list: &str) -> Option<String> {
+    let end = list.find(['[', ',']).unwrap_or(list.len());
+    let (start, rest) = list.split_at(end);
+    let host = match rest.strip_prefix('[') {
+        Some(rest) => {
+            let (numbers, after) = rest.split_once(']')?;
+            let number = numbers.split(['-', ',']).next().unwrap_or_default();
+            format!("{start}{number}{}", after.split(',').next().unwrap_or_default())
+        }
+        None => start.to_owned(),
+    };
+    Some(host).filter(|host| !host.is_empty() && !host.contains(['[', ']']))
 }
+
+#[cfg(test)]
+mod tests;
