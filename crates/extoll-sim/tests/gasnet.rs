@@ -229,6 +229,39 @@ fn survivors_of_a_stopped_node_are_told_whom_they_lost() {
     assert_eq!(report.results, [lost, lost, None]);
 }
 
+/// Rank 1 sends rank 0 some packets past its conduit; returns what rank 0 makes of it.
+fn nonsense(packets: &'static [(u8, &'static [u8])]) -> PeerStatus {
+    let report = run(&ExtollConfig::pair(), &GasnetConfig::default(), move |mut endpoint, _| {
+        if endpoint.rank() == Rank(1) {
+            let velo = endpoint.transport().nic().velo();
+            let to = velo.connect(endpoint.transport().nic().address(0).unwrap()).unwrap();
+            for (mtt, packet) in packets {
+                velo.send(to, packet, 0, *mtt).unwrap();
+            }
+        }
+        let waited = endpoint.wait_until_for(Span::from_micros(100), |_| false);
+        let told = matches!(&waited, Err(error) if error.to_string().contains("malformed"));
+        let status = endpoint.status(Rank(1)).unwrap();
+        assert_eq!(told, endpoint.rank() == Rank(0) && status != PeerStatus::Active, "{waited:?}");
+        endpoint.leave();
+        status
+    });
+    report.results[0].unwrap()
+}
+
+#[test]
+fn a_peer_that_sends_nonsense_is_lost() {
+    let faulty = PeerStatus::Lost(LossCause::Faulty);
+    assert_eq!(nonsense(&[]), PeerStatus::Active);
+    // Too short for a header; a kind that does not exist; payload that belongs to nothing; more bytes than the header tells.
+    assert_eq!(nonsense(&[(0, &[1, 2, 3])]), faulty);
+    assert_eq!(nonsense(&[(0, &[15, 0, 0, 0, 0, 0, 0, 0])]), faulty);
+    assert_eq!(nonsense(&[(2, &[0; 56])]), faulty);
+    assert_eq!(nonsense(&[(0, &[0; 9])]), faulty);
+    // Credits for a request that nobody sent.
+    assert_eq!(nonsense(&[(3, &[10, 0, 0, 0, 0, 0x10, 0, 0])]), faulty);
+}
+
 /// Round trips of Short messages between two ranks: the virtual time of one in microseconds, and the simulation's events.
 fn round_trips(count: u64, args: usize, gasnet: &GasnetConfig, config: &ExtollConfig) -> (f64, u64) {
     let report = gasnet::run(config, gasnet, move |transport| {

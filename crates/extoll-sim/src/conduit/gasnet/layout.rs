@@ -20,10 +20,12 @@ pub(super) const MTT_CONTROL: u8 = 3;
 /// | | first | second |
 /// |---|---|---|
 /// | packets | header, arguments and payload each begin a packet | cut where full: arguments are topped up with payload |
+/// | payload of a Medium message | staged in a buffer, then cut | cut where it lies |
 /// | reassembly | every packet is copied into a buffer of its source | a frame of one packet is handled in its slot |
 /// | credits | a packet of their own for every request, as soon as it is handled | ride on replies and requests, else are summed up |
-/// | read pointer | committed after every packet | committed every eight slots |
-/// | notifications | looked for at every poll | looked for while a Long message or an own put is under way |
+/// | read pointer | a register write for every packet | left to the interface's every eight slots |
+/// | Long messages | a notification behind the puts carries the message's number | the last put's own notification is counted |
+/// | notifications | looked for at every poll, and after every put | looked for while a Long header waits, or many puts are under way |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Implementation {
