@@ -17,6 +17,9 @@ const SHORTEST_SAMPLE: f64 = 0.001;
 /// What runs a number of iterations and says how long they took.
 pub(crate) type Work<'w> = &'w mut dyn FnMut(u64) -> Duration;
 
+/// A baseline's name, what an iteration of it counts for, and how it runs.
+pub(crate) type Baseline = (&'static str, f64, fn(u64) -> Duration);
+
 /// A figure to be measured.
 pub(crate) struct Case<'w> {
     pub(crate) name: &'static str,
@@ -25,8 +28,7 @@ pub(crate) struct Case<'w> {
     pub(crate) amount: f64,
     pub(crate) bar: Option<Bar>,
     pub(crate) work: Work<'w>,
-    /// The baseline's name, what an iteration of it counts for, and how it runs.
-    pub(crate) baseline: Option<(&'static str, f64, fn(u64) -> Duration)>,
+    pub(crate) baseline: Option<Baseline>,
 }
 
 /// Measures cases and gathers them.
