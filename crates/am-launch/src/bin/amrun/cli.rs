@@ -19,7 +19,12 @@ use clap::{Parser, value_parser};
 const AFTER_HELP: &str = "\
 Everything after PROGRAM belongs to the program, even what looks like a flag of amrun.
 
-Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS, AM_JOB and AM_SHM_FD in its environment. \
+With --hosts or --hostfile the remote command runs once per host and starts amrun there, which starts that host's \
+ranks. Their environment is the remote command's, with all AM_ variables of this one and those of --env; hosts report \
+at one TCP port of this host, and UDP carries messages between them, both encrypted with a secret that amrun makes for \
+the job and hands on through standard input.
+
+Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS and AM_JOB in its environment. \
 Rank 0 inherits standard input, the others read from /dev/null. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and \
 SIGUSR2 are passed on to every rank; asking the job to end a second time, a second later, kills it. Processes that \
 the ranks leave behind end with the job, and everything ends if amrun itself is killed.
@@ -30,7 +35,7 @@ Exit codes:
   128+N    signal N killed the rank that failed first
   2        wrong flags
   124      the time limit was over
-  125      amrun itself failed
+  125      amrun itself failed, or a host was lost or could not be reached
   126      the program can't be executed
   127      the program was not found";
 
@@ -44,7 +49,8 @@ Exit codes:
     max_term_width = 100
 )]
 struct Flags {
-    /// Number of ranks [default: $AM_DEFAULT_RANKS, else the number of usable processors]
+    /// Number of ranks [default: $AM_DEFAULT_RANKS, else one for every slot of the hosts, else the number of usable
+    /// processors]
     #[arg(
         short = 'n',
         long = "ranks",
