@@ -4,7 +4,7 @@
 //! `cargo test --release -p transport-udp --test simulated_network -- --nocapture --test-threads 1` prints the tables, and
 //! with `--include-ignored` the larger ones.
 
-use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Request, Span};
+use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Request, Span, Token};
 use fabric_sim::LinkFaults;
 use transport_udp::simulated::{Ethernet, JobConfig, SimUdp};
 
@@ -94,6 +94,62 @@ fn loss_costs_little() {
 #[ignore = "prints the whole table; takes a minute in release"]
 fn loss_costs_little_everywhere() {
     loss_table(&[Ethernet::ten(), Ethernet::twenty_five(), Ethernet::hundred()], 64);
+}
+
+/// Time of a Short request and its reply, and Shorts of one 64-bit argument that rank 1 takes from rank 0 per second.
+fn small_messages(ethernet: &Ethernet) -> (Span, f64) {
+    const PINGS: u64 = 200;
+    const FLOOD: u64 = 50_000;
+    let program = |transport: SimUdp<'_>| {
+        let mut handlers = Handlers::<u64>::new();
+        let reply =
+            handlers.reply("reply", |count: &mut u64, _: Address, (): (), _: Payload<'_>| *count += 1).unwrap();
+        let ask = move |_: &mut u64, token: Token<'_>, (): (), _: Payload<'_>| {
+            token.reply(reply, ()).unwrap();
+        };
+        let ask = handlers.request("ask", ask).unwrap();
+        let note = |count: &mut u64, _: Address, _: u64, _: Payload<'_>| *count += 1;
+        let note = handlers.one_way("note", note).unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
+        endpoint.barrier().unwrap();
+        let began = endpoint.now();
+        if endpoint.rank() == Rank(0) {
+            for count in 1..=PINGS {
+                endpoint.request(Rank(1), ask, ()).unwrap();
+                endpoint.wait_until(|replies| *replies == count).unwrap();
+            }
+        }
+        let pinged = endpoint.now();
+        endpoint.barrier().unwrap();
+        let flooded = endpoint.now();
+        if endpoint.rank() == Rank(0) {
+            (0..FLOOD).for_each(|number| endpoint.request(Rank(1), note, number).unwrap());
+        } else {
+            endpoint.wait_until(|count| *count == FLOOD).unwrap();
+        }
+        let ended = endpoint.now();
+        endpoint.finish().unwrap();
+        (pinged - began, ended - flooded)
+    };
+    let results = JobConfig::new(2, ethernet).run(program).unwrap().results;
+    let round_trip = Span(results[0].unwrap().0.picos() / PINGS);
+    (round_trip, FLOOD as f64 / results[1].unwrap().1.as_secs_f64())
+}
+
+/// A round trip is what the table's parts add up to, and the flood is bound by the processors' work per message.
+#[test]
+fn small_messages_cost_what_the_table_says() {
+    for ethernet in [Ethernet::ten(), Ethernet::twenty_five(), Ethernet::hundred()] {
+        let (round_trip, rate) = small_messages(&ethernet);
+        println!("{}: Short request and reply {round_trip}, flood of Shorts {:.1} M/s", ethernet.name, rate / 1e6);
+        let host = ethernet.host;
+        let parts = ethernet.interface_tx_ns + ethernet.interface_rx_ns + 2.0 * ethernet.link_ns;
+        let once = Span::from_nanos(parts as u64).picos() + host.send.picos() + host.receive.picos();
+        // Headers on the wire, kernels, bytes, messages and polls come on top.
+        assert!(round_trip.picos() > 2 * once, "{round_trip}");
+        assert!(round_trip.picos() < 2 * once + 4_000_000, "{round_trip}");
+        assert!(rate > 2e6 && rate < 1e12 / host.message.picos() as f64, "{rate}");
+    }
 }
 
 /// All ranks but 0 send `bytes` to rank 0 at once, through a switch that holds `queue` bytes for it. Returns the share of
