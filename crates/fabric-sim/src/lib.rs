@@ -51,7 +51,8 @@
 //! # Size and speed
 //!
 //! Everything runs on the calling thread. With packets sent on at random and no contents, one core of a small virtual machine
-//! executes 12 to 15 million events a second at 1024 ranks and 30 million at two (`cargo bench --bench sim`). A rank takes a
+//! that others use too executes 8 to 14 million events a second at 1024 ranks, about half of what a bare binary heap does
+//! there, and 25 million at two (`cargo bench --bench sim`). A rank takes a
 //! stack of [`Config::stack_bytes`], of which only what it uses takes memory, typically 8 to 16 KiB; a job may have
 //! [`MAX_RANKS`] ranks as far as the system grants the memory mappings, which a run checks first. Without a trace nothing is
 //! recorded but counters.
