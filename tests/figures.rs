@@ -67,8 +67,9 @@ fn every_published_figure_is_reproduced_within_its_tolerance() {
         assert!(!line["source"].as_str().expect("a line has a source").is_empty(), "{line}");
         assert!(line["within"] == true && printed.contains(name), "{line}");
     }
-    let named =
-        |part: &str| lines.iter().filter(|line| line["name"].as_str().is_some_and(|name| name.contains(part)));
+    let named = |part: &'static str| {
+        lines.iter().filter(move |line| line["name"].as_str().is_some_and(|name| name.contains(part)))
+    };
     assert_eq!(named("VELO latency").filter(|line| line["held_out"] == true).count(), 2, "n = 3 and n = 5");
     assert!(named("RMA ring").all(|line| line["held_out"] == true) && named("RMA ring").count() == 5);
     for part in ["RMA is faster", "SendRecv, saturation", "conduit / raw", "two-sided", "second", "256 to 512"] {
