@@ -18,7 +18,7 @@ const SHORTEST_SAMPLE: f64 = 0.001;
 pub(crate) type Work<'w> = &'w mut dyn FnMut(u64) -> Duration;
 
 /// A baseline's name, what an iteration of it counts for, and how it runs.
-pub(crate) type Baseline = (&'static str, f64, fn(u64) -> Duration);
+pub(crate) type Raw = (&'static str, f64, fn(u64) -> Duration);
 
 /// A figure to be measured.
 pub(crate) struct Case<'w> {
@@ -28,7 +28,7 @@ pub(crate) struct Case<'w> {
     pub(crate) amount: f64,
     pub(crate) bar: Option<Bar>,
     pub(crate) work: Work<'w>,
-    pub(crate) baseline: Option<Baseline>,
+    pub(crate) baseline: Option<Raw>,
 }
 
 /// Measures cases and gathers them.
