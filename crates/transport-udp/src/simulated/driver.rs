@@ -2,7 +2,7 @@
 
 use super::SimUdp;
 use super::ethernet::HostCosts;
-use super::node::{Node, to_itself};
+use super::node::{Debt, Node, to_itself};
 use crate::carrier::Carrier;
 use crate::driver::Driver;
 use crate::proto::Machine;
@@ -136,12 +136,11 @@ impl Driver for SimDriver<'_> {
 
     fn take_in(&mut self) {
         let rank = self.context.rank();
-        let (datagrams, bytes) = self.context.device(|node, _| std::mem::take(&mut node.seat(rank).debt));
-        if datagrams == 0 {
-            self.context.charge(self.rules.costs.empty);
-        } else {
-            self.context.charge(self.rules.costs.row_of(self.rules.costs.receive, datagrams, bytes));
-        }
+        let Debt { received, sent } = self.context.device(|node, _| std::mem::take(&mut node.seat(rank).debt));
+        let costs = &self.rules.costs;
+        let look = if received.0 == 0 { costs.empty } else { costs.row_of(costs.receive, received.0, received.1) };
+        self.context.charge(look);
+        self.context.charge(costs.row_of(costs.send, sent.0, sent.1));
         self.context.sync();
         self.hear_of_departures();
     }

@@ -16,9 +16,9 @@
 //! # What costs time
 //!
 //! A rank pays for system calls when it sends and polls, for every byte that is encrypted and copied, and a little per
-//! message. What arrives is taken in at its time by the host; the rank pays for that at its next poll. What the host sends by
-//! itself (acknowledgements, retransmissions, datagrams that pacing held back) costs the rank nothing, as if a service
-//! thread had a processor of its own; the kernel's share of every datagram is a FIFO stage of the host, both ways.
+//! message. What arrives is taken in at its time by the host, which also sends by itself: acknowledgements, retransmissions,
+//! datagrams that pacing held back. The rank pays for all of that at its next poll, as if a service thread had taken the
+//! time from it. The kernel's share of every datagram is a FIFO stage of the host, both ways.
 //!
 //! # How ranks learn of each other's end
 //!

@@ -9,14 +9,21 @@ use fabric_sim::{Device, Packet, Port};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// Datagrams and their bytes that a host has taken in and sent without its rank.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Debt {
+    pub(super) received: (u64, u64),
+    pub(super) sent: (u64, u64),
+}
+
 /// One rank's place at its host.
 #[derive(Debug)]
 pub(super) struct Seat {
     rank: u32,
     pub(super) machine: Rc<RefCell<Machine>>,
     pub(super) segment: OwnSegment,
-    /// Datagrams and bytes taken in for which the rank has not paid yet.
-    pub(super) debt: (u64, u64),
+    /// What the host has done for which the rank has not paid yet.
+    pub(super) debt: Debt,
     /// By when accepted messages leave without further calls.
     flush_at: Option<Instant>,
     /// The earliest timer that is set.
@@ -32,7 +39,7 @@ impl Seat {
             rank,
             machine: Rc::new(RefCell::new(machine)),
             segment,
-            debt: (0, 0),
+            debt: Debt::default(),
             flush_at: None,
             armed: None,
             losses: 0,
@@ -112,6 +119,8 @@ impl Node {
                 to_itself(&mut machine, now, &mut self.buffer[..len]);
                 port.wake(seat.rank);
             } else {
+                let Debt { sent: (datagrams, bytes), .. } = &mut seat.debt;
+                (*datagrams, *bytes) = (*datagrams + 1, *bytes + len as u64);
                 port.send(seat.rank, to.0, len as u32, self.buffer[..len].to_vec());
             }
         }
@@ -157,7 +166,8 @@ impl Device for Node {
         }
         let index = self.index(to);
         let seat = &mut self.seats[index];
-        seat.debt = (seat.debt.0 + 1, seat.debt.1 + body.len() as u64);
+        let Debt { received: (datagrams, bytes), .. } = &mut seat.debt;
+        (*datagrams, *bytes) = (*datagrams + 1, *bytes + body.len() as u64);
         let accepted = seat.machine.borrow_mut().handle(port.now(), &mut body).is_ok();
         self.drive(index, port);
         if accepted {
