@@ -43,14 +43,13 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     let line = |name, colour, points| Series { name, style: Style::Line, colour, points };
     let plot = Plot {
         name: "implementations",
-        title: "EXTOLL: the second implementation of active messages against the first",
-        subtitle: "ping-pong between neighbouring nodes of the cluster",
+        title: "EXTOLL: second implementation of active messages",
+        subtitle: "how much better than the first; ping-pong between neighbouring nodes of the cluster",
         x: Axis { label: "payload, bytes", scale: Scale::Binary },
         y: Axis { label: "more round trips in the same time, %", scale: Scale::Linear },
         series: vec![
             line("Medium messages", 0, points(medium)),
             line("Long messages", 1, points(long)),
-            Series { name: "Short message", style: Style::Dashed, colour: 2, points: points(short) },
             Series { name: "published: up to 53 %", style: Style::Marks, colour: 4, points: vec![(8.0, MOST)] },
         ],
     };
