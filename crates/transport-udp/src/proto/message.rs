@@ -87,6 +87,7 @@ impl Message {
     }
 
     /// Reads a header from the front of a lane.
+    #[inline]
     pub(super) fn parse(bytes: &[u8]) -> Parsed {
         let mut reader = Reader::new(bytes);
         let Some(first) = reader.u8() else { return Parsed::Part };
@@ -101,6 +102,7 @@ impl Message {
         }
     }
 
+    #[inline]
     fn parse_rest(reader: &mut Reader<'_>, kind: u8, count: usize) -> Option<Self> {
         let (handler, room) = (reader.u8()?, reader.varint()?);
         let bytes = reader.take(4 * count)?;

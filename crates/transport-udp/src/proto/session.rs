@@ -154,6 +154,7 @@ impl Session {
     }
 
     /// The message at the front of a lane, if it is all there, and the length of its header.
+    #[inline]
     pub(super) fn front(&self, shared: &Shared, lane: usize) -> Result<Option<(Message, u64)>, Fault> {
         let incoming = &self.traffic.incoming[lane];
         let available = incoming.ready - incoming.fifo.start();
