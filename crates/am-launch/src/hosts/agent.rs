@@ -105,6 +105,8 @@ struct Agent<'a> {
     signals: &'a Signals,
     channel: Channel,
     spoke: Instant,
+    /// When this agent last looked around.
+    awake: Instant,
 }
 
 /// Why an agent stops before its ranks have ended.
@@ -124,7 +126,8 @@ impl From<LaunchError> for Stop {
 impl<'a> Agent<'a> {
     fn run(orders: &'a Orders, signals: &'a Signals) -> Result<u8, LaunchError> {
         let channel = knock(&orders.doors, &orders.secret, orders.patience).map_err(unreachable)?;
-        let mut agent = Self { orders, signals, channel, spoke: Instant::now() };
+        let now = Instant::now();
+        let mut agent = Self { orders, signals, channel, spoke: now, awake: now };
         match agent.work() {
             Ok(()) => Ok(0),
             Err(Stop::Abandoned) => Ok(EXIT_LAUNCHER_FAILED),
@@ -283,6 +286,10 @@ impl<'a> Agent<'a> {
         ];
         ends.extend(others.into_iter().map(|end| PollFd::new(end, PollFlags::POLLIN)));
         let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+        // Who was stopped for so long, alone or with the launcher, can't tell whether the launcher is lost.
+        if held_up(&mut self.awake, self.orders.lost_after) {
+            self.channel.excuse();
+        }
         if self.spoke.elapsed() >= beat {
             self.tell(&FromAgent::Alive);
         }
@@ -311,6 +318,11 @@ impl<'a> Agent<'a> {
 /// How often each end says that it is there.
 pub(crate) fn beat(lost_after: Duration) -> Duration {
     (lost_after / 4).min(Duration::from_secs(2))
+}
+
+/// Whether this process was kept from looking around, which it does at every beat, since it last did.
+pub(crate) fn held_up(awake: &mut Instant, lost_after: Duration) -> bool {
+    std::mem::replace(awake, Instant::now()).elapsed() > lost_after / 2
 }
 
 /// Waits for killed ranks; returns whether one is left.

@@ -141,6 +141,11 @@ impl Channel {
         self.heard
     }
 
+    /// This side was held up: what the other end may have said meanwhile, it may still have to say.
+    pub(crate) fn excuse(&mut self) {
+        self.heard = Instant::now();
+    }
+
     /// The address of this end.
     pub(crate) fn local_address(&self) -> io::Result<std::net::SocketAddr> {
         self.stream.local_addr()

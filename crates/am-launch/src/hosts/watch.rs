@@ -7,7 +7,8 @@ use am_core::Rank;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
-use crate::hosts::agent::beat;
+use crate::hosts::agent::{beat, held_up};
+use crate::hosts::channel::Channel;
 use crate::hosts::gather::Gathering;
 use crate::hosts::message::{FromAgent, ToAgent};
 use crate::hosts::options::Hosts;
@@ -40,8 +41,18 @@ pub(crate) fn launch(launcher: &Launcher, hosts: &Hosts) -> Result<Outcome, Laun
     let members = sites.into_iter().map(|site| Member::new(site, now)).collect();
     let segments = Segments::new(ranks);
     let signals = &signals;
-    let mut watch =
-        Watch { launcher, hosts, signals, policy, segments, members, killed: None, spoke: now, failed: None };
+    let mut watch = Watch {
+        launcher,
+        hosts,
+        signals,
+        policy,
+        segments,
+        members,
+        killed: None,
+        spoke: now,
+        awake: now,
+        failed: None,
+    };
     watch.run(&merger);
     watch.part(&merger);
     let Watch { members, policy, failed, .. } = watch;
@@ -95,6 +106,8 @@ struct Watch<'a> {
     /// When every rank was told to die.
     killed: Option<Instant>,
     spoke: Instant,
+    /// When this launcher last looked around.
+    awake: Instant,
     /// A host could not start its ranks.
     failed: Option<LaunchError>,
 }
@@ -111,7 +124,13 @@ impl Watch<'_> {
                     self.obey(orders);
                 }
             }
+            let excused = held_up(&mut self.awake, self.hosts.lost_after);
             self.hear();
+            if excused {
+                let channels = self.members.iter_mut().filter_map(|member| member.site.channel.as_mut());
+                channels.for_each(Channel::excuse);
+                self.members.iter_mut().for_each(|member| member.heard = Instant::now());
+            }
             self.miss();
             if let Some(sizes) = self.segments.complete() {
                 self.tell(&ToAgent::Segments(sizes));

@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("hosts_standard_input", standard_input),
     ("hosts_prefixed_lines_are_whole", prefixed_lines_are_whole),
     ("hosts_slow_start", slow_start),
+    ("hosts_stopped_and_continued", stopped_and_continued),
     ("hosts_slow_reader", slow_reader),
     ("hosts_reports", reports),
     ("hosts_secret_is_hidden", secret_is_hidden),
@@ -226,6 +227,24 @@ fn slow_start() {
     let flags = ["--hosts", "127.0.0.1,127.0.0.2", "--remote", remote, "-n", "2", "--lost-after", "0.5"];
     let finished = finish(amrun(&flags).args(["echo", "here"]));
     assert_eq!((finished.code(), &*finished.text()), (0, "here\nhere\n"), "{finished:?}");
+}
+
+/// A whole job that is stopped, as a debugger or a paused machine does, goes on as if nothing had happened.
+fn stopped_and_continued() {
+    let script = "echo $PPID; test $AM_RANK = 0 || exec sleep 1000; read line; exit 7";
+    let mut command = two_hosts(&["-n", "2", "--lost-after", "0.6"]);
+    let mut running = Running::start(command.args(["sh", "-c", script]).stdin(Stdio::piped()));
+    let agents = [running.line(), running.line()].map(|pid| Pid::from_raw(pid.parse().expect("a number")));
+    let all = [running.pid(), agents[0], agents[1]];
+    all.iter().for_each(|&pid| kill(pid, Signal::SIGSTOP).expect("it lives"));
+    std::thread::sleep(Duration::from_millis(1500));
+    all.iter().for_each(|&pid| kill(pid, Signal::SIGCONT).expect("it lives"));
+    // Time to find out what was missed.
+    std::thread::sleep(Duration::from_millis(300));
+    running.input(b"go on\n");
+    let finished = running.finish();
+    assert_eq!(finished.code(), 7, "{finished:?}");
+    assert_eq!(finished.err, "amrun: rank 0 exited with code 7; ending the other rank\n");
 }
 
 /// Who reads the output may take longer than ranks, agents and launcher need for everything else.
