@@ -6,29 +6,51 @@ use zerocopy::little_endian::U64;
 
 /// One bucket of updates for each rank, all in the byte order of the wire.
 ///
-/// All buckets together hold at most [`LOOK_AHEAD`] updates, and each of them has room for that many: which one fills
-/// first is the stream's choice.
+/// All buckets together hold at most [`LOOK_AHEAD`] updates, and each of them may hold that many: which one fills first is
+/// the stream's choice. With many destinations few ever hold more than some, so their room grows when one does.
 pub(crate) struct Buckets {
     updates: Vec<U64>,
     filled: Vec<usize>,
+    /// Room of each bucket.
+    stride: usize,
 }
+
+/// Destinations up to which each bucket has room for all from the start.
+const FEW: usize = 64;
+/// Room of each of many buckets at first.
+const SOME: usize = 16;
 
 impl Buckets {
     /// Empty buckets for `ranks` destinations.
     pub(crate) fn new(ranks: u32) -> Self {
         let ranks = ranks as usize;
-        Self { updates: vec![U64::ZERO; ranks * LOOK_AHEAD], filled: vec![0; ranks] }
+        let stride = if ranks <= FEW { LOOK_AHEAD } else { SOME };
+        Self { updates: vec![U64::ZERO; ranks * stride], filled: vec![0; ranks], stride }
     }
 
-    /// Stores one update, without a branch that depends on its destination.
+    /// Stores one update; the only branch is one that is hardly ever taken.
     ///
     /// # Panics
-    /// If that bucket is full, which [`Buckets::room`] forbids.
+    /// If that bucket holds [`LOOK_AHEAD`] updates, which [`Buckets::room`] forbids.
     #[inline(always)]
     pub(crate) fn push(&mut self, rank: u64, update: u64) {
+        if self.filled[rank as usize] == self.stride {
+            self.grow();
+        }
         let filled = &mut self.filled[rank as usize];
-        self.updates[rank as usize * LOOK_AHEAD..][..LOOK_AHEAD][*filled] = U64::new(update);
+        self.updates[rank as usize * self.stride..][..self.stride][*filled] = U64::new(update);
         *filled += 1;
+    }
+
+    /// Doubles every bucket's room.
+    #[cold]
+    fn grow(&mut self) {
+        assert!(self.stride < LOOK_AHEAD, "more updates than the rule allows to hold");
+        let mut updates = vec![U64::ZERO; 2 * self.updates.len()];
+        for (new, old) in updates.chunks_mut(2 * self.stride).zip(self.updates.chunks(self.stride)) {
+            new[..self.stride].copy_from_slice(old);
+        }
+        (self.updates, self.stride) = (updates, 2 * self.stride);
     }
 
     /// How many more updates may be stored.
@@ -39,7 +61,7 @@ impl Buckets {
     /// The updates stored for a rank.
     pub(crate) fn bucket(&self, rank: u32) -> &[U64] {
         let rank = rank as usize;
-        &self.updates[rank * LOOK_AHEAD..][..self.filled[rank]]
+        &self.updates[rank * self.stride..][..self.filled[rank]]
     }
 
     /// The same as a message's payload.
@@ -81,8 +103,11 @@ mod tests {
 
     #[test]
     fn one_bucket_can_hold_all_that_the_rule_allows() {
-        let mut buckets = Buckets::new(2);
-        (0..LOOK_AHEAD as u64).for_each(|update| buckets.push(1, update));
-        assert_eq!((buckets.room(), buckets.bucket(1).len()), (0, LOOK_AHEAD));
+        for ranks in [2, 100] {
+            let mut buckets = Buckets::new(ranks);
+            (0..LOOK_AHEAD as u64).for_each(|update| buckets.push(1, update));
+            assert_eq!((buckets.room(), buckets.bucket(1).len()), (0, LOOK_AHEAD));
+            assert!(buckets.bucket(1).iter().map(|update| update.get()).eq(0..LOOK_AHEAD as u64));
+        }
     }
 }
