@@ -15,9 +15,9 @@ impl Configure {
         Self(Arc::new(configure))
     }
 
-    /// As this, and then `next`.
-    pub(crate) fn after(self, next: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
-        Self::new(move |job| next((self.0)(job)))
+    /// `first`, and then this, which has the last word.
+    pub(crate) fn after(self, first: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
+        Self::new(move |job| (self.0)(first(job)))
     }
 
     /// Makes the shared memory of a job of `ranks` ranks. Its descriptor is inherited by nobody yet.
