@@ -312,9 +312,16 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
                 Way::Near(peer) => both.near.claim(peer, head, args, len).map(SelectSlot::Near),
                 Way::Far => {
                     let Far { transport, watch, .. } = &mut both.far;
-                    let slot = transport.claim(to, head, args, len)?;
-                    watch.end();
-                    Ok(SelectSlot::Far(slot))
+                    match transport.claim(to, head, args, len) {
+                        Ok(slot) => {
+                            watch.end();
+                            Ok(SelectSlot::Far(slot))
+                        }
+                        Err(refused) => {
+                            watch.look();
+                            Err(refused)
+                        }
+                    }
                 }
             },
         }
@@ -372,6 +379,7 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Far(far) => far.flush(),
             Choice::Both(both) => {
                 both.near.flush();
+                both.far.sent(false);
                 both.far.transport.flush();
             }
         }
@@ -381,7 +389,10 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         match &mut self.0 {
             Choice::Near(near) => near.quiet(),
             Choice::Far(far) => far.quiet(),
-            Choice::Both(both) => both.near.quiet() && both.far.transport.quiet(),
+            Choice::Both(both) => {
+                both.far.sent(false);
+                both.near.quiet() && both.far.transport.quiet()
+            }
         }
     }
 

@@ -41,6 +41,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// Polls once more before leaving the transport alone again: a refusal or a question may have made it want to send
+    /// something, and may have taken in what the bell was to tell.
+    #[inline]
+    pub(super) fn look(&mut self) {
+        if self.left_alone {
+            *self = Self { left_alone: false, fruitless: PATIENCE - 1 };
+        }
+    }
+
     /// Goes back to polling.
     #[inline]
     pub(super) fn end(&mut self) {
@@ -75,12 +84,13 @@ impl<F: Transport> Far<F> {
         Self { transport, watch: Watch::default(), bell, waker, can_watch }
     }
 
-    /// Takes note of a use of the transport: if it sent something, something will come back. A refusal is answered by the
-    /// bell.
+    /// Takes note of a use of the transport: if it sent something, something will come back.
     #[inline]
     pub(super) fn sent(&mut self, something: bool) {
         if something {
             self.watch.end();
+        } else {
+            self.watch.look();
         }
     }
 
