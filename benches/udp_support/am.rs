@@ -110,8 +110,6 @@ pub(crate) struct Plan {
     pub(crate) protection: Protection,
     /// How the ranks wait.
     pub(crate) waiting: Waiting,
-    /// Whether the helper threads ever look after the ranks.
-    pub(crate) helper: bool,
 }
 
 impl Crew {
@@ -120,9 +118,6 @@ impl Crew {
         let mut config = UdpConfig::new([]);
         config.protection = plan.protection;
         config.waiting = plan.waiting;
-        if !plan.helper {
-            config.absence = Duration::from_secs(3600);
-        }
         let options = LocalOptions { segment_bytes: SEGMENT, ..LocalOptions::default() };
         let job = Arc::new(LocalJob::with(2, options, config).expect("loopback has free ports"));
         let theirs = Arc::clone(&job);

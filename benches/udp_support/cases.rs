@@ -59,7 +59,7 @@ fn polled(bench: &mut Bench<'_>, protection: Protection) {
         Protection::PlainText => ("short trip, plain text", "medium 1 KB trip, plain text", None),
         Protection::Unauthenticated => ("short trip, unauthenticated", "medium 1 KB trip, unauthenticated", None),
     };
-    let plan = Plan { protection, waiting: Waiting::Polled, helper: true };
+    let plan = Plan { protection, waiting: Waiting::Polled };
     let bar = bar.map(Bar::RatioAtMost);
     let us = Unit::Microseconds;
     rows(
@@ -74,7 +74,7 @@ fn polled(bench: &mut Bench<'_>, protection: Protection) {
 
 /// Streams and RandomAccess with ranks that wait as programs do unless told otherwise.
 fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
-    let plan = Plan { protection, waiting: Waiting::Adaptive, helper: true };
+    let plan = Plan { protection, waiting: Waiting::Adaptive };
     let (flood, medium, long) = (Crew::short_flood as Task, Crew::medium_flood as Task, Crew::long_flood as Task);
     let short_updates: Task = |crew, n| crew.random_access(Variant::Short, n);
     let buckets: Task = |crew, n| crew.random_access(Variant::Medium, n);
@@ -118,16 +118,14 @@ fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
     }
 }
 
-/// What waiting costs: ranks that sleep at once, ranks that do nothing, and the helper threads.
+/// What waiting costs: ranks that sleep at once, and ranks that do nothing.
 fn waiting(bench: &mut Bench<'_>) {
     let protection = Protection::Encrypted;
     let us = Unit::Microseconds;
     let bar = Some(Bar::RatioAtMost(1.3));
-    let plan = Plan { protection, waiting: Waiting::Blocking, helper: true };
+    let plan = Plan { protection, waiting: Waiting::Blocking };
     rows(bench, plan, &[Row("short trip, blocking", us, 1.0, bar, Crew::short_trips, Some(BLOCKING))]);
-    let plan = Plan { protection, waiting: Waiting::Polled, helper: false };
-    rows(bench, plan, &[Row("short trip, no helper", us, 1.0, None, Crew::short_trips, Some(BUSY))]);
-    let plan = Plan { protection, waiting: Waiting::Adaptive, helper: true };
+    let plan = Plan { protection, waiting: Waiting::Adaptive };
     // An iteration is a quarter of a second of two ranks.
     let bar = Some(Bar::ValueAtMost(0.1));
     rows(bench, plan, &[Row("idle rank", Unit::CpuPercent, 0.5, bar, Crew::idle, None)]);
