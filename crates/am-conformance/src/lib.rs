@@ -22,6 +22,7 @@
 
 mod case;
 mod cases;
+mod counting;
 mod environment;
 mod loopback;
 mod random;
@@ -32,6 +33,7 @@ mod world;
 
 pub use case::{Buffers, Case, Description, Needs, is_deliberate, judge};
 pub use cases::{all_cases, cases, descriptions, run_part, threaded_cases};
+pub use counting::{CountingAllocator, allocations};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use loopback::{Job, Loopback};
 pub use report::{Line, Report};

@@ -1,54 +1,20 @@
 //! No allocation per message after set-up: sending, serving and answering every kind of message over the loopback
 //! transport, counted by a global allocator per thread.
 
+use am_conformance::{CountingAllocator, allocations};
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{
     Address, Endpoint, Handlers, Payload, PayloadWriter, PendingReply, Rank, Reply, Request, SendError, Token,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-/// The system's allocator, counting the requests of each thread.
-struct Counting;
-
-thread_local! {
-    static REQUESTS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending has no counter any more, and is not being measured.
-    let _ = REQUESTS.try_with(|requests| requests.set(requests.get() + 1));
-}
-
-// SAFETY: every call goes to the system's allocator with the arguments it came with; counting touches a thread-local
-// cell that needs neither initialisation nor destruction.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `alloc` or `realloc` above, so from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the pointer came from the system's allocator, and the caller keeps the contract.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// How often this thread allocates in `work`.
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = REQUESTS.get();
+fn allocations_in(work: impl FnOnce()) -> u64 {
+    let before = allocations();
     work();
-    REQUESTS.get() - before
+    allocations() - before
 }
 
 struct State {
@@ -170,7 +136,7 @@ fn messages_allocate_nothing_after_the_first_round() {
     }
     let before = (a.0.state().handled, b.0.state().handled);
     let rounds = 500;
-    let made = allocations(|| {
+    let made = allocations_in(|| {
         for _ in 0..rounds {
             exchange(&mut a, &mut b, &bytes);
             exchange(&mut b, &mut a, &bytes);
@@ -199,7 +165,7 @@ fn waiting_and_barriers_allocate_nothing() {
                 }
             };
             rounds(3);
-            let made = allocations(|| rounds(300));
+            let made = allocations_in(|| rounds(300));
             endpoint.finish().unwrap();
             made
         })
@@ -211,6 +177,6 @@ fn waiting_and_barriers_allocate_nothing() {
 
 #[test]
 fn the_counter_counts() {
-    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(7)))), 1);
-    assert_eq!(allocations(|| ()), 0);
+    assert_eq!(allocations_in(|| drop(std::hint::black_box(Box::new(7)))), 1);
+    assert_eq!(allocations_in(|| ()), 0);
 }

@@ -1,31 +1,12 @@
 //! After a while of use, messages and puts allocate nothing, at neither side nor on the way.
 
+use am_conformance::{CountingAllocator, allocations};
 use extoll_sim::ExtollConfig;
 use extoll_sim::nic::HostMemory;
 use extoll_sim::nic::rma::{Access, Notify};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: everything is handed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn nothing_is_allocated_per_message() {
@@ -41,7 +22,7 @@ fn nothing_is_allocated_per_message() {
         let mut before = 0;
         for round in 0..2 * WARM_UP {
             if round == WARM_UP {
-                before = ALLOCATIONS.load(Ordering::Relaxed);
+                before = allocations();
             }
             velo.send(peer, &[round as u8; 64], 0, 0).unwrap();
             rma.post_put_bt(page, region, 0, 3_000, to, Notify::COMPLETER).unwrap();
@@ -52,7 +33,7 @@ fn nothing_is_allocated_per_message() {
                 rma.noti_free(came).unwrap();
             }
         }
-        ALLOCATIONS.load(Ordering::Relaxed) - before
+        allocations() - before
     });
     let allocated = report.unwrap().results;
     let each = allocated.iter().flatten().max().copied().unwrap();

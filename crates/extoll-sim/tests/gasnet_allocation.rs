@@ -1,31 +1,12 @@
 //! After a while of use, active messages of the conduit allocate nothing, at neither side nor on the way.
 
+use am_conformance::{CountingAllocator, allocations};
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, Implementation};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: everything is handed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn nothing_is_allocated_per_message() {
@@ -50,14 +31,14 @@ fn nothing_is_allocated_per_message() {
             let mut before = 0;
             for round in 0..2 * WARM_UP {
                 if round == WARM_UP {
-                    before = ALLOCATIONS.load(Ordering::Relaxed);
+                    before = allocations();
                 }
                 endpoint.request(other, ask, 0).unwrap();
                 endpoint.request_medium(other, ask, 1, &[3; 300]).unwrap();
                 endpoint.request_long(other, ask, 2, &[4; 300], 1000).unwrap();
                 endpoint.wait_until(|count| *count == 3 * (round + 1)).unwrap();
             }
-            let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            let allocated = allocations() - before;
             endpoint.finish().unwrap();
             allocated
         });

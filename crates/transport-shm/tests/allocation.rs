@@ -1,42 +1,13 @@
 //! Nothing is allocated per message, and who sleeps is woken: two ranks send each other every kind of message while an
 //! allocator counts what their threads ask for.
 
+use am_conformance::{CountingAllocator, allocations};
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Reply, Request, Span, Token};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 use transport_shm::{Job, JobConfig, JoinOptions, Shm};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting requests by thread.
-struct Counting;
-
-// SAFETY: every method hands its arguments to the system's allocator and its result back; counting allocates nothing, since
-// the counter needs neither initialisation nor a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps to the contract of this method, which is that of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; the pointer came from `alloc` or `realloc`, so from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Answers received; the last value that came.
 #[derive(Debug, Default)]
@@ -126,20 +97,20 @@ fn messages_allocate_nothing() {
         // The first use of a remote segment maps it.
         converse(&mut endpoint, &messages, to, 1);
         endpoint.barrier().unwrap();
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         converse(&mut endpoint, &messages, to, 500);
         endpoint.barrier().unwrap();
         endpoint.drain().unwrap();
-        assert_eq!(ALLOCATIONS.get() - before, 0);
+        assert_eq!(allocations() - before, 0);
         endpoint.finish().unwrap();
     });
 }
 
 #[test]
 fn the_counter_counts() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(std::hint::black_box(vec![1; 10]));
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(allocations() - before, 1);
 }
 
 /// Between two messages each side waits long enough to sleep.

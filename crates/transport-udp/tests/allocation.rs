@@ -1,41 +1,12 @@
 //! In steady state nothing is allocated per message: two ranks send each other every kind of message while an allocator
 //! counts what their threads ask for.
 
+use am_conformance::{CountingAllocator, allocations};
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Reply, Request, Span, Token};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use transport_udp::{LocalJob, Udp};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting requests by thread.
-struct Counting;
-
-// SAFETY: every method hands its arguments to the system's allocator and its result back; counting allocates nothing, since
-// the counter needs neither initialisation nor a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps to the contract of this method, which is that of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; the pointer came from `alloc` or `realloc`, so from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Answers received.
 #[derive(Debug, Default)]
@@ -111,10 +82,10 @@ fn messages_allocate_nothing_once_buffers_have_their_size() {
                 let mut counts = Vec::with_capacity(20);
                 // Buffers grow to the most that was ever under way at once, which depends on how the ranks take turns.
                 while counts.len() < 20 && counts.last() != Some(&0) {
-                    let before = ALLOCATIONS.get();
+                    let before = allocations();
                     converse(&mut endpoint, &messages, other, rounds);
                     endpoint.drain().unwrap();
-                    counts.push(ALLOCATIONS.get() - before);
+                    counts.push(allocations() - before);
                 }
                 assert_eq!(counts.last(), Some(&0), "allocations in runs of {} messages: {counts:?}", 5 * rounds);
                 endpoint.finish().unwrap();
@@ -125,7 +96,7 @@ fn messages_allocate_nothing_once_buffers_have_their_size() {
 
 #[test]
 fn the_counter_counts() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(std::hint::black_box(vec![1; 10]));
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(allocations() - before, 1);
 }

@@ -3,42 +3,13 @@
 mod common;
 mod entries;
 
+use am_conformance::{CountingAllocator, allocations};
 use am_core::{Peer, Span};
 use entries::{noise, recorded};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use transport_udp::proto::{Dropped, Protection};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting requests by thread.
-struct Counting;
-
-// SAFETY: every method hands its arguments to the system's allocator and its result back; counting allocates nothing, since
-// the counter needs neither initialisation nor a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps to the contract of this method, which is that of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; the pointer came from `alloc` or `realloc`, so from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn a_flood_allocates_nothing_and_is_not_answered() {
@@ -61,12 +32,12 @@ fn a_flood_allocates_nothing_and_is_not_answered() {
     let machine = world.machine(1);
     let mut buffer = vec![0; 2000];
     while machine.transmit(now, &mut buffer).is_some() {}
-    let (sent, before) = (machine.counters().sent, ALLOCATIONS.get());
+    let (sent, before) = (machine.counters().sent, allocations());
     for bytes in &mut flood {
         assert!(machine.handle(now, bytes).is_err());
         assert!(machine.transmit(now, &mut buffer).is_none());
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations for {} datagrams of strangers", flood.len());
+    assert_eq!(allocations() - before, 0, "allocations for {} datagrams of strangers", flood.len());
     assert_eq!(machine.counters().sent, sent);
     for reason in [Dropped::Stranger, Dropped::Oversized, Dropped::Replayed, Dropped::Forged, Dropped::WrongEpoch]
     {

@@ -1,0 +1,59 @@
+//! A global allocator that counts, for tests that hold a hot path to its word: nothing is allocated per message.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting every thread's requests for memory apart from the others'.
+///
+/// A test makes it the program's own:
+///
+/// ```
+/// use am_conformance::{CountingAllocator, allocations};
+///
+/// #[global_allocator]
+/// static ALLOCATOR: CountingAllocator = CountingAllocator;
+///
+/// # fn main() {
+/// let before = allocations();
+/// drop(std::hint::black_box(vec![1; 10]));
+/// assert_eq!(allocations() - before, 1);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountingAllocator;
+
+/// How often this thread has asked for memory, first or anew, since it began. Stays 0 unless [`CountingAllocator`] is the
+/// program's allocator.
+pub fn allocations() -> u64 {
+    ALLOCATIONS.get()
+}
+
+fn count() {
+    // A thread that is ending has no counter any more, and is not being measured.
+    let _ = ALLOCATIONS.try_with(|requests| requests.set(requests.get() + 1));
+}
+
+// SAFETY: every method hands its arguments to the system's allocator and its result back; counting allocates nothing, since
+// the counter needs neither initialisation nor a destructor.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps to the contract of this method, which is that of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; the pointer came from `alloc` or `realloc`, so from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
