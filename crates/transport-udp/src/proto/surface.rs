@@ -7,6 +7,7 @@ use super::machine::Machine;
 use super::message::{Kind, MAX_HEADER, Message, cost_of, room_of};
 use super::pages::Pool;
 use super::shared::{BULK, Counters};
+use super::slot::Slot;
 use am_core::arguments::Words;
 use am_core::transport::{CreditSnapshot, Departure, Head, PeerStatus, Refused, ReplyBound, Resource};
 use am_core::{Instant, Peer};
@@ -173,9 +174,11 @@ impl Machine {
     }
 
     /// Takes note of how a peer has ended, from a source outside the protocol, such as the job's launcher. What such a peer
-    /// had sent and is not delivered yet is dropped.
+    /// had sent and is not delivered yet is dropped, unless its farewell has come and nothing is missing before it: then it
+    /// ends as it says.
     pub fn declare(&mut self, peer: Peer, status: PeerStatus) {
-        let fresh = self.slots.get(peer.index()).is_some_and(|slot| slot.ended.is_none());
+        let said_all = |slot: &Slot| slot.session.as_ref().is_some_and(|session| session.has_said_all().is_some());
+        let fresh = self.slots.get(peer.index()).is_some_and(|slot| slot.ended.is_none() && !said_all(slot));
         if fresh && status != PeerStatus::Active {
             self.end_peer(peer, status);
         }

@@ -72,6 +72,7 @@ fn work(shared: &Shared) -> Duration {
     }
     let mut now = shared.clock.now();
     let losses = engine.machine.losses();
+    shared.hear(&mut engine);
     let mut news = false;
     while engine.take_in(&mut now, || shared.clock.now()) && engine.is_flowing() {
         news = true;

@@ -7,6 +7,7 @@
 //! | `engine` | machine and socket together: taking in, sending out |
 //! | `service` | the helper thread |
 //! | `asynchronous` | the tokio mode (feature `tokio`) |
+//! | `obituary` | what others know of the ends of ranks |
 //! | `waiting` | how long to ask, when to sleep |
 //! | `job` | jobs within one process |
 
@@ -15,6 +16,7 @@ mod asynchronous;
 mod config;
 mod engine;
 mod job;
+mod obituary;
 mod peers;
 mod service;
 mod waiting;
@@ -24,12 +26,13 @@ mod wire;
 pub use asynchronous::AsyncEndpoint;
 pub use config::{EnvironmentError, LOOPBACK_DATAGRAM, UdpConfig, Waiting};
 pub use job::{LocalJob, LocalOptions};
+pub use obituary::Obituary;
 pub use peers::{Peers, PeersError};
 
 use crate::carrier::{Carrier, OwnMemory};
 use crate::driver::Driver;
 use crate::proto::{ConfigError, Machine};
-use am_core::transport::{Departure, Notify, WaitReason};
+use am_core::transport::{Departure, LossCause, Notify, WaitReason};
 use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape};
 use engine::Engine;
 use nix::poll::PollFlags;
@@ -237,6 +240,17 @@ impl<M: Memory> Udp<M> {
         self.driver_mut().shared.engine().failure.take()
     }
 
+    /// A handle for whoever learns of the ends of ranks from another source than the protocol, such as a thread that listens
+    /// to the job's launcher. It can be cloned and sent to any thread, and does not keep the endpoint alive.
+    pub fn obituary(&self) -> Obituary {
+        Obituary::new(Arc::downgrade(&self.driver().shared))
+    }
+
+    /// Takes note that a rank is lost, for this reason, as [`Obituary::lost`] does from other threads. The next poll tells.
+    pub fn declare_lost(&mut self, rank: Rank, cause: LossCause) {
+        self.obituary().lost(rank, cause);
+    }
+
     /// Where this endpoint's socket listens.
     ///
     /// # Errors
@@ -314,7 +328,8 @@ impl SocketDriver {
             let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
             (next.map(|at| at.since(now).into()), PollFlags::POLLIN | out)
         };
-        sleep(&[(self.shared.socket.as_fd(), events)], timeout);
+        // A notice that came before is not missed: the bell stays rung until the next round has heard it.
+        sleep(&[(self.shared.socket.as_fd(), events), (self.shared.bell.as_fd(), PollFlags::POLLIN)], timeout);
         self.shared.unpark();
     }
 }
@@ -369,6 +384,7 @@ impl Driver for SocketDriver {
             engine.send_out(self.now);
         }
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
+        self.shared.hear(&mut engine);
         let clock = self.shared.clock;
         if engine.take_in(&mut self.now, || clock.now()) || news {
             self.stirred = true;

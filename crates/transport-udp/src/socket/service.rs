@@ -15,6 +15,7 @@
 //! The lock is taken by the program once per call, without contention unless the helper is at work at that moment.
 
 use super::engine::Engine;
+use super::obituary::Notices;
 use super::waiting::sleep;
 use am_core::Instant;
 use nix::poll::PollFlags;
@@ -49,6 +50,10 @@ pub(super) struct Shared {
     left: AtomicBool,
     stop: AtomicBool,
     wake: EventFd,
+    /// Wakes the program when it sleeps in `idle`; stays rung until the notices have been taken in.
+    pub(super) bell: EventFd,
+    /// What others know of the ends of ranks.
+    pub(super) notices: Notices,
     /// Wakes the task that is in the helper's place.
     #[cfg(feature = "tokio")]
     pub(super) nudge: tokio::sync::Notify,
@@ -83,6 +88,8 @@ impl Shared {
             left: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wake: EventFd::from_value_and_flags(0, flags)?,
+            bell: EventFd::from_value_and_flags(0, flags)?,
+            notices: Notices::default(),
             #[cfg(feature = "tokio")]
             nudge: tokio::sync::Notify::new(),
         })
@@ -131,6 +138,25 @@ impl Shared {
         self.wake();
     }
 
+    /// Wakes whoever drives the endpoint, because there are notices.
+    pub(super) fn ring(&self) {
+        // Fails only if the counter is full, and then it is rung.
+        let _ = self.bell.write(1);
+        self.wake();
+        #[cfg(feature = "tokio")]
+        self.nudge.notify_one();
+    }
+
+    /// Takes in the notices that there are.
+    #[inline]
+    pub(super) fn hear(&self, engine: &mut Engine) {
+        if self.notices.any() {
+            // Before they are read, so that a later one rings anew.
+            let _ = self.bell.read();
+            self.notices.take_in(engine);
+        }
+    }
+
     fn wake(&self) {
         // Fails only if the counter is full, and then the helper is being woken already.
         let _ = self.wake.write(1);
@@ -174,6 +200,7 @@ impl Shared {
                 }
                 let mut now = self.clock.now();
                 let losses = engine.machine.losses();
+                self.hear(&mut engine);
                 let news = engine.take_in(&mut now, || self.clock.now()) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);
                 engine.send_out(now);
