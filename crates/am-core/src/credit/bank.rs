@@ -1,23 +1,26 @@
 //! The target's side of the bank policy: who holds how much of one receive space, and who gets more.
 
 use super::bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
-use super::config::{ConfigError, LoanConfig, decayed};
+use super::config::{Asks, ConfigError, LoanConfig, decayed};
+use super::loans::{Loan, Loans, Revocation};
 use super::message::{Charge, Return, Revoke, Surrender};
 use super::queue::PeerQueue;
 use crate::address::Peer;
+use std::fmt;
 
 /// The credits of one receive space, lent to its senders.
 ///
 /// The sum of all loans and the bank is the total at every moment, and no request is accepted beyond its sender's
-/// loan; so the receive space can't overflow. Only [`new`](Self::new) allocates; nothing blocks. See the [module
-/// page](super) for the protocol and an example.
+/// loan; so the receive space can't overflow. Accounts are made when a peer is first heard of, sixteen neighbours at a
+/// time, so that a bank of thousands of peers is as large as the traffic needs; after that nothing allocates, and nothing
+/// ever blocks. See the [module page](super) for the protocol and an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bank {
     config: LoanConfig,
     banked: u32,
-    loans: Vec<Loan>,
+    loans: Loans,
     /// Completed epochs, and requests received in the present one.
-    epoch: u64,
+    epoch: u32,
     requests: u32,
     /// Peers whose ask waits for credit, and the sum that they want.
     asking: PeerQueue,
@@ -29,38 +32,6 @@ pub struct Bank {
     /// Peers to which a bare credit is due, and all peers to which anything is owed.
     due: PeerQueue,
     owing: PeerQueue,
-}
-
-/// One peer's loan. `loan - inside - owed - granted` is what the peer has or what travels between it and the
-/// target.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Loan {
-    loan: u32,
-    inside: u32,
-    owed: u32,
-    granted: u32,
-    wanted: u32,
-    /// The epoch of the last ask.
-    asked_at: u64,
-    /// Most credits of this peer seen in use at once in recent epochs, and credits lent to it; both decay.
-    recent: u32,
-    lent: u32,
-    decayed_at: u64,
-    /// The epoch that the peer was last told of.
-    told: u64,
-    revocation: Revocation,
-    /// The epoch in which the peer last gave up less than a revocation hoped for.
-    spared: Option<u64>,
-    lost: bool,
-}
-
-/// A peer has at most one revocation under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Revocation {
-    #[default]
-    None,
-    Queued(u32),
-    Sent(u32),
 }
 
 /// One peer's account, for stall reports and checks. All amounts are credits.
@@ -96,16 +67,15 @@ pub enum Bare {
 }
 
 impl Bank {
-    /// A bank that has lent every peer its initial loan and keeps the rest. Allocates for `peers` peers.
+    /// A bank that has lent every peer its initial loan and keeps the rest. Allocates a word for every sixteen peers.
     ///
     /// # Errors
     /// [`ConfigError`] when the parameters contradict each other.
     pub fn new(config: &LoanConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        let loan = Loan { loan: config.initial, ..Loan::default() };
         Ok(Self {
             banked: config.total - config.peers * config.initial,
-            loans: vec![loan; config.peers as usize],
+            loans: Loans::new(config.peers, config.initial),
             epoch: 0,
             requests: 0,
             asking: PeerQueue::new(config.peers),
@@ -140,7 +110,7 @@ impl Bank {
             return Err(ArriveError::Overdraft { peer, cost, held });
         }
         self.age(peer);
-        let loan = &mut self.loans[peer.index()];
+        let loan = self.loans.of(peer);
         loan.inside += cost;
         loan.recent = loan.recent.max(loan.inside + loan.owed);
         self.requests += 1;
@@ -148,12 +118,14 @@ impl Bank {
             self.requests = 0;
             self.epoch += 1;
         }
-        if ask > 0 {
-            self.note_ask(peer, ask);
+        match self.config.asks {
+            Asks::AtOnce => self.answer_at_once(peer, ask),
+            Asks::Queued if ask > 0 => self.note_ask(peer, ask),
+            Asks::Queued => {}
         }
         if self.wanted > 0 {
             self.grant();
-            self.revoke();
+            self.revoke(self.wanted);
         }
         self.note_due(peer);
         Ok(())
@@ -166,12 +138,13 @@ impl Bank {
     /// # Errors
     /// [`ReleaseError`] when the peer is unknown or its requests occupy less than `cost`.
     pub fn release(&mut self, peer: Peer, cost: u32) -> Result<(), ReleaseError> {
-        let Some(loan) = self.loans.get_mut(peer.index()) else {
+        let Some(loan) = self.loans.known(peer) else {
             return Err(ReleaseError::Unknown { peer, peers: self.config.peers });
         };
         let Some(rest) = loan.inside.checked_sub(cost) else {
             return Err(ReleaseError::Excess { peer, cost, inside: loan.inside });
         };
+        let loan = self.loans.of(peer);
         loan.inside = rest;
         if loan.lost {
             loan.loan -= cost;
@@ -206,7 +179,7 @@ impl Bank {
                 Bare::Due => self.due.pop()?,
                 Bare::All => self.owing.pop()?,
             };
-            let loan = &self.loans[peer.index()];
+            let loan = self.loans.of(peer);
             // Entries outlive what they were made for: a reply may have carried it.
             let needed = match which {
                 Bare::Due => loan.is_due(&self.config),
@@ -227,9 +200,9 @@ impl Bank {
     pub fn next_revocation(&mut self) -> Option<(Peer, Revoke)> {
         loop {
             let peer = self.revocations.pop()?;
-            let loan = &mut self.loans[peer.index()];
+            let loan = self.loans.of(peer);
             let Revocation::Queued(limit) = loan.revocation else { continue };
-            if self.wanted == 0 {
+            if self.wanted == 0 && self.config.asks == Asks::Queued {
                 loan.revocation = Revocation::None;
                 self.revoking -= limit;
                 continue;
@@ -237,6 +210,19 @@ impl Bank {
             loan.revocation = Revocation::Sent(limit);
             let end_of_epoch = loan.tell_epoch(self.epoch);
             return Some((peer, Revoke { limit, end_of_epoch }));
+        }
+    }
+
+    /// The peer that [`next_revocation`](Self::next_revocation) would write to, if it is not dropped as pointless: for
+    /// conduits that need something of that peer before.
+    pub fn revocation_waits_for(&self) -> Option<Peer> {
+        self.revocations.front()
+    }
+
+    /// Puts the next revocation behind the others, for when what it needs is missing.
+    pub fn postpone_revocation(&mut self) {
+        if let Some(peer) = self.revocations.pop() {
+            self.revocations.push(peer);
         }
     }
 
@@ -254,7 +240,7 @@ impl Bank {
         if credits > limit {
             return Err(SurrenderError::Excess { peer, credits, limit });
         }
-        let loan = &mut self.loans[peer.index()];
+        let loan = self.loans.of(peer);
         loan.revocation = Revocation::None;
         loan.loan -= credits;
         if credits < revoked {
@@ -286,7 +272,7 @@ impl Bank {
             Err(PeerError::Lost { .. }) => return Ok(0),
             Err(unknown) => return Err(unknown),
         };
-        let loan = &mut self.loans[peer.index()];
+        let loan = self.loans.of(peer);
         self.wanted -= loan.wanted;
         self.revoking -= loan.revocation.limit();
         *loan = Loan { loan: loan.inside, inside: loan.inside, lost: true, ..Loan::default() };
@@ -306,13 +292,31 @@ impl Bank {
     }
 
     /// Epochs that have ended since the start.
-    pub const fn epoch(&self) -> u64 {
+    pub const fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// The books, to be printed where they are asked for: by a panic about an overflow, say.
+    pub const fn ledger(&self) -> Ledger<'_> {
+        Ledger(self)
+    }
+
+    /// All accounts that differ from one that was never used, in order.
+    pub(super) fn used(&self) -> impl Iterator<Item = (Peer, LoanSnapshot)> {
+        self.loans.made().filter_map(|peer| Some((peer, self.loan(peer)?)))
+    }
+
+    /// Lends a peer credits that do not exist, so that tests can see what that does.
+    #[doc(hidden)]
+    pub fn mint(&mut self, peer: Peer, credits: u32) {
+        let loan = self.loans.of(peer);
+        loan.loan += credits;
+        loan.granted += credits;
     }
 
     /// One peer's account as it stands, or `None` if there is no such peer.
     pub fn loan(&self, peer: Peer) -> Option<LoanSnapshot> {
-        let loan = self.loans.get(peer.index())?;
+        let loan = self.loans.known(peer)?;
         Some(LoanSnapshot {
             loan: loan.loan,
             inside: loan.inside,
@@ -327,7 +331,7 @@ impl Bank {
 
     fn live(&self, peer: Peer) -> Result<&Loan, PeerError> {
         let unknown = PeerError::Unknown { peer, peers: self.config.peers };
-        let loan = self.loans.get(peer.index()).ok_or(unknown)?;
+        let loan = self.loans.known(peer).ok_or(unknown)?;
         if loan.lost { Err(PeerError::Lost { peer }) } else { Ok(loan) }
     }
 
@@ -336,12 +340,13 @@ impl Bank {
     /// expires. (A peer that still stalls repeats it; one that has fallen quiet would otherwise keep its loan safe
     /// from revocation for ever.)
     fn age(&mut self, peer: Peer) {
-        let loan = &mut self.loans[peer.index()];
+        let loan = self.loans.of(peer);
         let epochs = self.epoch - loan.decayed_at;
         if epochs > 0 {
             if self.epoch - loan.asked_at > 1 {
                 self.wanted -= loan.wanted;
                 loan.wanted = 0;
+                loan.refused = false;
             }
             loan.recent = decayed(loan.recent, self.config.decay_shift, epochs).max(loan.inside + loan.owed);
             loan.lent = decayed(loan.lent, self.config.decay_shift, epochs);
@@ -349,8 +354,34 @@ impl Bank {
         }
     }
 
+    /// Grants an ask in full, or refuses it for good and looks for quiet peers, so that a later one may fare better.
+    fn answer_at_once(&mut self, peer: Peer, ask: u32) {
+        let loan = self.loans.of(peer);
+        loan.refused = false;
+        if ask == 0 {
+            return;
+        }
+        loan.asked_at = self.epoch;
+        if loan.room(&self.config) < ask {
+            return;
+        }
+        if let Some(rest) = self.banked.checked_sub(ask) {
+            self.banked = rest;
+            loan.loan += ask;
+            loan.granted += ask;
+            loan.lent += ask;
+            return;
+        }
+        loan.refused = true;
+        if let Revocation::Queued(limit) = loan.revocation {
+            loan.revocation = Revocation::None;
+            self.revoking -= limit;
+        }
+        self.revoke(ask);
+    }
+
     fn note_ask(&mut self, peer: Peer, ask: u32) {
-        let loan = &mut self.loans[peer.index()];
+        let loan = self.loans.of(peer);
         let wanted = loan.wanted.max(ask).min(loan.room(&self.config));
         self.wanted = self.wanted - loan.wanted + wanted;
         loan.wanted = wanted;
@@ -370,7 +401,7 @@ impl Bank {
             && let Some(peer) = self.asking.front()
         {
             self.age(peer);
-            let loan = &mut self.loans[peer.index()];
+            let loan = self.loans.of(peer);
             let possible = loan.wanted.min(loan.room(&self.config));
             let granted = possible.min(self.banked);
             loan.loan += granted;
@@ -393,25 +424,27 @@ impl Bank {
     }
 
     /// Queues revocations until they may cover what is wanted, from the next few peers that seem not to need their
-    /// loan.
-    fn revoke(&mut self) {
+    /// loan. Makes no account for those that it leaves alone.
+    fn revoke(&mut self, wanted: u32) {
         let mut victims = 0;
         for _ in 0..self.config.revoke_scan.min(self.config.peers) {
-            if victims == self.config.revoke_peers || self.revoking >= self.wanted {
+            if victims == self.config.revoke_peers || self.revoking >= wanted {
                 return;
             }
             let peer = Peer(self.cursor);
             self.cursor = (self.cursor + 1) % self.config.peers;
-            self.age(peer);
-            let loan = &mut self.loans[peer.index()];
-            let quiet = loan.wanted == 0 && loan.spared != Some(self.epoch) && loan.revocation == Revocation::None;
+            if self.loans.is_made(peer) {
+                self.age(peer);
+            }
+            let Some(loan) = self.loans.known(peer) else { continue };
+            let quiet = !loan.refused && loan.wanted == 0 && loan.spared != Some(self.epoch) && loan.revocation == Revocation::None;
             if self.config.me == Some(peer) || loan.lost || !quiet {
                 continue;
             }
             let unneeded = loan.loan.saturating_sub(self.config.min.max(loan.recent));
             let limit = unneeded.min(self.config.revoke_limit);
             if limit > 0 {
-                loan.revocation = Revocation::Queued(limit);
+                self.loans.of(peer).revocation = Revocation::Queued(limit);
                 self.revoking += limit;
                 self.revocations.push(peer);
                 victims += 1;
@@ -420,7 +453,7 @@ impl Bank {
     }
 
     fn settle_live(&mut self, peer: Peer) -> Return {
-        let loan = &mut self.loans[peer.index()];
+        let loan = self.loans.of(peer);
         let credits = loan.owed.min(self.config.max_return);
         let granted = loan.granted.min(self.config.max_ask);
         loan.owed -= credits;
@@ -431,7 +464,7 @@ impl Bank {
     }
 
     fn note_due(&mut self, peer: Peer) {
-        let loan = &self.loans[peer.index()];
+        let loan = self.loans.of(peer);
         if loan.is_due(&self.config) {
             self.due.push(peer);
         }
@@ -441,39 +474,34 @@ impl Bank {
     }
 }
 
-impl Loan {
-    /// Credits that the peer has, or that travel between it and the target.
-    fn away(&self) -> u32 {
-        self.loan - self.inside - self.owed - self.granted
-    }
+/// A bank's books as text: see [`Bank::ledger`].
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger<'a>(&'a Bank);
 
-    /// Whether a bare credit should leave for this peer even if no reply does.
-    ///
-    /// The last condition is what frees a conduit from timers. A sender that waits forever has all its requests
-    /// served in the end; what is then away is what it holds, less than some request costs; and so what is owed to
-    /// it is due.
-    fn is_due(&self, config: &LoanConfig) -> bool {
-        self.granted > 0 || self.owed >= config.coalesce || (self.owed > 0 && self.away() < config.max_cost)
-    }
+/// Accounts that a ledger prints at most.
+const LINES: usize = 40;
 
-    /// Credits that may still be lent to this peer now.
-    fn room(&self, config: &LoanConfig) -> u32 {
-        let below_cap = config.loan_cap.saturating_sub(self.loan);
-        below_cap.min(config.lend_limit.saturating_sub(self.lent))
-    }
-
-    fn tell_epoch(&mut self, epoch: u64) -> bool {
-        let news = self.told != epoch;
-        self.told = epoch;
-        news
-    }
-}
-
-impl Revocation {
-    fn limit(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Queued(limit) | Self::Sent(limit) => limit,
+impl fmt::Display for Ledger<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bank = self.0;
+        let LoanConfig { total, peers, initial, .. } = bank.config;
+        let unused = peers as usize - bank.used().count();
+        let lent: u64 = bank.used().map(|(_, loan)| u64::from(loan.loan)).sum::<u64>()
+            + unused as u64 * u64::from(initial);
+        writeln!(f, "{total} credits: {} banked, {lent} lent to {peers} peers, epoch {}", bank.banked, bank.epoch)?;
+        let eventful = |(_, loan): &(Peer, LoanSnapshot)| {
+            loan.loan != initial || loan.inside + loan.owed + loan.granted + loan.revoking > 0 || loan.lost
+        };
+        for (peer, loan) in bank.used().filter(eventful).take(LINES) {
+            let LoanSnapshot { loan: all, inside, owed, granted, wanted, revoking, recent_maximum, lost } = loan;
+            let away = all - inside - owed - granted;
+            write!(f, "  peer {}: loan {all} = {away} away + {inside} inside + {owed} owed + {granted} granted", peer.0)?;
+            write!(f, "; wanted {wanted}, revoking {revoking}, recent maximum {recent_maximum}")?;
+            writeln!(f, "{}", if lost { ", lost" } else { "" })?;
+        }
+        match bank.used().filter(eventful).count().saturating_sub(LINES) {
+            0 => Ok(()),
+            more => writeln!(f, "  and {more} more"),
         }
     }
 }

@@ -3,6 +3,18 @@
 use crate::address::Peer;
 use thiserror::Error;
 
+/// What becomes of an ask for more credit that the bank cannot grant now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Asks {
+    /// It waits in line, and is granted when credits come back, also in part; a bare credit brings the grant.
+    #[default]
+    Queued,
+    /// It is refused: granted in full with the answer to the request that asks, or not at all. The peer asks again when
+    /// it stalls again. Revocations refill the bank meanwhile. Grants need no message of their own then. This is how
+    /// GASNet's Portals conduit does it.
+    AtOnce,
+}
+
 /// Parameters of the bank policy. Both ends of a pair must use the same values.
 ///
 /// All amounts are credits; what a credit stands for (256 bytes of receive buffer, one slot) is the conduit's
@@ -45,6 +57,8 @@ pub struct LoanConfig {
     /// Owed credits that make a bare credit due while the peer still has enough for any request, at least 1. A
     /// peer that may be out of credit gets its bare credit at once.
     pub coalesce: u32,
+    /// What becomes of asks that the bank cannot grant now.
+    pub asks: Asks,
 }
 
 /// Parameters that contradict each other.
@@ -120,6 +134,7 @@ impl LoanConfig {
             revoke_scan: 64,
             revoke_limit: 32,
             coalesce: (initial / 2).max(1),
+            asks: Asks::default(),
         }
     }
 
@@ -159,8 +174,8 @@ impl LoanConfig {
 }
 
 /// A recent maximum (or a recent sum) after `epochs` ends of epoch.
-pub(super) fn decayed(value: u32, shift: u32, epochs: u64) -> u32 {
-    let shift = u64::from(shift).saturating_mul(epochs).min(32) as u32;
+pub(super) fn decayed(value: u32, shift: u32, epochs: u32) -> u32 {
+    let shift = shift.saturating_mul(epochs).min(32);
     value.checked_shr(shift).unwrap_or(0)
 }
 
@@ -200,7 +215,7 @@ mod tests {
         assert_eq!(decayed(100, 2, 0), 100);
         assert_eq!(decayed(100, 2, 1), 25);
         assert_eq!(decayed(100, 2, 2), 6);
-        assert_eq!(decayed(u32::MAX, 2, u64::MAX), 0);
+        assert_eq!(decayed(u32::MAX, 2, u32::MAX), 0);
         assert_eq!(decayed(u32::MAX, 32, 1), 0);
     }
 }

@@ -4,8 +4,8 @@
 //! A sender spends credits to send and gets them back when the receiver has freed the room again; as long as no
 //! more credits exist than there is room, nothing can overflow, whatever the order of events. What differs between
 //! policies is who holds how many credits. Two are here, as pure state machines without clock, thread or I/O; a
-//! transport embeds one, tells it what has happened, and puts what it answers on the wire. Nothing here allocates
-//! after construction.
+//! transport embeds one, tells it what has happened, and puts what it answers on the wire. Nothing here allocates per
+//! message: a bank makes its accounts when peers are first heard of.
 //!
 //! # Static partition
 //!
@@ -32,7 +32,8 @@
 //! for more with its next request; the bank grants what it has, within limits per peer, and gets credit back from
 //! senders that have not needed theirs lately. This is the dynamic redistribution that GASNet's Portals conduit
 //! introduced ("Porting GASNet to Portals", CUG 2009), with two changes: an ask that can't be granted at once
-//! waits in line instead of being refused, and may be granted in part.
+//! waits in line instead of being refused, and may be granted in part. [`Asks::AtOnce`] does without both, as
+//! published.
 //!
 //! ```text
 //!    sender Y: Borrower (its loan from X)                       target X: Bank (total = loans + banked)
@@ -106,13 +107,14 @@ mod bank;
 mod bank_error;
 mod borrower;
 mod config;
+mod loans;
 mod message;
 mod queue;
 mod static_partition;
 
-pub use bank::{Bank, Bare, LoanSnapshot};
+pub use bank::{Bank, Bare, Ledger, LoanSnapshot};
 pub use bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
 pub use borrower::{Borrower, CancelError, ReturnError, TakeError, TargetLost};
-pub use config::{ConfigError, LoanConfig};
+pub use config::{Asks, ConfigError, LoanConfig};
 pub use message::{Charge, Return, Revoke, Surrender};
 pub use static_partition::{Account, Excess, Short};

@@ -1,4 +1,4 @@
-//! A first-in first-out queue of peers that holds each peer at most once and never allocates after set-up.
+//! A first-in first-out queue of peers that holds each peer at most once; it grows to the most that ever waited.
 
 use crate::address::Peer;
 use std::collections::VecDeque;
@@ -7,20 +7,22 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PeerQueue {
     order: VecDeque<Peer>,
-    queued: Vec<bool>,
+    /// A bit for each peer.
+    queued: Vec<u64>,
 }
 
 impl PeerQueue {
-    /// An empty queue for peers `0..peers`; the only call that allocates.
+    /// An empty queue for peers `0..peers`, with room at once for a few.
     pub(super) fn new(peers: u32) -> Self {
-        Self { order: VecDeque::with_capacity(peers as usize), queued: vec![false; peers as usize] }
+        let room = peers.min(64) as usize;
+        Self { order: VecDeque::with_capacity(room), queued: vec![0; (peers as usize).div_ceil(64)] }
     }
 
     /// Appends a peer that is not waiting yet; one that is keeps its place.
     pub(super) fn push(&mut self, peer: Peer) {
-        let queued = &mut self.queued[peer.index()];
-        if !*queued {
-            *queued = true;
+        let (word, bit) = (&mut self.queued[peer.index() / 64], 1 << (peer.index() % 64));
+        if *word & bit == 0 {
+            *word |= bit;
             self.order.push_back(peer);
         }
     }
@@ -33,7 +35,7 @@ impl PeerQueue {
     /// Removes the peer that has waited longest.
     pub(super) fn pop(&mut self) -> Option<Peer> {
         let peer = self.order.pop_front()?;
-        self.queued[peer.index()] = false;
+        self.queued[peer.index() / 64] &= !(1 << (peer.index() % 64));
         Some(peer)
     }
 }

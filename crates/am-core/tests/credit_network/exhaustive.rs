@@ -2,7 +2,7 @@
 //! end must have everything served, and no state may come back (so that every schedule ends).
 
 use crate::net::{Fault, Net, Request, Violation, peer};
-use am_core::credit::LoanConfig;
+use am_core::credit::{Asks, LoanConfig};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
@@ -136,6 +136,30 @@ fn every_schedule_of_coalesced_credit_and_revocation() {
     let large = |from| Request { from, to: 0, cost: 2, replies: false };
     let requests = [large(1), large(1), large(2), large(2), large(2), large(2)];
     explore_redistribution(&Net::new(&config, &requests));
+}
+
+/// As GASNet's Portals conduit has it: asks are answered with the reply to the request that asks.
+#[test]
+fn every_schedule_of_an_incast_whose_asks_are_answered_at_once() {
+    explore_redistribution(&at_once([4, 1]));
+}
+
+/// `cargo test --release -p am-core --test credit_network -- --ignored at_once`
+#[test]
+#[ignore = "half a million states take half a minute"]
+fn every_schedule_of_larger_incasts_whose_asks_are_answered_at_once() {
+    for sizes in [[5, 1], [4, 2]] {
+        explore_redistribution(&at_once(sizes));
+    }
+    let mut net = at_once([4, 1]);
+    net.mortal = vec![2];
+    explore_redistribution(&net);
+}
+
+fn at_once(sizes: [usize; 2]) -> Net {
+    let mut config = tight();
+    config.asks = Asks::AtOnce;
+    Net::new(&config, &[requests(1, 0, sizes[0], true), requests(2, 0, sizes[1], true)].concat())
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use crate::net::{Net, Request};
 use crate::scheduler::Scheduler;
-use am_core::credit::LoanConfig;
+use am_core::credit::{Asks, LoanConfig};
 use proptest::prelude::*;
 
 /// Any valid configuration of a small network, from "everything lent" to "nearly everything banked".
 fn configs() -> impl Strategy<Value = LoanConfig> {
     let sizes = (2u32..=5, 1u32..=3, 0u32..=2, 0u32..=4, 0u32..=10);
     let limits = (0u32..=8, 0u32..=6, 0u32..=4, 1u32..=4, 1u32..=5);
-    let rest = (1u32..=12, 1u32..=3, 0u32..=3, 0u32..=6, 0u32..=5);
+    let rest = (1u32..=12, 1u32..=3, 0u32..=3, 0u32..=6, 0u32..=5, any::<bool>());
     (sizes, limits, rest).prop_map(|(sizes, limits, rest)| {
         let (peers, max_cost, above_cost, above_min, banked) = sizes;
         let (above_initial, lend_limit, max_ask, max_return, coalesce) = limits;
@@ -19,7 +19,9 @@ fn configs() -> impl Strategy<Value = LoanConfig> {
         (config.min, config.initial, config.loan_cap) = (min, initial, initial + above_initial);
         (config.lend_limit, config.max_ask, config.max_return, config.coalesce) =
             (lend_limit, max_ask, max_return, coalesce);
-        (config.epoch, config.decay_shift, config.revoke_peers, config.revoke_scan, config.revoke_limit) = rest;
+        let at_once;
+        (config.epoch, config.decay_shift, config.revoke_peers, config.revoke_scan, config.revoke_limit, at_once) = rest;
+        config.asks = if at_once { Asks::AtOnce } else { Asks::Queued };
         config
     })
 }

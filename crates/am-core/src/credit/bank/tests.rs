@@ -75,7 +75,7 @@ fn bare_credit_is_due_at_once_to_a_peer_that_may_be_out_of_credit() {
     for away in [3, 1] {
         assert_eq!(bank.next_bare(Due), None);
         bank.arrive(A, charge(2, 0)).unwrap();
-        assert_eq!(bank.loans[0].away(), away);
+        assert_eq!(bank.loans.of(A).away(), away);
     }
     assert_eq!(bank.next_bare(Due), Some((A, give(1, 0))));
 }
@@ -336,4 +336,76 @@ fn a_lost_peer_returns_its_credits_once_and_its_late_messages_are_refused() {
     );
     assert!(bank.release(B, 1).is_err());
     assert!(std::iter::from_fn(|| bank.next_bare(All)).all(|(peer, _)| peer == A));
+}
+
+/// As [`config`], with asks that are answered at once.
+fn at_once() -> Bank {
+    let mut config = config();
+    config.asks = Asks::AtOnce;
+    Bank::new(&config).unwrap()
+}
+
+#[test]
+fn at_once_an_ask_is_granted_in_full_or_refused_and_never_waits() {
+    let mut bank = at_once();
+    bank.arrive(A, charge(1, 2)).unwrap();
+    assert_eq!((bank.loan(A).unwrap().granted, bank.banked()), (2, 0));
+    bank.arrive(A, charge(1, 1)).unwrap();
+    let snapshot = bank.loan(A).unwrap();
+    assert_eq!((snapshot.granted, snapshot.wanted), (2, 0), "refused, and forgotten");
+    assert_eq!(bank.next_revocation().map(|(peer, revoke)| (peer, revoke.limit)), Some((B, 3)));
+    bank.surrendered(B, Surrender { credits: 3 }).unwrap();
+    assert_eq!((bank.banked(), bank.loan(A).unwrap().granted), (3, 2), "what came back waits for the next ask");
+    bank.arrive(A, charge(1, 3)).unwrap();
+    assert_eq!((bank.banked(), bank.loan(A).unwrap().granted), (0, 5));
+}
+
+#[test]
+fn at_once_nothing_is_revoked_from_who_was_just_refused_or_for_what_a_limit_forbids() {
+    let mut config = config();
+    (config.asks, config.lend_limit) = (Asks::AtOnce, 3);
+    let mut bank = Bank::new(&config).unwrap();
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.next_revocation(), None, "four are more than may be lent in an epoch");
+    bank.arrive(B, charge(1, 3)).unwrap();
+    bank.arrive(C, charge(1, 3)).unwrap();
+    let victims: Vec<_> = std::iter::from_fn(|| bank.next_revocation()).map(|(peer, _)| peer).collect();
+    assert_eq!(victims, [A], "B and C were refused a moment ago");
+    bank.arrive(B, charge(1, 0)).unwrap();
+    bank.arrive(C, charge(1, 3)).unwrap();
+    assert_eq!(bank.next_revocation(), None, "three of A's are on their way");
+    bank.surrendered(A, Surrender { credits: 0 }).unwrap();
+    bank.arrive(C, charge(1, 3)).unwrap();
+    assert_eq!(bank.next_revocation().map(|(peer, _)| peer), Some(B), "B has stopped asking");
+}
+
+#[test]
+fn a_revocation_that_cannot_be_sent_is_put_behind_the_others() {
+    let mut bank = at_once();
+    bank.config.revoke_limit = 1;
+    bank.arrive(A, charge(1, 4)).unwrap();
+    assert_eq!(bank.revocation_waits_for(), Some(B));
+    bank.postpone_revocation();
+    assert_eq!(bank.revocation_waits_for(), Some(C));
+    let victims: Vec<_> = std::iter::from_fn(|| bank.next_revocation()).map(|(peer, _)| peer).collect();
+    assert_eq!(victims, [C, B]);
+}
+
+#[test]
+fn a_bank_of_thousands_keeps_accounts_of_those_that_talk_and_scans_the_others_for_nothing() {
+    let mut config = LoanConfig::new(4096, 4096 * 8, 8);
+    (config.initial, config.min, config.asks, config.revoke_scan) = (8, 8, Asks::AtOnce, 4096);
+    let mut bank = Bank::new(&config).unwrap();
+    bank.arrive(Peer(100), charge(8, 7)).unwrap();
+    assert_eq!(bank.used().count(), 16);
+    assert_eq!(bank.next_revocation(), None, "everybody has the minimum");
+}
+
+#[test]
+fn the_ledger_lists_whose_account_is_not_as_at_the_start() {
+    let mut bank = bank();
+    bank.arrive(B, charge(2, 2)).unwrap();
+    let expected = "20 credits: 0 banked, 20 lent to 3 peers, epoch 0\n  peer 1: loan 8 = 4 away + 2 inside + 0 owed + \
+                    2 granted; wanted 0, revoking 0, recent maximum 2\n";
+    assert_eq!(bank.ledger().to_string(), expected);
 }
