@@ -8,7 +8,9 @@
 
 mod hosts_support;
 
-use active_messages::launch::{Hosts, JobTransport, Launcher, Outcome, RankEnd, parse_hosts, serve_as_agent};
+use active_messages::launch::{
+    Hosts, JobTransport, Launcher, Outcome, RankEnd, TransportChoice, parse_hosts, serve_as_agent,
+};
 use am_conformance::{Buffers, Plan, Profile, all_cases};
 use hosts_support::netns::Network;
 use hosts_support::ranks::{self, ROLE, SCRATCH};
@@ -47,6 +49,7 @@ const TESTS: &[Test] = &[
     Test { name: "four_hosts_random_access", full: false, hosts: 4, run: random_access },
     Test { name: "two_hosts_mpirun", full: false, hosts: 2, run: mpirun },
     Test { name: "killed_rank", full: false, hosts: 2, run: killed_rank },
+    Test { name: "killed_rank_of_one_host", full: false, hosts: 2, run: killed_rank_of_one_host },
     Test { name: "killed_rank_ends_the_job", full: false, hosts: 2, run: killed_rank_ends_the_job },
     Test { name: "killed_agent", full: false, hosts: 2, run: killed_agent },
     Test { name: "killed_launcher", full: false, hosts: 2, run: killed_launcher },
@@ -122,6 +125,11 @@ impl Play {
         ranks: u32,
         change: impl FnOnce(Hosts) -> Hosts,
     ) -> Result<Self, Box<dyn Error>> {
+        let hosts = change(hosts_of(&network.list())?);
+        Ok(Self::on_one_host(program, role, ranks)?.with(|launcher| launcher.hosts(hosts)))
+    }
+
+    fn on_one_host(program: PathBuf, role: &str, ranks: u32) -> Result<Self, Box<dyn Error>> {
         let scratch = scratch()?;
         let launcher = Launcher::new(program)
             .name("hosts")
@@ -129,8 +137,7 @@ impl Play {
             .env(SCRATCH, &scratch)
             .ranks(ranks)
             .timeout(HANGS)
-            .grace(Duration::from_millis(300))
-            .hosts(change(hosts_of(&network.list())?));
+            .grace(Duration::from_millis(300));
         Ok(Self { launcher, scratch })
     }
 
@@ -364,8 +371,19 @@ fn mpirun(network: &Network) -> Outcomes {
 
 /// A rank is killed the hard way; those on both hosts find out and go on.
 fn killed_rank(network: &Network) -> Outcomes {
-    let play = Play::new(network, "victim", 4)?;
-    let outcome = play.with(|launcher| launcher.keep_going(true).env("AM_UDP_SILENCE", "1")).run(|_| Ok(()))?;
+    survivors_are_told(Play::new(network, "victim", 4)?)
+}
+
+/// The same on one host, where the launcher watches the ranks itself.
+fn killed_rank_of_one_host(_: &Network) -> Outcomes {
+    let play = Play::on_one_host(env::current_exe()?, "victim", 4)?;
+    survivors_are_told(play.with(|launcher| launcher.transport(TransportChoice::Udp)))
+}
+
+/// Nobody is lost by silence within the time that the job has, so only the launcher's word can tell.
+fn survivors_are_told(play: Play) -> Outcomes {
+    let outcome =
+        play.with(|launcher| launcher.keep_going(true).env("AM_UDP_SILENCE", "86400")).run(|_| Ok(()))?;
     let ok = RankEnd::Exited(0);
     check(outcome.ends() == [ok, ok, ok, RankEnd::Killed(9)], || format!("{:?}", outcome.ends()))?;
     check(outcome.code() == 137, || format!("the launcher's code is {}", outcome.code()))

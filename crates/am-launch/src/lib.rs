@@ -33,7 +33,7 @@
 //! |---|---|
 //! | `launcher`, `crew`, `spawn`, `supervise`, `policy`, `output` | the start of ranks, their supervision, their output |
 //! | `hosts/` | jobs on several hosts: launcher, agents, rendezvous |
-//! | `rank`, `identity`, `meet`, `net`, `book`, `lines` | a rank's side: who it is, whom it meets, how it attaches |
+//! | `rank`, `identity`, `meet`, `net`, `book`, `lines`, `mourning` | a rank's side: who it is, whom it meets, how it attaches |
 //!
 //! # Environment of a rank
 //!
@@ -79,6 +79,7 @@ mod lifeline;
 mod limits;
 mod lines;
 mod meet;
+mod mourning;
 mod net;
 mod outcome;
 mod output;

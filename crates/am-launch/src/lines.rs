@@ -1,16 +1,23 @@
-//! The lines between a launcher or agent and its ranks in a job with UDP: each rank says once how large its segment is, and
-//! hears how large everybody's is.
+//! The lines between a launcher or agent and its ranks in a job with UDP: each rank says once how large its segment is, hears
+//! how large everybody's is, and from then on who has died.
 //!
-//! That is known only when a program attaches, so it can't be in the book that ranks inherit.
+//! Sizes are known only when a program attaches, so they can't be in the book that ranks inherit. Deaths are known to launchers
+//! at once; without a word from them, a rank on another host is missed only after a long silence.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// The launcher's ends of all lines of a host. A line is dropped when it has served.
+use am_core::Rank;
+
+/// The launcher's ends of all lines of a host. A line is dropped when its rank has hung up.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     lines: Vec<Option<UnixStream>>,
+    /// Whether the ranks know the sizes, which they have to hear first.
+    answered: bool,
+    /// Who died before that.
+    dead: Vec<u32>,
 }
 
 impl Lines {
@@ -47,12 +54,27 @@ impl Lines {
         heard
     }
 
-    /// Tells every rank the sizes of all segments, and hangs up.
+    /// Tells every rank the sizes of all segments.
     pub(crate) fn answer(&mut self, segments: &[u64]) {
-        let bytes: Vec<u8> = segments.iter().flat_map(|bytes| bytes.to_le_bytes()).collect();
-        for line in self.lines.drain(..).flatten() {
+        self.say(&segments.iter().flat_map(|bytes| bytes.to_le_bytes()).collect::<Vec<u8>>());
+        self.answered = true;
+        let dead = std::mem::take(&mut self.dead);
+        self.bury(&dead);
+    }
+
+    /// Tells every rank that these are dead, as soon as it knows the sizes.
+    pub(crate) fn bury(&mut self, dead: &[u32]) {
+        if self.answered {
+            self.say(&dead.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>());
+        } else {
+            self.dead.extend(dead);
+        }
+    }
+
+    fn say(&self, bytes: &[u8]) {
+        for mut line in self.lines.iter().flatten() {
             // It fits the socket's buffer. A rank that is stopped must not stop its launcher.
-            let _ = (&line).write_all(&bytes);
+            let _ = line.write_all(bytes);
         }
     }
 }
@@ -87,16 +109,23 @@ impl Segments {
     }
 }
 
-/// A rank's end: says its own size and waits for everybody's.
+/// A rank's end: says its own size and waits for everybody's. What follows on the line is for [`hear_of_deaths`].
 ///
 /// # Errors
 /// The launcher has gone, or what it says makes no sense.
-pub(crate) fn exchange(line: OwnedFd, bytes: u64, ranks: u32) -> io::Result<Vec<u64>> {
-    let mut line = UnixStream::from(line);
+pub(crate) fn exchange(line: &mut UnixStream, bytes: u64, ranks: u32) -> io::Result<Vec<u64>> {
     line.write_all(&bytes.to_le_bytes())?;
     let mut all = vec![0; 8 * ranks as usize];
     line.read_exact(&mut all)?;
     Ok(all.chunks_exact(8).map(|size| u64::from_le_bytes(size.try_into().expect("chunks of eight"))).collect())
+}
+
+/// Calls `died` for every rank whose death the launcher tells, until the launcher has gone or the line is shut down. Blocks.
+pub(crate) fn hear_of_deaths(mut line: &UnixStream, mut died: impl FnMut(Rank)) {
+    let mut rank = [0; 4];
+    while line.read_exact(&mut rank).is_ok() {
+        died(Rank(u32::from_le_bytes(rank)));
+    }
 }
 
 #[cfg(test)]
@@ -105,17 +134,22 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn everyone_hears_of_everyone_but_the_dead() {
+    fn everyone_hears_of_everyone_and_of_deaths() {
         let mut lines = Lines::default();
         let mut theirs: Vec<OwnedFd> = (0..3).map(|_| lines.add().unwrap()).collect();
         drop(theirs.pop());
-        let ranks: Vec<_> = theirs
-            .into_iter()
-            .enumerate()
-            .map(|(rank, line)| thread::spawn(move || exchange(line, 10 + rank as u64, 3)))
-            .collect();
+        let rank = |rank: u64, line: OwnedFd| {
+            let mut line = UnixStream::from(line);
+            let sizes = exchange(&mut line, 10 + rank, 3).unwrap();
+            let mut dead = Vec::new();
+            hear_of_deaths(&line, |rank| dead.push(rank));
+            (sizes, dead)
+        };
+        let ranks: Vec<_> =
+            (0..).zip(theirs).map(|(number, line)| thread::spawn(move || rank(number, line))).collect();
         let mut segments = Segments::new(3);
         segments.note(2, 0);
+        lines.bury(&[2]);
         let sizes = loop {
             for (place, bytes) in lines.hear() {
                 segments.note(place as u32, bytes);
@@ -128,12 +162,16 @@ mod tests {
         assert_eq!(sizes, [10, 11, 0]);
         assert_eq!(segments.complete(), None);
         lines.answer(&sizes);
-        ranks.into_iter().for_each(|rank| assert_eq!(rank.join().unwrap().unwrap(), [10, 11, 0]));
+        lines.bury(&[1, 0]);
+        drop(lines);
+        for rank in ranks {
+            assert_eq!(rank.join().unwrap(), (vec![10, 11, 0], vec![Rank(2), Rank(1), Rank(0)]));
+        }
     }
 
     #[test]
     fn a_launcher_that_is_gone_is_an_error() {
         let theirs = Lines::default().add().unwrap();
-        assert!(exchange(theirs, 0, 1).is_err());
+        assert!(exchange(&mut UnixStream::from(theirs), 0, 1).is_err());
     }
 }

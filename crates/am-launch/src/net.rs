@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::book::Book;
 use crate::hosts::channel::ChannelError;
 use crate::hosts::circle::Circle;
 use crate::lines::exchange;
+use crate::mourning::Mourning;
 
 /// What [`RankJob::attach`](crate::RankJob::attach) hands a program: shared memory to the ranks that it reaches, UDP to the
 /// others, chosen per peer.
@@ -45,6 +47,8 @@ struct State {
     /// Until the first endpoint attaches.
     line: Option<Line>,
     peers: Option<Arc<Peers>>,
+    /// Hears of deaths from the launcher, for all endpoints of this rank.
+    mourning: Option<Mourning>,
     /// What holds the segment of a rank without shared memory to others.
     own: Option<Job>,
 }
@@ -93,6 +97,9 @@ pub enum AttachError {
         /// Another one.
         second: u64,
     },
+    /// The thread that hears of other ranks' deaths can't be started.
+    #[error("no thread to hear of other ranks' deaths: {0}")]
+    Thread(std::io::Error),
     /// The launcher was lost while the ranks told each other the sizes of their segments.
     #[error("the launcher was lost before all ranks had attached: {0}")]
     Launcher(std::io::Error),
@@ -111,7 +118,7 @@ impl Net {
         limit: Duration,
     ) -> Self {
         let sockets = sockets.into_iter().map(Some).collect();
-        let state = Mutex::new(State { sockets, line: Some(line), peers: None, own: None });
+        let state = Mutex::new(State { sockets, line: Some(line), peers: None, mourning: None, own: None });
         Self { book, host, rank, limit, state }
     }
 
@@ -132,14 +139,25 @@ impl Net {
         let me = Address::new(self.rank, options.endpoint);
         let Some(job) = near else {
             let segment = self.own_segment(options)?;
-            return Ok(Select::far(Udp::join_with_segment(&config, &peers, me, socket, segment)?));
+            let far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
+            self.mourn(&far);
+            return Ok(Select::far(far));
         };
         let members = self.book.members(self.host);
         let local = members.iter().position(|&rank| rank == self.rank).expect("a rank is on its own host");
         let near = job.join_with(local as u32, options)?;
         let segment = am_core::Transport::segment(&near).clone();
         let far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
+        self.mourn(&far);
         Ok(Select::both(near, far, &members, |_| true)?)
+    }
+
+    /// Lets an endpoint hear of deaths, too.
+    fn mourn(&self, far: &Udp<ShmMemory>) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mourning) = &state.mourning {
+            mourning.tell(far.obituary());
+        }
     }
 
     /// The endpoint's socket and the table of all ranks; the first endpoint waits for it.
@@ -155,7 +173,12 @@ impl Net {
         if let Some(line) = state.line.take() {
             let ranks = self.book.shape().ranks;
             let sizes = match line {
-                Line::Launcher(line) => exchange(line, bytes, ranks).map_err(AttachError::Launcher)?,
+                Line::Launcher(line) => {
+                    let mut line = UnixStream::from(line);
+                    let sizes = exchange(&mut line, bytes, ranks).map_err(AttachError::Launcher)?;
+                    state.mourning = Some(Mourning::begin(line).map_err(AttachError::Thread)?);
+                    sizes
+                }
                 Line::Circle(circle) => circle.exchange(bytes, ranks, self.limit).map_err(AttachError::Ranks)?,
             };
             let addresses = self.book.ranks.iter().flat_map(|card| card.udp.iter().copied()).collect();

@@ -133,6 +133,7 @@ pub(crate) fn supervise(
         if let Some(sizes) = segments.complete() {
             lines.answer(&sizes);
         }
+        lines.bury(&ended.iter().filter(|(_, end)| !end.is_success()).map(|(rank, _)| rank.0).collect::<Vec<_>>());
         obey(launcher, ranks, policy.ended(&ended, first, Instant::now()));
         obey(launcher, ranks, policy.tick(Instant::now()));
         if let Some(adoption) = adoption {

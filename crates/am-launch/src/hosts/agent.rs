@@ -261,6 +261,7 @@ impl<'a> Agent<'a> {
             for message in messages {
                 match message {
                     ToAgent::Segments(sizes) => lines.answer(&sizes),
+                    ToAgent::Died(ranks) => lines.bury(&ranks),
                     ToAgent::Signal(number) => {
                         if let Ok(signal) = Signal::try_from(number) {
                             deliver(ranks, signal);

@@ -96,6 +96,8 @@ pub(crate) enum ToAgent {
     Segments(Vec<u64>),
     /// Send every rank that lives this signal.
     Signal(i32),
+    /// These ranks are dead, wherever they were.
+    Died(Vec<u32>),
     /// Nothing has happened.
     Alive,
 }

@@ -210,6 +210,7 @@ impl Watch<'_> {
                 // Nobody has to wait for the dead: that they are lost shows later.
                 known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
                 member.live.retain(|&rank| known.iter().all(|&(ended, _)| ended != Rank(rank)));
+                self.bury(&known);
                 let orders = self.policy.ended(&known, first.map(Rank), Instant::now());
                 self.obey(orders);
             }
@@ -260,10 +261,19 @@ impl Watch<'_> {
         let ends: Vec<_> =
             std::mem::take(&mut member.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
         ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.segments.note(rank.0, 0));
-        let line = format!("host {} was lost: {reason}", member.site.name);
+        self.bury(&ends);
+        let line = format!("host {} was lost: {reason}", self.members[index].site.name);
         self.launcher.say(&line);
         let orders = self.policy.ended(&ends, None, Instant::now());
         self.obey(orders);
+    }
+
+    /// Tells all hosts who has died, so that nobody has to find it out by silence.
+    fn bury(&mut self, ends: &[(Rank, RankEnd)]) {
+        let dead: Vec<u32> = ends.iter().filter(|(_, end)| !end.is_success()).map(|(rank, _)| rank.0).collect();
+        if !dead.is_empty() {
+            self.tell(&ToAgent::Died(dead));
+        }
     }
 
     fn obey(&mut self, orders: Vec<Order>) {
