@@ -27,8 +27,6 @@ example! {
     table "../examples/random_access/table.rs",
 }
 
-use std::path::Path;
-
 use criterion::Criterion;
 
 use shm_support::case::Case;
@@ -38,7 +36,7 @@ use shm_support::measure::Bench;
 use shm_support::picture;
 use shm_support::world::WorldPlan;
 use support::command::{CommandLine, Mode};
-use support::summary::Summary;
+use support::publish::publish;
 
 fn main() {
     if serve_as_peer() {
@@ -51,7 +49,7 @@ fn main() {
     measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
-    report(&summary, mode);
+    publish(&summary, mode, picture::chart);
 }
 
 /// Measures every figure, crew by crew.
@@ -77,26 +75,5 @@ fn measure(bench: &mut Bench<'_>) {
 fn all(bench: &mut Bench<'_>, crew: &mut Crew, cases: &[Case]) {
     for case in cases {
         bench.measure(crew, case);
-    }
-}
-
-fn report(summary: &Summary, mode: Mode) {
-    // Single iterations, as a test run makes them, are no figures.
-    if summary.figures().is_empty() {
-        return;
-    }
-    println!("\n{}", summary.table());
-    match mode {
-        Mode::Test | Mode::CriterionOnly => {}
-        Mode::Partial => println!("part of the bench: target/summary/shm.json is left as it is"),
-        Mode::Full => {
-            // Cargo gives benches a folder of their own inside the target directory.
-            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("that folder has a parent");
-            let json = summary.write_json(target).expect("the target directory is writable");
-            let svg = summary
-                .write(target, "svg", &picture::chart(summary).svg())
-                .expect("the target directory is writable");
-            println!("written: {} and {}", json.display(), svg.display());
-        }
     }
 }

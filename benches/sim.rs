@@ -11,14 +11,12 @@ mod sim_support;
 #[allow(dead_code, reason = "what all benches share; this one needs a part")]
 mod support;
 
-use std::path::Path;
-
 use criterion::Criterion;
 
 use sim_support::measure::Bench;
 use sim_support::{engine, extoll, fabric, picture};
-use support::command::{CommandLine, Mode};
-use support::summary::Summary;
+use support::command::CommandLine;
+use support::publish::publish;
 
 fn main() {
     let command = CommandLine::of_process();
@@ -30,26 +28,5 @@ fn main() {
     extoll::measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
-    report(&summary, mode);
-}
-
-fn report(summary: &Summary, mode: Mode) {
-    // Single iterations, as a test run makes them, are no figures.
-    if summary.figures().is_empty() {
-        return;
-    }
-    println!("\n{}", summary.table());
-    match mode {
-        Mode::Test | Mode::CriterionOnly => {}
-        Mode::Partial => println!("part of the bench: target/summary/sim.json is left as it is"),
-        Mode::Full => {
-            // Cargo gives benches a folder of their own inside the target directory.
-            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("that folder has a parent");
-            let json = summary.write_json(target).expect("the target directory is writable");
-            let svg = summary
-                .write(target, "svg", &picture::chart(summary).svg())
-                .expect("the target directory is writable");
-            println!("written: {} and {}", json.display(), svg.display());
-        }
-    }
+    publish(&summary, mode, picture::chart);
 }

@@ -1,18 +1,10 @@
 //! The picture of the shared-memory figures: ours, the raw baseline of the same run, and what other libraries reached on
 //! another machine of the same kind.
 
-use crate::support::chart::{Chart, Column, Kind, Panel};
+use crate::support::chart::Chart;
+use crate::support::rows::Row::{self, Other, Ours};
+use crate::support::rows::panels;
 use crate::support::summary::Summary;
-
-/// A bar of a panel.
-enum Row {
-    /// A figure of the bench, by its name, and what stands beside it. Its baseline follows it, once in a panel.
-    Ours(&'static str, &'static str),
-    /// Another library's value.
-    Other(&'static str, f64),
-}
-
-use Row::{Other, Ours};
 
 /// The panels with their rows from top to bottom. The other libraries ran on a two-CPU virtual machine, on separate cores,
 /// both processes on one host; RandomAccess with 2 ranks of 2^24 words.
@@ -107,29 +99,6 @@ pub(crate) fn chart(summary: &Summary) -> Chart {
             "raw baseline of the same run".into(),
             "other libraries, on another 2-CPU virtual machine (payload ping-pong there: 0.23 us)".into(),
         ],
-        panels: PANELS.iter().map(|(title, rows)| panel(summary, title, rows)).collect(),
+        panels: panels(summary, PANELS),
     }
-}
-
-fn panel(summary: &Summary, title: &str, rows: &[Row]) -> Panel {
-    let mut columns: Vec<Column> = Vec::new();
-    for row in rows {
-        match *row {
-            Ours(name, label) => {
-                let Some(figure) = summary.find(name) else { continue };
-                columns.push(Column { label: label.into(), value: figure.value, kind: Kind::Ours });
-                let Some(baseline) = &figure.baseline else { continue };
-                let same = |column: &Column| column.kind == Kind::Baseline && column.label == baseline.name;
-                if !columns.iter().any(same) {
-                    let label = baseline.name.clone();
-                    columns.push(Column { label, value: baseline.value, kind: Kind::Baseline });
-                }
-            }
-            Other(label, value) => columns.push(Column { label: label.into(), value, kind: Kind::Reference }),
-        }
-    }
-    if columns.iter().all(|column| column.kind == Kind::Reference) {
-        columns.clear();
-    }
-    Panel { title: title.into(), columns }
 }

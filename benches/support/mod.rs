@@ -3,5 +3,7 @@
 pub(crate) mod chart;
 pub(crate) mod command;
 pub(crate) mod load;
+pub(crate) mod publish;
+pub(crate) mod rows;
 pub(crate) mod summary;
 pub(crate) mod svg;

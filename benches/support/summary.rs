@@ -189,6 +189,11 @@ impl Summary {
         &self.figures
     }
 
+    /// The name of the bench.
+    pub(crate) fn bench(&self) -> &'static str {
+        self.bench
+    }
+
     /// The figure with this name, if it was measured.
     pub(crate) fn find(&self, name: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.name == name)

@@ -1,17 +1,9 @@
 //! The picture of the UDP figures: ours, the raw baseline of the same run, and what GASNet-EX reached on another machine.
 
-use crate::support::chart::{Chart, Column, Kind, Panel};
+use crate::support::chart::Chart;
+use crate::support::rows::Row::{self, Other, Ours};
+use crate::support::rows::panels;
 use crate::support::summary::Summary;
-
-/// A bar of a panel.
-enum Row {
-    /// A figure of the bench, by its name, and what stands beside it. Its baseline follows it, once in a panel.
-    Ours(&'static str, &'static str),
-    /// Another library's value.
-    Other(&'static str, f64),
-}
-
-use Row::{Other, Ours};
 
 /// The panels with their rows from top to bottom. GASNet-EX 2025.8 over UDP, unauthenticated, ran on a two-CPU virtual
 /// machine whose raw busy ping-pong took 6.4 us.
@@ -69,29 +61,6 @@ pub(crate) fn chart(summary: &Summary) -> Chart {
             "raw sockets in the same run".into(),
             "GASNet-EX over UDP, on another 2-CPU virtual machine (raw ping-pong there: 6.4 us)".into(),
         ],
-        panels: PANELS.iter().map(|(title, rows)| panel(summary, title, rows)).collect(),
+        panels: panels(summary, PANELS),
     }
-}
-
-fn panel(summary: &Summary, title: &str, rows: &[Row]) -> Panel {
-    let mut columns: Vec<Column> = Vec::new();
-    for row in rows {
-        match *row {
-            Ours(name, label) => {
-                let Some(figure) = summary.find(name) else { continue };
-                columns.push(Column { label: label.into(), value: figure.value, kind: Kind::Ours });
-                let Some(baseline) = &figure.baseline else { continue };
-                let same = |column: &Column| column.kind == Kind::Baseline && column.label == baseline.name;
-                if !columns.iter().any(same) {
-                    let label = baseline.name.clone();
-                    columns.push(Column { label, value: baseline.value, kind: Kind::Baseline });
-                }
-            }
-            Other(label, value) => columns.push(Column { label: label.into(), value, kind: Kind::Reference }),
-        }
-    }
-    if columns.iter().all(|column| column.kind == Kind::Reference) {
-        columns.clear();
-    }
-    Panel { title: title.into(), columns }
 }
