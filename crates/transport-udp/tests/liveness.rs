@@ -59,6 +59,36 @@ fn time_in_which_a_rank_was_stopped_is_nobodys_silence() {
     assert_eq!(machine.status(Peer(1)), PeerStatus::Lost(LossCause::Silent));
 }
 
+/// A handler that runs for long keeps its machine from everything; what was made beforehand speaks for it.
+#[test]
+fn signs_of_life_stand_in_for_a_machine_that_nobody_drives() {
+    for signs in [true, false] {
+        let mut world = World::new(9, 2, |_| {});
+        one(&mut world, 0, 1);
+        rest(&mut world, Span::from_millis(100));
+        assert!(world.machine(1).has_signs_of_life());
+        let sign = world.machine(1).signs_of_life().find_map(|(peer, sign)| sign.filter(|_| peer == Peer(0)));
+        let sign = sign.expect("there is a session");
+        assert!(!world.machine(1).has_signs_of_life());
+        let (mut now, mut buffer) = (world.net.now(), vec![0; 2000]);
+        let (end, mut next) = (now + Span::from_secs(60), now + Span::from_millis(2500));
+        let machine = world.machine(0);
+        while machine.status(Peer(1)) == PeerStatus::Active && now < end {
+            while machine.transmit(now, &mut buffer).is_some() {}
+            now = machine.deadline().unwrap().min(next);
+            if now == next {
+                next = now + Span::from_millis(2500);
+                if signs {
+                    assert_eq!(machine.handle(now, &mut sign.clone()), Ok(Peer(1)));
+                }
+            }
+            machine.tick(now);
+        }
+        let status = if signs { PeerStatus::Active } else { PeerStatus::Lost(LossCause::Silent) };
+        assert_eq!(machine.status(Peer(1)), status);
+    }
+}
+
 #[test]
 fn a_cut_that_heals_in_time_costs_nothing_but_time() {
     let mut world = World::new(2, 2, |_| {});

@@ -146,6 +146,34 @@ fn a_rank_that_computes_is_alive_and_its_peers_get_rid_of_their_messages() {
 }
 
 /// Both ranks send more than any buffer holds, and neither takes anything else meanwhile.
+/// A handler holds up everything else at its endpoint, but its peers learn that it lives.
+#[test]
+fn a_handler_that_runs_for_long_is_not_taken_for_death() {
+    let mut config = UdpConfig::new(SECRET);
+    config.silence = Duration::from_secs(2);
+    let job = LocalJob::with(2, LocalOptions::default(), config).unwrap();
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let job = &job;
+            scope.spawn(move || {
+                let mut handlers = Handlers::<u64>::new();
+                let nap = handlers.one_way("nap", |naps: &mut u64, _: Address, (): (), _: Payload<'_>| {
+                    thread::sleep(Duration::from_secs(5));
+                    *naps += 1;
+                });
+                let nap = nap.unwrap();
+                let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
+                if rank == 0 {
+                    endpoint.request(Rank(1), nap, ()).unwrap();
+                } else {
+                    endpoint.wait_until(|naps| *naps == 1).unwrap();
+                }
+                endpoint.finish().unwrap();
+            });
+        }
+    });
+}
+
 #[test]
 fn long_streams_cross() {
     let mut config = UdpConfig::new([]);
@@ -176,13 +204,17 @@ fn a_long_stream_to_a_rank_that_vanishes_ends_with_its_loss() {
         config.linger = Duration::from_millis(100);
     });
     let (tell, told) = mpsc::channel::<()>();
+    let (ready, is_ready) = mpsc::channel::<()>();
     let other = thread::spawn(move || {
         let (mut endpoint, _) = attach(b);
         endpoint.barrier().unwrap();
+        ready.send(()).unwrap();
         let _ = told.recv_timeout(LIMIT);
     });
     let (mut endpoint, note) = attach(a);
     endpoint.barrier().unwrap();
+    // What gets the other one out of the barrier must not be lost.
+    is_ready.recv_timeout(LIMIT).unwrap();
     relay.permille.store(1000, Relaxed);
     let sent = endpoint.request_long(Rank(1), note, 0, &[0; 1 << 20], 0);
     assert!(

@@ -4,7 +4,7 @@ use am_core::{Address, Handlers, Payload, Rank, Request, Token};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
-use transport_udp::{AsyncEndpoint, LocalJob, Udp};
+use transport_udp::{AsyncEndpoint, LocalJob, LocalOptions, Udp, UdpConfig};
 
 #[derive(Default)]
 struct State {
@@ -49,6 +49,34 @@ async fn everyone_asks_everyone(job: Arc<LocalJob>, rank: u32, ranks: u32) {
     let each = 3 * (0..rounds).sum::<u64>() + rounds * 708;
     assert_eq!(endpoint.state().sum, each * u64::from(ranks));
     endpoint.finish().unwrap();
+}
+
+/// A handler may run for longer than a peer's patience: the task tells the peers that somebody is there.
+#[test]
+fn a_handler_that_runs_for_long_is_not_taken_for_death() {
+    let mut config = UdpConfig::new([]);
+    config.silence = Duration::from_secs(2);
+    let job = Arc::new(LocalJob::with(2, LocalOptions::default(), config).unwrap());
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let rank = |rank: u32, job: Arc<LocalJob>| async move {
+        let mut handlers = Handlers::<u64>::new();
+        let nap = handlers.one_way("nap", |naps: &mut u64, _: Address, (): (), _: Payload<'_>| {
+            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(5)));
+            *naps += 1;
+        });
+        let nap = nap.unwrap();
+        let mut endpoint = AsyncEndpoint::attach(job.join_tokio(rank).unwrap(), handlers, 0).unwrap();
+        if rank == 0 {
+            endpoint.request(Rank(1), nap, ()).await.unwrap();
+        } else {
+            endpoint.wait_until(|naps| *naps == 1).await.unwrap();
+        }
+        endpoint.finish().unwrap();
+    };
+    let tasks = [0, 1].map(|number| runtime.spawn(rank(number, job.clone())));
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
 }
 
 #[test]

@@ -27,9 +27,14 @@ pub struct Machine {
     pub(super) inbox: Vec<u8>,
     pub(super) losses: u32,
     pub(super) departing: Option<Departure>,
+    /// Peers whose sessions have begun or ended since a driver last asked.
+    changed: Vec<Peer>,
     /// Farewells that wait for those that their senders knew of, since when at the latest.
     held: Vec<(Peer, Instant)>,
 }
+
+/// Bytes of a datagram of [`Machine::signs_of_life`].
+pub const SIGN_OF_LIFE: usize = HELLO;
 
 /// How long a farewell waits for the one that it came after: beyond that, the word of its sender is taken.
 const HOLD: Span = Span::from_millis(300);
@@ -62,6 +67,7 @@ impl Machine {
             inbox: Vec::with_capacity(config.medium as usize),
             losses: 0,
             departing: None,
+            changed: Vec::new(),
             held: Vec::new(),
             shared: Shared::new(config, segment),
             keyring,
@@ -87,6 +93,10 @@ impl Machine {
     }
 
     fn note(&mut self, event: Event) {
+        let peer = event.peer();
+        if !std::mem::replace(&mut self.slots[peer.index()].changed, true) {
+            self.changed.push(peer);
+        }
         self.losses += u32::from(matches!(event, Event::Lost(..) | Event::Incompatible { .. }));
         if self.events.len() >= 4 * self.slots.len() {
             self.events.pop_front();
@@ -355,6 +365,28 @@ impl Machine {
     /// Whether [`Machine::poll`] may have something to deliver.
     pub fn has_arrived(&self) -> bool {
         !self.arrived.is_empty() || !self.held.is_empty()
+    }
+
+    /// Peers whose sessions have begun or ended since this was last called, each with a datagram that tells it that this
+    /// endpoint lives, if there is a session.
+    ///
+    /// For drivers whose program may be kept from driving the machine for long, by a handler for instance: what the machine
+    /// itself would send must wait for it, but these datagrams may be sent at any time, as often as one likes. They
+    /// say nothing but that somebody is there.
+    pub fn signs_of_life(&mut self) -> impl Iterator<Item = (Peer, Option<[u8; SIGN_OF_LIFE]>)> + '_ {
+        let Self { changed, slots, shared, keyring, .. } = self;
+        changed.drain(..).map(|peer| {
+            let slot = &mut slots[peer.index()];
+            slot.changed = false;
+            let hello = slot.sign_of_life(shared);
+            (peer, hello.map(|hello| keyring.sign_hello(&hello.encode())))
+        })
+    }
+
+    /// Whether [`Machine::signs_of_life`] has something to tell.
+    #[inline]
+    pub fn has_signs_of_life(&self) -> bool {
+        !self.changed.is_empty()
     }
 
     /// When [`Machine::tick`] is to be called next, if nothing arrives before. Valid once [`Machine::transmit`] has

@@ -54,7 +54,7 @@ mod transmit;
 mod wire;
 
 pub use config::{Config, ConfigError, Protection, Secrets};
-pub use machine::Machine;
+pub use machine::{Machine, SIGN_OF_LIFE};
 pub use shared::{Counters, Dropped};
 
 use am_core::transport::{Departure, LossCause};
@@ -84,4 +84,16 @@ pub enum Event {
         /// Fingerprint of the settings there.
         theirs: u64,
     },
+}
+
+impl Event {
+    /// Whom it is about.
+    pub fn peer(&self) -> Peer {
+        match *self {
+            Self::Connected(peer)
+            | Self::Lost(peer, _)
+            | Self::Departed(peer, _)
+            | Self::Incompatible { peer, .. } => peer,
+        }
+    }
 }

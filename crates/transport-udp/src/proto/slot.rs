@@ -49,6 +49,8 @@ pub(super) struct Slot {
     /// In the machine's queues.
     pub(super) ready: bool,
     pub(super) arrived: bool,
+    /// Its session has begun or ended since the driver last asked.
+    pub(super) changed: bool,
 }
 
 impl Slot {
@@ -69,6 +71,7 @@ impl Slot {
             promised_segment: None,
             ready: false,
             arrived: false,
+            changed: false,
         }
     }
 
@@ -201,6 +204,16 @@ impl Slot {
         let (sender, receiver) = (shared.config.me.0, self.peer.0);
         let (layout, segment) = (shared.config.layout(), shared.segment.len() as u64);
         Some(Hello { version: VERSION, asking, open, sender, receiver, token, echo, layout, segment })
+    }
+
+    /// What tells the peer of an open session that this side lives, without taking part in anything: the Hello that confirms
+    /// the session once more.
+    pub(super) fn sign_of_life(&self, shared: &Shared) -> Option<Hello> {
+        let session = self.session.as_ref().filter(|_| self.ended.is_none())?;
+        let (sender, receiver) = (shared.config.me.0, self.peer.0);
+        let (layout, segment) = (shared.config.layout(), shared.segment.len() as u64);
+        let (token, echo) = (session.mine, session.theirs);
+        Some(Hello { version: VERSION, asking: false, open: true, sender, receiver, token, echo, layout, segment })
     }
 
     /// When [`Slot::on_timer`] wants to be called, seen after nothing more can be sent.

@@ -7,7 +7,8 @@ use super::service::Shared;
 use super::{Udp, UdpConfig, UdpError, peers::Peers};
 use crate::carrier::OwnMemory;
 use am_core::{
-    Address, Arguments, AttachError, Endpoint, Handlers, PollError, Request, Segment, SendError, WaitError,
+    Address, Arguments, AttachError, Endpoint, Handlers, Instant, PollError, Request, Segment, SendError,
+    WaitError,
 };
 use std::future::poll_fn;
 use std::io;
@@ -42,14 +43,16 @@ impl Drop for Tender {
 
 /// Takes in what arrives and does what is due, unless the program's thread is asleep in `idle` and does so itself.
 async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
+    // Since when the program has been at it without end.
+    let mut held_since = None;
     loop {
         let mut pause = None;
         // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does nothing.
         let _ = socket.try_io(Interest::READABLE, || {
-            pause = Some(work(&shared));
+            pause = Some(work(&shared, &mut held_since));
             Err::<(), _>(io::ErrorKind::WouldBlock.into())
         });
-        let pause = pause.unwrap_or_else(|| work(&shared));
+        let pause = pause.unwrap_or_else(|| work(&shared, &mut held_since));
         tokio::select! {
             // An error says that the runtime is shutting down.
             ready = socket.readable() => if ready.is_err() { return },
@@ -60,13 +63,17 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
 }
 
 /// One turn of the task; returns how long nothing is due.
-fn work(shared: &Shared) -> Duration {
+fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
     let mut engine = match shared.try_engine() {
         Ok(engine) => engine,
         Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
         // The program is at it.
-        Err(TryLockError::WouldBlock) => return Duration::from_millis(1),
+        Err(TryLockError::WouldBlock) => {
+            shared.held_up(held_since);
+            return Duration::from_millis(1);
+        }
     };
+    *held_since = None;
     if shared.is_parked() {
         return LONGEST;
     }

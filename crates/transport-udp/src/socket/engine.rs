@@ -1,5 +1,6 @@
 //! What the program's thread and the helper thread take turns in driving: a machine and its socket.
 
+use super::vitals::Vitals;
 use super::wire::{LARGEST, Sent, Wire};
 use crate::proto::Machine;
 use am_core::{Instant, Peer, Span};
@@ -21,6 +22,8 @@ const SMALL: usize = 512;
 pub(super) struct Engine {
     pub(super) machine: Machine,
     pub(super) wire: Wire,
+    /// What the helper sends while a handler keeps it from the machine.
+    pub(super) vitals: Arc<Vitals>,
     addresses: Arc<[SocketAddr]>,
     me: Peer,
     incoming: Vec<u8>,
@@ -44,6 +47,7 @@ impl Engine {
     pub(super) fn new(machine: Machine, wire: Wire, addresses: Arc<[SocketAddr]>) -> Self {
         let (me, limit) = (machine.config().me, usize::from(machine.config().datagram_limit));
         Self {
+            vitals: Arc::new(Vitals::new(machine.config().silence)),
             machine,
             wire,
             addresses,
@@ -154,6 +158,10 @@ impl Engine {
             }
         }
         self.deadline = self.machine.deadline();
+        if self.machine.has_signs_of_life() {
+            let signs = self.machine.signs_of_life().filter(|(peer, _)| *peer != self.me);
+            self.vitals.note(signs.map(|(peer, sign)| (self.addresses[peer.index()], sign)));
+        }
     }
 
     /// Sends a row; returns whether more may follow.

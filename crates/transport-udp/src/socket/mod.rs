@@ -8,6 +8,7 @@
 //! | `service` | the helper thread |
 //! | `asynchronous` | the tokio mode (feature `tokio`) |
 //! | `obituary` | what others know of the ends of ranks |
+//! | `vitals` | signs of life while a handler runs for long |
 //! | `waiting` | how long to ask, when to sleep |
 //! | `job` | jobs within one process |
 
@@ -19,6 +20,7 @@ mod job;
 mod obituary;
 mod peers;
 mod service;
+mod vitals;
 mod waiting;
 mod wire;
 

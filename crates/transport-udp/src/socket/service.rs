@@ -9,6 +9,8 @@
 //!   time pass and sends, and sleeps until the next datagram or deadline; until the count changes again.
 //! * A program that waits for other things as well leaves the endpoint to the helper, which does the same at once, and calls
 //!   the program's waker when something has come.
+//! * When a handler of the program holds the lock for long, nothing of this is possible; then the helper only tells the peers
+//!   that somebody is there ([`Vitals`]).
 //! * While the program sleeps in `idle` it wakes up for datagrams and deadlines itself; the helper then sleeps without
 //!   end, and is woken by the program's return.
 //!
@@ -16,6 +18,7 @@
 
 use super::engine::Engine;
 use super::obituary::Notices;
+use super::vitals::Vitals;
 use super::waiting::sleep;
 use am_core::Instant;
 use nix::poll::PollFlags;
@@ -39,6 +42,7 @@ const BUSY: Duration = Duration::from_millis(1);
 pub(super) struct Shared {
     engine: Mutex<Engine>,
     pub(super) socket: Arc<UdpSocket>,
+    vitals: Arc<Vitals>,
     pub(super) clock: Clock,
     /// How often the program has driven the engine; written by the program alone.
     pub(super) drives: AtomicU64,
@@ -76,11 +80,12 @@ impl Clock {
 
 impl Shared {
     pub(super) fn new(engine: Engine, clock: Clock) -> io::Result<Self> {
-        let socket = Arc::clone(engine.wire.socket());
+        let (socket, vitals) = (Arc::clone(engine.wire.socket()), Arc::clone(&engine.vitals));
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             engine: Mutex::new(engine),
             socket,
+            vitals,
             clock,
             drives: AtomicU64::new(0),
             parked: AtomicBool::new(false),
@@ -167,6 +172,13 @@ impl Shared {
         let _ = self.wake.read();
     }
 
+    /// Somebody else has been at the engine since `since`, if it was not free before: tells the peers now and then that this
+    /// endpoint lives.
+    #[cfg(feature = "tokio")]
+    pub(super) fn held_up(&self, since: &mut Option<Instant>) {
+        self.vitals.beat(&self.socket, since, self.clock.now());
+    }
+
     fn stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
@@ -182,12 +194,14 @@ impl Shared {
 
     /// Does the program's work until it is back.
     fn stand_in(&self, seen: u64) {
+        let mut held_since = None;
         loop {
             let (timeout, events) = {
                 let mut engine = match self.engine.try_lock() {
                     Ok(engine) => engine,
                     Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
                     Err(TryLockError::WouldBlock) => {
+                        self.vitals.beat(&self.socket, &mut held_since, self.clock.now());
                         self.nap(Some(BUSY));
                         if self.stopped() || self.drives.load(Relaxed) != seen {
                             return;
@@ -195,6 +209,7 @@ impl Shared {
                         continue;
                     }
                 };
+                held_since = None;
                 if self.stopped() || self.parked.load(SeqCst) || self.drives.load(Relaxed) != seen {
                     return;
                 }
