@@ -4,7 +4,7 @@
 
 use active_messages::extoll::ExtollConfig;
 use active_messages::extoll::conduit::gasnet::{self, GasnetConfig};
-use active_messages::extoll::conduit::pscom::{self, Plugin, PscomConfig};
+use active_messages::extoll::conduit::pscom::{self, PscomConfig};
 use active_messages::fabric::RunError;
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Transport};
 
@@ -45,9 +45,7 @@ fn sweep(bench: &mut Bench<'_>, machine: &ExtollConfig, bytes: usize) {
 
 /// Active messages over two-sided ones.
 fn two_sided(machine: &ExtollConfig, kind: Kind, trips: &[Trips]) -> Result<Vec<Span>, RunError> {
-    // What is large goes through the ring, as its programs would have it.
-    let plugin = if kind == Kind::Long { Plugin::Rma } else { Plugin::Velo };
-    let mut config = PscomConfig::with(plugin);
+    let mut config = PscomConfig::default();
     let largest = trips.iter().map(|trips| trips.bytes).max().unwrap_or(0);
     config.am.segment = config.am.segment.max(largest as u64);
     let trips = trips.to_vec();

@@ -150,7 +150,8 @@ impl<'a, D: Device> Context<'a, D> {
 
     /// Suspends the rank until a device wakes it, a loss becomes known, a rank that it waits for has ended, or `until`;
     /// `wanted` (or an endpoint's [`WaitReason`](am_core::WaitReason)) is for that and for deadlock reports. Returns at once if
-    /// one of that has happened since the last idling.
+    /// one of that has happened since the last idling. All that has happened before it returns counts as told: who idles
+    /// again without having looked at everything that it waits for may sleep beside it for ever.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.sync();
         {

@@ -12,9 +12,6 @@ use crate::nic::velo::Message;
 use am_core::transport::{Arrival, Sink};
 use am_core::{Payload, Peer, PeerStatus};
 
-/// Notifications that one look takes at most.
-const NOTIFICATIONS: usize = 4096;
-
 /// What a packet brings.
 enum Sorted {
     /// Nothing for the sink.
@@ -164,13 +161,16 @@ impl Gasnet<'_> {
     /// Takes notifications: own puts give their bounce buffers back, and the puts of others complete Long messages, which
     /// then are ready to be delivered. Returns how many it took.
     pub(super) fn take_notifications(&mut self) -> usize {
-        for taken in 0..NOTIFICATIONS {
+        // What stood in the queue is looked at as a whole: nobody tells of the rest again.
+        let most = self.nic.parameters().rma.notifications as usize;
+        for taken in 0..most {
             let Ok(notification) = self.rma.noti_probe() else { return taken };
             let event = *notification;
             self.rma.noti_free(notification).expect("the port is open");
             self.notified(&event);
         }
-        NOTIFICATIONS
+        self.fresh = true;
+        most
     }
 
     fn notified(&mut self, event: &Event) {

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 /// The communicator of active messages.
 const CONTEXT: u32 = 1;
 
-/// Steps of the engine in one poll that find no frame to deliver.
+/// Steps of the engine in one poll that find no frame to deliver: a large message takes more.
 const STEPS: usize = 1024;
 
 /// Runs a program with active messages over pscom on every rank of a machine.
@@ -97,6 +97,8 @@ pub struct Pscom<'a> {
     fetches: u64,
     /// Whether room has come since the last refusal.
     room: bool,
+    /// Whether the last poll ended for want of steps, so that more can be done at once and nobody will say so.
+    cut_short: bool,
     departed: bool,
 }
 
@@ -135,6 +137,7 @@ impl<'a> Pscom<'a> {
             bare_given: 0,
             fetches: 0,
             room: false,
+            cut_short: false,
             departed: false,
         }
     }
@@ -466,6 +469,7 @@ impl<'a> Transport for Pscom<'a> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
+        self.cut_short = false;
         for _ in 0..STEPS {
             while done < budget
                 && let Some(delivery) = self.inbox.pop_front()
@@ -473,10 +477,15 @@ impl<'a> Transport for Pscom<'a> {
                 done += usize::from(self.deliver(delivery, sink));
             }
             if done != 0 || budget == 0 || !self.advance() {
-                break;
+                return done;
             }
         }
-        done
+        self.cut_short = true;
+        0
+    }
+
+    fn round(&self) -> u32 {
+        if self.cut_short { u32::MAX } else { 1 }
     }
 
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
@@ -507,7 +516,7 @@ impl<'a> Transport for Pscom<'a> {
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        if !self.inbox.is_empty() || std::mem::take(&mut self.room) {
+        if self.cut_short || !self.inbox.is_empty() || std::mem::take(&mut self.room) {
             return;
         }
         let wanted = match reason {

@@ -7,7 +7,7 @@ use super::wire::{Message, Part};
 use super::{Connection, Failure, Region, RmaError};
 use crate::nic::address::Address;
 use crate::nic::channel::{Channel, Frame, Size, Wire};
-use crate::nic::device::{Extoll, Open};
+use crate::nic::device::{Extoll, Open, Process};
 use crate::nic::memory::HostMemory;
 use crate::nic::mutation::Mutation;
 use am_core::segment::Memory;
@@ -190,10 +190,12 @@ impl Extoll {
 
     /// Room in the notification queue: what had to wait goes on.
     fn rma_resume(&mut self, local: u32, port: &mut Port<'_, Wire>) {
-        let engine = self.engine(local);
+        let Process { rank, engine, .. } = &mut self.processes[local as usize];
         while !engine.queue.is_full() {
             let Some(event) = engine.overflow.pop_front() else { break };
             engine.queue.push(event);
+            // The process may not look at the queue again before it sleeps.
+            port.wake(*rank);
         }
         while let engine = self.engine(local)
             && engine.overflow.is_empty()

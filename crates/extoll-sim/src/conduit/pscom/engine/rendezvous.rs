@@ -86,6 +86,8 @@ impl Engine<'_> {
                 // Outstanding commands end by themselves, whatever the peers do.
                 Err(RmaError::NoDescMem { .. }) => {
                     self.nic.idle(None, WaitFor::Named("room for a command"));
+                    // That may have been told of room to send.
+                    self.refused = None;
                 }
                 other => break other?,
             }
