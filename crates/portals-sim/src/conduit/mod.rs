@@ -1,0 +1,1 @@
+//! Active messages on the interface.

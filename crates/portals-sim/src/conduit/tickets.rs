@@ -1,0 +1,140 @@
+//! Send tickets: room in the SAFE event queue and in the buffers for a message and all that follows from it.
+//!
+//! A request takes a ticket before it is sent and gives it back when its reply has been taken in; the reply, sent by the
+//! requester's peer, needs none there, because its room at the requester is part of that ticket. A reply takes a ticket of
+//! its sender, or two if it is Long, and gives them back when the interface has sent it, which needs no peer.
+//!
+//! What keeps two nodes that flood each other out of deadlock: requests leave the last two tickets alone, and requests
+//! are taken in only by who holds two. So a handler's reply never waits for a ticket, and what it has used comes back
+//! by the interface's work alone.
+
+/// Tickets that requests leave for replies: one for a header, one for the payload of a Long reply.
+pub(super) const FOR_REPLY: u32 = 2;
+
+/// The books.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tickets {
+    all: u32,
+    free: u32,
+    /// What requests leave.
+    reserve: u32,
+}
+
+impl Tickets {
+    /// So many tickets, of which requests leave `reserve`.
+    pub(super) const fn new(all: u32, reserve: u32) -> Self {
+        Self { all, free: all, reserve }
+    }
+
+    /// Takes tickets for a request.
+    #[inline]
+    pub(super) fn take_for_request(&mut self, count: u32) -> bool {
+        let enough = self.free >= count + self.reserve;
+        self.free -= if enough { count } else { 0 };
+        enough
+    }
+
+    /// Takes tickets for a reply.
+    #[inline]
+    pub(super) fn take_for_reply(&mut self, count: u32) -> bool {
+        let enough = self.free >= count;
+        self.free -= if enough { count } else { 0 };
+        enough
+    }
+
+    /// Gives tickets back.
+    ///
+    /// # Panics
+    /// If more come back than were taken.
+    #[inline]
+    pub(super) fn give(&mut self, count: u32) {
+        self.free += count;
+        assert!(self.free <= self.all, "{} of {} tickets are free", self.free, self.all);
+    }
+
+    /// Tickets that a request could take now.
+    pub(super) const fn for_requests(&self) -> u32 {
+        self.free.saturating_sub(self.reserve)
+    }
+}
+
+/// Equal pieces of a buffer, taken and given back; the one that was given back last is taken first, so that as little memory
+/// as possible is touched.
+#[derive(Clone, Debug)]
+pub(super) struct Pieces {
+    /// Pieces that were never taken yet.
+    fresh: u32,
+    all: u32,
+    free: Vec<u32>,
+}
+
+impl Pieces {
+    pub(super) const fn new(all: u32) -> Self {
+        Self { fresh: 0, all, free: Vec::new() }
+    }
+
+    /// Takes a piece unless fewer than `leave` would be left.
+    #[inline]
+    pub(super) fn take(&mut self, leave: u32) -> Option<u32> {
+        if self.left() <= leave {
+            return None;
+        }
+        self.free.pop().or_else(|| {
+            self.fresh += 1;
+            Some(self.fresh - 1)
+        })
+    }
+
+    #[inline]
+    pub(super) fn give(&mut self, piece: u32) {
+        debug_assert!(piece < self.fresh && !self.free.contains(&piece), "piece {piece} was taken");
+        self.free.push(piece);
+    }
+
+    /// Pieces that are not taken.
+    #[inline]
+    pub(super) fn left(&self) -> u32 {
+        self.all - self.fresh + self.free.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_leave_the_last_tickets_to_replies() {
+        let mut tickets = Tickets::new(4, FOR_REPLY);
+        assert!(tickets.take_for_request(1) && tickets.take_for_request(1) && !tickets.take_for_request(1));
+        assert!(tickets.take_for_reply(2) && !tickets.take_for_reply(1));
+        tickets.give(1);
+        assert_eq!(tickets.for_requests(), 0);
+        assert!(!tickets.take_for_request(1), "it is for the next reply");
+        assert!(tickets.take_for_reply(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "3 of 2 tickets are free")]
+    fn a_ticket_that_was_not_taken_does_not_come_back() {
+        Tickets::new(2, 0).give(1);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_in_use_are_distinct(steps in prop::collection::vec((any::<bool>(), 0usize..8), 1..100)) {
+            let (mut pieces, mut used) = (Pieces::new(8), Vec::new());
+            for (give, which) in steps {
+                if give && !used.is_empty() {
+                    pieces.give(used.swap_remove(which % used.len()));
+                } else if let Some(piece) = pieces.take(0) {
+                    prop_assert!(piece < 8 && !used.contains(&piece));
+                    used.push(piece);
+                } else {
+                    prop_assert_eq!(used.len(), 8);
+                }
+                prop_assert_eq!(pieces.left() as usize + used.len(), 8);
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The interface below the conduit: Portals 3.3, or Portals 4.
+
+use super::codec::{Bits, HeaderData};
+use super::events::{Am, Safe};
+use super::p3::P3Wire;
+use crate::nic::{HostMemory, p3};
+use am_core::Instant;
+use fabric_sim::WaitFor;
+
+/// A memory descriptor of the registration cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Descriptor {
+    P3(p3::MdHandle),
+}
+
+/// A rank's descriptors and queues.
+#[derive(Clone, Debug)]
+pub(super) enum Wire<'a> {
+    P3(P3Wire<'a>),
+}
+
+impl Wire<'_> {
+    /// Puts a receive buffer behind the others.
+    pub(super) fn link(&self, buffer: u32) {
+        match self {
+            Self::P3(wire) => wire.link(buffer),
+        }
+    }
+
+    /// Lets the receiver take requests again, after all that had come was taken in.
+    pub(super) fn enable(&self) {
+        match self {
+            Self::P3(_) => {}
+        }
+    }
+
+    /// Whether the payloads of Long messages are told of by themselves.
+    pub(super) const fn tells_payloads(&self) -> bool {
+        matches!(self, Self::P3(_))
+    }
+
+    /// Puts a request from its chunk.
+    pub(super) fn request(&self, to: u32, chunk: u32, len: u32, bits: Bits, data: HeaderData) {
+        match self {
+            Self::P3(wire) => wire.request(to, chunk, len, bits, data),
+        }
+    }
+
+    /// Puts a reply from its slot into the chunk of its request.
+    pub(super) fn reply(&self, to: u32, slot: u64, len: u32, bits: Bits, data: HeaderData) {
+        match self {
+            Self::P3(wire) => wire.reply(to, slot, len, bits, data),
+        }
+    }
+
+    /// Puts a Long payload into the peer's segment.
+    pub(super) fn payload(&self, to: u32, md: Descriptor, len: u32, at: u64, bits: Bits) {
+        match (self, md) {
+            (Self::P3(wire), Descriptor::P3(md)) => wire.payload(to, md, len, at, bits),
+        }
+    }
+
+    /// Begins a one-sided put, from the segment or from a descriptor of the registration cache.
+    pub(super) fn put_direct(&self, to: u32, md: Option<Descriptor>, from: u64, len: u32, at: u64, bits: u64) {
+        match (self, md) {
+            (Self::P3(wire), None) => wire.put_direct(to, None, from, len, at, bits),
+            (Self::P3(wire), Some(Descriptor::P3(md))) => wire.put_direct(to, Some(md), from, len, at, bits),
+        }
+    }
+
+    /// Begins a one-sided get, into the segment or into a descriptor of the registration cache.
+    pub(super) fn get_direct(&self, to: u32, md: Option<Descriptor>, into: u64, len: u32, at: u64, bits: u64) {
+        match (self, md) {
+            (Self::P3(wire), None) => wire.get_direct(to, None, into, len, at, bits),
+            (Self::P3(wire), Some(Descriptor::P3(md))) => wire.get_direct(to, Some(md), into, len, at, bits),
+        }
+    }
+
+    /// Binds memory outside the segment.
+    pub(super) fn bind(&self, memory: &HostMemory, start: usize, length: usize, slot: u32) -> Descriptor {
+        match self {
+            Self::P3(wire) => Descriptor::P3(wire.bind(memory, start, length, slot)),
+        }
+    }
+
+    /// Unbinds such memory, which no operation uses any more.
+    pub(super) fn unbind(&self, md: Descriptor) {
+        match (self, md) {
+            (Self::P3(wire), Descriptor::P3(md)) => wire.unbind(md),
+        }
+    }
+
+    /// The next event of the SAFE queue.
+    #[inline]
+    pub(super) fn safe(&self) -> Option<Safe> {
+        match self {
+            Self::P3(wire) => wire.safe(),
+        }
+    }
+
+    /// The next event of the AM queue.
+    #[inline]
+    pub(super) fn am(&self) -> Option<Am> {
+        match self {
+            Self::P3(wire) => wire.am(),
+        }
+    }
+
+    /// Messages that found no buffer.
+    pub(super) fn dropped(&self) -> u64 {
+        match self {
+            Self::P3(wire) => wire.dropped(),
+        }
+    }
+
+    /// Waits for an event.
+    pub(super) fn idle(&self, until: Option<Instant>, wanted: WaitFor) {
+        match self {
+            Self::P3(wire) => wire.idle(until, wanted),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The configuration of a run: ranks, machine, parameters, faults.
+
+use crate::model::{Parameters, picos};
+use crate::nic::bytes::Pool;
+use crate::nic::device::Shared;
+use crate::nic::mutation::Defects;
+use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
+use serde::{Deserialize, Serialize};
+use std::rc::Rc;
+
+/// A Portals machine and what happens to it. Read it from TOML, or start from one of the constructors and change fields.
+///
+/// ```
+/// let config = portals_sim::PortalsConfig::from_toml("
+///     ranks = 512
+///     topology = { kind = 'torus', dims = [8, 8, 8] }
+///     parameters = { nic = { tx_ns = 800 } }
+///     faults = { seed = 7, loss = 0.01, retry_ns = 500 }
+/// ").unwrap();
+/// assert_eq!(config.parameters.nic.tx_ns, 800.0);
+///
+/// let error = portals_sim::PortalsConfig::from_toml("ranks = 9\ntopology = { kind = 'torus', dims = [2, 2, 2] }");
+/// assert_eq!(error.unwrap_err().to_string(), "ranks is 9, but must be at most 8 nodes times 1 ranks per node");
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortalsConfig {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Ranks that share a node and its interface, 1 to 65,536.
+    #[serde(default = "one")]
+    pub ranks_per_node: u32,
+    /// How nodes are connected.
+    pub topology: Topology,
+    /// Which node a rank runs on.
+    #[serde(default)]
+    pub placement: Placement,
+    /// What interfaces and links cost, and how much there is of everything.
+    #[serde(default)]
+    pub parameters: Parameters,
+    /// What goes wrong. Links always repair what they lose or spoil, as SeaStar's do.
+    #[serde(default)]
+    pub faults: Faults,
+    /// Legal but unkind timing.
+    #[serde(default)]
+    pub adversary: Adversary,
+    /// Whether to record every stage of every packet.
+    #[serde(default)]
+    pub trace: bool,
+    /// Size of each rank's stack in bytes.
+    #[serde(default = "stack")]
+    pub stack_bytes: usize,
+    /// How long after a rank ends the others know, in nanoseconds, besides what events take to reach their queues.
+    #[serde(default = "notice")]
+    pub notice_ns: f64,
+    /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never.
+    #[serde(default = "never")]
+    pub deadline_ns: f64,
+    /// Makes the interface wrong on purpose.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub testing: Testing,
+}
+
+/// Timing that the interface permits, but that is as unkind to programs as possible. Drawn from the faults' seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Adversary {
+    /// Messages take up to this much longer to be delivered, in nanoseconds. Those of one pair stay in order.
+    pub jitter_ns: f64,
+    /// The interface reads the memory of a put just before the send event, not when the command is given: what a program
+    /// changes too early goes wrong.
+    pub late_read: bool,
+}
+
+/// What tests do to the interface.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Testing {
+    /// What it does wrong.
+    pub defects: Defects,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn stack() -> usize {
+    256 << 10
+}
+
+const fn notice() -> f64 {
+    1_000.0
+}
+
+const fn never() -> f64 {
+    f64::INFINITY
+}
+
+/// The most compact torus of three dimensions for so many nodes.
+fn torus(nodes: u32) -> Topology {
+    let nodes = nodes.clamp(1, 1 << 16);
+    let mut best = [nodes, 1, 1];
+    // The surface decides among tori of the same size; larger ones than needed are the last choice.
+    let rating = |dims: [u32; 3]| {
+        let [x, y, z] = dims.map(u64::from);
+        (x * y * z, x * y + y * z + z * x)
+    };
+    for z in 1..=41u32 {
+        for y in z..=256u32 {
+            let x = nodes.div_ceil(y * z);
+            if x < y {
+                break;
+            }
+            if rating([x, y, z]) < rating(best) {
+                best = [x, y, z];
+            }
+        }
+    }
+    Topology::Torus { dims: best.to_vec() }
+}
+
+impl PortalsConfig {
+    /// So many ranks on a machine, one per node, with the parameters of [`Parameters::xt4`].
+    pub fn new(ranks: u32, topology: Topology) -> Self {
+        Self {
+            ranks,
+            ranks_per_node: one(),
+            topology,
+            placement: Placement::default(),
+            parameters: Parameters::xt4(),
+            faults: Faults::default(),
+            adversary: Adversary::default(),
+            trace: false,
+            stack_bytes: stack(),
+            notice_ns: notice(),
+            deadline_ns: never(),
+            testing: Testing::default(),
+        }
+    }
+
+    /// Two ranks on two nodes with a link between them.
+    pub fn pair() -> Self {
+        Self::new(2, Topology::Direct { nodes: 2 })
+    }
+
+    /// So many ranks, one per node, in the most compact 3D torus that has no node more than needed, if possible.
+    ///
+    /// ```
+    /// use fabric_sim::Topology;
+    /// let config = portals_sim::PortalsConfig::xt4(4096);
+    /// assert_eq!(config.topology, Topology::Torus { dims: vec![16, 16, 16] });
+    /// ```
+    pub fn xt4(ranks: u32) -> Self {
+        Self::new(ranks, torus(ranks))
+    }
+
+    /// Reads a configuration from TOML and checks it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks that there can be such a machine.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first field that is not possible and its limit.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.network()?.check()?;
+        self.shared().map(drop)
+    }
+
+    /// The network below the interfaces.
+    pub(crate) fn network(&self) -> Result<Config, ConfigError> {
+        let refused = |field: &str, value: String, limit: &str| {
+            Err(ConfigError::OutOfRange { field: field.into(), value, limit: limit.into() })
+        };
+        if self.ranks_per_node > 1 << 16 {
+            return refused("ranks_per_node", self.ranks_per_node.to_string(), "at most 65536, since pids are");
+        }
+        for (index, links) in self.faults.links.iter().enumerate() {
+            if let Some(bytes) = links.mtu_bytes {
+                let field = format!("faults.links[{index}].mtu_bytes");
+                return refused(
+                    &field,
+                    bytes.to_string(),
+                    "left out, since interfaces rely on links that lose nothing",
+                );
+            }
+        }
+        let costs = self.parameters.compile()?;
+        let Some(notice) = picos(self.notice_ns) else {
+            let limit = "a finite number of nanoseconds from 0 to 1e15";
+            return refused("notice_ns", self.notice_ns.to_string(), limit);
+        };
+        let events = costs.complete.0 + costs.event.0.max(costs.ack_event.0);
+        let mut config = Config::new(self.ranks);
+        config.ranks_per_node = self.ranks_per_node;
+        config.topology = self.topology.clone();
+        config.placement = self.placement;
+        config.nic = self.parameters.network();
+        config.faults = Faults { link_retry: true, ..self.faults.clone() };
+        config.trace = self.trace;
+        config.stack_bytes = self.stack_bytes;
+        config.notice_ns = (notice + events) as f64 / 1e3 + self.adversary.jitter_ns.max(0.0);
+        config.deadline_ns = self.deadline_ns;
+        Ok(config)
+    }
+
+    /// What the interfaces share.
+    pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
+        let Some(jitter) = picos(self.adversary.jitter_ns) else {
+            let (field, value) = ("adversary.jitter_ns".into(), self.adversary.jitter_ns.to_string());
+            let limit = "a finite number of nanoseconds from 0 to 1e15".into();
+            return Err(ConfigError::OutOfRange { field, value, limit });
+        };
+        let costs = self.parameters.compile()?;
+        Ok(Rc::new(Shared {
+            directory: Default::default(),
+            parameters: self.parameters.clone(),
+            costs,
+            jitter,
+            late_read: self.adversary.late_read,
+            pool: Rc::new(Pool::default()),
+            defects: self.testing.defects,
+            launched: Default::default(),
+        }))
+    }
+}

@@ -1,0 +1,276 @@
+//! The interface of a node, as the simulation drives it: its processes, its engines, what arrives, who sleeps.
+
+use super::bytes::{Bytes, Pool};
+use super::directory::{Directory, ProcessId};
+use super::memory::HostMemory;
+use super::mutation::Defects;
+use super::p3::engine::Interface;
+use super::wire::{Body, Wire};
+use crate::model::{Costs, Parameters};
+use am_core::segment::Memory;
+use am_core::{Instant, Span};
+use fabric_sim::{About, Device, Outgoing, Packet, Port, Stage};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// What all interfaces of a machine share.
+pub(crate) struct Shared {
+    pub(crate) directory: Directory,
+    pub(crate) parameters: Parameters,
+    pub(crate) costs: Costs,
+    /// The longest additional time of an [`Adversary`](crate::Adversary), in picoseconds.
+    pub(crate) jitter: u64,
+    pub(crate) late_read: bool,
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) defects: Defects,
+    /// Which ranks have got through their set-up.
+    pub(crate) launched: RefCell<Launched>,
+}
+
+/// Ranks that have got through their set-up.
+#[derive(Default)]
+pub(crate) struct Launched {
+    pub(crate) ranks: Vec<bool>,
+    pub(crate) count: u32,
+}
+
+/// Memory that is still to be read, and from where on.
+pub(crate) type Source = Option<(HostMemory, usize)>;
+
+impl Shared {
+    /// The bytes of a message: now, or where to read them when it leaves.
+    #[inline]
+    pub(crate) fn source(&self, memory: &HostMemory, at: usize, length: u32) -> (Bytes, Source) {
+        if self.late_read {
+            return (Bytes::default(), Some((memory.clone(), at)));
+        }
+        (self.pool.fill(length, |buffer| memory.load(at, buffer)), None)
+    }
+}
+
+/// A message that a command sends.
+pub(crate) struct Load {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) length: u32,
+    pub(crate) body: Body,
+    pub(crate) source: Source,
+}
+
+/// A process of the node.
+pub(crate) struct Process {
+    pub(crate) rank: u32,
+    pub(crate) id: ProcessId,
+    pub(crate) p3: Interface,
+    /// It idles: who has something for it wakes it.
+    sleeps: bool,
+    /// When it will be woken.
+    alarm: Option<Instant>,
+}
+
+/// What an interface has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that commands have sent.
+    pub commands: u64,
+    /// Those of them that found all DMA slots taken.
+    pub overloads: u64,
+    /// Acknowledgements and replies sent.
+    pub answers: u64,
+    /// Messages that have arrived.
+    pub arrivals: u64,
+}
+
+/// The Portals interface of a node, as the simulation drives it. Ranks use it through [`Nic`](crate::Nic).
+pub struct Portals {
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) processes: Vec<Process>,
+    /// When the transmissions that occupy DMA slots end.
+    slots: VecDeque<Instant>,
+    /// With jitter: when the last message of a pair was delivered.
+    last: BTreeMap<(u32, u32), Instant>,
+    counters: Counters,
+}
+
+impl std::fmt::Debug for Portals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Portals").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+const TX: usize = 0;
+const OVERLOAD: usize = 1;
+const REPLY_TX: usize = 2;
+
+/// What is set aside.
+const LEAVES: u32 = 0;
+const ARRIVES: u32 = 1;
+
+impl Portals {
+    pub(crate) fn new(shared: Rc<Shared>, node: u32, ranks: &[u32]) -> Self {
+        shared.directory.add(node, ranks);
+        let processes = ranks.iter().enumerate().map(|(pid, rank)| Process {
+            rank: *rank,
+            id: ProcessId { nid: node, pid: pid as u32 },
+            p3: Interface::new(shared.parameters.limits, shared.defects),
+            sleeps: false,
+            alarm: None,
+        });
+        Self {
+            processes: processes.collect(),
+            slots: VecDeque::new(),
+            last: BTreeMap::new(),
+            counters: Counters::default(),
+            shared,
+        }
+    }
+
+    /// What this interface has counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Sends a command's message; returns when its bytes have been read.
+    #[inline]
+    pub(crate) fn transmit(&mut self, load: Load, port: &mut Port<'_, Wire>) -> Instant {
+        let costs = &self.shared.costs;
+        let Load { from, to, length, body, source } = load;
+        let (mut at, number) = (port.now(), port.number());
+        let about = About { number, from, to };
+        while self.slots.front().is_some_and(|end| *end <= at) {
+            self.slots.pop_front();
+        }
+        self.counters.commands += 1;
+        if self.slots.len() >= self.shared.parameters.nic.dma_slots as usize {
+            self.counters.overloads += 1;
+            at = port.serve(OVERLOAD, at, length, about).leaves;
+        }
+        let served = port.serve(TX, at, length, about);
+        if served.leaves > port.now() {
+            self.slots.push_back(served.leaves);
+        }
+        let leaves = served.enters + port.slowed(costs.tx);
+        let sent = leaves + costs.bytes(length);
+        if self.shared.late_read {
+            let body = Wire(Body::Held(Box::new((body, source))));
+            port.defer(sent, Packet { number, from, to, bytes: length, sent, corrupt: false, body }, LEAVES);
+        } else {
+            let (at, number, body) = (Some(leaves + costs.inject), Some(number), Wire(body));
+            port.send_as(Outgoing { at, number, ..Outgoing::new(from, to, length, body) });
+        }
+        sent
+    }
+
+    /// A message whose bytes were still to be read leaves.
+    fn leave(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+        let Packet { number, from, to, bytes, body: Wire(body), .. } = packet;
+        let Body::Held(held) = body else { unreachable!("only held messages are set aside to leave") };
+        let (mut body, source) = *held;
+        if let Some((memory, at)) = source
+            && let Some(data) = body.data()
+        {
+            *data = self.shared.pool.fill(bytes, |buffer| memory.load(at, buffer));
+        }
+        let (at, number) = (Some(port.now() + self.shared.costs.inject), Some(number));
+        port.send_as(Outgoing { at, number, ..Outgoing::new(from, to, bytes, Wire(body)) });
+    }
+
+    /// Sends the bytes that a get asked for, from a time on.
+    pub(crate) fn reply(
+        &mut self,
+        from: u32,
+        to: u32,
+        length: u32,
+        at: Instant,
+        body: Body,
+        port: &mut Port<'_, Wire>,
+    ) {
+        let costs = &self.shared.costs;
+        self.counters.answers += 1;
+        let number = port.number();
+        let served = port.serve(REPLY_TX, at, length, About { number, from, to });
+        let at = Some(served.enters + port.slowed(costs.tx) + costs.inject);
+        port.send_as(Outgoing { at, number: Some(number), ..Outgoing::new(from, to, length, Wire(body)) });
+    }
+
+    /// Sends an acknowledgement for what is complete at a time.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, from: u32, to: u32, at: Instant, body: Body, port: &mut Port<'_, Wire>) {
+        let costs = &self.shared.costs;
+        self.counters.answers += 1;
+        let at = Some(at + port.slowed(costs.ack_tx) + costs.inject);
+        port.send_as(Outgoing { at, ..Outgoing::new(from, to, 0, Wire(body)) });
+    }
+
+    /// An event is on its way to a process: if it idles, it is woken when the event is there.
+    #[inline]
+    pub(crate) fn expect_event(&mut self, local: u32, at: Instant, port: &mut Port<'_, Wire>) {
+        let process = &mut self.processes[local as usize];
+        if process.sleeps && process.alarm.is_none_or(|alarm| alarm > at || alarm <= port.now()) {
+            process.alarm = Some(at);
+            port.timer(at, local);
+        }
+    }
+
+    /// Something has happened to a process that no event tells of: if it idles, it is woken.
+    pub(crate) fn concern(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+        let process = &self.processes[local as usize];
+        if process.sleeps {
+            port.wake(process.rank);
+        }
+    }
+
+    /// A process is about to idle, or has.
+    #[inline]
+    pub(crate) fn sleep(&mut self, local: u32, sleeps: bool) {
+        self.processes[local as usize].sleeps = sleeps;
+    }
+
+    fn take(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+        self.counters.arrivals += 1;
+        let local = self.shared.directory.of(packet.to).pid;
+        match packet.body.0 {
+            Body::P3(message) => self.p3_arrive(local, packet.from, message, port),
+            Body::Held(_) => unreachable!("a held message never leaves its interface"),
+        }
+    }
+}
+
+impl Device for Portals {
+    type Body = Wire;
+
+    fn stages(&self) -> Vec<(&'static str, Stage)> {
+        let parameters = &self.shared.parameters;
+        vec![("tx", parameters.tx()), ("tx queue", parameters.overload()), ("reply tx", parameters.tx())]
+    }
+
+    fn arrive(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+        if self.shared.jitter == 0 {
+            return self.take(packet, port);
+        }
+        let delay = Span(port.random() % (self.shared.jitter + 1));
+        let last = self.last.entry((packet.from, packet.to)).or_default();
+        *last = (*last).max(port.now() + delay);
+        port.defer(*last, packet, ARRIVES);
+    }
+
+    fn due(&mut self, packet: Packet<Wire>, token: u32, port: &mut Port<'_, Wire>) {
+        if token == LEAVES { self.leave(packet, port) } else { self.take(packet, port) }
+    }
+
+    fn timer(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+        let process = &mut self.processes[local as usize];
+        if process.alarm.is_some_and(|alarm| alarm <= port.now()) {
+            process.alarm = None;
+        }
+        if process.sleeps {
+            port.wake(process.rank);
+        }
+    }
+
+    fn explain(&self, rank: u32) -> Option<String> {
+        let process = self.processes.iter().find(|process| process.rank == rank)?;
+        Some(process.p3.explain())
+    }
+}

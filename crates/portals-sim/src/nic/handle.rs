@@ -1,0 +1,188 @@
+//! A rank's handle to its node's interface and to virtual time.
+
+use super::device::{Counters, Portals, Shared};
+use super::directory::ProcessId;
+use super::memory::HostMemory;
+use super::p3::P3;
+use super::wire::Wire;
+use crate::model::{Costs, Parameters};
+use am_core::{Instant, PeerStatus, Span};
+use fabric_sim::{Context, Port, WaitFor};
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+/// What a rank's program gets from [`run`](crate::run): its interface and its time. Clones are handles to the same rank.
+#[derive(Clone)]
+pub struct Nic<'a> {
+    context: Context<'a, Portals>,
+    shared: Rc<Shared>,
+    /// Which of its node's processes the rank is.
+    local: u32,
+    /// No other rank shares its interface.
+    alone: bool,
+    /// Until when everything is known that has happened.
+    synced: Rc<Cell<Instant>>,
+}
+
+impl fmt::Debug for Nic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nic").field("rank", &self.rank()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Nic<'a> {
+    pub(crate) fn new(context: Context<'a, Portals>, shared: Rc<Shared>) -> Self {
+        let id = shared.directory.of(context.rank());
+        let alone = shared.directory.processes(id.nid) == 1;
+        Self { context, shared, local: id.pid, alone, synced: Rc::default() }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.context.rank()
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.context.ranks()
+    }
+
+    /// The identity of a rank's process; `None` outside the job.
+    pub fn id(&self, rank: u32) -> Option<ProcessId> {
+        self.shared.directory.id(rank)
+    }
+
+    /// The rank of a process, if there is one.
+    pub fn rank_of(&self, id: ProcessId) -> Option<u32> {
+        self.shared.directory.rank(id)
+    }
+
+    /// Portals 3.3.
+    pub fn p3(&self) -> P3<'a> {
+        P3 { nic: self.clone() }
+    }
+
+    /// The machine's parameter table.
+    pub fn parameters(&self) -> &Parameters {
+        &self.shared.parameters
+    }
+
+    /// What the interface of this rank's node has counted so far.
+    pub fn counters(&self) -> Counters {
+        self.context.device(|device, _| device.counters())
+    }
+
+    /// This rank's clock, and what else the simulation offers a rank: departures, statuses.
+    pub fn context(&self) -> &Context<'a, Portals> {
+        &self.context
+    }
+
+    /// This rank's time.
+    pub fn now(&self) -> Instant {
+        self.context.now()
+    }
+
+    /// Lets time pass in which the processor computes. Does not suspend the rank.
+    pub fn charge(&self, cost: Span) {
+        self.context.charge(cost);
+    }
+
+    /// Charges for a look that found nothing. What loops without idling calls this, or its time never ends.
+    pub fn charge_empty_poll(&self) {
+        self.context.charge_empty_poll();
+    }
+
+    /// Lets everything happen that happens up to this rank's time.
+    pub fn sync(&self) {
+        self.context.sync();
+        self.synced.set(self.context.now());
+    }
+
+    /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`; `wanted` is for
+    /// deadlock reports. [`P3::idle`] is the way to wait for events.
+    pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
+        self.context.local(|device, _| device.sleep(self.local, true));
+        self.context.idle(until, wanted);
+        self.context.local(|device, _| device.sleep(self.local, false));
+        self.synced.set(self.context.now());
+    }
+
+    /// Tells the launcher that this rank has set itself up, and waits until all others have, except those that are lost. What
+    /// arrives at a process before it has set itself up is dropped; this is how a job avoids that. It goes past the simulated
+    /// network and takes no more of the processor than looking every microsecond.
+    pub fn launched(&self) {
+        self.sync();
+        {
+            let mut launched = self.shared.launched.borrow_mut();
+            launched.ranks.resize(self.ranks() as usize, false);
+            if !std::mem::replace(&mut launched.ranks[self.rank() as usize], true) {
+                launched.count += 1;
+            }
+        }
+        let mut pause = Span::from_micros(1);
+        while !self.all_launched() {
+            self.idle(Some(self.now() + pause), WaitFor::Named("the launcher"));
+            pause = Span((pause.0 * 2).min(Span::from_micros(16).0));
+        }
+    }
+
+    fn all_launched(&self) -> bool {
+        let launched = self.shared.launched.borrow();
+        let lost = |rank: usize| matches!(self.context.known_status(rank as u32), PeerStatus::Lost(_));
+        launched.count == self.ranks()
+            || launched.count + self.context.losses() >= self.ranks()
+                && launched.ranks.iter().enumerate().all(|(rank, launched)| *launched || lost(rank))
+    }
+
+    /// Copies from memory after everything up to this rank's time has happened.
+    ///
+    /// # Panics
+    /// If the range is outside the memory.
+    pub fn read(&self, memory: &HostMemory, at: usize, out: &mut [u8]) {
+        self.sync();
+        memory.read(at, out);
+    }
+
+    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at an earlier
+    /// time is what was there before.
+    ///
+    /// # Panics
+    /// If the range is outside the memory.
+    pub fn write(&self, memory: &HostMemory, at: usize, source: &[u8]) {
+        self.sync();
+        memory.write(at, source);
+    }
+
+    pub(crate) fn costs(&self) -> &Costs {
+        &self.shared.costs
+    }
+
+    /// Works on the interface after everything earlier has happened.
+    #[inline]
+    pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+        self.sync();
+        self.context.local(|device, port| work(device, port, self.local))
+    }
+
+    /// Works on what belongs to this rank alone. Where other ranks share the interface, everything earlier has to happen first;
+    /// otherwise only this rank uses what its sending passes, and it may run ahead.
+    #[inline]
+    pub(crate) fn own_unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+        if self.alone {
+            return self.context.local(|device, port| work(device, port, self.local));
+        }
+        self.unit(work)
+    }
+
+    /// Looks at event queues. No packet's event gets into a queue sooner than a certain time after the packet's arrival: so as
+    /// long after the last look at the whole machine everything is known that a look can find, and the rank need not let the
+    /// others catch up.
+    #[inline]
+    pub(crate) fn foreseen<R>(&self, work: impl FnOnce(&mut Portals, u32) -> R) -> R {
+        if self.context.now() >= self.synced.get() + self.shared.costs.lookahead {
+            self.sync();
+        }
+        self.context.local(|device, _| work(device, self.local))
+    }
+}

@@ -1,0 +1,30 @@
+//! The network interface: its programming interfaces, and the state machines behind them. It knows nothing of active messages.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `p3` | [`p3::P3`]: Portals 3.3; match lists, memory descriptors, event queues |
+//! | `handle` | [`Nic`]: a rank's way to them, and to time |
+//! | `device` | [`Portals`]: a node's interface, as the simulation drives it: engines, arrivals, sleepers |
+//! | `queue` | event queues that can be full |
+//! | `memory` | [`HostMemory`]: what the interface can read and write |
+//! | `wire`, `bytes` | what interfaces send each other; payload of messages |
+//! | `slots`, `directory` | handles with generations; the identities of processes |
+//! | `mutation` | defects for tests that must be able to fail |
+
+pub(crate) mod bytes;
+pub(crate) mod device;
+pub(crate) mod directory;
+pub(crate) mod handle;
+pub(crate) mod memory;
+#[doc(hidden)]
+pub mod mutation;
+pub mod p3;
+pub(crate) mod queue;
+pub(crate) mod slots;
+pub(crate) mod wire;
+
+pub use device::{Counters, Portals};
+pub use directory::ProcessId;
+pub use handle::Nic;
+pub use memory::HostMemory;
+pub use wire::Wire;

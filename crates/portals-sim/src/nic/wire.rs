@@ -1,0 +1,32 @@
+//! What interfaces send each other.
+
+use super::bytes::Bytes;
+use super::memory::HostMemory;
+use super::p3;
+
+/// What packets of the simulated network carry. Opaque: only interfaces look inside.
+#[derive(Clone)]
+pub struct Wire(pub(crate) Body);
+
+#[derive(Clone)]
+pub(crate) enum Body {
+    P3(p3::unit::Message),
+    /// A message whose bytes are read when it leaves; in this form it never leaves the interface.
+    Held(Box<(Body, Option<(HostMemory, usize)>)>),
+}
+
+impl Body {
+    /// The bytes that it carries.
+    pub(crate) fn data(&mut self) -> Option<&mut Bytes> {
+        match self {
+            Self::P3(message) => message.data(),
+            Self::Held(held) => held.0.data(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wire")
+    }
+}
