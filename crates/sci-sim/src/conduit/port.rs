@@ -1,0 +1,156 @@
+//! The way back to a requester.
+
+use super::header::{Header, Kind, Ready};
+use super::net::Gone;
+use super::send::Outgoing;
+use super::transport::Conduit;
+use crate::nic::Sisci;
+use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use am_core::{Category, Peer, PeerStatus, Words};
+
+/// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler unwinds.
+///
+/// A reply to a request whose payload lies in its slot leaves when the handler has returned: the requester may fill the slot
+/// again as soon as it has the reply.
+pub(super) struct ReplyPort<'c, N: Sisci> {
+    conduit: &'c mut Conduit<N>,
+    to: u32,
+    /// The request's slot.
+    slot: u32,
+    /// Whether a reply is allowed.
+    replies: bool,
+    /// Whether the handler still reads the request's slot.
+    in_slot: bool,
+    end: End,
+}
+
+/// How a request ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Without a reply so far.
+    Open,
+    /// With a reply that has been sent, or will be after detaching.
+    Done,
+    /// With a reply that is sent when the handler is done: its payload is in the conduit's buffer.
+    Staged(Header, Words),
+}
+
+const REPLIES: u64 = 1 << 32;
+
+impl<'c, N: Sisci> ReplyPort<'c, N> {
+    /// The way back for a request that is being handled.
+    pub(super) fn of_request(
+        conduit: &'c mut Conduit<N>,
+        to: u32,
+        slot: u32,
+        replies: bool,
+        in_slot: bool,
+    ) -> Self {
+        Self { conduit, to, slot, replies, in_slot, end: End::Open }
+    }
+
+    /// A way back that had been detached.
+    pub(super) fn of_key(conduit: &'c mut Conduit<N>, key: PendingKey) -> Self {
+        let (slot, replies) = (key.tag as u32, key.tag & REPLIES != 0);
+        Self { conduit, to: key.to.0, slot, replies, in_slot: false, end: End::Open }
+    }
+
+    fn check(&self) -> Result<(), PortGone> {
+        if self.conduit.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
+    }
+
+    /// Sends or stages a reply whose Medium payload is in the conduit's buffer.
+    fn send(&mut self, header: Header, args: &Words) -> Result<(), PortGone> {
+        if self.in_slot {
+            self.end = End::Staged(header, *args);
+            return Ok(());
+        }
+        self.end = End::Done;
+        self.transmit(&header, args).map_err(|Gone| PortGone)
+    }
+
+    fn transmit(&mut self, header: &Header, args: &Words) -> Result<(), Gone> {
+        let slot = self.conduit.layout.reply_slot(self.slot);
+        let staged = std::mem::take(&mut self.conduit.staged);
+        let len = if header.ready() == Ready::Medium { header.payload as usize } else { 0 };
+        let frame = Outgoing { header: *header, args, payload: &staged[..len] };
+        let sent = self.conduit.transmit(self.to, slot, &frame);
+        self.conduit.staged = staged;
+        sent
+    }
+}
+
+impl<N: Sisci> Port for ReplyPort<'_, N> {
+    fn bound(&self) -> usize {
+        if self.replies { self.conduit.layout.medium() } else { 0 }
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.conduit.config.segment
+    }
+
+    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+        self.check()?;
+        self.send(Header { kind: Kind::Reply(Category::Short), handler, payload: 0, place: 0 }, args)
+    }
+
+    fn medium(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        self.check()?;
+        let buffer = &mut self.conduit.staged[..len];
+        // What is not written must not be what another peer was sent.
+        buffer.fill(0);
+        fill(&mut Buffer(buffer));
+        let header = Header { kind: Kind::Reply(Category::Medium), handler, payload: len as u32, place: 0 };
+        self.send(header, args)
+    }
+
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
+        self.check()?;
+        // The payload goes to a place of its own, whatever the handler still reads.
+        self.conduit.place(self.to, at, payload).map_err(|Gone| PortGone)?;
+        let header =
+            Header { kind: Kind::Reply(Category::Long), handler, payload: payload.len() as u32, place: at };
+        self.send(header, args)
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.end = End::Done;
+        let replies = if self.replies { REPLIES } else { 0 };
+        PendingKey { to: Peer(self.to), tag: u64::from(self.slot) | replies }
+    }
+}
+
+impl<N: Sisci> Drop for ReplyPort<'_, N> {
+    fn drop(&mut self) {
+        // A requester that has gone needs no answer.
+        let _ = match self.end {
+            End::Done => Ok(()),
+            End::Staged(header, args) => self.transmit(&header, &args),
+            End::Open => {
+                self.conduit.bare_given += u64::from(self.replies);
+                let slot = self.conduit.layout.reply_slot(self.slot);
+                self.conduit.control_flag(self.to, slot)
+            }
+        };
+    }
+}
+
+/// Writes to a payload before it is sent.
+pub(super) struct Buffer<'a>(pub(super) &'a mut [u8]);
+
+impl PayloadWriter for Buffer<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
