@@ -379,6 +379,57 @@ pub struct PendingKey {
     pub tag: u64,
 }
 
+/// The way back where there is none: of a message that permits no reply, or to a requester that is gone.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPort {
+    /// What the core may believe that a reply has room for, until it learns that the requester is gone; 0 where no reply is
+    /// permitted.
+    pub bound: usize,
+    /// Size of the requester's segment in bytes, as far as it still matters.
+    pub segment_len: u64,
+    /// What [`Port::detach`] returns.
+    pub key: PendingKey,
+}
+
+impl NoPort {
+    /// Of a message from `from` that permits no reply.
+    pub const fn one_way(from: Peer) -> Self {
+        Self { bound: 0, segment_len: 0, key: PendingKey { to: from, tag: 0 } }
+    }
+}
+
+impl Port for NoPort {
+    fn bound(&self) -> usize {
+        self.bound
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.segment_len
+    }
+
+    fn short(&mut self, _: u8, _: &Words) -> Result<(), PortGone> {
+        Err(PortGone)
+    }
+
+    fn medium(
+        &mut self,
+        _: u8,
+        _: &Words,
+        _: usize,
+        _: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone> {
+        Err(PortGone)
+    }
+
+    fn long(&mut self, _: u8, _: &Words, _: &[u8], _: u64) -> Result<(), PortGone> {
+        Err(PortGone)
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.key
+    }
+}
+
 /// Where a transport delivers what arrives. Implemented by the core.
 pub trait Sink {
     /// A request, and the way back for its reply.

@@ -3,7 +3,7 @@
 
 use am_core::segment::Segment;
 use am_core::transport::{
-    Arrival, CreditSnapshot, Departure, Head, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot,
+    Arrival, CreditSnapshot, Departure, Head, NoPort, Port, Refused, ReplyBound, Resource, Sink, Slot,
 };
 use am_core::{
     Category, Endpoint, Handlers, Instant, Limits, LossCause, Payload, PayloadWriter, Peer, PeerStatus, Rank,
@@ -66,41 +66,6 @@ impl Slot for Nothing {
     }
 }
 
-/// The way back of a message that has none.
-struct NoWay(Peer);
-
-impl Port for NoWay {
-    fn bound(&self) -> usize {
-        0
-    }
-
-    fn segment_len(&self) -> u64 {
-        0
-    }
-
-    fn short(&mut self, _: u8, _: &Words) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn medium(
-        &mut self,
-        _: u8,
-        _: &Words,
-        _: usize,
-        _: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn long(&mut self, _: u8, _: &Words, _: &[u8], _: u64) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn detach(&mut self) -> am_core::transport::PendingKey {
-        am_core::transport::PendingKey { to: self.0, tag: 0 }
-    }
-}
-
 impl Transport for OneWay<'_> {
     type Memory = Arc<[AtomicU64]>;
     type Slot<'b>
@@ -148,7 +113,7 @@ impl Transport for OneWay<'_> {
                 None => sink.control(from, &args, payload),
                 Some(handler) => {
                     let arrival = Arrival { from, category: Category::Short, handler, args: &args, payload };
-                    sink.request(arrival, &mut NoWay(from));
+                    sink.request(arrival, &mut NoPort::one_way(from));
                 }
             }
         }
@@ -156,7 +121,7 @@ impl Transport for OneWay<'_> {
     }
 
     fn answer<R>(&mut self, key: am_core::transport::PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        reply(&mut NoWay(key.to))
+        reply(&mut NoPort::one_way(key.to))
     }
 
     fn flush(&mut self) {}

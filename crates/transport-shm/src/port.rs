@@ -123,43 +123,6 @@ impl Drop for ReplyPort<'_> {
     }
 }
 
-/// The port of a request that allows no reply.
-pub(crate) struct NoReply {
-    pub(crate) to: Peer,
-}
-
-impl Port for NoReply {
-    fn bound(&self) -> usize {
-        0
-    }
-
-    fn segment_len(&self) -> u64 {
-        0
-    }
-
-    fn short(&mut self, _: u8, _: &Words) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn medium(
-        &mut self,
-        _: u8,
-        _: &Words,
-        _: usize,
-        _: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn long(&mut self, _: u8, _: &Words, _: &[u8], _: u64) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn detach(&mut self) -> PendingKey {
-        PendingKey { to: self.to, tag: 0 }
-    }
-}
-
 /// The buffer of a Medium reply.
 struct ReplyBuffer<'a> {
     replies: &'a ReplyOut,

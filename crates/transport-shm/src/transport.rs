@@ -5,14 +5,14 @@ use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::endpoint;
 use crate::nudge::Nudge;
-use crate::port::{NoReply, Outlet, ReplyPort, ShmSlot};
+use crate::port::{Outlet, ReplyPort, ShmSlot};
 use crate::region::{ShmMemory, View};
 use crate::ring::{Broken, Cell, arrived};
 use crate::sys;
 use crate::waiting::{Next, Patience};
 use crate::watch::{Watch, started};
 use am_core::transport::{
-    Arrival, CreditSnapshot, Departure, Head, PendingKey, Port, Refused, ReplyBound, Sink, WaitReason,
+    Arrival, CreditSnapshot, Departure, Head, NoPort, PendingKey, Port, Refused, ReplyBound, Sink, WaitReason,
 };
 use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
@@ -438,7 +438,7 @@ fn answer<S: Sink>(
     };
     let arrival = Arrival { from: outlet.to, category, handler: frame.handler, args, payload };
     if frame.reply.is_none() {
-        return sink.request(arrival, &mut NoReply { to: outlet.to });
+        return sink.request(arrival, &mut NoPort::one_way(outlet.to));
     }
     sink.request(arrival, &mut ReplyPort::new(replies, outlet, frame.reply, bare));
 }

@@ -5,7 +5,7 @@ use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::session::{Fault, Session};
 use super::shared::{IN, Shared};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Category, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Sink};
+use am_core::transport::{Arrival, Category, NoPort, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Sink};
 use am_core::{Instant, Payload, Peer};
 
 /// Messages of one peer in a row, before others get their turn.
@@ -100,45 +100,6 @@ impl Drop for Way<'_> {
         if self.request > 0 {
             self.session.consume(self.shared, self.now, 0, self.request);
         }
-    }
-}
-
-/// The way back to a requester that is gone.
-struct NoWay {
-    bound: usize,
-    peer: Peer,
-    tag: u64,
-}
-
-impl Port for NoWay {
-    fn bound(&self) -> usize {
-        self.bound
-    }
-
-    fn segment_len(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn short(&mut self, _: u8, _: &Words) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn medium(
-        &mut self,
-        _: u8,
-        _: &Words,
-        _: usize,
-        _: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn long(&mut self, _: u8, _: &Words, _: &[u8], _: u64) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn detach(&mut self) -> PendingKey {
-        PendingKey { to: self.peer, tag: self.tag }
     }
 }
 
@@ -255,7 +216,7 @@ impl Machine {
                 self.make_ready(key.to);
                 result
             }
-            None => reply(&mut NoWay { bound: medium as usize, peer: key.to, tag: key.tag }),
+            None => reply(&mut NoPort { bound: medium as usize, segment_len: u64::MAX, key }),
         }
     }
 }
