@@ -180,8 +180,9 @@ fn a_slot_is_used_again_after_its_answer() {
 
 #[test]
 fn clearing_after_the_search_is_found() {
-    fails("a message was lost", arrivals(1, RIGHT, Clear::After, false));
-    fails("a message was lost", arrivals(1, RIGHT, Clear::After, true));
+    // The first message brings the receiver to search, the second comes behind its back.
+    fails("a message was lost", arrivals(2, RIGHT, Clear::After, false));
+    fails("a message was lost", arrivals(2, RIGHT, Clear::After, true));
 }
 
 #[test]
