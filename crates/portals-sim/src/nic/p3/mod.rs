@@ -147,8 +147,8 @@ impl P3<'_> {
     }
 
     /// Suspends the rank until one of some queues has an event, something else concerns it, or `until`; `wanted` is for deadlock
-    /// reports. Returns at once if an event is there. Something else is: a peer's put without an event is in memory, a rank is
-    /// known to be lost. The way to wait for a program that looks at its queues itself; costs no time of the processor.
+    /// reports. Returns at once if an event is there. Something else is: an event in another queue, a peer's put without an
+    /// event, a rank that is known to be lost. The way to wait for a program that looks at its queues itself; costs no time of the processor.
     ///
     /// # Errors
     /// [`P3Error::NoInit`], [`P3Error::EqInvalid`].
