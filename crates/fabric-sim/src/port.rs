@@ -134,6 +134,24 @@ impl<B: Clone> Port<'_, B> {
         self.core.network.hops(self.node, self.core.node_of[rank as usize])
     }
 
+    /// How many links a packet between two ranks passes before it comes to one that is down at this moment; `None` if all of
+    /// them carry. For interfaces that know the state of their links.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn cut(&self, from: u32, to: u32) -> Option<u32> {
+        let (mut at, goal) = (self.core.node_of[from as usize], self.core.node_of[to as usize]);
+        let mut passed = 0;
+        while at != goal {
+            let (link, next) = self.core.network.next(at, goal);
+            if self.core.links[link as usize].down {
+                return Some(passed);
+            }
+            (at, passed) = (next, passed + 1);
+        }
+        None
+    }
+
     /// Lets a rank of this node go on, if it idles; otherwise its next idling ends at once.
     pub fn wake(&mut self, rank: u32) {
         self.core.wake(rank, self.now);
