@@ -274,7 +274,7 @@ impl Parameters {
                 1 => format!("from {low} to {high}"),
                 step => format!("from {low} to {high}, a multiple of {step}"),
             };
-            let good = (low..=high).contains(&value) && value % step == 0;
+            let good = (low..=high).contains(&value) && value.is_multiple_of(step);
             if good { Ok(()) } else { Err(range(field, value, limit())) }
         };
         whole("segment_bytes", self.segment_bytes, 4, 1 << 40, 4)?;

@@ -193,6 +193,25 @@ pub const LINE: usize = 64;
 /// Alignment of sizes and offsets of segments, maps and `memcpy`, in bytes.
 pub const ALIGNMENT: usize = 4;
 
+/// Alignment of offsets of local maps in bytes: local memory is seen in words of 8.
+pub const MAP_ALIGNMENT: usize = 8;
+
+/// Checks a range against what holds it: alignment of the offset, then of the size, then the range. Sizes are multiples of 4
+/// at least, or of the alignment if that is more than 8.
+pub(crate) fn inside(offset: usize, size: usize, whole: usize, alignment: usize) -> Result<(), Code> {
+    let size_alignment = if alignment == MAP_ALIGNMENT { ALIGNMENT } else { alignment };
+    if !offset.is_multiple_of(alignment) {
+        return Err(Code::OffsetAlignment);
+    }
+    if size == 0 || !size.is_multiple_of(size_alignment) {
+        return Err(Code::SizeAlignment);
+    }
+    if offset.checked_add(size).is_none_or(|end| end > whole) {
+        return Err(Code::OutOfRange);
+    }
+    Ok(())
+}
+
 /// What an interface has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {

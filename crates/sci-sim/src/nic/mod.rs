@@ -5,22 +5,37 @@
 //! |---|---|
 //! | `sisci` | [`Sisci`]: the interface as a trait |
 //! | `code`, `kinds` | [`Code`] and [`Kept`]: what calls come to; numbers, states, events, flags |
+//! | `virtual_time` | [`Virtual`]: in virtual time |
+//! | `sequence` | the state machine of a map sequence, which both use |
+//! | `errors` | [`TransferErrors`]: lines that fail on purpose |
+//! | `mutation` | defects for tests that must be able to fail |
 //! | [`flag`] | a flag byte in shared memory, which loom can check |
 
 #[cfg(not(am_loom))]
 mod code;
+#[cfg(not(am_loom))]
+mod errors;
 pub mod flag;
 #[cfg(not(am_loom))]
 mod kinds;
 #[cfg(not(am_loom))]
+#[doc(hidden)]
+pub mod mutation;
+#[cfg(not(am_loom))]
+mod sequence;
+#[cfg(not(am_loom))]
 mod sisci;
+#[cfg(not(am_loom))]
+pub mod virtual_time;
 
 #[cfg(not(am_loom))]
 pub use {
     code::{Code, Kept},
+    errors::{PlannedError, PlannedStatus, TransferErrors},
     kinds::{
-        ALIGNMENT, Callback, Concerned, Counters, DmaState, Flags, LINE, Limits, NodeId, RemoteAddress, SegmentId,
-        SegmentReason, SequenceStatus,
+        ALIGNMENT, Callback, Concerned, Counters, DmaState, Flags, LINE, Limits, MAP_ALIGNMENT, NodeId,
+        RemoteAddress, SegmentId, SegmentReason, SequenceStatus,
     },
     sisci::Sisci,
+    virtual_time::Virtual,
 };

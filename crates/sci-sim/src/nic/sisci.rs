@@ -2,11 +2,18 @@
 
 use super::code::{Code, Kept};
 use super::kinds::{
-    Callback, Counters, DmaState, Flags, Limits, NodeId, RemoteAddress, SegmentId, SegmentReason, SequenceStatus,
+    ALIGNMENT, Callback, Counters, DmaState, Flags, Limits, NodeId, RemoteAddress, SegmentId, SegmentReason,
+    SequenceStatus,
 };
 use am_core::segment::Memory;
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::WaitFor;
+
+/// How often `memcpy` stores before it gives up.
+const TRIES: u32 = 64;
+
+/// The most transfers of a DMA queue.
+pub(crate) const MAX_TRANSFERS: usize = 65_536;
 
 /// One process's way to its SCI adapter: the initialised library. One process uses a node's adapter.
 ///
@@ -103,7 +110,8 @@ pub trait Sisci: Sized {
     /// Lets this process see a part of a segment.
     ///
     /// # Errors
-    /// [`Code::SegmentNotPrepared`], [`Code::OffsetAlignment`], [`Code::SizeAlignment`], [`Code::OutOfRange`].
+    /// [`Code::SegmentNotPrepared`], [`Code::OffsetAlignment`] (multiples of 8 here), [`Code::SizeAlignment`],
+    /// [`Code::OutOfRange`].
     fn map_local(&self, segment: &Self::LocalSegment, offset: usize, size: usize) -> Result<Self::LocalMap, Code>;
 
     /// Undoes a map. What [`memory`](Sisci::memory) handed out stays valid.
@@ -232,7 +240,8 @@ pub trait Sisci: Sized {
     ///
     /// # Errors
     /// [`Code::OutOfRange`], [`Code::OffsetAlignment`], [`Code::SizeAlignment`], [`Code::IllegalFlag`]; with the check
-    /// [`Code::TransferFailed`], after which `start_sequence` tells how bad it is.
+    /// [`Code::TransferFailed`], after which `start_sequence` tells how bad it is, and [`Code::IllegalOperation`] if the
+    /// sequence has to be started first.
     fn memcpy(
         &self,
         sequence: &mut Self::Sequence,
@@ -240,7 +249,27 @@ pub trait Sisci: Sized {
         offset: usize,
         bytes: &[u8],
         flags: Flags,
-    ) -> Result<(), Code>;
+    ) -> Result<(), Code> {
+        flags.only(Flags::ERROR_CHECK)?;
+        if !offset.is_multiple_of(ALIGNMENT) {
+            return Err(Code::OffsetAlignment);
+        }
+        if !bytes.len().is_multiple_of(ALIGNMENT) {
+            return Err(Code::SizeAlignment);
+        }
+        if !flags.has(Flags::ERROR_CHECK) {
+            return self.store(map, offset, bytes);
+        }
+        for _ in 0..TRIES {
+            self.store(map, offset, bytes)?;
+            match self.check_sequence(sequence, Flags::NONE)? {
+                SequenceStatus::Ok => return Ok(()),
+                SequenceStatus::Retriable => {}
+                SequenceStatus::NotRetriable | SequenceStatus::Pending => break,
+            }
+        }
+        Err(Code::TransferFailed)
+    }
 
     /// Reads bytes of another node: line by line, and waits for each. Counted in [`Counters::remote_reads`].
     ///
