@@ -1,7 +1,7 @@
 //! The transport: what an endpoint of the core calls, on a machine and any [`Driver`].
 
 use crate::driver::Driver;
-use crate::proto::{Config, Machine};
+use crate::proto::{Config, Lent, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
     CreditSnapshot, Departure, Head, Limits, Notify, PayloadWriter, PeerStatus, PendingKey, Port, Refused,
@@ -163,19 +163,17 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
         let begun = self.driver.with(|machine, now| machine.long(now, to, head, args, len, at));
         self.driver.accepted();
         begun?;
-        let mut rest = payload;
-        loop {
-            let count = self.driver.with(|machine, _| machine.push(to, rest))?;
-            self.driver.accepted();
-            rest = &rest[count..];
-            if rest.is_empty() {
-                return Ok(());
-            }
+        let lent = Lent { to, payload };
+        let mut kept = self.driver.with(|machine, _| machine.keep(lent))?;
+        while !kept {
             // Longer than the queue: machines acknowledge whatever their applications do, so room comes.
-            self.driver.send_out();
-            self.driver.idle(None, WaitReason::Room(to, Resource::RequestBytes));
-            self.driver.take_in();
+            kept = self.driver.round(Some(lent), |machine, _| machine.keep(lent))?;
+            if !kept {
+                self.driver.idle(None, WaitReason::Room(to, Resource::RequestBytes));
+            }
         }
+        self.driver.accepted();
+        Ok(())
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
@@ -186,7 +184,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.promised = None;
-        self.driver.round(|machine, now| machine.poll(now, budget, sink))
+        self.driver.round(None, |machine, now| machine.poll(now, budget, sink))
     }
 
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
@@ -196,7 +194,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn flush(&mut self) {
-        self.driver.send_out();
+        self.driver.send_out(None);
     }
 
     fn quiet(&mut self) -> bool {
@@ -205,12 +203,12 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.driver.send_out();
+        self.driver.send_out(None);
         self.driver.idle(until, reason);
     }
 
     fn notify(&mut self, waker: &Waker) -> Notify {
-        self.driver.send_out();
+        self.driver.send_out(None);
         self.driver.notify(waker)
     }
 

@@ -1,7 +1,7 @@
 //! What a machine needs from the world: time, a wire, and a place to wait. Sockets are one such world, the simulated
 //! fabric is another; [`Carrier`](crate::Carrier) makes a transport of either.
 
-use crate::proto::Machine;
+use crate::proto::{Lent, Machine};
 use am_core::transport::{Notify, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
 use std::task::Waker;
@@ -33,14 +33,14 @@ pub trait Driver {
     /// Takes in what has arrived and lets time act on the machine. Does not block.
     fn take_in(&mut self);
 
-    /// Sends what the machine wants to send at this moment. Does not block.
-    fn send_out(&mut self);
+    /// Sends what the machine wants to send at this moment, of a payload that is lent, too. Does not block.
+    fn send_out(&mut self, lent: Option<Lent<'_>>);
 
     /// Takes in, works, and sends out: what a poll does.
-    fn round<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
+    fn round<R>(&mut self, lent: Option<Lent<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.take_in();
         let result = self.with(work);
-        self.send_out();
+        self.send_out(lent);
         result
     }
 

@@ -36,6 +36,22 @@ pub struct Machine {
 /// Bytes of a datagram of [`Machine::signs_of_life`].
 pub const SIGN_OF_LIFE: usize = HELLO;
 
+/// The payload of a Long request that is under way, sent from where it is. See [`Machine::keep`].
+#[derive(Clone, Copy, Debug)]
+pub struct Lent<'a> {
+    /// Where the request goes.
+    pub to: Peer,
+    /// The whole payload.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Lent<'a> {
+    /// The payload, if it is for this peer.
+    fn to(lent: Option<Self>, peer: u32) -> Option<&'a [u8]> {
+        lent.filter(|lent| lent.to.0 == peer).map(|lent| lent.payload)
+    }
+}
+
 /// How long a farewell waits for the one that it came after: beyond that, the word of its sender is taken.
 const HOLD: Span = Span::from_millis(300);
 
@@ -311,6 +327,19 @@ impl Machine {
     /// # Panics
     /// If `out` is shorter than [`Config::datagram_limit`].
     pub fn transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(Peer, usize)> {
+        self.transmit_lent(now, None, out)
+    }
+
+    /// [`Machine::transmit`] while the payload of a Long request is [lent](Machine::keep).
+    ///
+    /// # Panics
+    /// As [`Machine::transmit`].
+    pub fn transmit_lent(
+        &mut self,
+        now: Instant,
+        lent: Option<Lent<'_>>,
+        out: &mut [u8],
+    ) -> Option<(Peer, usize)> {
         assert!(
             out.len() >= usize::from(self.shared.config.datagram_limit),
             "a buffer holds the largest datagram"
@@ -326,7 +355,7 @@ impl Machine {
                     self.shared.counters.sent_bytes += HELLO as u64;
                     Some(HELLO)
                 }
-                (None, Some(session)) => session.build(&mut self.shared, now, out),
+                (None, Some(session)) => session.build(&mut self.shared, now, out, Lent::to(lent, peer)),
                 (None, None) => None,
             };
             if let Some(len) = len {
@@ -345,7 +374,13 @@ impl Machine {
     ///
     /// # Panics
     /// As [`Machine::transmit`].
-    pub fn transmit_more(&mut self, now: Instant, to: Peer, out: &mut [u8]) -> Option<usize> {
+    pub fn transmit_more(
+        &mut self,
+        now: Instant,
+        to: Peer,
+        lent: Option<Lent<'_>>,
+        out: &mut [u8],
+    ) -> Option<usize> {
         assert!(
             out.len() >= usize::from(self.shared.config.datagram_limit),
             "a buffer holds the largest datagram"
@@ -354,7 +389,7 @@ impl Machine {
         if slot.owes_hello() {
             return None;
         }
-        slot.session.as_deref_mut()?.build(&mut self.shared, now, out)
+        slot.session.as_deref_mut()?.build(&mut self.shared, now, out, Lent::to(lent, to.0))
     }
 
     /// Whether [`Machine::transmit`] may have something to send.

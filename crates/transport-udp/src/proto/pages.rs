@@ -95,6 +95,17 @@ impl Fifo {
         self.write(pool, self.end, bytes);
     }
 
+    /// Moves the end without writing what lies before it.
+    pub(super) fn extend(&mut self, to: u64) {
+        if to > self.end {
+            let (index, _) = self.place(to - 1);
+            while self.pages.len() <= index {
+                self.pages.push_back(NONE);
+            }
+            self.end = to;
+        }
+    }
+
     /// The bytes from a position to the end of its page, all of which may be read as far as they were written.
     #[inline]
     pub(super) fn peek<'a>(&self, pool: &'a Pool, position: u64) -> &'a [u8] {

@@ -69,38 +69,80 @@ impl Outgoing {
 }
 
 /// The sending end of a stream of payloads: knows where in the peer's segment each belongs.
+///
+/// A payload is either handed over piece by piece, or lent: then it is sent from where it is, and what remains
+/// unacknowledged when its owner wants it back is copied.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingBulk {
     pub(super) bytes: Outgoing,
     /// End in the stream, and segment offset of the end, of every payload in the queue.
     places: VecDeque<(u64, u64)>,
-    /// Bytes of the last payload that the application has yet to hand over.
-    pub(super) missing: u64,
+    /// Where the last payload ends. The queue ends before as long as it is not here as a whole.
+    announced: u64,
 }
 
 impl OutgoingBulk {
     /// Announces a payload; returns where it ends in the stream.
     pub(super) fn begin(&mut self, len: u64, at: u64) -> u64 {
-        let end = self.bytes.fifo.end() + len;
+        self.announced = self.bytes.fifo.end() + len;
         if len > 0 {
-            self.places.push_back((end, at + len));
-            self.missing = len;
+            self.places.push_back((self.announced, at + len));
         }
-        end
+        self.announced
+    }
+
+    /// Bytes of the last payload that the application has yet to hand over.
+    pub(super) fn missing(&self) -> u64 {
+        self.announced - self.bytes.fifo.end()
     }
 
     /// Takes payload bytes of the announced payload; `bytes` must not exceed what is missing.
     pub(super) fn push(&mut self, pool: &mut Pool, bytes: &[u8]) {
         self.bytes.fifo.append(pool, bytes);
-        self.missing -= bytes.len() as u64;
     }
 
-    /// As [`Outgoing::next_range`], within one payload, with its place in the segment.
-    pub(super) fn next_range(&self, most: u64) -> Option<(u64, u64, u64)> {
-        let (offset, len) = self.bytes.next_range(most, u64::MAX)?;
+    /// Copies what is not acknowledged of the announced payload, if all that waits for acknowledgement fits `room` bytes. Returns
+    /// whether it did, so that the payload is needed no more.
+    pub(super) fn keep(&mut self, pool: &mut Pool, payload: &[u8], room: u64) -> bool {
+        let Outgoing { fifo, acked, .. } = &mut self.bytes;
+        if self.announced - fifo.start() > room {
+            return false;
+        }
+        let begin = self.announced - payload.len() as u64;
+        let from = fifo.end().max(begin);
+        acked.for_each_gap(from, self.announced, |start, end| {
+            let bytes = payload.get((start - begin) as usize..(end - begin) as usize);
+            fifo.write(pool, start, bytes.expect("gaps lie inside the payload"));
+        });
+        fifo.extend(self.announced);
+        true
+    }
+
+    /// As [`Outgoing::next_range`], within one payload, with its place in the segment. What is not in the queue can be sent only
+    /// while it is `lent`; no range lies on both sides.
+    pub(super) fn next_range(&self, most: u64, lent: bool) -> Option<(u64, u64, u64)> {
+        let stored = self.bytes.fifo.end();
+        let (offset, end) = self.bytes.lost.first().unwrap_or((self.bytes.next, self.announced));
+        let end = match offset < stored {
+            true => end.min(stored),
+            false if lent => end,
+            false => return None,
+        };
         let index = self.places.partition_point(|(end, _)| *end <= offset);
-        let (end, at_end) = *self.places.get(index)?;
-        Some((offset, len.min(end - offset), at_end - (end - offset)))
+        let (last, at_end) = *self.places.get(index)?;
+        let len = end.min(last).saturating_sub(offset).min(most);
+        (len > 0).then_some((offset, len, at_end - (last - offset)))
+    }
+
+    /// Copies bytes out: of the queue, or of the payload that is lent.
+    pub(super) fn read(&self, pool: &Pool, lent: Option<&[u8]>, offset: u64, out: &mut [u8]) {
+        match lent {
+            Some(payload) if offset >= self.bytes.fifo.end() => {
+                let at = (offset + payload.len() as u64 - self.announced) as usize;
+                out.copy_from_slice(&payload[at..at + out.len()]);
+            }
+            _ => self.bytes.fifo.read(pool, offset, out),
+        }
     }
 
     pub(super) fn on_acked(&mut self, pool: &mut Pool, offset: u64, len: u64) {
@@ -231,6 +273,62 @@ mod tests {
             incoming.fifo.read(&in_pool, 0, &mut all);
             prop_assert_eq!(all, bytes);
             prop_assert_eq!(incoming.accept(&mut in_pool, 19_999, &[0, 0], 20_000), Err(Untaken::Forbidden));
+        }
+    }
+
+    proptest! {
+        /// Payloads that are lent, sent, lost and acknowledged in pieces, and taken back in the middle of that, arrive whole; a
+        /// row of them shares the stream.
+        #[test]
+        fn lent_payloads_arrive_whole(
+            lens in prop::collection::vec(0usize..20_000, 1..4), room in 1u64..30_000,
+            fates in prop::collection::vec((0u8..3, 1u64..9000), 1..60),
+        ) {
+            let (mut pool, mut out, mut incoming) = (Pool::default(), OutgoingBulk::default(), IncomingBulk::default());
+            let size: usize = lens.iter().sum();
+            let words: Arc<[AtomicU64]> = (0..size.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+            let segment = Segment::new(words, size).erase();
+            let (mut fates, mut waiting, mut at) = (fates.into_iter(), VecDeque::new(), 0);
+            // Sends one piece; every third at most stays unacknowledged for a while.
+            let mut send = |out: &mut OutgoingBulk, pool: &mut Pool, lent: Option<&[u8]>| {
+                let (fate, most) = fates.next().unwrap_or((2, 5000));
+                let Some((offset, len, place)) = out.next_range(most, lent.is_some()) else { return false };
+                let mut data = vec![0; len as usize];
+                out.read(pool, lent, offset, &mut data);
+                out.bytes.on_sent(offset, len);
+                if fate > 0 {
+                    incoming.accept(&segment, offset, place, &data).unwrap();
+                }
+                match fate {
+                    0 => out.bytes.on_lost(offset, len),
+                    1 => waiting.push_back((offset, len)),
+                    _ => out.on_acked(pool, offset, len),
+                }
+                if waiting.len() > 2 && let Some((offset, len)) = waiting.pop_front() {
+                    out.on_acked(pool, offset, len);
+                }
+                true
+            };
+            for len in lens {
+                let payload: Vec<u8> = (at..at + len).map(|i| (i % 251) as u8).collect();
+                prop_assert_eq!(out.missing(), 0);
+                out.begin(len as u64, at as u64);
+                while !out.keep(&mut pool, &payload, room) {
+                    if !send(&mut out, &mut pool, Some(&payload)) {
+                        // Nothing to send and nothing to keep: what is under way is acknowledged at last.
+                        prop_assert!(out.next_range(1, false).is_none());
+                        break;
+                    }
+                }
+                if out.missing() > 0 {
+                    prop_assert!(out.keep(&mut pool, &payload, u64::MAX));
+                }
+                at += len;
+            }
+            while send(&mut out, &mut pool, None) {}
+            prop_assert_eq!(incoming.ready, size as u64);
+            let expected: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+            prop_assert_eq!(segment.view(0, size).unwrap().to_vec(), expected);
         }
     }
 

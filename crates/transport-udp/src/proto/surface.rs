@@ -3,7 +3,7 @@
 use super::Event;
 use super::config::Config;
 use super::deliver::{clip, length};
-use super::machine::Machine;
+use super::machine::{Lent, Machine};
 use super::message::{Kind, MAX_HEADER, Message, cost_of, room_of};
 use super::pages::Pool;
 use super::shared::{BULK, Counters};
@@ -121,7 +121,7 @@ impl Machine {
         session.admit(&self.shared, length(&message, payload.len()), cost_of(message.room))?;
         if let (Some(total), Kind::Long { at, .. }) = (bulk, message.kind) {
             let stream = &mut session.traffic.bulk_out[0];
-            if stream.missing > 0 || stream.bytes.queued() >= self.shared.config.bulk_queue.into() {
+            if stream.missing() > 0 || stream.bytes.queued() >= self.shared.config.bulk_queue.into() {
                 return Err(Refused::Busy(Resource::RequestBytes));
             }
             message.kind = Kind::Long { len: total, at, end: stream.begin(total, at) };
@@ -197,8 +197,9 @@ impl Machine {
         self.submit(now, to, Message { kind, handler: 0, room: 0, words: *args }, payload, None)
     }
 
-    /// Begins a Long request of `len` payload bytes for byte `at` of the peer's segment. The payload follows through
-    /// [`Machine::push`]; until it is complete, no other Long request to this peer is accepted.
+    /// Begins a Long request of `len` payload bytes for byte `at` of the peer's segment. The payload follows in pieces through
+    /// [`Machine::push`], or as a whole through [`Machine::keep`]; until it is complete, no other Long request to this peer is
+    /// accepted.
     ///
     /// # Errors
     /// [`Refused`]; nothing was begun.
@@ -232,7 +233,8 @@ impl Machine {
         let session =
             self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()).ok_or(Refused::Gone)?;
         let bulk = &mut session.traffic.bulk_out[0];
-        let room = u64::from(self.shared.config.bulk_queue).saturating_sub(bulk.bytes.queued()).min(bulk.missing);
+        let room =
+            u64::from(self.shared.config.bulk_queue).saturating_sub(bulk.bytes.queued()).min(bulk.missing());
         let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         bulk.push(&mut self.shared.pools[BULK], &bytes[..len]);
         self.shared.accepted += len as u64;
@@ -240,6 +242,28 @@ impl Machine {
             self.make_ready(to);
         }
         Ok(len)
+    }
+
+    /// Takes the rest of the Long payload that is under way to a peer, if what is not acknowledged of it, and of earlier ones,
+    /// fits [`Config::bulk_queue`]; returns whether it did. Otherwise nothing is copied, and [`Machine::transmit_lent`] sends
+    /// from the payload itself as much as may leave; ask again when acknowledgements have come.
+    ///
+    /// # Errors
+    /// [`Refused::Gone`] if the peer is gone, and the message with it.
+    ///
+    /// # Panics
+    /// If the payload is not as long as was announced.
+    pub fn keep(&mut self, lent: Lent<'_>) -> Result<bool, Refused> {
+        let Lent { to, payload } = lent;
+        let session =
+            self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()).ok_or(Refused::Gone)?;
+        let room = self.shared.config.bulk_queue.into();
+        let kept = session.traffic.bulk_out[0].keep(&mut self.shared.pools[BULK], payload, room);
+        if kept {
+            self.shared.accepted += payload.len() as u64;
+        }
+        self.make_ready(to);
+        Ok(kept)
     }
 
     /// Whether every accepted request to a peer that is still there has been handled.

@@ -18,14 +18,21 @@ fn company(shared: &Shared) -> Span {
 }
 
 impl Session {
-    /// The next datagram, if one should go now. Returns its length in `out`.
+    /// The next datagram, if one should go now. Returns its length in `out`. `lent` is the payload of the Long request that is
+    /// under way, while its owner has time.
     ///
     /// # Panics
     /// If `out` is shorter than the largest datagram of the settings.
-    pub(super) fn build(&mut self, shared: &mut Shared, now: Instant, out: &mut [u8]) -> Option<usize> {
+    pub(super) fn build(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        out: &mut [u8],
+        lent: Option<&[u8]>,
+    ) -> Option<usize> {
         self.wake = None;
         let mut open = self.recovery.has_window();
-        let waits = self.has_work(now);
+        let waits = self.has_work(now, lent.is_some());
         if open && waits {
             self.wake = self.recovery.paced(now);
             open = self.wake.is_none();
@@ -64,7 +71,7 @@ impl Session {
             (self.ack_pending, self.ack_bytes, self.ack_at) = (0, 0, None);
         }
         if work {
-            self.fill(shared, now, &mut writer, &mut load)?;
+            self.fill(shared, now, &mut writer, &mut load, lent)?;
         }
         let len = writer.len();
         Some(self.finish(shared, now, out, len, work.then_some(load)))
@@ -95,7 +102,7 @@ impl Session {
     }
 
     /// Whether there is something to send that wants an acknowledgement.
-    fn has_work(&self, now: Instant) -> bool {
+    fn has_work(&self, now: Instant, lent: bool) -> bool {
         let traffic = &self.traffic;
         let credit =
             traffic.credit_dirty && (traffic.credit_urgent || traffic.credit_at.is_none_or(|at| at <= now));
@@ -105,7 +112,8 @@ impl Session {
             || self.want().is_some()
             || traffic.out[0].next_range(1, self.told.limit).is_some()
             || traffic.out[1].next_range(1, u64::MAX).is_some()
-            || traffic.bulk_out.iter().any(|bulk| bulk.next_range(1).is_some())
+            || traffic.bulk_out[0].next_range(1, lent).is_some()
+            || traffic.bulk_out[1].next_range(1, false).is_some()
     }
 
     /// The limit to ask the peer for: one question at a time.
@@ -114,7 +122,14 @@ impl Session {
         (end > self.told.limit && self.traffic.want_sent <= self.told.limit).then_some(end)
     }
 
-    fn fill(&mut self, shared: &Shared, now: Instant, writer: &mut Writer<'_>, load: &mut Load) -> Option<()> {
+    fn fill(
+        &mut self,
+        shared: &Shared,
+        now: Instant,
+        writer: &mut Writer<'_>,
+        load: &mut Load,
+        lent: Option<&[u8]>,
+    ) -> Option<()> {
         let want = self.want();
         let traffic = &mut self.traffic;
         if self.ping {
@@ -147,7 +162,7 @@ impl Session {
         // Replies before requests; payloads of Long messages behind both, but first in every fourth datagram.
         let order = if self.recovery.next_number() % 4 == 3 { [3, 2, 1, 0] } else { [1, 0, 3, 2] };
         for stream in order {
-            self.fill_stream(shared, stream, writer, load)?;
+            self.fill_stream(shared, stream, writer, load, lent.filter(|_| stream == 2))?;
         }
         Some(())
     }
@@ -158,13 +173,14 @@ impl Session {
         stream: u8,
         writer: &mut Writer<'_>,
         load: &mut Load,
+        lent: Option<&[u8]>,
     ) -> Option<()> {
         let lane = usize::from(stream & 1);
         let limit = if stream == 0 { self.told.limit } else { u64::MAX };
         while load.has_room() {
             let Some(space) = writer.remaining().checked_sub(STREAM_OVERHEAD + 1) else { break };
             let next = if stream >= 2 {
-                self.traffic.bulk_out[lane].next_range(space as u64)
+                self.traffic.bulk_out[lane].next_range(space as u64, lent.is_some())
             } else {
                 self.traffic.out[lane].next_range(space as u64, limit).map(|(offset, len)| (offset, len, 0))
             };
@@ -174,13 +190,15 @@ impl Session {
             }
             stream_header(writer, stream, offset, at, len as usize)?;
             let data = writer.space(len as usize)?;
-            let (out, pool) = if stream >= 2 {
-                (&mut self.traffic.bulk_out[lane].bytes, &shared.pools[BULK])
+            if stream >= 2 {
+                let bulk = &mut self.traffic.bulk_out[lane];
+                bulk.read(&shared.pools[BULK], lent, offset, data);
+                bulk.bytes.on_sent(offset, len);
             } else {
-                (&mut self.traffic.out[lane], &shared.pools[lane])
-            };
-            out.fifo.read(pool, offset, data);
-            out.on_sent(offset, len);
+                let out = &mut self.traffic.out[lane];
+                out.fifo.read(&shared.pools[lane], offset, data);
+                out.on_sent(offset, len);
+            }
             load.push(Carried::Stream { stream, offset, len: len as u16 });
         }
         Some(())

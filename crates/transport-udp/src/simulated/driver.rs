@@ -5,7 +5,7 @@ use super::ethernet::HostCosts;
 use super::node::{Debt, Node, to_itself};
 use crate::carrier::Carrier;
 use crate::driver::Driver;
-use crate::proto::Machine;
+use crate::proto::{Lent, Machine};
 use am_core::transport::{Departure, LossCause, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
 use fabric_sim::{Context, WaitFor};
@@ -67,7 +67,7 @@ impl<'a> SimDriver<'a> {
     /// Opens the session with itself, which takes nothing but a few datagrams to and fro at once.
     fn meet_itself(&mut self, me: Peer) {
         self.with(|machine, now| machine.connect(now, me));
-        self.send_out();
+        self.send_out(None);
     }
 
     /// The rank's handle to the simulation.
@@ -126,7 +126,7 @@ impl Driver for SimDriver<'_> {
             return;
         }
         if accepted - self.sent >= BATCH {
-            self.send_out();
+            self.send_out(None);
         } else if !self.flushing {
             self.flushing = true;
             let (rank, at) = (self.context.rank(), self.context.now() + self.rules.flush_after);
@@ -145,7 +145,7 @@ impl Driver for SimDriver<'_> {
         self.hear_of_departures();
     }
 
-    fn send_out(&mut self) {
+    fn send_out(&mut self, lent: Option<Lent<'_>>) {
         let rank = self.context.rank();
         self.flushing = false;
         loop {
@@ -156,7 +156,7 @@ impl Driver for SimDriver<'_> {
                 let mut machine = self.machine.borrow_mut();
                 self.sent = machine.accepted_bytes();
                 while row.len() < self.rules.costs.row as usize {
-                    let Some((to, len)) = machine.transmit(now, &mut self.buffer) else { break };
+                    let Some((to, len)) = machine.transmit_lent(now, lent, &mut self.buffer) else { break };
                     bytes += len as u64;
                     if to.0 == rank {
                         to_itself(&mut machine, now, &mut self.buffer[..len]);
@@ -205,7 +205,7 @@ impl Driver for SimDriver<'_> {
     }
 
     fn depart(&mut self) {
-        self.send_out();
+        self.send_out(None);
         let status = match self.look(Machine::departing) {
             Some(Departure::Finished) => PeerStatus::Finished,
             Some(Departure::Panicked) => PeerStatus::Lost(LossCause::Panicked),

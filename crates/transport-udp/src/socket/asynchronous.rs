@@ -84,7 +84,7 @@ fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
     while engine.take_in(&mut now, || shared.clock.now()) && engine.is_flowing() {
         news = true;
     }
-    engine.send_out(now);
+    engine.send_out(now, None);
     if news || engine.machine.losses() != losses || engine.machine.has_arrived() {
         engine.news += 1;
         if let Some(watcher) = engine.watcher.take() {

@@ -38,7 +38,8 @@ pub struct UdpConfig {
     pub send_queue: u32,
     /// The same, towards all peers together.
     pub send_budget: u32,
-    /// Bytes of Long payloads of requests queued towards one peer; what is longer streams while `long` blocks.
+    /// Bytes of Long payloads of requests queued towards one peer. What is longer is sent from where it is while `long` blocks,
+    /// until no more than this waits for acknowledgement.
     pub bulk_queue: u32,
     /// Request bytes received from all peers and not yet handled.
     pub receive_budget: u32,
@@ -68,7 +69,7 @@ pub struct UdpConfig {
 }
 
 /// The largest datagram between loopback addresses unless told otherwise.
-pub const LOOPBACK_DATAGRAM: u16 = 32_000;
+pub const LOOPBACK_DATAGRAM: u16 = 65_487;
 const ETHERNET_DATAGRAM: u16 = 1452;
 
 impl std::fmt::Debug for UdpConfig {
@@ -105,7 +106,7 @@ impl UdpConfig {
             medium: 65536,
             send_queue: 256 << 10,
             send_budget: 4 << 20,
-            bulk_queue: 1 << 20,
+            bulk_queue: 512 << 10,
             receive_budget: 8 << 20,
             reply_window: 256 << 10,
             reply_budget: 4 << 20,

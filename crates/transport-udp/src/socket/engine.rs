@@ -2,7 +2,7 @@
 
 use super::vitals::Vitals;
 use super::wire::{LARGEST, Sent, Wire};
-use crate::proto::Machine;
+use crate::proto::{Lent, Machine};
 use am_core::{Instant, Peer, Span};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -13,6 +13,10 @@ use std::task::Waker;
 const GO: usize = 64;
 /// After a pause of this length all that waits is taken, not only up to the first message.
 const PAUSE: Span = Span::from_micros(100);
+
+/// After so many bytes taken in a row their senders hear of it: what a stream of large payloads has under way is soon
+/// acknowledged, and sender and receiver work at the same time.
+const HEARD: usize = 128 << 10;
 
 /// Datagrams below this many bytes are not full.
 const SMALL: usize = 512;
@@ -87,15 +91,19 @@ impl Engine {
         let thorough = due || self.flowing || now.since(self.asked) > PAUSE;
         self.asked = *now;
         let mut changed = false;
-        let (mut pieces, mut bytes) = (0, 0);
+        let (mut pieces, mut bytes, mut silent) = (0, 0, 0);
         while pieces < GO {
             match self.wire.receive(&mut self.incoming) {
                 Ok(Some(len)) => {
-                    (pieces, bytes) = (pieces + 1, bytes + len);
+                    (pieces, bytes, silent) = (pieces + 1, bytes + len, silent + len);
                     *now = clock();
                     changed |= self.machine.handle_row(*now, &mut self.incoming[..len]) > 0;
                     if !thorough && self.machine.has_arrived() {
                         break;
+                    }
+                    if silent >= HEARD {
+                        silent = 0;
+                        self.send_out(*now, None);
                     }
                 }
                 Ok(None) => break,
@@ -117,13 +125,13 @@ impl Engine {
     }
 
     /// Sends all that may leave at this moment, in rows where the system takes them.
-    pub(super) fn send_out(&mut self, now: Instant) {
+    pub(super) fn send_out(&mut self, now: Instant, lent: Option<Lent<'_>>) {
         if let Some((to, filled, each)) = self.blocked.take()
             && !self.send(to, 0, filled, each)
         {
             return;
         }
-        while let Some((to, each)) = self.machine.transmit(now, &mut self.outgoing) {
+        while let Some((to, each)) = self.machine.transmit_lent(now, lent, &mut self.outgoing) {
             if to == self.me {
                 // The way to oneself needs no system.
                 self.machine.handle_row(now, &mut self.outgoing[..each]);
@@ -133,7 +141,7 @@ impl Engine {
             let most = if each < SMALL { 1 } else { self.wire.row_of(each) };
             let (mut filled, mut count, mut other) = (each, 1, None);
             while count < most {
-                match self.machine.transmit_more(now, to, &mut self.outgoing[filled..]) {
+                match self.machine.transmit_more(now, to, lent, &mut self.outgoing[filled..]) {
                     Some(len) if len <= each => {
                         filled += len;
                         count += 1;

@@ -33,7 +33,7 @@ pub use peers::{Peers, PeersError};
 
 use crate::carrier::{Carrier, OwnMemory};
 use crate::driver::Driver;
-use crate::proto::{ConfigError, Machine};
+use crate::proto::{ConfigError, Lent, Machine};
 use am_core::transport::{Departure, LossCause, Notify, WaitReason};
 use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape};
 use engine::Engine;
@@ -209,7 +209,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
             }
         }
         let mut engine = Engine::new(machine, wire, addresses?);
-        engine.send_out(clock.now());
+        engine.send_out(clock.now(), None);
         let shared = Arc::new(Shared::new(engine, clock)?);
         let service = helper(&shared)?;
         let driver = SocketDriver {
@@ -363,16 +363,16 @@ impl Driver for SocketDriver {
         let some = self.accepted != std::mem::replace(&mut self.told, self.accepted);
         if some && self.accepted - self.sent >= EAGER {
             self.take_in();
-            self.send_out();
+            self.send_out(None);
         }
     }
 
     fn take_in(&mut self) {
-        self.round(|_, _| ());
+        self.round(None, |_, _| ());
     }
 
     /// One lock for all three steps, and the clock is read when something happens.
-    fn round<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
+    fn round<R>(&mut self, lent: Option<Lent<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.drive();
         let mut engine = self.shared.engine();
         // Who asks again and again does not have to know the time each time.
@@ -383,7 +383,7 @@ impl Driver for SocketDriver {
         }
         // What the program has just asked for goes first: the answer cannot be here before.
         if engine.machine.has_ready() {
-            engine.send_out(self.now);
+            engine.send_out(self.now, lent);
         }
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
         self.shared.hear(&mut engine);
@@ -394,7 +394,7 @@ impl Driver for SocketDriver {
         }
         let result = work(&mut engine.machine, self.now);
         if engine.machine.has_ready() || engine.is_blocked() {
-            engine.send_out(self.now);
+            engine.send_out(self.now, lent);
         }
         self.losses = engine.machine.losses();
         self.accepted = engine.machine.accepted_bytes();
@@ -403,14 +403,14 @@ impl Driver for SocketDriver {
         result
     }
 
-    fn send_out(&mut self) {
+    fn send_out(&mut self, lent: Option<Lent<'_>>) {
         if !self.dirty {
             return;
         }
         let mut engine = self.shared.engine();
         if engine.machine.has_ready() || engine.is_blocked() {
             self.now = self.shared.clock.now();
-            engine.send_out(self.now);
+            engine.send_out(self.now, lent);
         }
         self.losses = engine.machine.losses();
         self.sent = self.accepted;
@@ -461,7 +461,7 @@ impl Driver for SocketDriver {
         });
         loop {
             self.take_in();
-            self.send_out();
+            self.send_out(None);
             if self.look(Machine::settled) || self.now >= limit {
                 break;
             }

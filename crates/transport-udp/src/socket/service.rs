@@ -218,7 +218,7 @@ impl Shared {
                 self.hear(&mut engine);
                 let news = engine.take_in(&mut now, || self.clock.now()) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);
-                engine.send_out(now);
+                engine.send_out(now, None);
                 if news && let Some(watcher) = engine.watcher.take() {
                     watcher.wake();
                 }
