@@ -3,7 +3,7 @@
 use super::address::{Address, Directory};
 use super::bytes::Pool;
 use super::channel::{Body, Channel, Frame, Inbound, Outbound, Wire};
-use super::memory::HostMemory;
+use super::memory::Registrable;
 use super::mutation::Defects;
 use super::pairs::Pairs;
 use super::rma::atu::Atu;
@@ -72,7 +72,7 @@ pub struct Counters {
 pub struct Extoll {
     pub(crate) shared: Rc<Shared>,
     pub(crate) processes: Vec<Process>,
-    pub(crate) atu: Atu<HostMemory>,
+    pub(crate) atu: Atu<Registrable>,
     pub(crate) outbound: Pairs<Outbound>,
     pub(super) inbound: Pairs<Inbound>,
     pub(crate) counters: Counters,

@@ -1,5 +1,6 @@
 //! Memory of a process that its interface can read and write.
 
+use super::sparse::SparseMemory;
 use am_core::segment::Memory;
 use std::fmt;
 use std::rc::Rc;
@@ -89,5 +90,36 @@ impl HostMemory {
 impl Memory for HostMemory {
     fn words(&self) -> &[AtomicU64] {
         &self.words
+    }
+}
+
+/// Whatever can be registered.
+pub(crate) enum Registrable {
+    Plain(HostMemory),
+    Sparse(SparseMemory),
+}
+
+impl Registrable {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Plain(memory) => memory.len(),
+            Self::Sparse(memory) => memory.len(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, at: usize, source: &[u8]) {
+        match self {
+            Self::Plain(memory) => memory.store(at, source),
+            Self::Sparse(memory) => memory.store(at, source),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, at: usize, out: &mut [u8]) {
+        match self {
+            Self::Plain(memory) => memory.load(at, out),
+            Self::Sparse(memory) => memory.load(at, out),
+        }
     }
 }

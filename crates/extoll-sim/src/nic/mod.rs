@@ -8,7 +8,7 @@
 //! | `device` | [`Extoll`]: a node's interface, as the simulation drives it |
 //! | `channel` | what interfaces send each other, and how it is repaired when it is lost |
 //! | `replay` | the state machines of that: sequence, replay ring, retry flag |
-//! | `memory` | [`HostMemory`]: what the interface can read and write |
+//! | `memory`, `sparse` | [`HostMemory`]: what the interface can read and write; buffers that take room only while in use |
 //! | `address`, `bytes`, `pairs`, `server` | addresses; payload of packets; partners by number; units of time |
 //! | `mutation` | defects for tests that must be able to fail |
 
@@ -24,6 +24,7 @@ pub(crate) mod pairs;
 pub mod replay;
 pub mod rma;
 pub(crate) mod server;
+pub(crate) mod sparse;
 pub mod velo;
 
 pub use address::Address;

@@ -17,7 +17,8 @@ use thiserror::Error;
 pub enum Plugin {
     /// VELO packets, all connections of a rank through its one mailbox.
     Velo,
-    /// A ring of buffers at each side, written by RMA puts.
+    /// A ring of buffers at each side, written by RMA puts. It takes entries of the node's translation table, 32 by default at
+    /// each end; where there are none left, the connection goes over VELO.
     Rma,
 }
 
@@ -156,11 +157,11 @@ impl AmConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PscomConfig {
-    /// How much VELO is preferred; 0: not used.
+    /// How much VELO is preferred; 0: used only where a ring finds no translation entries.
     pub velo_priority: u32,
     /// How much RMA is preferred; 0: not used.
     pub rma_priority: u32,
-    /// One plugin for all connections, whatever the priorities.
+    /// One plugin for all connections that it can carry, whatever the priorities.
     pub plugin: Option<Plugin>,
     /// Plugins of single connections, whatever else is said; the first that fits counts.
     pub pairs: Vec<PairOverride>,
@@ -224,8 +225,8 @@ impl PscomConfig {
         }
     }
 
-    /// What carries the connection of two ranks: an override, or the usable plugin of the highest priority; both ranks come
-    /// to the same.
+    /// What is to carry the connection of two ranks: an override, or the usable plugin of the highest priority; both ranks come
+    /// to the same. What does carry it, [`Pscom::plugin`](super::Pscom::plugin) tells.
     pub fn plugin_of(&self, one: u32, other: u32) -> Plugin {
         let fits = |pair: &&PairOverride| pair.ranks == [one, other] || pair.ranks == [other, one];
         let by_priority = || if self.rma_priority > self.velo_priority { Plugin::Rma } else { Plugin::Velo };

@@ -165,6 +165,11 @@ impl<'a> Messenger<'a> {
         self.engine.connections().collect()
     }
 
+    /// How many connections each plugin carries, and how many had to do without the ring that they were to have.
+    pub fn plugin_counts(&self) -> super::PluginCounts {
+        self.engine.counts()
+    }
+
     /// Messages that have come and that nobody has asked for.
     pub fn unexpected(&self) -> usize {
         self.matching.unexpected()

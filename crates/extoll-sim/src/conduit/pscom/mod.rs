@@ -32,7 +32,7 @@ mod tokens;
 mod transport;
 
 pub use config::{AmConfig, PairOverride, Plugin, PscomConfig, RingConfig, UnknownPlugin};
-pub use engine::LinkError;
+pub use engine::{LinkError, PluginCounts};
 pub use header::{Envelope, HEADER_BYTES, HeaderError};
 pub use messenger::{MAX_MESSAGE, Messenger, PscomError, ReceiveRequest, Received, SendRequest};
 pub use ring::RingError;

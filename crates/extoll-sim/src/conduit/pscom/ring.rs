@@ -3,13 +3,17 @@
 //! The sender copies a chunk and its tail to the next send buffer and puts it to the end of the next receive buffer of the
 //! peer, one put for each chunk, in order. The receiver sees the tail's marker, takes the chunk, clears the marker and owes
 //! the token. Empty messages, which only return tokens, are a tail alone, sent by an immediate put.
+//!
+//! What a buffer holds is forgotten once nobody needs it any more, so that the simulation keeps only what is under way: 128 KB
+//! for each of very many connections would not fit.
 
 use super::config::RingConfig;
 use super::stream::Outgoing;
 use super::tail::{TAIL_BYTES, Tail, TailError, UNUSED};
 use super::tokens::{TokenError, Tokens};
+use crate::nic::Address;
 use crate::nic::rma::{Access, Connection, Nla, Notify, Region, Rma, RmaError};
-use crate::nic::{Address, HostMemory};
+use crate::nic::sparse::{Chunks, SparseMemory};
 use am_core::Span;
 use thiserror::Error;
 
@@ -36,43 +40,65 @@ pub(super) struct Ring<'a> {
     /// The software's part of sending or taking a slot.
     software: Span,
     tokens: Tokens,
-    send: HostMemory,
+    send: SparseMemory,
     send_region: Region,
-    receive: HostMemory,
+    receive: SparseMemory,
+    receive_region: Region,
     receive_nla: Nla,
     /// Where the peer's receive buffers are, once it has said so.
     remote: Option<Nla>,
     next_send: u16,
     next_remote: u16,
     next_receive: u16,
-    /// A slot, between the memory and its buffer.
-    scratch: Vec<u8>,
 }
 
 impl<'a> Ring<'a> {
     /// Allocates and registers the buffers of a connection.
-    pub(super) fn open(rma: &Rma<'a>, to: Address, config: RingConfig, software: Span) -> Result<Self, RmaError> {
-        let bytes = |buffers: u16| usize::from(buffers) * config.buffer_bytes as usize;
-        let (send, receive) =
-            (HostMemory::new(bytes(config.send_buffers)), HostMemory::new(bytes(config.receive_buffers)));
-        let send_region = rma.register(&send, 0, send.len() as u64, Access::ReadOnly)?;
-        let receive_region = rma.register(&receive, 0, receive.len() as u64, Access::ReadWrite)?;
+    ///
+    /// # Errors
+    /// [`RmaError::NoMem`] where the translation table has no room for them; nothing stays registered then.
+    pub(super) fn open(
+        rma: &Rma<'a>,
+        to: Address,
+        config: RingConfig,
+        software: Span,
+        chunks: &Chunks,
+    ) -> Result<Self, RmaError> {
+        let memory = |buffers: u16| SparseMemory::new(usize::from(buffers) * config.buffer_bytes as usize, chunks);
+        let (send, receive) = (memory(config.send_buffers), memory(config.receive_buffers));
+        let connection = rma.connect(to)?;
+        let send_region = rma.register_sparse(&send, Access::ReadOnly)?;
+        let receive_region = match rma.register_sparse(&receive, Access::ReadWrite) {
+            Ok(region) => region,
+            Err(error) => {
+                rma.unregister(send_region)?;
+                rma.disconnect(connection)?;
+                return Err(error);
+            }
+        };
         Ok(Self {
             rma: rma.clone(),
-            connection: rma.connect(to)?,
+            connection,
             config,
             software,
             tokens: Tokens::new(config.rules()),
             send,
             send_region,
             receive_nla: rma.nla(receive_region, 0)?,
+            receive_region,
             receive,
             remote: None,
             next_send: 0,
             next_remote: 0,
             next_receive: 0,
-            scratch: vec![0; config.buffer_bytes as usize],
         })
+    }
+
+    /// Gives everything back. Nothing has been sent, and nothing will come.
+    pub(super) fn close(self) {
+        let Self { rma, connection, send_region, receive_region, .. } = self;
+        let given_back = [rma.unregister(send_region), rma.unregister(receive_region), rma.disconnect(connection)];
+        debug_assert!(given_back.iter().all(Result::is_ok), "they are this ring's own");
     }
 
     /// Where this end's receive buffers are, for the peer.
@@ -96,18 +122,19 @@ impl<'a> Ring<'a> {
     }
 
     /// Sends the next chunk of a message; returns its length. `None`: busy, no buffer is free or the peer is not yet known.
-    pub(super) fn send(&mut self, message: &Outgoing) -> Result<Option<usize>, RingError> {
+    /// `scratch` has the size of a slot.
+    pub(super) fn send(&mut self, message: &Outgoing, scratch: &mut [u8]) -> Result<Option<usize>, RingError> {
         let Some(remote) = self.remote.filter(|_| self.tokens.may_send(true)) else {
             return Ok(None);
         };
-        let len = message.chunk(&mut self.scratch[..self.config.payload()]);
+        let len = message.chunk(&mut scratch[..self.config.payload()]);
         let put = self.config.padding.put_bytes(len);
         let tail = Tail { token: self.tokens.owed(), payload: len as u16 };
-        self.scratch[len..put - TAIL_BYTES].fill(0);
-        self.scratch[put - TAIL_BYTES..put].copy_from_slice(&tail.encode());
+        scratch[len..put - TAIL_BYTES].fill(0);
+        scratch[put - TAIL_BYTES..put].copy_from_slice(&tail.encode());
         let from = usize::from(self.next_send) * self.slot();
         // The buffer's last put has been executed: its token has come back.
-        self.send.write(from, &self.scratch[..put]);
+        self.send.store(from, &scratch[..put]);
         self.rma.nic.charge(self.software);
         let to = self.slot_end(remote, put);
         let posted =
@@ -141,7 +168,7 @@ impl<'a> Ring<'a> {
 
     /// Takes the next slot if its tail says that it is there: hands the chunk to `feed`, which gets nothing of an empty
     /// message. Call after [`Nic::sync`](crate::nic::Nic::sync).
-    pub(super) fn take(&mut self, feed: impl FnOnce(&[u8])) -> Result<bool, RingError> {
+    pub(super) fn take(&mut self, scratch: &mut [u8], feed: impl FnOnce(&[u8])) -> Result<bool, RingError> {
         let slot = self.slot();
         let begin = usize::from(self.next_receive) * slot;
         let tail_at = begin + slot - TAIL_BYTES;
@@ -150,17 +177,30 @@ impl<'a> Ring<'a> {
         };
         self.rma.charge_receive();
         self.rma.nic.charge(self.software);
+        let in_use = self.tokens.buffers_used();
         self.tokens.arrive(tail.token)?;
+        self.forget_sent(in_use);
         let len = usize::from(tail.payload);
         if len != 0 {
             let from = begin + slot - self.config.padding.put_bytes(len);
-            self.receive.read(from, &mut self.scratch[..len]);
-            feed(&self.scratch[..len]);
+            self.receive.load(from, &mut scratch[..len]);
+            feed(&scratch[..len]);
         }
-        self.receive.write(tail_at + 4, &UNUSED.to_le_bytes());
+        self.receive.store(tail_at + 4, &UNUSED.to_le_bytes());
+        self.receive.discard(begin, slot);
         self.tokens.consume(len != 0);
         self.next_receive = (self.next_receive + 1) % self.config.receive_buffers;
         Ok(true)
+    }
+
+    /// Forgets what is in send buffers that have come back, of those that were in use.
+    fn forget_sent(&self, in_use: u16) {
+        let (slot, all) = (self.slot(), self.config.send_buffers);
+        for back in 0..in_use - self.tokens.buffers_used() {
+            // Those in use are the ones before the next; those that came back are the oldest of them.
+            let index = (self.next_send + all - in_use + back) % all;
+            self.send.discard(usize::from(index) * slot, slot);
+        }
     }
 
     fn slot(&self) -> usize {

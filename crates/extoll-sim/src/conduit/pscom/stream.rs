@@ -62,6 +62,12 @@ impl Outgoing {
         self.left() == 0
     }
 
+    /// The header and the length of the body, if nothing has been sent.
+    pub(super) fn unsent(&self) -> Option<(Header, usize)> {
+        let header = (self.sent == 0).then(|| Header::decode(&self.header).ok()).flatten()?;
+        Some((header, self.body.len()))
+    }
+
     /// Bytes that have not been sent, headers included.
     pub(super) fn left(&self) -> usize {
         HEADER_BYTES + self.body.len() - self.sent

@@ -166,6 +166,11 @@ impl Tokens {
         self.owed >= self.rules.return_at || self.owed_for_payload >= self.rules.return_payload_at
     }
 
+    /// Send buffers that are not free.
+    pub fn buffers_used(&self) -> u16 {
+        self.buffers_used
+    }
+
     /// Tokens held.
     pub fn held(&self) -> u16 {
         self.held

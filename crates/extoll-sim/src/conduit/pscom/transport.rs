@@ -152,6 +152,11 @@ impl<'a> Pscom<'a> {
         self.engine.connections().map(|(rank, plugin)| (Rank(rank), plugin)).collect()
     }
 
+    /// How many connections each plugin carries, and how many had to do without the ring that they were to have.
+    pub fn plugin_counts(&self) -> super::PluginCounts {
+        self.engine.counts()
+    }
+
     /// What is kept of a peer. Opens the connection on first use.
     pub(super) fn peer(&mut self, rank: u32) -> &mut PeerState {
         let number = self.number(rank);

@@ -1,6 +1,8 @@
 //! The address translation unit of a node: network logical addresses (NLAs), pages, rights. A state machine with no clock.
 
 use crate::nic::mutation::{Defects, Mutation};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use thiserror::Error;
 
 /// The page sizes of the unit.
@@ -133,6 +135,8 @@ pub(crate) struct Atu<M> {
     /// Per page size: runs of pages that were given back, as (first, count).
     spare: [Vec<(u64, u64)>; 4],
     regions: Vec<Option<Region<M>>>,
+    /// Numbers of regions that were given back; the smallest is used first.
+    unused: BinaryHeap<Reverse<u32>>,
     used: u64,
     limit: u64,
     defects: Defects,
@@ -152,6 +156,7 @@ impl<M> Atu<M> {
             pages: Default::default(),
             spare: Default::default(),
             regions,
+            unused: BinaryHeap::new(),
             used: 0,
             limit: limit.into(),
             defects,
@@ -180,7 +185,7 @@ impl<M> Atu<M> {
             return Err((count, self.used, self.limit));
         }
         self.used += count;
-        let region = self.regions.iter().position(Option::is_none).unwrap_or(self.regions.len());
+        let region = self.unused.pop().map_or(self.regions.len(), |Reverse(number)| number as usize);
         let first = self.frames(size, count);
         let pages = &mut self.pages[size as usize];
         pages[first as usize..(first + count) as usize].fill(Some(Page { region: region as u32, access }));
@@ -218,6 +223,7 @@ impl<M> Atu<M> {
         let Region { size, first, pages, .. } = entry.take().expect("the region was just seen");
         self.pages[size as usize][first as usize..(first + pages) as usize].fill(None);
         self.spare[size as usize].push((first, pages));
+        self.unused.push(Reverse(region));
         self.used -= pages;
         true
     }

@@ -45,7 +45,8 @@ pub use notification::{Command, Event, Notification, Notify};
 
 use super::address::Address;
 use super::handle::Nic;
-use super::memory::HostMemory;
+use super::memory::{HostMemory, Registrable};
+use super::sparse::SparseMemory;
 use am_core::Instant;
 use fabric_sim::WaitFor;
 use lane::{Order, Work};
@@ -227,7 +228,7 @@ impl Rma<'_> {
     /// # Errors
     /// [`RmaError::InvPort`]; [`RmaError::WrongArg`] outside the memory; [`RmaError::NoMem`].
     pub fn register(&self, memory: &HostMemory, at: u64, size: u64, access: Access) -> Result<Region, RmaError> {
-        self.register_pages(memory, at, size, access, atu::Atu::<HostMemory>::fitting(size))
+        self.register_pages(memory, at, size, access, atu::Atu::<Registrable>::fitting(size))
     }
 
     /// [`Rma::register`] with a page size of one's own. Memory begins at a page boundary of any size.
@@ -242,7 +243,15 @@ impl Rma<'_> {
         access: Access,
         pages: PageSize,
     ) -> Result<Region, RmaError> {
+        let memory = Registrable::Plain(memory.clone());
         self.nic.unit(|device, _, local| device.rma_register(local, memory, (at, size), access, pages))
+    }
+
+    /// Registers the whole of a memory that takes room only where it is in use.
+    pub(crate) fn register_sparse(&self, memory: &SparseMemory, access: Access) -> Result<Region, RmaError> {
+        let (memory, size) = (Registrable::Sparse(memory.clone()), memory.len() as u64);
+        let pages = atu::Atu::<Registrable>::fitting(size);
+        self.nic.unit(|device, _, local| device.rma_register(local, memory, (0, size), access, pages))
     }
 
     /// Ends a registration. Commands that come later fail.

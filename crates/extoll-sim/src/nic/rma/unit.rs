@@ -8,9 +8,8 @@ use super::{Connection, Failure, Region, RmaError};
 use crate::nic::address::Address;
 use crate::nic::channel::{Channel, Frame, Size, Wire};
 use crate::nic::device::{Extoll, Open, Process};
-use crate::nic::memory::HostMemory;
+use crate::nic::memory::Registrable;
 use crate::nic::mutation::Mutation;
-use am_core::segment::Memory;
 use fabric_sim::Port;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -130,7 +129,7 @@ impl Extoll {
     pub(crate) fn rma_register(
         &mut self,
         local: u32,
-        memory: &HostMemory,
+        memory: Registrable,
         (at, size): (u64, u64),
         access: Access,
         pages: PageSize,
@@ -145,7 +144,7 @@ impl Extoll {
             });
         }
         let vpid = self.vpid(local);
-        let registered = self.atu.register(memory.clone(), len, (at, size), pages, access, vpid);
+        let registered = self.atu.register(memory, len, (at, size), pages, access, vpid);
         let Registered { region, base } =
             registered.map_err(|(wanted, used, limit)| RmaError::NoMem { pages: wanted, used, limit })?;
         Ok(Region { number: region, base, size })

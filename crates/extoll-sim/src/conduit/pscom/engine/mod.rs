@@ -2,14 +2,16 @@
 //!
 //! Nothing here knows of matching or of active messages: whole messages are handed in and come out. The engine works only
 //! when it is called; whoever waits calls [`Engine::step`] until that finds nothing, then lets the rank idle. `send` and
-//! `receive` are its two halves, `rendezvous` what is fetched instead of sent.
+//! `receive` are its two halves, `plugins` what carries a connection, `rendezvous` what is fetched instead of sent.
 
 mod error;
+mod plugins;
 mod receive;
 mod rendezvous;
 mod send;
 
 pub use error::LinkError;
+pub use plugins::PluginCounts;
 pub(super) use rendezvous::Offer;
 
 use super::config::{Plugin, PscomConfig};
@@ -20,12 +22,15 @@ use super::stream::{Assembler, Outgoing, Pool};
 use crate::nic::Nic;
 use crate::nic::pairs::ByWord;
 use crate::nic::rma::Rma;
+use crate::nic::sparse::Chunks;
 use crate::nic::velo::{self, Velo};
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::WaitFor;
 use rendezvous::{Fetch, OFFER_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 
+/// Message type of the packet that answers a greeting where there is no ring.
+const REFUSAL: u8 = 1;
 /// Message type of packets that belong to a stream of messages.
 const DATA: u8 = 2;
 /// Message type of packets that open a ring connection.
@@ -53,7 +58,11 @@ pub(super) enum Arrival {
 enum Wire<'a> {
     /// The rank itself.
     Own,
-    Velo(velo::Connection),
+    Velo {
+        page: velo::Connection,
+        /// The peer is to be told that there is no ring.
+        refuses: bool,
+    },
     Ring {
         ring: Box<Ring<'a>>,
         hello: velo::Connection,
@@ -103,10 +112,19 @@ pub(super) struct Engine<'a> {
     busy: u32,
     pool: Pool,
     pinned: Pinned,
+    /// Unused parts of rings' buffers, and a slot between memory and buffer.
+    chunks: Chunks,
+    scratch: Vec<u8>,
+    counts: PluginCounts,
     /// What waits here until its receiver has fetched it, with its ticket.
     offered: BTreeMap<u32, (Block, u32, u64)>,
     offers: u32,
     fetches: Vec<Fetch>,
+    /// Where data lands for which no block of its own can be registered; there with the first ring.
+    landing: Option<Block>,
+    /// The fetches that take turns with it, and how much of the first has come.
+    landings: VecDeque<Fetch>,
+    landed: Vec<u8>,
     arrived: VecDeque<Arrival>,
     sent: VecDeque<u64>,
     unsent: usize,
@@ -148,9 +166,15 @@ impl<'a> Engine<'a> {
             busy: 0,
             pool: Pool::default(),
             pinned: Pinned::default(),
+            chunks: Chunks::default(),
+            scratch: vec![0; config.ring.buffer_bytes as usize],
+            counts: PluginCounts::default(),
             offered: BTreeMap::new(),
             offers: 0,
             fetches: Vec::new(),
+            landing: None,
+            landings: VecDeque::new(),
+            landed: Vec::new(),
             arrived: VecDeque::new(),
             sent: VecDeque::new(),
             unsent: 0,
@@ -184,19 +208,12 @@ impl<'a> Engine<'a> {
                 self.unsent += 1;
                 self.finish(ticket);
             }
-            Wire::Velo(_) => {
+            Wire::Velo { .. } => {
                 self.nic.charge(self.costs.velo_half);
                 self.enqueue(number, Outgoing::new(header, body), ticket);
             }
-            Wire::Ring { .. } => {
-                let rendezvous = self.config.rendezvous as usize;
-                let gone = self.connections[number as usize].gone;
-                if rendezvous != 0 && body.len() >= rendezvous && !gone {
-                    self.offer(number, envelope, body, ticket);
-                } else {
-                    self.enqueue(number, Outgoing::new(header, body), ticket);
-                }
-            }
+            // Whether the data goes through the ring or is fetched is seen when its turn comes.
+            Wire::Ring { .. } => self.enqueue(number, Outgoing::new(header, body), ticket),
         }
         ticket
     }
@@ -235,7 +252,7 @@ impl<'a> Engine<'a> {
     pub(super) fn plugin(&self, to: u32) -> Option<Plugin> {
         match self.connections[*self.numbers.get(&u64::from(to))? as usize].wire {
             Wire::Own => None,
-            Wire::Velo(_) => Some(Plugin::Velo),
+            Wire::Velo { .. } => Some(Plugin::Velo),
             Wire::Ring { .. } => Some(Plugin::Rma),
         }
     }
@@ -325,50 +342,6 @@ impl<'a> Engine<'a> {
     pub(super) fn close(&mut self) {
         // Closing fails only if it has been done already.
         let _ = self.velo.close();
-    }
-
-    /// The number of the connection to a rank, which is made if there is none.
-    pub(super) fn connection(&mut self, peer: u32) -> u32 {
-        if let Some(number) = self.numbers.get(&u64::from(peer)) {
-            return *number;
-        }
-        let number = self.connections.len() as u32;
-        let wire = self.wire(peer);
-        if let Wire::Ring { .. } = wire {
-            self.rings.push(number);
-        }
-        let assembler = Assembler::new(self.limit.max(OFFER_BYTES as u32));
-        self.connections.push(Connection {
-            peer,
-            wire,
-            queue: VecDeque::new(),
-            sending: false,
-            assembler,
-            gone: false,
-            broken: false,
-        });
-        self.numbers.insert(peer.into(), number);
-        if self.rings.last() == Some(&number) {
-            self.sends(number);
-        }
-        number
-    }
-
-    fn wire(&self, peer: u32) -> Wire<'a> {
-        let own = self.nic.rank();
-        if peer == own {
-            return Wire::Own;
-        }
-        let address = self.nic.address(peer).expect("messages go to ranks of the job");
-        let page = self.velo.connect(address).expect("the port is open and the process exists");
-        match (self.config.plugin_of(own, peer), &self.rma) {
-            (Plugin::Rma, Some(rma)) => {
-                let ring = Ring::open(rma, address, self.config.ring, self.costs.rma_half);
-                let ring = Box::new(ring.expect("the translation table has room for the ring"));
-                Wire::Ring { ring, hello: page, greeted: false }
-            }
-            _ => Wire::Velo(page),
-        }
     }
 
     fn breaks(&mut self, number: u32, error: LinkError) {

@@ -1,7 +1,7 @@
 //! Receiving: slots of rings and packets of the mailbox, put together to messages.
 
 use super::rendezvous::read_offer;
-use super::{Arrival, Connection, DATA, Engine, HELLO, LinkError, Wire};
+use super::{Arrival, Connection, DATA, Engine, HELLO, LinkError, REFUSAL, Wire};
 use crate::conduit::pscom::header::{Header, Kind};
 use crate::conduit::pscom::stream::{Incoming, StreamError};
 use crate::nic::rma::Nla;
@@ -32,14 +32,14 @@ impl Engine<'_> {
     }
 
     pub(super) fn take_slot(&mut self, number: u32) -> Result<bool, LinkError> {
-        let Self { connections, pool, .. } = self;
+        let Self { connections, pool, scratch, .. } = self;
         let Connection { wire, assembler, broken, .. } = &mut connections[number as usize];
         let Wire::Ring { ring, .. } = wire else { return Ok(false) };
         if *broken {
             return Ok(false);
         }
         let mut outcome = Ok(None);
-        let taken = ring.take(|chunk| outcome = assembler.feed(chunk, pool))?;
+        let taken = ring.take(scratch, |chunk| outcome = assembler.feed(chunk, pool))?;
         let returned = ring.return_tokens()?;
         if let Some(incoming) = outcome? {
             self.take_message(number, incoming)?;
@@ -55,7 +55,7 @@ impl Engine<'_> {
         let Ok(packet) = self.velo.probe_recv(None) else { return false };
         self.refused = self.refused.map(|taken| taken + 1);
         let from = self.nic.rank_at(packet.from).expect("packets come from ranks of the job");
-        let number = self.connection(from);
+        let number = self.connection_of(from, packet.mtt);
         if !self.connections[number as usize].broken
             && let Err(error) = self.take_from(number, &packet)
         {
@@ -65,11 +65,18 @@ impl Engine<'_> {
     }
 
     pub(super) fn take_from(&mut self, number: u32, packet: &Message) -> Result<(), LinkError> {
+        if let Wire::Ring { ring, .. } = &self.connections[number as usize].wire
+            && !ring.is_open()
+            && !packet.error
+            && matches!(packet.mtt, DATA | REFUSAL)
+        {
+            self.fall_back(number);
+        }
         let Self { connections, pool, nic, costs, .. } = self;
         let Connection { wire, assembler, .. } = &mut connections[number as usize];
         match (wire, packet.mtt) {
             _ if packet.error => Err(LinkError::Unexpected("a packet that was spoilt on its way")),
-            (Wire::Velo(_), DATA) => {
+            (Wire::Velo { .. }, DATA) => {
                 let first = assembler.between();
                 let incoming = assembler.feed(packet.data(), pool)?;
                 if first && incoming.is_none() {
@@ -88,9 +95,9 @@ impl Engine<'_> {
                 Ok(())
             }
             (Wire::Ring { .. }, HELLO) => Err(LinkError::Unexpected("a second greeting")),
-            (Wire::Velo(_), HELLO) => {
-                Err(LinkError::Unexpected("a greeting for a ring that this rank does not use"))
-            }
+            (Wire::Velo { .. }, HELLO) => self.refuse(number),
+            // Here is no ring either.
+            (Wire::Velo { .. }, REFUSAL) => Ok(()),
             _ => Err(LinkError::Unexpected("a packet of another plugin")),
         }
     }

@@ -1,6 +1,6 @@
 //! Sending: the queues of connections, whose turn it is, chunk by chunk.
 
-use super::{DATA, Engine, HELLO, LinkError, RETRY_AFTER, Wire};
+use super::{DATA, Engine, HELLO, LinkError, REFUSAL, RETRY_AFTER, Wire};
 use crate::conduit::pscom::stream::Outgoing;
 use crate::nic::velo::VeloError;
 
@@ -61,6 +61,7 @@ impl Engine<'_> {
 
     /// Sends a chunk of a connection. `None`: it is busy; otherwise whether it has more to send.
     pub(super) fn send_of(&mut self, number: u32) -> Result<Option<bool>, LinkError> {
+        self.offer_first(number);
         let connection = &mut self.connections[number as usize];
         let mut buffer = [0; 128];
         let len = match &mut connection.wire {
@@ -79,12 +80,23 @@ impl Engine<'_> {
             }
             Wire::Ring { ring, .. } => {
                 let Some((message, _)) = connection.queue.front() else { return Ok(Some(false)) };
-                match ring.send(message)? {
+                match ring.send(message, &mut self.scratch)? {
                     Some(len) => len,
                     None => return Ok(None),
                 }
             }
-            Wire::Velo(page) => {
+            Wire::Velo { page, refuses } if *refuses => {
+                match self.velo.send(*page, &[], 0, REFUSAL) {
+                    Ok(()) => *refuses = false,
+                    Err(VeloError::TryAgain { .. }) => {
+                        self.refused = Some(0);
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                return Ok(Some(!connection.queue.is_empty()));
+            }
+            Wire::Velo { page, .. } => {
                 let Some((message, _)) = connection.queue.front() else { return Ok(Some(false)) };
                 let len = message.chunk(&mut buffer[..self.unit]);
                 match self.velo.send(*page, &buffer[..len], 0, DATA) {
