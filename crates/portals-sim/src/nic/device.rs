@@ -4,8 +4,8 @@ use super::bytes::{Bytes, Pool};
 use super::directory::{Directory, ProcessId};
 use super::memory::HostMemory;
 use super::mutation::Defects;
-use super::p3::engine::Interface;
 use super::wire::{Body, Wire};
+use super::{p3, p4};
 use crate::model::{Costs, Parameters};
 use am_core::segment::Memory;
 use am_core::{Instant, Span};
@@ -62,7 +62,8 @@ pub(crate) struct Load {
 pub(crate) struct Process {
     pub(crate) rank: u32,
     pub(crate) id: ProcessId,
-    pub(crate) p3: Interface,
+    pub(crate) p3: p3::engine::Interface,
+    pub(crate) p4: p4::engine::Interface,
     /// It idles: who has something for it wakes it.
     sleeps: bool,
     /// When it will be woken.
@@ -106,6 +107,7 @@ const REPLY_TX: usize = 2;
 /// What is set aside.
 const LEAVES: u32 = 0;
 const ARRIVES: u32 = 1;
+pub(crate) const COUNTS: u32 = 2;
 
 impl Portals {
     pub(crate) fn new(shared: Rc<Shared>, node: u32, ranks: &[u32]) -> Self {
@@ -113,7 +115,8 @@ impl Portals {
         let processes = ranks.iter().enumerate().map(|(pid, rank)| Process {
             rank: *rank,
             id: ProcessId { nid: node, pid: pid as u32 },
-            p3: Interface::new(shared.parameters.limits, shared.defects),
+            p3: p3::engine::Interface::new(shared.parameters.limits, shared.defects),
+            p4: p4::engine::Interface::new(shared.parameters.limits, shared.defects),
             sleeps: false,
             alarm: None,
         });
@@ -228,10 +231,11 @@ impl Portals {
     }
 
     fn take(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
-        self.counters.arrivals += 1;
         let local = self.shared.directory.of(packet.to).pid;
         match packet.body.0 {
             Body::P3(message) => self.p3_arrive(local, packet.from, message, port),
+            Body::P4(message) => self.p4_arrive(local, packet.from, message, port),
+            Body::Count(ct, by) => self.p4_count(local, ct, by, port.now(), port),
             Body::Held(_) => unreachable!("a held message never leaves its interface"),
         }
     }
@@ -246,6 +250,7 @@ impl Device for Portals {
     }
 
     fn arrive(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+        self.counters.arrivals += 1;
         if self.shared.jitter == 0 {
             return self.take(packet, port);
         }
@@ -271,6 +276,7 @@ impl Device for Portals {
 
     fn explain(&self, rank: u32) -> Option<String> {
         let process = self.processes.iter().find(|process| process.rank == rank)?;
-        Some(process.p3.explain())
+        let p3 = process.p3.explain();
+        Some(process.p4.explain().map_or(p3.clone(), |p4| format!("{p3}; {p4}")))
     }
 }

@@ -4,6 +4,7 @@ use super::device::{Counters, Portals, Shared};
 use super::directory::ProcessId;
 use super::memory::HostMemory;
 use super::p3::P3;
+use super::p4::P4;
 use super::wire::Wire;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, PeerStatus, Span};
@@ -23,6 +24,8 @@ pub struct Nic<'a> {
     alone: bool,
     /// Until when everything is known that has happened.
     synced: Rc<Cell<Instant>>,
+    /// Losses of ranks that Portals 4 has been told of.
+    losses: Rc<Cell<u32>>,
 }
 
 impl fmt::Debug for Nic<'_> {
@@ -35,7 +38,7 @@ impl<'a> Nic<'a> {
     pub(crate) fn new(context: Context<'a, Portals>, shared: Rc<Shared>) -> Self {
         let id = shared.directory.of(context.rank());
         let alone = shared.directory.processes(id.nid) == 1;
-        Self { context, shared, local: id.pid, alone, synced: Rc::default() }
+        Self { context, shared, local: id.pid, alone, synced: Rc::default(), losses: Rc::default() }
     }
 
     /// This rank.
@@ -61,6 +64,11 @@ impl<'a> Nic<'a> {
     /// Portals 3.3.
     pub fn p3(&self) -> P3<'a> {
         P3 { nic: self.clone() }
+    }
+
+    /// Portals 4.
+    pub fn p4(&self) -> P4<'a> {
+        P4 { nic: self.clone() }
     }
 
     /// The machine's parameter table.
@@ -154,6 +162,25 @@ impl<'a> Nic<'a> {
         memory.write(at, source);
     }
 
+    /// Ends the operations of Portals 4 that wait for ranks that have become known to be lost.
+    #[inline]
+    pub(crate) fn notice_losses(&self) {
+        let losses = self.context.losses();
+        if losses != self.losses.get() {
+            let awaited = self.context.local(|device, _| device.p4(self.local).awaited());
+            awaited.into_iter().for_each(|rank| self.notice_loss(rank));
+            self.losses.set(losses);
+        }
+    }
+
+    /// Ends them for one rank, if it is known to be lost.
+    #[inline]
+    pub(crate) fn notice_loss(&self, rank: u32) {
+        if self.context.losses() != 0 && matches!(self.context.known_status(rank), PeerStatus::Lost(_)) {
+            self.context.local(|device, port| device.p4_fail(self.local, rank, port));
+        }
+    }
+
     pub(crate) fn costs(&self) -> &Costs {
         &self.shared.costs
     }
@@ -180,7 +207,8 @@ impl<'a> Nic<'a> {
     /// others catch up.
     #[inline]
     pub(crate) fn foreseen<R>(&self, work: impl FnOnce(&mut Portals, u32) -> R) -> R {
-        if self.context.now() >= self.synced.get() + self.shared.costs.lookahead {
+        // Who is told that memory may change must not change it before the interface has read it.
+        if self.shared.late_read || self.context.now() >= self.synced.get() + self.shared.costs.lookahead {
             self.sync();
         }
         self.context.local(|device, _| work(device, self.local))

@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `p3` | [`p3::P3`]: Portals 3.3; match lists, memory descriptors, event queues |
+//! | `p4` | [`p4::P4`]: Portals 4; lists, unexpected headers, counters, triggered and atomic operations, flow control |
 //! | `handle` | [`Nic`]: a rank's way to them, and to time |
 //! | `device` | [`Portals`]: a node's interface, as the simulation drives it: engines, arrivals, sleepers |
 //! | `queue` | event queues that can be full |
@@ -19,6 +20,7 @@ pub(crate) mod memory;
 #[doc(hidden)]
 pub mod mutation;
 pub mod p3;
+pub mod p4;
 pub(crate) mod queue;
 pub(crate) mod slots;
 pub(crate) mod wire;

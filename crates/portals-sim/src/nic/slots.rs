@@ -76,6 +76,14 @@ impl<T> Slots<T> {
         }
     }
 
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (Key, &T)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(index, slot)| {
+            let key = Key { index: index as u32, generation: slot.generation };
+            slot.content.as_ref().map(|content| (key, content))
+        })
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.content.as_ref())
     }

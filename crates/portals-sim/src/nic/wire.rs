@@ -3,6 +3,7 @@
 use super::bytes::Bytes;
 use super::memory::HostMemory;
 use super::p3;
+use super::p4::{self, CtEvent, CtHandle};
 
 /// What packets of the simulated network carry. Opaque: only interfaces look inside.
 #[derive(Clone)]
@@ -11,6 +12,9 @@ pub struct Wire(pub(crate) Body);
 #[derive(Clone)]
 pub(crate) enum Body {
     P3(p3::unit::Message),
+    P4(p4::unit::Message),
+    /// A counter of Portals 4 moves; it never leaves the interface.
+    Count(CtHandle, CtEvent),
     /// A message whose bytes are read when it leaves; in this form it never leaves the interface.
     Held(Box<(Body, Option<(HostMemory, usize)>)>),
 }
@@ -20,6 +24,8 @@ impl Body {
     pub(crate) fn data(&mut self) -> Option<&mut Bytes> {
         match self {
             Self::P3(message) => message.data(),
+            Self::P4(message) => message.data(),
+            Self::Count(..) => None,
             Self::Held(held) => held.0.data(),
         }
     }
