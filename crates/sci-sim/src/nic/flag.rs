@@ -1,13 +1,13 @@
-//! A flag in shared memory: one byte that several processes set and one clears. Model-checked with loom where protocols are
-//! built on it, so it is written with atomics that can be loom's.
+//! Flags in shared memory: a byte that several processes set and one clears, and a word that tells that a process sleeps.
+//! Model-checked with loom, as are the protocols that are built on them, so they are written with atomics that can be loom's.
 //!
 //! Compile with `--cfg am_loom` for that; then this module and the protocols are all there is of the crate.
 
 #[cfg(not(am_loom))]
-use std::sync::atomic::{AtomicU8, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, fence};
 
 #[cfg(am_loom)]
-use loom::sync::atomic::{AtomicU8, fence};
+use loom::sync::atomic::{AtomicU8, AtomicU32, fence};
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -64,4 +64,147 @@ impl Flag {
 pub fn barrier() {
     // SeqCst: also orders stores before loads, as a look at whether the receiver sleeps needs it.
     fence(SeqCst);
+}
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// Whether a process sleeps and wants to be woken. The sleeper announces it, looks for work once more, and sleeps; whoever has
+/// made work asks whether to wake it. Either the sleeper's last look finds the work, or the other finds the announcement.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Sleeper(AtomicU32);
+
+impl Sleeper {
+    /// A word of its own, for models and tests.
+    pub fn new() -> Self {
+        Self(AtomicU32::new(AWAKE))
+    }
+
+    /// Announces sleep. The caller looks for work once more before it sleeps.
+    pub fn announce(&self) {
+        self.0.store(ASLEEP, Relaxed);
+        // Orders the announcement before the last look; pairs with the barrier in `rouse`.
+        barrier();
+    }
+
+    /// Takes the announcement back.
+    pub fn rise(&self) {
+        // Relaxed: a wake-up that comes all the same is harmless.
+        self.0.store(AWAKE, Relaxed);
+    }
+
+    /// Whether the sleeper has to be woken now, by this caller. To be asked after the work is there.
+    #[inline]
+    pub fn rouse(&self) -> bool {
+        // Orders the work before the look; pairs with the barrier in `announce`.
+        barrier();
+        self.0.load(Relaxed) == ASLEEP && self.0.swap(AWAKE, Relaxed) == ASLEEP
+    }
+}
+
+impl Default for Sleeper {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, am_loom))]
+mod loom_models {
+    use super::*;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+    use std::sync::Arc;
+
+    /// A wake-up that a sleeper waits for: the model's FIFO.
+    #[derive(Default)]
+    struct Bell(loom::sync::Mutex<bool>, loom::sync::Condvar);
+
+    impl Bell {
+        fn ring(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_one();
+        }
+
+        fn hear(&self) {
+            let mut rung = self.0.lock().unwrap();
+            while !*rung {
+                rung = self.1.wait(rung).unwrap();
+            }
+            *rung = false;
+        }
+    }
+
+    /// A receiver that sleeps until `senders` have each set the flag once; `work` is set before it by each.
+    fn sleep_and_wake(announce: fn(&Sleeper), last_look: bool) -> impl Fn() + Send + Sync + 'static {
+        move || {
+            let shared = Arc::new((Sleeper::new(), Flag::new(0), Bell::default(), AtomicBool::new(false)));
+            let theirs = Arc::clone(&shared);
+            let sender = thread::spawn(move || {
+                let (sleeper, flag, bell, work) = &*theirs;
+                work.store(true, Relaxed);
+                flag.set(1);
+                if sleeper.rouse() {
+                    bell.ring();
+                }
+            });
+            let (sleeper, flag, bell, work) = &*shared;
+            while flag.take() == 0 {
+                announce(sleeper);
+                if !last_look || flag.glance() == 0 {
+                    bell.hear();
+                }
+                sleeper.rise();
+            }
+            assert!(work.load(Relaxed), "what was stored before the flag is there");
+            sender.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn loom_no_wake_up_is_lost() {
+        loom::model(sleep_and_wake(Sleeper::announce, true));
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_an_announcement_without_a_barrier_is_found() {
+        loom::model(sleep_and_wake(|sleeper| sleeper.0.store(ASLEEP, Relaxed), true));
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_sleeping_without_a_last_look_is_found() {
+        loom::model(sleep_and_wake(Sleeper::announce, false));
+    }
+
+    /// Two senders store data and set one flag; the receiver takes it once and must see the data of both if both have set it.
+    #[test]
+    fn loom_the_last_setter_hands_on_what_the_others_stored() {
+        loom::model(|| {
+            let shared = Arc::new((
+                Flag::new(0),
+                [Flag::new(0), Flag::new(0)],
+                [AtomicBool::new(false), AtomicBool::new(false)],
+            ));
+            let senders: Vec<_> = (0..2)
+                .map(|me| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || {
+                        shared.1[me].set_alone(1);
+                        shared.0.set(1);
+                        shared.2[me].store(true, Relaxed);
+                    })
+                })
+                .collect();
+            let both_set = shared.2.iter().all(|done| done.load(Relaxed));
+            let taken = shared.0.take();
+            let seen = shared.1.iter().filter(|flag| flag.glance() != 0).count();
+            // What was not seen now is announced by a flag that is set later.
+            assert!(taken == 0 || seen > 0);
+            senders.into_iter().for_each(|sender| sender.join().unwrap());
+            let later = shared.0.take();
+            assert!(seen == 2 || later != 0 || taken == 0, "a message without its wake-up (both set: {both_set})");
+        });
+    }
 }

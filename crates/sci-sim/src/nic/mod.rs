@@ -6,6 +6,7 @@
 //! | `sisci` | [`Sisci`]: the interface as a trait |
 //! | `code`, `kinds` | [`Code`] and [`Kept`]: what calls come to; numbers, states, events, flags |
 //! | `virtual_time` | [`Virtual`]: in virtual time |
+//! | `mapped` | [`Mapped`]: between processes |
 //! | `sequence` | the state machine of a map sequence, which both use |
 //! | `errors` | [`TransferErrors`]: lines that fail on purpose |
 //! | `mutation` | defects for tests that must be able to fail |
@@ -18,6 +19,8 @@ mod errors;
 pub mod flag;
 #[cfg(not(am_loom))]
 mod kinds;
+#[cfg(not(am_loom))]
+pub mod mapped;
 #[cfg(not(am_loom))]
 #[doc(hidden)]
 pub mod mutation;
@@ -36,6 +39,7 @@ pub use {
         ALIGNMENT, Callback, Concerned, Counters, DmaState, Flags, LINE, Limits, MAP_ALIGNMENT, NodeId,
         RemoteAddress, SegmentId, SegmentReason, SequenceStatus,
     },
+    mapped::{Mapped, MappedConfig, MappedError},
     sisci::Sisci,
     virtual_time::Virtual,
 };
