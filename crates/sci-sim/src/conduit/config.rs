@@ -5,8 +5,8 @@ use super::layout::{LINE, Layout};
 use super::status::MOST_SLOTS;
 use crate::model::ConduitParameters;
 use am_core::Span;
+use fabric_sim::ConfigError;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// How the payload of a Medium message reaches the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,8 +63,8 @@ pub struct ConduitConfig {
     pub connect_pause_ns: f64,
     /// After so many empty polls in a row all ready flags are looked at, whatever the exist flag says; 0: never.
     pub patient_polls: u32,
-    /// How long a rank that has searched in vain sleeps before it does the same, in nanoseconds: flags that overtook each other
-    /// on the way look like that.
+    /// How long a rank sleeps after an announcement before it does the same, in nanoseconds: a ready flag may have been overtaken
+    /// by its exist flag on the way. With unchecked flags, one of which may be lost, it never sleeps longer.
     pub patient_sleep_ns: f64,
     /// Whether messages take the way through an MPI library instead: the baseline of the published comparison.
     pub through_mpi: bool,
@@ -132,20 +132,8 @@ impl Costs {
     }
 }
 
-/// A value that is not possible.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("conduit.{field} is {value}, but must be {limit}")]
-pub struct ConduitConfigError {
-    /// The field.
-    pub field: String,
-    /// Its value.
-    pub value: String,
-    /// What it may be.
-    pub limit: String,
-}
-
-fn range(field: &str, value: impl ToString, limit: &str) -> ConduitConfigError {
-    ConduitConfigError { field: field.into(), value: value.to_string(), limit: limit.into() }
+fn range(field: &str, value: impl ToString, limit: &str) -> ConfigError {
+    ConfigError::OutOfRange { field: format!("conduit.{field}"), value: value.to_string(), limit: limit.into() }
 }
 
 impl Default for ConduitConfig {
@@ -200,11 +188,11 @@ impl ConduitConfig {
     ///
     /// # Errors
     /// The first field that is not possible, with its limit.
-    pub fn check(&self, ranks: u32) -> Result<(), ConduitConfigError> {
+    pub fn check(&self, ranks: u32) -> Result<(), ConfigError> {
         self.compile(ranks).map(drop)
     }
 
-    pub(super) fn compile(&self, ranks: u32) -> Result<Layout, ConduitConfigError> {
+    pub(super) fn compile(&self, ranks: u32) -> Result<Layout, ConfigError> {
         if !(1..=super::MAX_RANKS).contains(&ranks) {
             return Err(range("ranks", ranks, &format!("from 1 to {}", super::MAX_RANKS)));
         }

@@ -25,12 +25,12 @@ pub(super) enum Channel {
 }
 
 /// Why a rank's conduit could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The configuration is not possible.
     #[error(transparent)]
-    Config(#[from] super::ConduitConfigError),
+    Config(#[from] fabric_sim::ConfigError),
     /// The node that this process runs on is not in the map.
     #[error("{node} is not among the {ranks} nodes of the job")]
     NotInJob {

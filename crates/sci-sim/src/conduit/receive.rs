@@ -41,12 +41,16 @@ impl<N: Sisci> Conduit<N> {
                 return false;
             }
             self.counts.patient_looks += 1;
+            self.empty_polls = 0;
+            self.search();
+            self.unsure = !self.queue.is_empty();
+            return self.unsure;
         }
         self.empty_polls = 0;
         self.search();
-        // Who announced something that is not there may have been overtaken by the announcement.
-        self.in_vain = self.queue.is_empty();
-        !self.in_vain
+        // What was announced may have been overtaken by the announcement, whatever else was found.
+        self.unsure = true;
+        !self.queue.is_empty()
     }
 
     /// Queues all messages whose ready flag is new.

@@ -73,7 +73,8 @@ impl Locations {
     }
 
     /// Taken slots over all peers.
-    pub(super) fn outstanding(&self) -> u32 {
+    #[cfg(test)]
+    fn outstanding(&self) -> u32 {
         self.outstanding
     }
 }

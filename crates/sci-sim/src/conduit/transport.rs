@@ -63,8 +63,8 @@ pub struct Conduit<N: Sisci> {
     pub(super) fresh: bool,
     /// Polls in a row that found the exist flag unset.
     pub(super) empty_polls: u32,
-    /// The last search found nothing.
-    pub(super) in_vain: bool,
+    /// Since the last announcement nobody has looked whether there is more than was announced.
+    pub(super) unsure: bool,
     pub(super) counts: Counts,
     departed: bool,
 }
@@ -117,7 +117,7 @@ impl<N: Sisci> Conduit<N> {
             faulty: Vec::new(),
             fresh: false,
             empty_polls: 0,
-            in_vain: false,
+            unsure: false,
             counts: Counts::default(),
             departed: false,
             config: config.clone(),
@@ -286,7 +286,9 @@ impl<N: Sisci> Transport for Conduit<N> {
         if std::mem::take(&mut self.fresh) || !self.queue.is_empty() {
             return;
         }
-        if !std::mem::take(&mut self.in_vain) || self.config.patient_polls == 0 {
+        // The published code polls without end, and so finds what was not announced; a rank that sleeps has to wake for that.
+        let unsure = self.unsure || self.config.flags == FlagStores::Unchecked;
+        if !unsure || self.config.patient_polls == 0 {
             return self.net.nic.idle(until, reason);
         }
         let patience = self.net.now() + Span((self.config.patient_sleep_ns * 1e3) as u64);
