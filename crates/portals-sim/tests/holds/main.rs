@@ -1,8 +1,10 @@
 //! What must always hold for the interface, item by item of its sheet. Each test runs on the interface as it is and expects
 //! the promise kept, then on one with a defect and expects the same program to notice.
 
+mod flow;
 mod lists;
 mod queues;
+mod triggered;
 
 use fabric_sim::{Report, RunError};
 use portals_sim::nic::mutation::{Defects, Mutation};
