@@ -213,16 +213,32 @@ impl Bank {
         }
     }
 
-    /// The peer that [`next_revocation`](Self::next_revocation) would write to, if it is not dropped as pointless: for
-    /// conduits that need something of that peer before.
-    pub fn revocation_waits_for(&self) -> Option<Peer> {
-        self.revocations.front()
+    /// The peer that [`next_revocation`](Self::next_revocation) writes to, unless no ask waits any more: for conduits that need
+    /// something of that peer before.
+    pub fn revocation_waits_for(&mut self) -> Option<Peer> {
+        loop {
+            let peer = self.revocations.front()?;
+            if self.loans.known(peer).is_some_and(|loan| matches!(loan.revocation, Revocation::Queued(_))) {
+                return Some(peer);
+            }
+            self.revocations.pop();
+        }
     }
 
     /// Puts the next revocation behind the others, for when what it needs is missing.
     pub fn postpone_revocation(&mut self) {
         if let Some(peer) = self.revocations.pop() {
             self.revocations.push(peer);
+        }
+    }
+
+    /// Gives the next revocation up, for a peer that takes no more messages.
+    pub fn drop_revocation(&mut self) {
+        let Some(peer) = self.revocations.pop() else { return };
+        let loan = self.loans.of(peer);
+        if let Revocation::Queued(limit) = loan.revocation {
+            loan.revocation = Revocation::None;
+            self.revoking -= limit;
         }
     }
 
@@ -437,7 +453,10 @@ impl Bank {
                 self.age(peer);
             }
             let Some(loan) = self.loans.known(peer) else { continue };
-            let quiet = !loan.refused && loan.wanted == 0 && loan.spared != Some(self.epoch) && loan.revocation == Revocation::None;
+            let quiet = !loan.refused
+                && loan.wanted == 0
+                && loan.spared != Some(self.epoch)
+                && loan.revocation == Revocation::None;
             if self.config.me == Some(peer) || loan.lost || !quiet {
                 continue;
             }
@@ -486,16 +505,24 @@ impl fmt::Display for Ledger<'_> {
         let bank = self.0;
         let LoanConfig { total, peers, initial, .. } = bank.config;
         let unused = peers as usize - bank.used().count();
-        let lent: u64 = bank.used().map(|(_, loan)| u64::from(loan.loan)).sum::<u64>()
-            + unused as u64 * u64::from(initial);
-        writeln!(f, "{total} credits: {} banked, {lent} lent to {peers} peers, epoch {}", bank.banked, bank.epoch)?;
+        let lent: u64 =
+            bank.used().map(|(_, loan)| u64::from(loan.loan)).sum::<u64>() + unused as u64 * u64::from(initial);
+        writeln!(
+            f,
+            "{total} credits: {} banked, {lent} lent to {peers} peers, epoch {}",
+            bank.banked, bank.epoch
+        )?;
         let eventful = |(_, loan): &(Peer, LoanSnapshot)| {
             loan.loan != initial || loan.inside + loan.owed + loan.granted + loan.revoking > 0 || loan.lost
         };
         for (peer, loan) in bank.used().filter(eventful).take(LINES) {
             let LoanSnapshot { loan: all, inside, owed, granted, wanted, revoking, recent_maximum, lost } = loan;
             let away = all - inside - owed - granted;
-            write!(f, "  peer {}: loan {all} = {away} away + {inside} inside + {owed} owed + {granted} granted", peer.0)?;
+            write!(
+                f,
+                "  peer {}: loan {all} = {away} away + {inside} inside + {owed} owed + {granted} granted",
+                peer.0
+            )?;
             write!(f, "; wanted {wanted}, revoking {revoking}, recent maximum {recent_maximum}")?;
             writeln!(f, "{}", if lost { ", lost" } else { "" })?;
         }

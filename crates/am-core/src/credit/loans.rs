@@ -113,8 +113,8 @@ impl Loans {
     #[inline]
     pub(super) fn of(&mut self, peer: Peer) -> &mut Loan {
         let Self { unused, pages, .. } = self;
-        let page = pages[peer.index() / PAGE]
-            .get_or_insert_with(|| Box::new(std::array::from_fn(|_| unused.clone())));
+        let page =
+            pages[peer.index() / PAGE].get_or_insert_with(|| Box::new(std::array::from_fn(|_| unused.clone())));
         &mut page[peer.index() % PAGE]
     }
 

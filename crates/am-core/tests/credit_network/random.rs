@@ -20,7 +20,14 @@ fn configs() -> impl Strategy<Value = LoanConfig> {
         (config.lend_limit, config.max_ask, config.max_return, config.coalesce) =
             (lend_limit, max_ask, max_return, coalesce);
         let at_once;
-        (config.epoch, config.decay_shift, config.revoke_peers, config.revoke_scan, config.revoke_limit, at_once) = rest;
+        (
+            config.epoch,
+            config.decay_shift,
+            config.revoke_peers,
+            config.revoke_scan,
+            config.revoke_limit,
+            at_once,
+        ) = rest;
         config.asks = if at_once { Asks::AtOnce } else { Asks::Queued };
         config
     })

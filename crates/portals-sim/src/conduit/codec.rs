@@ -160,7 +160,11 @@ impl HeaderData {
     }
 
     pub(super) const fn decode(data: u64) -> Self {
-        Self { source: (data >> 32) as u32, length: (data >> 8) as u32 & MOST_LENGTH, credit: CreditByte(data as u8) }
+        Self {
+            source: (data >> 32) as u32,
+            length: (data >> 8) as u32 & MOST_LENGTH,
+            credit: CreditByte(data as u8),
+        }
     }
 }
 
@@ -198,7 +202,11 @@ impl CreditByte {
     }
 
     pub(super) const fn as_return(self) -> Return {
-        Return { credits: (self.0 & 15) as u32, granted: (self.0 >> 4 & 7) as u32, end_of_epoch: self.ends_epoch() }
+        Return {
+            credits: (self.0 & 15) as u32,
+            granted: (self.0 >> 4 & 7) as u32,
+            end_of_epoch: self.ends_epoch(),
+        }
     }
 
     pub(super) const fn ends_epoch(self) -> bool {

@@ -2,6 +2,7 @@
 
 use super::codec::{MOST_CREDITS, MOST_EXTRA};
 use super::space::Space;
+use super::tickets::{FOR_CONTROL, FOR_REPLY};
 use am_core::Peer;
 use am_core::credit::{Asks, LoanConfig};
 use fabric_sim::ConfigError;
@@ -50,11 +51,11 @@ pub struct ConduitConfig {
     pub revoke_peers: u32,
     /// Credits in one revocation at most, up to 255.
     pub revoke_limit: u32,
-    /// Chunks of the send buffer, at least 1: requests that can be under way.
+    /// Chunks of the send buffer, at least 3: requests that can be under way, two of them messages between cores.
     pub send_chunks: u32,
     /// Slots of the reply buffer, at least 1: replies that the interface has not sent yet.
     pub reply_slots: u32,
-    /// Send tickets, at least 3; 0: as many as chunks, and two for each reply slot.
+    /// Send tickets, at least 5; 0: as many as chunks, and two for each reply slot.
     pub tickets: u32,
     /// Payloads of Long messages that can be under way, at least 2.
     pub staging: u32,
@@ -149,9 +150,9 @@ impl ConduitConfig {
             credits: 2,
             banked: Some(2),
             least: 2,
-            send_chunks: 3,
+            send_chunks: 8,
             reply_slots: 1,
-            tickets: 5,
+            tickets: 10,
             staging: 2,
             operations: 2,
             firehose_slots: 4,
@@ -198,7 +199,7 @@ impl ConduitConfig {
             ("buffers", self.buffers, 2, 1024),
             ("chunk", self.chunk, 128, 4096),
             ("credit_bytes", self.credit_bytes, 16, 4096),
-            ("send_chunks", self.send_chunks, 1, 1 << 16),
+            ("send_chunks", self.send_chunks, 3, 1 << 16),
             ("reply_slots", self.reply_slots, 1, 1 << 16),
             ("staging", self.staging, 2, 256),
             ("operations", self.operations, 1, 1 << 16),
@@ -207,7 +208,7 @@ impl ConduitConfig {
             ("disable_buffers", self.disable_buffers, 2, 1024),
             ("disable_bytes", self.disable_bytes, 2 * self.chunk, 1 << 30),
             ("disable_events", self.disable_events, 8, 1 << 20),
-            ("tickets", if self.tickets == 0 { 3 } else { self.tickets }, 3, 1 << 18),
+            ("tickets", if self.tickets == 0 { 5 } else { self.tickets }, 5, 1 << 18),
         ] {
             if !(least..=most).contains(&value) {
                 return Err(range(field, value, &format!("from {least} to {most}")));
@@ -259,11 +260,14 @@ impl ConduitConfig {
                 (space, events)
             }
         };
-        let tickets =
-            if self.tickets == 0 { self.send_chunks + 2 * self.reply_slots } else { self.tickets };
+        let tickets = if self.tickets == 0 { self.send_chunks + 2 * self.reply_slots } else { self.tickets };
         // Per ticket: the message and the payload have left, a reply and its payload have come, credits ahead of it.
         let safe_events = 5 * tickets + 2 * self.operations + 16;
-        Ok(Sizes { costs, loans, space, am_events, safe_events, tickets, medium: self.chunk - 64 })
+        // A peer that answers nothing must not stand in the way of the others.
+        let requests = (self.send_chunks - FOR_CONTROL).min(tickets - FOR_CONTROL - FOR_REPLY);
+        let most_per_peer = requests.div_ceil(2);
+        let medium = self.chunk - 64;
+        Ok(Sizes { costs, loans, space, am_events, safe_events, tickets, medium, most_per_peer })
     }
 }
 
@@ -297,12 +301,16 @@ pub(super) struct Sizes {
     pub(super) tickets: u32,
     /// The largest Medium payload.
     pub(super) medium: u32,
+    /// Requests to one peer that can be under way.
+    pub(super) most_per_peer: u32,
 }
 
 impl Sizes {
     /// The parameters of one rank's own bank.
     pub(super) fn bank_of(&self, me: u32) -> LoanConfig {
-        LoanConfig { me: Some(Peer(me)), ..self.loans.clone() }
+        let mut loans = self.loans.clone();
+        loans.me = Some(Peer(me));
+        loans
     }
 }
 
@@ -314,7 +322,10 @@ mod tests {
     fn the_published_sizes_follow() {
         let sizes = ConduitConfig::default().compile(512).unwrap();
         assert_eq!((sizes.loans.initial, sizes.loans.total, sizes.loans.min), (64, 58_368, 8));
-        assert_eq!((sizes.costs.of(0), sizes.costs.of(256), sizes.costs.of(257), sizes.costs.of(2048)), (1, 1, 2, 8));
+        assert_eq!(
+            (sizes.costs.of(0), sizes.costs.of(256), sizes.costs.of(257), sizes.costs.of(2048)),
+            (1, 1, 2, 8)
+        );
         assert_eq!(sizes.medium, 1984);
         for ranks in [1024, 2048, 4096] {
             assert_eq!(ConduitConfig::default().compile(ranks).unwrap().loans.total, 58_368);

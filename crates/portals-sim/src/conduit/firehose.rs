@@ -75,7 +75,10 @@ pub(super) struct Firehose {
 
 impl fmt::Debug for Firehose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Firehose").field("pages", &self.pages).field("counters", &self.counters).finish_non_exhaustive()
+        f.debug_struct("Firehose")
+            .field("pages", &self.pages)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,7 +92,8 @@ impl Firehose {
     /// Finds or makes room for a stretch and uses it. A single stretch may be larger than the bound on pages: then it is
     /// the only one.
     pub(super) fn take(&mut self, stretch: Stretch) -> Result<Found, AllInUse> {
-        let found = self.entries.iter().position(|entry| entry.is_some_and(|entry| entry.stretch.covers(&stretch)));
+        let found =
+            self.entries.iter().position(|entry| entry.is_some_and(|entry| entry.stretch.covers(&stretch)));
         if let Some(index) = found {
             let entry = self.entries[index].as_mut().expect("it was found");
             entry.users += 1;
@@ -97,7 +101,8 @@ impl Firehose {
             return Ok(Found::Bound(Slot(index as u32)));
         }
         // Whether enough can be let go, before anything is.
-        let in_use: u64 = self.entries.iter().flatten().filter(|entry| entry.users > 0).map(|e| e.stretch.pages()).sum();
+        let in_use: u64 =
+            self.entries.iter().flatten().filter(|entry| entry.users > 0).map(|e| e.stretch.pages()).sum();
         let free = self.entries.iter().any(|entry| entry.is_none_or(|entry| entry.users == 0));
         if !free || in_use > 0 && in_use + stretch.pages() > self.most_pages {
             return Err(AllInUse);

@@ -58,7 +58,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn heading(chunk: u32) -> Heading {
-        let bits = Bits { target: Target::ReqRb, chunk, args: 0, handler: 1, kind: Kind::Request, form: Form::Unpacked };
+        let bits =
+            Bits { target: Target::ReqRb, chunk, args: 0, handler: 1, kind: Kind::Request, form: Form::Unpacked };
         let credit = CreditByte::default();
         Heading { bits, credit, args: Words::EMPTY, place: Place { offset: 8, len: 9 } }
     }

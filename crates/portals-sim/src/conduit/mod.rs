@@ -1,1 +1,108 @@
-//! Active messages on the interface.
+//! Active messages on Portals, after GASNet's conduit for it.
+//!
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its parts;
+//!   `one_sided` has puts and gets;
+//! * `wire` is the interface below, `p3` the conduit's use of Portals 3.3, `events` what it sees of events;
+//! * `codec` says what match bits and header data carry; `joins` brings the parts of a Long message together; `order` keeps the
+//!   order of requests that are sent again;
+//! * `tickets`, `space`, `peers` bound what is under way: send tickets, receive buffers, credits;
+//! * `registered`, `firehose`: memory outside the segment; `departures`: when a peer's end may be believed;
+//! * `config` has flow control and sizes, with the published table of credits.
+//!
+//! # How messages travel
+//!
+//! A request is written to a chunk of its sender's send buffer and put into a receive buffer of its target, which the interface
+//! fills one message behind the other. All that is not arguments or payload travels in match bits and header data. The reply
+//! is put into that same chunk, so it needs no room but what the request brought. The payload of a Long message that does not fit a
+//! chunk is put into the segment by itself, before its header; the handler runs when both are there.
+//!
+//! Every request is answered: by its handler, or by an automatic reply without bytes. What returns credits, tells of the end
+//! of requests and frees the chunk is one message. Events that may run handlers have a queue of their own, so that code that
+//! must not run any can look at the other.
+//!
+//! # Flow control
+//!
+//! [`FlowControl`] chooses: static shares; a bank that lends ([`am_core::credit`]); none, on Portals 4. An overflow that credits
+//! should have prevented is a panic that prints the receiver's ledger.
+//!
+//! ```
+//! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
+//! use portals_sim::{PortalsConfig, conduit::{self, ConduitConfig}};
+//!
+//! let report = conduit::run(&PortalsConfig::pair(), &ConduitConfig::default(), |transport| {
+//!     let mut handlers = Handlers::<u64>::new();
+//!     let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
+//!     let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+//!         token.reply(sum, a + b).expect("the requester waits for the reply");
+//!     })?;
+//!     let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
+//!     if endpoint.rank() == Rank(0) {
+//!         endpoint.request(Rank(1), add, (20, 22))?;
+//!         endpoint.wait_until(|total| *total == 42)?;
+//!     }
+//!     Ok::<u64, Box<dyn std::error::Error>>(endpoint.finish()?)
+//! })?;
+//! assert_eq!(report.results.into_iter().flatten().map(Result::unwrap).collect::<Vec<_>>(), [42, 0]);
+//! # Ok::<(), fabric_sim::RunError>(())
+//! ```
+
+mod codec;
+mod config;
+mod departures;
+mod events;
+mod firehose;
+mod joins;
+mod one_sided;
+mod order;
+mod p3;
+mod peers;
+mod port;
+mod receive;
+mod registered;
+mod send;
+mod space;
+mod tickets;
+mod transport;
+mod wire;
+
+#[doc(hidden)]
+pub use config::Testing;
+pub use config::{ConduitConfig, FlowControl};
+pub use firehose::FirehoseCounters;
+pub use one_sided::{Local, OneSided, OneSidedError, Operation};
+pub use transport::{Conduit, ConduitCounters, ConduitSlot};
+
+use crate::PortalsConfig;
+use am_core::Span;
+use fabric_sim::{Report, RunError};
+use std::rc::Rc;
+use transport::Shared;
+
+/// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned.
+///
+/// # Errors
+/// As [`portals_sim::run`](crate::run); and sizes that cannot be.
+pub fn run<R, F>(machine: &PortalsConfig, conduit: &ConduitConfig, program: F) -> Result<Report<R>, RunError>
+where
+    R: 'static,
+    F: Fn(Conduit<'_>) -> R + 'static,
+{
+    machine.check()?;
+    let sizes = conduit.compile(machine.ranks)?;
+    let mut machine = machine.clone();
+    // Queues and lists as long as the conduit needs them.
+    let limits = &mut machine.parameters.limits;
+    limits.eq_entries = limits.eq_entries.max(sizes.am_events).max(sizes.safe_events);
+    let (nic, software) = (&machine.parameters.nic, &machine.parameters.software);
+    let lag = nic.complete_ns + nic.event_ns.max(nic.ack_event_ns) + machine.adversary.jitter_ns;
+    let shared = Rc::new(Shared {
+        config: conduit.clone(),
+        sizes,
+        overhead: Span((software.gasnet_ns * 1e3) as u64),
+        femtos_per_byte: (software.copy_ns_per_byte * 1e6) as u64,
+        pin: Span((software.pin_page_ns * 1e3) as u64),
+        pause: Span((conduit.resend_ns * 1e3) as u64),
+        lag: Span((lag * 1e3) as u64),
+    });
+    crate::run(&machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+}

@@ -104,8 +104,7 @@ impl<'a> P3Wire<'a> {
     pub(super) fn link(&self, buffer: u32) {
         let criteria = Criteria::bits(Target::ReqRb as u64, IGNORED);
         let me = self.p3.me_attach(AM, criteria, Unlink::Unlink, Position::After).expect(SET_UP);
-        let options =
-            Options::OP_PUT | Options::MAX_SIZE | Options::EVENT_START_DISABLE | Options::ACK_DISABLE;
+        let options = Options::OP_PUT | Options::MAX_SIZE | Options::EVENT_START_DISABLE | Options::ACK_DISABLE;
         let md = Md {
             start: (u64::from(buffer) * self.space.bytes) as usize,
             length: self.space.bytes as usize,
@@ -216,6 +215,11 @@ impl<'a> P3Wire<'a> {
     /// Messages that found no buffer.
     pub(super) fn dropped(&self) -> u64 {
         self.p3.status().map_or(0, |status| status.dropped)
+    }
+
+    /// Waits for an event of the SAFE queue.
+    pub(super) fn idle_safe(&self, wanted: &'static str) {
+        self.p3.idle(&[self.safe], None, WaitFor::Named(wanted)).expect("the queue is there");
     }
 
     /// Waits for an event.

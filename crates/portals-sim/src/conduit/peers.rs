@@ -63,6 +63,8 @@ pub(super) struct PeerState {
     pub(super) right: Right,
     /// Credits of the peer's requests that have come and were not given back yet, where shares are static.
     pub(super) inside: u32,
+    /// Requests to it that were not replied to.
+    pub(super) under_way: u32,
     /// It broke the protocol.
     pub(super) faulty: bool,
     pub(super) joins: Option<Box<Joins>>,
@@ -102,6 +104,7 @@ impl Peers {
                 FlowControl::Disable => Right::Free,
             },
             inside: 0,
+            under_way: 0,
             faulty: false,
             joins: None,
             order: None,

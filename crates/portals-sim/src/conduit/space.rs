@@ -114,14 +114,14 @@ mod tests {
         }
     }
 
-    /// The formula is no larger than it must be, but for the message that is being handled: with one credit's worth less in
-    /// each buffer some schedule overflows.
+    /// The formula is hardly larger than it must be: without room for the message that is being handled, and with two credits'
+    /// worth less, some schedule overflows.
     #[test]
     fn a_smaller_space_overflows_on_some_schedule() {
         for buffers in 2..5 {
             let (credits, unit, largest) = (32u64, 16u64, 64u64);
             let space = Space::needed(buffers, credits, unit as u32, largest as u32, &Testing::default());
-            let small = Space { bytes: space.bytes - largest - unit, ..space };
+            let small = Space { bytes: space.bytes - largest - 2 * unit, ..space };
             // Handle all but the last message of the first buffer; then everything that credits allow arrives.
             let whole = small.bytes / unit;
             let mut steps = Vec::new();

@@ -11,35 +11,49 @@
 /// Tickets that requests leave for replies: one for a header, one for the payload of a Long reply.
 pub(super) const FOR_REPLY: u32 = 2;
 
+/// Tickets and chunks that requests leave for messages between cores: a peer that answers nothing can come to hold all others.
+pub(super) const FOR_CONTROL: u32 = 2;
+
 /// The books.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tickets {
     all: u32,
     free: u32,
-    /// What requests leave.
+    /// What requests leave, those counted that are held for the next reply.
     reserve: u32,
+    held: u32,
 }
 
 impl Tickets {
     /// So many tickets, of which requests leave `reserve`.
     pub(super) const fn new(all: u32, reserve: u32) -> Self {
-        Self { all, free: all, reserve }
+        Self { all, free: all, reserve, held: 0 }
     }
 
     /// Takes tickets for a request.
     #[inline]
     pub(super) fn take_for_request(&mut self, count: u32) -> bool {
-        let enough = self.free >= count + self.reserve;
+        let enough = self.for_requests() >= count;
         self.free -= if enough { count } else { 0 };
         enough
     }
 
-    /// Takes tickets for a reply.
+    /// Holds tickets for the reply to the next request, as far as there are; returns whether there are so many.
     #[inline]
-    pub(super) fn take_for_reply(&mut self, count: u32) -> bool {
-        let enough = self.free >= count;
-        self.free -= if enough { count } else { 0 };
-        enough
+    pub(super) fn hold(&mut self, count: u32) -> bool {
+        let more = count.saturating_sub(self.held).min(self.free);
+        self.free -= more;
+        self.held += more;
+        self.held >= count
+    }
+
+    /// Uses one of the held tickets.
+    ///
+    /// # Panics
+    /// If none is held.
+    #[inline]
+    pub(super) fn spend(&mut self) {
+        self.held = self.held.checked_sub(1).expect("a reply's tickets are held before it is sent");
     }
 
     /// Gives tickets back.
@@ -49,12 +63,13 @@ impl Tickets {
     #[inline]
     pub(super) fn give(&mut self, count: u32) {
         self.free += count;
-        assert!(self.free <= self.all, "{} of {} tickets are free", self.free, self.all);
+        let back = self.free + self.held;
+        assert!(back <= self.all, "{back} of {} tickets are free", self.all);
     }
 
     /// Tickets that a request could take now.
     pub(super) const fn for_requests(&self) -> u32 {
-        self.free.saturating_sub(self.reserve)
+        self.free.saturating_sub(self.reserve.saturating_sub(self.held))
     }
 }
 
@@ -107,11 +122,14 @@ mod tests {
     fn requests_leave_the_last_tickets_to_replies() {
         let mut tickets = Tickets::new(4, FOR_REPLY);
         assert!(tickets.take_for_request(1) && tickets.take_for_request(1) && !tickets.take_for_request(1));
-        assert!(tickets.take_for_reply(2) && !tickets.take_for_reply(1));
-        tickets.give(1);
+        assert!(tickets.hold(2) && !tickets.hold(3));
         assert_eq!(tickets.for_requests(), 0);
+        tickets.spend();
+        tickets.give(1);
         assert!(!tickets.take_for_request(1), "it is for the next reply");
-        assert!(tickets.take_for_reply(1));
+        assert!(tickets.hold(2));
+        tickets.give(1);
+        assert!(tickets.take_for_request(1), "as many as are reserved are held");
     }
 
     #[test]

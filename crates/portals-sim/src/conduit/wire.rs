@@ -113,6 +113,13 @@ impl Wire<'_> {
         }
     }
 
+    /// Waits for an event of the SAFE queue.
+    pub(super) fn idle_safe(&self, wanted: &'static str) {
+        match self {
+            Self::P3(wire) => wire.idle_safe(wanted),
+        }
+    }
+
     /// Waits for an event.
     pub(super) fn idle(&self, until: Option<Instant>, wanted: WaitFor) {
         match self {

@@ -1,0 +1,111 @@
+//! The way back to a requester.
+
+use super::codec::{Form, Kind};
+use super::send::Outgoing;
+use super::transport::Conduit;
+use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use am_core::{Peer, PeerStatus, Words};
+
+/// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler unwinds.
+pub(super) struct ReplyPort<'t, 'a> {
+    transport: &'t mut Conduit<'a>,
+    to: u32,
+    /// The request's chunk at the requester, and its credits.
+    chunk: u32,
+    cost: u32,
+    /// Whether a reply is allowed.
+    replies: bool,
+    used: bool,
+}
+
+impl<'t, 'a> ReplyPort<'t, 'a> {
+    /// The way back for a request that is being handled.
+    pub(super) fn of_request(
+        transport: &'t mut Conduit<'a>,
+        to: u32,
+        chunk: u32,
+        cost: u32,
+        replies: bool,
+    ) -> Self {
+        Self { transport, to, chunk, cost, replies, used: false }
+    }
+
+    /// A way back that had been detached.
+    pub(super) fn of_key(transport: &'t mut Conduit<'a>, key: PendingKey) -> Self {
+        Self { transport, to: key.to.0, chunk: key.tag as u32, cost: 0, replies: true, used: false }
+    }
+
+    fn send(&mut self, frame: &Outgoing<'_>) -> Result<(), PortGone> {
+        if self.transport.known_status(self.to) != PeerStatus::Active {
+            return Err(PortGone);
+        }
+        self.used = true;
+        let sent = self.transport.reply(self.to, self.chunk, self.cost, frame);
+        sent.map_err(|_| PortGone)
+    }
+}
+
+impl Port for ReplyPort<'_, '_> {
+    fn bound(&self) -> usize {
+        if self.replies { self.transport.shared.sizes.medium as usize } else { 0 }
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.transport.shared.config.segment
+    }
+
+    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+        self.send(&Outgoing { kind: Kind::Reply, form: Form::Short, handler, args, payload: &[], at: 0 })
+    }
+
+    fn medium(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
+    ) -> Result<(), PortGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        if self.transport.known_status(self.to) != PeerStatus::Active {
+            return Err(PortGone);
+        }
+        let mut payload = [0; 4096];
+        fill(&mut Buffer(&mut payload[..len]));
+        let payload = &payload[..len];
+        self.send(&Outgoing { kind: Kind::Reply, form: Form::Medium, handler, args, payload, at: 0 })
+    }
+
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
+        let form = self.transport.long_form(args, payload.len());
+        self.send(&Outgoing { kind: Kind::Reply, form, handler, args, payload, at })
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.used = true;
+        // The credits go back at once: the receive buffer is free.
+        self.transport.signal(self.to, self.chunk, self.cost, Kind::Ahead, 0);
+        PendingKey { to: Peer(self.to), tag: self.chunk.into() }
+    }
+}
+
+impl Drop for ReplyPort<'_, '_> {
+    fn drop(&mut self) {
+        if !self.used {
+            self.transport.bare_given += u64::from(self.replies);
+            self.transport.signal(self.to, self.chunk, self.cost, Kind::Credit, 0);
+        }
+    }
+}
+
+/// Writes to a payload before it is sent.
+struct Buffer<'a>(&'a mut [u8]);
+
+impl PayloadWriter for Buffer<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}

@@ -1,0 +1,562 @@
+//! The conduit as a [`Transport`]: its state, and what the core asks of it.
+
+use super::codec::{Form, Kind};
+use super::config::{ConduitConfig, FlowControl, Sizes};
+use super::departures::Departures;
+use super::joins::Heading;
+use super::one_sided::{Direct, OneSided, Operation, Operations};
+use super::p3::{Memories, P3Wire};
+use super::peers::{Ledger, Peers, Report};
+use super::port::ReplyPort;
+use super::receive::ReadyReply;
+use super::registered::{Registered, Staging};
+use super::send::{Admitted, Outgoing, Purpose};
+use super::tickets::{FOR_CONTROL, FOR_REPLY, Pieces, Tickets};
+use super::wire::Wire;
+use crate::nic::{HostMemory, Nic};
+use am_core::segment::Memory;
+use am_core::transport::{
+    CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport,
+    WaitReason,
+};
+use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use fabric_sim::WaitFor;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+
+/// What all ranks of a job have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: ConduitConfig,
+    pub(super) sizes: Sizes,
+    /// What an operation costs the processor above the interface.
+    pub(super) overhead: Span,
+    pub(super) femtos_per_byte: u64,
+    pub(super) pin: Span,
+    pub(super) pause: Span,
+    /// From the arrival of a message until its event is in its queue, at most.
+    pub(super) lag: Span,
+}
+
+impl Shared {
+    /// The cost of copying bytes.
+    pub(super) fn copying(&self, bytes: usize) -> Span {
+        Span(self.femtos_per_byte * bytes as u64 / 1000)
+    }
+}
+
+/// A chunk of the send buffer that is in use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chunk {
+    /// Whom its request went to.
+    pub(super) to: u32,
+    pub(super) busy: bool,
+    /// The interface has read the request.
+    pub(super) left: bool,
+    /// The reply has come, or never will.
+    pub(super) replied: bool,
+    /// The reply was delivered, if there is one.
+    pub(super) delivered: bool,
+    /// The payload of a Long reply has come, and the header that waits for it.
+    pub(super) placed: bool,
+    pub(super) waiting: Option<ReadyReply>,
+    /// The request, to be sent again: its length, and its number in the pair's order.
+    pub(super) again: Option<super::send::Again>,
+}
+
+/// One rank's transport. It lives in the rank's coroutine and cannot leave it.
+///
+/// After the first messages nothing is allocated but the state of peers that were never met before and staging memory for
+/// longer payloads than ever. Replies and revocations wait for nothing but the interface. See the [module](super) for how
+/// messages travel.
+pub struct Conduit<'a> {
+    pub(super) nic: Nic<'a>,
+    pub(super) wire: Wire<'a>,
+    pub(super) shared: Rc<Shared>,
+    pub(super) me: u32,
+    ranks: u32,
+    limits: Limits,
+    pub(super) segment: Segment<HostMemory>,
+    pub(super) memories: Memories,
+    pub(super) pieces: Pieces,
+    pub(super) chunks: Vec<Chunk>,
+    /// Reply slots in use, in a ring: the interface sends in order.
+    pub(super) slots_begun: u64,
+    pub(super) slots_left: u64,
+    pub(super) tickets: Tickets,
+    pub(super) staging: Staging,
+    pub(super) direct: Rc<RefCell<Direct>>,
+    pub(super) peers: Peers,
+    pub(super) ledger: Ledger,
+    /// Replies, and Long requests, that are complete and were not delivered yet.
+    pub(super) ready: VecDeque<ReadyReply>,
+    pub(super) joined: VecDeque<(u32, Heading)>,
+    /// Requests that were not replied to.
+    pub(super) outstanding: u32,
+    /// Peers whose requests are to be sent again.
+    pub(super) stalled: Vec<u32>,
+    /// The receiver is disabled until its queue is empty.
+    pub(super) disabled: bool,
+    pub(super) disabled_times: u64,
+    pub(super) resent: u64,
+    pub(super) bare_given: u64,
+    pub(super) revoked: u64,
+    pub(super) faulty: Vec<u32>,
+    /// Something that lets a wait end has come since the last idling, without any message for the sink.
+    pub(super) fresh: bool,
+    pub(super) dropped: u64,
+    /// Losses that the ledger knows of.
+    pub(super) settled_losses: u32,
+    departures: RefCell<Departures>,
+    departed: bool,
+}
+
+impl fmt::Debug for Conduit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conduit").field("rank", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Conduit<'a> {
+    /// Sets up a rank's descriptors and queues, and waits until all others have.
+    ///
+    /// # Panics
+    /// If the interface is open already, or has no room.
+    pub(super) fn new(nic: Nic<'a>, shared: Rc<Shared>) -> Self {
+        let Shared { config, sizes, .. } = &*shared;
+        let (me, ranks) = (nic.rank(), nic.ranks());
+        let memories = Memories {
+            segment: HostMemory::new(config.segment as usize),
+            requests: HostMemory::new((config.send_chunks * config.chunk) as usize),
+            replies: HostMemory::new((config.reply_slots * config.chunk) as usize),
+            inbox: HostMemory::new(sizes.space.total() as usize),
+        };
+        let queues = [sizes.safe_events, sizes.am_events];
+        let wire = Wire::P3(P3Wire::new(&nic, &memories, sizes.space, config.chunk, queues));
+        nic.launched();
+        let direct = Direct {
+            operations: Operations::new(config.operations),
+            registered: Registered::new(config.firehose_slots, config.firehose_pages, shared.pin),
+        };
+        let segment = Segment::new(memories.segment.clone(), memories.segment.len());
+        let medium = sizes.medium as usize;
+        Self {
+            me,
+            ranks,
+            limits: Limits {
+                medium_request: medium,
+                medium_reply: medium,
+                long: 1 << 30,
+                default_reply: medium.min(config.default_reply as usize),
+                per_argument: 0,
+                ordered: true,
+            },
+            segment,
+            memories,
+            pieces: Pieces::new(config.send_chunks),
+            chunks: Vec::new(),
+            slots_begun: 0,
+            slots_left: 0,
+            tickets: Tickets::new(sizes.tickets, if config.testing.unreserved { 0 } else { FOR_REPLY }),
+            staging: Staging::new(config.staging),
+            direct: Rc::new(RefCell::new(direct)),
+            peers: Peers::new(ranks, config, sizes),
+            ledger: Ledger::new(me, config, sizes),
+            ready: VecDeque::new(),
+            joined: VecDeque::new(),
+            outstanding: 0,
+            stalled: Vec::new(),
+            disabled: false,
+            disabled_times: 0,
+            resent: 0,
+            bare_given: 0,
+            revoked: 0,
+            faulty: Vec::new(),
+            fresh: false,
+            dropped: 0,
+            settled_losses: 0,
+            departures: RefCell::new(Departures::new(shared.lag)),
+            departed: false,
+            nic,
+            wire,
+            shared,
+        }
+    }
+
+    /// The rank's interface, for raw use beside the conduit, which owns two of its portal table entries.
+    pub fn nic(&self) -> &Nic<'a> {
+        &self.nic
+    }
+
+    /// Puts and gets directly on segments.
+    pub fn one_sided(&self) -> OneSided<'a> {
+        OneSided {
+            nic: self.nic.clone(),
+            wire: self.wire.clone(),
+            direct: Rc::clone(&self.direct),
+            shared: Rc::clone(&self.shared),
+        }
+    }
+
+    /// Waits for a put or get without letting handlers run.
+    pub fn wait_direct(&mut self, operation: Operation) {
+        let handle = self.one_sided();
+        while !handle.is_done(operation) {
+            if self.harvest(usize::MAX) == 0 {
+                self.wire.idle_safe("a put or get");
+            }
+        }
+        self.nic.charge(self.shared.overhead);
+    }
+
+    /// How flow control does at this rank.
+    pub fn counters(&self) -> ConduitCounters {
+        let registered = self.direct.borrow().registered.counters();
+        let banked = if let Ledger::Bank(bank) = &self.ledger { bank.banked() } else { 0 };
+        let peers = self.peers.all().count() as u64;
+        ConduitCounters {
+            revocations: self.revoked,
+            banked,
+            peers,
+            disabled: self.disabled_times,
+            resent: self.resent,
+            registered: [registered.hits, registered.misses, registered.evictions],
+        }
+    }
+
+    /// The books of this rank's receive space, for a message.
+    pub fn ledger(&self) -> impl fmt::Display + '_ {
+        self.report()
+    }
+
+    pub(super) fn report(&self) -> Report<'_> {
+        self.ledger.report(&self.peers)
+    }
+
+    /// The sum of all loans and the bank, which is the total, and the total; `None` without a bank. For tests.
+    #[doc(hidden)]
+    pub fn balance(&self) -> Option<(u64, u64)> {
+        let Ledger::Bank(bank) = &self.ledger else { return None };
+        let lent = (0..self.ranks).map(|peer| u64::from(bank.loan(Peer(peer)).map_or(0, |loan| loan.loan)));
+        Some((lent.sum::<u64>() + u64::from(bank.banked()), bank.config().total.into()))
+    }
+
+    /// What a peer holds of this rank's credits or what travels between them, as this rank knows it. For tests.
+    #[doc(hidden)]
+    pub fn away(&self, peer: u32) -> Option<u32> {
+        let Ledger::Bank(bank) = &self.ledger else { return None };
+        let loan = bank.loan(Peer(peer))?;
+        Some(loan.loan - loan.inside - loan.owed - loan.granted)
+    }
+
+    /// Credits that this rank has at a peer: those that it can spend, and those that it has spent. For tests.
+    #[doc(hidden)]
+    pub fn holds(&self, peer: u32) -> Option<(u32, u32)> {
+        match self.peers.known(peer).map(|state| &state.right) {
+            Some(super::peers::Right::Loan(borrower)) => Some((borrower.available(), borrower.outstanding())),
+            Some(_) => None,
+            None => Some((self.peers.initial(), 0)),
+        }
+    }
+
+    /// What is known of a peer without letting anything happen.
+    #[inline]
+    pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
+        if !self.faulty.is_empty() && self.faulty.contains(&peer) {
+            return PeerStatus::Lost(LossCause::Faulty);
+        }
+        self.nic.context().known_status(peer)
+    }
+
+    /// Notes that a peer broke the protocol.
+    #[cold]
+    pub(super) fn fault(&mut self, of: u32) {
+        let peer = self.peers.of(of);
+        if !std::mem::replace(&mut peer.faulty, true) {
+            self.faulty.push(of);
+            self.fresh = true;
+        }
+    }
+
+    /// Panics if a message found no room, which credits should have prevented.
+    pub(super) fn check_overflow(&mut self) {
+        let dropped = self.wire.dropped();
+        if dropped > self.dropped {
+            let (new, me) = (dropped - self.dropped, self.me);
+            panic!(
+                "{new} messages found no receive buffer at rank {me}, although they had credits\n{}",
+                self.report()
+            );
+        }
+    }
+
+    /// The longest to wait, since something may have to be sent again, or a departure comes to count.
+    fn until(&self, until: Option<Instant>) -> Option<Instant> {
+        let due = |peer: &u32| self.peers.known(*peer)?.order.as_ref()?.due();
+        let departures = self.departures.borrow().next(self.nic.now());
+        self.stalled.iter().filter_map(due).chain(until).chain(departures).min()
+    }
+
+    /// Waits for the interface, without letting handlers run. Returns whether it may have changed something: while it unwinds,
+    /// a rank cannot wait.
+    pub(super) fn await_interface(&mut self, wanted: &'static str) -> bool {
+        if self.harvest(usize::MAX) == 0 {
+            if std::thread::panicking() {
+                return false;
+            }
+            self.fresh = true;
+            self.wire.idle_safe(wanted);
+        }
+        true
+    }
+}
+
+/// What flow control has done at a rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConduitCounters {
+    /// Revocations sent.
+    pub revocations: u64,
+    /// Credits in the bank now.
+    pub banked: u32,
+    /// Peers that there is a state for.
+    pub peers: u64,
+    /// How often this rank's receiver was disabled (Portals 4).
+    pub disabled: u64,
+    /// Requests that this rank has sent again (Portals 4).
+    pub resent: u64,
+    /// Hits, misses and evictions of the registration cache.
+    pub registered: [u64; 3],
+}
+
+/// What a wait is for, in the words of the simulation.
+fn wanted(reason: WaitReason) -> WaitFor {
+    match reason {
+        WaitReason::Collective(from) => WaitFor::From(from.0),
+        WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
+        WaitReason::Handling => WaitFor::Named("requests to be handled"),
+        _ => WaitFor::Arrival,
+    }
+}
+
+pub(super) const fn kind_of(reply: ReplyBound) -> Kind {
+    match reply {
+        ReplyBound::None => Kind::OneWay,
+        ReplyBound::UpTo(_) => Kind::Request,
+    }
+}
+
+/// A claimed Medium request: a chunk of the send buffer.
+#[derive(Debug)]
+pub struct ConduitSlot<'t, 'a> {
+    transport: &'t mut Conduit<'a>,
+    to: u32,
+    head: Head,
+    args: Words,
+    len: usize,
+    /// What it took; gone once it is sent.
+    admitted: Option<Admitted>,
+}
+
+impl PayloadWriter for ConduitSlot<'_, '_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.len, "{} bytes at {at} fit the {} of the message", bytes.len(), self.len);
+        let Some(admitted) = &self.admitted else { return };
+        let begin = admitted.chunk as usize + 4 * self.args.len();
+        self.transport.memories.requests.write(begin + at, bytes);
+    }
+}
+
+impl Slot for ConduitSlot<'_, '_> {
+    fn commit(mut self) {
+        let Some(admitted) = self.admitted.take() else { return };
+        let frame = Outgoing {
+            kind: kind_of(self.head.reply),
+            form: Form::Medium,
+            handler: self.head.handler,
+            args: &self.args,
+            payload: &[],
+            at: 0,
+        };
+        self.transport.nic.charge(self.transport.shared.copying(self.len));
+        self.transport.launch(self.to, admitted, &frame, self.len);
+    }
+}
+
+impl Drop for ConduitSlot<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(admitted) = self.admitted.take() {
+            self.transport.withdraw(self.to, admitted);
+        }
+    }
+}
+
+impl<'a> Transport for Conduit<'a> {
+    type Memory = HostMemory;
+    type Slot<'t>
+        = ConduitSlot<'t, 'a>
+    where
+        Self: 't;
+
+    fn me(&self) -> Peer {
+        Peer(self.me)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(self.ranks)
+    }
+
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+        let kind = kind_of(head.reply);
+        self.send(to, &Outgoing { kind, form: Form::Short, handler: head.handler, args, payload: &[], at: 0 })
+    }
+
+    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<ConduitSlot<'_, 'a>, Refused> {
+        let admitted = self.admit(to, 4 * args.len() + len, Purpose::Request)?;
+        // What another peer was sent from here must not reach this one.
+        let begin = admitted.chunk as usize + 4 * args.len();
+        for at in (0..len).step_by(ZEROS.len()) {
+            self.memories.requests.write(begin + at, &ZEROS[..ZEROS.len().min(len - at)]);
+        }
+        Ok(ConduitSlot { to: to.0, head, args: *args, len, admitted: Some(admitted), transport: self })
+    }
+
+    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let kind = kind_of(head.reply);
+        self.send(to, &Outgoing { kind, form: Form::Medium, handler: head.handler, args, payload, at: 0 })
+    }
+
+    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        let (kind, form) = (kind_of(head.reply), self.long_form(args, payload.len()));
+        self.send(to, &Outgoing { kind, form, handler: head.handler, args, payload, at })
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let (kind, form) = (Kind::Control, Form::Medium);
+        self.send(to, &Outgoing { kind, form, handler: 0, args, payload, at: 0 })
+    }
+
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        self.serve(budget, sink)
+    }
+
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        reply(&mut ReplyPort::of_key(self, key))
+    }
+
+    fn flush(&mut self) {}
+
+    fn quiet(&mut self) -> bool {
+        if self.outstanding != 0 {
+            self.harvest(usize::MAX);
+        }
+        if self.outstanding == 0 {
+            return true;
+        }
+        let waits =
+            |chunk: &Chunk| chunk.busy && !chunk.replied && self.known_status(chunk.to) == PeerStatus::Active;
+        !self.chunks.iter().any(waits)
+    }
+
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if self.shared.config.flow != FlowControl::Disable {
+            self.check_overflow();
+        }
+        if !std::mem::take(&mut self.fresh) {
+            self.wire.idle(self.until(until), wanted(reason));
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.nic.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.nic.charge(cost);
+    }
+
+    fn segment(&self) -> &Segment<HostMemory> {
+        &self.segment
+    }
+
+    fn segment_len(&self, _: Rank) -> u64 {
+        self.shared.config.segment
+    }
+
+    fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
+        None
+    }
+
+    fn losses(&self) -> u32 {
+        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
+        let losses = self.departures.borrow_mut().losses(self.nic.context().losses(), self.nic.now());
+        losses + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        // Lets everything happen that has happened by now.
+        self.nic.sync();
+        match self.known_status(peer.0) {
+            faulty @ PeerStatus::Lost(LossCause::Faulty) => faulty,
+            known => self.departures.borrow_mut().status(peer.0, known, self.nic.now()),
+        }
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        let credits = self.peers.known(peer.0).map_or(self.peers.initial(), |state| state.right.available());
+        let credits = if self.shared.config.flow == FlowControl::Disable { u32::MAX } else { credits };
+        let frames = self.tickets.for_requests().min(self.pieces.left()).saturating_sub(FOR_CONTROL);
+        let reply = u64::from(self.shared.sizes.medium) * u64::from(frames);
+        CreditSnapshot {
+            request_frames: credits.min(frames).into(),
+            request_bytes: u64::from(credits.min(frames * 15)) * u64::from(self.shared.config.credit_bytes),
+            reply_frames: frames.into(),
+            reply_bytes: reply,
+        }
+    }
+
+    fn bare_credits(&self) -> u64 {
+        self.bare_given
+    }
+
+    fn depart(&mut self, how: Departure) {
+        self.departed = true;
+        self.nic.context().depart(match how {
+            Departure::Finished => PeerStatus::Finished,
+            Departure::Left => PeerStatus::Lost(LossCause::Left),
+            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
+        });
+    }
+}
+
+const ZEROS: [u8; 256] = [0; 256];
+
+impl Drop for Conduit<'_> {
+    fn drop(&mut self) {
+        // Reached without a departure by a rank that never attached.
+        if !self.departed {
+            self.depart(Departure::of_drop());
+        }
+    }
+}
+
+/// The bytes of a buffer as a payload's source: written to memory that the interface reads.
+pub(super) fn write_args(memory: &HostMemory, at: usize, args: &Words) -> usize {
+    let mut bytes = [0; 64];
+    for (index, pair) in args.pairs().iter().enumerate() {
+        bytes[8 * index..8 * index + 8].copy_from_slice(&pair.to_le_bytes());
+    }
+    let len = 4 * args.len();
+    memory.store(at, &bytes[..len]);
+    len
+}
