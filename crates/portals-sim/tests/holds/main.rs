@@ -5,6 +5,7 @@ mod flow;
 mod lists;
 mod queues;
 mod triggered;
+mod unexpected;
 
 use fabric_sim::{Report, RunError};
 use portals_sim::nic::mutation::{Defects, Mutation};
