@@ -231,3 +231,103 @@ impl PortalsConfig {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_survive_a_round_trip() {
+        let mut config = PortalsConfig::xt4(100);
+        config.faults = Faults { seed: 7, loss: 0.25, ..Faults::default() };
+        config.adversary = Adversary { jitter_ns: 12.5, late_read: true };
+        config.parameters.limits.eqs = 3;
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(PortalsConfig::from_toml(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn tori_are_compact_and_large_enough() {
+        let dims = |nodes| match torus(nodes) {
+            Topology::Torus { dims } => dims,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([1, 2, 8, 64, 512].map(dims), [[1, 1, 1], [2, 1, 1], [2, 2, 2], [4, 4, 4], [8, 8, 8]]);
+        assert_eq!([100, 1000, 1024, 4096].map(dims), [[5, 5, 4], [10, 10, 10], [16, 8, 8], [16, 16, 16]]);
+        for nodes in (1..300).chain([997, 4095, 65_536]) {
+            let extents = dims(nodes);
+            let product: u32 = extents.iter().product();
+            assert!(product >= nodes && product <= nodes.max(2) * 2, "{nodes} nodes in {extents:?}");
+        }
+    }
+
+    #[test]
+    fn bad_configurations_are_refused_by_field_and_limit() {
+        for (text, wanted) in [
+            ("rankss = 1", "rankss"),
+            ("parameters = { nics = {} }", "nics"),
+            ("parameters = { nic = { tx = 1 } }", "tx"),
+            ("ranks_per_node = 65537", "ranks_per_node is 65537, but must be at most 65536"),
+            (
+                "parameters = { link = { bandwidth_mb_s = 0 } }",
+                "parameters.link.bandwidth_mb_s is 0, but must be above 0",
+            ),
+            ("parameters = { link = { bandwidth_mb_s = nan } }", "parameters.link.bandwidth_mb_s is NaN"),
+            ("parameters = { link = { latency_ns = -1 } }", "parameters.link.latency_ns is -1"),
+            (
+                "parameters = { nic = { command_ns = -1 } }",
+                "parameters.nic.command_ns is -1, but must be a finite number",
+            ),
+            ("parameters = { nic = { tx_ns = inf } }", "parameters.nic.tx_ns is inf"),
+            ("parameters = { nic = { inject_ns = nan } }", "parameters.nic.inject_ns is NaN"),
+            ("parameters = { nic = { tx_gap_ns = 1e16 } }", "parameters.nic.tx_gap_ns is 1"),
+            (
+                "parameters = { nic = { dma_slots = 0 } }",
+                "parameters.nic.dma_slots is 0, but must be from 1 to 16777216",
+            ),
+            ("parameters = { nic = { dma_overload_ns = -2 } }", "parameters.nic.dma_overload_ns is -2"),
+            ("parameters = { nic = { header_bytes = 65537 } }", "parameters.nic.header_bytes is 65537"),
+            (
+                "parameters = { nic = { rx = { unit_bytes = 0 } } }",
+                "parameters.nic.rx.unit_bytes is 0, but must be at least 1",
+            ),
+            ("parameters = { nic = { rx = { depth = 0 } } }", "parameters.nic.rx.depth is 0"),
+            ("parameters = { nic = { rx = { fixed_ns = -1 } } }", "parameters.nic.rx.fixed_ns is -1"),
+            ("parameters = { nic = { complete_ns = -1 } }", "parameters.nic.complete_ns is -1"),
+            ("parameters = { nic = { event_ns = -1 } }", "parameters.nic.event_ns is -1"),
+            ("parameters = { nic = { ack_tx_ns = -1 } }", "parameters.nic.ack_tx_ns is -1"),
+            ("parameters = { nic = { ack_event_ns = -1 } }", "parameters.nic.ack_event_ns is -1"),
+            ("parameters = { nic = { list_ns = -1 } }", "parameters.nic.list_ns is -1"),
+            (
+                "parameters = { nic = { eq_get_ns = 0 } }",
+                "parameters.nic.eq_get_ns is 0, but must be at least 0.001 ns",
+            ),
+            ("parameters = { software = { gasnet_ns = -1 } }", "parameters.software.gasnet_ns is -1"),
+            ("parameters = { mpi = { ping_ack_ns = -1 } }", "parameters.mpi.ping_ack_ns is -1"),
+            ("parameters = { limits = { eqs = 0 } }", "parameters.limits.eqs is 0, but must be from 1 to 65536"),
+            ("parameters = { limits = { pt_entries = 65537 } }", "parameters.limits.pt_entries is 65537"),
+            ("parameters = { limits = { message_bytes = 0 } }", "parameters.limits.message_bytes is 0"),
+            ("adversary = { jitter_ns = -1 }", "adversary.jitter_ns is -1"),
+            ("adversary = { store_gap_ns = 1 }", "store_gap_ns"),
+            ("notice_ns = -1", "notice_ns is -1"),
+            ("faults = { loss = 2 }", "faults.loss is 2"),
+            ("faults = { reordering = 0.1 }", "contradicts"),
+            ("faults = { links = [{ mtu_bytes = 64 }] }", "faults.links[0].mtu_bytes is 64, but must be left out"),
+            ("testing = { defects = 1 }", "testing"),
+        ] {
+            let text = format!("ranks = 2\ntopology = {{ kind = 'torus', dims = [2, 1, 1] }}\n{text}");
+            let error = PortalsConfig::from_toml(&text).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+        let small = "ranks = 2\ntopology = { kind = 'torus', dims = [0, 1, 1] }";
+        assert!(PortalsConfig::from_toml(small).unwrap_err().to_string().contains("topology.dims[0] is 0"));
+    }
+
+    #[test]
+    fn tables_survive_a_round_trip() {
+        for name in Parameters::BUILT_IN {
+            let table = Parameters::named(name).unwrap();
+            assert_eq!(Parameters::from_toml(&toml::to_string(&table).unwrap()).unwrap(), table);
+        }
+    }
+}
