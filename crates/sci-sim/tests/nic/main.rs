@@ -1,0 +1,10 @@
+//! The interface, through both implementations: every code that its calls can come to, and the lives of its objects against
+//! a model; what only one implementation has, on that one.
+
+mod codes;
+mod events;
+mod life;
+mod model;
+#[path = "../nic_support/mod.rs"]
+mod nic_support;
+mod processes;
