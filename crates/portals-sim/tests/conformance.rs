@@ -85,10 +85,15 @@ fn conforms_with_shares() {
 
 #[test]
 fn conforms_with_the_smallest_of_everything() {
-    for flow in [FlowControl::Bank, FlowControl::Static] {
+    for flow in FLOWS {
         let smallest = ConduitConfig { flow, ..ConduitConfig::smallest() };
         suite("Portals, smallest", &plan(&[3]), &smallest, PortalsConfig::xt4);
     }
+}
+
+#[test]
+fn conforms_over_portals_4() {
+    suite("Portals 4", &plan(&[1, 2, 3]), &ConduitConfig::with(FlowControl::Disable), PortalsConfig::xt4);
 }
 
 #[test]
@@ -153,7 +158,7 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
     (config, ConduitConfig { flow, buffers, epoch, ..base })
 }
 
-const FLOWS: [FlowControl; 2] = [FlowControl::Bank, FlowControl::Static];
+const FLOWS: [FlowControl; 3] = [FlowControl::Bank, FlowControl::Static, FlowControl::Disable];
 
 fn seeds(seeds: std::ops::Range<u64>) {
     let cases = am_conformance::descriptions();

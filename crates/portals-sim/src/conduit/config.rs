@@ -261,8 +261,9 @@ impl ConduitConfig {
             }
         };
         let tickets = if self.tickets == 0 { self.send_chunks + 2 * self.reply_slots } else { self.tickets };
-        // Per ticket: the message and the payload have left, a reply and its payload have come, credits ahead of it.
-        let safe_events = 5 * tickets + 2 * self.operations + 16;
+        // Per ticket: the message and the payload have left, a reply and its payload have come, credits ahead of it. On Portals
+        // 4 also acknowledgements, which may come when the ticket is used again.
+        let safe_events = 8 * tickets + 2 * self.operations + 16;
         // A peer that answers nothing must not stand in the way of the others.
         let requests = (self.send_chunks - FOR_CONTROL).min(tickets - FOR_CONTROL - FOR_REPLY);
         let most_per_peer = requests.div_ceil(2);

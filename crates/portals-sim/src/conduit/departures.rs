@@ -21,9 +21,13 @@ impl Departures {
         Self { lag, ..Self::default() }
     }
 
-    /// What counts of a peer's status.
-    pub(super) fn status(&mut self, peer: u32, known: PeerStatus, now: Instant) -> PeerStatus {
+    /// What counts of a peer's status, where so many losses are known.
+    pub(super) fn status(&mut self, peer: u32, known: PeerStatus, losses: u32, now: Instant) -> PeerStatus {
         if known == PeerStatus::Active {
+            return known;
+        }
+        let counting = self.losses(losses, now);
+        if matches!(known, PeerStatus::Lost(_)) && counting == losses {
             return known;
         }
         let seen = match self.seen.iter().find(|(other, _)| *other == peer) {
@@ -65,11 +69,11 @@ mod tests {
     fn a_departure_counts_some_time_after_it_was_seen() {
         let mut departures = Departures::new(Span(100));
         let at = Instant;
-        assert_eq!(departures.status(3, PeerStatus::Active, at(5)), PeerStatus::Active);
+        assert_eq!(departures.status(3, PeerStatus::Active, 0, at(5)), PeerStatus::Active);
         assert_eq!(departures.next(at(5)), None);
-        assert_eq!(departures.status(3, PeerStatus::Finished, at(10)), PeerStatus::Active);
+        assert_eq!(departures.status(3, PeerStatus::Finished, 0, at(10)), PeerStatus::Active);
         assert_eq!((departures.losses(2, at(20)), departures.next(at(20))), (0, Some(at(110))));
-        assert_eq!(departures.status(3, PeerStatus::Finished, at(110)), PeerStatus::Finished);
+        assert_eq!(departures.status(3, PeerStatus::Finished, 2, at(110)), PeerStatus::Finished);
         assert_eq!((departures.losses(2, at(119)), departures.next(at(119))), (0, Some(at(120))));
         assert_eq!((departures.losses(2, at(120)), departures.next(at(120))), (2, None));
     }

@@ -2,7 +2,7 @@
 //!
 //! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its parts;
 //!   `one_sided` has puts and gets;
-//! * `wire` is the interface below, `p3` the conduit's use of Portals 3.3, `events` what it sees of events;
+//! * `wire` is the interface below, `p3` and `p4` the conduit's use of Portals 3.3 and Portals 4, `events` what it sees of events;
 //! * `codec` says what match bits and header data carry; `joins` brings the parts of a Long message together; `order` keeps the
 //!   order of requests that are sent again;
 //! * `tickets`, `space`, `peers` bound what is under way: send tickets, receive buffers, credits;
@@ -55,6 +55,7 @@ mod joins;
 mod one_sided;
 mod order;
 mod p3;
+mod p4;
 mod peers;
 mod port;
 mod receive;

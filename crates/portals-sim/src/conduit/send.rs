@@ -81,7 +81,8 @@ impl Conduit<'_> {
     /// Takes all that a request of some bytes needs: a ticket, a chunk and credits.
     pub(super) fn admit(&mut self, to: Peer, bytes: usize, purpose: Purpose) -> Result<Admitted, Refused> {
         if self.known_status(to.0) != PeerStatus::Active {
-            return Err(Refused::Gone);
+            let gone = self.counting_status(to.0) != PeerStatus::Active;
+            return Err(if gone { Refused::Gone } else { self.busy(Resource::Connection) });
         }
         let leave = if purpose == Purpose::Control { 0 } else { FOR_CONTROL };
         let short = |conduit: &Self| conduit.tickets.for_requests().min(conduit.pieces.left()) <= leave;

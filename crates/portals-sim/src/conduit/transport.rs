@@ -5,7 +5,7 @@ use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::departures::Departures;
 use super::joins::Heading;
 use super::one_sided::{Direct, OneSided, Operation, Operations};
-use super::p3::{Memories, P3Wire};
+use super::p3::Memories;
 use super::peers::{Ledger, Peers, Report};
 use super::port::ReplyPort;
 use super::receive::ReadyReply;
@@ -134,7 +134,8 @@ impl<'a> Conduit<'a> {
             inbox: HostMemory::new(sizes.space.total() as usize),
         };
         let queues = [sizes.safe_events, sizes.am_events];
-        let wire = Wire::P3(P3Wire::new(&nic, &memories, sizes.space, config.chunk, queues));
+        let portals_4 = config.flow == FlowControl::Disable;
+        let wire = Wire::new(portals_4, &nic, &memories, sizes.space, config.chunk, queues);
         nic.launched();
         let direct = Direct {
             operations: Operations::new(config.operations),
@@ -268,6 +269,17 @@ impl<'a> Conduit<'a> {
             return PeerStatus::Lost(LossCause::Faulty);
         }
         self.nic.context().known_status(peer)
+    }
+
+    /// What counts of a peer's status now; see [`Departures`].
+    pub(super) fn counting_status(&self, peer: u32) -> PeerStatus {
+        match self.known_status(peer) {
+            faulty @ PeerStatus::Lost(LossCause::Faulty) => faulty,
+            known => {
+                let losses = self.nic.context().losses();
+                self.departures.borrow_mut().status(peer, known, losses, self.nic.now())
+            }
+        }
     }
 
     /// Notes that a peer broke the protocol.
@@ -469,9 +481,7 @@ impl<'a> Transport for Conduit<'a> {
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        if self.shared.config.flow != FlowControl::Disable {
-            self.check_overflow();
-        }
+        self.check_overflow();
         if !std::mem::take(&mut self.fresh) {
             self.wire.idle(self.until(until), wanted(reason));
         }
@@ -506,10 +516,7 @@ impl<'a> Transport for Conduit<'a> {
     fn status(&self, peer: Peer) -> PeerStatus {
         // Lets everything happen that has happened by now.
         self.nic.sync();
-        match self.known_status(peer.0) {
-            faulty @ PeerStatus::Lost(LossCause::Faulty) => faulty,
-            known => self.departures.borrow_mut().status(peer.0, known, self.nic.now()),
-        }
+        self.counting_status(peer.0)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
