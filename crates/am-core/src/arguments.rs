@@ -50,14 +50,26 @@ impl Words {
     /// [`TooManyWords`] beyond sixteen.
     #[inline]
     pub fn from_pairs(len: usize, pairs: impl Iterator<Item = u64>) -> Result<Self, TooManyWords> {
+        let mut all = Self::EMPTY;
+        all.refill(len, pairs)?;
+        Ok(all)
+    }
+
+    /// [`Words::from_pairs`] in place: a transport that reads many messages in a row need not copy them.
+    ///
+    /// # Errors
+    /// [`TooManyWords`] beyond sixteen; nothing has changed then.
+    #[inline]
+    pub fn refill(&mut self, len: usize, pairs: impl Iterator<Item = u64>) -> Result<(), TooManyWords> {
         if len > MAX_WORDS {
             return Err(TooManyWords { given: len });
         }
-        let mut all = Self { pairs: [0; MAX_WORDS / 2], len: len as u8 };
-        for (to, from) in all.pairs.iter_mut().zip(pairs) {
+        self.pairs = [0; MAX_WORDS / 2];
+        self.len = len as u8;
+        for (to, from) in self.pairs.iter_mut().zip(pairs) {
             *to = from;
         }
-        Ok(all)
+        Ok(())
     }
 
     /// Number of words, 0 to 16.
