@@ -142,7 +142,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
 
     fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Claim<'_, D, M>, Refused> {
         let promised = self.promised.take() == Some((to, len));
-        let room = self.driver.with(|machine, now| machine.check(now, to, head, args, len));
+        let room = self.driver.with(|machine, now| machine.check(now, to, head, len));
         if room.is_err() {
             self.driver.accepted();
         }

@@ -39,8 +39,8 @@ impl Way<'_> {
     fn reply(&mut self, kind: Kind, handler: u8, args: &Words, payload: &[u8]) {
         self.used = true;
         self.session.owed = self.session.owed.saturating_sub(cost_of(self.room));
-        let message = Message { kind, handler, room: self.room, words: *args };
-        self.session.append(self.shared, 1, &message, payload);
+        let message = Message { kind, handler, room: self.room };
+        self.session.append(self.shared, 1, &message, args, payload);
     }
 }
 
@@ -148,12 +148,13 @@ impl Machine {
         sink: &mut S,
     ) -> Result<(usize, bool), Fault> {
         let mut count = 0;
+        let mut words = Words::EMPTY;
         while count < most {
             let Self { slots, shared, inbox, .. } = self;
             let Some(session) = slots[peer.index()].session.as_deref_mut() else { return Ok((count, false)) };
-            let (lane, message, header) = if let Some((message, header)) = session.front(shared, 1)? {
+            let (lane, message, header) = if let Some((message, header)) = session.front(shared, 1, &mut words)? {
                 (1, message, header)
-            } else if let Some((message, header)) = session.front(shared, 0)? {
+            } else if let Some((message, header)) = session.front(shared, 0, &mut words)? {
                 let cost = cost_of(message.room);
                 if shared.queued[1] > 0 && shared.queued[1] + cost > shared.config.reply_budget.into() {
                     return Ok((count, true));
@@ -163,6 +164,16 @@ impl Machine {
                 self.note_departure(peer, now);
                 return Ok((count, false));
             };
+            if let (0, Kind::Short) = (lane, message.kind) {
+                // The usual message has a way of its own: an arrival that is put together here need not be copied.
+                session.owed += cost_of(message.room);
+                let (room, handler) = (message.room, message.handler);
+                let mut way = Way { session, shared, now, peer, room, used: false, request: header };
+                let (category, args, payload) = (Category::Short, &words, Payload::EMPTY);
+                sink.request(Arrival { from: peer, category, handler, args, payload }, &mut way);
+                count += 1;
+                continue;
+            }
             let len = message.payload();
             let segment;
             let payload = match message.kind {
@@ -178,7 +189,7 @@ impl Machine {
                     Payload::own(inbox)
                 }
             };
-            let (category, handler, args) = (message.category(), message.handler, &message.words);
+            let (category, handler, args) = (message.category(), message.handler, &words);
             let arrival = Arrival { from: peer, category, handler, args, payload };
             if lane == 1 {
                 let cost = cost_of(message.room);

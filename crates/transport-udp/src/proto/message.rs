@@ -25,13 +25,12 @@ pub(super) enum Kind {
     Control { len: u64 },
 }
 
-/// A message without its payload.
+/// A message without its words and its payload. The words are many bytes and stay where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: Kind,
     pub(super) handler: u8,
     pub(super) room: u64,
-    pub(super) words: Words,
 }
 
 /// What a parser found at the front of a lane.
@@ -63,7 +62,8 @@ impl Message {
     }
 
     /// Writes the header and returns its length.
-    pub(super) fn encode(&self, out: &mut [u8; MAX_HEADER]) -> usize {
+    #[inline]
+    pub(super) fn encode(&self, words: &Words, out: &mut [u8; MAX_HEADER]) -> usize {
         let mut writer = Writer::new(out);
         let kind = match self.kind {
             Kind::Short => 0,
@@ -76,26 +76,26 @@ impl Message {
             Kind::Medium { len } | Kind::Control { len } => &[*len],
             Kind::Long { len, at, end } => &[*len, *at, *end],
         };
-        let first = [kind | (self.words.len() as u8) << 3, self.handler];
+        let first = [kind | (words.len() as u8) << 3, self.handler];
         let written = writer
             .put(&first)
             .and_then(|()| writer.varint(self.room))
-            .and_then(|()| put_words(&mut writer, &self.words))
+            .and_then(|()| put_words(&mut writer, words))
             .and_then(|()| fields.iter().try_for_each(|field| writer.varint(*field)));
         written.expect("MAX_HEADER holds the longest header");
         writer.len()
     }
 
-    /// Reads a header from the front of a lane.
+    /// Reads a header from the front of a lane. The words hold nothing of use unless there was a whole message.
     #[inline]
-    pub(super) fn parse(bytes: &[u8]) -> Parsed {
+    pub(super) fn parse(bytes: &[u8], words: &mut Words) -> Parsed {
         let mut reader = Reader::new(bytes);
         let Some(first) = reader.u8() else { return Parsed::Part };
-        let words = usize::from(first >> 3);
-        if first & 7 > 3 || words > MAX_WORDS {
+        let count = usize::from(first >> 3);
+        if first & 7 > 3 || count > MAX_WORDS {
             return Parsed::Nonsense;
         }
-        match Self::parse_rest(&mut reader, first & 7, words) {
+        match Self::parse_rest(&mut reader, first & 7, count, words) {
             Some(message) => Parsed::Whole(message, bytes.len() - reader.remaining()),
             None if bytes.len() >= MAX_HEADER => Parsed::Nonsense,
             None => Parsed::Part,
@@ -103,20 +103,19 @@ impl Message {
     }
 
     #[inline]
-    fn parse_rest(reader: &mut Reader<'_>, kind: u8, count: usize) -> Option<Self> {
+    fn parse_rest(reader: &mut Reader<'_>, kind: u8, count: usize, words: &mut Words) -> Option<Self> {
         let (handler, room) = (reader.u8()?, reader.varint()?);
         let bytes = reader.take(4 * count)?;
         let (pairs, odd) = bytes.as_chunks::<8>();
         let odd = odd.first_chunk::<4>().map(|odd| u64::from(u32::from_le_bytes(*odd)));
-        let words =
-            Words::from_pairs(count, pairs.iter().map(|pair| u64::from_le_bytes(*pair)).chain(odd)).ok()?;
+        words.refill(count, pairs.iter().map(|pair| u64::from_le_bytes(*pair)).chain(odd)).ok()?;
         let kind = match kind {
             0 => Kind::Short,
             1 => Kind::Medium { len: reader.varint()? },
             2 => Kind::Long { len: reader.varint()?, at: reader.varint()?, end: reader.varint()? },
             _ => Kind::Control { len: reader.varint()? },
         };
-        Some(Self { kind, handler, room, words })
+        Some(Self { kind, handler, room })
     }
 }
 
@@ -149,18 +148,20 @@ mod tests {
         #[test]
         fn headers_come_back_and_prefixes_wait(words in prop::collection::vec(any::<u32>(), 0..=16), handler: u8, room in 0u64..1 << 30, len in 0u64..1 << 60, kind in 0..4) {
             let kind = match kind { 0 => Kind::Short, 1 => Kind::Medium { len }, 2 => Kind::Long { len, at: len / 3, end: len }, _ => Kind::Control { len } };
-            let message = Message { kind, handler, room, words: Words::from_slice(&words).unwrap() };
+            let (message, words) = (Message { kind, handler, room }, Words::from_slice(&words).unwrap());
             let mut bytes = [0; MAX_HEADER];
-            let len = message.encode(&mut bytes);
-            prop_assert_eq!(Message::parse(&bytes), Parsed::Whole(message, len));
+            let len = message.encode(&words, &mut bytes);
+            let mut parsed = Words::from_slice(&[77; MAX_WORDS]).unwrap();
+            prop_assert_eq!(Message::parse(&bytes, &mut parsed), Parsed::Whole(message, len));
+            prop_assert_eq!(parsed, words);
             for cut in 0..len {
-                prop_assert_eq!(Message::parse(&bytes[..cut]), Parsed::Part);
+                prop_assert_eq!(Message::parse(&bytes[..cut], &mut parsed), Parsed::Part);
             }
         }
 
         #[test]
         fn any_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), MAX_HEADER)) {
-            prop_assert_ne!(Message::parse(&bytes), Parsed::Part);
+            prop_assert_ne!(Message::parse(&bytes, &mut Words::EMPTY.clone()), Parsed::Part);
         }
     }
 }

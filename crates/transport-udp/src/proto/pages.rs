@@ -106,6 +106,23 @@ impl Fifo {
         }
     }
 
+    /// Adds bytes at the end that are written in place, at most `N`; how many, `write` says. `None` if the last page has no room.
+    #[inline]
+    pub(super) fn append_with<const N: usize>(
+        &mut self,
+        pool: &mut Pool,
+        write: impl FnOnce(&mut [u8; N]) -> usize,
+    ) -> Option<usize> {
+        let skew = (self.end % PAGE as u64) as usize;
+        if skew == 0 {
+            return None;
+        }
+        let page = pool.pages.get_mut(*self.pages.back()? as usize)?;
+        let len = write(page.get_mut(skew..)?.first_chunk_mut()?);
+        self.end += len as u64;
+        Some(len)
+    }
+
     /// The bytes from a position to the end of its page, all of which may be read as far as they were written.
     #[inline]
     pub(super) fn peek<'a>(&self, pool: &'a Pool, position: u64) -> &'a [u8] {

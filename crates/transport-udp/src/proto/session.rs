@@ -11,6 +11,7 @@ use super::seal::{Chain, Keyring};
 use super::shared::{BULK, IN, Shared};
 use super::stream::{Incoming, IncomingBulk, Outgoing, OutgoingBulk};
 use super::wire::{Credit, Leave};
+use am_core::arguments::Words;
 use am_core::transport::{Refused, Resource};
 use am_core::{Instant, Span};
 
@@ -138,13 +139,26 @@ impl Session {
     }
 
     /// Appends a message to a lane.
-    pub(super) fn append(&mut self, shared: &mut Shared, lane: usize, message: &Message, payload: &[u8]) {
-        let mut header = [0; MAX_HEADER];
-        let len = message.encode(&mut header);
+    pub(super) fn append(
+        &mut self,
+        shared: &mut Shared,
+        lane: usize,
+        message: &Message,
+        words: &Words,
+        payload: &[u8],
+    ) {
         let fifo = &mut self.traffic.out[lane].fifo;
         let pool = &mut shared.pools[lane];
-        fifo.append(pool, &header[..len]);
-        fifo.append(pool, payload);
+        // Most messages are small and find room in the page of the one before.
+        let len = fifo.append_with(pool, |space| message.encode(words, space)).unwrap_or_else(|| {
+            let mut header = [0; MAX_HEADER];
+            let len = message.encode(words, &mut header);
+            fifo.append(pool, &header[..len]);
+            len
+        });
+        if !payload.is_empty() {
+            fifo.append(pool, payload);
+        }
         shared.queued[lane] += (len + payload.len()) as u64;
         shared.accepted += (len + payload.len()) as u64;
         if lane == 0 {
@@ -153,9 +167,14 @@ impl Session {
         }
     }
 
-    /// The message at the front of a lane, if it is all there, and the length of its header.
+    /// The message at the front of a lane, if it is all there, and the length of its header; fills `words`.
     #[inline]
-    pub(super) fn front(&self, shared: &Shared, lane: usize) -> Result<Option<(Message, u64)>, Fault> {
+    pub(super) fn front(
+        &self,
+        shared: &Shared,
+        lane: usize,
+        words: &mut Words,
+    ) -> Result<Option<(Message, u64)>, Fault> {
         let incoming = &self.traffic.incoming[lane];
         let available = incoming.ready - incoming.fifo.start();
         if available == 0 {
@@ -164,13 +183,13 @@ impl Session {
         let most = available.min(MAX_HEADER as u64) as usize;
         let pool = &shared.pools[IN + lane];
         let front = incoming.fifo.peek(pool, incoming.fifo.start());
-        let mut parsed = Message::parse(front.get(..most).unwrap_or(front));
+        let mut parsed = Message::parse(front.get(..most).unwrap_or(front), words);
         if !matches!(parsed, Parsed::Whole(..)) && front.len() < most {
             // It may go on in the next page.
             let mut bytes = [0; MAX_HEADER];
             let bytes = &mut bytes[..most];
             incoming.fifo.read(pool, incoming.fifo.start(), bytes);
-            parsed = Message::parse(bytes);
+            parsed = Message::parse(bytes, words);
         }
         let (message, header) = match parsed {
             Parsed::Whole(message, header) => (message, header as u64),

@@ -107,6 +107,7 @@ impl Machine {
         now: Instant,
         to: Peer,
         mut message: Message,
+        words: &Words,
         payload: &[u8],
         bulk: Option<u64>,
     ) -> Result<(), Refused> {
@@ -126,7 +127,7 @@ impl Machine {
             }
             message.kind = Kind::Long { len: total, at, end: stream.begin(total, at) };
         }
-        session.append(&mut self.shared, 0, &message, payload);
+        session.append(&mut self.shared, 0, &message, words, payload);
         self.make_ready(to);
         Ok(())
     }
@@ -150,15 +151,15 @@ impl Machine {
         assert!(len <= self.shared.config.medium as usize, "the core checks the size of a Medium request");
         let kind = if payload.is_some() { Kind::Medium { len: len as u64 } } else { Kind::Short };
         let room = room_of(clip(head.reply, self.shared.config.medium));
-        let message = Message { kind, handler: head.handler, room, words: *args };
-        self.submit(now, to, message, payload.unwrap_or(&[]), None)
+        let message = Message { kind, handler: head.handler, room };
+        self.submit(now, to, message, args, payload.unwrap_or(&[]), None)
     }
 
     /// Whether a Medium request of `len` payload bytes would be accepted now.
     ///
     /// # Errors
     /// As [`Machine::request`].
-    pub fn check(&mut self, now: Instant, to: Peer, head: Head, args: &Words, len: usize) -> Result<(), Refused> {
+    pub fn check(&mut self, now: Instant, to: Peer, head: Head, len: usize) -> Result<(), Refused> {
         let slot = self.slots.get_mut(to.index()).ok_or(Refused::Gone)?;
         if slot.ended.is_some() || self.departing.is_some() {
             return Err(Refused::Gone);
@@ -168,8 +169,7 @@ impl Machine {
             return Err(Refused::Busy(Resource::Connection));
         };
         let room = room_of(clip(head.reply, self.shared.config.medium));
-        let message =
-            Message { kind: Kind::Medium { len: len as u64 }, handler: head.handler, room, words: *args };
+        let message = Message { kind: Kind::Medium { len: len as u64 }, handler: head.handler, room };
         session.admit(&self.shared, length(&message, len), cost_of(room))
     }
 
@@ -194,7 +194,7 @@ impl Machine {
     pub fn control(&mut self, now: Instant, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         assert!(payload.len() <= self.shared.config.medium as usize, "the core keeps control messages short");
         let kind = Kind::Control { len: payload.len() as u64 };
-        self.submit(now, to, Message { kind, handler: 0, room: 0, words: *args }, payload, None)
+        self.submit(now, to, Message { kind, handler: 0, room: 0 }, args, payload, None)
     }
 
     /// Begins a Long request of `len` payload bytes for byte `at` of the peer's segment. The payload follows in pieces through
@@ -221,7 +221,7 @@ impl Machine {
         }
         let room = room_of(clip(head.reply, self.shared.config.medium));
         let kind = Kind::Long { len, at, end: 0 };
-        self.submit(now, to, Message { kind, handler: head.handler, room, words: *args }, &[], Some(len))
+        self.submit(now, to, Message { kind, handler: head.handler, room }, args, &[], Some(len))
     }
 
     /// Takes bytes of the Long payload that is under way to a peer, as many as are missing and there is room for now;

@@ -140,7 +140,7 @@ impl Peers {
 }
 
 /// Also for IPv4 addresses in IPv6 clothes.
-fn is_loopback(ip: IpAddr) -> bool {
+pub(super) fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 

@@ -1,9 +1,10 @@
 //! The socket: opening it, rows of datagrams out, rows of datagrams in. Knows nothing of the protocol.
 
+use super::peers::is_loopback;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 /// Bytes that the system hands over at once at most.
@@ -25,10 +26,65 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
+/// So many datagrams in a row to one neighbour are worth a socket that knows no other.
+const STREAK: u32 = 64;
+
+/// A second socket for sending to the neighbour on this host that most is sent to at present. The system finds the way to it
+/// once and not for every datagram, which takes 0.1 us off each. Nothing is received there: peers do not care which port a
+/// datagram comes from, only firewalls between hosts might.
+#[derive(Debug)]
+struct Direct {
+    socket: Option<UdpSocket>,
+    /// The last destination, how often in a row, and whether the socket is connected to it.
+    to: SocketAddr,
+    streak: u32,
+    connected: bool,
+}
+
+impl Direct {
+    fn new() -> Self {
+        Self { socket: None, to: (Ipv4Addr::UNSPECIFIED, 0).into(), streak: 0, connected: false }
+    }
+
+    /// Sends a datagram if that can be done here.
+    #[inline]
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+        if self.to != to {
+            (self.to, self.streak, self.connected) = (to, 0, false);
+        }
+        if !self.connected {
+            self.streak = self.streak.saturating_add(1);
+            if self.streak != STREAK || !is_loopback(to.ip()) || self.connect(to).is_err() {
+                return false;
+            }
+        }
+        // Whatever is wrong here, the other way may work, or tells better what it is.
+        self.socket.as_ref().is_some_and(|socket| socket.send(datagram).is_ok())
+    }
+
+    #[cold]
+    fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
+        // A socket keeps its family.
+        let family = |socket: &UdpSocket| socket.local_addr().is_ok_and(|at| at.is_ipv6() == to.is_ipv6());
+        let socket = match self.socket.take().filter(family) {
+            Some(socket) => socket,
+            None => {
+                let any: IpAddr = if to.is_ipv6() { to.ip() } else { Ipv4Addr::LOCALHOST.into() };
+                UdpSocket::bind((any, 0)).and_then(|socket| socket.set_nonblocking(true).map(|()| socket))?
+            }
+        };
+        socket.connect(to)?;
+        self.socket = Some(socket);
+        self.connected = true;
+        Ok(())
+    }
+}
+
 /// One endpoint's socket and how it is used best.
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: Arc<UdpSocket>,
+    direct: Direct,
     state: UdpSocketState,
     /// Datagrams of a row at most.
     row: usize,
@@ -62,7 +118,16 @@ impl Wire {
         quiet_down(&socket, ipv6)?;
         let row = if offload { state.max_gso_segments() } else { 1 };
         let socket = Arc::new(socket);
-        Ok(Self { socket, state, row, may_coalesce: offload, coalesces: false, thin: 0, ipv6 })
+        Ok(Self {
+            socket,
+            direct: Direct::new(),
+            state,
+            row,
+            may_coalesce: offload,
+            coalesces: false,
+            thin: 0,
+            ipv6,
+        })
     }
 
     pub(super) fn socket(&self) -> &Arc<UdpSocket> {
@@ -76,6 +141,9 @@ impl Wire {
 
     /// Sends a row of datagrams of `each` bytes, of which the last may be shorter.
     pub(super) fn send(&mut self, to: SocketAddr, row: &[u8], each: usize) -> Sent {
+        if row.len() <= each && self.direct.send(to, row) {
+            return Sent::Gone;
+        }
         for _ in 0..3 {
             let result = if row.len() <= each {
                 self.socket.send_to(row, to).map(drop)
@@ -205,6 +273,27 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(a.send(to, &[1; 10], 10), Sent::Gone);
             assert!(drain(&mut a).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_streak_to_a_neighbour_takes_the_short_way_until_it_ends() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut a, mut b, to) = pair(address, true);
+            let (_, mut c, elsewhere) = pair(address, true);
+            for number in 0..3 * STREAK {
+                assert_eq!(a.send(to, &number.to_le_bytes(), 4), Sent::Gone);
+                assert_eq!(a.direct.connected, number + 1 >= STREAK);
+                assert_eq!(drain(&mut b), number.to_le_bytes());
+            }
+            assert_eq!(a.send(elsewhere, &[7], 1), Sent::Gone);
+            assert!(!a.direct.connected);
+            assert_eq!(drain(&mut c), [7]);
+            (0..STREAK).for_each(|_| assert_eq!(a.send(elsewhere, &[7], 1), Sent::Gone));
+            assert!(a.direct.connected);
+            assert_eq!(drain(&mut c).len() as u32, STREAK);
+            drop(c);
+            (0..10).for_each(|_| assert_eq!(a.send(elsewhere, &[7], 1), Sent::Gone));
         }
     }
 
