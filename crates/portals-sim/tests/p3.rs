@@ -58,9 +58,7 @@ fn misuse_returns_the_codes_of_the_interface() {
         let any = Criteria::bits(0, 0);
         let attach = |pt| p3.me_attach(pt, any, Unlink::Retain, Position::After);
         let md = Md::new(&memory, QUIET);
-        let mut codes: Vec<(&str, P3Error)> = Vec::new();
-
-        codes.push(("PTL_NO_INIT", p3.fini().unwrap_err()));
+        let mut codes = vec![("PTL_NO_INIT", p3.fini().unwrap_err())];
         codes.push(("PTL_NO_INIT", p3.status().unwrap_err()));
         codes.push(("PTL_NO_INIT", p3.eq_alloc(1).unwrap_err()));
         codes.push(("PTL_NO_INIT", attach(0).unwrap_err()));

@@ -90,7 +90,7 @@ mod tests {
         for (threshold, number) in [(5, 50), (2, 20), (5, 51), (3, 30), (0, 0)] {
             counter.trigger(threshold, command(number));
         }
-        let mut due =
+        let due =
             |counter: &mut Counter| std::iter::from_fn(|| counter.due(Defects::default())).collect::<Vec<_>>();
         assert_eq!(due(&mut counter), [command(0)]);
         counter.add(CtEvent { success: 2, failure: 9 });
