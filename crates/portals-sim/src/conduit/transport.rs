@@ -522,11 +522,13 @@ impl<'a> Transport for Conduit<'a> {
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let credits = self.peers.known(peer.0).map_or(self.peers.initial(), |state| state.right.available());
         let credits = if self.shared.config.flow == FlowControl::Disable { u32::MAX } else { credits };
+        let under_way = self.peers.known(peer.0).map_or(0, |state| state.under_way);
         let frames = self.tickets.for_requests().min(self.pieces.left()).saturating_sub(FOR_CONTROL);
+        let frames = frames.min(self.shared.sizes.most_per_peer.saturating_sub(under_way));
         let reply = u64::from(self.shared.sizes.medium) * u64::from(frames);
         CreditSnapshot {
             request_frames: credits.min(frames).into(),
-            request_bytes: u64::from(credits.min(frames * 15)) * u64::from(self.shared.config.credit_bytes),
+            request_bytes: u64::from(credits.min(frames.saturating_mul(15))) * u64::from(self.shared.config.credit_bytes),
             reply_frames: frames.into(),
             reply_bytes: reply,
         }
