@@ -64,9 +64,9 @@ pub struct InterfaceParameters {
     pub inject_ns: f64,
     /// What a message occupies the sending engine besides its bytes: the n of S / (S + n).
     pub tx_gap_ns: f64,
-    /// Transmissions that the sending engine takes at once; more cost [`InterfaceParameters::dma_overload_ns`] each.
+    /// Transmissions that may be outstanding on a node: whoever gives another command waits for a slot.
     pub dma_slots: u32,
-    /// What a message costs the sending engine more while all slots are taken.
+    /// What a command costs the processor more that has to wait for a slot.
     pub dma_overload_ns: f64,
     /// Header bytes of a message on the wire.
     pub header_bytes: u32,
@@ -304,11 +304,6 @@ impl Parameters {
         }
     }
 
-    /// What stands before the sending engine while all of its slots are taken.
-    pub(crate) fn overload(&self) -> Stage {
-        Stage { depth: 1, ..Stage::latency(self.nic.dma_overload_ns) }
-    }
-
     fn ns_per_byte(&self) -> f64 {
         1e3 / self.link.bandwidth_mb_s
     }
@@ -328,7 +323,6 @@ impl Parameters {
         time(nic.rx.fixed_ns, "nic.rx.fixed_ns")?;
         time(nic.rx.per_unit_ns, "nic.rx.per_unit_ns")?;
         time(nic.tx_gap_ns, "nic.tx_gap_ns")?;
-        time(nic.dma_overload_ns, "nic.dma_overload_ns")?;
         within("nic.dma_slots", nic.dma_slots, 1, 1 << 24)?;
         within("nic.header_bytes", nic.header_bytes, 0, 1 << 16)?;
         for (nanos, field) in [
@@ -362,6 +356,7 @@ impl Parameters {
         let (event, complete) = (time(nic.event_ns, "nic.event_ns")?, time(nic.complete_ns, "nic.complete_ns")?);
         let ack_event = time(nic.ack_event_ns, "nic.ack_event_ns")?;
         Ok(Costs {
+            overload: Span(time(nic.dma_overload_ns, "nic.dma_overload_ns")?),
             command: Span(time(nic.command_ns, "nic.command_ns")?),
             tx: Span(time(nic.tx_ns, "nic.tx_ns")?),
             inject: Span(time(nic.inject_ns, "nic.inject_ns")?),
@@ -413,6 +408,7 @@ impl Default for NiLimits {
 /// The table in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
+    pub(crate) overload: Span,
     pub(crate) command: Span,
     pub(crate) tx: Span,
     pub(crate) inject: Span,

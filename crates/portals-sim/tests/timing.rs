@@ -135,27 +135,25 @@ fn a_hop_more_takes_its_latency_each_way() {
 }
 
 #[test]
-fn more_commands_than_dma_slots_cost_more() {
-    let per_message = |puts: u32| {
+fn a_command_waits_for_a_dma_slot() {
+    let sent = |puts: u32| {
         let report = run(&PortalsConfig::pair(), move |nic| {
-            let (p3, (md, eq)) = (nic.p3(), open(&nic, 64));
+            let (p3, (md, _)) = (nic.p3(), open(&nic, 64));
             let began = nic.now();
-            for _ in 0..puts {
-                if nic.rank() == 0 {
+            if nic.rank() == 0 {
+                for _ in 0..puts {
                     p3.put(md, 0, 0, Ack::None, nic.id(1).unwrap(), 0, 0, 0, 0).unwrap();
-                } else {
-                    wait(&p3, eq, EventKind::PutEnd);
                 }
             }
             (us(&nic, began) / f64::from(puts), nic.counters().overloads)
         });
-        let (each, _) = report.results[1].unwrap();
-        (each, report.results[0].unwrap().1)
+        report.results[0].unwrap()
     };
-    let ((few, none), (many, some)) = (per_message(250), per_message(3000));
-    assert_eq!(none, 0);
-    assert!(some > 2000, "{some} of 3000 found no slot");
-    assert!(many <= few + 0.5 && few < 2.6, "{few} and {many} us for each message");
+    // The processor alone is faster than the engine, which is soon behind by all slots.
+    assert_eq!(sent(256), (0.9, 0));
+    let (each, waited) = sent(10_000);
+    assert!(waited > 3_000, "{waited} of 10000 waited");
+    assert!((2.3..2.6).contains(&each), "{each} us for each command");
 }
 
 /// A slow node is slow, and nothing is out of order for it.

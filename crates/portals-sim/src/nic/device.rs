@@ -75,7 +75,7 @@ pub(crate) struct Process {
 pub struct Counters {
     /// Messages that commands have sent.
     pub commands: u64,
-    /// Those of them that found all DMA slots taken.
+    /// Commands that found all DMA slots taken and had to wait.
     pub overloads: u64,
     /// Acknowledgements and replies sent.
     pub answers: u64,
@@ -101,8 +101,7 @@ impl std::fmt::Debug for Portals {
 }
 
 const TX: usize = 0;
-const OVERLOAD: usize = 1;
-const REPLY_TX: usize = 2;
+const REPLY_TX: usize = 1;
 
 /// What is set aside.
 const LEAVES: u32 = 0;
@@ -134,22 +133,25 @@ impl Portals {
         self.counters
     }
 
+    /// When a command that is given at a time can have a DMA slot, if not at once.
+    #[inline]
+    pub(crate) fn slot(&mut self, now: Instant) -> Option<Instant> {
+        while self.slots.front().is_some_and(|end| *end <= now) {
+            self.slots.pop_front();
+        }
+        let beyond = self.slots.len().checked_sub(self.shared.parameters.nic.dma_slots as usize)?;
+        self.counters.overloads += 1;
+        self.slots.get(beyond).copied()
+    }
+
     /// Sends a command's message; returns when its bytes have been read.
     #[inline]
     pub(crate) fn transmit(&mut self, load: Load, port: &mut Port<'_, Wire>) -> Instant {
         let costs = &self.shared.costs;
         let Load { from, to, length, body, source } = load;
-        let (mut at, number) = (port.now(), port.number());
-        let about = About { number, from, to };
-        while self.slots.front().is_some_and(|end| *end <= at) {
-            self.slots.pop_front();
-        }
+        let number = port.number();
         self.counters.commands += 1;
-        if self.slots.len() >= self.shared.parameters.nic.dma_slots as usize {
-            self.counters.overloads += 1;
-            at = port.serve(OVERLOAD, at, length, about).leaves;
-        }
-        let served = port.serve(TX, at, length, about);
+        let served = port.serve(TX, port.now(), length, About { number, from, to });
         if served.leaves > port.now() {
             self.slots.push_back(served.leaves);
         }
@@ -246,7 +248,7 @@ impl Device for Portals {
 
     fn stages(&self) -> Vec<(&'static str, Stage)> {
         let parameters = &self.shared.parameters;
-        vec![("tx", parameters.tx()), ("tx queue", parameters.overload()), ("reply tx", parameters.tx())]
+        vec![("tx", parameters.tx()), ("reply tx", parameters.tx())]
     }
 
     fn arrive(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {

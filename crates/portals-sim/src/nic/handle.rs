@@ -162,6 +162,17 @@ impl<'a> Nic<'a> {
         memory.write(at, source);
     }
 
+    /// The processor's part of a command: it gives it, and waits for a DMA slot if none is free.
+    #[inline]
+    pub(crate) fn command(&self) {
+        let costs = self.costs();
+        self.charge(costs.command);
+        if let Some(free) = self.own_unit(|device, port, _| device.slot(port.now())) {
+            self.charge(free.since(self.now()));
+            self.charge(costs.overload);
+        }
+    }
+
     /// Ends the operations of Portals 4 that wait for ranks that have become known to be lost.
     #[inline]
     pub(crate) fn notice_losses(&self) {

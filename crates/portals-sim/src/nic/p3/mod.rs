@@ -60,7 +60,8 @@ use fabric_sim::WaitFor;
 /// A rank's Portals 3.3 interface. Handles are cheap; all of a rank's are the same interface.
 ///
 /// No call blocks but [`P3::eq_wait`] and [`P3::eq_poll`]. Calls that attach, bind and unlink take `nic.list_ns` of the processor,
-/// commands `nic.command_ns`, and every look at an event queue `nic.eq_get_ns` of the [parameters](crate::model::Parameters).
+/// commands `nic.command_ns`, and every look at an event queue `nic.eq_get_ns` of the [parameters](crate::model::Parameters). A
+/// command that finds all DMA slots of the node taken takes until one is free.
 #[derive(Clone, Debug)]
 pub struct P3<'a> {
     pub(crate) nic: Nic<'a>,
@@ -265,7 +266,7 @@ impl P3<'_> {
     ) -> Result<(), P3Error> {
         let to = self.target(target)?;
         let order = unit::Order { md, local_offset, length, to, pt_index, match_bits, remote_offset, hdr_data };
-        self.nic.charge(self.nic.costs().command);
+        self.nic.command();
         self.nic.own_unit(|device, port, local| device.p3_put(local, &order, ack == Ack::Request, port))
     }
 
@@ -288,7 +289,7 @@ impl P3<'_> {
         let to = self.target(target)?;
         let hdr_data = 0;
         let order = unit::Order { md, local_offset, length, to, pt_index, match_bits, remote_offset, hdr_data };
-        self.nic.charge(self.nic.costs().command);
+        self.nic.command();
         self.nic.own_unit(|device, port, local| device.p3_get(local, &order, port))
     }
 

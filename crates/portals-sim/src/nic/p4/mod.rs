@@ -68,7 +68,7 @@ use fabric_sim::WaitFor;
 ///
 /// No call blocks but those whose names end in `wait` and `poll`. Calls that append, bind and free take `nic.list_ns` of the
 /// processor, commands `nic.command_ns`, and every look at an event queue or counter `nic.eq_get_ns` of the
-/// [parameters](crate::model::Parameters). Every call returns [`P4Error::NoInit`] before [`P4::init`], and
+/// [parameters](crate::model::Parameters). A command that finds all DMA slots of the node taken takes until one is free. Every call returns [`P4Error::NoInit`] before [`P4::init`], and
 /// [`P4Error::ArgInvalid`] for handles of what is gone.
 #[derive(Clone, Debug)]
 pub struct P4<'a> {
@@ -326,7 +326,7 @@ impl P4<'_> {
     /// # Errors
     /// Those of the command, [`P4Error::NoSpace`].
     pub fn triggered(&self, command: &Command, ct: CtHandle, threshold: u64) -> Result<(), P4Error> {
-        self.nic.charge(self.nic.costs().command);
+        self.nic.command();
         self.nic.unit(|device, port, local| {
             device.p4_check(local, command)?;
             device.p4(local).trigger(ct, threshold, *command)?;
@@ -336,7 +336,7 @@ impl P4<'_> {
     }
 
     fn command(&self, command: &Command) -> Result<(), P4Error> {
-        self.nic.charge(self.nic.costs().command);
+        self.nic.command();
         let to = self.nic.own_unit(|device, port, local| {
             let to = device.p4_check(local, command)?;
             device.p4_execute(local, command, port).map(|()| to)
