@@ -28,6 +28,7 @@ mod loopback;
 mod random;
 mod report;
 mod selected;
+mod simulated;
 mod threads;
 mod world;
 
@@ -36,7 +37,8 @@ pub use cases::{all_cases, cases, descriptions, run_part, threaded_cases};
 pub use counting::{CountingAllocator, allocations};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use loopback::{Job, Loopback};
-pub use report::{Line, Report};
+pub use report::{Line, Report, Skipped};
 pub use selected::{Selected, SelectedJob};
+pub use simulated::{Draw, chosen_seeds, play_part, problems, run_seeds};
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};
 pub use world::{Failure, Profile, Verdict, World};

@@ -18,6 +18,17 @@ pub struct Line {
     pub problems: Vec<String>,
 }
 
+/// A case that a run leaves out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The item of the conformance list.
+    pub item: u8,
+    /// The case's name.
+    pub name: &'static str,
+    /// Why it cannot be run.
+    pub reason: &'static str,
+}
+
 /// What a run of the suite found.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -27,6 +38,8 @@ pub struct Report {
     pub seed: u64,
     /// One line per case and number of ranks.
     pub lines: Vec<Line>,
+    /// Cases that this kind of run leaves out, with the reason.
+    pub skipped: Vec<Skipped>,
 }
 
 impl Report {
@@ -55,6 +68,9 @@ impl fmt::Display for Report {
             for problem in problems {
                 writeln!(f, "      {problem}")?;
             }
+        }
+        for Skipped { item, name, reason } in &self.skipped {
+            writeln!(f, "{item:>4}  {name:<28} skipped: {reason}")?;
         }
         Ok(())
     }

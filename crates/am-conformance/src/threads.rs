@@ -1,7 +1,7 @@
 //! Runs cases with the ranks of a job as threads of this process.
 
 use crate::case::{Case, Description, Needs, judge};
-use crate::report::{Line, Report};
+use crate::report::{Line, Report, Skipped};
 use crate::world::{Profile, World};
 use am_core::{Rank, Transport};
 use std::env;
@@ -86,7 +86,7 @@ impl Plan {
 /// Runs cases one after the other and reports on all of them.
 pub fn run<F: Fabric>(fabric: F, cases: Vec<Case<F::Transport>>, plan: &Plan) -> Report {
     let fabric = Arc::new(fabric);
-    let mut report = Report { fabric: fabric.name(), seed: plan.seed, lines: Vec::new() };
+    let mut report = Report { fabric: fabric.name(), seed: plan.seed, lines: Vec::new(), skipped: Vec::new() };
     for case in cases.into_iter().map(Arc::new) {
         for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case.description, *ranks)) {
             let began = Instant::now();
@@ -100,13 +100,17 @@ pub fn run<F: Fabric>(fabric: F, cases: Vec<Case<F::Transport>>, plan: &Plan) ->
 
 /// Runs the cases of [`cases`](crate::cases) by a function that plays all ranks of one case, as a simulation does: each
 /// rank calls [`run_part`](crate::run_part), and [`judge`] tells what its outcome means. The function returns what went
-/// wrong, a text per rank.
+/// wrong, a text per rank. The cases in which a rank has threads are left out, which the report says.
 pub fn run_with(
     fabric: impl Into<String>,
     plan: &Plan,
     mut play: impl FnMut(&Description, u32, &World) -> Vec<String>,
 ) -> Report {
-    let mut report = Report { fabric: fabric.into(), seed: plan.seed, lines: Vec::new() };
+    let threaded = crate::cases::threaded_descriptions().into_iter();
+    let threaded = threaded.filter(|case| plan.only.as_ref().is_none_or(|part| case.name.contains(part.as_str())));
+    let reason = "all ranks of a simulation are coroutines of one thread, so a rank has no threads to share";
+    let skipped = threaded.map(|case| Skipped { item: case.item, name: case.name, reason }).collect();
+    let mut report = Report { fabric: fabric.into(), seed: plan.seed, lines: Vec::new(), skipped };
     let world = World::new(plan.profile, plan.seed);
     for case in crate::cases::descriptions() {
         for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case, *ranks)) {
@@ -182,6 +186,17 @@ mod tests {
     fn unwinding_is_allowed_where_it_is_announced() {
         assert!(run_one(1, Needs::PLAIN.unwinds(), |_, _| crate::case::unwind()).passed());
         assert!(!run_one(1, Needs::PLAIN, |_, _| crate::case::unwind()).passed());
+    }
+
+    #[test]
+    fn what_a_simulation_leaves_out_is_said() {
+        let report = run_with("simulation", &plan(2), |_, _, _| Vec::new());
+        assert!(report.passed());
+        let left_out: Vec<_> = report.skipped.iter().map(|skipped| (skipped.item, skipped.name)).collect();
+        assert_eq!(left_out, [(12, "threads-shared"), (12, "threads-own")]);
+        assert!(report.to_string().contains("12  threads-own                  skipped: all ranks"), "{report}");
+        let ping = Plan { only: Some("ping".into()), ..plan(2) };
+        assert_eq!(run_with("simulation", &ping, |_, _, _| Vec::new()).skipped, []);
     }
 
     #[test]

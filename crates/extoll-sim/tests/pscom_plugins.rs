@@ -31,8 +31,8 @@ fn all_to_all(machine: &ExtollConfig, pscom: &PscomConfig, rounds: u32, bytes: u
                 let payload = vec![round as u8; bytes];
                 endpoint.request_medium(Rank(to), ask, round | to << 16, &payload).unwrap();
             }
+            endpoint.wait_until(|got| *got == (round + 1) * (ranks - 1)).unwrap();
         }
-        endpoint.wait_until(|got| *got == rounds * (ranks - 1)).unwrap();
         endpoint.drain().unwrap();
         let counts = endpoint.transport().plugin_counts();
         endpoint.finish().unwrap();

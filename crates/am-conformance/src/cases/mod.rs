@@ -95,6 +95,11 @@ pub fn descriptions() -> Vec<Description> {
     cases::<am_core::loopback::Loopback>().into_iter().map(|case| case.description).collect()
 }
 
+/// What the cases of [`threaded_cases`] are.
+pub(crate) fn threaded_descriptions() -> Vec<Description> {
+    threaded_cases::<am_core::loopback::Loopback>().into_iter().map(|case| case.description).collect()
+}
+
 /// Runs one rank's part of a case of [`cases`] with the transports of its endpoints, which may borrow.
 ///
 /// # Errors

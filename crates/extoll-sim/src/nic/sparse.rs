@@ -12,6 +12,41 @@ type Chunk = Box<[u8; CHUNK]>;
 #[derive(Clone, Default)]
 pub(crate) struct Chunks(Rc<RefCell<Vec<Chunk>>>);
 
+/// Which of a rank's memories have been written since they were last looked at, by numbers of its own.
+#[derive(Clone, Default)]
+pub(crate) struct Marks(Rc<RefCell<Vec<u64>>>);
+
+impl Marks {
+    fn set(&self, number: u32) {
+        let mut words = self.0.borrow_mut();
+        let word = (number / 64) as usize;
+        if words.len() <= word {
+            words.resize(word + 1, 0);
+        }
+        words[word] |= 1 << (number % 64);
+    }
+
+    /// Takes a mark away.
+    pub(crate) fn clear(&self, number: u32) {
+        if let Some(word) = self.0.borrow_mut().get_mut((number / 64) as usize) {
+            *word &= !(1 << (number % 64));
+        }
+    }
+
+    /// The first marked number from one on.
+    pub(crate) fn next(&self, from: u32) -> Option<u32> {
+        let (words, first) = (self.0.borrow(), (from / 64) as usize);
+        let mut keep = u64::MAX << (from % 64);
+        for (index, word) in words.iter().enumerate().skip(first) {
+            let found = word & std::mem::replace(&mut keep, u64::MAX);
+            if found != 0 {
+                return Some(index as u32 * 64 + found.trailing_zeros());
+            }
+        }
+        None
+    }
+}
+
 /// Memory of one rank that reads as zero wherever nothing was written, or was discarded. Clones are handles to the same memory.
 #[derive(Clone)]
 pub(crate) struct SparseMemory(Rc<Inner>);
@@ -21,12 +56,20 @@ struct Inner {
     /// What has been written, by number; in order.
     chunks: RefCell<Vec<(u32, Chunk)>>,
     spare: Chunks,
+    /// What is marked by every write, and under which number.
+    marks: Option<(Marks, u32)>,
 }
 
 impl SparseMemory {
     /// Memory of `len` bytes.
     pub(crate) fn new(len: usize, spare: &Chunks) -> Self {
-        Self(Rc::new(Inner { len, chunks: RefCell::default(), spare: spare.clone() }))
+        Self(Rc::new(Inner { len, chunks: RefCell::default(), spare: spare.clone(), marks: None }))
+    }
+
+    /// The same, whose writes set a mark.
+    pub(crate) fn marked(len: usize, spare: &Chunks, marks: &Marks, number: u32) -> Self {
+        let marks = Some((marks.clone(), number));
+        Self(Rc::new(Inner { len, chunks: RefCell::default(), spare: spare.clone(), marks }))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -39,6 +82,9 @@ impl SparseMemory {
     /// If the range is outside the memory.
     pub(crate) fn store(&self, at: usize, mut source: &[u8]) {
         self.check(at, source.len());
+        if let Some((marks, number)) = &self.0.marks {
+            marks.set(*number);
+        }
         let mut chunks = self.0.chunks.borrow_mut();
         let mut at = at;
         while !source.is_empty() {
@@ -146,6 +192,22 @@ mod tests {
             memory.load(0, &mut all);
             prop_assert_eq!(all, model);
         }
+    }
+
+    #[test]
+    fn marks_are_found_in_order() {
+        let marks = Marks::default();
+        assert_eq!(marks.next(0), None);
+        for number in [200, 3, 64, 63] {
+            SparseMemory::marked(8, &Chunks::default(), &marks, number).store(0, &[1]);
+        }
+        let all = |marks: &Marks| -> Vec<u32> {
+            std::iter::successors(marks.next(0), |number| marks.next(number + 1)).collect()
+        };
+        assert_eq!(all(&marks), [3, 63, 64, 200]);
+        marks.clear(64);
+        marks.clear(1000);
+        assert_eq!(all(&marks), [3, 63, 200]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::tail::{TAIL_BYTES, Tail, TailError, UNUSED};
 use super::tokens::{TokenError, Tokens};
 use crate::nic::Address;
 use crate::nic::rma::{Access, Connection, Nla, Notify, Region, Rma, RmaError};
-use crate::nic::sparse::{Chunks, SparseMemory};
+use crate::nic::sparse::{Chunks, Marks, SparseMemory};
 use am_core::Span;
 use thiserror::Error;
 
@@ -53,7 +53,7 @@ pub(super) struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Allocates and registers the buffers of a connection.
+    /// Allocates and registers the buffers of a connection. Whatever is written to the receive buffers marks the number.
     ///
     /// # Errors
     /// [`RmaError::NoMem`] where the translation table has no room for them; nothing stays registered then.
@@ -63,9 +63,11 @@ impl<'a> Ring<'a> {
         config: RingConfig,
         software: Span,
         chunks: &Chunks,
+        (marks, number): (&Marks, u32),
     ) -> Result<Self, RmaError> {
-        let memory = |buffers: u16| SparseMemory::new(usize::from(buffers) * config.buffer_bytes as usize, chunks);
-        let (send, receive) = (memory(config.send_buffers), memory(config.receive_buffers));
+        let bytes = |buffers: u16| usize::from(buffers) * config.buffer_bytes as usize;
+        let send = SparseMemory::new(bytes(config.send_buffers), chunks);
+        let receive = SparseMemory::marked(bytes(config.receive_buffers), chunks, marks, number);
         let connection = rma.connect(to)?;
         let send_region = rma.register_sparse(&send, Access::ReadOnly)?;
         let receive_region = match rma.register_sparse(&receive, Access::ReadWrite) {
@@ -119,6 +121,16 @@ impl<'a> Ring<'a> {
     /// Whether the peer has said where its receive buffers are.
     pub(super) fn is_open(&self) -> bool {
         self.remote.is_some()
+    }
+
+    /// Whether a chunk can be sent: the peer is known, there is a token and a free buffer.
+    pub(super) fn may_send(&self) -> bool {
+        self.is_open() && self.tokens.may_send(true)
+    }
+
+    /// Whether tokens are to be returned as soon as that is possible.
+    pub(super) fn must_return(&self) -> bool {
+        self.tokens.must_return()
     }
 
     /// Sends the next chunk of a message; returns its length. `None`: busy, no buffer is free or the peer is not yet known.

@@ -22,7 +22,7 @@ use super::stream::{Assembler, Outgoing, Pool};
 use crate::nic::Nic;
 use crate::nic::pairs::ByWord;
 use crate::nic::rma::Rma;
-use crate::nic::sparse::Chunks;
+use crate::nic::sparse::{Chunks, Marks};
 use crate::nic::velo::{self, Velo};
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::WaitFor;
@@ -102,10 +102,12 @@ pub(super) struct Engine<'a> {
     limit: u32,
     numbers: ByWord<u32>,
     connections: Vec<Connection<'a>>,
-    /// Connections with a ring, in the order in which they were made.
-    rings: Vec<u32>,
+    /// Connections whose rings may have something to be taken or returned.
+    rings: Marks,
     /// Connections with something to send, in turn.
     sending: VecDeque<u32>,
+    /// All of them wait for their peers: for a greeting, or for tokens.
+    stuck: bool,
     /// Refused for want of room in the network; counts what has been taken in since.
     refused: Option<u32>,
     /// Steps in a row that found something in rings.
@@ -160,8 +162,9 @@ impl<'a> Engine<'a> {
             limit,
             numbers: ByWord::default(),
             connections: Vec::new(),
-            rings: Vec::new(),
+            rings: Marks::default(),
             sending: VecDeque::new(),
+            stuck: false,
             refused: None,
             busy: 0,
             pool: Pool::default(),

@@ -38,8 +38,8 @@ impl<'a> Engine<'a> {
 
     fn connect(&mut self, peer: u32, ringless: bool) -> u32 {
         let number = self.connections.len() as u32;
-        let wire = self.wire(peer, ringless);
-        let rings = matches!(wire, Wire::Ring { .. });
+        let wire = self.wire(peer, number, ringless);
+        let greets = matches!(wire, Wire::Ring { .. });
         self.connections.push(Connection {
             peer,
             wire,
@@ -50,14 +50,13 @@ impl<'a> Engine<'a> {
             broken: false,
         });
         self.numbers.insert(peer.into(), number);
-        if rings {
-            self.rings.push(number);
+        if greets {
             self.sends(number);
         }
         number
     }
 
-    fn wire(&mut self, peer: u32, ringless: bool) -> Wire<'a> {
+    fn wire(&mut self, peer: u32, number: u32, ringless: bool) -> Wire<'a> {
         let own = self.nic.rank();
         if peer == own {
             return Wire::Own;
@@ -68,7 +67,7 @@ impl<'a> Engine<'a> {
             self.counts.velo += 1;
             return Wire::Velo { page, refuses: false };
         }
-        let ring = if ringless { None } else { self.open_ring(peer) };
+        let ring = if ringless { None } else { self.open_ring(peer, number) };
         if let Some(ring) = ring {
             self.counts.rma += 1;
             return Wire::Ring { ring: Box::new(ring), hello: page, greeted: false };
@@ -79,16 +78,16 @@ impl<'a> Engine<'a> {
     }
 
     /// A ring to a rank, unless the translation table has no room.
-    fn open_ring(&mut self, peer: u32) -> Option<Ring<'a>> {
+    fn open_ring(&mut self, peer: u32, number: u32) -> Option<Ring<'a>> {
         let address = self.nic.address(peer)?;
         let rma = self.rma.clone()?;
-        let Self { config, costs, landing, pinned, chunks, .. } = self;
+        let Self { config, costs, landing, pinned, chunks, rings, .. } = self;
         let mut open = || -> Result<Ring<'a>, RmaError> {
             // Whoever has a ring may be offered data, and must have a place for it.
             if landing.is_none() {
                 *landing = Some(Block::register(&rma, LANDING)?);
             }
-            Ring::open(&rma, address, config.ring, costs.rma_half, chunks)
+            Ring::open(&rma, address, config.ring, costs.rma_half, chunks, (rings, number))
         };
         // Registered memory that is not in use is worth less than a ring.
         open().or_else(|_| if pinned.release(&rma) { open() } else { Err(RmaError::InvPort) }).ok()
@@ -102,7 +101,7 @@ impl<'a> Engine<'a> {
         if let Wire::Ring { ring, .. } = std::mem::replace(wire, Wire::Velo { page, refuses: false }) {
             ring.close();
         }
-        self.rings.retain(|other| *other != number);
+        self.stuck = false;
         self.counts.rma -= 1;
         self.counts.velo += 1;
         self.counts.without_ring += 1;

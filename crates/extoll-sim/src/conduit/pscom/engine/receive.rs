@@ -13,13 +13,13 @@ const HELLO_BYTES: usize = 8;
 impl Engine<'_> {
     /// Takes a slot of each ring that has one, and returns tokens.
     pub(super) fn take_slots(&mut self) -> bool {
-        if self.rings.is_empty() {
+        if self.counts.rma == 0 {
             return false;
         }
         self.nic.sync();
-        let mut any = false;
-        for index in 0..self.rings.len() {
-            let number = self.rings[index];
+        let (mut any, mut from) = (false, 0);
+        while let Some(number) = self.rings.next(from) {
+            from = number + 1;
             match self.take_slot(number) {
                 Ok(taken) => any |= taken,
                 Err(error) => {
@@ -31,21 +31,26 @@ impl Engine<'_> {
         any
     }
 
-    pub(super) fn take_slot(&mut self, number: u32) -> Result<bool, LinkError> {
+    fn take_slot(&mut self, number: u32) -> Result<bool, LinkError> {
         let Self { connections, pool, scratch, .. } = self;
         let Connection { wire, assembler, broken, .. } = &mut connections[number as usize];
         let Wire::Ring { ring, .. } = wire else { return Ok(false) };
         if *broken {
+            self.rings.clear(number);
             return Ok(false);
         }
         let mut outcome = Ok(None);
         let taken = ring.take(scratch, |chunk| outcome = assembler.feed(chunk, pool))?;
         let returned = ring.return_tokens()?;
+        if !taken && !ring.must_return() {
+            // Nothing changes until the peer writes again.
+            self.rings.clear(number);
+        }
         if let Some(incoming) = outcome? {
             self.take_message(number, incoming)?;
         }
         if taken {
-            self.refused = None;
+            (self.refused, self.stuck) = (None, false);
         }
         Ok(taken | returned)
     }
@@ -92,6 +97,7 @@ impl Engine<'_> {
                 let nla: [u8; HELLO_BYTES] =
                     packet.data().try_into().map_err(|_| LinkError::Unexpected("a greeting of another length"))?;
                 ring.greet(Nla(u64::from_le_bytes(nla)));
+                self.stuck = false;
                 Ok(())
             }
             (Wire::Ring { .. }, HELLO) => Err(LinkError::Unexpected("a second greeting")),

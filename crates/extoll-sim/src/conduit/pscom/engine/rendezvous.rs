@@ -51,7 +51,7 @@ impl Engine<'_> {
             return;
         };
         let Some((Header { kind: Kind::Eager, envelope, .. }, len)) = message.unsent() else { return };
-        if least == 0 || len < least || !ring.is_open() {
+        if least == 0 || len < least || !ring.may_send() {
             return;
         }
         // What finds no place goes through the ring.

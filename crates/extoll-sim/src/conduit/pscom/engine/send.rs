@@ -23,6 +23,7 @@ impl Engine<'_> {
     pub(super) fn sends(&mut self, number: u32) {
         if !std::mem::replace(&mut self.connections[number as usize].sending, true) {
             self.sending.push_back(number);
+            self.stuck = false;
         }
     }
 
@@ -35,13 +36,15 @@ impl Engine<'_> {
 
     /// Sends a chunk of the connection whose turn it is. Connections that are busy wait for their next turn.
     pub(super) fn send_chunk(&mut self) -> bool {
-        if self.refused.is_some_and(|taken| taken < RETRY_AFTER) {
+        if self.stuck || self.refused.is_some_and(|taken| taken < RETRY_AFTER) {
             return false;
         }
+        self.stuck = true;
         for _ in 0..self.sending.len() {
             let Some(number) = self.sending.pop_front() else { break };
             match self.send_of(number) {
                 Ok(Some(more)) => {
+                    self.stuck = false;
                     self.connections[number as usize].sending = more;
                     if more {
                         self.sending.push_back(number);
@@ -50,6 +53,7 @@ impl Engine<'_> {
                 }
                 Ok(None) => self.sending.push_back(number),
                 Err(error) => {
+                    self.stuck = false;
                     self.connections[number as usize].sending = false;
                     self.breaks(number, error);
                     return true;
@@ -61,7 +65,12 @@ impl Engine<'_> {
 
     /// Sends a chunk of a connection. `None`: it is busy; otherwise whether it has more to send.
     pub(super) fn send_of(&mut self, number: u32) -> Result<Option<bool>, LinkError> {
-        self.offer_first(number);
+        if let Wire::Ring { ring, greeted: true, .. } = &self.connections[number as usize].wire {
+            if !ring.may_send() && !self.connections[number as usize].queue.is_empty() {
+                return Ok(None);
+            }
+            self.offer_first(number);
+        }
         let connection = &mut self.connections[number as usize];
         let mut buffer = [0; 128];
         let len = match &mut connection.wire {
@@ -71,7 +80,7 @@ impl Engine<'_> {
                 match self.velo.send(*hello, &nla, 0, HELLO) {
                     Ok(()) => *greeted = true,
                     Err(VeloError::TryAgain { .. }) => {
-                        self.refused = Some(0);
+                        (self.refused, self.stuck) = (Some(0), false);
                         return Ok(None);
                     }
                     Err(error) => return Err(error.into()),
@@ -82,14 +91,18 @@ impl Engine<'_> {
                 let Some((message, _)) = connection.queue.front() else { return Ok(Some(false)) };
                 match ring.send(message, &mut self.scratch)? {
                     Some(len) => len,
-                    None => return Ok(None),
+                    // The interface takes no command now.
+                    None => {
+                        self.stuck = false;
+                        return Ok(None);
+                    }
                 }
             }
             Wire::Velo { page, refuses } if *refuses => {
                 match self.velo.send(*page, &[], 0, REFUSAL) {
                     Ok(()) => *refuses = false,
                     Err(VeloError::TryAgain { .. }) => {
-                        self.refused = Some(0);
+                        (self.refused, self.stuck) = (Some(0), false);
                         return Ok(None);
                     }
                     Err(error) => return Err(error.into()),
@@ -102,7 +115,7 @@ impl Engine<'_> {
                 match self.velo.send(*page, &buffer[..len], 0, DATA) {
                     Ok(()) => len,
                     Err(VeloError::TryAgain { .. }) => {
-                        self.refused = Some(0);
+                        (self.refused, self.stuck) = (Some(0), false);
                         return Ok(None);
                     }
                     Err(error) => return Err(error.into()),

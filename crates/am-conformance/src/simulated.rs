@@ -1,0 +1,113 @@
+//! What the suite over simulations has in common: a rank's part of a case, what went wrong with all of them, and cases on
+//! machines that are drawn from seeds.
+
+use crate::case::{Description, judge};
+use crate::cases::{descriptions, run_part};
+use crate::world::{Profile, World};
+use am_core::Transport;
+use std::env;
+use std::fmt::Display;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Plays one rank's part of a case with its transport, which may borrow; returns what it found wrong. Catches panics.
+pub fn play_part<T: Transport>(case: &Description, world: &World, transport: T) -> Option<String> {
+    judge(case, catch_unwind(AssertUnwindSafe(|| run_part(case, world, vec![transport]))))
+}
+
+/// What went wrong in a run whose ranks returned what [`play_part`] did; `None` for a rank that did not end.
+pub fn problems<E: Display>(outcome: Result<Vec<Option<Option<String>>>, E>) -> Vec<String> {
+    match outcome {
+        Ok(ranks) => {
+            let ranks = ranks.into_iter().enumerate();
+            ranks.filter_map(|(rank, problem)| Some(format!("rank {rank}: {}", problem??))).collect()
+        }
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// Choices drawn from a seed, as the digits of a mixed base: neighbouring seeds differ in everything, and every combination
+/// of choices comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// The choices of a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8)
+    }
+
+    /// The next choice out of some.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn of(&mut self, choices: u64) -> u64 {
+        let digit = self.0 % choices;
+        self.0 /= choices;
+        digit
+    }
+
+    /// One of several values.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn one<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.of(values.len() as u64) as usize]
+    }
+}
+
+/// The seeds from `AM_CONFORMANCE_FIRST` on, 0 by default, as many as `AM_CONFORMANCE_SEEDS` says, or `count`.
+///
+/// # Panics
+/// If the environment does not hold numbers.
+pub fn chosen_seeds(count: u64) -> Range<u64> {
+    let number = |name: &str| env::var(name).ok().map(|text| text.trim().parse().expect("seeds are numbers"));
+    let first = number("AM_CONFORMANCE_FIRST").unwrap_or(0);
+    first..first + number("AM_CONFORMANCE_SEEDS").unwrap_or(count)
+}
+
+/// Runs one case for each seed, all cases in turn, with 1, 2, 3 and 5 ranks in turn, or as many as the case needs. `play` gets
+/// the seed too, to draw a machine from, and returns what went wrong.
+///
+/// # Panics
+/// With all that went wrong, and the seeds that repeat it.
+pub fn run_seeds(seeds: Range<u64>, mut play: impl FnMut(&Description, u32, &World, u64) -> Vec<String>) {
+    let cases = descriptions();
+    let mut all = Vec::new();
+    for seed in seeds {
+        let case = &cases[(seed % cases.len() as u64) as usize];
+        let ranks = [2, 3, 1, 5][(seed / cases.len() as u64 % 4) as usize].max(case.needs.ranks);
+        let found = play(case, ranks, &World::new(Profile::Quick, seed), seed);
+        let name = case.name;
+        all.extend(found.into_iter().map(|found| format!("seed {seed}, {name} on {ranks} ranks: {found}")));
+    }
+    assert!(all.is_empty(), "{} problems:\n{}", all.len(), all.join("\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_name_their_rank() {
+        let outcome: Result<_, String> = Ok(vec![Some(None), None, Some(Some("lost".into()))]);
+        assert_eq!(problems(outcome), ["rank 2: lost"]);
+        assert_eq!(problems(Err("deadlock")), ["deadlock"]);
+    }
+
+    #[test]
+    fn neighbouring_seeds_differ_and_all_choices_come() {
+        let mut seen = [[0; 4]; 7];
+        for seed in 0..1000 {
+            let mut draw = Draw::new(seed);
+            seen[draw.of(7) as usize][draw.one(&[0, 1, 2, 3])] += 1;
+        }
+        assert!(seen.iter().flatten().all(|count| (10..80).contains(count)), "{seen:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "2 problems:\nseed 4, ")]
+    fn a_problem_names_its_seed() {
+        run_seeds(0..6, |_, _, _, seed| if seed < 4 { vec![] } else { vec!["wrong".into()] });
+    }
+}
