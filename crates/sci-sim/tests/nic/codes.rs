@@ -5,8 +5,8 @@ use am_core::Span;
 use fabric_sim::{FaultEvent, Scheduled, Topology};
 use sci_sim::SciConfig;
 use sci_sim::nic::{
-    Code, DmaState, Flags, Kept, Mapped, MappedConfig, NodeId, PlannedError, PlannedStatus, SegmentId, SequenceStatus,
-    Sisci,
+    Code, DmaState, Flags, Kept, Mapped, MappedConfig, NodeId, PlannedError, PlannedStatus, SegmentId,
+    SequenceStatus, Sisci,
 };
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -102,8 +102,7 @@ impl Misuse {
     fn remote<N: Sisci>(&self, nic: &N, node: NodeId) {
         let Self(seen) = self;
         let session = nic.open().unwrap();
-        let connect =
-            |node, id, flags| opaque(nic.connect_segment(&session, node, SegmentId(id), LATER, flags));
+        let connect = |node, id, flags| opaque(nic.connect_segment(&session, node, SegmentId(id), LATER, flags));
         seen.expect(Code::NoSuchNodeId, "a node that is none", connect(NodeId(3), 1, Flags::NONE));
         seen.expect(Code::NoSuchNodeId, "probing none", nic.probe_node(&session, NodeId(3)));
         seen.expect(Code::NoSuchSegment, "a segment that is none", connect(node, 99, Flags::NONE));
@@ -149,9 +148,8 @@ impl Misuse {
         seen.expect(Code::IllegalOperation, "a check before the start", check(nic, &mut sequence, Flags::NONE));
         assert_eq!(nic.start_sequence(&mut sequence), SequenceStatus::Ok);
         seen.expect(Code::IllegalFlag, "an unknown flag", check(nic, &mut sequence, Flags::ERROR_CHECK));
-        let copy = |sequence: &mut N::Sequence, at, len, flags| {
-            nic.memcpy(sequence, map, at, &[7; 256][..len], flags)
-        };
+        let copy =
+            |sequence: &mut N::Sequence, at, len, flags| nic.memcpy(sequence, map, at, &[7; 256][..len], flags);
         // The lines that were planned to fail are the first ones.
         let failed = copy(&mut sequence, 0, 64, Flags::ERROR_CHECK);
         seen.expect(Code::TransferFailed, "a line that fails for good", failed);

@@ -145,9 +145,7 @@ impl Program for Interruption {
 fn links_that_break_and_heal_are_told_and_survived() {
     let at = |at_ns, event| Scheduled { at_ns, event };
     let mut config = SciConfig::pair();
-    config.faults.schedule = vec![
-        at(1e6, FaultEvent::LinkDown { from: 0, to: 1 }),
-        at(3e6, FaultEvent::LinkUp { from: 0, to: 1 }),
-    ];
+    config.faults.schedule =
+        vec![at(1e6, FaultEvent::LinkDown { from: 0, to: 1 }), at(3e6, FaultEvent::LinkUp { from: 0, to: 1 })];
     in_virtual_time(&config, Interruption).unwrap();
 }

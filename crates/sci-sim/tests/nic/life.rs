@@ -264,7 +264,8 @@ impl<N: Sisci> Objects<'_, N> {
                 assert!(expected.is_none_or(|expected| expected == *found), "byte {at} of segment {number}");
             }
         }
-        let connections: Vec<_> = self.model.maps.iter().flatten().map(|Map { connection, .. }| connection).collect();
+        let connections: Vec<_> =
+            self.model.maps.iter().flatten().map(|Map { connection, .. }| connection).collect();
         assert!(connections.iter().all(|connection| self.model.connections[**connection].is_some()));
     }
 }

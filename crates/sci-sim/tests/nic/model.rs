@@ -64,10 +64,10 @@ fn at<T>(table: &mut [Option<T>], number: usize) -> &mut T {
 }
 
 fn range(offset: usize, size: usize, whole: usize, at_multiples: usize, of_multiples: usize) -> Outcome {
-    if offset % at_multiples != 0 {
+    if !offset.is_multiple_of(at_multiples) {
         return Err(Code::OffsetAlignment);
     }
-    if size == 0 || size % of_multiples != 0 {
+    if size == 0 || !size.is_multiple_of(of_multiples) {
         return Err(Code::SizeAlignment);
     }
     if offset + size > whole { Err(Code::OutOfRange) } else { Ok(()) }
@@ -82,7 +82,7 @@ impl Model {
         if illegal {
             return Err(Code::IllegalFlag);
         }
-        if size == 0 || size % 4 != 0 {
+        if size == 0 || !size.is_multiple_of(4) {
             return Err(Code::SizeAlignment);
         }
         if self.locals.iter().flatten().any(|local| local.id == id) {

@@ -2,7 +2,9 @@
 
 use super::nic_support::{JobDirectory, await_flag, bytes, ends, node_ids, pattern, pause};
 use am_core::{LossCause, PeerStatus, Span};
-use sci_sim::nic::{Flags, Mapped, MappedConfig, MappedError, NodeId, SegmentId, SegmentReason, SequenceStatus, Sisci};
+use sci_sim::nic::{
+    Flags, Mapped, MappedConfig, MappedError, NodeId, SegmentId, SegmentReason, SequenceStatus, Sisci,
+};
 use std::path::Path;
 use std::process::{Child, Command};
 

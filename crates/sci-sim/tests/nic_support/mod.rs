@@ -52,7 +52,11 @@ pub(crate) fn node_ids(count: usize) -> Vec<NodeId> {
 }
 
 /// Runs a program on every node of a mapped job, whose processes are threads here. Returns what the first that failed said.
-pub(crate) fn mapped(count: usize, change: impl Fn(&mut MappedConfig), program: impl Program) -> Result<(), String> {
+pub(crate) fn mapped(
+    count: usize,
+    change: impl Fn(&mut MappedConfig),
+    program: impl Program,
+) -> Result<(), String> {
     let (directory, nodes) = (JobDirectory::new(), node_ids(count));
     let threads: Vec<_> = (0..count)
         .map(|me| {
@@ -109,6 +113,7 @@ pub(crate) fn retry<N: Sisci, R>(nic: &N, mut call: impl FnMut() -> Result<R, Co
 pub(crate) fn await_flag<N: Sisci>(nic: &N, map: &N::LocalMap, at: usize, value: u8) {
     let end = nic.now() + Span::from_secs(60);
     while nic.flag(map, at) != value {
+        assert!(nic.losses() == 0, "the other node is lost");
         assert!(nic.now() < end, "byte {at} never becomes {value}");
         let until = nic.now() + Span::from_micros(20);
         nic.idle(Some(until), WaitReason::Message);
@@ -136,7 +141,26 @@ pub(crate) struct Ends<N: Sisci> {
     pub(crate) map: N::RemoteMap,
 }
 
-/// Makes a segment number 1 of a size, and connects to another node's.
+/// Waits until the other node has come as far as this one, whatever gets lost on the way: nobody is gone before it is found.
+fn meet<N: Sisci>(nic: &N, descriptor: &N::Descriptor, other: NodeId) {
+    const MET: u32 = 77;
+    let here = nic.create_interrupt(descriptor, MET).unwrap();
+    let there = retry(nic, || nic.connect_interrupt(descriptor, other, MET, Span::from_millis(2)));
+    loop {
+        let _ = nic.trigger_interrupt(&there);
+        if nic.wait_for_interrupt(&here, Some(Span::from_micros(300))).is_ok() {
+            break;
+        }
+    }
+    // The other one may not have been told yet, and its interrupt may get lost like anything else.
+    for _ in 0..5 {
+        let _ = nic.trigger_interrupt(&there);
+    }
+    nic.disconnect_interrupt(there);
+    nic.remove_interrupt(here);
+}
+
+/// Makes a segment number 1 of a size, and connects to another node's. Returns when that one has done so too.
 pub(crate) fn ends<N: Sisci>(nic: &N, other: NodeId, size: usize) -> Ends<N> {
     let descriptor = nic.open().unwrap();
     let local = nic.create_segment(&descriptor, SegmentId(1), size, Flags::NONE).unwrap();
@@ -146,5 +170,6 @@ pub(crate) fn ends<N: Sisci>(nic: &N, other: NodeId, size: usize) -> Ends<N> {
     let timeout = Span::from_millis(2);
     let remote = retry(nic, || nic.connect_segment(&descriptor, other, SegmentId(1), timeout, Flags::NONE));
     let map = nic.map_remote(&remote, 0, size).unwrap();
+    meet(nic, &descriptor, other);
     Ends { descriptor, local, mine, remote, map }
 }

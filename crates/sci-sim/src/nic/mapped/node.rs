@@ -12,8 +12,9 @@ use am_core::{LossCause, PeerStatus};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::stat::Mode;
+use nix::sys::time::TimeSpec;
 use nix::unistd::mkfifo;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -196,11 +197,9 @@ impl Post {
 
     /// Sleeps until somebody rings, for at most this long.
     pub(super) fn sleep(&self, longest: Duration) {
-        let millis = i32::try_from(longest.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-        let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         let mut bells = [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
         // Interrupted or not: the caller looks again.
-        if poll(&mut bells, timeout).is_ok_and(|rung| rung > 0) {
+        if ppoll(&mut bells, Some(TimeSpec::from_duration(longest)), None).is_ok_and(|rung| rung > 0) {
             let _ = (&self.bell).read(&mut [0; 64]);
         }
     }

@@ -149,7 +149,8 @@ impl<'a> Virtual<'a> {
                 Look::Done(found) => return Some(found),
                 Look::Wait(deadline) => earlier(deadline, until),
             };
-            if until.is_some_and(|until| until <= self.context.now()) {
+            // A rank that unwinds cannot wait: its time would stand still.
+            if std::thread::panicking() || until.is_some_and(|until| until <= self.context.now()) {
                 self.own(|process| process.wanting = Wanting::Nothing);
                 return None;
             }
@@ -206,7 +207,7 @@ impl<'a> Virtual<'a> {
             if let Some(code) = self.broken(rank) {
                 return Err(code);
             }
-            if until.is_some_and(|until| until <= self.context.now()) {
+            if std::thread::panicking() || until.is_some_and(|until| until <= self.context.now()) {
                 return Err(Code::Timeout);
             }
         }
