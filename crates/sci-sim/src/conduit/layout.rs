@@ -109,9 +109,14 @@ impl Layout {
         (8 * self.ready_words()).next_multiple_of(LINE)
     }
 
+    /// Where a peer says that it has imported what it needs.
+    pub(super) fn greeting_at(&self, peer: u32) -> usize {
+        self.exist_at() + LINE + peer as usize
+    }
+
     /// Bytes of the flag segment.
     pub(super) fn flag_bytes(&self) -> usize {
-        self.exist_at() + LINE
+        self.greeting_at(self.ranks).next_multiple_of(LINE)
     }
 }
 
@@ -154,7 +159,7 @@ mod tests {
         let layout = Layout { ranks: 8, requests: 2, slot: 1024 };
         assert_eq!((layout.medium(), layout.command_bytes(), layout.slots()), (944, 4096, 4));
         assert_eq!((layout.reply_slot(1), layout.request_slot(3), layout.request_slot(1)), (3, Some(1), None));
-        assert_eq!((layout.exist_at(), layout.flag_bytes()), (64, 128));
+        assert_eq!((layout.exist_at(), layout.greeting_at(7), layout.flag_bytes()), (64, 135, 192));
     }
 
     #[test]

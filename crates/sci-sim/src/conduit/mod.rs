@@ -95,7 +95,7 @@ pub use {
     bootstrap::{BootstrapError, File, MAX_RANKS, NodeMap},
     config::{ConduitConfig, FlagStores, MediumMethod},
     net::OpenError,
-    start::run,
+    start::{JoinError, MappedJob, run},
     transport::{Conduit, ConduitSlot, Counts},
 };
 

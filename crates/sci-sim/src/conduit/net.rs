@@ -61,6 +61,12 @@ pub enum OpenError {
         /// Why the last try failed.
         code: Code,
     },
+    /// A peer exports its segments, but has not imported this rank's in all the time that the tries take.
+    #[error("rank {rank} has not imported this rank's segments")]
+    Silent {
+        /// The peer.
+        rank: u32,
+    },
     /// The interface refused something else.
     #[error("the interface refuses {what}: {code}")]
     Interface {
@@ -108,6 +114,12 @@ pub(super) struct Net<N: Sisci> {
     tries: u32,
     pause: Span,
 }
+
+/// Between two looks for the greetings of peers.
+const MEETING: Span = Span::from_micros(50);
+
+/// What such a look takes, in virtual time.
+const GLANCE: Span = Span::from_micros(1);
 
 /// One transfer at a time.
 const TRANSFERS: usize = 1;
@@ -158,7 +170,45 @@ impl<N: Sisci> Net<N> {
             let imports = command.zip(flags).map(|(command, flags)| Imports { command, flags, payload: None });
             net.peers.push(imports);
         }
+        net.meet()?;
         Ok(net)
+    }
+
+    /// Tells every peer that its segments have been imported, and waits until all that are there have said so. Who leaves
+    /// afterwards is known to all: nobody looks for segments of a rank that has come and gone.
+    fn meet(&mut self) -> Result<(), OpenError> {
+        let ranks = self.layout.ranks;
+        for peer in 0..ranks {
+            let at = self.layout.greeting_at(self.me);
+            // A peer that has gone needs no greeting.
+            while self.status(peer) == PeerStatus::Active && self.greet(peer, at) == Ok(false) {
+                self.nic.charge_empty_poll();
+            }
+        }
+        let limit = self.now() + Span(self.pause.0.saturating_mul(self.tries.into()));
+        for rank in 0..ranks {
+            let at = self.layout.greeting_at(rank);
+            while self.nic.flag(&self.ready.map, at) == 0 && self.status(rank) == PeerStatus::Active {
+                if self.now() >= limit {
+                    return Err(OpenError::Silent { rank });
+                }
+                // Others may have sent messages already, so that idling ends at once.
+                self.nic.charge(GLANCE);
+                self.nic.idle(Some(self.now() + MEETING), WaitFor::From(rank));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries to greet a peer; returns whether that has arrived.
+    fn greet(&mut self, peer: u32, at: usize) -> Result<bool, Gone> {
+        if self.start(peer, Channel::Flags)? != SequenceStatus::Ok {
+            return Ok(false);
+        }
+        self.store(peer, Channel::Flags, at, &[1])?;
+        let arrived = self.check(peer, Channel::Flags)? == SequenceStatus::Ok;
+        self.alert(peer);
+        Ok(arrived)
     }
 
     pub(super) fn rank(&self) -> u32 {
@@ -203,12 +253,6 @@ impl<N: Sisci> Net<N> {
             self.peers[peer as usize].as_mut().ok_or(Gone)?.payload = Some(payload);
         }
         Ok(())
-    }
-
-    /// Whether a peer's payload segment has been imported.
-    #[cfg(test)]
-    pub(super) fn has_payload(&self, peer: u32) -> bool {
-        self.peers[peer as usize].as_ref().is_some_and(|imports| imports.payload.is_some())
     }
 
     #[inline]

@@ -129,16 +129,62 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
 
 impl<N: Sisci> Drop for ReplyPort<'_, N> {
     fn drop(&mut self) {
-        // A requester that has gone needs no answer.
-        let _ = match self.end {
-            End::Done => Ok(()),
-            End::Staged(header, args) => self.transmit(&header, &args),
-            End::Open => {
-                self.conduit.bare_given += u64::from(self.replies);
-                let slot = self.conduit.layout.reply_slot(self.slot);
-                self.conduit.control_flag(self.to, slot)
-            }
+        let reply = match self.end {
+            End::Done => return,
+            End::Staged(header, args) => Some((header, args)),
+            End::Open => None,
         };
+        if reply.is_none() {
+            self.conduit.bare_given += u64::from(self.replies);
+            if self.to == self.conduit.me {
+                // Nothing has to travel.
+                return self.conduit.settle(self.to, self.slot);
+            }
+        }
+        if std::thread::panicking() {
+            // Sending may wait, and a rank that unwinds cannot: whoever catches this pays later.
+            let reply = reply.map(|(header, args)| (header, args, self.conduit.staged.clone()));
+            return self.conduit.owed.push(Owed { to: self.to, slot: self.slot, reply });
+        }
+        // A requester that has gone needs no answer.
+        let _ = match reply {
+            Some((header, args)) => self.transmit(&header, &args),
+            None => self.conduit.control_flag(self.to, self.conduit.layout.reply_slot(self.slot)),
+        };
+    }
+}
+
+/// An answer that a handler has left behind by unwinding.
+#[derive(Debug)]
+pub(super) struct Owed {
+    to: u32,
+    slot: u32,
+    /// The reply that it had handed over before, with the buffer of its payload.
+    reply: Option<(Header, Words, Vec<u8>)>,
+}
+
+impl<N: Sisci> Conduit<N> {
+    /// Sends what handlers have left behind by unwinding.
+    #[inline]
+    pub(super) fn pay(&mut self) {
+        if !self.owed.is_empty() && !std::thread::panicking() {
+            self.pay_owed();
+        }
+    }
+
+    #[cold]
+    fn pay_owed(&mut self) {
+        while let Some(Owed { to, slot, reply }) = self.owed.pop() {
+            let end = match reply {
+                Some((header, args, payload)) => {
+                    self.staged = payload;
+                    End::Staged(header, args)
+                }
+                None => End::Open,
+            };
+            // Counted when it was left behind.
+            drop(ReplyPort { conduit: self, to, slot, replies: false, in_slot: false, end });
+        }
     }
 }
 

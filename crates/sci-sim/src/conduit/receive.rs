@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl<N: Sisci> Conduit<N> {
     /// Takes what has arrived to the sink, at most `budget` messages.
     pub(super) fn serve<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        self.pay();
         if self.queue.is_empty() && !self.look() {
             return 0;
         }
@@ -188,7 +189,7 @@ impl<N: Sisci> Conduit<N> {
     }
 
     /// A request has been answered: its slot is free.
-    fn settle(&mut self, from: u32, request: u32) {
+    pub(super) fn settle(&mut self, from: u32, request: u32) {
         self.locations.free(from, request).expect("that it is taken was seen before");
         self.fresh = true;
     }

@@ -4,7 +4,7 @@ use super::config::{ConduitConfig, Costs, FlagStores, Mutation};
 use super::header::{Header, Kind};
 use super::layout::Layout;
 use super::net::{Net, OpenError};
-use super::port::{Buffer, ReplyPort};
+use super::port::{Buffer, Owed, ReplyPort};
 use super::send::Outgoing;
 use super::status::Locations;
 use super::work::WorkQueue;
@@ -58,6 +58,8 @@ pub struct Conduit<N: Sisci> {
     /// Header and payload side by side, for transfers of both.
     pub(super) whole: Vec<u8>,
     pub(super) bare_given: u64,
+    /// Answers that handlers have left behind by unwinding.
+    pub(super) owed: Vec<Owed>,
     pub(super) faulty: Vec<u32>,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
@@ -114,6 +116,7 @@ impl<N: Sisci> Conduit<N> {
             staged: vec![0; layout.medium()],
             whole: vec![0; layout.slot],
             bare_given: 0,
+            owed: Vec::new(),
             faulty: Vec::new(),
             fresh: false,
             empty_polls: 0,
@@ -274,15 +277,18 @@ impl<N: Sisci> Transport for Conduit<N> {
     }
 
     fn flush(&mut self) {
+        self.pay();
         self.net.nic.flush();
     }
 
     fn quiet(&mut self) -> bool {
+        self.pay();
         let unhandled = self.locations.busy().any(|peer| self.known_status(peer) == PeerStatus::Active);
         !unhandled
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.pay();
         if std::mem::take(&mut self.fresh) || !self.queue.is_empty() {
             return;
         }
@@ -342,6 +348,7 @@ impl<N: Sisci> Transport for Conduit<N> {
     }
 
     fn depart(&mut self, how: Departure) {
+        self.pay();
         self.departed = true;
         self.net.nic.depart(match how {
             Departure::Finished => PeerStatus::Finished,
