@@ -1,9 +1,14 @@
 //! The state of Portals 3.3 for one process: match lists, memory descriptors, event queues. It has no clock: whoever calls it says
 //! when something ends and when its event gets into the queue.
 
+mod lists;
+mod matching;
+
+pub(crate) use matching::Asked;
+
 use super::error::P3Error;
 use super::types::{
-    Criteria, EqHandle, Event, EventKind, Md, MdHandle, MeHandle, Options, Position, Status, Threshold, Unlink,
+    Criteria, EqHandle, Event, EventKind, Md, MdHandle, MeHandle, Options, Status, Threshold, Unlink,
 };
 use crate::model::NiLimits;
 use crate::nic::directory::ProcessId;
@@ -71,44 +76,6 @@ pub(crate) struct About {
     pub(crate) rlength: u32,
     pub(crate) mlength: u32,
     pub(crate) offset: u64,
-}
-
-/// What a peer's put or get asks for.
-#[derive(Clone, Copy)]
-pub(crate) struct Asked {
-    pub(crate) initiator: ProcessId,
-    pub(crate) pt_index: u32,
-    pub(crate) match_bits: u64,
-    pub(crate) hdr_data: u64,
-    pub(crate) length: u32,
-    pub(crate) offset: u64,
-}
-
-/// Where an operation goes.
-#[derive(Clone, Copy)]
-struct Place {
-    md: Key,
-    offset: usize,
-    mlength: u32,
-}
-
-/// What has become of a peer's put.
-#[derive(Clone, Copy)]
-pub(crate) struct Delivered {
-    pub(crate) offset: u64,
-    pub(crate) mlength: u32,
-    /// The memory descriptor lets it be acknowledged.
-    pub(crate) ack: bool,
-    /// No event tells of it.
-    pub(crate) silent: bool,
-}
-
-/// What a peer's get is answered with.
-pub(crate) struct Answer<'a> {
-    pub(crate) memory: &'a HostMemory,
-    pub(crate) at: usize,
-    pub(crate) offset: u64,
-    pub(crate) mlength: u32,
 }
 
 /// Portals 3.3 for one process.
@@ -219,89 +186,6 @@ impl Interface {
     pub(crate) fn eq_next(&self, eq: EqHandle) -> Result<Option<Instant>, P3Error> {
         let queue = self.queues.get(eq.0);
         queue.map(Queue::next).ok_or_else(|| self.opened().err().unwrap_or(P3Error::EqInvalid { eq }))
-    }
-
-    // Match entries.
-
-    pub(crate) fn me_attach(
-        &mut self,
-        pt_index: u32,
-        criteria: Criteria,
-        unlink: Unlink,
-        position: Position,
-    ) -> Result<MeHandle, P3Error> {
-        self.opened()?;
-        self.check_pt(pt_index)?;
-        Self::room(self.entries.len(), "match entries", self.limits.entries)?;
-        if self.table.len() <= pt_index as usize {
-            self.table.resize(pt_index as usize + 1, List::default());
-        }
-        let list = self.table[pt_index as usize];
-        let (before, after) = match position {
-            Position::Before => (None, list.first),
-            Position::After => (list.last, None),
-        };
-        Ok(self.link(Entry { pt_index, criteria, unlink, md: None, before, after }))
-    }
-
-    pub(crate) fn me_insert(
-        &mut self,
-        base: MeHandle,
-        criteria: Criteria,
-        unlink: Unlink,
-        position: Position,
-    ) -> Result<MeHandle, P3Error> {
-        self.opened()?;
-        let Some(found) = self.entries.get(base.0) else { return Err(P3Error::MeInvalid { me: base }) };
-        Self::room(self.entries.len(), "match entries", self.limits.entries)?;
-        let (before, after) = match position {
-            Position::Before => (found.before, Some(base.0)),
-            Position::After => (Some(base.0), found.after),
-        };
-        let pt_index = found.pt_index;
-        Ok(self.link(Entry { pt_index, criteria, unlink, md: None, before, after }))
-    }
-
-    fn link(&mut self, entry: Entry) -> MeHandle {
-        let Entry { pt_index, before, after, .. } = entry;
-        let key = self.entries.insert(entry);
-        self.join(pt_index, before, Some(key));
-        self.join(pt_index, Some(key), after);
-        MeHandle(key)
-    }
-
-    /// Makes two entries of a list, or one and an end of it, neighbours.
-    fn join(&mut self, pt_index: u32, before: Option<Key>, after: Option<Key>) {
-        let list = &mut self.table[pt_index as usize];
-        match before.and_then(|key| self.entries.get_mut(key)) {
-            Some(entry) => entry.after = after,
-            None => list.first = after,
-        }
-        match after.and_then(|key| self.entries.get_mut(key)) {
-            Some(entry) => entry.before = before,
-            None => list.last = before,
-        }
-    }
-
-    pub(crate) fn me_unlink(&mut self, me: MeHandle, now: Instant) -> Result<(), P3Error> {
-        self.opened()?;
-        self.retire(now);
-        let Some(entry) = self.entries.get(me.0) else { return Err(P3Error::MeInvalid { me }) };
-        if let Some(md) = entry.md {
-            let descriptor = self.descriptors.get(md).expect("a linked descriptor exists");
-            if descriptor.pending != 0 || descriptor.busy_until > now {
-                return Err(P3Error::MeInUse { me, md: MdHandle(md) });
-            }
-            self.descriptors.remove(md);
-        }
-        self.remove_entry(me.0);
-        Ok(())
-    }
-
-    fn remove_entry(&mut self, key: Key) {
-        if let Some(Entry { pt_index, before, after, .. }) = self.entries.remove(key) {
-            self.join(pt_index, before, after);
-        }
     }
 
     // Memory descriptors.
@@ -514,114 +398,6 @@ impl Interface {
         descriptor.count();
         descriptor.md.memory.write(descriptor.md.start + local as usize, data);
         self.finish(md.0, [EventKind::ReplyStart, EventKind::ReplyEnd], about, at);
-    }
-
-    // Operations of peers.
-
-    /// The place that a peer's operation takes: in the first entry that it matches and whose descriptor accepts it.
-    #[inline]
-    fn find(&mut self, asked: &Asked, operation: Options) -> Option<Place> {
-        let mut found = None;
-        let mut next = self.table.get(asked.pt_index as usize)?.first;
-        while let Some(key) = next {
-            let entry = self.entries.get(key).expect("a listed entry exists");
-            next = entry.after;
-            self.walked += 1;
-            let mut criteria = entry.criteria;
-            if self.defects.has(Mutation::CompareIgnored) {
-                criteria.ignore_bits = 0;
-            }
-            if !criteria.fit(asked.initiator, asked.match_bits) {
-                continue;
-            }
-            let Some(md) = entry.md else { continue };
-            let descriptor = self.descriptors.get(md).expect("a linked descriptor exists");
-            let Some((offset, mlength)) = Self::accepts(descriptor, asked, operation) else { continue };
-            found = Some(Place { md, offset, mlength });
-            if !self.defects.has(Mutation::LastMatch) {
-                break;
-            }
-        }
-        found
-    }
-
-    /// Where in a descriptor an operation goes, and how much of it, if it is accepted.
-    #[inline]
-    fn accepts(descriptor: &Descriptor, asked: &Asked, operation: Options) -> Option<(usize, u32)> {
-        let options = descriptor.md.options;
-        if !options.has(operation) || !descriptor.active() {
-            return None;
-        }
-        let length = descriptor.md.length;
-        let offset = if options.has(Options::MANAGE_REMOTE) {
-            usize::try_from(asked.offset).map_or(length, |offset| offset.min(length))
-        } else {
-            descriptor.offset
-        };
-        let room = length - offset;
-        if asked.length as usize <= room {
-            return Some((offset, asked.length));
-        }
-        options.has(Options::TRUNCATE).then_some((offset, room as u32))
-    }
-
-    /// Takes the place: counts the operation and moves the offset.
-    fn take(&mut self, Place { md, offset, mlength }: Place) -> &mut Descriptor {
-        let defects = self.defects;
-        let descriptor = self.descriptors.get_mut(md).expect("a found descriptor exists");
-        descriptor.count();
-        let options = descriptor.md.options;
-        if !options.has(Options::MANAGE_REMOTE) {
-            let half = defects.has(Mutation::HalfOffset);
-            descriptor.offset = offset + if half { mlength as usize / 2 } else { mlength as usize };
-            descriptor.exhausted = options.has(Options::MAX_SIZE)
-                && descriptor.md.length - descriptor.offset < descriptor.md.max_size
-                && !defects.has(Mutation::NoMaxSize);
-        }
-        descriptor
-    }
-
-    /// Delivers a peer's put; nothing if it is dropped. Its event comes at `at`.
-    pub(crate) fn delivered(&mut self, asked: &Asked, data: &[u8], at: Instant) -> Option<Delivered> {
-        let Some(place) = self.find(asked, Options::OP_PUT) else {
-            self.dropped += 1;
-            return None;
-        };
-        let Place { md, offset, mlength } = place;
-        let Descriptor { md: Md { memory, start, options, eq, .. }, .. } = self.take(place);
-        memory.write(*start + offset, &data[..mlength as usize]);
-        let delivered = Delivered {
-            offset: offset as u64,
-            mlength,
-            ack: !options.has(Options::ACK_DISABLE),
-            silent: eq.is_none(),
-        };
-        self.finish(md, [EventKind::PutStart, EventKind::PutEnd], Self::about(asked, place), at);
-        Some(delivered)
-    }
-
-    /// Answers a peer's get; nothing if it is dropped. `read` is given what to answer with.
-    pub(crate) fn fetched<R>(
-        &mut self,
-        asked: &Asked,
-        at: Instant,
-        read: impl FnOnce(Answer<'_>) -> R,
-    ) -> Option<R> {
-        let Some(place) = self.find(asked, Options::OP_GET) else {
-            self.dropped += 1;
-            return None;
-        };
-        let Place { md, offset, mlength } = place;
-        let Descriptor { md: Md { memory, start, .. }, .. } = self.take(place);
-        let result = read(Answer { memory, at: *start + offset, offset: offset as u64, mlength });
-        self.finish(md, [EventKind::GetStart, EventKind::GetEnd], Self::about(asked, place), at);
-        Some(result)
-    }
-
-    fn about(asked: &Asked, place: Place) -> About {
-        let Asked { initiator, pt_index, match_bits, hdr_data, length: rlength, .. } = *asked;
-        let Place { offset, mlength, .. } = place;
-        About { initiator, pt_index, match_bits, hdr_data, rlength, mlength, offset: offset as u64 }
     }
 
     /// What a deadlock report says.

@@ -1,6 +1,7 @@
 //! Counting events and the operations that they trigger, as a state machine with no clock.
 
-use super::types::{Command, CtEvent};
+use super::command::Command;
+use super::types::CtEvent;
 use crate::nic::mutation::{Defects, Mutation};
 
 struct Triggered {

@@ -1,13 +1,12 @@
 //! The state of Portals 4 for one process, besides its portal table: memory descriptors, event queues, counters, and the
 //! operations that have not been answered. It has no clock.
 
+use super::command::{Command, Process, Region};
 use super::counter::Counter;
 use super::error::{P4Error, stale};
 use super::lists::{Effect, Table};
-use super::types::{
-    Ack, Command, CtEvent, CtHandle, EqHandle, Event, EventKind, Md, MdHandle, MdOptions, NiFail, Process, Region,
-    Status,
-};
+use super::options::MdOptions;
+use super::types::{Ack, CtEvent, CtHandle, EqHandle, Event, EventKind, Md, MdHandle, NiFail, Status};
 use crate::model::NiLimits;
 use crate::nic::directory::ProcessId;
 use crate::nic::memory::HostMemory;

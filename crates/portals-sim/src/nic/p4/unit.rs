@@ -2,13 +2,11 @@
 //! counts trigger commands.
 
 use super::atomic::{self, AtomicOp, Call, Datatype};
+use super::command::{Atomic, Command, FetchAtomic, Get, Put, Region, Swap, Target};
 use super::engine::{Interface, Outcome, Pending};
 use super::error::P4Error;
 use super::lists::{Asked, Effect, Operation, Place};
-use super::types::{
-    Ack, Atomic, Command, CtEvent, CtHandle, Event, EventKind, FetchAtomic, Get, MdHandle, NiFail, Put, Region,
-    Swap, Target,
-};
+use super::types::{Ack, CtEvent, CtHandle, Event, EventKind, MdHandle, NiFail};
 use crate::nic::bytes::Bytes;
 use crate::nic::device::{COUNTS, Load, Portals};
 use crate::nic::slots::Key;
