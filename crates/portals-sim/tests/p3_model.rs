@@ -3,12 +3,14 @@
 
 use am_core::{Instant, Span};
 use portals_sim::nic::HostMemory;
+use portals_sim::nic::mutation::{Defects, Mutation};
 use portals_sim::nic::p3::{
     Ack, Criteria, EqHandle, Event, EventKind, Md, MdHandle, MeHandle, Options, P3, P3Error, Position, Threshold,
     Unlink,
 };
-use portals_sim::{Nic, PortalsConfig, model::Parameters};
+use portals_sim::{Nic, PortalsConfig, Testing, model::Parameters};
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 /// What rank 1 does to its list, or rank 0 sends.
 #[derive(Clone, Debug)]
@@ -259,8 +261,8 @@ impl Target {
     }
 }
 
-fn run(steps: &[Step], parameters: Parameters) -> Result<(), TestCaseError> {
-    let config = PortalsConfig { parameters, ..PortalsConfig::pair() };
+fn run(steps: &[Step], parameters: Parameters, defects: Defects) -> Result<(), TestCaseError> {
+    let config = PortalsConfig { parameters, testing: Testing { defects }, ..PortalsConfig::pair() };
     let all = steps.to_vec();
     let report = portals_sim::run(&config, move |nic| {
         let p3 = nic.p3();
@@ -342,7 +344,28 @@ proptest! {
 
     #[test]
     fn lists_work_as_the_model_says(steps in prop::collection::vec(step(), 1..60)) {
-        run(&steps, Parameters::xt4())?;
-        run(&steps, Parameters::free())?;
+        run(&steps, Parameters::xt4(), Defects::default())?;
+        run(&steps, Parameters::free(), Defects::default())?;
+    }
+}
+
+const MUTATIONS: [Mutation; 6] = [
+    Mutation::LastMatch,
+    Mutation::CompareIgnored,
+    Mutation::HalfOffset,
+    Mutation::NoMaxSize,
+    Mutation::UnlinkEarly,
+    Mutation::HideTruncation,
+];
+
+/// The comparison would notice an interface that breaks the rules.
+#[test]
+fn the_model_notices_defects() {
+    for mutation in MUTATIONS {
+        let config = Config { cases: 300, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
+        let mut runner = TestRunner::new(config);
+        let steps = prop::collection::vec(step(), 40..60);
+        let found = runner.run(&steps, |steps| run(&steps, Parameters::free(), Defects::of(mutation)));
+        assert!(found.is_err(), "{mutation:?} goes unnoticed");
     }
 }
