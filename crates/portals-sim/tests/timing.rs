@@ -106,6 +106,62 @@ fn a_message_of_no_bytes_takes_less_than_six_microseconds() {
     assert!(one_way < 6.0);
 }
 
+/// Request and reply, each taken by its processor as the conduit does it.
+#[test]
+fn a_round_trip_takes_thirteen_microseconds() {
+    let report = run(&PortalsConfig::pair(), |nic| {
+        let (p3, (md, eq)) = (nic.p3(), open(&nic, 64));
+        let software = am_core::Span((nic.parameters().software.gasnet_ns * 1e3) as u64);
+        let peer = nic.id(1 - nic.rank()).unwrap();
+        let put = || p3.put(md, 0, 0, Ack::None, peer, 0, 0, 0, 0).unwrap();
+        let take = || {
+            wait(&p3, eq, EventKind::PutEnd);
+            nic.charge(software);
+        };
+        let began = nic.now();
+        for _ in 0..10 {
+            if nic.rank() == 0 {
+                put();
+                take();
+            } else {
+                take();
+                put();
+            }
+        }
+        us(&nic, began) / 10.0
+    });
+    let (found, parameters) = (report.results[0].unwrap(), Parameters::xt4());
+    near(found, 13.0, 0.1, "a round trip in us");
+    assert!(found < parameters.mpi.conduit_round_trip_ns / 1e3);
+}
+
+#[test]
+fn portals_4_takes_as_long() {
+    use portals_sim::nic::p4;
+    let report = run(&PortalsConfig::pair(), |nic| {
+        let (p4, memory) = (nic.p4(), HostMemory::new(64));
+        p4.init(None).unwrap();
+        let eq = p4.eq_alloc(16).unwrap();
+        let pt_index = p4.pt_alloc(p4::PtOptions::NONE, None, None).unwrap();
+        let me = p4::Me::new(&memory, p4::MeOptions::OP_PUT, 0, 0);
+        p4.me_append(pt_index, &me, p4::List::Priority, 0).unwrap();
+        let md = p4.md_bind(&p4::Md { eq: Some(eq), ..p4::Md::new(&memory) }).unwrap();
+        nic.launched();
+        let began = nic.now();
+        if nic.rank() == 0 {
+            let process = nic.id(1).unwrap().into();
+            let target = p4::Target { process, pt_index, match_bits: 0, offset: 0 };
+            let from = p4::Region { md, offset: 0 };
+            let ack = p4::Ack::Request;
+            p4.put(&p4::Put { from, length: 1, ack, target, user_ptr: 0, hdr_data: 0 }).unwrap();
+            while p4.eq_wait(eq, None).unwrap().kind != p4::EventKind::Ack {}
+        }
+        us(&nic, began)
+    });
+    let put = report.results[0].unwrap() + Parameters::xt4().software.gasnet_ns / 1e3;
+    near(put, 10.0, 0.01, "a blocking put of one byte in us");
+}
+
 #[test]
 fn bandwidth_follows_the_curve_and_stays_below_the_axis() {
     for bytes in [64, 1024, 4096, 16_384, 65_536, 1 << 20] {
