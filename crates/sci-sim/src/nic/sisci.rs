@@ -31,7 +31,66 @@ pub(crate) const MAX_TRANSFERS: usize = 65_536;
 /// * A store that did not land is known only to `check_sequence`. Of data whose sequence failed, any part may have landed.
 /// * Calls that wait say so; no other call blocks. Time passes where a call costs something in virtual time, and in calls that
 ///   wait.
-/// * Nothing is allocated by stores, flags, sequences, local access and idling.
+/// * Nothing is allocated by stores, flags, sequences, local access, transfers and idling.
+///
+/// # What does not compile
+///
+/// A removed segment cannot be used:
+///
+/// ```compile_fail,E0382
+/// # use sci_sim::nic::{Code, Sisci};
+/// fn wrong<N: Sisci>(nic: &N, segment: N::LocalSegment) -> Result<(), Code> {
+///     nic.remove_segment(segment)?;
+///     nic.set_available(&segment)
+/// }
+/// ```
+///
+/// Nor can a map that has been undone, a connection that has ended, a queue that has been removed:
+///
+/// ```compile_fail,E0382
+/// # use sci_sim::nic::{Code, Sisci};
+/// fn wrong<N: Sisci>(nic: &N, map: N::RemoteMap) -> Result<(), Code> {
+///     nic.unmap_remote(map)?;
+///     nic.store(&map, 0, b"too late")
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use sci_sim::nic::{Code, Sisci};
+/// fn wrong<N: Sisci>(nic: &N, remote: N::RemoteSegment) -> Result<(), Code> {
+///     nic.disconnect_segment(remote)?;
+///     Ok(nic.disconnect_segment(remote)?)
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use sci_sim::nic::{Code, Sisci};
+/// fn wrong<N: Sisci>(nic: &N, mut queue: N::DmaQueue) -> Result<(), Code> {
+///     nic.remove_dma_queue(queue)?;
+///     nic.post(&mut queue)
+/// }
+/// ```
+///
+/// A map cannot be made of a segment of another kind, so nobody stores to what is not connected:
+///
+/// ```compile_fail,E0308
+/// # use sci_sim::nic::{Code, Sisci};
+/// fn wrong<N: Sisci>(nic: &N, segment: N::LocalSegment) -> Result<N::RemoteMap, Code> {
+///     nic.map_remote(&segment, 0, 64)
+/// }
+/// ```
+///
+/// A refusal hands the object back, so that the right thing can be done next:
+///
+/// ```
+/// # use sci_sim::nic::{Code, Sisci};
+/// fn right<N: Sisci>(nic: &N, remote: N::RemoteSegment, map: N::RemoteMap) -> Result<(), Code> {
+///     let kept = nic.disconnect_segment(remote).expect_err("it is mapped");
+///     assert_eq!(kept.code, Code::Busy);
+///     nic.unmap_remote(map)?;
+///     Ok(nic.disconnect_segment(kept.object)?)
+/// }
+/// ```
 pub trait Sisci: Sized {
     /// The memory of local segments.
     type Memory: Memory + Clone;
@@ -352,7 +411,8 @@ pub trait Sisci: Sized {
         size: usize,
     ) -> Result<(), Code>;
 
-    /// Starts the transfers, one after the other. Gather -> Posted. What is to be sent must not change until it is done.
+    /// Starts the transfers, one after the other. Gather -> Posted. What is to be sent must not change until it is done: bytes
+    /// that the same queue reads and writes may be read before or after.
     ///
     /// # Errors
     /// [`Code::IllegalOperation`] in any other state.

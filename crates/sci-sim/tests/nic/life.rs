@@ -69,7 +69,19 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         2 => which().prop_map(Call::Reset),
         1 => which().prop_map(Call::RemoveQueue),
     ];
-    prop::collection::vec(call, 1..80)
+    // Most lives begin where something is connected, from where everything is near.
+    let prefix = |begun: bool| {
+        let connected = [
+            Call::Create { id: 0, size: 2048, illegal: false },
+            Call::Prepare(0),
+            Call::Offer(0, true),
+            Call::Connect(0),
+            Call::NewQueue(2),
+        ];
+        connected.into_iter().filter(move |_| begun)
+    };
+    (prop::bool::weighted(0.8), prop::collection::vec(call, 1..80))
+        .prop_map(move |(begun, calls)| prefix(begun).chain(calls).collect())
 }
 
 /// The objects that belong to the model's.
@@ -303,8 +315,33 @@ impl Program for Life {
     }
 }
 
+/// The model finds what the tests of single rules find.
+#[test]
+fn random_lives_notice_defects() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    use sci_sim::Testing;
+    use sci_sim::nic::mutation::{Defects, Mutation};
+    for mutation in [
+        Mutation::AnySize,
+        Mutation::RemoveConnected,
+        Mutation::UnmapConnected,
+        Mutation::ConnectAnyway,
+        Mutation::RoundDma,
+    ] {
+        let mut runner = TestRunner::deterministic();
+        let noticed = (0..100).any(|_| {
+            let calls = calls().new_tree(&mut runner).unwrap().current();
+            let mut config = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
+            config.testing = Testing { defects: Defects::of(mutation) };
+            in_virtual_time(&config, Life(calls)).is_err()
+        });
+        assert!(noticed, "{mutation:?} goes unnoticed");
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_lives_in_virtual_time_are_the_models(calls in calls(), seed: u64, unkind: bool) {

@@ -2,6 +2,7 @@
 //! a model; what only one implementation has, on that one.
 
 mod codes;
+mod combining;
 mod events;
 mod life;
 mod model;

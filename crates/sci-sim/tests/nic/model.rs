@@ -227,11 +227,20 @@ impl Model {
     pub(crate) fn transferred(&mut self, queue: usize, aborted: bool) {
         let entry = at(&mut self.queues, queue);
         entry.state = if aborted { DmaState::Aborted } else { DmaState::Done };
-        for (local, offset, connection, goal, size) in entry.transfers.clone() {
+        let transfers = entry.transfers.clone();
+        let mut goals = Vec::new();
+        for (_, _, connection, goal, size) in &transfers {
+            goals.push((at(&mut self.connections, *connection).segment, *goal, *size));
+        }
+        for (local, offset, connection, goal, size) in transfers {
+            // What is read and written by one queue may be read before or after it is written.
+            let mixed = goals
+                .iter()
+                .any(|(segment, begin, len)| *segment == local && offset < begin + len && *begin < offset + size);
             let data: Vec<_> = self.local(local).bytes[offset..offset + size].to_vec();
             let segment = at(&mut self.connections, connection).segment;
             let place = &mut self.local(segment).bytes[goal..goal + size];
-            place.iter_mut().zip(data).for_each(|(place, byte)| *place = byte.filter(|_| !aborted));
+            place.iter_mut().zip(data).for_each(|(place, byte)| *place = byte.filter(|_| !aborted && !mixed));
         }
     }
 
