@@ -184,6 +184,9 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.promised = None;
+        if self.driver.is_still() {
+            return 0;
+        }
         self.driver.round(None, |machine, now| machine.poll(now, budget, sink))
     }
 

@@ -36,6 +36,12 @@ pub trait Driver {
     /// Sends what the machine wants to send at this moment, of a payload that is lent, too. Does not block.
     fn send_out(&mut self, lent: Option<Lent<'_>>);
 
+    /// Whether nothing can have come since the last poll, which found nothing, as far as a quick look tells. A driver that
+    /// says so every time would be wrong: polls also let time act.
+    fn is_still(&mut self) -> bool {
+        false
+    }
+
     /// Takes in, works, and sends out: what a poll does.
     fn round<R>(&mut self, lent: Option<Lent<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.take_in();

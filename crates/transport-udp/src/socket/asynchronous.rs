@@ -81,7 +81,7 @@ fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
     let losses = engine.machine.losses();
     shared.hear(&mut engine);
     let mut news = false;
-    while engine.take_in(&mut now, || shared.clock.now()) && engine.is_flowing() {
+    while engine.take_in(&mut now, || shared.clock.now(), &mut []) && engine.is_flowing() {
         news = true;
     }
     engine.send_out(now, None);

@@ -85,14 +85,23 @@ impl Engine {
     /// When the program has been asking in vain, this stops at the first piece that brings a message: it had better be
     /// delivered, and answered, before the system is asked for more.
     ///
-    /// `now` may be a little old; it is renewed when something has come.
-    pub(super) fn take_in(&mut self, now: &mut Instant, clock: impl Fn() -> Instant) -> bool {
+    /// `now` may be a little old; it is renewed when something has come. `early` is what the caller has taken from the socket itself.
+    pub(super) fn take_in(&mut self, now: &mut Instant, clock: impl Fn() -> Instant, early: &mut [u8]) -> bool {
         let due = self.deadline.is_some_and(|at| at <= *now);
         let thorough = due || self.flowing || now.since(self.asked) > PAUSE;
         self.asked = *now;
         let mut changed = false;
         let (mut pieces, mut bytes, mut silent) = (0, 0, 0);
-        while pieces < GO {
+        let mut go = GO;
+        if !early.is_empty() {
+            (pieces, bytes, silent) = (1, early.len(), early.len());
+            *now = clock();
+            changed |= self.machine.handle_row(*now, early) > 0;
+            if !thorough && self.machine.has_arrived() {
+                go = 0;
+            }
+        }
+        while pieces < go {
             match self.wire.receive(&mut self.incoming) {
                 Ok(Some(len)) => {
                     (pieces, bytes, silent) = (pieces + 1, bytes + len, silent + len);

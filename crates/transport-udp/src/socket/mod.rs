@@ -58,6 +58,9 @@ pub type Udp<M = OwnMemory> = Carrier<SocketDriver, M>;
 /// So many bytes are handed to the system while a program keeps sending without polling.
 const EAGER: u64 = 24 << 10;
 
+/// So many fruitless looks at the socket alone follow a whole round.
+const GLANCES: u32 = 8;
+
 /// An endpoint could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -227,6 +230,8 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
             dirty: false,
             spinning: false,
             fruitless: 0,
+            buffer: Vec::new(),
+            early: 0,
             service: Some(service),
             left: false,
             shared,
@@ -294,9 +299,12 @@ pub struct SocketDriver {
     losses: u32,
     /// The program has used the machine since everything was last sent out.
     dirty: bool,
-    /// The program is back from an `idle` that took no time, and how often in a row nothing had come.
+    /// The program is back from an `idle` that took no time, and how often in a row only the socket was looked at.
     spinning: bool,
     fruitless: u32,
+    /// What such a look brings, and how much of it waits for the next round.
+    buffer: Vec<u8>,
+    early: usize,
     /// The helper drives the endpoint, as the program has asked it to.
     left: bool,
 }
@@ -371,14 +379,29 @@ impl Driver for SocketDriver {
         self.round(None, |_, _| ());
     }
 
+    /// Who asks again and again need not look at more than the socket each time.
+    fn is_still(&mut self) -> bool {
+        if !std::mem::take(&mut self.spinning) || self.dirty || self.fruitless >= GLANCES {
+            self.fruitless = 0;
+            return false;
+        }
+        self.drive();
+        if self.buffer.is_empty() {
+            self.buffer.resize(wire::LARGEST, 0);
+        }
+        // Failures are left to the rounds that follow.
+        self.early = self.shared.socket.recv(&mut self.buffer).unwrap_or(0);
+        self.fruitless = if self.early == 0 { self.fruitless + 1 } else { 0 };
+        self.early == 0
+    }
+
     /// One lock for all three steps, and the clock is read when something happens.
     fn round<R>(&mut self, lent: Option<Lent<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.drive();
         let mut engine = self.shared.engine();
-        // Who asks again and again does not have to know the time each time.
-        self.fruitless =
-            if self.fruitless < 8 && std::mem::take(&mut self.spinning) { self.fruitless + 1 } else { 0 };
-        if self.fruitless == 0 || engine.machine.has_ready() {
+        let early = std::mem::take(&mut self.early);
+        // What has come is told the time anyway.
+        if early == 0 || engine.machine.has_ready() {
             self.now = self.shared.clock.now();
         }
         // What the program has just asked for goes first: the answer cannot be here before.
@@ -388,7 +411,7 @@ impl Driver for SocketDriver {
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
         self.shared.hear(&mut engine);
         let clock = self.shared.clock;
-        if engine.take_in(&mut self.now, || clock.now()) || news {
+        if engine.take_in(&mut self.now, || clock.now(), &mut self.buffer[..early]) || news {
             self.stirred = true;
             self.patience.reset();
         }

@@ -216,7 +216,8 @@ impl Shared {
                 let mut now = self.clock.now();
                 let losses = engine.machine.losses();
                 self.hear(&mut engine);
-                let news = engine.take_in(&mut now, || self.clock.now()) || engine.machine.losses() != losses;
+                let news =
+                    engine.take_in(&mut now, || self.clock.now(), &mut []) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);
                 engine.send_out(now, None);
                 if news && let Some(watcher) = engine.watcher.take() {
