@@ -89,6 +89,9 @@ pub struct Portals {
     pub(crate) processes: Vec<Process>,
     /// When the transmissions that occupy DMA slots end.
     slots: VecDeque<Instant>,
+    /// A message waits for its time to leave, and others behind it.
+    leaving: bool,
+    backlog: VecDeque<Packet<Wire>>,
     /// With jitter: when the last message of a pair was delivered.
     last: BTreeMap<(u32, u32), Instant>,
     counters: Counters,
@@ -122,6 +125,8 @@ impl Portals {
         Self {
             processes: processes.collect(),
             slots: VecDeque::new(),
+            leaving: false,
+            backlog: VecDeque::new(),
             last: BTreeMap::new(),
             counters: Counters::default(),
             shared,
@@ -157,28 +162,53 @@ impl Portals {
         }
         let leaves = served.enters + port.slowed(costs.tx);
         let sent = leaves + costs.bytes(length);
-        if self.shared.late_read {
-            let body = Wire(Body::Held(Box::new((body, source))));
-            port.defer(sent, Packet { number, from, to, bytes: length, sent, corrupt: false, body }, LEAVES);
+        let late = self.shared.late_read;
+        let (at, body) = if late { (sent, Body::Held(Box::new((body, source)))) } else { (leaves, body) };
+        if late || self.leaving || served.enters > port.now() {
+            self.queue(
+                Packet { number, from, to, bytes: length, sent: at, corrupt: false, body: Wire(body) },
+                port,
+            );
         } else {
-            let (at, number, body) = (Some(leaves + costs.inject), Some(number), Wire(body));
+            let (at, number, body) = (Some(at + costs.inject), Some(number), Wire(body));
             port.send_as(Outgoing { at, number, ..Outgoing::new(from, to, length, body) });
         }
         sent
     }
 
-    /// A message whose bytes were still to be read leaves.
+    /// Keeps a message until it leaves. Only the first of a backlog is an event of the machine: what stands behind it costs a
+    /// run nothing but its place. (A rank's departure waits for its last event, so that ranks which share the interface
+    /// each have events of their own.)
+    fn queue(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+        if self.leaving {
+            return self.backlog.push_back(packet);
+        }
+        self.leaving = self.processes.len() == 1;
+        port.defer(packet.sent, packet, LEAVES);
+    }
+
+    /// A message leaves; what it carries may still have to be read.
     fn leave(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
         let Packet { number, from, to, bytes, body: Wire(body), .. } = packet;
-        let Body::Held(held) = body else { unreachable!("only held messages are set aside to leave") };
-        let (mut body, source) = *held;
-        if let Some((memory, at)) = source
-            && let Some(data) = body.data()
-        {
-            *data = self.shared.pool.fill(bytes, |buffer| memory.load(at, buffer));
-        }
+        let body = match body {
+            Body::Held(held) => {
+                let (mut body, source) = *held;
+                if let Some((memory, at)) = source
+                    && let Some(data) = body.data()
+                {
+                    *data = self.shared.pool.fill(bytes, |buffer| memory.load(at, buffer));
+                }
+                body
+            }
+            body => body,
+        };
         let (at, number) = (Some(port.now() + self.shared.costs.inject), Some(number));
         port.send_as(Outgoing { at, number, ..Outgoing::new(from, to, bytes, Wire(body)) });
+        if let Some(next) = self.backlog.pop_front() {
+            port.defer(next.sent, next, LEAVES);
+        } else {
+            self.leaving = false;
+        }
     }
 
     /// Sends the bytes that a get asked for, from a time on.
