@@ -84,7 +84,8 @@ impl Conduit<'_> {
             let gone = self.counting_status(to.0) != PeerStatus::Active;
             return Err(if gone { Refused::Gone } else { self.busy(Resource::Connection) });
         }
-        let leave = if purpose == Purpose::Control { 0 } else { FOR_CONTROL };
+        let unreserved = self.shared.config.testing.unreserved;
+        let leave = if purpose == Purpose::Control || unreserved { 0 } else { FOR_CONTROL };
         let short = |conduit: &Self| conduit.tickets.for_requests().min(conduit.pieces.left()) <= leave;
         if short(self) {
             self.harvest(usize::MAX);
@@ -98,7 +99,7 @@ impl Conduit<'_> {
         let cost = self.cost(bytes, purpose == Purpose::Unpacked);
         let most = self.shared.sizes.most_per_peer;
         let peer = self.peers.of(to.0);
-        if purpose != Purpose::Control && peer.under_way >= most {
+        if purpose != Purpose::Control && !unreserved && peer.under_way >= most {
             return Err(self.busy(Resource::RequestFrames));
         }
         if peer.order.as_ref().is_some_and(|order| order.is_stalled()) {

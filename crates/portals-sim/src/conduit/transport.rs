@@ -528,7 +528,8 @@ impl<'a> Transport for Conduit<'a> {
         let reply = u64::from(self.shared.sizes.medium) * u64::from(frames);
         CreditSnapshot {
             request_frames: credits.min(frames).into(),
-            request_bytes: u64::from(credits.min(frames.saturating_mul(15))) * u64::from(self.shared.config.credit_bytes),
+            request_bytes: u64::from(credits.min(frames.saturating_mul(15)))
+                * u64::from(self.shared.config.credit_bytes),
             reply_frames: frames.into(),
             reply_bytes: reply,
         }
