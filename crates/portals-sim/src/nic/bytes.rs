@@ -7,6 +7,8 @@ use std::rc::Rc;
 /// The smallest buffer is of 2^5 bytes; larger ones than of 2^17 do not go round.
 const SMALLEST: u32 = 5;
 const CLASSES: usize = 13;
+/// So few bytes need no buffer.
+const INLINE: usize = 22;
 
 /// Unused buffers of a machine, by their size in powers of two.
 #[derive(Default)]
@@ -19,35 +21,48 @@ impl Pool {
         (usize::BITS - len.saturating_sub(1).leading_zeros()).saturating_sub(SMALLEST) as usize
     }
 
-    /// A buffer of a length, filled.
+    /// So many bytes, filled.
+    #[inline]
     pub(crate) fn fill(&self, len: u32, fill: impl FnOnce(&mut [u8])) -> Bytes {
-        if len == 0 {
-            return Bytes::default();
+        if len as usize <= INLINE {
+            let mut bytes = [0; INLINE];
+            fill(&mut bytes[..len as usize]);
+            return Bytes(Store::Inline { len: len as u8, bytes });
         }
         let class = Self::class(len as usize);
         let found = self.shelves.get(class).and_then(|shelf| shelf.borrow_mut().pop());
         let size = if class < CLASSES { 1 << (class as u32 + SMALLEST) } else { len as usize };
-        let mut store = found.unwrap_or_else(|| std::iter::repeat_n(0, size).collect());
-        fill(&mut Rc::get_mut(&mut store).expect("an unused buffer has one owner")[..len as usize]);
-        Bytes { store: Some(store), len }
+        let mut buffer = found.unwrap_or_else(|| std::iter::repeat_n(0, size).collect());
+        fill(&mut Rc::get_mut(&mut buffer).expect("an unused buffer has one owner")[..len as usize]);
+        Bytes(Store::Buffer { buffer, len })
     }
 
     /// Takes a buffer back. One that is not given back is freed.
+    #[inline]
     pub(crate) fn give(&self, bytes: Bytes) {
-        if let Some(store) = bytes.store
-            && Rc::strong_count(&store) == 1
-            && let Some(shelf) = self.shelves.get(Self::class(store.len()))
+        if let Store::Buffer { buffer, .. } = bytes.0
+            && Rc::strong_count(&buffer) == 1
+            && let Some(shelf) = self.shelves.get(Self::class(buffer.len()))
         {
-            shelf.borrow_mut().push(store);
+            shelf.borrow_mut().push(buffer);
         }
     }
 }
 
 /// Bytes under way.
-#[derive(Clone, Default)]
-pub(crate) struct Bytes {
-    store: Option<Rc<[u8]>>,
-    len: u32,
+#[derive(Clone)]
+pub(crate) struct Bytes(Store);
+
+#[derive(Clone)]
+enum Store {
+    Inline { len: u8, bytes: [u8; INLINE] },
+    Buffer { buffer: Rc<[u8]>, len: u32 },
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self(Store::Inline { len: 0, bytes: [0; INLINE] })
+    }
 }
 
 impl Deref for Bytes {
@@ -55,7 +70,10 @@ impl Deref for Bytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.store.as_ref().map_or(&[], |store| &store[..self.len as usize])
+        match &self.0 {
+            Store::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Store::Buffer { buffer, len } => &buffer[..*len as usize],
+        }
     }
 }
 
@@ -67,16 +85,17 @@ mod tests {
     fn buffers_go_round() {
         let pool = Pool::default();
         let copy = |bytes: &[u8]| pool.fill(bytes.len() as u32, |buffer| buffer.copy_from_slice(bytes));
-        let first = copy(b"first");
+        let first = copy(&[1; 23]);
         let again = first.clone();
         let at = first.as_ptr();
         pool.give(first);
-        assert_ne!(copy(b"second").as_ptr(), at, "the buffer is still in use");
-        assert_eq!(&*again, b"first");
+        assert_ne!(copy(&[2; 23]).as_ptr(), at, "the buffer is still in use");
+        assert_eq!(&*again, [1; 23]);
         pool.give(again);
         assert_eq!(copy(&[1; 32]).as_ptr(), at);
         assert_ne!(copy(&[1; 33]).as_ptr(), at);
-        for len in [0, 1, 31, 32, 33, 64, 65, 4096, 131_072, 131_073, 1 << 20] {
+        assert_eq!(size_of::<Bytes>(), 24);
+        for len in [0, 1, 22, 23, 31, 32, 33, 64, 65, 4096, 131_072, 131_073, 1 << 20] {
             let bytes = copy(&vec![7; len]);
             assert_eq!((bytes.len(), bytes.iter().all(|byte| *byte == 7)), (len, true));
             pool.give(bytes);
