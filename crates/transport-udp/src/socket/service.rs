@@ -238,7 +238,10 @@ impl Shared {
     fn serve(&self, absence: Duration) {
         let mut seen = self.drives.load(Relaxed);
         while !self.stopped() {
-            self.nap(Some(absence));
+            // The call of who leaves may have ended an earlier nap.
+            if !self.left.load(SeqCst) {
+                self.nap(Some(absence));
+            }
             let drives = self.drives.load(Relaxed);
             if drives != std::mem::replace(&mut seen, drives) && !self.left.load(SeqCst) {
                 continue;
