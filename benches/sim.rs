@@ -6,6 +6,10 @@
 /// The ping-pongs that the reproduction of EXTOLL's figures runs.
 #[path = "../examples/figures/extoll/pairs.rs"]
 mod pairs;
+/// Those of the reproduction of SCI's figures.
+#[path = "../examples/figures/sci/pairs.rs"]
+#[allow(dead_code, reason = "the reproduction times reads and streams, too")]
+mod sci_pairs;
 #[path = "sim_support/mod.rs"]
 mod sim_support;
 #[allow(dead_code, reason = "what all benches share; this one needs a part")]
@@ -14,7 +18,7 @@ mod support;
 use criterion::Criterion;
 
 use sim_support::measure::Bench;
-use sim_support::{engine, extoll, fabric, picture};
+use sim_support::{engine, extoll, fabric, picture, sci};
 use support::command::CommandLine;
 use support::publish::publish;
 
@@ -26,6 +30,7 @@ fn main() {
     engine::measure(&mut bench);
     fabric::measure(&mut bench);
     extoll::measure(&mut bench);
+    sci::measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
     publish(&summary, mode, picture::chart);

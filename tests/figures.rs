@@ -17,6 +17,7 @@ example! {
     machines "../examples/figures/extoll/machines.rs",
     plot "../examples/figures/plot.rs",
     report "../examples/figures/report.rs",
+    settings "../examples/figures/settings.rs",
     svg "../benches/support/svg.rs",
 }
 
@@ -115,4 +116,31 @@ fn a_parameter_file_is_read_and_its_mistakes_are_usage_errors() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(part) && output.stdout.is_empty(), "{said}");
     }
+}
+
+#[test]
+fn scis_figures_are_reproduced_and_a_wrong_parameter_fails() {
+    let run = |out: &Path, arguments: &[&str]| {
+        let mut command = Command::new(program());
+        command.args(["sci", "--quick", "--out"]).arg(out).args(arguments);
+        command.output().expect("the example starts")
+    };
+    let out = folder("sci");
+    let output = run(&out, &[]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(out.join("sci.json")).expect("the command writes its lines");
+    let lines = serde_json::from_str::<Vec<Value>>(&text).expect("the file is a list");
+    for name in ["stores, 80 B", "Short, two lines, one-way", "Short ahead of the same on MPI"] {
+        assert!(lines.iter().any(|line| line["name"] == name && line["within"] == true), "{name}: {text}");
+    }
+    for plot in ["raw", "messages", "methods", "tuned"] {
+        let svg = fs::read_to_string(out.join(format!("sci-{plot}.svg"))).expect("every part has a picture");
+        assert!(svg.starts_with("<svg") && svg.contains("<polyline"), "{plot}");
+    }
+    let wrong = run(&out, &["--only", "raw", "--set", "pio.fixed_ns=2800"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let senseless = run(&out, &["--set", "pio.lines=1"]);
+    assert_eq!(senseless.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&senseless.stderr).contains("lines"));
 }

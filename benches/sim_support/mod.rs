@@ -6,4 +6,5 @@ pub(crate) mod extoll;
 pub(crate) mod fabric;
 pub(crate) mod measure;
 pub(crate) mod picture;
+pub(crate) mod sci;
 pub(crate) mod traffic;

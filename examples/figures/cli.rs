@@ -45,4 +45,6 @@ pub(crate) struct Cli {
 pub(crate) enum Machine {
     /// EXTOLL: VELO and RMA, messages on them, active messages and RandomAccess on a cluster
     Extoll,
+    /// SCI: stores, DMA and reads through SISCI, active messages on them and beside MPI
+    Sci,
 }

@@ -3,12 +3,13 @@
 //! ```text
 //! cargo run --release --example figures -- extoll             # every figure; plots, CSV and JSON in target/figures
 //! cargo run --release --example figures -- extoll --quick     # the same lines from fewer points
+//! cargo run --release --example figures -- sci                # SCI's
 //! cargo run --release --example figures -- --help
 //! ```
 //!
 //! Exits with 0 when every line is within its tolerance, with 1 when one is not or a simulation fails, and with 2 when the
 //! command line is wrong. `cli` reads the command line, `line` has a figure beside its published value, `report` the table
-//! and the files, `plot` draws, `progress` shows how far it is; `extoll` and its fellows run the machines.
+//! and the files, `plot` draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its fellows run the machines.
 
 mod cli;
 mod extoll;
@@ -16,6 +17,8 @@ mod line;
 mod plot;
 mod progress;
 mod report;
+mod sci;
+mod settings;
 #[path = "../../benches/support/svg.rs"]
 mod svg;
 
@@ -52,13 +55,12 @@ fn main() -> ExitCode {
 
 /// Runs a machine's figures; returns whether all are within their tolerances.
 fn reproduce(cli: &Cli) -> Result<bool, Failure> {
-    let report = match cli.machine {
-        Machine::Extoll => {
-            let mut report = Report::new("extoll");
-            extoll::run(cli, &mut report)?;
-            report
-        }
+    let (name, run): (_, fn(&Cli, &mut Report) -> Result<(), Failure>) = match cli.machine {
+        Machine::Extoll => ("extoll", extoll::run),
+        Machine::Sci => ("sci", sci::run),
     };
+    let mut report = Report::new(name);
+    run(cli, &mut report)?;
     let written = report.write(&cli.out)?;
     if cli.docs {
         report.write_pictures(Path::new("docs"))?;

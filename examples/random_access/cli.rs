@@ -73,6 +73,10 @@ pub(crate) struct Simulation {
     #[arg(long, value_enum, default_value_t = Conduit::Gasnet)]
     pub(crate) conduit: Conduit,
 
+    /// Where the segments of SCI lie
+    #[arg(long, value_enum, default_value_t = Sci::Virtual)]
+    pub(crate) sci: Sci,
+
     /// A machine with all its parameters, as a TOML file; flags override it
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
@@ -97,11 +101,33 @@ impl Simulation {
             ("--topology", self.topology.is_some()),
             ("--ranks-per-node", self.ranks_per_node.is_some()),
             ("--conduit", self.conduit != Conduit::Gasnet),
+            ("--sci", self.sci != Sci::Virtual),
             ("--machine", self.machine.is_some()),
             ("--loss", self.loss.is_some()),
             ("--fault-seed", self.fault_seed.is_some()),
             ("--trace", self.trace.is_some()),
         ];
+        given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+}
+
+impl Simulation {
+    /// The first flag that was given for another simulated backend, if any.
+    fn foreign_flag(&self, backend: Backend) -> Option<&'static str> {
+        let mapped = self.sci == Sci::Mapped;
+        let given = match backend {
+            Backend::Extoll => vec![("--sci", mapped)],
+            Backend::Sci => vec![
+                ("--ranks-per-node", self.ranks_per_node.is_some()),
+                ("--conduit", self.conduit != Conduit::Gasnet),
+                ("--topology", mapped && self.topology.is_some()),
+                ("--machine", mapped && self.machine.is_some()),
+                ("--loss", mapped && self.loss.is_some()),
+                ("--fault-seed", mapped && self.fault_seed.is_some()),
+                ("--trace", mapped && self.trace.is_some()),
+            ],
+            _ => Vec::new(),
+        };
         given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
     }
 }
@@ -116,6 +142,16 @@ pub(crate) enum Conduit {
     GasnetFirst,
     /// Active messages on two-sided messages, as an MPI-based runtime has them
     Pscom,
+}
+
+/// Where the segments of SCI lie.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Sci {
+    /// On the nodes of a simulated machine, in virtual time
+    #[default]
+    Virtual,
+    /// In files that the processes of this host map
+    Mapped,
 }
 
 /// How an update reaches the word's owner.
@@ -161,6 +197,8 @@ pub(crate) enum Backend {
     Loopback,
     /// A simulated EXTOLL network, in virtual time
     Extoll,
+    /// SCI's shared segments: a simulated network in virtual time, or processes that map files
+    Sci,
 }
 
 /// The name by which an enum's value is given on the command line.
@@ -175,6 +213,7 @@ impl Cli {
         self.ranks.unwrap_or_else(|| match self.backend {
             Backend::Loopback => 1,
             Backend::Extoll => 16,
+            Backend::Sci => 8,
             Backend::Auto | Backend::Shm | Backend::Udp => {
                 let cpus = std::thread::available_parallelism().map_or(2, |cpus| cpus.get());
                 u32::try_from(cpus.clamp(2, 64)).expect("at most 64")
@@ -214,9 +253,14 @@ impl Cli {
             ));
         }
         if let Some(flag) = self.simulation.first_flag()
-            && self.backend != Backend::Extoll
+            && !matches!(self.backend, Backend::Extoll | Backend::Sci)
         {
-            return fail(format!("{flag} is for simulated backends: add --backend extoll"));
+            return fail(format!("{flag} is for simulated backends: add --backend extoll or --backend sci"));
+        }
+        if let Some(flag) = self.simulation.foreign_flag(self.backend) {
+            let mapped = self.simulation.sci == Sci::Mapped;
+            let backend = if mapped { "sci --sci mapped".to_owned() } else { name(self.backend) };
+            return fail(format!("{flag} means nothing to --backend {backend}"));
         }
         let limit = if self.backend == Backend::Extoll { 65_536 } else { 1024 };
         if ranks > limit {
@@ -279,6 +323,10 @@ mod tests {
             (&["--updates"], "--updates"),
             (&["--seed", "-1"], "-1"),
             (&["--backend", "loopback", "--ranks", "2"], "single rank, not 2"),
+            (&["--sci", "mapped"], "--sci is for simulated backends"),
+            (&["--backend", "extoll", "--sci", "mapped"], "means nothing to --backend"),
+            (&["--backend", "sci", "--sci", "mapped", "--loss", "0.1"], "--loss means nothing"),
+            (&["--backend", "sci", "--conduit", "pscom"], "--conduit means nothing to --backend sci"),
             (&["extra"], "extra"),
         ] {
             let error = parse(arguments).expect_err("wrong");

@@ -4,10 +4,11 @@
 //! cargo run --release --example random_access                        # 2^25 words on two ranks, buckets in Medium messages
 //! cargo run --release --example random_access -- --variant short     # one message for each update
 //! cargo run --release --example random_access -- --backend extoll --ranks 64 --topology mesh3d:4x4x4 --log2-table 16
+//! cargo run --release --example random_access -- --backend sci --ranks 8 --sci mapped --log2-table 20
 //! cargo run --release --example random_access -- --help
 //! ```
 //!
-//! `hpcc` has the benchmark's rules, `rank` the run of one rank, `simulated` the machines that it may run on, `messages` and `shared` the ways of updating, `table` the
+//! `hpcc` has the benchmark's rules, `rank` the run of one rank, `simulated` and `sci` the machines that it may run on, `messages` and `shared` the ways of updating, `table` the
 //! memory, `cli` and `report` what a user gives and gets.
 
 mod buckets;
@@ -18,6 +19,7 @@ mod messages;
 mod progress;
 mod rank;
 mod report;
+mod sci;
 mod shared;
 mod simulated;
 mod table;
@@ -27,7 +29,7 @@ use active_messages::launch::{self, Carrier, RunOptions, TransportChoice};
 use active_messages::loopback::{self, LoopbackConfig};
 use active_messages::shm::JoinOptions;
 use clap::Parser;
-use cli::{Backend, Cli};
+use cli::{Backend, Cli, Sci};
 use error::RunError;
 use report::Report;
 use std::process::ExitCode;
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         Backend::Auto | Backend::Shm | Backend::Udp => processes(&cli),
         Backend::Loopback => exit_code(one_rank(&cli)),
         Backend::Extoll => exit_code(simulated::run(&cli)),
+        Backend::Sci if cli.simulation.sci == Sci::Mapped => sci::processes(&cli),
+        Backend::Sci => exit_code(sci::run(&cli)),
     }
 }
 

@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::rc::Rc;
 
-type Outcome = Result<Option<crate::report::Report>, RunError>;
+/// What a rank brings.
+pub(crate) type Outcome = Result<Option<crate::report::Report>, RunError>;
 
 /// Runs all ranks on the machine that the command line describes.
 ///
@@ -77,7 +78,7 @@ fn machine(cli: &Cli) -> Result<ExtollConfig, RunError> {
 }
 
 /// Tells what came out of the ranks and of the machine.
-fn tell(cli: &Cli, run: Run<Outcome>) -> Result<(), RunError> {
+pub(crate) fn tell(cli: &Cli, run: Run<Outcome>) -> Result<(), RunError> {
     if let (Some(path), Some(trace)) = (&cli.simulation.trace, &run.trace) {
         let written = File::create(path).and_then(|file| trace.write_chrome(BufWriter::new(file)));
         written.map_err(|error| RunError::Usage(format!("cannot write {}: {error}", path.display())))?;

@@ -2,11 +2,10 @@
 
 use crate::cli::Cli;
 use crate::report::Failure;
+use crate::settings::Settings;
 use active_messages::extoll::ExtollConfig;
 use active_messages::extoll::model::Parameters;
 use active_messages::fabric::Topology;
-use std::fs;
-use toml::{Table, Value};
 
 /// The machines.
 #[derive(Clone, Debug)]
@@ -24,21 +23,8 @@ impl Machines {
     /// # Errors
     /// [`Failure::Usage`] names what makes no sense.
     pub(super) fn new(cli: &Cli) -> Result<Self, Failure> {
-        let mut changes = Table::new();
-        if let Some(path) = &cli.parameters {
-            let wrong = |error: String| Failure::Usage(format!("{}: {error}", path.display()));
-            let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-            merge(&mut changes, text.parse().map_err(|error: toml::de::Error| wrong(error.to_string()))?);
-        }
-        for setting in &cli.set {
-            merge(&mut changes, parse(setting)?);
-        }
-        let change = |parameters: Parameters| {
-            let mut table = Table::try_from(parameters).expect("parameters are a table");
-            merge(&mut table, changes.clone());
-            let text = toml::to_string(&table).expect("a table can be written");
-            Parameters::from_toml(&text).map_err(|error| Failure::Usage(error.to_string()))
-        };
+        let settings = Settings::new(cli)?;
+        let change = |parameters| settings.change(parameters, Parameters::from_toml);
         Ok(Self { evaluator: change(Parameters::deep())?, cluster: change(Parameters::cluster())? })
     }
 
@@ -58,28 +44,6 @@ impl Machines {
             parameters: self.cluster.clone(),
             ranks_per_node: PER_NODE,
             ..ExtollConfig::new(processes, topology)
-        }
-    }
-}
-
-/// Reads `velo.send_ns=200` as a table.
-fn parse(setting: &str) -> Result<Table, Failure> {
-    let wrong = || {
-        let form = "must be a parameter's name and its value, such as velo.send_ns=200";
-        Failure::Usage(format!("--set is '{setting}', but {form}"))
-    };
-    let (name, value) = setting.split_once('=').ok_or_else(wrong)?;
-    format!("{} = {}", name.trim(), value.trim()).parse().map_err(|_: toml::de::Error| wrong())
-}
-
-/// Puts the values of a table over those of another, table by table.
-fn merge(into: &mut Table, from: Table) {
-    for (key, value) in from {
-        match (into.get_mut(&key), value) {
-            (Some(Value::Table(inner)), Value::Table(value)) => merge(inner, value),
-            (_, value) => {
-                into.insert(key, value);
-            }
         }
     }
 }
