@@ -413,3 +413,31 @@ fn list_entries_take_everything() {
         assert_eq!(p4.eq_get(eq), Err(P4Error::EqEmpty));
     });
 }
+
+/// What only unexpected headers keep goes with their portal table entry.
+#[test]
+fn unexpected_headers_go_with_their_portal_table_entry() {
+    let limits = NiLimits { entries: 1, ..NiLimits::default() };
+    let config = PortalsConfig { parameters: Parameters { limits, ..Parameters::xt4() }, ..PortalsConfig::pair() };
+    run(&config, |nic| {
+        let (p4, memory) = (nic.p4(), HostMemory::new(64));
+        p4.init(None).unwrap();
+        p4.pt_alloc(PtOptions::NONE, None, Some(PT)).unwrap();
+        let me = Me::new(&memory, MeOptions::OP_PUT | MeOptions::USE_ONCE, 0, 0);
+        p4.me_append(PT, &me, List::Overflow, 0).unwrap();
+        let md = p4.md_bind(&Md::new(&memory)).unwrap();
+        nic.launched();
+        p4.put(&put(&nic, md, 1 - nic.rank(), 8)).unwrap();
+        pause(&nic, 100);
+        // The entry has unlinked itself, but its header keeps its place.
+        assert_eq!(p4.status().unwrap().unexpected, 1);
+        assert_eq!(
+            p4.me_append(PT, &me, List::Overflow, 0),
+            Err(P4Error::NoSpace { what: "list entries", limit: 1 })
+        );
+        p4.pt_free(PT).unwrap();
+        assert_eq!(p4.status().unwrap().unexpected, 0);
+        p4.pt_alloc(PtOptions::NONE, None, Some(PT)).unwrap();
+        p4.me_append(PT, &me, List::Overflow, 0).unwrap();
+    });
+}

@@ -208,7 +208,9 @@ impl Table {
         self.pt(index)?;
         match self.used(index) {
             0 => {
-                self.pts[index as usize] = None;
+                // Overflow entries that are there for their unexpected headers only go with these.
+                let headers = self.pts[index as usize].take().map(|pt| pt.headers).unwrap_or_default();
+                headers.iter().for_each(|header| drop(self.entries.remove(header.entry)));
                 Ok(())
             }
             entries => Err(P4Error::PtInUse { index, entries }),

@@ -154,7 +154,7 @@ pub enum Search {
 pub enum Ack {
     /// `PTL_ACK_REQ`: an event, and the counter.
     Request,
-    /// `PTL_CT_ACK_REQ`: the counter only.
+    /// `PTL_CT_ACK_REQ`: the counter only, unless the operation fails.
     Count,
     /// `PTL_OC_ACK_REQ`: an event and the counter, without lengths and offsets.
     Completed,
