@@ -181,7 +181,7 @@ impl BitOr for Flags {
 pub struct Limits {
     /// The largest segment in bytes (1 MB without the large-area patch).
     pub segment_bytes: usize,
-    /// Stores that may be outstanding at once.
+    /// Lines that may be outstanding at once; 1 where a store has landed when the call returns.
     pub outstanding: u32,
     /// Offsets and sizes of DMA transfers are multiples of so many bytes.
     pub dma_alignment: usize,

@@ -112,6 +112,31 @@ fn lost_nodes_are_told_and_leave_nothing_busy() {
     assert_eq!(node_ids(2), [NodeId(4), NodeId(8)]);
 }
 
+/// Node 1 departs in order, and leaves everything as it is.
+#[derive(Clone)]
+struct Finish;
+
+impl Program for Finish {
+    fn run<N: Sisci>(&self, nic: N, me: usize, nodes: &[NodeId]) {
+        let ends = ends(&nic, nodes[1 - me], 4096);
+        if me == 1 {
+            nic.depart(PeerStatus::Finished);
+            return;
+        }
+        for reason in [SegmentReason::Connect, SegmentReason::Disconnect] {
+            assert_eq!(nic.wait_for_local_segment_event(&ends.local, PATIENCE), Ok((nodes[1], reason)));
+        }
+        assert_eq!((nic.status(nodes[1]), nic.losses()), (PeerStatus::Finished, 0));
+        nic.unmap_local(ends.mine).unwrap();
+        nic.remove_segment(ends.local).unwrap();
+    }
+}
+
+#[test]
+fn nodes_that_finish_leave_nothing_busy() {
+    pair(Finish);
+}
+
 /// The link breaks for a while.
 #[derive(Clone)]
 struct Interruption;

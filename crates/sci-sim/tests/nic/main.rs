@@ -3,6 +3,7 @@
 
 mod codes;
 mod combining;
+mod config;
 mod events;
 mod life;
 mod model;

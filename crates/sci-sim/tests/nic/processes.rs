@@ -118,6 +118,31 @@ fn a_killed_process_is_lost_and_its_node_can_be_taken_again() {
 }
 
 #[test]
+fn one_of_many_takes_a_node() {
+    let directory = JobDirectory::new();
+    for _ in 0..20 {
+        let start = std::sync::Barrier::new(4);
+        let (start, path) = (&start, directory.path());
+        let taken = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| {
+                scope.spawn(move || {
+                    start.wait();
+                    let joined = join(path, 0);
+                    start.wait();
+                    match joined {
+                        Ok(_) => 1,
+                        Err(MappedError::Taken { .. }) => 0,
+                        Err(error) => panic!("{error}"),
+                    }
+                })
+            });
+            threads.map(|thread| thread.join().unwrap()).into_iter().sum::<u32>()
+        });
+        assert_eq!(taken, 1);
+    }
+}
+
+#[test]
 fn impossible_configurations_name_field_and_limit() {
     let directory = JobDirectory::new();
     let refused = |change: fn(&mut MappedConfig)| {

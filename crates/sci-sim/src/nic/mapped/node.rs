@@ -284,7 +284,7 @@ pub(super) struct Peer {
     bell: File,
     file: File,
     incarnation: u64,
-    /// Its lock has gone without a word.
+    /// Its lock has gone: its process has ended, with or without a last word.
     died: AtomicU32,
 }
 
@@ -316,7 +316,7 @@ impl Peer {
         self.incarnation
     }
 
-    /// Whether it is known to have died. Cheap.
+    /// Whether its process is known to have ended. Cheap.
     #[inline]
     pub(super) fn dead(&self) -> bool {
         self.died.load(Relaxed) != 0
@@ -330,10 +330,8 @@ impl Peer {
 
     /// Asks the system whether it lives; returns its status.
     pub(super) fn look(&self) -> PeerStatus {
-        if self.board.departed().is_none() && !locked(&self.file) {
-            // A last word may have come between the two looks.
-            let silent = self.board.departed().is_none();
-            self.died.store(u32::from(silent), Relaxed);
+        if !locked(&self.file) {
+            self.died.store(1, Relaxed);
         }
         self.status()
     }

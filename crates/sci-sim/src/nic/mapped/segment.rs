@@ -93,7 +93,11 @@ impl Local {
         let path = path(directory, node, id);
         let len = file_len(size);
         let file = new_file(&path, len)?;
-        let view = View::new(&file, len)?;
+        let mapped = View::new(&file, len);
+        if mapped.is_err() {
+            let _ = std::fs::remove_file(&path);
+        }
+        let view = mapped?;
         for (at, value) in
             [(AT_INCARNATION, incarnation), (AT_ID, id.0.into()), (AT_SIZE, size as u64), (AT_BASE, base)]
         {

@@ -364,12 +364,9 @@ impl Process {
         numbers.filter_map(|(number, entry)| entry.as_ref().map(|_| number as u32)).collect()
     }
 
-    /// Ends all connections of a rank to a segment; returns how many there were.
-    pub(super) fn drop_peer(&mut self, local: u32, rank: u32) -> usize {
-        let peers = &mut self.locals.at(local).peers;
-        let before = peers.len();
-        peers.retain(|(peer, _)| *peer != rank);
-        before - peers.len()
+    /// Ends all connections of a rank to a segment.
+    pub(super) fn drop_peer(&mut self, local: u32, rank: u32) {
+        self.locals.at(local).peers.retain(|(peer, _)| *peer != rank);
     }
 
     /// Whether a byte that idling is for is not zero.

@@ -231,21 +231,17 @@ impl Virtual<'_> {
 
     /// Tells segments of lost nodes, and of ways that broke or work again.
     pub(super) fn survey(&self) {
+        self.context.sync();
         let losses = self.losses();
-        let told = self.settled(|process| std::mem::replace(&mut process.losses, losses));
-        let silent = self.shared.has(Mutation::SilentLoss);
-        if losses != told && !silent {
+        let told = self.own(|process| std::mem::replace(&mut process.losses, losses));
+        if !self.shared.has(Mutation::SilentLoss) {
             for local in self.own(|process| process.local_numbers()) {
                 let mut ranks: Vec<u32> =
                     self.own(|process| process.locals.at(local).peers.iter().map(|peer| peer.0).collect());
                 ranks.sort_unstable();
                 ranks.dedup();
-                for rank in ranks.into_iter().filter(|rank| self.lost(*rank)) {
-                    let node = Shared::node_id(self.context.node_of(rank));
-                    self.own(|process| {
-                        process.drop_peer(local, rank);
-                        process.local_event(local, node, SegmentReason::Lost);
-                    });
+                for rank in ranks {
+                    self.survey_peer(local, rank);
                 }
             }
         }
@@ -255,6 +251,20 @@ impl Virtual<'_> {
         for connection in self.own(|process| process.connection_numbers()) {
             self.survey_connection(connection);
         }
+    }
+
+    /// Ends the connections of a process that has left: its driver does that, or it is lost.
+    fn survey_peer(&self, local: u32, rank: u32) {
+        let reason = match self.context.known_status(rank) {
+            PeerStatus::Active => return,
+            PeerStatus::Finished => SegmentReason::Disconnect,
+            PeerStatus::Lost(_) => SegmentReason::Lost,
+        };
+        let node = Shared::node_id(self.context.node_of(rank));
+        self.own(|process| {
+            process.drop_peer(local, rank);
+            process.local_event(local, node, reason);
+        });
     }
 
     fn lost(&self, rank: u32) -> bool {
