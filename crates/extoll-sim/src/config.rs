@@ -197,6 +197,7 @@ impl ExtollConfig {
             pace,
             adversary,
             pool: Rc::new(Pool::new((rma.burst * rma.fragment_bytes) as usize)),
+            slots: Default::default(),
             defects: self.testing.defects,
             lossy: self.lossy(),
         }))

@@ -67,9 +67,8 @@ impl<'a, D: Device> Context<'a, D> {
     /// Lets time pass in which the rank computes; on a slow node it takes longer. Does not suspend the rank.
     pub fn charge(&self, cost: Span) {
         let mut machine = self.machine.borrow_mut();
-        let slowness = machine.core.slowness(self.rank);
-        let now = &mut machine.core.ranks[self.rank as usize].now;
-        *now = now.saturating_add(slowed(cost.picos(), slowness));
+        let state = &mut machine.core.ranks[self.rank as usize];
+        state.now = state.now.saturating_add(slowed(cost.picos(), state.slowness));
     }
 
     /// Charges for a look that found nothing. What loops without idling calls this, or its time never ends.
@@ -81,15 +80,17 @@ impl<'a, D: Device> Context<'a, D> {
     /// Charges what the processor spends on taking a packet.
     pub fn charge_poll(&self, bytes: u32) {
         let mut machine = self.machine.borrow_mut();
-        let cost = machine.core.costs.host_poll.alone(bytes, machine.core.slowness(self.rank));
-        machine.core.ranks[self.rank as usize].now += cost;
+        let core = &mut machine.core;
+        let state = &mut core.ranks[self.rank as usize];
+        state.now += core.costs.host_poll.alone(bytes, state.slowness);
     }
 
     /// Charges what the processor spends on sending.
     pub fn charge_issue(&self, bytes: u32) {
         let mut machine = self.machine.borrow_mut();
-        let cost = machine.core.costs.host_issue.alone(bytes, machine.core.slowness(self.rank));
-        machine.core.ranks[self.rank as usize].now += cost;
+        let core = &mut machine.core;
+        let state = &mut core.ranks[self.rank as usize];
+        state.now += core.costs.host_issue.alone(bytes, state.slowness);
     }
 
     /// Sends a packet of `bytes` bytes, header not counted; charges what the processor spends on it. Does not block.

@@ -11,7 +11,7 @@ use crate::nic::Costs;
 use crate::port::Port;
 use crate::queue::{Event, Queue};
 use crate::ranks::{RankState, State};
-use crate::stage::{NORMAL, Server};
+use crate::stage::{Cost, NORMAL, Server};
 use crate::topology::Network;
 use crate::trace::{Hash, Histogram, StageKind, TraceSpan};
 use crate::way::{Link, Trouble};
@@ -22,6 +22,9 @@ pub(crate) struct Node {
     pub(crate) tx: [Server; 2],
     pub(crate) rx: [Server; 3],
     pub(crate) own: Vec<(&'static str, Server)>,
+    /// None of the sending stages, none of the receiving ones takes any time.
+    pub(crate) tx_free: bool,
+    pub(crate) rx_free: bool,
     pub(crate) slowness: u64,
     pub(crate) stopped: bool,
     /// State of the device's random numbers.
@@ -101,6 +104,8 @@ impl<B: Clone> Core<B> {
             tx: [costs.nic_tx, costs.tx_translate].map(Server::new),
             rx: [costs.nic_rx, costs.rx_match, costs.mem_write].map(Server::new),
             own: Vec::new(),
+            tx_free: [costs.nic_tx, costs.tx_translate].iter().all(Cost::is_free),
+            rx_free: [costs.nic_rx, costs.rx_match, costs.mem_write].iter().all(Cost::is_free),
             slowness: NORMAL,
             stopped: false,
             random: stream(u64::from(node) << 1 | 1),
@@ -131,11 +136,6 @@ impl<B: Clone> Core<B> {
         }
     }
 
-    #[inline]
-    pub(crate) fn slowness(&self, rank: u32) -> u64 {
-        self.nodes[self.node_of[rank as usize] as usize].slowness
-    }
-
     pub(crate) fn landed(&mut self, from: u32, now: u64) {
         if let Some(notice) = self.members.landed(from, now) {
             self.queue.push(notice, Event::Notice);
@@ -159,7 +159,12 @@ impl<B: Clone> Core<B> {
 
     fn strike(&mut self, strike: Strike, now: u64) {
         match strike {
-            Strike::Slow { node, slowness } => self.nodes[node as usize].slowness = slowness,
+            Strike::Slow { node, slowness } => {
+                self.nodes[node as usize].slowness = slowness;
+                for (state, _) in self.ranks.iter_mut().zip(&self.node_of).filter(|(_, of)| **of == node) {
+                    state.slowness = slowness;
+                }
+            }
             Strike::Link { link, up } => {
                 self.links[link as usize].down = !up;
                 if up {

@@ -3,6 +3,7 @@
 use crate::error::WaitFor;
 use crate::machine::Core;
 use crate::queue::Event;
+use crate::stage::NORMAL;
 
 /// What a rank is doing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,13 +27,15 @@ pub(crate) struct RankState {
     pub(crate) resumed: Option<u64>,
     /// Something has happened that it has not looked at.
     pub(crate) news: bool,
+    /// How slow its node is.
+    pub(crate) slowness: u64,
     /// State of its random numbers.
     pub(crate) random: u64,
 }
 
 impl RankState {
     pub(crate) fn new(random: u64) -> Self {
-        Self { now: 0, state: State::Queued, timer: None, resumed: None, news: false, random }
+        Self { now: 0, state: State::Queued, timer: None, resumed: None, news: false, slowness: NORMAL, random }
     }
 }
 

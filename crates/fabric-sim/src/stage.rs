@@ -66,7 +66,12 @@ pub(crate) const NORMAL: u64 = 1024;
 impl Cost {
     #[inline]
     fn occupancy(&self, bytes: u32) -> u64 {
-        if self.per_unit == 0 { 0 } else { self.per_unit * u64::from(bytes.div_ceil(self.unit).max(1)) }
+        if self.per_unit == 0 {
+            return 0;
+        }
+        // A packet of one unit, which most are, takes no division.
+        let units = if bytes <= self.unit { 1 } else { bytes.div_ceil(self.unit) };
+        self.per_unit * u64::from(units)
     }
 
     /// Time for one packet that meets nobody, in picoseconds.

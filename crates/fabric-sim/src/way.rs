@@ -83,9 +83,13 @@ impl<B: Clone> Core<B> {
         if node.stopped {
             return self.lose(index, now);
         }
-        let slowness = node.slowness;
-        let (enters, leaves) = node.tx[0].serve(now, bytes, slowness);
-        let (_, leaves) = node.tx[1].serve(leaves, bytes, slowness);
+        let (enters, leaves) = if node.tx_free {
+            (now, now)
+        } else {
+            let slowness = node.slowness;
+            let (enters, leaves) = node.tx[0].serve(now, bytes, slowness);
+            (enters, node.tx[1].serve(leaves, bytes, slowness).1)
+        };
         self.span(index, StageKind::Send, at, enters, leaves);
         self.flights.way(index).tail = leaves;
         if at == goal {
@@ -188,10 +192,14 @@ impl<B: Clone> Core<B> {
             self.lose(index, now);
             return false;
         }
-        let slowness = node.slowness;
-        let (enters, leaves) = node.rx[0].serve(now, bytes, slowness);
-        let (_, leaves) = node.rx[1].serve(leaves, bytes, slowness);
-        let (_, leaves) = node.rx[2].serve(leaves, bytes, slowness);
+        let (enters, leaves) = if node.rx_free {
+            (now, now)
+        } else {
+            let slowness = node.slowness;
+            let (enters, leaves) = node.rx[0].serve(now, bytes, slowness);
+            let (_, leaves) = node.rx[1].serve(leaves, bytes, slowness);
+            (enters, node.rx[2].serve(leaves, bytes, slowness).1)
+        };
         self.span(index, StageKind::Receive, at, enters, leaves);
         if leaves != now {
             self.queue.push(leaves, Event::Deliver(index));

@@ -9,6 +9,7 @@ use super::pairs::Pairs;
 use super::rma::atu::Atu;
 use super::rma::lane::Pace;
 use super::rma::unit::Engine;
+use super::velo::mailbox::{Slots, Valid};
 use super::velo::unit::Post;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, Span};
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) pace: Pace,
     pub(crate) adversary: Unkindness,
     pub(crate) pool: Rc<Pool>,
+    pub(crate) slots: Slots,
     pub(crate) defects: Defects,
     /// Whether packets can be lost, so that they are kept for replay.
     pub(crate) lossy: bool,
@@ -105,7 +107,7 @@ impl Extoll {
         let processes = ranks.iter().enumerate().map(|(vpid, rank)| Process {
             rank: *rank,
             address: Address { node: node as u16, vpid: vpid as u8 },
-            post: Post::new(velo.segments, defects),
+            post: Post::new(velo.segments, defects, &shared.slots, &Valid::default()),
             engine: Engine::new(rma.notifications),
         });
         Self {

@@ -6,6 +6,7 @@ use super::device::{Counters, Extoll, Shared};
 use super::memory::HostMemory;
 use super::rma::Rma;
 use super::velo::Velo;
+use super::velo::mailbox::Valid;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, Span};
 use fabric_sim::{Context, Port, WaitFor};
@@ -21,6 +22,8 @@ pub struct Nic<'a> {
     local: u32,
     /// No other rank shares its interface, and no packet is lost.
     alone: bool,
+    /// How many slots of its mailbox are valid.
+    valid: Valid,
 }
 
 impl fmt::Debug for Nic<'_> {
@@ -33,7 +36,9 @@ impl<'a> Nic<'a> {
     pub(crate) fn new(context: Context<'a, Extoll>, shared: Rc<Shared>) -> Self {
         let address = shared.directory.address(context.rank()).expect("every rank has its place in the machine");
         let alone = !shared.lossy && shared.directory.processes(address.node) == 1;
-        Self { context, shared, local: u32::from(address.vpid), alone }
+        let local = u32::from(address.vpid);
+        let valid = context.local(|device, _| device.processes[local as usize].post.valid.clone());
+        Self { context, shared, local, alone, valid }
     }
 
     /// This rank.
@@ -125,6 +130,12 @@ impl<'a> Nic<'a> {
     pub fn write(&self, memory: &HostMemory, at: usize, source: &[u8]) {
         self.sync();
         memory.write(at, source);
+    }
+
+    /// Whether there was something in the mailbox when the rank last looked at its interface.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.valid.get() != 0
     }
 
     pub(crate) fn costs(&self) -> &Costs {

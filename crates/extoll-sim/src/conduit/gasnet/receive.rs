@@ -36,12 +36,13 @@ impl Gasnet<'_> {
         // Messages of credits and pieces of frames do not count, but a ring does not hold more than these at once.
         let mut left = self.shared.rooms.segments as usize * 1024;
         if done < budget {
-            let mut next = self.velo.probe_recv(None).ok();
-            while let Some(message) = next {
+            let mut message = Message::NONE;
+            let mut there = self.velo.probe_into(&mut message);
+            while there {
                 left -= 1;
                 done += usize::from(self.deliver_packet(&message, sink));
                 // What came since the look is for the next poll.
-                next = if done < budget && left != 0 { self.velo.take_seen() } else { None };
+                there = done < budget && left != 0 && self.velo.take_seen_into(&mut message);
             }
         }
         if done < budget && (self.implementation() == Implementation::First || self.open_joins != 0) {

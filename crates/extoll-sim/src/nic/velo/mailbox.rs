@@ -7,7 +7,9 @@
 use super::status::Status;
 use crate::nic::bytes::{Bytes, LONGEST};
 use crate::nic::mutation::{Defects, Mutation};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 
 /// Bytes of data in a slot.
 pub const SLOT_DATA: usize = 56;
@@ -40,6 +42,19 @@ const EMPTY: Slot = Slot { data: [0; SLOT_DATA], status: 0 };
 /// Slots whose memory is taken at once.
 const CHUNK: usize = 32;
 
+type Chunk = Box<[Slot; CHUNK]>;
+
+/// Memory of slots that are not in use, of all mailboxes of a machine: all of its slots are empty. What was read last is written
+/// next, while the host's caches still have it.
+#[derive(Clone, Default)]
+pub(crate) struct Slots(Rc<RefCell<Vec<Chunk>>>);
+
+impl Slots {
+    fn take(&self) -> Chunk {
+        self.0.borrow_mut().pop().unwrap_or_else(|| Box::new([EMPTY; CHUNK]))
+    }
+}
+
 /// One write of the interface to the ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Store {
@@ -53,13 +68,6 @@ enum Written {
     Status(u64),
 }
 
-/// A message as it lies in the mailbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) status: Status,
-    pub(crate) data: [u8; LONGEST],
-}
-
 /// Why nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nothing {
@@ -69,9 +77,14 @@ pub(crate) enum Nothing {
     NoMatch,
 }
 
+/// How many slots of a mailbox are valid: what a process can look at without asking its interface.
+pub(crate) type Valid = Rc<Cell<u32>>;
+
 /// The ring with both of its pointers. Positions count slots from the beginning of time.
 pub(crate) struct Mailbox {
-    chunks: Vec<Option<Box<[Slot; CHUNK]>>>,
+    chunks: Vec<Option<Chunk>>,
+    spare: Slots,
+    valid: Valid,
     capacity: u64,
     written: u64,
     /// The slots that come next: for the interface, and for the process.
@@ -86,10 +99,13 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    pub(crate) fn new(segments: u32, defects: Defects) -> Self {
+    pub(crate) fn new(segments: u32, defects: Defects, spare: &Slots, valid: &Valid) -> Self {
+        valid.set(0);
         let capacity = u64::from(segments * SEGMENT_SLOTS);
         Self {
             chunks: vec![None; capacity as usize / CHUNK],
+            spare: spare.clone(),
+            valid: Rc::clone(valid),
             capacity,
             written: 0,
             write_slot: 0,
@@ -152,12 +168,16 @@ impl Mailbox {
         let slot = self.slot(store.slot);
         match store.what {
             Written::Data(data) => slot.data = data,
-            Written::Status(status) => slot.status = status,
+            Written::Status(status) => {
+                slot.status = status;
+                self.valid.set(self.valid.get() + 1);
+            }
         }
     }
 
     fn slot(&mut self, index: usize) -> &mut Slot {
-        &mut self.chunks[index / CHUNK].get_or_insert_with(|| Box::new([EMPTY; CHUNK]))[index % CHUNK]
+        let Self { chunks, spare, .. } = self;
+        &mut chunks[index / CHUNK].get_or_insert_with(|| spare.take())[index % CHUNK]
     }
 
     fn status(&self, slot: u32) -> Option<Status> {
@@ -177,8 +197,8 @@ impl Mailbox {
         }
     }
 
-    /// Takes the oldest message of a type, or of any.
-    pub(crate) fn take(&mut self, mtt: Option<u8>) -> Result<Taken, Nothing> {
+    /// Takes the oldest message of a type, or of any; copies its bytes. What lies behind them in `data` is of no meaning.
+    pub(crate) fn take(&mut self, mtt: Option<u8>, data: &mut [u8; LONGEST]) -> Result<Status, Nothing> {
         // Slots after the read pointer.
         let mut ahead = 0;
         let mut passed = false;
@@ -194,15 +214,15 @@ impl Mailbox {
             };
             let status = self.status(slot).expect("a complete message has a first slot");
             if mtt.is_none_or(|mtt| mtt == status.mtt) {
-                return Ok(self.consume(ahead, slot, count, status));
+                self.consume(ahead, slot, count, data);
+                return Ok(status);
             }
             passed = true;
             ahead += count;
         }
     }
 
-    fn consume(&mut self, ahead: u64, mut slot: u32, count: u64, status: Status) -> Taken {
-        let mut data = [0; LONGEST];
+    fn consume(&mut self, ahead: u64, mut slot: u32, count: u64, data: &mut [u8; LONGEST]) {
         for index in 0..count {
             let found = self.slot(slot as usize);
             let begin = (index as usize * SLOT_DATA).min(LONGEST);
@@ -211,6 +231,7 @@ impl Mailbox {
             found.status = 0;
             slot = self.after(slot, 1);
         }
+        self.valid.set(self.valid.get() - count as u32);
         if ahead == 0 {
             self.pass(count);
             while self.beyond.remove(&self.read) {
@@ -220,12 +241,20 @@ impl Mailbox {
             let position = self.read + ahead;
             self.beyond.extend(position..position + count);
         }
-        Taken { status, data }
     }
 
     fn pass(&mut self, count: u64) {
+        let before = self.read_slot as usize / CHUNK;
         self.read += count;
         self.read_slot = self.after(self.read_slot, count);
+        if before != self.read_slot as usize / CHUNK {
+            // In a full ring the interface writes the next round to the same chunk already; and one that overwrites what was
+            // not read leaves slots that are not empty.
+            let next_round = self.read / CHUNK as u64 * CHUNK as u64 - CHUNK as u64 + self.capacity;
+            if self.written <= next_round && !self.defects.has(Mutation::IgnoreReadPointer) {
+                self.spare.0.borrow_mut().extend(self.chunks[before].take());
+            }
+        }
     }
 
     /// Tells the interface how far the process has read, if it has read eight slots since it told last. Returns whether it
@@ -263,7 +292,7 @@ mod tests {
 
     /// Looks at the mailbox after every single write.
     fn watch(defects: Defects, lens: &[usize]) -> Result<(), String> {
-        let mut mailbox = Mailbox::new(1, defects);
+        let mut mailbox = Mailbox::new(1, defects, &Slots::default(), &Valid::default());
         let mut seen = 0;
         for (message, len) in lens.iter().enumerate() {
             let mut stores = VecDeque::new();
@@ -271,13 +300,14 @@ mod tests {
             assert_eq!(stores.len() as u32, 2 * slots(*len));
             while let Some(store) = stores.pop_front() {
                 mailbox.store(store);
-                let Ok(taken) = mailbox.take(None) else { continue };
+                let mut data = [0; LONGEST];
+                let Ok(found) = mailbox.take(None, &mut data) else { continue };
                 mailbox.commit();
                 if !stores.is_empty() {
                     return Err(format!("message {message} was there before its last write"));
                 }
-                if taken.data[..*len] != bytes(message as u8, *len) || taken.status.tag != seen {
-                    return Err(format!("message {message} came as {taken:?}"));
+                if data[..*len] != bytes(message as u8, *len) || found.tag != seen {
+                    return Err(format!("message {message} came as {found:?}, {data:?}"));
                 }
                 seen += 1;
             }
@@ -297,7 +327,7 @@ mod tests {
         /// Against a list: any order of arrivals and of taking by type, through many rounds of the ring.
         #[test]
         fn the_ring_is_a_list(steps in prop::collection::vec((any::<bool>(), 0usize..121, 0u8..5), 1..400)) {
-            let mut mailbox = Mailbox::new(1, Defects::default());
+            let mut mailbox = Mailbox::new(1, Defects::default(), &Slots::default(), &Valid::default());
             let mut model: Vec<(u8, usize)> = Vec::new();
             let mut message = 0u8;
             for round in 0..12 {
@@ -309,11 +339,12 @@ mod tests {
                     } else if !*arrives || round == 11 {
                         let mtt = (*mtt < 4).then_some(*mtt);
                         let found = model.iter().position(|(message, _)| mtt.is_none_or(|mtt| mtt == message % 4));
-                        match (mailbox.take(mtt), found) {
-                            (Ok(taken), Some(index)) => {
+                        let mut data = [0; LONGEST];
+                        match (mailbox.take(mtt, &mut data), found) {
+                            (Ok(status), Some(index)) => {
                                 let (message, len) = model.remove(index);
-                                prop_assert_eq!(taken.status.tag, message);
-                                prop_assert_eq!(&taken.data[..len], &bytes(message, len)[..]);
+                                prop_assert_eq!(status.tag, message);
+                                prop_assert_eq!(&data[..len], &bytes(message, len)[..]);
                                 mailbox.commit();
                             }
                             (Err(Nothing::Empty), None) => prop_assert!(model.is_empty()),

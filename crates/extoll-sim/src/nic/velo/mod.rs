@@ -106,6 +106,10 @@ pub struct Message {
 }
 
 impl Message {
+    /// A place for a message.
+    pub(crate) const NONE: Self =
+        Self { from: Address { node: 0, vpid: 0 }, tag: 0, mtt: 0, error: false, len: 0, bytes: [0; LONGEST] };
+
     /// The message's bytes.
     pub fn data(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len).min(LONGEST)]
@@ -202,21 +206,53 @@ impl Velo<'_> {
         taken
     }
 
+    /// [`Velo::probe_recv`] of any type, into a place of one's own; returns whether there was a message.
+    #[inline]
+    pub(crate) fn probe_into(&self, message: &mut Message) -> bool {
+        self.nic.sync();
+        let taken = self.take_seen_into(message);
+        if !taken {
+            self.nic.charge_empty_poll();
+        }
+        taken
+    }
+
     /// Takes the oldest message that was there when the process last looked, if there is one; a look that finds nothing costs
     /// nothing. For the rest of a batch, behind a [`Velo::probe_recv`] that has looked.
     pub fn take_seen(&self) -> Option<Message> {
-        let taken = self.nic.seen_unit(|device, port, local| device.velo_take(local, None, port));
-        taken.ok().map(|message| self.received(message))
+        let mut message = Message::NONE;
+        self.take_seen_into(&mut message).then_some(message)
+    }
+
+    /// [`Velo::take_seen`] into a place of one's own.
+    #[inline]
+    pub(crate) fn take_seen_into(&self, message: &mut Message) -> bool {
+        if !self.nic.has_mail() {
+            return false;
+        }
+        let taken = self.nic.seen_unit(|device, port, local| device.velo_take(local, None, message, port));
+        if taken.is_ok() {
+            self.charge_received(message);
+        }
+        taken.is_ok()
     }
 
     fn take(&self, mtt: Option<u8>) -> Result<Message, VeloError> {
-        let message = self.nic.unit(|device, port, local| device.velo_take(local, mtt, port))?;
-        Ok(self.received(message))
+        let mut message = Message::NONE;
+        self.take_into(mtt, &mut message)?;
+        Ok(message)
     }
 
-    fn received(&self, message: Message) -> Message {
+    #[inline]
+    fn take_into(&self, mtt: Option<u8>, message: &mut Message) -> Result<(), VeloError> {
+        self.nic.unit(|device, port, local| device.velo_take(local, mtt, message, port))?;
+        self.charge_received(message);
+        Ok(())
+    }
+
+    #[inline]
+    fn charge_received(&self, message: &Message) {
         let units = message.data().len().div_ceil(64).max(1) as u64;
         self.nic.charge(am_core::Span(self.nic.costs().velo_receive.0 * units));
-        message
     }
 }

@@ -1,6 +1,6 @@
 //! What the VELO unit of a node does for its processes.
 
-use super::mailbox::{Letter, Mailbox, Nothing, Store};
+use super::mailbox::{Letter, Mailbox, Nothing, Slots, Store, Valid};
 use super::status::Status;
 use super::{Connection, Message, VeloError};
 use crate::nic::address::Address;
@@ -10,11 +10,14 @@ use crate::nic::mutation::Defects;
 use am_core::Span;
 use fabric_sim::Port;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// The VELO port of a process.
 pub(crate) struct Post {
     state: Open,
     mailbox: Mailbox,
+    /// How many of its slots are valid.
+    pub(crate) valid: Valid,
     /// Messages that have arrived but find no room, with the numbers of their channels.
     held: VecDeque<(u32, Letter)>,
     /// Writes to the mailbox that are yet to happen, if they are spread over time.
@@ -24,10 +27,11 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    pub(crate) fn new(segments: u32, defects: Defects) -> Self {
+    pub(crate) fn new(segments: u32, defects: Defects, slots: &Slots, valid: &Valid) -> Self {
         Self {
             state: Open::NotYet,
-            mailbox: Mailbox::new(segments, defects),
+            mailbox: Mailbox::new(segments, defects, slots, valid),
+            valid: Rc::clone(valid),
             held: VecDeque::new(),
             stores: VecDeque::new(),
             connections: Vec::new(),
@@ -66,12 +70,14 @@ impl Extoll {
 
     pub(crate) fn velo_close(&mut self, local: u32, port: &mut Port<'_, Wire>) -> Result<(), VeloError> {
         let (segments, defects) = (self.shared.parameters.velo.segments, self.shared.defects);
+        let slots = self.shared.slots.clone();
         let post = self.post(local);
         if post.state != Open::Yes {
             return Err(VeloError::InvalidMbox);
         }
+        let valid = Rc::clone(&post.valid);
         let held = std::mem::take(&mut post.held);
-        *post = Post { state: Open::NoMore, ..Post::new(segments, defects) };
+        *post = Post { state: Open::NoMore, ..Post::new(segments, defects, &slots, &valid) };
         for (channel, _) in held {
             self.commit(channel, port);
         }
@@ -189,12 +195,15 @@ impl Extoll {
         }
     }
 
+    /// Takes a message into `message`, of which nothing changes if there is none.
+    #[inline]
     pub(crate) fn velo_take(
         &mut self,
         local: u32,
         mtt: Option<u8>,
+        message: &mut Message,
         port: &mut Port<'_, Wire>,
-    ) -> Result<Message, VeloError> {
+    ) -> Result<(), VeloError> {
         let post = self.post(local);
         if post.state != Open::Yes {
             return Err(VeloError::InvalidMbox);
@@ -202,14 +211,16 @@ impl Extoll {
         if let Some(mtt) = mtt.filter(|mtt| *mtt > 3) {
             return Err(VeloError::InvMtt { mtt });
         }
-        let taken = post.mailbox.take(mtt).map_err(|nothing| match (nothing, mtt) {
+        let taken = post.mailbox.take(mtt, &mut message.bytes).map_err(|nothing| match (nothing, mtt) {
             (Nothing::NoMatch, Some(mtt)) => VeloError::NoMatch { mtt },
             _ => VeloError::NoMsg,
         })?;
         if post.mailbox.commit() {
             self.velo_release(local, port);
         }
-        let Status { node, vpid, mtt, error, tag, len, .. } = taken.status;
-        Ok(Message { from: Address { node, vpid }, tag, mtt, error, len, bytes: taken.data })
+        let Status { node, vpid, mtt, error, tag, len, .. } = taken;
+        message.from = Address { node, vpid };
+        (message.tag, message.mtt, message.error, message.len) = (tag, mtt, error, len);
+        Ok(())
     }
 }

@@ -57,7 +57,10 @@ impl Engine<'_> {
 
     /// Takes a packet out of the mailbox.
     pub(super) fn take_packet(&mut self) -> bool {
-        let Ok(packet) = self.velo.probe_recv(None) else { return false };
+        let mut packet = Message::NONE;
+        if !self.velo.probe_into(&mut packet) {
+            return false;
+        }
         self.refused = self.refused.map(|taken| taken + 1);
         let from = self.nic.rank_at(packet.from).expect("packets come from ranks of the job");
         let number = self.connection_of(from, packet.mtt);
