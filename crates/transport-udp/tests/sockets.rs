@@ -1,9 +1,11 @@
 //! Real sockets: work goes on while the program does not poll, lossy ways, long streams both ways, and what bad set-ups get.
 
+use am_core::transport::{Notify, Transport};
 use am_core::{Address, Endpoint, Handlers, Payload, PollError, Rank, Request, SendError, Shape, Span, WaitError};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
+use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use transport_udp::sim::SplitMix64;
@@ -248,4 +250,58 @@ fn bad_set_ups_are_told() {
     assert_eq!(wrong, format!("endpoint 0 is bound to {at}, but the job was told {elsewhere}"));
     let v6 = join(&SECRET, &table(&[at, "[::1]:9".parse().unwrap()]), 0);
     assert!(v6.contains("rank 1 is at [::1]:9, which the socket bound to"), "{v6}");
+}
+
+/// Real sockets that lose datagrams of the endpoints' own choice: everything arrives, once and whole, at every rate.
+#[test]
+fn lossy_endpoints_lose_no_message() {
+    for permille in [10, 100, 300] {
+        let mut config = UdpConfig::new([]);
+        config.loss = Some((permille, 5));
+        // More datagrams than loopback needs, so that there is something to lose.
+        config.datagram_limit = Some(1452);
+        let options = LocalOptions { segment_bytes: SEGMENT as usize, ..LocalOptions::default() };
+        let job = LocalJob::with(2, options, config).unwrap();
+        thread::scope(|scope| {
+            for rank in 0..2 {
+                let job = &job;
+                scope.spawn(move || {
+                    let (mut endpoint, note) = attach(job.join(rank).unwrap());
+                    endpoint.barrier().unwrap();
+                    for number in 0..200 {
+                        endpoint.request_medium(Rank(1 - rank), note, number, &[number as u8; 500]).unwrap();
+                    }
+                    endpoint.request_long(Rank(1 - rank), note, 200, &[200; SEGMENT as usize], 0).unwrap();
+                    endpoint.wait_until(|state| state.count == 201).unwrap();
+                    assert_eq!(endpoint.state().sum, (0..=200).sum::<u64>());
+                    let lost = endpoint.transport().machine(|machine| machine.counters().lost);
+                    assert!(lost > 0, "{permille} of 1000 were to be lost");
+                    endpoint.finish().unwrap();
+                });
+            }
+        });
+    }
+}
+
+/// Ranks that never stop polling need no helper; who leaves its endpoint to one is told that there is none.
+#[test]
+fn ranks_that_always_poll_need_no_helper() {
+    let mut config = UdpConfig::new([]);
+    config.helper = false;
+    let job = LocalJob::with(2, LocalOptions::default(), config).unwrap();
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            let job = &job;
+            scope.spawn(move || {
+                let mut transport = job.join(rank).unwrap();
+                assert_eq!(transport.notify(Waker::noop()), Notify::Never);
+                let (mut endpoint, note) = attach(transport);
+                for number in 0..100 {
+                    endpoint.request_medium(Rank(1 - rank), note, number, &[number as u8; 3000]).unwrap();
+                }
+                endpoint.wait_until(|state| state.count == 100).unwrap();
+                endpoint.finish().unwrap();
+            });
+        }
+    });
 }

@@ -62,6 +62,13 @@ pub struct UdpConfig {
     pub offload: bool,
     /// How long the program may neither poll nor send nor wait before a thread of the transport does its work for it.
     pub absence: Duration,
+    /// Whether a thread of the transport does the program's work while it is absent. A program without it must poll or wait
+    /// all the time, until it has left: else nothing is acknowledged or sent again, and after their `silence` its peers take it
+    /// for dead. It saves a thread per endpoint. The tokio mode has its task in any case.
+    pub helper: bool,
+    /// For tests and measurements: how many datagrams out of 1000 this endpoint loses instead of sending them, and the seed of
+    /// that choice. (The 65,487 bytes of a datagram on loopback are lost together.)
+    pub loss: Option<(u32, u64)>,
     /// How long leaving may take: until everything sent is acknowledged, but no longer.
     pub linger: Duration,
     /// Jobs of up to this many endpoints open all sessions at the start; in larger ones the first message does.
@@ -117,6 +124,8 @@ impl UdpConfig {
             socket_buffer: 4 << 20,
             offload: true,
             absence: Duration::from_millis(2),
+            helper: true,
+            loss: None,
             linger: Duration::from_secs(2),
             connect_ahead: 32,
         }

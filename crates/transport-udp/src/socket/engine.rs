@@ -3,6 +3,7 @@
 use super::vitals::Vitals;
 use super::wire::{LARGEST, Sent, Wire};
 use crate::proto::{Lent, Machine};
+use crate::sim::SplitMix64;
 use am_core::{Instant, Peer, Span};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -32,6 +33,8 @@ pub(super) struct Engine {
     me: Peer,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
+    /// How many datagrams out of 1000 are lost here on purpose, and what chooses them.
+    loss: Option<(u32, SplitMix64)>,
     /// A row that the system had no room for: destination, bytes in `outgoing`, bytes of each datagram.
     blocked: Option<(Peer, usize, usize)>,
     /// The last visit to the socket brought something.
@@ -59,6 +62,7 @@ impl Engine {
             incoming: vec![0; LARGEST],
             // One row, and one datagram that does not belong to it.
             outgoing: vec![0; LARGEST + 2 * limit],
+            loss: None,
             blocked: None,
             flowing: false,
             asked: Instant(0),
@@ -67,6 +71,17 @@ impl Engine {
             watcher: None,
             failure: None,
         }
+    }
+
+    /// From now on so many datagrams out of 1000 are lost instead of being sent.
+    pub(super) fn lose(&mut self, permille: u32, seed: u64) {
+        self.loss = Some((permille, SplitMix64(seed ^ u64::from(self.me.0))));
+    }
+
+    /// Whether a datagram is to be lost.
+    #[inline]
+    fn loses(&mut self) -> bool {
+        self.loss.as_mut().is_some_and(|(permille, choice)| choice.chance(*permille))
     }
 
     /// Whether the last visit to the socket brought something.
@@ -146,11 +161,15 @@ impl Engine {
                 self.machine.handle_row(now, &mut self.outgoing[..each]);
                 continue;
             }
+            if self.loses() {
+                continue;
+            }
             // A small one is all there was for this peer.
             let most = if each < SMALL { 1 } else { self.wire.row_of(each) };
             let (mut filled, mut count, mut other) = (each, 1, None);
             while count < most {
                 match self.machine.transmit_more(now, to, lent, &mut self.outgoing[filled..]) {
+                    Some(_) if self.loses() => {}
                     Some(len) if len <= each => {
                         filled += len;
                         count += 1;

@@ -167,9 +167,9 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         socket: UdpSocket,
         segment: Segment<M>,
     ) -> Result<Self, UdpError> {
-        let absence = config.absence;
-        Self::assemble(config, peers, me, socket, segment, |shared| {
-            Service::start(shared, absence).map(Helper::Thread)
+        Self::assemble(config, peers, me, socket, segment, |shared| match config.helper {
+            true => Service::start(shared, config.absence).map(Helper::Thread),
+            false => Ok(Helper::Nobody),
         })
     }
 
@@ -212,6 +212,9 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
             }
         }
         let mut engine = Engine::new(machine, wire, addresses?);
+        if let Some((permille, seed)) = config.loss {
+            engine.lose(permille, seed);
+        }
         engine.send_out(clock.now(), None);
         let shared = Arc::new(Shared::new(engine, clock)?);
         let service = helper(&shared)?;
@@ -270,6 +273,8 @@ impl<M: Memory> Udp<M> {
 /// Who does the program's work while it does not.
 #[derive(Debug)]
 enum Helper {
+    /// The program has said that it is never absent.
+    Nobody,
     Thread(#[expect(dead_code, reason = "it is held to be dropped")] Service),
     #[cfg(feature = "tokio")]
     Task(#[expect(dead_code, reason = "it is held to be dropped")] asynchronous::Tender),
@@ -452,6 +457,9 @@ impl Driver for SocketDriver {
     }
 
     fn notify(&mut self, waker: &Waker) -> Notify {
+        if matches!(self.service, Some(Helper::Nobody)) {
+            return Notify::Never;
+        }
         if std::mem::take(&mut self.stirred) {
             return Notify::Ready;
         }
