@@ -70,6 +70,8 @@
 //! # Ok::<(), fabric_sim::RunError>(())
 //! ```
 
+// All of it is in `nic::mapped::region`.
+#![deny(unsafe_code)]
 // Under loom there is nothing but the parts that are checked, and only tests use them.
 #![cfg_attr(am_loom, allow(dead_code))]
 

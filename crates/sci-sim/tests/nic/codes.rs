@@ -270,7 +270,7 @@ fn in_files(seen: &Seen) {
 fn links(seen: &Seen) {
     let mut config = SciConfig::new(3, Topology::Torus { dims: vec![5, 1] });
     let cut = |at_ns, from, to| Scheduled { at_ns, event: FaultEvent::LinkDown { from, to } };
-    config.faults.schedule = vec![cut(1e6, 0, 1), cut(1e6, 1, 2)];
+    config.faults.schedule = vec![cut(1e6, 1, 2), cut(3e6, 0, 1)];
     let seen = seen.clone();
     let report = sci_sim::run(&config, move |nic| {
         let session = nic.open().unwrap();
@@ -281,9 +281,11 @@ fn links(seen: &Seen) {
             seen.expect(Code::NoRemoteLinkAccess, "an empty node", nic.probe_node(&session, NodeId(16)));
             seen.expect(Code::Timeout, "no patience", connect(nodes[1], Span::ZERO));
             pause(&nic, Span::from_millis(2));
+            seen.expect(Code::NoRemoteLinkAccess, "the second of two links is down", connect(nodes[2], LATER));
+            pause(&nic, Span::from_millis(2));
             seen.expect(Code::NoLinkAccess, "its own link is down", connect(nodes[1], LATER));
             seen.expect(Code::NoLinkAccess, "its own link is down", nic.probe_node(&session, nodes[1]));
-            seen.expect(Code::NoLinkAccess, "the first of two links is down", connect(nodes[2], LATER));
+            seen.expect(Code::NoLinkAccess, "the first of two links that are down", connect(nodes[2], LATER));
         }
         if nic.rank() == 2 {
             pause(&nic, Span::from_millis(2));

@@ -2,8 +2,10 @@
 
 use super::dma::{DmaQueue, Transfer};
 use super::library::Mapped;
-use super::node::INTERRUPTS;
-use super::node::Peer;
+use super::node::{INTERRUPTS, Peer};
+use super::objects::{
+    Descriptor, Interrupt, LocalMap, LocalSegment, RemoteInterrupt, RemoteMap, RemoteSegment, Sequence, lines,
+};
 use super::region::View;
 use super::segment::{Local, New, Remote, Wish};
 use crate::nic::code::{Code, Kept};
@@ -20,101 +22,15 @@ use am_core::segment::Memory;
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::WaitFor;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
-
-/// A session.
-#[derive(Debug)]
-pub struct Descriptor(Arc<AtomicU32>);
-
-/// A segment of this node.
-#[derive(Debug)]
-pub struct LocalSegment(Arc<Local>);
-
-/// A map of a segment of this node.
-#[derive(Debug)]
-pub struct LocalMap {
-    segment: Arc<Local>,
-    offset: usize,
-    memory: View,
-}
-
-/// A connection to a segment of another node.
-#[derive(Debug)]
-pub struct RemoteSegment(Arc<Remote>);
-
-/// A map of a connected segment.
-#[derive(Debug)]
-pub struct RemoteMap {
-    segment: Arc<Remote>,
-    offset: usize,
-    size: usize,
-    memory: View,
-    shared: Arc<Lines>,
-}
-
-/// What a map and its sequences know of its lines.
-#[derive(Debug, Default)]
-struct Lines {
-    sequences: AtomicU32,
-    /// Whether there is a failure, so that nothing has to be locked where there never is.
-    failed: AtomicU32,
-    failure: Mutex<Option<Failure>>,
-}
-
-/// A map sequence.
-#[derive(Debug)]
-pub struct Sequence {
-    lines: Arc<Lines>,
-    peer: Arc<Peer>,
-    state: SequenceState,
-}
-
-/// An interrupt of this node.
-#[derive(Debug)]
-pub struct Interrupt {
-    session: Arc<AtomicU32>,
-    slot: usize,
-}
-
-/// A connection to an interrupt of another node.
-#[derive(Debug)]
-pub struct RemoteInterrupt {
-    peer: Arc<Peer>,
-    slot: usize,
-    mark: u64,
-}
 
 /// How long an error that the driver investigates is pending.
 const INVESTIGATION: Span = Span::from_micros(50);
 
 const SESSIONS: usize = 65_536;
 const GRAIN: u64 = 1 << 16;
-
-impl Lines {
-    #[cold]
-    fn fail(&self, failure: Failure) {
-        let mut known = self.failure.lock().expect("nobody panics with a failure in hand");
-        Failure::worsen(&mut known, failure);
-        self.failed.store(1, Relaxed);
-    }
-
-    #[inline]
-    fn take(&self) -> Option<Failure> {
-        if self.failed.load(Relaxed) == 0 {
-            return None;
-        }
-        self.failed.store(0, Relaxed);
-        self.failure.lock().expect("nobody panics with a failure in hand").take()
-    }
-}
-
-/// Lines that a range touches.
-fn lines(at: usize, len: usize) -> u64 {
-    if len == 0 { 0 } else { ((at + len - 1) / LINE - at / LINE + 1) as u64 }
-}
 
 impl Mapped {
     fn has(&self, mutation: Mutation) -> bool {

@@ -1,7 +1,8 @@
 //! SISCI between the processes of one host: segments are mapped files in a job's directory.
 //!
 //! * `config` says what a process needs to take part, and why it may not;
-//! * `library` has [`Mapped`] and what it keeps; `handle` is the interface itself, `dma` its queues;
+//! * `library` has [`Mapped`] and what it keeps; `handle` is the interface itself, `objects` what programs hold of it, `dma` its
+//!   queues;
 //! * `node` is a node's own file: life, departure, wake-ups, interrupts; `segment` a segment's file;
 //! * `region` is mapped memory, and all `unsafe` of the crate.
 //!
@@ -22,13 +23,15 @@ mod dma;
 mod handle;
 mod library;
 mod node;
+mod objects;
+#[allow(unsafe_code)]
 mod region;
 mod segment;
 
 pub use config::{MappedConfig, MappedError};
 pub use dma::DmaQueue;
-pub use handle::{
+pub use library::Mapped;
+pub use objects::{
     Descriptor, Interrupt, LocalMap, LocalSegment, RemoteInterrupt, RemoteMap, RemoteSegment, Sequence,
 };
-pub use library::Mapped;
 pub use region::View;

@@ -78,9 +78,12 @@ pub(super) struct New<'a> {
     pub(super) session: Arc<AtomicU32>,
 }
 
+/// In the mark of a connection: it is there. Without it, it has ended, which its owner has not seen yet.
+const HERE: u64 = 1;
+
 /// Who is connected: the node in the upper half, a part of its process's number in the lower.
 fn mark(node: NodeId, incarnation: u64) -> u64 {
-    (u64::from(node.0) + 1) << 32 | u64::from(incarnation as u32) | 1
+    (u64::from(node.0) + 1) << 32 | u64::from(incarnation as u32) | HERE
 }
 
 fn marked_node(mark: u64) -> NodeId {
@@ -155,17 +158,16 @@ impl Local {
             if now == 0 && *before == 0 {
                 continue;
             }
-            let node = marked_node(now);
-            let lives = now == 0 || alive(node, &|incarnation| mark(node, incarnation) == now);
-            if *before != 0 && *before != now {
+            let (node, here) = (marked_node(now), now & HERE != 0);
+            if *before != 0 && *before != now | HERE {
                 tell(marked_node(*before), SegmentReason::Disconnect);
             }
-            if now != 0 && *before != now {
+            if now != 0 && *before != now | HERE {
                 tell(node, SegmentReason::Connect);
             }
             *before = now;
-            if !lives {
-                tell(node, SegmentReason::Lost);
+            if now != 0 && (!here || !alive(node, &|incarnation| mark(node, incarnation) == now)) {
+                tell(node, if here { SegmentReason::Lost } else { SegmentReason::Disconnect });
                 *before = 0;
                 // Unless somebody else has the slot already.
                 let _ = word.compare_exchange(now, 0, AcqRel, Relaxed);
@@ -250,10 +252,15 @@ impl Remote {
         if !open(&head) {
             return Err(Code::ConnectionRefused);
         }
-        let slot = (0..CONNECTIONS).find(|slot| {
-            let word = head.word(AT_CONNECTIONS + 8 * slot);
-            word.load(Relaxed) == 0 && word.compare_exchange(0, mark, AcqRel, Relaxed).is_ok()
-        });
+        let free = |free: fn(u64) -> bool| {
+            (0..CONNECTIONS).find(|slot| {
+                let word = head.word(AT_CONNECTIONS + 8 * slot);
+                let found = word.load(Relaxed);
+                free(found) && word.compare_exchange(found, mark, AcqRel, Relaxed).is_ok()
+            })
+        };
+        // Only if need be in the place of one that has ended and that the owner should have seen.
+        let slot = free(|found| found == 0).or_else(|| free(|found| found & HERE == 0));
         let slot = slot.ok_or(Code::NoSpace)?;
         // Either this look finds that the segment is not available any more, or its owner finds the connection.
         barrier();
@@ -284,7 +291,7 @@ impl Remote {
     pub(super) fn disconnect(&self) {
         let word = self.head.word(AT_CONNECTIONS + 8 * self.slot);
         // Release: what was stored is there when the owner sees that nobody is connected.
-        if word.compare_exchange(self.mark, 0, Release, Relaxed).is_ok() {
+        if word.compare_exchange(self.mark, self.mark & !HERE, Release, Relaxed).is_ok() {
             self.peer.tell();
         }
     }
