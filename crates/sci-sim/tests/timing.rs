@@ -116,6 +116,8 @@ fn each_hop_adds_its_latency_and_an_answer_for_checks() {
     assert!((far - near - 3.0 * 0.07).abs() <= 0.002, "{near} {far}");
     let far = dma_time(&config, 14, 4096) - dma_time(&config, 1, 4096);
     assert!((far - 3.0 * 0.07).abs() <= 0.002, "{far}");
+    let far = towards(&config, 14, check) - towards(&config, 1, check);
+    assert!((far - 6.0 * 0.07).abs() <= 0.002, "{far}");
 }
 
 #[test]
@@ -135,15 +137,36 @@ fn dma_takes_what_the_sheet_says_and_overtakes_at_the_parameters_place() {
     }
 }
 
-/// Runs a program on rank 0 of a pair and returns what it measured.
-fn alone(config: &SciConfig, program: fn(&Ends<'_>) -> f64) -> f64 {
+/// Runs a program on rank 0, connected to another, and returns what it measured.
+fn towards(config: &SciConfig, target: u32, program: fn(&Ends<'_>) -> f64) -> f64 {
     let report = sci_sim::run(config, move |nic| {
         let rank = nic.rank();
-        let ends = ends(nic, 1 - rank).unwrap();
+        if rank != 0 && rank != target {
+            return 0.0;
+        }
+        let ends = ends(nic, target - rank).unwrap();
         sleep(&ends.nic, Instant(1_000_000_000));
         if rank == 0 { program(&ends) } else { 0.0 }
     });
     report.unwrap().results[0].unwrap()
+}
+
+fn alone(config: &SciConfig, program: fn(&Ends<'_>) -> f64) -> f64 {
+    towards(config, 1, program)
+}
+
+/// Microseconds that a check of two lines takes.
+fn check(ends: &Ends<'_>) -> f64 {
+    let Ends { nic, map, .. } = ends;
+    let mut sequence = nic.create_map_sequence(map).unwrap();
+    assert_eq!(nic.start_sequence(&mut sequence), SequenceStatus::Ok);
+    nic.store(map, 0, &[1; 80]).unwrap();
+    nic.flush();
+    let stored = nic.now();
+    assert_eq!(nic.check_sequence(&mut sequence, Flags::NONE), Ok(SequenceStatus::Ok));
+    let took = nic.now().since(stored).0 as f64 / 1e6;
+    nic.remove_sequence(sequence);
+    took
 }
 
 #[test]
@@ -167,18 +190,7 @@ fn a_read_costs_ten_stores_and_is_counted() {
 
 #[test]
 fn a_check_takes_the_rest_of_the_short_message() {
-    let check = alone(&SciConfig::pair(), |ends| {
-        let Ends { nic, map, .. } = ends;
-        let mut sequence = nic.create_map_sequence(map).unwrap();
-        assert_eq!(nic.start_sequence(&mut sequence), SequenceStatus::Ok);
-        nic.store(map, 0, &[1; 80]).unwrap();
-        nic.flush();
-        let stored = nic.now();
-        assert_eq!(nic.check_sequence(&mut sequence, Flags::NONE), Ok(SequenceStatus::Ok));
-        let took = nic.now().since(stored).0 as f64 / 1e6;
-        nic.remove_sequence(sequence);
-        took
-    });
+    let check = alone(&SciConfig::pair(), check);
     let Parameters { pio, conduit, .. } = Parameters::paper();
     assert!((check - (pio.answer_ns + pio.check_ns) / 1e3).abs() < 0.002, "{check}");
     // Construct, two lines, check, two flags, the last on its way, poll.

@@ -76,9 +76,17 @@ impl Program for Disappear {
             return;
         }
         await_flag(&nic, &ends.mine, 0, 1);
+        let (session, timeout) = (&ends.descriptor, Span::from_millis(1));
+        let told = nic.connect_segment(session, nodes[1], SegmentId(1), timeout, Flags::USE_CALLBACK).unwrap();
+        assert_eq!(nic.wait_for_remote_segment_event(&told, PATIENCE), Err(Code::IllegalOperation));
         let mut sequence = nic.create_map_sequence(&ends.map).unwrap();
         assert_eq!(nic.start_sequence(&mut sequence), SequenceStatus::Ok);
         assert_eq!(nic.wait_for_remote_segment_event(&ends.remote, PATIENCE), Ok(SegmentReason::Lost));
+        let callback = nic.next_callback().unwrap();
+        assert_eq!(callback.segment, Concerned::Remote(nodes[1], SegmentId(1)));
+        assert_eq!((callback.node, callback.reason), (nodes[1], SegmentReason::Lost));
+        assert_eq!(nic.next_callback(), None);
+        nic.disconnect_segment(told).unwrap();
         let events: Vec<_> =
             (0..2).map(|_| nic.wait_for_local_segment_event(&ends.local, PATIENCE).unwrap()).collect();
         assert_eq!(events[0], (nodes[1], SegmentReason::Connect));

@@ -117,6 +117,22 @@ fn a_killed_process_is_lost_and_its_node_can_be_taken_again() {
     assert_eq!((nic.status(peer), nic.losses()), (PeerStatus::Active, 1));
 }
 
+/// Processor time of this thread so far, in nanoseconds.
+fn processor_time() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn whoever_waits_leaves_its_processor_to_others() {
+    let directory = JobDirectory::new();
+    let nic = join(directory.path(), 0).unwrap();
+    let before = processor_time();
+    pause(&nic, Span::from_millis(400));
+    let used = processor_time() - before;
+    assert!(used < 200_000_000, "{used} ns of 400 ms");
+}
+
 #[test]
 fn one_of_many_takes_a_node() {
     let directory = JobDirectory::new();
