@@ -213,6 +213,12 @@ impl<'a> Nic<'a> {
         self.unit(work)
     }
 
+    /// Looks at what is known of the interface, without letting anything happen first.
+    #[inline]
+    pub(crate) fn seen<R>(&self, work: impl FnOnce(&mut Portals, u32) -> R) -> R {
+        self.context.local(|device, _| work(device, self.local))
+    }
+
     /// Looks at event queues. No packet's event gets into a queue sooner than a certain time after the packet's arrival: so as
     /// long after the last look at the whole machine everything is known that a look can find, and the rank need not let the
     /// others catch up.

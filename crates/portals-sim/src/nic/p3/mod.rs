@@ -159,7 +159,8 @@ impl P3<'_> {
         until: Option<Instant>,
         wanted: impl Into<WaitFor>,
     ) -> Result<(), P3Error> {
-        let next = self.nic.unit(|device, _, local| {
+        // What is not known yet wakes the rank while it idles.
+        let next = self.nic.seen(|device, local| {
             let mut next = until;
             for eq in queues {
                 let event = device.p3(local).eq_next(*eq)?;
