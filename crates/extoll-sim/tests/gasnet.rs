@@ -356,3 +356,29 @@ fn rate_of_round_trips() {
         );
     }
 }
+
+/// `cargo test --release -p extoll-sim --test gasnet -- --ignored updates --nocapture`
+#[test]
+#[ignore = "tells a rate by the clock on the wall, which is not judged"]
+fn rate_of_updates_between_1024_ranks() {
+    const EACH: u64 = 512;
+    let began = std::time::Instant::now();
+    let report = gasnet::run(&ExtollConfig::cluster(1024), &GasnetConfig::default(), |transport| {
+        let mut handlers = Handlers::<u64>::new();
+        let update = |sum: &mut u64, _: Address, number: u64, _: Payload<'_>| *sum ^= number;
+        let update = handlers.one_way("update", update).unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
+        let mut random = u64::from(endpoint.rank().0) + 1;
+        for count in 0..EACH {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            endpoint.request(Rank((random >> 54) as u32), update, random).unwrap();
+            if count % 16 == 0 {
+                endpoint.poll().unwrap();
+            }
+        }
+        endpoint.finish().unwrap()
+    });
+    let (report, took) = (report.unwrap(), began.elapsed().as_secs_f64());
+    let (updates, events) = (1024.0 * EACH as f64 / took / 1e6, report.events as f64 / took / 1e6);
+    println!("{updates:.3} M updates a second, {events:.2} M events, {took:.2} s, hash {:016x}", report.hash);
+}

@@ -3,7 +3,7 @@
 use super::bounce::Bounce;
 use super::header::{Header, IDS, Kind, LEAD, MOST_CREDITS, write_lead};
 use super::layout::{Implementation, MTT_CONTROL, Piece};
-use super::peers::PeerState;
+use super::peers::{Made, PeerState};
 use super::transport::{Gasnet, Outgoing};
 use crate::nic::HostMemory;
 use crate::nic::rma::{self, Access, Nla, Notify, RmaError};
@@ -123,22 +123,22 @@ impl Gasnet<'_> {
 
     fn velo_connection(&mut self, to: u32) -> Result<velo::Connection, Gone> {
         let peer = self.peers.of(to);
-        if let Some(connection) = peer.velo {
-            return Ok(connection);
+        if let Some(number) = peer.velo.number() {
+            return Ok(velo::Connection(number));
         }
         let address = self.nic.address(to).ok_or(Gone)?;
         let connection = self.velo.connect(address).map_err(|_| Gone)?;
-        self.peers.of(to).velo = Some(connection);
+        self.peers.of(to).velo = Made::of(connection.0);
         Ok(connection)
     }
 
     fn rma_connection(&mut self, to: u32) -> Result<rma::Connection, Gone> {
-        if let Some(connection) = self.peers.of(to).rma {
-            return Ok(connection);
+        if let Some(number) = self.peers.of(to).rma.number() {
+            return Ok(rma::Connection(number));
         }
         let address = self.nic.address(to).ok_or(Gone)?;
         let connection = self.rma.connect(address).map_err(|_| Gone)?;
-        self.peers.of(to).rma = Some(connection);
+        self.peers.of(to).rma = Made::of(connection.0);
         Ok(connection)
     }
 

@@ -344,13 +344,10 @@ impl<'a> Transport for Gasnet<'a> {
             let waits = |peer, state: &PeerState| {
                 state.requests.outstanding() != 0 && self.known_status(peer) == PeerStatus::Active
             };
-            // Whoever was waited for the last time is looked at first: with many peers the others take long.
+            // Whoever was waited for the last time is looked at first, then who comes after: with many peers all of them take
+            // long.
             let last = self.peers.known(self.unquiet).is_some_and(|state| waits(self.unquiet, state));
-            let found = if last {
-                Some(self.unquiet)
-            } else {
-                self.peers.all().find(|(peer, state)| waits(*peer, state)).map(|(peer, _)| peer)
-            };
+            let found = if last { Some(self.unquiet) } else { self.peers.next(self.unquiet, waits) };
             if let Some(peer) = found {
                 self.unquiet = peer;
                 return false;
