@@ -12,6 +12,7 @@
 //! | [`select`] | several transports in one job, chosen per peer |
 //! | `extoll` | [`extoll_sim`]: EXTOLL's VELO and RMA in virtual time, and two conduits on them |
 //! | `sci` | [`sci_sim`]: SCI's shared segments, in virtual time and as mapped files, and the conduit on them |
+//! | `portals` | [`portals_sim`]: Portals 3.3 and Portals 4 in virtual time, and the conduit on them |
 //! | `fabric` | [`fabric_sim`]: the virtual-time machine below simulated interfaces |
 //! | [`loopback`] | a whole job inside one process, for tests and examples |
 //! | [`prelude`] | what almost every program uses |
@@ -57,7 +58,7 @@ pub use am_launch as launch;
 pub use transport_shm as shm;
 pub use transport_udp as udp;
 #[cfg(feature = "sim")]
-pub use {extoll_sim as extoll, fabric_sim as fabric, sci_sim as sci};
+pub use {extoll_sim as extoll, fabric_sim as fabric, portals_sim as portals, sci_sim as sci};
 
 /// What almost every program uses.
 pub mod prelude {

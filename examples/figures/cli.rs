@@ -47,4 +47,6 @@ pub(crate) enum Machine {
     Extoll,
     /// SCI: stores, DMA and reads through SISCI, active messages on them and beside MPI
     Sci,
+    /// Portals: puts and active messages beside MPI, static and lent credits on up to 4096 nodes
+    Portals,
 }

@@ -4,6 +4,7 @@
 //! cargo run --release --example figures -- extoll             # every figure; plots, CSV and JSON in target/figures
 //! cargo run --release --example figures -- extoll --quick     # the same lines from fewer points
 //! cargo run --release --example figures -- sci                # SCI's
+//! cargo run --release --example figures -- portals            # Portals'
 //! cargo run --release --example figures -- --help
 //! ```
 //!
@@ -15,6 +16,7 @@ mod cli;
 mod extoll;
 mod line;
 mod plot;
+mod portals;
 mod progress;
 mod report;
 mod sci;
@@ -58,6 +60,7 @@ fn reproduce(cli: &Cli) -> Result<bool, Failure> {
     let (name, run): (_, fn(&Cli, &mut Report) -> Result<(), Failure>) = match cli.machine {
         Machine::Extoll => ("extoll", extoll::run),
         Machine::Sci => ("sci", sci::run),
+        Machine::Portals => ("portals", portals::run),
     };
     let mut report = Report::new(name);
     run(cli, &mut report)?;

@@ -77,6 +77,10 @@ pub(crate) struct Simulation {
     #[arg(long, value_enum, default_value_t = Sci::Virtual)]
     pub(crate) sci: Sci,
 
+    /// What keeps the receive buffers of Portals from overflowing
+    #[arg(long, value_enum, default_value_t = Flow::Bank)]
+    pub(crate) flow: Flow,
+
     /// A machine with all its parameters, as a TOML file; flags override it
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
@@ -102,6 +106,7 @@ impl Simulation {
             ("--ranks-per-node", self.ranks_per_node.is_some()),
             ("--conduit", self.conduit != Conduit::Gasnet),
             ("--sci", self.sci != Sci::Virtual),
+            ("--flow", self.flow != Flow::Bank),
             ("--machine", self.machine.is_some()),
             ("--loss", self.loss.is_some()),
             ("--fault-seed", self.fault_seed.is_some()),
@@ -116,8 +121,10 @@ impl Simulation {
     fn foreign_flag(&self, backend: Backend) -> Option<&'static str> {
         let mapped = self.sci == Sci::Mapped;
         let given = match backend {
-            Backend::Extoll => vec![("--sci", mapped)],
+            Backend::Extoll => vec![("--sci", mapped), ("--flow", self.flow != Flow::Bank)],
+            Backend::Portals => vec![("--sci", mapped), ("--conduit", self.conduit != Conduit::Gasnet)],
             Backend::Sci => vec![
+                ("--flow", self.flow != Flow::Bank),
                 ("--ranks-per-node", self.ranks_per_node.is_some()),
                 ("--conduit", self.conduit != Conduit::Gasnet),
                 ("--topology", mapped && self.topology.is_some()),
@@ -142,6 +149,18 @@ pub(crate) enum Conduit {
     GasnetFirst,
     /// Active messages on two-sided messages, as an MPI-based runtime has them
     Pscom,
+}
+
+/// What keeps the receive buffers of Portals from overflowing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Flow {
+    /// Credits that the receiver lends to who needs them
+    #[default]
+    Bank,
+    /// A fixed share of credits for every sender
+    Static,
+    /// No credits: Portals 4, where a full receiver disables its portal and senders send again
+    Portals4,
 }
 
 /// Where the segments of SCI lie.
@@ -199,6 +218,8 @@ pub(crate) enum Backend {
     Extoll,
     /// SCI's shared segments: a simulated network in virtual time, or processes that map files
     Sci,
+    /// A simulated network of Portals interfaces (XT4), in virtual time
+    Portals,
 }
 
 /// The name by which an enum's value is given on the command line.
@@ -212,7 +233,7 @@ impl Cli {
     pub(crate) fn rank_count(&self) -> u32 {
         self.ranks.unwrap_or_else(|| match self.backend {
             Backend::Loopback => 1,
-            Backend::Extoll => 16,
+            Backend::Extoll | Backend::Portals => 16,
             Backend::Sci => 8,
             Backend::Auto | Backend::Shm | Backend::Udp => {
                 let cpus = std::thread::available_parallelism().map_or(2, |cpus| cpus.get());
@@ -253,16 +274,16 @@ impl Cli {
             ));
         }
         if let Some(flag) = self.simulation.first_flag()
-            && !matches!(self.backend, Backend::Extoll | Backend::Sci)
+            && !matches!(self.backend, Backend::Extoll | Backend::Sci | Backend::Portals)
         {
-            return fail(format!("{flag} is for simulated backends: add --backend extoll or --backend sci"));
+            return fail(format!("{flag} is for simulated backends: add --backend extoll, sci or portals"));
         }
         if let Some(flag) = self.simulation.foreign_flag(self.backend) {
             let mapped = self.simulation.sci == Sci::Mapped;
             let backend = if mapped { "sci --sci mapped".to_owned() } else { name(self.backend) };
             return fail(format!("{flag} means nothing to --backend {backend}"));
         }
-        let limit = if self.backend == Backend::Extoll { 65_536 } else { 1024 };
+        let limit = if matches!(self.backend, Backend::Extoll | Backend::Portals) { 65_536 } else { 1024 };
         if ranks > limit {
             return fail(format!("{ranks} ranks are more than this backend's {limit}"));
         }
@@ -324,7 +345,7 @@ mod tests {
             (&["--seed", "-1"], "-1"),
             (&["--backend", "loopback", "--ranks", "2"], "single rank, not 2"),
             (&["--sci", "mapped"], "--sci is for simulated backends"),
-            (&["--backend", "extoll", "--sci", "mapped"], "means nothing to --backend"),
+            (&["--backend", "extoll", "--sci", "mapped"], "--sci means nothing to --backend extoll"),
             (&["--backend", "sci", "--sci", "mapped", "--loss", "0.1"], "--loss means nothing"),
             (&["--backend", "sci", "--conduit", "pscom"], "--conduit means nothing to --backend sci"),
             (&["extra"], "extra"),

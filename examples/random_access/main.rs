@@ -16,6 +16,7 @@ mod cli;
 mod error;
 mod hpcc;
 mod messages;
+mod portals;
 mod progress;
 mod rank;
 mod report;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Backend::Auto | Backend::Shm | Backend::Udp => processes(&cli),
         Backend::Loopback => exit_code(one_rank(&cli)),
         Backend::Extoll => exit_code(simulated::run(&cli)),
+        Backend::Portals => exit_code(portals::run(&cli)),
         Backend::Sci if cli.simulation.sci == Sci::Mapped => sci::processes(&cli),
         Backend::Sci => exit_code(sci::run(&cli)),
     }

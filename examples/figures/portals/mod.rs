@@ -1,0 +1,83 @@
+//! Portals: what "Porting GASNet to Portals" (CUG 2009) shows of its conduit on XT4 nodes, beside MPI; and what no paper
+//! showed, the memory and the speed of static and of lent credits by the number of nodes.
+//!
+//! The paper gives plots and words, no tables. So a line here is an ordering or a bound of an axis that the model must keep to:
+//! it is consistent with the paper, not calibrated to it. What MPI took on those nodes is recalled, and only its order counts.
+
+mod bandwidth;
+mod credits;
+mod latency;
+mod medium;
+pub(crate) mod pairs;
+pub(crate) mod traffic;
+
+use crate::cli::Cli;
+use crate::progress::Progress;
+use crate::report::{Failure, Part, Report};
+use crate::settings::Settings;
+use active_messages::portals::PortalsConfig;
+use active_messages::portals::model::Parameters;
+
+/// What the parts of the reproduction have in common.
+struct Context<'a> {
+    parameters: Parameters,
+    quick: bool,
+    progress: &'a Progress,
+}
+
+impl Context<'_> {
+    /// Two neighbouring nodes.
+    fn pair(&self) -> PortalsConfig {
+        PortalsConfig { parameters: self.parameters.clone(), ..PortalsConfig::pair() }
+    }
+
+    /// So many nodes in a 3D torus.
+    fn torus(&self, nodes: u32) -> PortalsConfig {
+        PortalsConfig { parameters: self.parameters.clone(), ..PortalsConfig::xt4(nodes) }
+    }
+
+    /// The sizes of a curve in bytes: all powers of two up to one, or every third when quick, and the last.
+    fn sizes(&self, powers: std::ops::RangeInclusive<u32>) -> Vec<u32> {
+        let (first, last, every) = (*powers.start(), *powers.end(), if self.quick { 3 } else { 1 });
+        powers
+            .filter(|power| (power - first).is_multiple_of(every) || *power == last)
+            .map(|power| 1 << power)
+            .collect()
+    }
+}
+
+/// A part of the reproduction.
+type Run = fn(&Context<'_>) -> Result<Part, Failure>;
+
+/// The parts: by which name they are chosen, what they are, what runs them.
+const PARTS: [(&str, &str, Run); 4] = [
+    ("latency", "latency of puts", latency::run),
+    ("bandwidth", "bandwidth of puts", bandwidth::run),
+    ("medium", "round trips of Medium messages", medium::run),
+    ("credits", "static and lent credits from 64 to 4096 nodes", credits::run),
+];
+
+/// Runs all parts, or those that the command line chooses.
+///
+/// # Errors
+/// [`Failure`]: parameters that make no sense, or a simulation that failed.
+pub(crate) fn run(cli: &Cli, report: &mut Report) -> Result<(), Failure> {
+    if let Some(unknown) = cli.only.iter().find(|only| PARTS.iter().all(|(name, ..)| only != name)) {
+        let names = PARTS.map(|(name, ..)| name).join(", ");
+        return Err(Failure::Usage(format!("--only is '{unknown}', but there are {names}")));
+    }
+    let parameters = Settings::new(cli)?.change(Parameters::xt4(), Parameters::from_toml)?;
+    let chosen = |name: &str| cli.only.is_empty() || cli.only.iter().any(|only| only == name);
+    let parts = PARTS.iter().filter(|(name, ..)| chosen(name));
+    let mut progress = Progress::new(parts.clone().count());
+    for (_, what, part) in parts {
+        progress.begin(what);
+        let context = Context { parameters: parameters.clone(), quick: cli.quick, progress: &progress };
+        let part = part(&context)?;
+        progress.suspend(|| report.add(part));
+    }
+    Ok(())
+}
+
+/// Where the claims come from.
+const PAPER: &str = "Porting GASNet to Portals, CUG 2009";
