@@ -58,8 +58,8 @@ fn faulty(seed: u64) -> PortalsConfig {
         drawn,
         ..Faults::default()
     };
-    let adversary = Adversary { jitter_ns: 8_000.0, late_read: seed % 2 == 0 };
-    let parameters = if seed % 3 == 0 { Parameters::free() } else { Parameters::xt4() };
+    let adversary = Adversary { jitter_ns: 8_000.0, late_read: seed.is_multiple_of(2) };
+    let parameters = if seed.is_multiple_of(3) { Parameters::free() } else { Parameters::xt4() };
     PortalsConfig { faults, adversary, parameters, deadline_ns: 1e9, ..PortalsConfig::xt4(8) }
 }
 
