@@ -84,6 +84,15 @@ fn conforms_under_transfer_errors() {
 }
 
 #[test]
+fn conforms_when_links_lose() {
+    suite("sci over lossy links", &plan(&[3]), &ConduitConfig::default(), |ranks| {
+        let mut config = SciConfig::fitting(ranks);
+        (config.faults.loss, config.faults.corruption) = (0.01, 0.01);
+        config
+    });
+}
+
+#[test]
 fn conforms_when_lines_overtake_each_other() {
     for conduit in [ConduitConfig::default(), ConduitConfig::paper()] {
         suite("sci with lines out of order", &plan(&[3]), &conduit, |ranks| SciConfig {
@@ -101,8 +110,10 @@ fn drawn(seed: u64, ranks: u32) -> (SciConfig, ConduitConfig) {
         _ => Topology::Crossbar { nodes: ranks },
     };
     let mut config = SciConfig::new(ranks, topology);
-    if seed % 4 == 3 {
-        config.parameters = Parameters::free();
+    match seed % 4 {
+        2 => (config.faults.seed, config.faults.loss) = (seed, 0.005),
+        3 => config.parameters = Parameters::free(),
+        _ => {}
     }
     config.errors = TransferErrors { seed, ..errors(seed) };
     match seed % 5 {

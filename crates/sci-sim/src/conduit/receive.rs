@@ -37,20 +37,22 @@ impl<N: Sisci> Conduit<N> {
         }
         if !self.net.exists() {
             self.empty_polls = self.empty_polls.saturating_add(1);
-            if self.config.patient_polls == 0 || self.empty_polls < self.config.patient_polls {
+            let waits = self.empty_polls < self.config.patient_polls && !self.last_look.take();
+            if self.config.patient_polls == 0 || waits {
                 self.net.nic.charge_empty_poll();
                 return false;
             }
             self.counts.patient_looks += 1;
             self.empty_polls = 0;
             self.search();
-            self.unsure = !self.queue.is_empty();
-            return self.unsure;
+            let found = !self.queue.is_empty();
+            self.unsure = found || self.unsure && !std::mem::take(&mut self.settled);
+            return found;
         }
         self.empty_polls = 0;
         self.search();
         // What was announced may have been overtaken by the announcement, whatever else was found.
-        self.unsure = true;
+        (self.unsure, self.settled) = (true, false);
         !self.queue.is_empty()
     }
 

@@ -159,15 +159,22 @@ impl<N: Sisci> Conduit<N> {
             if self.mutation(Mutation::ReadyBeforeCheck) && channel == Channel::Command {
                 return Ok(());
             }
-            match self.net.check(to, channel)? {
+            let again = match self.net.check(to, channel)? {
                 SequenceStatus::Ok => return Ok(()),
-                SequenceStatus::Retriable => self.counts.retries += 1,
+                SequenceStatus::Retriable => {
+                    self.counts.retries += 1;
+                    self.hold_on(to)
+                }
                 SequenceStatus::Pending | SequenceStatus::NotRetriable => {
                     self.counts.restarts += 1;
-                    self.start(to, channel)?;
+                    self.start(to, channel)
                 }
+            };
+            if again.is_err() && channel == Channel::Flags {
+                // The message was announced, and perhaps nothing but the answer was lost; who has gone meanwhile may have had it.
+                return Ok(());
             }
-            self.hold_on(to)?;
+            again?;
             if self.mutation(Mutation::PartialResend) {
                 from = stores.len() - 1;
             }

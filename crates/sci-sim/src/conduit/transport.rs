@@ -15,6 +15,7 @@ use am_core::transport::{
     WaitReason,
 };
 use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use std::cell::Cell;
 use std::fmt;
 
 /// What the conduit has counted.
@@ -67,6 +68,10 @@ pub struct Conduit<N: Sisci> {
     pub(super) empty_polls: u32,
     /// Since the last announcement nobody has looked whether there is more than was announced.
     pub(super) unsure: bool,
+    /// So much time has passed since then that whatever was under way has arrived.
+    pub(super) settled: bool,
+    /// A peer is known to have gone: what it sent before has arrived, and is looked for whether it was announced or not.
+    pub(super) last_look: Cell<bool>,
     pub(super) counts: Counts,
     departed: bool,
 }
@@ -121,6 +126,8 @@ impl<N: Sisci> Conduit<N> {
             fresh: false,
             empty_polls: 0,
             unsure: false,
+            settled: false,
+            last_look: Cell::new(false),
             counts: Counts::default(),
             departed: false,
             config: config.clone(),
@@ -302,6 +309,7 @@ impl<N: Sisci> Transport for Conduit<N> {
         if self.net.now() >= patience {
             // The next poll takes a patient look.
             self.empty_polls = self.config.patient_polls;
+            self.settled = true;
         }
     }
 
@@ -334,7 +342,11 @@ impl<N: Sisci> Transport for Conduit<N> {
     fn status(&self, peer: Peer) -> PeerStatus {
         // Lets everything happen that has happened by now.
         self.net.nic.sync();
-        self.known_status(peer.0)
+        let status = self.known_status(peer.0);
+        if status != PeerStatus::Active {
+            self.last_look.set(true);
+        }
+        status
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
