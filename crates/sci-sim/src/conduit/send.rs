@@ -9,6 +9,12 @@ use crate::nic::{SequenceStatus, Sisci};
 use am_core::transport::Refused;
 use am_core::{Category, Peer, PeerStatus, Resource, Words};
 
+/// How often a transfer is tried as a whole.
+const WHOLE: u32 = 4;
+
+/// Bytes of the pieces in which it is tried then.
+const PIECE: usize = 256;
+
 /// How many values the number in a flag has: 1 to 15.
 const NUMBERS: u8 = 15;
 
@@ -148,37 +154,49 @@ impl<N: Sisci> Conduit<N> {
         Ok(())
     }
 
-    /// Stores bytes at a peer, in order, until all of them have arrived; repeats what the interface wants repeated.
+    /// Stores bytes at a peer, in order, until all of them have arrived; repeats what the interface wants repeated. What keeps
+    /// failing as a whole is sent again piece by piece.
     fn store(&mut self, to: u32, channel: Channel, stores: &[(usize, &[u8])]) -> Result<(), Gone> {
         self.start(to, channel)?;
-        let mut from = 0;
-        loop {
-            for (at, bytes) in &stores[from..] {
-                self.net.store(to, channel, *at, bytes)?;
-            }
-            if self.mutation(Mutation::ReadyBeforeCheck) && channel == Channel::Command {
+        for attempt in 0..WHOLE {
+            let some = if attempt > 0 && self.mutation(Mutation::PartialResend) { stores.len() - 1 } else { 0 };
+            if self.attempt(to, channel, &stores[some..])? {
                 return Ok(());
-            }
-            let again = match self.net.check(to, channel)? {
-                SequenceStatus::Ok => return Ok(()),
-                SequenceStatus::Retriable => {
-                    self.counts.retries += 1;
-                    self.hold_on(to)
-                }
-                SequenceStatus::Pending | SequenceStatus::NotRetriable => {
-                    self.counts.restarts += 1;
-                    self.start(to, channel)
-                }
-            };
-            if again.is_err() && channel == Channel::Flags {
-                // The message was announced, and perhaps nothing but the answer was lost; who has gone meanwhile may have had it.
-                return Ok(());
-            }
-            again?;
-            if self.mutation(Mutation::PartialResend) {
-                from = stores.len() - 1;
             }
         }
+        for (at, bytes) in stores {
+            for (index, piece) in bytes.chunks(PIECE).enumerate() {
+                while !self.attempt(to, channel, &[(at + index * PIECE, piece)])? {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores bytes in a sequence that has been started; returns whether they have arrived. If not, the sequence is ready for
+    /// the next attempt.
+    fn attempt(&mut self, to: u32, channel: Channel, stores: &[(usize, &[u8])]) -> Result<bool, Gone> {
+        for (at, bytes) in stores {
+            self.net.store(to, channel, *at, bytes)?;
+        }
+        if self.mutation(Mutation::ReadyBeforeCheck) && channel == Channel::Command {
+            return Ok(true);
+        }
+        let again = match self.net.check(to, channel)? {
+            SequenceStatus::Ok => return Ok(true),
+            SequenceStatus::Retriable => {
+                self.counts.retries += 1;
+                self.hold_on(to)
+            }
+            SequenceStatus::Pending | SequenceStatus::NotRetriable => {
+                self.counts.restarts += 1;
+                self.start(to, channel)
+            }
+        };
+        if again.is_err() && channel == Channel::Flags {
+            // The message was announced, and perhaps nothing but the answer was lost; who has gone meanwhile may have had it.
+            return Ok(true);
+        }
+        again.map(|()| false)
     }
 
     /// Fails if a peer has gone; otherwise lets a little time pass.
