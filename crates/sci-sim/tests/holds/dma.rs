@@ -8,19 +8,18 @@ use sci_sim::SciConfig;
 use sci_sim::nic::mutation::Mutation;
 use sci_sim::nic::{Code, DmaState, NodeId, PlannedError, PlannedStatus, Sisci, TransferErrors};
 
+/// A place for one message, of 64 side by side; behind them what is sent, and a flag.
 const SIZE: usize = 1024;
-const FAR: usize = 32 << 10;
+const FAR: usize = 64 * SIZE;
+const FLAG: usize = 2 * FAR;
 
-/// Sends bytes `begin..end` of the local segment to the same place of the other: the aligned middle by DMA, the edges by
+/// Sends bytes `begin..end` of what is to be sent to the same place of the other node: the aligned middle by DMA, the edges by
 /// stores.
 fn send<N: Sisci>(nic: &N, queue: &mut N::DmaQueue, ends: &super::nic_support::Ends<N>, begin: usize, end: usize) {
     let (first, last) = (begin.next_multiple_of(64), end / 64 * 64);
     let edge = |from: usize, to: usize| {
         nic.store(&ends.map, from, &bytes(&nic.memory(&ends.mine), FAR + from, to - from)).unwrap();
     };
-    if first >= last {
-        return edge(begin, end);
-    }
     nic.enqueue(queue, &ends.local, FAR + first, &ends.remote, first, last - first).unwrap();
     nic.post(queue).unwrap();
     edge(begin, first);
@@ -28,37 +27,45 @@ fn send<N: Sisci>(nic: &N, queue: &mut N::DmaQueue, ends: &super::nic_support::E
     nic.wait_for_dma_queue(queue, None).unwrap();
     assert_eq!(nic.dma_state(queue), DmaState::Done);
     nic.reset(queue).unwrap();
-    nic.store_barrier();
 }
 
-/// All begins within the first line and ends within the last, one after the other; node 1 compares what came and what is
-/// around it.
+/// All begins within a line and ends within a line: node 0 sends 64 messages with all begins and one end, and node 1 compares
+/// what came and what is around it; so for each end.
 #[derive(Clone)]
 struct AllEdges;
 
 impl Program for AllEdges {
     fn run<N: Sisci>(&self, nic: N, me: usize, nodes: &[NodeId]) {
-        let ends = ends(&nic, nodes[1 - me], 64 << 10);
+        let ends = ends(&nic, nodes[1 - me], FLAG + 64);
         let memory = nic.memory(&ends.mine);
         let mut queue = nic.create_dma_queue(&ends.descriptor, 1).unwrap();
-        for round in 0..64 * 64usize {
-            let (begin, end) = (64 + round % 64, SIZE - 64 + round / 64);
-            let (value, turn) = ((round % 250) as u8 + 1, (round % 2) as u8 + 1);
+        for last in 0..64usize {
+            let place = |first: usize| (first * SIZE + 64 + first, first * SIZE + SIZE - 64 + last);
+            let (value, turn) = (last as u8 + 1, (last % 2) as u8 + 1);
             if me == 0 {
-                memory.store(FAR, &[value; SIZE]);
-                send(&nic, &mut queue, &ends, begin, end);
-                nic.store_flag(&ends.map, 4096, turn).unwrap();
+                memory.store(FAR, &[value; FAR]);
+                for first in 0..64 {
+                    let (begin, end) = place(first);
+                    send(&nic, &mut queue, &ends, begin, end);
+                }
+                nic.store_barrier();
+                nic.store_flag(&ends.map, FLAG, turn).unwrap();
                 nic.flush();
                 nic.alert(&ends.map);
-                await_flag(&nic, &ends.mine, 4096, turn);
+                await_flag(&nic, &ends.mine, FLAG, turn);
             } else {
-                await_flag(&nic, &ends.mine, 4096, turn);
-                let found = bytes(&memory, 0, SIZE);
-                assert!(found[begin..end].iter().all(|byte| *byte == value), "{begin}..{end} is complete");
-                let around = found[..begin].iter().chain(&found[end..]);
-                assert!(around.copied().all(|byte| byte == 0), "nothing around {begin}..{end}");
-                memory.store(0, &[0; SIZE]);
-                nic.store_flag(&ends.map, 4096, turn).unwrap();
+                await_flag(&nic, &ends.mine, FLAG, turn);
+                for first in 0..64 {
+                    let (begin, end) = place(first);
+                    let all = first * SIZE..first * SIZE + SIZE;
+                    let found = bytes(&memory, all.start, SIZE);
+                    for (at, byte) in all.zip(found) {
+                        let expected = if (begin..end).contains(&at) { value } else { 0 };
+                        assert_eq!(byte, expected, "byte {at} of {begin}..{end}");
+                    }
+                }
+                memory.store(0, &[0; FAR]);
+                nic.store_flag(&ends.map, FLAG, turn).unwrap();
                 nic.flush();
                 nic.alert(&ends.map);
             }

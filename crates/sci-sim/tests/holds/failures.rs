@@ -21,7 +21,7 @@ fn deliver<N: Sisci>(nic: &N, sequence: &mut N::Sequence, store: impl Fn()) -> V
             SequenceStatus::Retriable => said.push(SequenceStatus::Retriable),
             lasting => {
                 said.push(lasting);
-                let end = nic.now() + Span::from_secs(1);
+                let end = nic.now() + Span::from_secs(300);
                 while nic.start_sequence(sequence) != SequenceStatus::Ok {
                     assert!(nic.now() < end, "it never starts again");
                 }
@@ -254,7 +254,7 @@ impl Program for Lost {
             return;
         }
         await_flag(&nic, &ends.mine, 0, 1);
-        let event = nic.wait_for_remote_segment_event(&ends.remote, Some(Span::from_millis(500)));
+        let event = nic.wait_for_remote_segment_event(&ends.remote, Some(Span::from_secs(2)));
         assert_eq!(event, Ok(SegmentReason::Lost));
         let found = nic.read_remote(&ends.map, 0, &mut [0; 4]);
         assert_eq!(found, Err(Code::TransferFailed));

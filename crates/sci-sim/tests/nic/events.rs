@@ -6,7 +6,7 @@ use fabric_sim::{FaultEvent, Scheduled};
 use sci_sim::SciConfig;
 use sci_sim::nic::{Code, Concerned, Flags, NodeId, SegmentId, SegmentReason, SequenceStatus, Sisci};
 
-const PATIENCE: Option<Span> = Some(Span::from_secs(20));
+const PATIENCE: Option<Span> = Some(Span::from_secs(300));
 
 /// Node 1 connects to node 0 twice, and leaves again.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl Program for ComeAndGo {
                 assert_eq!(event, Ok((nodes[1], reason)));
             }
             for reason in [SegmentReason::Connect, SegmentReason::Disconnect] {
-                let end = nic.now() + Span::from_secs(20);
+                let end = nic.now() + Span::from_secs(300);
                 let callback = loop {
                     match nic.next_callback() {
                         Some(callback) => break callback,

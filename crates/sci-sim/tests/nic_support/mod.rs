@@ -90,7 +90,7 @@ pub(crate) fn pause<N: Sisci>(nic: &N, span: Span) {
 
 /// Waits until a call's answer is not one that time may change.
 pub(crate) fn retry<N: Sisci, R>(nic: &N, mut call: impl FnMut() -> Result<R, Code>) -> R {
-    let end = nic.now() + Span::from_secs(20);
+    let end = nic.now() + Span::from_secs(300);
     loop {
         match call() {
             Ok(done) => return done,
@@ -111,7 +111,7 @@ pub(crate) fn retry<N: Sisci, R>(nic: &N, mut call: impl FnMut() -> Result<R, Co
 
 /// Waits until a byte of local memory has a value.
 pub(crate) fn await_flag<N: Sisci>(nic: &N, map: &N::LocalMap, at: usize, value: u8) {
-    let end = nic.now() + Span::from_secs(60);
+    let end = nic.now() + Span::from_secs(300);
     while nic.flag(map, at) != value {
         assert!(nic.losses() == 0, "the other node is lost");
         assert!(nic.now() < end, "byte {at} never becomes {value}");
