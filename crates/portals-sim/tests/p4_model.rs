@@ -372,9 +372,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+// `PROPTEST_CASES` asks for more.
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn lists_work_as_the_model_says(steps in prop::collection::vec(step(), 1..60)) {
         run(&steps, Parameters::xt4(), Defects::default())?;

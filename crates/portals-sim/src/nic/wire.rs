@@ -36,3 +36,15 @@ impl std::fmt::Debug for Wire {
         f.write_str("Wire")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Millions of them may be under way.
+    #[test]
+    fn messages_are_small() {
+        assert!(size_of::<Wire>() <= 72, "{} bytes", size_of::<Wire>());
+        assert!(size_of::<p3::unit::Message>() <= 64, "{} bytes", size_of::<p3::unit::Message>());
+    }
+}

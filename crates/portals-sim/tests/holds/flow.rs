@@ -141,9 +141,13 @@ fn a_disabled_entry_loses_nothing_and_takes_nothing_twice() {
                 holds(&config, mutation, move |nic| incast(&nic, window));
             }
         }
-        let report = run(&config, |nic| incast(&nic, 8)).unwrap();
-        let refused: u64 = report.results[1..].iter().flatten().sum();
-        assert!(refused > 10, "{refused} messages were refused");
+        for seed in 0..10 {
+            let faults = Faults { seed, ..config.faults.clone() };
+            let report = run(&PortalsConfig { faults, ..config.clone() }, |nic| incast(&nic, 8));
+            let report = report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let refused: u64 = report.results[1..].iter().flatten().sum();
+            assert!(refused > 10, "{refused} messages were refused with seed {seed}");
+        }
     }
 }
 
