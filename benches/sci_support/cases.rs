@@ -34,6 +34,9 @@ fn sci(counts: Counts, config: &ConduitConfig, number: usize) -> Sample {
     sample(counts, |rank| job.join(rank).expect("both ranks join"))
 }
 
+/// One figure of a sample.
+type Field = fn(&Sample) -> f64;
+
 /// Measures all figures.
 pub(crate) fn measure(plan: &Plan) -> Summary {
     let (paper, tuned) = (ConduitConfig::paper(), ConduitConfig::tuned());
@@ -44,7 +47,7 @@ pub(crate) fn measure(plan: &Plan) -> Summary {
         samples[2].push(sci(plan.counts, &tuned, 2 * number + 1));
     }
     let mut summary = Summary::new("sci");
-    let kinds: [(&str, Unit, fn(&Sample) -> f64, Option<Bar>); 3] = [
+    let kinds: [(&str, Unit, Field, Option<Bar>); 3] = [
         ("Short request + reply", Unit::Microseconds, |sample| sample.short, Some(Bar::RatioAtMost(4.0))),
         ("Medium 944 B request + reply", Unit::Microseconds, |sample| sample.medium, None),
         ("flood of Shorts", Unit::MillionPerSecond, |sample| sample.flood, None),
