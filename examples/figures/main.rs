@@ -55,9 +55,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a machine's figures; returns whether all are within their tolerances.
+/// Runs a machine's figures and adds them to a report.
+type Figures = fn(&Cli, &mut Report) -> Result<(), Failure>;
+
+/// Runs the figures that are asked for; returns whether all are within their tolerances.
 fn reproduce(cli: &Cli) -> Result<bool, Failure> {
-    let (name, run): (_, fn(&Cli, &mut Report) -> Result<(), Failure>) = match cli.machine {
+    let (name, run): (_, Figures) = match cli.machine {
         Machine::Extoll => ("extoll", extoll::run),
         Machine::Sci => ("sci", sci::run),
         Machine::Portals => ("portals", portals::run),
