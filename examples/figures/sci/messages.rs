@@ -53,7 +53,7 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
     let plot = Plot {
         name: "messages",
         title: "SCI: active messages against the interface and against MPI",
-        subtitle: "one-way, sixteen arguments, between neighbouring nodes; Long by DMA from the crossover on",
+        subtitle: "one-way, sixteen arguments, between neighbouring nodes; Long by DMA from 2 KB on",
         x: Axis { label: "payload, bytes", scale: Scale::Binary },
         y: Axis { label: "time, us", scale: Scale::Decimal },
         series: vec![

@@ -2,7 +2,7 @@
 
 use super::config::{FlagStores, MediumMethod, Mutation};
 use super::header::{Header, Kind, MAX_HEADER, Ready};
-use super::layout::cut;
+use super::layout::{LINE, cut};
 use super::net::{Channel, Gone};
 use super::transport::Conduit;
 use crate::nic::{SequenceStatus, Sisci};
@@ -218,15 +218,20 @@ impl<N: Sisci> Conduit<N> {
         let parts = cut(place, payload.len());
         let (head, rest) = payload.split_at(parts.head);
         let (middle, tail) = rest.split_at(parts.middle);
-        let mut done = at + parts.head;
-        for part in middle.chunks(self.config.dma_queue as usize) {
+        let (mut done, mut left) = (at + parts.head, middle);
+        let mut most = self.config.dma_queue as usize;
+        while !left.is_empty() {
+            let part = &left[..left.len().min(most)];
             // The engine reads from its own segment, so that the processor copies once.
             self.net.charge(self.costs.moving(part.len()));
-            while !self.net.dma(to, done, part)? {
+            if self.net.dma(to, done, part)? {
+                (done, left) = (done + part.len(), &left[part.len()..]);
+            } else {
                 self.counts.restarts += 1;
                 self.hold_on(to)?;
+                // What is long fails more easily.
+                most = (most / 2 / LINE * LINE).max(LINE);
             }
-            done += part.len();
         }
         match (head.is_empty(), tail.is_empty()) {
             (true, true) => Ok(()),
