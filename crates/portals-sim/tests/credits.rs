@@ -256,7 +256,7 @@ fn flood_of_portals_4(seed: u64, testing: Testing) -> (u64, Vec<Vec<u32>>) {
             "note",
             move |seen: &mut Vec<Vec<u32>>, token: Token<'_>, number: u32, _: Payload<'_>| {
                 seen[token.source().rank.0 as usize].push(number);
-                if number % 3 == 0 {
+                if number.is_multiple_of(3) {
                     token.reply(back, ()).unwrap();
                 }
             },
