@@ -151,18 +151,23 @@ impl<'a, D: Device> Context<'a, D> {
 
     /// Suspends the rank until a device wakes it, a loss becomes known, a rank that it waits for has ended, or `until`;
     /// `wanted` (or an endpoint's [`WaitReason`](am_core::WaitReason)) is for that and for deadlock reports. Returns at once if
-    /// one of that has happened since the last idling. All that has happened before it returns counts as told: who idles
+    /// one of that has happened since the last idling, or the rank that it waits for has ended long ago. All that has happened before it returns counts as told: who idles
     /// again without having looked at everything that it waits for may sleep beside it for ever.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.sync();
         {
-            let mut machine = self.machine.borrow_mut();
+            let (wanted, mut machine) = (wanted.into(), self.machine.borrow_mut());
+            // Its end may have become known while this rank waited for another one, and nobody tells of it again.
+            let ended = match wanted {
+                WaitFor::From(peer) | WaitFor::Room { to: peer, .. } => machine.core.members.has_ended(peer),
+                _ => false,
+            };
             let state = &mut machine.core.ranks[self.rank as usize];
             let passed = until.is_some_and(|until| until.0 <= state.now);
-            if std::mem::take(&mut state.news) || passed || std::thread::panicking() {
+            if std::mem::take(&mut state.news) || passed || ended || std::thread::panicking() {
                 return;
             }
-            machine.core.wait(self.rank, until.map(|until| until.0), wanted.into());
+            machine.core.wait(self.rank, until.map(|until| until.0), wanted);
         }
         self.yielder.suspend(());
         self.machine.borrow_mut().core.ranks[self.rank as usize].news = false;

@@ -43,6 +43,11 @@ impl Members {
         self.members[rank as usize].status
     }
 
+    /// Whether a rank is known to have departed.
+    pub(crate) fn has_ended(&self, rank: u32) -> bool {
+        self.members.get(rank as usize).is_some_and(|member| member.status != PeerStatus::Active)
+    }
+
     /// Whether the others learn of this rank's departure at this moment.
     pub(crate) fn told_at(&self, rank: u32, now: u64) -> bool {
         self.members.get(rank as usize).is_some_and(|member| member.told == now)

@@ -315,3 +315,23 @@ fn the_end_of_a_large_job_is_cheap() {
     let events = report.unwrap().events;
     assert!(events < 20_000, "{events} events for the end of 2048 ranks");
 }
+
+/// A rank that waits for another one while a third ends is told of that end when it waits for the third.
+#[test]
+fn an_end_during_another_wait_is_not_missed() {
+    let report = Sim::run(&line(3), |context: Rank<'_>| {
+        match context.rank() {
+            0 => {
+                // Rank 2 ends meanwhile, which does not concern this wait.
+                context.idle(Some(Instant(50_000_000)), WaitFor::From(1));
+                let began = context.now();
+                context.idle(Some(Instant(900_000_000_000)), WaitFor::From(2));
+                return context.now().since(began).picos();
+            }
+            1 => context.charge(Span(100_000_000)),
+            _ => context.depart(PeerStatus::Finished),
+        }
+        0
+    });
+    assert_eq!(report.unwrap().results[0], Some(0));
+}
