@@ -255,9 +255,9 @@ mod tests {
         };
         assert_eq!(bits.encode(), 0x1234_5678_10ab_2103);
         let data = HeaderData { source: 7, length: 2048, credit: CreditByte::charge(Charge { cost: 8, ask: 5 }) };
-        assert_eq!(data.encode(), 7 << 32 | 2048 << 8 | 0b0_101_1000);
+        assert_eq!(data.encode(), 7 << 32 | 2048 << 8 | 0b0101_1000);
         let back = CreditByte::back(Return { credits: 9, granted: 2, end_of_epoch: true });
-        assert_eq!(back, CreditByte(0b1_010_1001));
+        assert_eq!(back, CreditByte(0b1010_1001));
     }
 
     #[test]
