@@ -110,6 +110,17 @@ pub(crate) struct Plan {
     pub(crate) protection: Protection,
     /// How the ranks wait.
     pub(crate) waiting: Waiting,
+    /// Whether helpers watch over them.
+    pub(crate) helper: bool,
+    /// How many datagrams out of 1000 each of them loses instead of sending.
+    pub(crate) loss: u32,
+}
+
+impl Plan {
+    /// As ranks are unless told otherwise.
+    pub(crate) fn new(protection: Protection, waiting: Waiting) -> Self {
+        Self { protection, waiting, helper: true, loss: 0 }
+    }
 }
 
 impl Crew {
@@ -118,6 +129,12 @@ impl Crew {
         let mut config = UdpConfig::new([]);
         config.protection = plan.protection;
         config.waiting = plan.waiting;
+        config.helper = plan.helper;
+        config.loss = (plan.loss > 0).then_some((plan.loss, 7));
+        if !plan.helper {
+            // Nobody answers for rank 1 while it sleeps between two samples.
+            config.silence = Duration::from_secs(3600);
+        }
         let options = LocalOptions { segment_bytes: SEGMENT, ..LocalOptions::default() };
         let job = Arc::new(LocalJob::with(2, options, config).expect("loopback has free ports"));
         let theirs = Arc::clone(&job);

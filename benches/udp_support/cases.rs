@@ -5,6 +5,7 @@ use super::measure::{Bench, Case};
 use super::random_access::Variant;
 use super::raw;
 use crate::support::summary::{Bar, Unit};
+use std::cell::RefCell;
 use std::time::Duration;
 use transport_udp::Waiting;
 use transport_udp::proto::Protection;
@@ -33,6 +34,7 @@ pub(crate) fn measure(bench: &mut Bench<'_>) {
         adaptive(bench, protection);
     }
     waiting(bench);
+    lossy(bench);
 }
 
 type Task = fn(&mut Crew, u64) -> Duration;
@@ -59,7 +61,7 @@ fn polled(bench: &mut Bench<'_>, protection: Protection) {
         Protection::PlainText => ("short trip, plain text", "medium 1 KB trip, plain text", None),
         Protection::Unauthenticated => ("short trip, unauthenticated", "medium 1 KB trip, unauthenticated", None),
     };
-    let plan = Plan { protection, waiting: Waiting::Polled };
+    let plan = Plan::new(protection, Waiting::Polled);
     let bar = bar.map(Bar::RatioAtMost);
     let us = Unit::Microseconds;
     rows(
@@ -74,7 +76,7 @@ fn polled(bench: &mut Bench<'_>, protection: Protection) {
 
 /// Streams and RandomAccess with ranks that wait as programs do unless told otherwise.
 fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
-    let plan = Plan { protection, waiting: Waiting::Adaptive };
+    let plan = Plan::new(protection, Waiting::Adaptive);
     let (flood, medium, long) = (Crew::short_flood as Task, Crew::medium_flood as Task, Crew::long_flood as Task);
     let short_updates: Task = |crew, n| crew.random_access(Variant::Short, n);
     let buckets: Task = |crew, n| crew.random_access(Variant::Medium, n);
@@ -118,14 +120,42 @@ fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
     }
 }
 
-/// What waiting costs: ranks that sleep at once, and ranks that do nothing.
+thread_local! {
+    /// The crew of [`lossless`], while it is needed.
+    static LOSSLESS: RefCell<Option<Crew>> = const { RefCell::new(None) };
+}
+
+/// The stream of Longs of ranks that lose nothing.
+fn lossless(iterations: u64) -> Duration {
+    let plan = Plan::new(Protection::Encrypted, Waiting::Adaptive);
+    LOSSLESS.with_borrow_mut(|crew| crew.get_or_insert_with(|| Crew::start(plan)).long_flood(iterations))
+}
+
+/// What is left of a stream of Longs when datagrams are lost.
+fn lossy(bench: &mut Bench<'_>) {
+    let bytes = Unit::GigabytesPerSecond;
+    let nothing_lost: Raw = ("the same, none lost", LONG as f64, lossless);
+    for (name, loss, bar) in [
+        ("long 1 MiB, 1 % lost", 10, Some(Bar::RatioAtLeast(0.8))),
+        ("long 1 MiB, 10 % lost", 100, None),
+        ("long 1 MiB, 30 % lost", 300, None),
+    ] {
+        let plan = Plan { loss, ..Plan::new(Protection::Encrypted, Waiting::Adaptive) };
+        rows(bench, plan, &[Row(name, bytes, LONG as f64, bar, Crew::long_flood, Some(nothing_lost))]);
+    }
+    LOSSLESS.take();
+}
+
+/// What waiting costs: ranks that sleep at once, ranks that do nothing, and what helpers cost ranks that never wait.
 fn waiting(bench: &mut Bench<'_>) {
     let protection = Protection::Encrypted;
     let us = Unit::Microseconds;
     let bar = Some(Bar::RatioAtMost(1.3));
-    let plan = Plan { protection, waiting: Waiting::Blocking };
+    let plan = Plan::new(protection, Waiting::Blocking);
     rows(bench, plan, &[Row("short trip, blocking", us, 1.0, bar, Crew::short_trips, Some(BLOCKING))]);
-    let plan = Plan { protection, waiting: Waiting::Adaptive };
+    let plan = Plan::new(protection, Waiting::Adaptive);
+    let alone = Plan { helper: false, ..Plan::new(protection, Waiting::Polled) };
+    rows(bench, alone, &[Row("short trip, no helpers", us, 1.0, None, Crew::short_trips, Some(BUSY))]);
     // An iteration is a quarter of a second of two ranks.
     let bar = Some(Bar::ValueAtMost(0.1));
     rows(bench, plan, &[Row("idle rank", Unit::CpuPercent, 0.5, bar, Crew::idle, None)]);
