@@ -27,11 +27,9 @@ fn long_messages_arrive_whole_packed_or_not() {
                 });
             let there = there.unwrap();
             let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
-            let mut sent = 0;
-            for len in [0, 1, 2000, 2024, 2025, 2047, 2048, 2049, 40_000] {
+            for (sent, len) in (1..).zip([0, 1, 2000, 2024, 2025, 2047, 2048, 2049, 40_000]) {
                 let payload = vec![(len % 251) as u8; len];
                 endpoint.request_long(Rank(1 - endpoint.rank().0), there, len as u64, &payload, 11).unwrap();
-                sent += 1;
                 endpoint.wait_until(|count| *count == sent).unwrap();
             }
             let received = endpoint.statistics().requests_received(Category::Long).messages;
