@@ -5,7 +5,7 @@ use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Request, Span,
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use transport_udp::proto::Protection;
@@ -132,14 +132,14 @@ impl Crew {
         config.helper = plan.helper;
         config.loss = (plan.loss > 0).then_some((plan.loss, 7));
         if !plan.helper {
-            // Nobody answers for rank 1 while it sleeps between two samples.
+            // Nobody answers for rank 0 between two samples.
             config.silence = Duration::from_secs(3600);
         }
         let options = LocalOptions { segment_bytes: SEGMENT, ..LocalOptions::default() };
         let job = Arc::new(LocalJob::with(2, options, config).expect("loopback has free ports"));
         let theirs = Arc::clone(&job);
         let (wake, woken) = mpsc::channel();
-        let other = thread::spawn(move || serve(&theirs, &woken));
+        let other = thread::spawn(move || serve(&theirs, &woken, plan.helper));
         let (endpoint, table) = attach(&job, 0);
         let (payload, bulk) = (vec![1; 8 << 10], vec![2; LONG]);
         Self { endpoint: Some(endpoint), table, other: Some(other), wake: Some(wake), payload, bulk }
@@ -245,11 +245,23 @@ fn processor_time() -> Duration {
     Duration::from_micros((usage.user_time() + usage.system_time()).num_microseconds() as u64)
 }
 
+/// Waits to be woken; without a helper, a rank must poll meanwhile. Returns whether there is more to do.
+fn sleep(endpoint: &mut Rank0, woken: &Receiver<()>, helper: bool) -> bool {
+    while !helper {
+        match woken.try_recv() {
+            Ok(()) => return true,
+            Err(TryRecvError::Disconnected) => return false,
+            Err(TryRecvError::Empty) => drop(endpoint.wait_until_for(Span::from_micros(100), |_| false)),
+        }
+    }
+    woken.recv().is_ok()
+}
+
 /// Rank 1: whenever it is woken, does what it is told until it is told to pause.
-fn serve(job: &LocalJob, woken: &Receiver<()>) {
+fn serve(job: &LocalJob, woken: &Receiver<()>, helper: bool) {
     let (mut endpoint, table) = attach(job, 1);
     let mut stream = Stream::new(1);
-    while woken.recv().is_ok() {
+    while sleep(&mut endpoint, woken, helper) {
         while !std::mem::take(&mut endpoint.state_mut().pause) {
             endpoint.wait_until(|state| state.pause || state.go.is_some()).expect("rank 0 is there");
             if let Some((count, variant)) = endpoint.state_mut().go.take() {
