@@ -46,7 +46,7 @@ fn lent(nodes: u32) -> ConduitConfig {
 
 fn load(context: &Context<'_>, nodes: u32) -> Load {
     let bursts = match (context.quick, nodes) {
-        (true, _) => 8,
+        (true, _) => 4,
         (false, 0..=1024) => 16,
         (false, _) => 8,
     };

@@ -56,6 +56,9 @@ pub(crate) fn flood(machine: &PortalsConfig, bytes: u32, count: u32) -> Result<f
         if transport.me().0 == 0 {
             let memory = HostMemory::new(bytes as usize);
             let direct = transport.one_sided();
+            // Registers the memory.
+            let put = direct.put(Rank(1), 0, Local::Memory(&memory, 0), bytes);
+            transport.wait_direct(put.expect("the segment is as large"));
             let began = transport.now();
             let mut last = None;
             for _ in 0..count {
