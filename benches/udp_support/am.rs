@@ -247,14 +247,16 @@ fn processor_time() -> Duration {
 
 /// Waits to be woken; without a helper, a rank must poll meanwhile. Returns whether there is more to do.
 fn sleep(endpoint: &mut Rank0, woken: &Receiver<()>, helper: bool) -> bool {
-    while !helper {
+    if helper {
+        return woken.recv().is_ok();
+    }
+    loop {
         match woken.try_recv() {
             Ok(()) => return true,
             Err(TryRecvError::Disconnected) => return false,
             Err(TryRecvError::Empty) => drop(endpoint.wait_until_for(Span::from_micros(100), |_| false)),
         }
     }
-    woken.recv().is_ok()
 }
 
 /// Rank 1: whenever it is woken, does what it is told until it is told to pause.
