@@ -6,6 +6,10 @@
 /// The ping-pongs that the reproduction of EXTOLL's figures runs.
 #[path = "../examples/figures/extoll/pairs.rs"]
 mod pairs;
+/// The pairs of ranks that the figures of Portals run.
+#[path = "../examples/figures/portals/pairs.rs"]
+#[allow(dead_code, reason = "floods are for the figures alone")]
+mod portals_pairs;
 /// Those of the reproduction of SCI's figures.
 #[path = "../examples/figures/sci/pairs.rs"]
 #[allow(dead_code, reason = "the reproduction times reads and streams, too")]
@@ -18,7 +22,7 @@ mod support;
 use criterion::Criterion;
 
 use sim_support::measure::Bench;
-use sim_support::{engine, extoll, fabric, picture, sci};
+use sim_support::{engine, extoll, fabric, picture, portals, sci};
 use support::command::CommandLine;
 use support::publish::publish;
 
@@ -30,6 +34,7 @@ fn main() {
     engine::measure(&mut bench);
     fabric::measure(&mut bench);
     extoll::measure(&mut bench);
+    portals::measure(&mut bench);
     sci::measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();

@@ -6,5 +6,6 @@ pub(crate) mod extoll;
 pub(crate) mod fabric;
 pub(crate) mod measure;
 pub(crate) mod picture;
+pub(crate) mod portals;
 pub(crate) mod sci;
 pub(crate) mod traffic;
