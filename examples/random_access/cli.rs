@@ -279,7 +279,7 @@ impl Cli {
             return fail(format!("{flag} is for simulated backends: add --backend extoll, sci or portals"));
         }
         if let Some(flag) = self.simulation.foreign_flag(self.backend) {
-            let mapped = self.simulation.sci == Sci::Mapped;
+            let mapped = self.backend == Backend::Sci && self.simulation.sci == Sci::Mapped;
             let backend = if mapped { "sci --sci mapped".to_owned() } else { name(self.backend) };
             return fail(format!("{flag} means nothing to --backend {backend}"));
         }
