@@ -51,6 +51,25 @@ async fn everyone_asks_everyone(job: Arc<LocalJob>, rank: u32, ranks: u32) {
     endpoint.finish().unwrap();
 }
 
+/// What the task has taken in is served before an endpoint leaves, however quickly its program asks for nothing but the socket.
+#[test]
+fn nobody_leaves_with_a_question_unanswered() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for _ in 0..200 {
+        let job = Arc::new(LocalJob::new(2).unwrap());
+        let rank = |rank: u32, job: Arc<LocalJob>| async move {
+            let (mut endpoint, ask) = attach(job.join_tokio(rank).unwrap());
+            endpoint.request(Rank(1 - rank), ask, 42).await.unwrap();
+            endpoint.wait_until(|state| state.replies == 1).await.unwrap();
+            endpoint.finish().unwrap();
+        };
+        let tasks = [0, 1].map(|number| runtime.spawn(rank(number, job.clone())));
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+    }
+}
+
 /// A handler may run for longer than a peer's patience: the task tells the peers that somebody is there.
 #[test]
 fn a_handler_that_runs_for_long_is_not_taken_for_death() {

@@ -13,6 +13,7 @@ use am_core::{
 use std::future::poll_fn;
 use std::io;
 use std::net::UdpSocket;
+use std::sync::atomic::Ordering::Release;
 use std::sync::{Arc, TryLockError};
 use std::task::Poll;
 use std::time::Duration;
@@ -87,6 +88,7 @@ fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
     engine.send_out(now, None);
     if news || engine.machine.losses() != losses || engine.machine.has_arrived() {
         engine.news += 1;
+        shared.unseen.store(true, Release);
         if let Some(watcher) = engine.watcher.take() {
             watcher.wake();
         }

@@ -44,7 +44,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::task::Waker;
 use std::time::Duration;
 use waiting::{Next, Patience, sleep};
@@ -235,6 +235,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
             fruitless: 0,
             buffer: Vec::new(),
             early: 0,
+            arrived: false,
             service: Some(service),
             left: false,
             shared,
@@ -310,6 +311,8 @@ pub struct SocketDriver {
     /// What such a look brings, and how much of it waits for the next round.
     buffer: Vec<u8>,
     early: usize,
+    /// The last round has left messages for the next one.
+    arrived: bool,
     /// The helper drives the endpoint, as the program has asked it to.
     left: bool,
 }
@@ -386,7 +389,9 @@ impl Driver for SocketDriver {
 
     /// Who asks again and again need not look at more than the socket each time.
     fn is_still(&mut self) -> bool {
-        if !std::mem::take(&mut self.spinning) || self.dirty || self.fruitless >= GLANCES {
+        // What is not in the socket any more has to be delivered, too.
+        let elsewhere = self.arrived || self.shared.unseen.load(Acquire);
+        if !std::mem::take(&mut self.spinning) || self.dirty || elsewhere || self.fruitless >= GLANCES {
             self.fruitless = 0;
             return false;
         }
@@ -404,6 +409,7 @@ impl Driver for SocketDriver {
     fn round<R>(&mut self, lent: Option<Lent<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.drive();
         let mut engine = self.shared.engine();
+        self.shared.unseen.store(false, Relaxed);
         let early = std::mem::take(&mut self.early);
         // What has come is told the time anyway.
         if early == 0 || engine.machine.has_ready() {
@@ -428,6 +434,7 @@ impl Driver for SocketDriver {
         self.accepted = engine.machine.accepted_bytes();
         self.sent = self.accepted;
         self.dirty = engine.is_blocked();
+        self.arrived = engine.machine.has_arrived();
         result
     }
 

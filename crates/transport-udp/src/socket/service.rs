@@ -26,7 +26,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
@@ -48,6 +48,8 @@ pub(super) struct Shared {
     pub(super) drives: AtomicU64,
     /// The program sleeps in `idle` and is woken by datagrams and deadlines. Set under the lock.
     parked: AtomicBool,
+    /// The helper has taken in what the program has not seen. Set under the lock, and taken back there by the program.
+    pub(super) unseen: AtomicBool,
     /// The helper sleeps until it is woken.
     asleep: AtomicBool,
     /// The program has left the endpoint to the helper.
@@ -89,6 +91,7 @@ impl Shared {
             clock,
             drives: AtomicU64::new(0),
             parked: AtomicBool::new(false),
+            unseen: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             left: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -219,6 +222,9 @@ impl Shared {
                 let news =
                     engine.take_in(&mut now, || self.clock.now(), &mut []) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);
+                if news {
+                    self.unseen.store(true, Release);
+                }
                 engine.send_out(now, None);
                 if news && let Some(watcher) = engine.watcher.take() {
                     watcher.wake();
