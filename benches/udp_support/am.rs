@@ -23,7 +23,8 @@ pub(crate) struct State {
     replies: u64,
     go: Option<(u64, Variant)>,
     finished: u64,
-    pause: bool,
+    /// How often this rank was told to pause: rank 0 may go on, and pause again, before this rank has looked.
+    pauses: u64,
     pub(crate) table: Vec<u64>,
 }
 
@@ -61,7 +62,7 @@ fn table() -> (Handlers<State>, Table) {
     let finished =
         handlers.one_way("finished", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.finished += 1);
     let pause =
-        handlers.one_way("pause", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.pause = true);
+        handlers.one_way("pause", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.pauses += 1);
     let update = handlers.one_way("update", |state: &mut State, _: Address, value: u64, _: Payload<'_>| {
         random_access::apply(&mut state.table, value);
     });
@@ -263,9 +264,11 @@ fn sleep(endpoint: &mut Rank0, woken: &Receiver<()>, helper: bool) -> bool {
 fn serve(job: &LocalJob, woken: &Receiver<()>, helper: bool) {
     let (mut endpoint, table) = attach(job, 1);
     let mut stream = Stream::new(1);
+    let mut served = 0;
     while sleep(&mut endpoint, woken, helper) {
-        while !std::mem::take(&mut endpoint.state_mut().pause) {
-            endpoint.wait_until(|state| state.pause || state.go.is_some()).expect("rank 0 is there");
+        served += 1;
+        while endpoint.state().pauses < served {
+            endpoint.wait_until(|state| state.pauses >= served || state.go.is_some()).expect("rank 0 is there");
             if let Some((count, variant)) = endpoint.state_mut().go.take() {
                 random_access::run(&mut endpoint, &table, variant, &mut stream, count);
                 endpoint.request(Rank(0), table.finished, 0).expect("rank 0 waits");
