@@ -4,9 +4,9 @@ use crate::dice::{Dice, shuffled};
 use crate::error::ConfigError;
 use crate::faults::{Faults, Quirks, Strike};
 use crate::nic::{Costs, NicParameters, picos};
+use crate::parameters::{self, default};
 use crate::topology::{Network, Topology};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::Path;
 
 /// The most ranks of a run: each takes two memory mappings, of which Linux by default allows 65,530. A run checks before it
@@ -55,7 +55,7 @@ pub struct Config {
     /// Number of ranks, 1 to [`MAX_RANKS`].
     pub ranks: u32,
     /// How many ranks share a node and its interface, at least 1.
-    #[serde(default = "one")]
+    #[serde(default = "default::ranks_per_node")]
     pub ranks_per_node: u32,
     /// How nodes are connected.
     pub topology: Topology,
@@ -74,31 +74,15 @@ pub struct Config {
     /// Size of each rank's stack in bytes, at least [`MIN_STACK`]; 256 KiB unless given. A stack takes memory page by page as it
     /// is used for the first time, typically 8 to 16 KiB of it; below it lies a page that nobody may touch, so that a rank
     /// that needs more ends the process instead of writing over others.
-    #[serde(default = "stack")]
+    #[serde(default = "default::stack_bytes")]
     pub stack_bytes: usize,
     /// How long after a rank ends the others know, in nanoseconds; see [`Context::depart`](crate::Context::depart).
-    #[serde(default = "notice")]
+    #[serde(default = "default::notice_ns")]
     pub notice_ns: f64,
     /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never. Good against programs that
     /// poll for ever.
-    #[serde(default = "never")]
+    #[serde(default = "default::deadline_ns")]
     pub deadline_ns: f64,
-}
-
-const fn one() -> u32 {
-    1
-}
-
-const fn stack() -> usize {
-    256 << 10
-}
-
-const fn notice() -> f64 {
-    1_000.0
-}
-
-const fn never() -> f64 {
-    f64::INFINITY
 }
 
 impl Config {
@@ -106,15 +90,15 @@ impl Config {
     pub fn new(ranks: u32) -> Self {
         Self {
             ranks,
-            ranks_per_node: one(),
+            ranks_per_node: default::ranks_per_node(),
             topology: Topology::Crossbar { nodes: ranks },
             placement: Placement::RowMajor,
             nic: NicParameters::default(),
             faults: Faults::default(),
             trace: false,
-            stack_bytes: stack(),
-            notice_ns: notice(),
-            deadline_ns: never(),
+            stack_bytes: default::stack_bytes(),
+            notice_ns: default::notice_ns(),
+            deadline_ns: default::deadline_ns(),
         }
     }
 
@@ -123,10 +107,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let file = |error: toml::de::Error| ConfigError::File(error.to_string().trim_end().into());
-        let config: Self = toml::from_str(text).map_err(file)?;
-        config.check()?;
-        Ok(config)
+        parameters::from_toml(text, Self::check)
     }
 
     /// Reads a configuration from a TOML file and checks it.
@@ -134,12 +115,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] as [`Config::from_toml`], or says why the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
-        let named = |error: String| ConfigError::File(format!("{}: {}", path.display(), error.trim_end()));
-        let text = fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
-        let config: Self = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
-        config.check()?;
-        Ok(config)
+        parameters::from_file(path, Self::check)
     }
 
     /// Checks that there can be such a machine.
@@ -187,7 +163,11 @@ impl Config {
             quirks: self.faults.quirks(&network)?,
             network,
             notice: picos(self.notice_ns, "notice_ns")?,
-            deadline: if self.deadline_ns == never() { u64::MAX } else { picos(self.deadline_ns, "deadline_ns")? },
+            deadline: if self.deadline_ns == default::deadline_ns() {
+                u64::MAX
+            } else {
+                picos(self.deadline_ns, "deadline_ns")?
+            },
             seed: self.faults.seed,
         })
     }

@@ -136,9 +136,14 @@ impl<'a, D: Device> Context<'a, D> {
                 // Ranks of one moment take turns once: a rank that has just been resumed had waited for the others.
                 let late = now > machine.core.deadline;
                 let settled = over || state.resumed == Some(now) || !late && machine.settle(now);
-                let stopped = machine.core.ranks[self.rank as usize].state == State::Stopped;
+                let state = &mut machine.core.ranks[self.rank as usize];
+                let stopped = state.state == State::Stopped;
+                if settled && !stopped && !over {
+                    state.synced = now;
+                    return;
+                }
                 // While it unwinds, a rank must not be suspended: others would seem to be panicking too.
-                if (settled && !stopped && !over) || std::thread::panicking() {
+                if std::thread::panicking() {
                     return;
                 }
                 if !stopped && !over {
@@ -147,6 +152,12 @@ impl<'a, D: Device> Context<'a, D> {
             }
             self.yielder.suspend(());
         }
+    }
+
+    /// Until when everything is known that has happened: this rank's time when it last [synced](Context::sync) or idled.
+    #[inline]
+    pub fn synced(&self) -> Instant {
+        Instant(self.machine.borrow().core.ranks[self.rank as usize].synced)
     }
 
     /// Suspends the rank until a device wakes it, a loss becomes known, a rank that it waits for has ended, or `until`;
@@ -170,7 +181,9 @@ impl<'a, D: Device> Context<'a, D> {
             machine.core.wait(self.rank, until.map(|until| until.0), wanted);
         }
         self.yielder.suspend(());
-        self.machine.borrow_mut().core.ranks[self.rank as usize].news = false;
+        let state = &mut self.machine.borrow_mut().core.ranks[self.rank as usize];
+        state.news = false;
+        state.synced = state.now;
     }
 
     /// Works on the device of this rank's node, after everything earlier has happened. Must not be called within itself.

@@ -34,7 +34,8 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn range(field: impl Into<String>, value: impl fmt::Display, limit: impl Into<String>) -> Self {
+    /// The error for a value that `field` must not have: it "must be" the limit.
+    pub fn range(field: impl Into<String>, value: impl fmt::Display, limit: impl Into<String>) -> Self {
         Self::OutOfRange { field: field.into(), value: value.to_string(), limit: limit.into() }
     }
 }

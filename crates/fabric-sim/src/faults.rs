@@ -177,6 +177,18 @@ fn slowness(factor: f64, field: &str) -> Result<u64, ConfigError> {
 }
 
 impl Faults {
+    /// Whether links can go down.
+    pub fn cut_links(&self) -> bool {
+        self.schedule.iter().any(|planned| matches!(planned.event, FaultEvent::LinkDown { .. }))
+            || self.drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::LinkFlap { .. }))
+    }
+
+    /// Whether nodes can stop.
+    pub fn stop_nodes(&self) -> bool {
+        self.schedule.iter().any(|planned| matches!(planned.event, FaultEvent::NodeStop { .. }))
+            || self.drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::NodeStop))
+    }
+
     pub(crate) fn dice(&self, ordered: bool) -> Result<Dice, ConfigError> {
         if ordered && self.reordering > 0.0 {
             return Err(ConfigError::Contradiction {

@@ -8,13 +8,17 @@
 //! | `run`, `report` | [`Sim::run`]: ranks as coroutines; the [`Report`] |
 //! | `context` | [`Context`]: a rank's clock, sending, receiving, waiting |
 //! | `device`, `port` | [`Device`]: what takes packets at a node, and what it can do ([`Port`]); [`Mailbox`] |
+//! | `handle`, `memory` | [`Handle`]: a process's way to its node's device; [`HostMemory`]: what the device can read and write |
+//! | [`bytes`] | what packets carry: buffers that go round |
 //! | `machine`, `queue` | the discrete-event engine and its queue |
 //! | `ranks`, `flights`, `way` | what ranks are doing; the packets under way; their way through stages and links |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
+//! | [`parameters`] | reading tables from files; refusing what is not possible by field and limit |
 //! | `topology`, `topology_text` | [`Topology`]: links and dimension-order routing |
 //! | `faults`, `dice` | [`Faults`]: scheduled and drawn from a seed |
 //! | `members` | who has left, and when the others know |
+//! | `defects` | [`Defects`]: devices that are wrong on purpose, for tests |
 //! | `limits` | whether the system has stacks for so many ranks |
 //! | `trace` | the run's hash, histogram, use of links, spans and their export |
 //!
@@ -86,17 +90,22 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bytes;
 mod config;
 mod context;
+mod defects;
 mod device;
 mod dice;
 mod error;
 mod faults;
 mod flights;
+mod handle;
 mod limits;
 mod machine;
 mod members;
+mod memory;
 mod nic;
+pub mod parameters;
 mod port;
 mod queue;
 mod ranks;
@@ -110,9 +119,12 @@ mod way;
 
 pub use config::{Config, MAX_RANKS, MIN_STACK, Placement};
 pub use context::Context;
+pub use defects::Defects;
 pub use device::{Device, Mailbox, Packet};
 pub use error::{ConfigError, Deadlock, Late, RunError, WaitFor, Waiting};
 pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
+pub use handle::Handle;
+pub use memory::HostMemory;
 pub use nic::{EmptyPoll, LinkParameters, NicParameters};
 pub use port::{About, Outgoing, Port, Served};
 pub use report::Report;

@@ -1,6 +1,7 @@
 //! The parameter table of a network interface and its links: plain data, readable from TOML.
 
 use crate::error::ConfigError;
+use crate::parameters::{self, Checker};
 use crate::stage::{Cost, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -85,21 +86,15 @@ impl NicParameters {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not physical.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let file = |error: toml::de::Error| ConfigError::File(error.to_string().trim_end().into());
-        let table: Self = toml::from_str(text).map_err(file)?;
-        table.check().map(|_| table)
+        parameters::from_toml(text, |table: &Self| table.check().map(drop))
     }
 
     /// Checks the table and turns it into picoseconds.
     pub(crate) fn check(&self) -> Result<Costs, ConfigError> {
         let LinkParameters { bandwidth_mb_s: bandwidth, latency_ns } = self.link;
-        if bandwidth.is_nan() || bandwidth < 1e-6 {
-            return Err(ConfigError::range("nic.link.bandwidth_mb_s", bandwidth, "above 0 MB/s (inf: no limit)"));
-        }
-        let empty_poll = picos(self.empty_poll.ns, "nic.empty_poll")?;
-        if empty_poll == 0 {
-            return Err(ConfigError::range("nic.empty_poll", self.empty_poll.ns, "at least 0.001 ns"));
-        }
+        let table = Checker::of("nic");
+        table.bandwidth("link.bandwidth_mb_s", bandwidth)?;
+        let empty_poll = table.some_time("empty_poll", self.empty_poll.ns)?.0;
         Ok(Costs {
             header: self.header_bytes,
             host_issue: self.host_issue.check("nic.host_issue")?,

@@ -25,6 +25,8 @@ pub(crate) struct RankState {
     timer: Option<u64>,
     /// When it was last resumed: everything before has happened then.
     pub(crate) resumed: Option<u64>,
+    /// Until when it knows everything that has happened.
+    pub(crate) synced: u64,
     /// Something has happened that it has not looked at.
     pub(crate) news: bool,
     /// How slow its node is.
@@ -35,7 +37,8 @@ pub(crate) struct RankState {
 
 impl RankState {
     pub(crate) fn new(random: u64) -> Self {
-        Self { now: 0, state: State::Queued, timer: None, resumed: None, news: false, slowness: NORMAL, random }
+        let (state, timer, resumed) = (State::Queued, None, None);
+        Self { now: 0, state, timer, resumed, synced: 0, news: false, slowness: NORMAL, random }
     }
 }
 
