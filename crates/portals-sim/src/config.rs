@@ -1,9 +1,9 @@
 //! The configuration of a run: ranks, machine, parameters, faults.
 
 use crate::model::{Parameters, picos};
-use crate::nic::bytes::Pool;
 use crate::nic::device::Shared;
 use crate::nic::mutation::Defects;
+use fabric_sim::bytes::Pool;
 use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;

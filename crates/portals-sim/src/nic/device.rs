@@ -1,14 +1,14 @@
 //! The interface of a node, as the simulation drives it: its processes, its engines, what arrives, who sleeps.
 
-use super::bytes::{Bytes, Pool};
+use super::HostMemory;
 use super::directory::{Directory, ProcessId};
-use super::memory::HostMemory;
 use super::mutation::Defects;
 use super::wire::{Body, Wire};
 use super::{p3, p4};
 use crate::model::{Costs, Parameters};
 use am_core::segment::Memory;
 use am_core::{Instant, Span};
+use fabric_sim::bytes::{Bytes, Pool};
 use fabric_sim::{About, Device, Outgoing, Packet, Port, Stage};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

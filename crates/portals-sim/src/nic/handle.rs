@@ -2,28 +2,21 @@
 
 use super::device::{Counters, Portals, Shared};
 use super::directory::ProcessId;
-use super::memory::HostMemory;
 use super::p3::P3;
 use super::p4::P4;
-use super::wire::Wire;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, PeerStatus, Span};
-use fabric_sim::{Context, Port, WaitFor};
+use fabric_sim::{Context, Handle, WaitFor};
 use std::cell::Cell;
 use std::fmt;
+use std::ops::Deref;
 use std::rc::Rc;
 
 /// What a rank's program gets from [`run`](crate::run): its interface and its time. Clones are handles to the same rank.
 #[derive(Clone)]
 pub struct Nic<'a> {
-    context: Context<'a, Portals>,
+    handle: Handle<'a, Portals>,
     shared: Rc<Shared>,
-    /// Which of its node's processes the rank is.
-    local: u32,
-    /// No other rank shares its interface.
-    alone: bool,
-    /// Until when everything is known that has happened.
-    synced: Rc<Cell<Instant>>,
     /// Losses of ranks that Portals 4 has been told of.
     losses: Rc<Cell<u32>>,
 }
@@ -34,21 +27,19 @@ impl fmt::Debug for Nic<'_> {
     }
 }
 
+impl<'a> Deref for Nic<'a> {
+    type Target = Handle<'a, Portals>;
+
+    fn deref(&self) -> &Handle<'a, Portals> {
+        &self.handle
+    }
+}
+
 impl<'a> Nic<'a> {
     pub(crate) fn new(context: Context<'a, Portals>, shared: Rc<Shared>) -> Self {
         let id = shared.directory.of(context.rank());
         let alone = shared.directory.processes(id.nid) == 1;
-        Self { context, shared, local: id.pid, alone, synced: Rc::default(), losses: Rc::default() }
-    }
-
-    /// This rank.
-    pub fn rank(&self) -> u32 {
-        self.context.rank()
-    }
-
-    /// Number of ranks.
-    pub fn ranks(&self) -> u32 {
-        self.context.ranks()
+        Self { handle: Handle::new(context, id.pid, alone), shared, losses: Rc::default() }
     }
 
     /// The identity of a rank's process; `None` outside the job.
@@ -78,42 +69,15 @@ impl<'a> Nic<'a> {
 
     /// What the interface of this rank's node has counted so far.
     pub fn counters(&self) -> Counters {
-        self.context.device(|device, _| device.counters())
-    }
-
-    /// This rank's clock, and what else the simulation offers a rank: departures, statuses.
-    pub fn context(&self) -> &Context<'a, Portals> {
-        &self.context
-    }
-
-    /// This rank's time.
-    pub fn now(&self) -> Instant {
-        self.context.now()
-    }
-
-    /// Lets time pass in which the processor computes. Does not suspend the rank.
-    pub fn charge(&self, cost: Span) {
-        self.context.charge(cost);
-    }
-
-    /// Charges for a look that found nothing. What loops without idling calls this, or its time never ends.
-    pub fn charge_empty_poll(&self) {
-        self.context.charge_empty_poll();
-    }
-
-    /// Lets everything happen that happens up to this rank's time.
-    pub fn sync(&self) {
-        self.context.sync();
-        self.synced.set(self.context.now());
+        self.context().device(|device, _| device.counters())
     }
 
     /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`; `wanted` is for
     /// deadlock reports. [`P3::idle`] is the way to wait for events.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
-        self.context.local(|device, _| device.sleep(self.local, true));
-        self.context.idle(until, wanted);
-        self.context.local(|device, _| device.sleep(self.local, false));
-        self.synced.set(self.context.now());
+        self.seen_unit(|device, _, process| device.sleep(process, true));
+        self.handle.idle(until, wanted);
+        self.seen_unit(|device, _, process| device.sleep(process, false));
     }
 
     /// Tells the launcher that this rank has set itself up, and waits until all others have, except those that are lost. What
@@ -137,29 +101,10 @@ impl<'a> Nic<'a> {
 
     fn all_launched(&self) -> bool {
         let launched = self.shared.launched.borrow();
-        let lost = |rank: usize| matches!(self.context.known_status(rank as u32), PeerStatus::Lost(_));
+        let lost = |rank: usize| matches!(self.context().known_status(rank as u32), PeerStatus::Lost(_));
         launched.count == self.ranks()
-            || launched.count + self.context.losses() >= self.ranks()
+            || launched.count + self.context().losses() >= self.ranks()
                 && launched.ranks.iter().enumerate().all(|(rank, launched)| *launched || lost(rank))
-    }
-
-    /// Copies from memory after everything up to this rank's time has happened.
-    ///
-    /// # Panics
-    /// If the range is outside the memory.
-    pub fn read(&self, memory: &HostMemory, at: usize, out: &mut [u8]) {
-        self.sync();
-        memory.read(at, out);
-    }
-
-    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at an earlier
-    /// time is what was there before.
-    ///
-    /// # Panics
-    /// If the range is outside the memory.
-    pub fn write(&self, memory: &HostMemory, at: usize, source: &[u8]) {
-        self.sync();
-        memory.write(at, source);
     }
 
     /// The processor's part of a command: it gives it, and waits for a DMA slot if none is free.
@@ -176,9 +121,9 @@ impl<'a> Nic<'a> {
     /// Ends the operations of Portals 4 that wait for ranks that have become known to be lost.
     #[inline]
     pub(crate) fn notice_losses(&self) {
-        let losses = self.context.losses();
+        let losses = self.context().losses();
         if losses != self.losses.get() {
-            let awaited = self.context.local(|device, _| device.p4(self.local).awaited());
+            let awaited = self.seen_unit(|device, _, process| device.p4(process).awaited());
             awaited.into_iter().for_each(|rank| self.notice_loss(rank));
             self.losses.set(losses);
         }
@@ -187,8 +132,8 @@ impl<'a> Nic<'a> {
     /// Ends them for one rank, if it is known to be lost.
     #[inline]
     pub(crate) fn notice_loss(&self, rank: u32) {
-        if self.context.losses() != 0 && matches!(self.context.known_status(rank), PeerStatus::Lost(_)) {
-            self.context.local(|device, port| device.p4_fail(self.local, rank, port));
+        if self.context().losses() != 0 && matches!(self.context().known_status(rank), PeerStatus::Lost(_)) {
+            self.seen_unit(|device, port, process| device.p4_fail(process, rank, port));
         }
     }
 
@@ -196,27 +141,10 @@ impl<'a> Nic<'a> {
         &self.shared.costs
     }
 
-    /// Works on the interface after everything earlier has happened.
-    #[inline]
-    pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
-        self.sync();
-        self.context.local(|device, port| work(device, port, self.local))
-    }
-
-    /// Works on what belongs to this rank alone. Where other ranks share the interface, everything earlier has to happen first;
-    /// otherwise only this rank uses what its sending passes, and it may run ahead.
-    #[inline]
-    pub(crate) fn own_unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
-        if self.alone {
-            return self.context.local(|device, port| work(device, port, self.local));
-        }
-        self.unit(work)
-    }
-
     /// Looks at what is known of the interface, without letting anything happen first.
     #[inline]
     pub(crate) fn seen<R>(&self, work: impl FnOnce(&mut Portals, u32) -> R) -> R {
-        self.context.local(|device, _| work(device, self.local))
+        self.seen_unit(|device, _, process| work(device, process))
     }
 
     /// Looks at event queues. No packet's event gets into a queue sooner than a certain time after the packet's arrival: so as
@@ -225,9 +153,9 @@ impl<'a> Nic<'a> {
     #[inline]
     pub(crate) fn foreseen<R>(&self, work: impl FnOnce(&mut Portals, u32) -> R) -> R {
         // Who is told that memory may change must not change it before the interface has read it.
-        if self.shared.late_read || self.context.now() >= self.synced.get() + self.shared.costs.lookahead {
+        if self.shared.late_read || self.now() >= self.context().synced() + self.shared.costs.lookahead {
             self.sync();
         }
-        self.context.local(|device, _| work(device, self.local))
+        self.seen(work)
     }
 }

@@ -7,16 +7,13 @@
 //! | `handle` | [`Nic`]: a rank's way to them, and to time |
 //! | `device` | [`Portals`]: a node's interface, as the simulation drives it: engines, arrivals, sleepers |
 //! | `queue` | event queues that can be full |
-//! | `memory` | [`HostMemory`]: what the interface can read and write |
-//! | `wire`, `bytes` | what interfaces send each other; payload of messages |
+//! | `wire` | what interfaces send each other |
 //! | `slots`, `directory` | handles with generations; the identities of processes |
 //! | `mutation` | defects for tests that must be able to fail |
 
-pub(crate) mod bytes;
 pub(crate) mod device;
 pub(crate) mod directory;
 pub(crate) mod handle;
-pub(crate) mod memory;
 #[doc(hidden)]
 pub mod mutation;
 pub mod p3;
@@ -27,6 +24,6 @@ pub(crate) mod wire;
 
 pub use device::{Counters, Portals};
 pub use directory::ProcessId;
+pub use fabric_sim::HostMemory;
 pub use handle::Nic;
-pub use memory::HostMemory;
 pub use wire::Wire;

@@ -1,9 +1,9 @@
 //! What interfaces send each other.
 
-use super::bytes::Bytes;
-use super::memory::HostMemory;
+use super::HostMemory;
 use super::p3;
 use super::p4::{self, CtEvent, CtHandle};
+use fabric_sim::bytes::Bytes;
 
 /// What packets of the simulated network carry. Opaque: only interfaces look inside.
 #[derive(Clone)]

@@ -11,8 +11,8 @@ use super::types::{
     Criteria, EqHandle, Event, EventKind, Md, MdHandle, MeHandle, Options, Status, Threshold, Unlink,
 };
 use crate::model::NiLimits;
+use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
-use crate::nic::memory::HostMemory;
 use crate::nic::mutation::{Defects, Mutation};
 use crate::nic::queue::{Full, Queue, Taken};
 use crate::nic::slots::{Key, Slots};

@@ -1,7 +1,7 @@
 //! The types of Portals 3.3: descriptors, options, events, handles.
 
+use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
-use crate::nic::memory::HostMemory;
 use crate::nic::slots::Key;
 use std::fmt;
 use std::ops::BitOr;

@@ -3,12 +3,12 @@
 use super::engine::{About, Asked, Interface};
 use super::error::P3Error;
 use super::types::MdHandle;
-use crate::nic::bytes::Bytes;
 use crate::nic::device::{Load, Portals};
 use crate::nic::wire::{Body, Wire};
 use am_core::Instant;
 use am_core::segment::Memory;
 use fabric_sim::Port;
+use fabric_sim::bytes::Bytes;
 
 /// A put or get as it is given.
 pub(crate) struct Order {

@@ -2,8 +2,8 @@
 
 use super::atomic::{AtomicOp, Datatype};
 use super::options::{MdOptions, MeOptions};
+use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
-use crate::nic::memory::HostMemory;
 use crate::nic::slots::Key;
 
 /// A memory descriptor.

@@ -7,12 +7,12 @@ use super::engine::{Interface, Outcome, Pending};
 use super::error::P4Error;
 use super::lists::{Asked, Effect, Operation, Place};
 use super::types::{Ack, CtEvent, CtHandle, Event, EventKind, MdHandle, NiFail};
-use crate::nic::bytes::Bytes;
 use crate::nic::device::{COUNTS, Load, Portals};
 use crate::nic::slots::Key;
 use crate::nic::wire::{Body, Wire};
 use am_core::Instant;
 use am_core::segment::Memory;
+use fabric_sim::bytes::Bytes;
 use fabric_sim::{Packet, Port};
 
 /// What travels for Portals 4.

@@ -2,8 +2,8 @@
 
 use super::super::types::{EventKind, Md, Options};
 use super::{About, Descriptor, Interface};
+use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
-use crate::nic::memory::HostMemory;
 use crate::nic::mutation::Mutation;
 use crate::nic::slots::Key;
 use am_core::Instant;
