@@ -1,11 +1,13 @@
 //! The configuration of a run: ranks, machine, parameters, faults.
 
-use crate::model::{Parameters, picos};
+use crate::model::Parameters;
 use crate::nic::device::Shared;
 use crate::nic::mutation::Defects;
 use fabric_sim::bytes::Pool;
+use fabric_sim::parameters::{self, Checker, default};
 use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::rc::Rc;
 
 /// A Portals machine and what happens to it. Read it from TOML, or start from one of the constructors and change fields.
@@ -28,7 +30,7 @@ pub struct PortalsConfig {
     /// Number of ranks.
     pub ranks: u32,
     /// Ranks that share a node and its interface, 1 to 65,536.
-    #[serde(default = "one")]
+    #[serde(default = "default::ranks_per_node")]
     pub ranks_per_node: u32,
     /// How nodes are connected.
     pub topology: Topology,
@@ -48,13 +50,13 @@ pub struct PortalsConfig {
     #[serde(default)]
     pub trace: bool,
     /// Size of each rank's stack in bytes.
-    #[serde(default = "stack")]
+    #[serde(default = "default::stack_bytes")]
     pub stack_bytes: usize,
     /// How long after a rank ends the others know, in nanoseconds, besides what events take to reach their queues.
-    #[serde(default = "notice")]
+    #[serde(default = "default::notice_ns")]
     pub notice_ns: f64,
     /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never.
-    #[serde(default = "never")]
+    #[serde(default = "default::deadline_ns")]
     pub deadline_ns: f64,
     /// Makes the interface wrong on purpose.
     #[doc(hidden)]
@@ -79,22 +81,6 @@ pub struct Adversary {
 pub struct Testing {
     /// What it does wrong.
     pub defects: Defects,
-}
-
-const fn one() -> u32 {
-    1
-}
-
-const fn stack() -> usize {
-    256 << 10
-}
-
-const fn notice() -> f64 {
-    1_000.0
-}
-
-const fn never() -> f64 {
-    f64::INFINITY
 }
 
 /// The most compact torus of three dimensions for so many nodes.
@@ -125,16 +111,16 @@ impl PortalsConfig {
     pub fn new(ranks: u32, topology: Topology) -> Self {
         Self {
             ranks,
-            ranks_per_node: one(),
+            ranks_per_node: default::ranks_per_node(),
             topology,
             placement: Placement::default(),
             parameters: Parameters::xt4(),
             faults: Faults::default(),
             adversary: Adversary::default(),
             trace: false,
-            stack_bytes: stack(),
-            notice_ns: notice(),
-            deadline_ns: never(),
+            stack_bytes: default::stack_bytes(),
+            notice_ns: default::notice_ns(),
+            deadline_ns: default::deadline_ns(),
             testing: Testing::default(),
         }
     }
@@ -160,9 +146,15 @@ impl PortalsConfig {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
-        config.check()?;
-        Ok(config)
+        parameters::from_toml(text, Self::check)
+    }
+
+    /// Reads a configuration from a TOML file and checks it.
+    ///
+    /// # Errors
+    /// As [`PortalsConfig::from_toml`], or says why the file cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        parameters::from_file(path, Self::check)
     }
 
     /// Checks that there can be such a machine.
@@ -176,54 +168,42 @@ impl PortalsConfig {
 
     /// The network below the interfaces.
     pub(crate) fn network(&self) -> Result<Config, ConfigError> {
-        let refused = |field: &str, value: String, limit: &str| {
-            Err(ConfigError::OutOfRange { field: field.into(), value, limit: limit.into() })
-        };
         if self.ranks_per_node > 1 << 16 {
-            return refused("ranks_per_node", self.ranks_per_node.to_string(), "at most 65536, since pids are");
+            let limit = "at most 65536, since pids are";
+            return Err(ConfigError::range("ranks_per_node", self.ranks_per_node, limit));
         }
         for (index, links) in self.faults.links.iter().enumerate() {
             if let Some(bytes) = links.mtu_bytes {
-                let field = format!("faults.links[{index}].mtu_bytes");
-                return refused(
-                    &field,
-                    bytes.to_string(),
-                    "left out, since interfaces rely on links that lose nothing",
-                );
+                let limit = "left out, since interfaces rely on links that lose nothing";
+                return Err(ConfigError::range(format!("faults.links[{index}].mtu_bytes"), bytes, limit));
             }
         }
         let costs = self.parameters.compile()?;
-        let Some(notice) = picos(self.notice_ns) else {
-            let limit = "a finite number of nanoseconds from 0 to 1e15";
-            return refused("notice_ns", self.notice_ns.to_string(), limit);
-        };
+        let notice = Checker::TOP.time("notice_ns", self.notice_ns)?.0;
         let events = costs.complete.0 + costs.event.0.max(costs.ack_event.0);
-        let mut config = Config::new(self.ranks);
-        config.ranks_per_node = self.ranks_per_node;
-        config.topology = self.topology.clone();
-        config.placement = self.placement;
-        config.nic = self.parameters.network();
-        config.faults = Faults { link_retry: true, ..self.faults.clone() };
-        config.trace = self.trace;
-        config.stack_bytes = self.stack_bytes;
-        config.notice_ns = (notice + events) as f64 / 1e3 + self.adversary.jitter_ns.max(0.0);
-        config.deadline_ns = self.deadline_ns;
-        Ok(config)
+        Ok(Config {
+            ranks_per_node: self.ranks_per_node,
+            topology: self.topology.clone(),
+            placement: self.placement,
+            nic: self.parameters.network(),
+            faults: Faults { link_retry: true, ..self.faults.clone() },
+            trace: self.trace,
+            stack_bytes: self.stack_bytes,
+            notice_ns: (notice + events) as f64 / 1e3 + self.adversary.jitter_ns.max(0.0),
+            deadline_ns: self.deadline_ns,
+            ..Config::new(self.ranks)
+        })
     }
 
     /// What the interfaces share.
     pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
-        let Some(jitter) = picos(self.adversary.jitter_ns) else {
-            let (field, value) = ("adversary.jitter_ns".into(), self.adversary.jitter_ns.to_string());
-            let limit = "a finite number of nanoseconds from 0 to 1e15".into();
-            return Err(ConfigError::OutOfRange { field, value, limit });
-        };
+        let jitter = Checker::of("adversary").time("jitter_ns", self.adversary.jitter_ns)?;
         let costs = self.parameters.compile()?;
         Ok(Rc::new(Shared {
             directory: Default::default(),
             parameters: self.parameters.clone(),
             costs,
-            jitter,
+            jitter: jitter.0,
             late_read: self.adversary.late_read,
             pool: Rc::new(Pool::default()),
             defects: self.testing.defects,

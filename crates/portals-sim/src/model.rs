@@ -16,6 +16,7 @@
 //! | bandwidth of a flood of S bytes each | 1650 S / (S + 4096) MB/s | \[A\], below the axis of 1800 |
 
 use am_core::Span;
+use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -253,14 +254,7 @@ impl Parameters {
     /// # Errors
     /// [`ConfigError`] lists the names that there are.
     pub fn named(name: &str) -> Result<Self, ConfigError> {
-        match name {
-            "xt4" => Ok(Self::xt4()),
-            "free" => Ok(Self::free()),
-            _ => {
-                let limit = format!("one of {}", Self::BUILT_IN.join(", "));
-                Err(ConfigError::OutOfRange { field: "parameters".into(), value: name.into(), limit })
-            }
-        }
+        parameters::named(name, Self::BUILT_IN, [Self::xt4, Self::free])
     }
 
     /// Reads a table from TOML and checks it.
@@ -268,9 +262,7 @@ impl Parameters {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not physical and its limit.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let table: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
-        table.check()?;
-        Ok(table)
+        parameters::from_toml(text, Self::check)
     }
 
     /// Checks that there can be such an interface.
@@ -310,64 +302,52 @@ impl Parameters {
 
     pub(crate) fn compile(&self) -> Result<Costs, ConfigError> {
         let (nic, software, mpi, limits) = (&self.nic, &self.software, &self.mpi, &self.limits);
-        if self.link.bandwidth_mb_s.is_nan() || self.link.bandwidth_mb_s < 1e-6 {
-            return Err(range("link.bandwidth_mb_s", self.link.bandwidth_mb_s, "above 0 MB/s (inf: no limit)"));
-        }
-        time(self.link.latency_ns, "link.latency_ns")?;
-        if nic.rx.unit_bytes == 0 {
-            return Err(range("nic.rx.unit_bytes", 0, "at least 1"));
-        }
-        if nic.rx.depth == 0 {
-            return Err(range("nic.rx.depth", 0, "at least 1"));
-        }
-        time(nic.rx.fixed_ns, "nic.rx.fixed_ns")?;
-        time(nic.rx.per_unit_ns, "nic.rx.per_unit_ns")?;
-        time(nic.tx_gap_ns, "nic.tx_gap_ns")?;
-        within("nic.dma_slots", nic.dma_slots, 1, 1 << 24)?;
-        within("nic.header_bytes", nic.header_bytes, 0, 1 << 16)?;
-        for (nanos, field) in [
-            (software.gasnet_ns, "software.gasnet_ns"),
-            (software.copy_ns_per_byte, "software.copy_ns_per_byte"),
-            (software.pin_page_ns, "software.pin_page_ns"),
-            (mpi.ping_ack_ns, "mpi.ping_ack_ns"),
-            (mpi.conduit_put_ns, "mpi.conduit_put_ns"),
-            (mpi.conduit_round_trip_ns, "mpi.conduit_round_trip_ns"),
+        let table = Checker::of("parameters");
+        let time = |field: &str, nanos: f64| table.time(field, nanos);
+        table.bandwidth("link.bandwidth_mb_s", self.link.bandwidth_mb_s)?;
+        time("link.latency_ns", self.link.latency_ns)?;
+        table.stage("nic.rx", &nic.rx)?;
+        time("nic.tx_gap_ns", nic.tx_gap_ns)?;
+        table.within("nic.dma_slots", nic.dma_slots, 1..=1 << 24)?;
+        table.within("nic.header_bytes", nic.header_bytes, 0..=1 << 16)?;
+        table.times([
+            ("software.gasnet_ns", software.gasnet_ns),
+            ("software.copy_ns_per_byte", software.copy_ns_per_byte),
+            ("software.pin_page_ns", software.pin_page_ns),
+            ("mpi.ping_ack_ns", mpi.ping_ack_ns),
+            ("mpi.conduit_put_ns", mpi.conduit_put_ns),
+            ("mpi.conduit_round_trip_ns", mpi.conduit_round_trip_ns),
+        ])?;
+        for (field, count, most) in [
+            ("limits.pt_entries", limits.pt_entries, 1 << 16),
+            ("limits.entries", limits.entries, 1 << 24),
+            ("limits.mds", limits.mds, 1 << 24),
+            ("limits.eqs", limits.eqs, 1 << 16),
+            ("limits.eq_entries", limits.eq_entries, 1 << 26),
+            ("limits.cts", limits.cts, 1 << 24),
+            ("limits.list_entries", limits.list_entries, 1 << 24),
+            ("limits.unexpected_headers", limits.unexpected_headers, 1 << 24),
+            ("limits.triggered", limits.triggered, 1 << 24),
+            ("limits.message_bytes", limits.message_bytes, u32::MAX.into()),
         ] {
-            time(nanos, field)?;
+            table.within(field, count, 1..=most)?;
         }
-        for (count, field, most) in [
-            (limits.pt_entries, "limits.pt_entries", 1 << 16),
-            (limits.entries, "limits.entries", 1 << 24),
-            (limits.mds, "limits.mds", 1 << 24),
-            (limits.eqs, "limits.eqs", 1 << 16),
-            (limits.eq_entries, "limits.eq_entries", 1 << 26),
-            (limits.cts, "limits.cts", 1 << 24),
-            (limits.list_entries, "limits.list_entries", 1 << 24),
-            (limits.unexpected_headers, "limits.unexpected_headers", 1 << 24),
-            (limits.triggered, "limits.triggered", 1 << 24),
-            (limits.message_bytes, "limits.message_bytes", u32::MAX),
-        ] {
-            within(field, count, 1, most)?;
-        }
-        let eq_get = time(nic.eq_get_ns, "nic.eq_get_ns")?;
-        if eq_get == 0 {
-            return Err(range("nic.eq_get_ns", nic.eq_get_ns, "at least 0.001 ns"));
-        }
-        let (event, complete) = (time(nic.event_ns, "nic.event_ns")?, time(nic.complete_ns, "nic.complete_ns")?);
-        let ack_event = time(nic.ack_event_ns, "nic.ack_event_ns")?;
+        let eq_get = table.some_time("nic.eq_get_ns", nic.eq_get_ns)?;
+        let (event, complete) = (time("nic.event_ns", nic.event_ns)?, time("nic.complete_ns", nic.complete_ns)?);
+        let ack_event = time("nic.ack_event_ns", nic.ack_event_ns)?;
         Ok(Costs {
-            overload: Span(time(nic.dma_overload_ns, "nic.dma_overload_ns")?),
-            command: Span(time(nic.command_ns, "nic.command_ns")?),
-            tx: Span(time(nic.tx_ns, "nic.tx_ns")?),
-            inject: Span(time(nic.inject_ns, "nic.inject_ns")?),
-            complete: Span(complete),
-            event: Span(event),
-            ack_tx: Span(time(nic.ack_tx_ns, "nic.ack_tx_ns")?),
-            ack_event: Span(ack_event),
-            eq_get: Span(eq_get),
-            list: Span(time(nic.list_ns, "nic.list_ns")?),
+            overload: time("nic.dma_overload_ns", nic.dma_overload_ns)?,
+            command: time("nic.command_ns", nic.command_ns)?,
+            tx: time("nic.tx_ns", nic.tx_ns)?,
+            inject: time("nic.inject_ns", nic.inject_ns)?,
+            complete,
+            event,
+            ack_tx: time("nic.ack_tx_ns", nic.ack_tx_ns)?,
+            ack_event,
+            eq_get,
+            list: time("nic.list_ns", nic.list_ns)?,
             femtos_per_byte: (self.ns_per_byte() * 1e6).round() as u64,
-            lookahead: Span((complete + event).min(ack_event)),
+            lookahead: Span(complete.0 + event.0).min(ack_event),
         })
     }
 }
@@ -428,23 +408,4 @@ impl Costs {
     pub(crate) fn bytes(&self, bytes: u32) -> Span {
         Span(u64::from(bytes).saturating_mul(self.femtos_per_byte) / 1000)
     }
-}
-
-/// Whole picoseconds of a number of nanoseconds, if it is one that can be.
-pub(crate) fn picos(nanos: f64) -> Option<u64> {
-    (0.0..=1e15).contains(&nanos).then(|| (nanos * 1e3).round() as u64)
-}
-
-fn range(field: &str, value: impl ToString, limit: &str) -> ConfigError {
-    let field = format!("parameters.{field}");
-    ConfigError::OutOfRange { field, value: value.to_string(), limit: limit.into() }
-}
-
-fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), ConfigError> {
-    let inside = (least..=most).contains(&value);
-    if inside { Ok(()) } else { Err(range(field, value, &format!("from {least} to {most}"))) }
-}
-
-fn time(nanos: f64, field: &str) -> Result<u64, ConfigError> {
-    picos(nanos).ok_or_else(|| range(field, nanos, "a finite number of nanoseconds from 0 to 1e15"))
 }
