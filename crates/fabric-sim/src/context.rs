@@ -259,6 +259,11 @@ impl<'a, D: Device> Context<'a, D> {
         self.machine.borrow().core.members.status(rank)
     }
 
+    /// How many ranks are known to have departed, in order or not, as of the last time the machine was looked at.
+    pub fn departures(&self) -> u32 {
+        self.machine.borrow().core.members.departures()
+    }
+
     /// How many ranks are known to be lost, as of the last time the machine was looked at.
     pub fn losses(&self) -> u32 {
         self.machine.borrow().core.members.losses()

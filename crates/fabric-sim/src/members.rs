@@ -12,6 +12,8 @@ pub(crate) struct Members {
     /// Ranks that have departed and have no packet under way, but nobody knows.
     unknown: Vec<u32>,
     notice_pending: bool,
+    /// Ranks that are known to have departed, and those of them that are lost.
+    departures: u32,
     losses: u32,
 }
 
@@ -36,7 +38,14 @@ pub(crate) struct News {
 impl Members {
     pub(crate) fn new(ranks: usize, notice: u64) -> Self {
         let member = Member { in_flight: 0, departs: None, status: PeerStatus::Active, told: u64::MAX };
-        Self { notice, members: vec![member; ranks], unknown: Vec::new(), notice_pending: false, losses: 0 }
+        Self {
+            notice,
+            members: vec![member; ranks],
+            unknown: Vec::new(),
+            notice_pending: false,
+            departures: 0,
+            losses: 0,
+        }
     }
 
     pub(crate) fn status(&self, rank: u32) -> PeerStatus {
@@ -51,6 +60,10 @@ impl Members {
     /// Whether the others learn of this rank's departure at this moment.
     pub(crate) fn told_at(&self, rank: u32, now: u64) -> bool {
         self.members.get(rank as usize).is_some_and(|member| member.told == now)
+    }
+
+    pub(crate) fn departures(&self) -> u32 {
+        self.departures
     }
 
     pub(crate) fn losses(&self) -> u32 {
@@ -95,7 +108,7 @@ impl Members {
     /// Lets everyone know what happened up to now.
     pub(crate) fn notice(&mut self, now: u64) -> News {
         let (mut news, mut later) = (News::default(), None::<u64>);
-        let Self { unknown, members, losses, .. } = self;
+        let Self { unknown, members, departures, losses, .. } = self;
         unknown.retain(|rank| {
             let member = &mut members[*rank as usize];
             let (status, at) = member.departs.expect("only departed ranks are told of");
@@ -106,6 +119,7 @@ impl Members {
             if member.status == PeerStatus::Active {
                 (member.status, member.told) = (status, now);
                 let lost = matches!(status, PeerStatus::Lost(_));
+                *departures += 1;
                 *losses += u32::from(lost);
                 news.lost |= lost;
                 news.finished |= !lost;
@@ -134,6 +148,6 @@ mod tests {
         assert_eq!(active, [false, false, true]);
         assert_eq!([0, 1, 2].map(|rank| members.told_at(rank, 107)), [true, true, false]);
         assert_eq!(members.notice(600), News { finished: true, lost: false, next: None });
-        assert_eq!(members.losses(), 0);
+        assert_eq!((members.departures(), members.losses()), (3, 0));
     }
 }

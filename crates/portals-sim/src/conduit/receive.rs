@@ -199,6 +199,10 @@ impl Conduit<'_> {
 
     /// Forgets requests to peers that are gone, whose replies will never come.
     pub(super) fn sweep(&mut self) {
+        let gone = (self.nic.context().departures(), self.faulty.len());
+        if std::mem::replace(&mut self.swept, gone) == gone {
+            return;
+        }
         let size = self.shared.config.chunk;
         for piece in 0..self.chunks.len() {
             let Chunk { to, busy, replied, .. } = self.chunks[piece];

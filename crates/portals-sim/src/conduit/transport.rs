@@ -109,6 +109,8 @@ pub struct Conduit<'a> {
     pub(super) dropped: u64,
     /// Losses that the ledger knows of.
     pub(super) settled_losses: u32,
+    /// Departures and faulty peers whose requests have been forgotten.
+    pub(super) swept: (u32, usize),
     departures: RefCell<Departures>,
     departed: bool,
 }
@@ -178,6 +180,7 @@ impl<'a> Conduit<'a> {
             fresh: false,
             dropped: 0,
             settled_losses: 0,
+            swept: (0, 0),
             departures: RefCell::new(Departures::new(shared.lag)),
             departed: false,
             nic,
