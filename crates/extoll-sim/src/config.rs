@@ -1,13 +1,14 @@
 //! The configuration of a run: ranks, machine, parameters, faults.
 
 use crate::model::Parameters;
-use crate::nic::bytes::Pool;
 use crate::nic::device::{Shared, Unkindness};
 use crate::nic::mutation::Defects;
 use crate::nic::rma::lane::Pace;
-use crate::nic::server::picos;
-use fabric_sim::{Config, ConfigError, DrawnKind, FaultEvent, Faults, Placement, Topology};
+use fabric_sim::bytes::Pool;
+use fabric_sim::parameters::{self, Checker, default};
+use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::rc::Rc;
 
 /// An EXTOLL machine and what happens to it. Read it from TOML, or start from one of the constructors and change fields.
@@ -31,7 +32,7 @@ pub struct ExtollConfig {
     /// Number of ranks.
     pub ranks: u32,
     /// Ranks that share a node and its interface, 1 to 256.
-    #[serde(default = "one")]
+    #[serde(default = "default::ranks_per_node")]
     pub ranks_per_node: u32,
     /// How nodes are connected.
     pub topology: Topology,
@@ -51,13 +52,13 @@ pub struct ExtollConfig {
     #[serde(default)]
     pub trace: bool,
     /// Size of each rank's stack in bytes.
-    #[serde(default = "stack")]
+    #[serde(default = "default::stack_bytes")]
     pub stack_bytes: usize,
     /// How long after a rank ends the others know, in nanoseconds.
-    #[serde(default = "notice")]
+    #[serde(default = "default::notice_ns")]
     pub notice_ns: f64,
     /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never.
-    #[serde(default = "never")]
+    #[serde(default = "default::deadline_ns")]
     pub deadline_ns: f64,
     /// Makes the interface wrong on purpose.
     #[doc(hidden)]
@@ -84,37 +85,21 @@ pub struct Testing {
     pub defects: Defects,
 }
 
-const fn one() -> u32 {
-    1
-}
-
-const fn stack() -> usize {
-    256 << 10
-}
-
-const fn notice() -> f64 {
-    1_000.0
-}
-
-const fn never() -> f64 {
-    f64::INFINITY
-}
-
 impl ExtollConfig {
     /// So many ranks on a machine, one per node, with the parameters of [`Parameters::cluster`].
     pub fn new(ranks: u32, topology: Topology) -> Self {
         Self {
             ranks,
-            ranks_per_node: one(),
+            ranks_per_node: default::ranks_per_node(),
             topology,
             placement: Placement::default(),
             parameters: Parameters::cluster(),
             faults: Faults::default(),
             adversary: Adversary::default(),
             trace: false,
-            stack_bytes: stack(),
-            notice_ns: notice(),
-            deadline_ns: never(),
+            stack_bytes: default::stack_bytes(),
+            notice_ns: default::notice_ns(),
+            deadline_ns: default::deadline_ns(),
             testing: Testing::default(),
         }
     }
@@ -134,9 +119,15 @@ impl ExtollConfig {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
-        config.check()?;
-        Ok(config)
+        parameters::from_toml(text, Self::check)
+    }
+
+    /// Reads a configuration from a TOML file and checks it.
+    ///
+    /// # Errors
+    /// As [`ExtollConfig::from_toml`], or says why the file cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        parameters::from_file(path, Self::check)
     }
 
     /// Checks that there can be such a machine.
@@ -151,37 +142,29 @@ impl ExtollConfig {
     /// The network below the interfaces.
     pub(crate) fn network(&self) -> Result<Config, ConfigError> {
         if self.ranks_per_node > 256 {
-            let (field, value) = ("ranks_per_node".into(), self.ranks_per_node.to_string());
-            return Err(ConfigError::OutOfRange {
-                field,
-                value,
-                limit: "at most 256, since vpids have 8 bits".into(),
-            });
+            let limit = "at most 256, since vpids have 8 bits";
+            return Err(ConfigError::range("ranks_per_node", self.ranks_per_node, limit));
         }
-        let mut config = Config::new(self.ranks);
-        config.ranks_per_node = self.ranks_per_node;
-        config.topology = self.topology.clone();
-        config.placement = self.placement;
-        config.nic = self.parameters.network();
-        config.faults = self.faults.clone();
-        config.trace = self.trace;
-        config.stack_bytes = self.stack_bytes;
-        config.notice_ns = self.notice_ns;
-        config.deadline_ns = self.deadline_ns;
-        Ok(config)
+        Ok(Config {
+            ranks_per_node: self.ranks_per_node,
+            topology: self.topology.clone(),
+            placement: self.placement,
+            nic: self.parameters.network(),
+            faults: self.faults.clone(),
+            trace: self.trace,
+            stack_bytes: self.stack_bytes,
+            notice_ns: self.notice_ns,
+            deadline_ns: self.deadline_ns,
+            ..Config::new(self.ranks)
+        })
     }
 
     /// What the interfaces share.
     pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
-        let longest = |field: &str, value: f64| {
-            picos(value).ok_or_else(|| {
-                let limit = "a finite number of nanoseconds from 0 to 1e15".into();
-                ConfigError::OutOfRange { field: format!("adversary.{field}"), value: value.to_string(), limit }
-            })
-        };
         let Adversary { jitter_ns, store_gap_ns } = self.adversary;
-        let jitter = longest("jitter_ns", jitter_ns)?;
-        let adversary = Unkindness { jitter, store_gap: longest("store_gap_ns", store_gap_ns)? };
+        let table = Checker::of("adversary");
+        let jitter = table.time("jitter_ns", jitter_ns)?.0;
+        let adversary = Unkindness { jitter, store_gap: table.time("store_gap_ns", store_gap_ns)?.0 };
         let (costs, rma) = (self.parameters.compile()?, &self.parameters.rma);
         let pace = Pace {
             fragment: rma.fragment_bytes,
@@ -196,7 +179,7 @@ impl ExtollConfig {
             costs,
             pace,
             adversary,
-            pool: Rc::new(Pool::new((rma.burst * rma.fragment_bytes) as usize)),
+            pool: Rc::new(Pool::default()),
             slots: Default::default(),
             defects: self.testing.defects,
             lossy: self.lossy(),
@@ -205,16 +188,12 @@ impl ExtollConfig {
 
     /// Whether the network can lose or double packets, so that the interfaces must be ready to repair that.
     fn lossy(&self) -> bool {
-        let Faults { loss, corruption, duplication, link_retry, schedule, drawn, links, .. } = &self.faults;
+        let Faults { loss, corruption, duplication, link_retry, links, .. } = &self.faults;
         if links.iter().any(|link| link.mtu_bytes.is_some() || link.queue_bytes.is_some()) {
             return true;
         }
         let random = *loss + *corruption + *duplication > 0.0 || !links.is_empty();
-        let cut = schedule.iter().any(|planned| matches!(planned.event, FaultEvent::LinkDown { .. }))
-            || drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::LinkFlap { .. }));
         // What a dead node does not take stands in the way of what is for others, until it is given up.
-        let death = schedule.iter().any(|planned| matches!(planned.event, FaultEvent::NodeStop { .. }))
-            || drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::NodeStop));
-        death || !link_retry && (random || cut)
+        self.faults.stop_nodes() || !link_retry && (random || self.faults.cut_links())
     }
 }

@@ -14,8 +14,8 @@
 //! | RMA, fragment i of a put after its first | 0.30 min(i, 8) + 0.0727 max(0, i - 8) us | \[F\] |
 //! | RMA, saturated link | 64 of every 79 bytes: 880 of 1086 MB/s | \[S\], header \[D\] |
 
-use crate::nic::server::picos;
 use am_core::Span;
+use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -310,16 +310,7 @@ impl Parameters {
     /// # Errors
     /// [`ConfigError`] lists the names that there are.
     pub fn named(name: &str) -> Result<Self, ConfigError> {
-        match name {
-            "cluster" => Ok(Self::cluster()),
-            "deep" => Ok(Self::deep()),
-            "asic" => Ok(Self::asic()),
-            "free" => Ok(Self::free()),
-            _ => {
-                let limit = format!("one of {}", Self::BUILT_IN.join(", "));
-                Err(ConfigError::OutOfRange { field: "parameters".into(), value: name.into(), limit })
-            }
-        }
+        parameters::named(name, Self::BUILT_IN, [Self::cluster, Self::deep, Self::asic, Self::free])
     }
 
     /// Reads a table from TOML and checks it.
@@ -327,9 +318,7 @@ impl Parameters {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not physical and its limit.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let table: Self = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string()))?;
-        table.check()?;
-        Ok(table)
+        parameters::from_toml(text, Self::check)
     }
 
     /// Checks that there can be such an interface.
@@ -353,57 +342,51 @@ impl Parameters {
 
     pub(crate) fn compile(&self) -> Result<Costs, ConfigError> {
         let (velo, rma, retry) = (&self.velo, &self.rma, &self.retry);
+        let table = Checker::of("parameters");
+        let time = |field: &str, nanos: f64| table.time(field, nanos);
         if ![64, 120].contains(&velo.mtu) {
-            return Err(range("velo.mtu", velo.mtu, "64 (FPGA) or 120 (ASIC)"));
+            return Err(table.refuse("velo.mtu", velo.mtu, "64 (FPGA) or 120 (ASIC)"));
         }
-        within("velo.segments", velo.segments, 1, 512)?;
-        within("velo.header_bytes", velo.header_bytes, 0, 1 << 16)?;
-        within("rma.ports", rma.ports, 0, 256)?;
-        within("rma.descriptors", rma.descriptors, 1, 1 << 24)?;
-        within("rma.notifications", rma.notifications, 1, 1 << 24)?;
-        within("rma.pages", rma.pages, 1, 1 << 26)?;
-        within("rma.fragment_bytes", rma.fragment_bytes, 8, 4096)?;
-        if !rma.fragment_bytes.is_multiple_of(8) {
-            return Err(range("rma.fragment_bytes", rma.fragment_bytes, "a multiple of 8"));
-        }
-        within("rma.fragment_header_bytes", rma.fragment_header_bytes, 0, 1 << 16)?;
-        within("rma.burst", rma.burst, 1, 64)?;
-        within("rma.ramp_fragments", rma.ramp_fragments, 0, 1 << 16)?;
-        within("retry.limit", retry.limit, 1, 40)?;
-        let stage = |stage: &Stage, field: &str| -> Result<u64, ConfigError> {
-            if stage.unit_bytes == 0 {
-                return Err(range(&format!("{field}.unit_bytes"), 0, "at least 1"));
-            }
-            if stage.depth == 0 {
-                return Err(range(&format!("{field}.depth"), 0, "at least 1"));
-            }
-            time(stage.fixed_ns, &format!("{field}.fixed_ns"))?;
-            time(stage.per_unit_ns, &format!("{field}.per_unit_ns"))
-        };
-        stage(&velo.tx, "velo.tx")?;
-        stage(&velo.rx, "velo.rx")?;
-        for (ns, field) in [
-            (self.pscom.velo_software_ns, "pscom.velo_software_ns"),
-            (self.pscom.velo_reassembly_ns, "pscom.velo_reassembly_ns"),
-            (self.pscom.rma_software_ns, "pscom.rma_software_ns"),
+        for (field, value, limits) in [
+            ("velo.segments", velo.segments, 1..=512),
+            ("velo.header_bytes", velo.header_bytes, 0..=1 << 16),
+            ("rma.ports", rma.ports, 0..=256),
+            ("rma.descriptors", rma.descriptors, 1..=1 << 24),
+            ("rma.notifications", rma.notifications, 1..=1 << 24),
+            ("rma.pages", rma.pages, 1..=1 << 26),
+            ("rma.fragment_bytes", rma.fragment_bytes, 8..=4096),
+            ("rma.fragment_header_bytes", rma.fragment_header_bytes, 0..=1 << 16),
+            ("rma.burst", rma.burst, 1..=64),
+            ("rma.ramp_fragments", rma.ramp_fragments, 0..=1 << 16),
+            ("retry.limit", retry.limit, 1..=40),
         ] {
-            time(ns, field)?;
+            table.within(field, value, limits)?;
         }
-        let timeout = time(retry.timeout_ns, "retry.timeout_ns")?;
-        if timeout < 1000 {
-            return Err(range("retry.timeout_ns", retry.timeout_ns, "at least 1 ns"));
+        if !rma.fragment_bytes.is_multiple_of(8) {
+            return Err(table.refuse("rma.fragment_bytes", rma.fragment_bytes, "a multiple of 8"));
+        }
+        table.stage("velo.tx", &velo.tx)?;
+        table.stage("velo.rx", &velo.rx)?;
+        table.times([
+            ("pscom.velo_software_ns", self.pscom.velo_software_ns),
+            ("pscom.velo_reassembly_ns", self.pscom.velo_reassembly_ns),
+            ("pscom.rma_software_ns", self.pscom.rma_software_ns),
+        ])?;
+        let timeout = time("retry.timeout_ns", retry.timeout_ns)?;
+        if timeout < Span::from_nanos(1) {
+            return Err(table.refuse("retry.timeout_ns", retry.timeout_ns, "at least 1 ns"));
         }
         Ok(Costs {
-            velo_send: Span(time(velo.send_ns, "velo.send_ns")?),
-            velo_receive: Span(time(velo.receive_ns, "velo.receive_ns")?),
-            rma_post: Span(time(rma.post_ns, "rma.post_ns")?),
-            rma_receive: Span(time(rma.receive_ns, "rma.receive_ns")?),
-            translate: Span(time(rma.translate_ns, "rma.translate_ns")?),
-            ramp: Span(time(rma.ramp_ns, "rma.ramp_ns")?),
-            tx_gap: Span(stage(&rma.tx, "rma.tx")?),
-            rx_gap: Span(stage(&rma.rx, "rma.rx")?),
-            timeout: Span(timeout),
-            idle: Span(time(retry.idle_ns, "retry.idle_ns")?),
+            velo_send: time("velo.send_ns", velo.send_ns)?,
+            velo_receive: time("velo.receive_ns", velo.receive_ns)?,
+            rma_post: time("rma.post_ns", rma.post_ns)?,
+            rma_receive: time("rma.receive_ns", rma.receive_ns)?,
+            translate: time("rma.translate_ns", rma.translate_ns)?,
+            ramp: time("rma.ramp_ns", rma.ramp_ns)?,
+            tx_gap: table.stage("rma.tx", &rma.tx)?,
+            rx_gap: table.stage("rma.rx", &rma.rx)?,
+            timeout,
+            idle: time("retry.idle_ns", retry.idle_ns)?,
         })
     }
 }
@@ -459,20 +442,6 @@ pub(crate) struct Costs {
     pub(crate) rx_gap: Span,
     pub(crate) timeout: Span,
     pub(crate) idle: Span,
-}
-
-fn range(field: &str, value: impl ToString, limit: &str) -> ConfigError {
-    let field = format!("parameters.{field}");
-    ConfigError::OutOfRange { field, value: value.to_string(), limit: limit.into() }
-}
-
-fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), ConfigError> {
-    let inside = (least..=most).contains(&value);
-    if inside { Ok(()) } else { Err(range(field, value, &format!("from {least} to {most}"))) }
-}
-
-fn time(nanos: f64, field: &str) -> Result<u64, ConfigError> {
-    picos(nanos).ok_or_else(|| range(field, nanos, "a finite number of nanoseconds from 0 to 1e15"))
 }
 
 #[cfg(test)]

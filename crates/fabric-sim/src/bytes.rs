@@ -50,6 +50,12 @@ impl Pool {
         Lent { bytes: self.fill(len, fill), pool: Rc::clone(self) }
     }
 
+    /// A copy of some bytes that finds its way back here by itself.
+    #[inline]
+    pub fn lend_copy(self: &Rc<Self>, bytes: &[u8]) -> Lent {
+        self.lend(bytes.len() as u32, |buffer| buffer.copy_from_slice(bytes))
+    }
+
     /// Takes a buffer back, unless it has other users. One that is not given back is freed.
     #[inline]
     pub fn give(&self, bytes: Bytes) {
@@ -149,7 +155,7 @@ mod tests {
     #[test]
     fn what_is_lent_comes_back_with_its_last_clone() {
         let pool = Rc::new(Pool::default());
-        let lend = |bytes: &[u8]| pool.lend(bytes.len() as u32, |buffer| buffer.copy_from_slice(bytes));
+        let lend = |bytes: &[u8]| pool.lend_copy(bytes);
         let first = lend(&[1; 100]);
         let (again, at) = (first.clone(), first.as_ptr());
         drop(first);

@@ -1,7 +1,6 @@
 //! The interface of a node, as the simulation drives it: its processes, its units' stages, its timers.
 
 use super::address::{Address, Directory};
-use super::bytes::Pool;
 use super::channel::{Body, Channel, Frame, Inbound, Outbound, Wire};
 use super::memory::Registrable;
 use super::mutation::Defects;
@@ -13,6 +12,7 @@ use super::velo::mailbox::{Slots, Valid};
 use super::velo::unit::Post;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, Span};
+use fabric_sim::bytes::Pool;
 use fabric_sim::{Device, Packet, Port, Stage};
 use std::rc::Rc;
 

@@ -8,12 +8,11 @@
 //! | `device` | [`Extoll`]: a node's interface, as the simulation drives it |
 //! | `channel` | what interfaces send each other, and how it is repaired when it is lost |
 //! | `replay` | the state machines of that: sequence, replay ring, retry flag |
-//! | `memory`, `sparse` | [`HostMemory`]: what the interface can read and write; buffers that take room only while in use |
-//! | `address`, `bytes`, `pairs`, `server` | addresses; payload of packets; partners by number; units of time |
+//! | `memory`, `sparse` | what the interface can read and write; buffers that take room only while in use |
+//! | `address`, `pairs` | addresses; partners by number |
 //! | `mutation` | defects for tests that must be able to fail |
 
 pub(crate) mod address;
-pub(crate) mod bytes;
 mod channel;
 pub(crate) mod device;
 pub(crate) mod handle;
@@ -23,12 +22,11 @@ pub mod mutation;
 pub(crate) mod pairs;
 pub mod replay;
 pub mod rma;
-pub(crate) mod server;
 pub(crate) mod sparse;
 pub mod velo;
 
 pub use address::Address;
 pub use channel::Wire;
 pub use device::{Counters, Extoll};
+pub use fabric_sim::HostMemory;
 pub use handle::Nic;
-pub use memory::HostMemory;

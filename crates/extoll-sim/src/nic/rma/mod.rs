@@ -43,9 +43,10 @@ pub(crate) mod wire;
 pub use atu::{Access, AtuFault, Nla, PageSize};
 pub use notification::{Command, Event, Notification, Notify};
 
+use super::HostMemory;
 use super::address::Address;
 use super::handle::Nic;
-use super::memory::{HostMemory, Registrable};
+use super::memory::Registrable;
 use super::sparse::SparseMemory;
 use am_core::Instant;
 use fabric_sim::WaitFor;

@@ -289,7 +289,7 @@ impl Extoll {
                 let len = (count * pace.fragment).min(*size - offset);
                 let source = Nla(from.0 + u64::from(offset));
                 let (memory, at) = self.atu.translate(source, u64::from(len), Wish::Read, vpid)?;
-                let data = self.shared.pool.fill(len as usize, |buffer| memory.load(at, buffer));
+                let data = self.shared.pool.lend(len, |buffer| memory.load(at, buffer));
                 let part = Part {
                     command: if *answer { Command::Get } else { Command::Put },
                     operation,
@@ -304,7 +304,7 @@ impl Extoll {
                 (count, Message::Part(part))
             }
             Work::Immediate { value, size, to } => {
-                let data = self.shared.pool.copy(&value.to_le_bytes()[..*size as usize]);
+                let data = self.shared.pool.lend_copy(&value.to_le_bytes()[..*size as usize]);
                 let (command, to, size) = (Command::ImmediatePut, *to, *size);
                 let part = Part { command, operation, to, size, offset: 0, first: true, last: true, notify, data };
                 (1, Message::Part(part))

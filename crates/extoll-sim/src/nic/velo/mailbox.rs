@@ -5,11 +5,14 @@
 //! the interface how far it has read only every eight slots.
 
 use super::status::Status;
-use crate::nic::bytes::{Bytes, LONGEST};
 use crate::nic::mutation::{Defects, Mutation};
+use fabric_sim::bytes::Lent;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+
+/// The largest message.
+pub(crate) const LONGEST: usize = 120;
 
 /// Bytes of data in a slot.
 pub const SLOT_DATA: usize = 56;
@@ -274,7 +277,7 @@ pub(crate) struct Letter {
     pub(crate) tag: u8,
     pub(crate) mtt: u8,
     pub(crate) error: bool,
-    pub(crate) data: Bytes,
+    pub(crate) data: Lent,
 }
 
 #[cfg(test)]

@@ -33,9 +33,9 @@ pub use mailbox::{COMMIT_EVERY, SEGMENT_SLOTS, SLOT_DATA, slots};
 pub use status::Status;
 
 use super::address::Address;
-use super::bytes::LONGEST;
 use super::handle::Nic;
 use fabric_sim::WaitFor;
+use mailbox::LONGEST;
 use std::fmt;
 use thiserror::Error;
 

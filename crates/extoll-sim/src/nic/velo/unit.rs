@@ -127,7 +127,7 @@ impl Extoll {
             let (uncommitted, replay) = (outbound.sender.uncommitted(), outbound.sender.retrying());
             return Err(VeloError::TryAgain { uncommitted, replay });
         }
-        let letter = Letter { tag, mtt, error: false, data: self.shared.pool.copy(message) };
+        let letter = Letter { tag, mtt, error: false, data: self.shared.pool.lend_copy(message) };
         let size = Size { bytes: message.len() as u32, header, fragments: 1 };
         self.dispatch(number, Frame::Velo(letter), size, port);
         Ok(())
