@@ -4,9 +4,9 @@ use crate::model::Parameters;
 use crate::nic::TransferErrors;
 use crate::nic::mutation::Defects;
 use crate::nic::virtual_time::Shared;
-use fabric_sim::{Config, ConfigError, DrawnKind, FaultEvent, Faults, Placement, Topology};
+use fabric_sim::parameters::{self, Checker, default};
+use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -56,13 +56,13 @@ pub struct SciConfig {
     #[serde(default)]
     pub trace: bool,
     /// Size of each rank's stack in bytes.
-    #[serde(default = "stack")]
+    #[serde(default = "default::stack_bytes")]
     pub stack_bytes: usize,
     /// How long after a rank ends the others know, in nanoseconds.
-    #[serde(default = "notice")]
+    #[serde(default = "default::notice_ns")]
     pub notice_ns: f64,
     /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never.
-    #[serde(default = "never")]
+    #[serde(default = "default::deadline_ns")]
     pub deadline_ns: f64,
     /// Makes the interface wrong on purpose.
     #[doc(hidden)]
@@ -87,18 +87,6 @@ pub struct Testing {
     pub defects: Defects,
 }
 
-const fn stack() -> usize {
-    256 << 10
-}
-
-const fn notice() -> f64 {
-    1_000.0
-}
-
-const fn never() -> f64 {
-    f64::INFINITY
-}
-
 impl SciConfig {
     /// So many ranks on a machine, with the paper's parameters.
     pub fn new(ranks: u32, topology: Topology) -> Self {
@@ -111,9 +99,9 @@ impl SciConfig {
             errors: TransferErrors::default(),
             adversary: Adversary::default(),
             trace: false,
-            stack_bytes: stack(),
-            notice_ns: notice(),
-            deadline_ns: never(),
+            stack_bytes: default::stack_bytes(),
+            notice_ns: default::notice_ns(),
+            deadline_ns: default::deadline_ns(),
             testing: Testing::default(),
         }
     }
@@ -147,10 +135,7 @@ impl SciConfig {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let config: Self =
-            toml::from_str(text).map_err(|error| ConfigError::File(error.to_string().trim_end().into()))?;
-        config.check()?;
-        Ok(config)
+        parameters::from_toml(text, Self::check)
     }
 
     /// Reads a configuration from a TOML file and checks it.
@@ -158,13 +143,7 @@ impl SciConfig {
     /// # Errors
     /// As [`SciConfig::from_toml`], or says why the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
-        let text = fs::read_to_string(path);
-        let text = text.map_err(|error| ConfigError::File(format!("{}: {error}", path.display())))?;
-        Self::from_toml(&text).map_err(|error| match error {
-            ConfigError::File(error) => ConfigError::File(format!("{}: {error}", path.display())),
-            error => error,
-        })
+        parameters::from_file(path, Self::check)
     }
 
     /// Checks that there can be such a machine.
@@ -178,63 +157,44 @@ impl SciConfig {
 
     /// The network below the adapters.
     pub(crate) fn network(&self) -> Result<Config, ConfigError> {
-        let mut config = Config::new(self.ranks);
-        config.topology = self.topology.clone();
-        config.placement = self.placement;
-        config.nic = self.parameters.network();
-        config.faults = self.faults.clone();
-        config.trace = self.trace;
-        config.stack_bytes = self.stack_bytes;
-        config.notice_ns = self.notice_ns;
-        config.deadline_ns = self.deadline_ns;
+        let config = Config {
+            topology: self.topology.clone(),
+            placement: self.placement,
+            nic: self.parameters.network(),
+            faults: self.faults.clone(),
+            trace: self.trace,
+            stack_bytes: self.stack_bytes,
+            notice_ns: self.notice_ns,
+            deadline_ns: self.deadline_ns,
+            ..Config::new(self.ranks)
+        };
         config.check()?;
         Ok(config)
     }
 
     /// What the adapters share.
     pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
-        let range = |field: &str, value: String, limit: &str| {
-            Err(ConfigError::OutOfRange { field: field.into(), value, limit: limit.into() })
-        };
         let nodes = self.topology.nodes()?;
         if nodes > MAX_NODES {
-            return range(
-                "topology",
-                format!("{nodes} nodes"),
-                "at most 16383 nodes, whose numbers are multiples of 4",
-            );
+            let limit = "at most 16383 nodes, whose numbers are multiples of 4";
+            return Err(ConfigError::range("topology", format!("{nodes} nodes"), limit));
         }
-        let reorder = self.adversary.reorder_ns;
-        if !(0.0..=1e15).contains(&reorder) {
-            let limit = "a finite number of nanoseconds from 0 to 1e15";
-            return range("adversary.reorder_ns", reorder.to_string(), limit);
-        }
+        let reorder = Checker::of("adversary").time("reorder_ns", self.adversary.reorder_ns)?;
         if self.faults.duplication > 0.0 && !self.faults.link_retry {
             let (field, other) = ("faults.duplication".into(), "faults.link_retry".into());
             let reason = "SCI's echoes keep links from doubling packets".into();
             return Err(ConfigError::Contradiction { field, other, reason });
         }
-        self.errors.check(|field, value, limit| ConfigError::OutOfRange {
-            field: field.into(),
-            value: value.to_string(),
-            limit: limit.into(),
-        })?;
+        self.errors.check(|field, value, limit| ConfigError::range(field, value, limit))?;
         Ok(Rc::new(Shared {
             ranks: Default::default(),
             costs: self.parameters.compile()?,
             parameters: self.parameters.clone(),
             errors: self.errors.clone(),
             seed: self.faults.seed,
-            reorder: (reorder * 1e3).round() as u64,
-            breakable: self.breakable(),
+            reorder: reorder.0,
+            breakable: self.faults.cut_links(),
             defects: self.testing.defects,
         }))
-    }
-
-    /// Whether links can go down.
-    fn breakable(&self) -> bool {
-        let Faults { schedule, drawn, .. } = &self.faults;
-        schedule.iter().any(|planned| matches!(planned.event, FaultEvent::LinkDown { .. }))
-            || drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::LinkFlap { .. }))
     }
 }

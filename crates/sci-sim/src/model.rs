@@ -19,6 +19,7 @@
 //! 0.03 poll. Each further hop costs 0.07 us on the way there, and as much for the answer that a check waits for.
 
 use am_core::Span;
+use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters};
 use serde::{Deserialize, Serialize};
 
@@ -224,10 +225,7 @@ impl Parameters {
     /// # Errors
     /// [`ConfigError`] names an unknown field, or the first value that is not physical.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let file = |error: toml::de::Error| ConfigError::File(error.to_string().trim_end().into());
-        let table: Self = toml::from_str(text).map_err(file)?;
-        table.check()?;
-        Ok(table)
+        parameters::from_toml(text, Self::check)
     }
 
     /// Checks the table.
@@ -269,30 +267,28 @@ impl Parameters {
     /// Checks the table and turns it into picoseconds.
     pub(crate) fn compile(&self) -> Result<Costs, ConfigError> {
         let Self { pio, dma, errors, conduit, .. } = self;
-        let whole = |field: &str, value: u64, low: u64, high: u64, step: u64| {
-            let limit = || match step {
-                1 => format!("from {low} to {high}"),
-                step => format!("from {low} to {high}, a multiple of {step}"),
-            };
-            let good = (low..=high).contains(&value) && value.is_multiple_of(step);
-            if good { Ok(()) } else { Err(range(field, value, limit())) }
-        };
-        whole("segment_bytes", self.segment_bytes, 4, 1 << 40, 4)?;
-        whole("memory_bytes", self.memory_bytes, 4, 1 << 40, 1)?;
-        whole("pio.outstanding", pio.outstanding.into(), 1, 64, 1)?;
-        whole("pio.header_bytes", pio.header_bytes.into(), 0, 1024, 1)?;
-        whole("dma.crossover_bytes", dma.crossover_bytes.into(), 64, 1 << 30, 64)?;
-        whole("dma.chunk_bytes", dma.chunk_bytes.into(), 64, 65_536, 64)?;
+        let table = Checker::of("parameters");
+        let time = |field: &str, nanos: f64| table.time(field, nanos);
+        table.multiple("segment_bytes", self.segment_bytes, 4..=1 << 40, 4)?;
+        table.within("memory_bytes", self.memory_bytes, 4..=1 << 40)?;
+        table.within("pio.outstanding", pio.outstanding, 1..=64)?;
+        table.within("pio.header_bytes", pio.header_bytes, 0..=1024)?;
+        table.multiple("dma.crossover_bytes", dma.crossover_bytes, 64..=1 << 30, 64)?;
+        table.multiple("dma.chunk_bytes", dma.chunk_bytes, 64..=65_536, 64)?;
         if !dma.alignment.is_power_of_two() || !(4..=64).contains(&dma.alignment) {
-            return Err(range("dma.alignment", dma.alignment, "4, 8, 16, 32 or 64"));
+            return Err(table.refuse("dma.alignment", dma.alignment, "4, 8, 16, 32 or 64"));
         }
-        let line = picos("pio.line_ns", pio.line_ns)?;
-        let fixed = picos("pio.fixed_ns", pio.fixed_ns)?;
-        let send = picos("pio.send_ns", pio.send_ns)?;
-        let answer = picos("pio.answer_ns", pio.answer_ns)?;
-        let hop = picos("link.latency_ns", self.link.latency_ns)?;
+        let line = time("pio.line_ns", pio.line_ns)?;
+        let fixed = time("pio.fixed_ns", pio.fixed_ns)?;
+        let send = time("pio.send_ns", pio.send_ns)?;
+        let answer = time("pio.answer_ns", pio.answer_ns)?;
+        let hop = time("link.latency_ns", self.link.latency_ns)?;
         let bandwidth = |field: &str, value: f64| {
-            if value >= 1e-3 { Ok(()) } else { Err(range(field, value, "at least 0.001 MB/s (inf: no limit)")) }
+            if value >= 1e-3 {
+                Ok(())
+            } else {
+                Err(table.refuse(field, value, "at least 0.001 MB/s (inf: no limit)"))
+            }
         };
         bandwidth("link.bandwidth_mb_s", self.link.bandwidth_mb_s)?;
         bandwidth("dma.bandwidth_mb_s", dma.bandwidth_mb_s)?;
@@ -307,11 +303,11 @@ impl Parameters {
         let at_least = |field: &str, total: Span, part: u64, found: f64| {
             let rest = total.0.checked_sub(part);
             let limit = || format!("at least the {} ns of its parts", part as f64 / 1e3);
-            rest.map(Span).ok_or_else(|| range(field, found, limit()))
+            rest.map(Span).ok_or_else(|| table.refuse(field, found, limit()))
         };
         let land = at_least("pio.fixed_ns", fixed, there, pio.fixed_ns)?;
         let reply = at_least("pio.answer_ns", answer, there + back, pio.answer_ns)?;
-        let read = picos("pio.read_ns", pio.read_ns)?;
+        let read = time("pio.read_ns", pio.read_ns)?;
         let data_back = hop.0 + wire(LINE as u32 + pio.header_bytes).0;
         let ask = send.0 + hop.0 + wire(pio.header_bytes).0;
         let fetch = at_least("pio.read_ns", read, ask + data_back, pio.read_ns)?;
@@ -319,47 +315,45 @@ impl Parameters {
         let per_byte = 1e6 / dma.bandwidth_mb_s;
         if per_byte > per_line && line.0 > 0 {
             let limit = format!("at least the {:.1} MB/s of programmed I/O", 1e6 / per_line);
-            return Err(range("dma.bandwidth_mb_s", dma.bandwidth_mb_s, limit));
+            return Err(table.refuse("dma.bandwidth_mb_s", dma.bandwidth_mb_s, limit));
         }
         let on_wire = 1e6 / self.link.bandwidth_mb_s * (1.0 + f64::from(pio.header_bytes) / LINE as f64);
         if on_wire > per_byte && dma.bandwidth_mb_s.is_finite() {
             let limit = format!("at most the {:.1} MB/s that the link carries besides headers", 1e6 / on_wire);
-            return Err(range("dma.bandwidth_mb_s", dma.bandwidth_mb_s, limit));
+            return Err(table.refuse("dma.bandwidth_mb_s", dma.bandwidth_mb_s, limit));
         }
         let start = Span((self.dma_start_ns() * 1e3).round() as u64);
         let set_up = at_least("dma.crossover_bytes", start, hop.0 + land.0, dma.crossover_bytes.into())?;
-        let post = picos("dma.post_ns", dma.post_ns)?;
+        let post = time("dma.post_ns", dma.post_ns)?;
         if post > set_up {
             let limit = format!("at most the {} ns that starting takes before the link", set_up.0 as f64 / 1e3);
-            return Err(range("dma.post_ns", dma.post_ns, limit));
+            return Err(table.refuse("dma.post_ns", dma.post_ns, limit));
         }
-        let timeout = picos("errors.timeout_ns", errors.timeout_ns)?;
+        let timeout = time("errors.timeout_ns", errors.timeout_ns)?;
         if timeout < Span::from_micros(1) {
-            return Err(range("errors.timeout_ns", errors.timeout_ns, "at least 1000 ns"));
+            return Err(table.refuse("errors.timeout_ns", errors.timeout_ns, "at least 1000 ns"));
         }
-        for (field, value) in [
+        table.times([
             ("conduit.construct_ns", conduit.construct_ns),
             ("conduit.poll_ns", conduit.poll_ns),
             ("conduit.copy_ns", conduit.copy_ns),
             ("conduit.mpi_ns", conduit.mpi_ns),
-        ] {
-            picos(field, value)?;
-        }
+        ])?;
         Ok(Costs {
-            call: picos("call_ns", self.call_ns)?,
+            call: time("call_ns", self.call_ns)?,
             line,
             send,
             land,
             reply,
-            check: picos("pio.check_ns", pio.check_ns)?,
+            check: time("pio.check_ns", pio.check_ns)?,
             fetch,
             post,
             set_up: Span(set_up.0 - post.0),
             femtos_per_byte: (per_byte * 1e3).round() as u64,
             wire_femtos_per_byte: (on_wire * 1e3).round() as u64,
             timeout,
-            investigation: picos("errors.investigation_ns", errors.investigation_ns)?,
-            restart: picos("errors.restart_ns", errors.restart_ns)?,
+            investigation: time("errors.investigation_ns", errors.investigation_ns)?,
+            restart: time("errors.restart_ns", errors.restart_ns)?,
         })
     }
 }
@@ -417,18 +411,6 @@ impl Costs {
     pub(crate) fn wire(&self, bytes: u64) -> Span {
         Span((u128::from(bytes) * u128::from(self.wire_femtos_per_byte) / 1000) as u64)
     }
-}
-
-pub(crate) fn range(field: &str, value: impl std::fmt::Display, limit: impl Into<String>) -> ConfigError {
-    ConfigError::OutOfRange { field: format!("parameters.{field}"), value: value.to_string(), limit: limit.into() }
-}
-
-/// Whole picoseconds of a number of nanoseconds.
-pub(crate) fn picos(field: &str, nanos: f64) -> Result<Span, ConfigError> {
-    if (0.0..=1e15).contains(&nanos) {
-        return Ok(Span((nanos * 1e3).round() as u64));
-    }
-    Err(range(field, nanos, "a finite number of nanoseconds from 0 to 1e15"))
 }
 
 #[cfg(test)]

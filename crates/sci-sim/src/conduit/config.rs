@@ -6,7 +6,9 @@ use super::status::MOST_SLOTS;
 use crate::model::ConduitParameters;
 use am_core::Span;
 use fabric_sim::ConfigError;
+use fabric_sim::parameters::Checker;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 
 /// How the payload of a Medium message reaches the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,8 +134,8 @@ impl Costs {
     }
 }
 
-fn range(field: &str, value: impl ToString, limit: &str) -> ConfigError {
-    ConfigError::OutOfRange { field: format!("conduit.{field}"), value: value.to_string(), limit: limit.into() }
+fn range(field: &str, value: impl Display, limit: &str) -> ConfigError {
+    Checker::of("conduit").refuse(field, value, limit)
 }
 
 impl Default for ConduitConfig {

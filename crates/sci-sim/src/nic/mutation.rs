@@ -41,18 +41,4 @@ pub enum Mutation {
 }
 
 /// The defects of a run; normally none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Defects(u32);
-
-impl Defects {
-    /// One defect.
-    pub const fn of(mutation: Mutation) -> Self {
-        Self(1 << mutation as u32)
-    }
-
-    /// Whether the interface has this defect.
-    #[inline]
-    pub const fn has(self, mutation: Mutation) -> bool {
-        self.0 & 1 << mutation as u32 != 0
-    }
-}
+pub type Defects = fabric_sim::Defects<Mutation>;

@@ -4,7 +4,9 @@ use super::layout::{Implementation, Layout};
 use super::rooms::Rooms;
 use am_core::Span;
 use fabric_sim::ConfigError;
+use fabric_sim::parameters::Checker;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 
 /// Sizes and kind of the conduit. Fields that a file leaves out are those of [`GasnetConfig::default`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,8 +156,8 @@ impl Default for GasnetConfig {
     }
 }
 
-pub(super) fn range(field: &str, value: impl ToString, limit: &str) -> ConfigError {
-    ConfigError::OutOfRange { field: format!("gasnet.{field}"), value: value.to_string(), limit: limit.into() }
+pub(super) fn range(field: &str, value: impl Display, limit: &str) -> ConfigError {
+    Checker::of("gasnet").refuse(field, value, limit)
 }
 
 impl GasnetConfig {

@@ -83,12 +83,8 @@ where
     machine.parameters.velo.segments = rooms.segments;
     let (ports, per_node) = (config.parameters.rma.ports, config.ranks_per_node.min(config.ranks));
     if ports < per_node {
-        return Err(ConfigError::OutOfRange {
-            field: "parameters.rma.ports".into(),
-            value: ports.to_string(),
-            limit: format!("at least {per_node}, one for each rank of a node"),
-        }
-        .into());
+        let limit = format!("at least {per_node}, one for each rank of a node");
+        return Err(ConfigError::range("parameters.rma.ports", ports, limit).into());
     }
     let shared = Rc::new(Shared {
         config: gasnet.clone(),

@@ -5,6 +5,7 @@ use super::tail::{Padding, TAIL_BYTES};
 use super::tokens::TokenRules;
 use crate::ExtollConfig;
 use fabric_sim::ConfigError;
+use fabric_sim::parameters::Checker;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -193,9 +194,8 @@ impl Default for PscomConfig {
     }
 }
 
-pub(super) fn range(field: &str, value: impl ToString, limit: impl Into<String>) -> ConfigError {
-    let field = format!("pscom.{field}");
-    ConfigError::OutOfRange { field, value: value.to_string(), limit: limit.into() }
+pub(super) fn range(field: &str, value: impl fmt::Display, limit: impl Into<String>) -> ConfigError {
+    Checker::of("pscom").refuse(field, value, limit)
 }
 
 fn within<N: PartialOrd + fmt::Display>(field: &str, value: N, least: N, most: N) -> Result<(), ConfigError> {
@@ -249,11 +249,7 @@ impl PscomConfig {
         let (ports, needed) = (machine.parameters.rma.ports, machine.ranks_per_node.min(machine.ranks));
         if self.uses_rma() && ports < needed {
             let limit = format!("at least {needed}, one for each rank of a node");
-            return Err(ConfigError::OutOfRange {
-                field: "parameters.rma.ports".into(),
-                value: ports.to_string(),
-                limit,
-            });
+            return Err(ConfigError::range("parameters.rma.ports", ports, limit));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A process's way to its simulated adapter: the interface itself, in terms of the parts in the files beside this one.
 
+use super::HostMemory;
 use super::device::{Adapter, Look, Shared, looking};
-use super::memory::HostMemory;
 use super::pio::Combiner;
 use super::process::{Process, Wanting, told_done};
 use super::wire::{Ask, Body, Told, Wire};

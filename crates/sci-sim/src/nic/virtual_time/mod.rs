@@ -2,7 +2,7 @@
 //!
 //! * `handle` has [`Virtual`], the interface itself; `segments`, `pio`, `transfer` are its parts;
 //! * `device` is the adapter as the simulation drives it, `wire` what adapters send each other;
-//! * `process` is what an adapter keeps for its process; `memory` what segments lie in.
+//! * `process` is what an adapter keeps for its process.
 //!
 //! # A line's way
 //!
@@ -14,7 +14,6 @@
 
 mod device;
 mod handle;
-mod memory;
 mod pio;
 mod process;
 mod segments;
@@ -23,9 +22,9 @@ mod wire;
 
 pub use device::Adapter;
 pub(crate) use device::Shared;
+pub use fabric_sim::HostMemory;
 pub use handle::{
     Descriptor, DmaQueue, Interrupt, LocalMap, LocalSegment, RemoteInterrupt, RemoteMap, RemoteSegment, Sequence,
     Virtual,
 };
-pub use memory::HostMemory;
 pub use wire::Wire;

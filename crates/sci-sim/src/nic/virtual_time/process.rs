@@ -1,6 +1,6 @@
 //! What an adapter keeps for its process: segments, connections, maps, queues, interrupts, and the lines under way.
 
-use super::memory::HostMemory;
+use super::HostMemory;
 use super::wire::{Told, Verdict};
 use crate::nic::code::Code;
 use crate::nic::errors::{Failure, Injected, Injector, Severity};

@@ -1,8 +1,8 @@
 //! The life of segments and connections in virtual time, and what happens to them.
 
+use super::HostMemory;
 use super::device::{Look, Shared};
 use super::handle::{Descriptor, LocalMap, LocalSegment, RemoteMap, RemoteSegment, Virtual, earlier};
-use super::memory::HostMemory;
 use super::process::{Connection, Local, Map, Wanting};
 use super::wire::{Ask, Told};
 use crate::nic::code::{Code, Kept};
@@ -43,7 +43,7 @@ impl Virtual<'_> {
             if size > limit && !any_size || !room || !addressed {
                 return Err(Code::NoSpace);
             }
-            let memory = HostMemory::new(size).ok_or(Code::NoSpace)?;
+            let memory = HostMemory::try_new(size).ok_or(Code::NoSpace)?;
             process.memory += size as u64;
             process.next_base = next;
             process.session(descriptor.0, 1);

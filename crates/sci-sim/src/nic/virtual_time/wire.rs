@@ -1,6 +1,6 @@
 //! What adapters of the simulated machine send each other, and themselves.
 
-use super::memory::HostMemory;
+use super::HostMemory;
 use crate::nic::code::Code;
 use crate::nic::kinds::{LINE, SegmentId};
 
