@@ -4,7 +4,7 @@
 use crate::case::{Description, judge};
 use crate::cases::{descriptions, run_part};
 use crate::world::{Profile, World};
-use am_core::Transport;
+use am_core::{Endpoint, Handlers, Rank, Transport};
 use std::env;
 use std::fmt::Display;
 use std::ops::Range;
@@ -24,6 +24,19 @@ pub fn problems<E: Display>(outcome: Result<Vec<Option<Option<String>>>, E>) -> 
         }
         Err(error) => vec![error.to_string()],
     }
+}
+
+/// The program of a rank of a job that ends in a deadlock: rank 1 waits for what nobody sends, and the others for its end.
+///
+/// # Panics
+/// If the rank cannot attach.
+pub fn wait_in_vain<T: Transport>(transport: T) {
+    let mut endpoint = Endpoint::attach(transport, Handlers::<()>::new(), ()).expect("all ranks attach");
+    if endpoint.rank() == Rank(1) {
+        // It does not come back: the run is given up.
+        let _ = endpoint.wait_until(|()| false);
+    }
+    let _ = endpoint.finish();
 }
 
 /// Choices drawn from a seed, as the digits of a mixed base: neighbouring seeds differ in everything, and every combination

@@ -69,6 +69,18 @@ impl Plan {
         }
     }
 
+    /// All cases with these numbers of ranks, unless the environment says which.
+    ///
+    /// # Panics
+    /// As [`Plan::from_environment`].
+    pub fn with_ranks(profile: Profile, ranks: &[u32]) -> Self {
+        let mut plan = Self::from_environment(profile);
+        if env::var_os("AM_CONFORMANCE_RANKS").is_none() {
+            plan.ranks = ranks.to_vec();
+        }
+        plan
+    }
+
     /// Whether to run a case with this many ranks.
     pub fn wants(&self, case: &Description, ranks: u32) -> bool {
         ranks >= case.needs.ranks && self.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))

@@ -2,12 +2,15 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{Buffers, Description, Plan, Profile, World, judge, run_part, run_with};
+use am_conformance::{
+    Buffers, Description, Draw, Plan, Profile, World, chosen_seeds, play_part, problems, run_seeds, run_with,
+    wait_in_vain,
+};
 use fabric_sim::{Drawn, DrawnKind, Faults, RunError, Topology};
 use portals_sim::conduit::{self, ConduitConfig, FlowControl};
 use portals_sim::model::Parameters;
 use portals_sim::{Adversary, PortalsConfig};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::Range;
 
 /// Programs that poll for ever end here, in nanoseconds.
 const DEADLINE: f64 = 2e10;
@@ -19,17 +22,8 @@ fn play(case: &Description, config: &PortalsConfig, conduit: &ConduitConfig, wor
         Buffers::Default => conduit.clone(),
     };
     let (case, world) = (*case, *world);
-    let outcome = conduit::run(config, &sizes, move |transport| {
-        let played = catch_unwind(AssertUnwindSafe(|| run_part(&case, &world, vec![transport])));
-        judge(&case, played)
-    });
-    match outcome {
-        Ok(report) => {
-            let problems = report.results.into_iter().enumerate();
-            problems.filter_map(|(rank, problem)| Some(format!("rank {rank}: {}", problem.flatten()?))).collect()
-        }
-        Err(error) => vec![error.to_string()],
-    }
+    let outcome = conduit::run(config, &sizes, move |transport| play_part(&case, &world, transport));
+    problems(outcome.map(|report| report.results))
 }
 
 fn suite(name: &str, plan: &Plan, conduit: &ConduitConfig, machine: impl Fn(u32) -> PortalsConfig) {
@@ -42,9 +36,7 @@ fn suite(name: &str, plan: &Plan, conduit: &ConduitConfig, machine: impl Fn(u32)
 }
 
 fn plan(ranks: &[u32]) -> Plan {
-    let plan = Plan::from_environment(Profile::Quick);
-    let chosen = std::env::var("AM_CONFORMANCE_RANKS").is_ok();
-    if chosen { plan } else { Plan { ranks: ranks.to_vec(), ..plan } }
+    Plan::with_ranks(Profile::Quick, ranks)
 }
 
 fn bank() -> ConduitConfig {
@@ -123,7 +115,8 @@ fn conforms_under_an_unkind_schedule() {
 
 /// Another machine, other sizes and other faults for every seed.
 fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
-    let topology = match seed % 4 {
+    let mut draw = Draw::new(seed);
+    let topology = match draw.of(4) {
         0 => Topology::Crossbar { nodes: ranks },
         1 => Topology::Ring { nodes: ranks },
         2 => Topology::Torus { dims: vec![2, ranks.div_ceil(2)] },
@@ -131,8 +124,8 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
     };
     let mut config = PortalsConfig::new(ranks, topology);
     config.faults.seed = seed;
-    config.parameters = if seed.is_multiple_of(3) { Parameters::free() } else { Parameters::xt4() };
-    match seed % 7 {
+    config.parameters = if draw.of(3) == 0 { Parameters::free() } else { Parameters::xt4() };
+    match draw.of(7) {
         0 => (config.faults.loss, config.faults.retry_ns) = (0.05, 500.0),
         1 => config.faults.corruption = 0.05,
         2 => config.faults.duplication = 0.05,
@@ -144,7 +137,7 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
         }
         _ => {}
     }
-    let flow = FLOWS[(seed / 2) as usize % FLOWS.len()];
+    let flow = draw.one(&FLOWS);
     let scarce = ConduitConfig {
         credits: 8,
         banked: Some(10),
@@ -156,27 +149,19 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
         disable_events: 32,
         ..ConduitConfig::default()
     };
-    let base = if seed % 5 == 4 { scarce } else { ConduitConfig::default() };
-    let (buffers, epoch) = (2 + (seed % 3) as u32, if seed.is_multiple_of(2) { 16 } else { 1024 });
+    let base = if draw.of(5) == 4 { scarce } else { ConduitConfig::default() };
+    let (buffers, epoch) = (draw.one(&[2, 3, 4]), draw.one(&[16, 1024]));
     (config, ConduitConfig { flow, buffers, epoch, ..base })
 }
 
 const FLOWS: [FlowControl; 3] = [FlowControl::Bank, FlowControl::Static, FlowControl::Disable];
 
-fn seeds(seeds: std::ops::Range<u64>) {
-    let cases = am_conformance::descriptions();
-    let mut problems = Vec::new();
-    for seed in seeds {
-        let case = &cases[seed as usize % cases.len()];
-        let ranks = [1, 2, 3, 5][(seed / cases.len() as u64 % 4) as usize].max(case.needs.ranks);
+fn seeds(seeds: Range<u64>) {
+    run_seeds(seeds, |case, ranks, world, seed| {
         let (mut config, conduit) = drawn(seed, ranks);
         config.deadline_ns = DEADLINE;
-        let found = play(case, &config, &conduit, &World::new(Profile::Quick, seed));
-        problems.extend(
-            found.into_iter().map(|problem| format!("seed {seed}, {} with {ranks} ranks: {problem}", case.name)),
-        );
-    }
-    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+        play(case, &config, &conduit, world)
+    });
 }
 
 #[test]
@@ -187,18 +172,15 @@ fn conforms_with_some_seeds() {
 /// `cargo test --release -p portals-sim --test conformance -- --ignored many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
-fn conforms_with_many_seeds() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let (first, count) =
-        (number("AM_CONFORMANCE_FIRST").unwrap_or(0), number("AM_CONFORMANCE_SEEDS").unwrap_or(1000));
-    seeds(first..first + count);
+fn many_seeds() {
+    seeds(chosen_seeds(1000));
 }
 
 /// `cargo test --release -p portals-sim --test conformance -- --ignored full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {
-    let plan = Plan { ranks: vec![1, 2, 3, 8], ..Plan::from_environment(Profile::Full) };
+    let plan = Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]);
     for flow in FLOWS {
         suite("Portals, full", &plan, &ConduitConfig::with(flow), PortalsConfig::xt4);
     }
@@ -206,14 +188,7 @@ fn full() {
 
 #[test]
 fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
-    use am_core::{Endpoint, Handlers, Rank};
-    let outcome = conduit::run(&PortalsConfig::xt4(3), &bank(), |transport| {
-        let mut endpoint = Endpoint::attach(transport, Handlers::<()>::new(), ()).unwrap();
-        if endpoint.rank() == Rank(1) {
-            endpoint.wait_until(|()| false).unwrap();
-        }
-        endpoint.finish().unwrap();
-    });
+    let outcome = conduit::run(&PortalsConfig::xt4(3), &bank(), |transport| wait_in_vain(transport));
     let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
 }

@@ -52,9 +52,7 @@ impl Fabric for Threads {
 }
 
 fn plan(ranks: &[u32]) -> Plan {
-    let plan = Plan::from_environment(Profile::Quick);
-    let chosen = std::env::var("AM_CONFORMANCE_RANKS").is_ok();
-    if chosen { plan } else { Plan { ranks: ranks.to_vec(), ..plan } }
+    Plan::with_ranks(Profile::Quick, ranks)
 }
 
 fn suite(name: &'static str, config: ConduitConfig, errors: TransferErrors, plan: &Plan) {
@@ -83,7 +81,7 @@ const ROLE: &str = "SCI_SIM_CONFORMANCE_ROLE";
 
 /// Runs one case with a process per rank, each this program again with nothing to do but its part.
 fn processes(profile: Profile, ranks: &[u32]) {
-    let plan = Plan { ranks: plan(ranks).ranks, ..Plan::from_environment(profile) };
+    let plan = Plan::with_ranks(profile, ranks);
     let program = env::current_exe().expect("a test knows its program");
     let report = run_with("sci, mapped, processes", &plan, |case, ranks, world| {
         let job = job_name();
@@ -143,6 +141,6 @@ fn full_between_processes() {
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {
-    let plan = Plan { ranks: vec![1, 2, 3, 8], ..Plan::from_environment(Profile::Full) };
+    let plan = Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]);
     suite("sci, mapped, full", ConduitConfig::tuned(), TransferErrors::default(), &plan);
 }

@@ -2,13 +2,15 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{Buffers, Description, Plan, Profile, World, judge, run_part, run_with};
+use am_conformance::{
+    Buffers, Description, Draw, Plan, Profile, World, chosen_seeds, play_part, problems, run_seeds, run_with,
+};
 use fabric_sim::Topology;
 use sci_sim::conduit::{self, ConduitConfig, FlagStores, MediumMethod};
 use sci_sim::model::Parameters;
 use sci_sim::nic::TransferErrors;
 use sci_sim::{Adversary, SciConfig};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::Range;
 
 /// Programs that poll for ever end here, in nanoseconds.
 const DEADLINE: f64 = 2e11;
@@ -21,17 +23,8 @@ fn play(case: &Description, config: &SciConfig, conduit: &ConduitConfig, world: 
         sizes = ConduitConfig { requests, slot, dma_queue, ..sizes };
     }
     let (case, world) = (*case, *world);
-    let outcome = conduit::run(config, &sizes, move |transport| {
-        let played = catch_unwind(AssertUnwindSafe(|| run_part(&case, &world, vec![transport])));
-        judge(&case, played)
-    });
-    match outcome {
-        Ok(report) => {
-            let problems = report.results.into_iter().enumerate();
-            problems.filter_map(|(rank, problem)| Some(format!("rank {rank}: {}", problem.flatten()?))).collect()
-        }
-        Err(error) => vec![error.to_string()],
-    }
+    let outcome = conduit::run(config, &sizes, move |transport| play_part(&case, &world, transport));
+    problems(outcome.map(|report| report.results))
 }
 
 fn suite(name: &str, plan: &Plan, conduit: &ConduitConfig, machine: impl Fn(u32) -> SciConfig) {
@@ -43,9 +36,7 @@ fn suite(name: &str, plan: &Plan, conduit: &ConduitConfig, machine: impl Fn(u32)
 }
 
 fn plan(ranks: &[u32]) -> Plan {
-    let plan = Plan::from_environment(Profile::Quick);
-    let chosen = std::env::var("AM_CONFORMANCE_RANKS").is_ok();
-    if chosen { plan } else { Plan { ranks: ranks.to_vec(), ..plan } }
+    Plan::with_ranks(Profile::Quick, ranks)
 }
 
 #[test]
@@ -104,48 +95,40 @@ fn conforms_when_lines_overtake_each_other() {
 
 /// Another machine, other sizes and other errors for every seed.
 fn drawn(seed: u64, ranks: u32) -> (SciConfig, ConduitConfig) {
-    let topology = match seed % 3 {
+    let mut draw = Draw::new(seed);
+    let topology = match draw.of(3) {
         0 => Topology::Torus { dims: vec![ranks] },
         1 => Topology::Torus { dims: vec![ranks.div_ceil(2), 2] },
         _ => Topology::Crossbar { nodes: ranks },
     };
     let mut config = SciConfig::new(ranks, topology);
-    match seed % 4 {
+    match draw.of(4) {
         2 => (config.faults.seed, config.faults.loss) = (seed, 0.005),
         3 => config.parameters = Parameters::free(),
         _ => {}
     }
     config.errors = TransferErrors { seed, ..errors(seed) };
-    match seed % 5 {
+    match draw.of(5) {
         0 => config.errors.retriable = 0.2,
         1 => config.errors.not_retriable = 0.02,
         2 => config.errors.pending = 0.02,
         3 => config.adversary.reorder_ns = 3_000.0,
         _ => {}
     }
-    let requests = [1, 2, 3, 8, 32][(seed / 3 % 5) as usize];
-    let slot = [1024, 2048, 4096][(seed / 2 % 3) as usize];
-    let medium = if seed.is_multiple_of(2) { MediumMethod::TwoTransfers } else { MediumMethod::OneCopy };
-    let dma_from = [2048, 0, 64, u64::MAX][(seed / 5 % 4) as usize];
+    let (requests, slot) = (draw.one(&[1, 2, 3, 8, 32]), draw.one(&[1024, 2048, 4096]));
+    let medium = draw.one(&[MediumMethod::TwoTransfers, MediumMethod::OneCopy]);
+    let dma_from = draw.one(&[2048, 0, 64, u64::MAX]);
     let flags = FlagStores::Numbered;
     let conduit = ConduitConfig { requests, slot, medium, flags, dma_from, ..ConduitConfig::default() };
     (config, conduit)
 }
 
-fn seeds(seeds: std::ops::Range<u64>) {
-    let cases = am_conformance::descriptions();
-    let mut problems = Vec::new();
-    for seed in seeds {
-        let case = &cases[seed as usize % cases.len()];
-        let ranks = [1, 2, 3, 5][(seed / cases.len() as u64 % 4) as usize].max(case.needs.ranks);
+fn seeds(seeds: Range<u64>) {
+    run_seeds(seeds, |case, ranks, world, seed| {
         let (mut config, conduit) = drawn(seed, ranks);
         config.deadline_ns = DEADLINE;
-        let found = play(case, &config, &conduit, &World::new(Profile::Quick, seed));
-        problems.extend(
-            found.into_iter().map(|problem| format!("seed {seed}, {} with {ranks} ranks: {problem}", case.name)),
-        );
-    }
-    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+        play(case, &config, &conduit, world)
+    });
 }
 
 #[test]
@@ -156,17 +139,14 @@ fn conforms_with_some_seeds() {
 /// `cargo test --release -p sci-sim --test conformance_virtual -- --ignored many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
-fn conforms_with_many_seeds() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let (first, count) =
-        (number("AM_CONFORMANCE_FIRST").unwrap_or(0), number("AM_CONFORMANCE_SEEDS").unwrap_or(1000));
-    seeds(first..first + count);
+fn many_seeds() {
+    seeds(chosen_seeds(1000));
 }
 
 /// `cargo test --release -p sci-sim --test conformance_virtual -- --ignored full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {
-    let plan = Plan { ranks: vec![1, 2, 3, 8], ..Plan::from_environment(Profile::Full) };
+    let plan = Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]);
     suite("sci on the cluster, full", &plan, &ConduitConfig::default(), SciConfig::fitting);
 }

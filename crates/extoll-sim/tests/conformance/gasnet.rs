@@ -2,7 +2,7 @@
 
 use super::machines::{free, lossy, retrying, square, unkind};
 use super::{Conduit, seeds, suite};
-use am_conformance::{Description, Draw, Profile, World, chosen_seeds, play_part, problems};
+use am_conformance::{Description, Draw, Profile, World, chosen_seeds, play_part, problems, wait_in_vain};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, HostCosts, Implementation};
 use fabric_sim::RunError;
@@ -88,14 +88,7 @@ fn full() {
 
 #[test]
 fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
-    use am_core::{Endpoint, Handlers, Rank};
-    let outcome = gasnet::run(&square(3), &GasnetConfig::default(), |transport| {
-        let mut endpoint = Endpoint::attach(transport, Handlers::<()>::new(), ()).unwrap();
-        if endpoint.rank() == Rank(1) {
-            endpoint.wait_until(|()| false).unwrap();
-        }
-        endpoint.finish().unwrap();
-    });
+    let outcome = gasnet::run(&square(3), &GasnetConfig::default(), |transport| wait_in_vain(transport));
     let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
 }

@@ -43,10 +43,7 @@ fn suite<C: Conduit>(
     config: &C::Config,
     machine: impl Fn(u32) -> ExtollConfig,
 ) {
-    let mut plan = Plan::from_environment(profile);
-    if std::env::var_os("AM_CONFORMANCE_RANKS").is_none() {
-        plan.ranks = ranks.to_vec();
-    }
+    let plan = Plan::with_ranks(profile, ranks);
     let name = format!("{} {what}", C::NAME);
     run_with(name, &plan, |case, ranks, world| play::<C>(case, machine(ranks), config, world)).check();
 }
