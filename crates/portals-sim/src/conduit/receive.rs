@@ -200,15 +200,23 @@ impl Conduit<'_> {
     /// Forgets requests to peers that are gone, whose replies will never come.
     pub(super) fn sweep(&mut self) {
         let gone = (self.nic.context().departures(), self.faulty.len());
-        if std::mem::replace(&mut self.swept, gone) == gone {
+        if self.swept == gone {
             return;
         }
-        let size = self.shared.config.chunk;
+        let (size, mut complete) = (self.shared.config.chunk, true);
         for piece in 0..self.chunks.len() {
             let Chunk { to, busy, replied, .. } = self.chunks[piece];
-            if busy && !replied && self.known_status(to) != PeerStatus::Active {
-                self.replied(piece as u32 * size, true);
+            if !busy || replied || self.known_status(to) == PeerStatus::Active {
+                continue;
             }
+            // Its last reply may be between the wire and the queue until its departure counts.
+            match self.counting_status(to) {
+                PeerStatus::Active => complete = false,
+                _ => self.replied(piece as u32 * size, true),
+            }
+        }
+        if complete {
+            self.swept = gone;
         }
     }
 
