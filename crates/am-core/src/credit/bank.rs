@@ -1,7 +1,7 @@
 //! The target's side of the bank policy: who holds how much of one receive space, and who gets more.
 
 use super::bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
-use super::config::{Asks, ConfigError, LoanConfig, decayed};
+use super::config::{Asks, ConfigError, Growth, LoanConfig, decayed};
 use super::loans::{Loan, Loans, Revocation};
 use super::message::{Charge, Return, Revoke, Surrender};
 use super::queue::PeerQueue;
@@ -370,7 +370,8 @@ impl Bank {
         }
     }
 
-    /// Grants an ask in full, or refuses it for good and looks for quiet peers, so that a later one may fare better.
+    /// Grants an ask in full, or refuses it for good and looks for quiet peers, so that a later one may fare better. Where
+    /// loans double, it grants what it can.
     fn answer_at_once(&mut self, peer: Peer, ask: u32) {
         let loan = self.loans.of(peer);
         loan.refused = false;
@@ -378,14 +379,20 @@ impl Bank {
             return;
         }
         loan.asked_at = self.epoch;
-        if loan.room(&self.config) < ask {
-            return;
-        }
-        if let Some(rest) = self.banked.checked_sub(ask) {
-            self.banked = rest;
-            loan.loan += ask;
-            loan.granted += ask;
-            loan.lent += ask;
+        let (room, growth) = (loan.room(&self.config), self.config.growth);
+        let (allowed, granted) = match growth {
+            Growth::Shortage if room < ask => return,
+            Growth::Shortage => (ask, if ask <= self.banked { ask } else { 0 }),
+            Growth::Doubling => {
+                let allowed = growth.tellable(ask.min(room));
+                (allowed, growth.tellable(allowed.min(self.banked)))
+            }
+        };
+        self.banked -= granted;
+        loan.loan += granted;
+        loan.granted += granted;
+        loan.lent += granted;
+        if granted == allowed {
             return;
         }
         loan.refused = true;
@@ -393,7 +400,7 @@ impl Bank {
             loan.revocation = Revocation::None;
             self.revoking -= limit;
         }
-        self.revoke(ask);
+        self.revoke(allowed - granted);
     }
 
     fn note_ask(&mut self, peer: Peer, ask: u32) {
@@ -462,7 +469,7 @@ impl Bank {
             }
             let unneeded = loan.loan.saturating_sub(self.config.min.max(loan.recent));
             let limit = unneeded.min(self.config.revoke_limit);
-            if limit > 0 {
+            if limit > 0 && limit >= self.config.revoke_least.min(self.config.revoke_limit) {
                 self.loans.of(peer).revocation = Revocation::Queued(limit);
                 self.revoking += limit;
                 self.revocations.push(peer);
@@ -474,7 +481,7 @@ impl Bank {
     fn settle_live(&mut self, peer: Peer) -> Return {
         let loan = self.loans.of(peer);
         let credits = loan.owed.min(self.config.max_return);
-        let granted = loan.granted.min(self.config.max_ask);
+        let granted = self.config.growth.tellable(loan.granted.min(self.config.max_ask));
         loan.owed -= credits;
         loan.granted -= granted;
         let end_of_epoch = loan.tell_epoch(self.epoch);

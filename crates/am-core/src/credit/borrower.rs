@@ -1,6 +1,6 @@
 //! The sender's side of the bank policy: the loan it holds from one target.
 
-use super::config::{ConfigError, LoanConfig, decayed};
+use super::config::{ConfigError, Growth, LoanConfig, decayed};
 use super::message::{Charge, Return, Revoke, Surrender};
 use thiserror::Error;
 
@@ -17,12 +17,16 @@ pub struct Borrower {
     recent: u32,
     /// Credits to ask for with the next request; 0 unless a request found too few since the last ask.
     wanting: u32,
-    lost: bool,
+    /// Credits that must come back before a sender whose loan doubles asks again; never more than are outstanding.
+    asked: u32,
     min: u32,
     max_cost: u32,
     loan_cap: u32,
     max_ask: u32,
-    decay_shift: u32,
+    /// No more than 32, which leaves nothing.
+    decay_shift: u8,
+    growth: Growth,
+    lost: bool,
 }
 
 /// A request that can't leave now. Nothing was taken.
@@ -110,19 +114,22 @@ impl Borrower {
             outstanding: 0,
             recent: 0,
             wanting: 0,
-            lost: false,
+            asked: 0,
             min: config.min,
             max_cost: config.max_cost,
             loan_cap: config.loan_cap,
             max_ask: config.max_ask,
-            decay_shift: config.decay_shift,
+            decay_shift: config.decay_shift.min(32) as u8,
+            growth: config.growth,
+            lost: false,
         })
     }
 
     /// Takes the credits for one request. The charge goes out with that request.
     ///
     /// # Errors
-    /// [`TakeError`]; a shortage is remembered, and the next request that does leave asks the target for more.
+    /// [`TakeError`]; a shortage is remembered, and the next request that does leave asks the target for more; see
+    /// [`Growth`].
     #[inline]
     pub fn take(&mut self, cost: u32) -> Result<Charge, TakeError> {
         if self.lost {
@@ -139,7 +146,13 @@ impl Borrower {
         self.available = rest;
         self.outstanding += cost;
         self.recent = self.recent.max(self.outstanding);
-        Ok(Charge { cost, ask: std::mem::take(&mut self.wanting) })
+        let wanting = std::mem::take(&mut self.wanting);
+        let ask = match self.growth {
+            Growth::Shortage => wanting,
+            Growth::Doubling if wanting == 0 && rest >= cost => 0,
+            Growth::Doubling => self.double(),
+        };
+        Ok(Charge { cost, ask })
     }
 
     /// Takes back a charge whose request did not leave, for instance because the wire was busy.
@@ -153,6 +166,8 @@ impl Borrower {
         self.outstanding = rest;
         self.available += charge.cost;
         self.wanting = self.wanting.max(charge.ask);
+        // An ask that has not left will not be answered.
+        self.asked = if charge.ask > 0 { 0 } else { self.asked.min(rest) };
         Ok(())
     }
 
@@ -176,6 +191,7 @@ impl Borrower {
             return Err(ReturnError::Overgrant { granted, held, max_ask, loan_cap });
         }
         self.outstanding = rest;
+        self.asked = self.asked.saturating_sub(credits);
         self.available += credits + granted;
         self.wanting = self.wanting.saturating_sub(granted);
         if end_of_epoch {
@@ -243,12 +259,27 @@ impl Borrower {
 
     #[cold]
     fn note_shortage(&mut self, shortage: u32) {
-        let room = self.loan_cap.saturating_sub(self.held());
-        self.wanting = self.wanting.max(shortage.min(self.max_ask)).min(room);
+        self.wanting = self.wanting.max(shortage.min(self.max_ask)).min(self.room());
+    }
+
+    /// What a request asks for so that the loan doubles: nothing while the answer to an earlier ask may be under way.
+    #[cold]
+    fn double(&mut self) -> u32 {
+        if self.asked > 0 {
+            return 0;
+        }
+        let ask = self.growth.tellable(self.held().min(self.max_ask).min(self.room()));
+        self.asked = if ask > 0 { self.outstanding } else { 0 };
+        ask
+    }
+
+    /// Credits that the loan may still grow by.
+    fn room(&self) -> u32 {
+        self.loan_cap.saturating_sub(self.held())
     }
 
     fn end_epoch(&mut self) {
-        self.recent = decayed(self.recent, self.decay_shift, 1).max(self.outstanding);
+        self.recent = decayed(self.recent, self.decay_shift.into(), 1).max(self.outstanding);
     }
 }
 
@@ -350,6 +381,52 @@ mod tests {
         borrower.accept(Return { credits: 0, granted: 1, end_of_epoch: false }).unwrap();
         borrower.take(4).unwrap_err();
         assert_eq!(borrower.wanting(), 1, "three are missing, but 13 of 14 are lent already");
+    }
+
+    #[test]
+    fn a_loan_doubles_once_in_the_time_in_which_all_of_it_comes_back() {
+        let mut config = LoanConfig::new(2, 200, 4);
+        (config.initial, config.loan_cap, config.max_ask, config.growth) = (12, 70, 16, Growth::Doubling);
+        let mut borrower = Borrower::new(&config).unwrap();
+        let ask = |borrower: &mut Borrower| borrower.take(4).unwrap().ask;
+        assert_eq!(
+            [(); 3].map(|()| ask(&mut borrower)),
+            [0, 0, 8],
+            "the fourth would find too few; twelve are no power"
+        );
+        borrower.take(4).unwrap_err();
+        borrower.accept(Return { credits: 8, ..Return::default() }).unwrap();
+        assert_eq!([(); 2].map(|()| ask(&mut borrower)), [0, 0], "the answer to the first ask may be under way");
+        borrower.accept(Return { credits: 4, granted: 8, end_of_epoch: false }).unwrap();
+        assert_eq!([(); 3].map(|()| ask(&mut borrower)), [0, 0, 16]);
+        borrower.accept(Return { credits: 20, granted: 16, end_of_epoch: false }).unwrap();
+        assert_eq!((borrower.held(), borrower.available()), (36, 36));
+        assert_eq!(
+            [(); 9].map(|()| ask(&mut borrower)),
+            [0, 0, 0, 0, 0, 0, 0, 0, 16],
+            "no more than the field tells"
+        );
+        borrower.accept(Return { credits: 36, granted: 16, end_of_epoch: false }).unwrap();
+        let asks = [(); 13].map(|()| ask(&mut borrower));
+        assert_eq!((borrower.held(), asks[12]), (52, 16));
+        borrower.accept(Return { credits: 52, granted: 16, end_of_epoch: false }).unwrap();
+        let asks = [(); 17].map(|()| ask(&mut borrower));
+        assert_eq!((borrower.held(), asks[16]), (68, 2), "the cap leaves room for two");
+    }
+
+    #[test]
+    fn a_cancelled_ask_to_double_is_made_again() {
+        let mut config = LoanConfig::new(2, 100, 4);
+        (config.initial, config.max_ask, config.growth) = (8, 64, Growth::Doubling);
+        let mut borrower = Borrower::new(&config).unwrap();
+        borrower.take(4).unwrap();
+        let charge = borrower.take(4).unwrap();
+        assert_eq!(charge.ask, 8);
+        borrower.cancel(charge).unwrap();
+        assert_eq!(borrower.take(1).unwrap().ask, 8, "three are left, but the ask was not heard");
+        borrower.take(4).unwrap_err();
+        borrower.accept(Return { credits: 5, ..Return::default() }).unwrap();
+        assert_eq!(borrower.take(1).unwrap().ask, 8, "the ask was answered with nothing, and somebody waits");
     }
 
     #[test]

@@ -11,8 +11,36 @@ pub enum Asks {
     Queued,
     /// It is refused: granted in full with the answer to the request that asks, or not at all. The peer asks again when
     /// it stalls again. Revocations refill the bank meanwhile. Grants need no message of their own then. This is how
-    /// GASNet's Portals conduit does it.
+    /// GASNet's Portals conduit does it. With [`Growth::Doubling`] an ask is granted in part rather than refused.
     AtOnce,
+}
+
+/// When a sender asks for more credit, and for how much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Growth {
+    /// Once a request has found too few credits, for what was missing. A loan grows by at most
+    /// [`max_ask`](LoanConfig::max_ask) with each ask. This is how GASNet's Portals conduit does it.
+    #[default]
+    Shortage,
+    /// As soon as the next request like this one would find too few, for as much as the loan is already, and not again
+    /// before what was outstanding then has come back. A loan doubles in each round trip in which all of it is in use,
+    /// so that a sender that turns to a new target needs few round trips to get what it needs there, however long they
+    /// are. Asks and grants are powers of two, which a narrow field of the wire can tell as exponents.
+    Doubling,
+}
+
+impl Growth {
+    /// The largest amount that an ask or a grant can tell, up to a limit.
+    #[inline]
+    pub(super) const fn tellable(self, limit: u32) -> u32 {
+        match self {
+            Self::Shortage => limit,
+            Self::Doubling => match limit.checked_ilog2() {
+                Some(exponent) => 1 << exponent,
+                None => 0,
+            },
+        }
+    }
 }
 
 /// Parameters of the bank policy. Both ends of a pair must use the same values.
@@ -54,11 +82,16 @@ pub struct LoanConfig {
     pub revoke_scan: u32,
     /// Credits in one revocation at most.
     pub revoke_limit: u32,
+    /// Credits that a revocation must hope for: getting fewer back is not worth its messages. At most `revoke_limit`
+    /// counts; 0 is as good as 1.
+    pub revoke_least: u32,
     /// Owed credits that make a bare credit due while the peer still has enough for any request, at least 1. A
     /// peer that may be out of credit gets its bare credit at once.
     pub coalesce: u32,
     /// What becomes of asks that the bank cannot grant now.
     pub asks: Asks,
+    /// When a sender asks, and for how much.
+    pub growth: Growth,
 }
 
 /// Parameters that contradict each other.
@@ -133,8 +166,10 @@ impl LoanConfig {
             revoke_peers: 6,
             revoke_scan: 64,
             revoke_limit: 32,
+            revoke_least: 1,
             coalesce: (initial / 2).max(1),
             asks: Asks::default(),
+            growth: Growth::default(),
         }
     }
 
@@ -208,6 +243,13 @@ mod tests {
             assert_eq!(config.validate().unwrap_err().to_string(), message);
         }
         assert!(LoanConfig::new(20, 100, 8).validate().is_err());
+    }
+
+    #[test]
+    fn doubling_tells_powers_of_two() {
+        assert_eq!([0, 1, 2, 3, 64, 127].map(|limit| Growth::Doubling.tellable(limit)), [0, 1, 2, 2, 64, 64]);
+        assert_eq!(Growth::Doubling.tellable(u32::MAX), 1 << 31);
+        assert_eq!([0, 3, 127].map(|limit| Growth::Shortage.tellable(limit)), [0, 3, 127]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) struct Loan {
     /// The epoch in which the peer last gave up less than a revocation hoped for.
     pub(super) spared: Option<u32>,
     pub(super) lost: bool,
-    /// Its last request asked in vain, where asks are answered at once.
+    /// Its last request asked in vain, or for more than it got, where asks are answered at once.
     pub(super) refused: bool,
 }
 

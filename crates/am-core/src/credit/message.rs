@@ -8,7 +8,7 @@
 pub struct Charge {
     /// Credits that the request uses up, `1..=max_cost`.
     pub cost: u32,
-    /// Additional credits wanted because the sender has stalled, `0..=max_ask`; 0 asks for nothing.
+    /// Additional credits wanted because the sender has stalled or is about to, `0..=max_ask`; 0 asks for nothing.
     pub ask: u32,
 }
 

@@ -33,7 +33,8 @@
 //! senders that have not needed theirs lately. This is the dynamic redistribution that GASNet's Portals conduit
 //! introduced ("Porting GASNet to Portals", CUG 2009), with two changes: an ask that can't be granted at once
 //! waits in line instead of being refused, and may be granted in part. [`Asks::AtOnce`] does without both, as
-//! published.
+//! published. How a loan grows can be chosen, too: by what a request found missing, as published, or by doubling,
+//! [`Growth::Doubling`], which needs few round trips where each is long because the target computes.
 //!
 //! ```text
 //!    sender Y: Borrower (its loan from X)                       target X: Bank (total = loans + banked)
@@ -115,6 +116,6 @@ mod static_partition;
 pub use bank::{Bank, Bare, Ledger, LoanSnapshot};
 pub use bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
 pub use borrower::{Borrower, CancelError, ReturnError, TakeError, TargetLost};
-pub use config::{Asks, ConfigError, LoanConfig};
+pub use config::{Asks, ConfigError, Growth, LoanConfig};
 pub use message::{Charge, Return, Revoke, Surrender};
 pub use static_partition::{Account, Excess, Short};

@@ -2,7 +2,7 @@
 //! end must have everything served, and no state may come back (so that every schedule ends).
 
 use crate::net::{Fault, Net, Request, Violation, peer};
-use am_core::credit::{Asks, LoanConfig};
+use am_core::credit::{Asks, Growth, LoanConfig};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
@@ -142,6 +142,31 @@ fn every_schedule_of_coalesced_credit_and_revocation() {
 #[test]
 fn every_schedule_of_an_incast_whose_asks_are_answered_at_once() {
     explore_redistribution(&at_once([4, 1]));
+}
+
+/// As the conduit over Portals has it: loans double, asks are answered at once and in part.
+#[test]
+fn every_schedule_of_an_incast_whose_loans_double() {
+    explore_redistribution(&doubling(2, [3, 1]));
+}
+
+/// `cargo test --release -p am-core --test credit_network -- --ignored double`
+#[test]
+#[ignore = "millions of states take minutes"]
+fn every_schedule_of_larger_incasts_whose_loans_double() {
+    for (max_ask, sizes) in [(2, [4, 1]), (2, [3, 2]), (4, [4, 1])] {
+        explore_redistribution(&doubling(max_ask, sizes));
+    }
+    let mut net = doubling(2, [3, 1]);
+    net.mortal = vec![2];
+    explore_redistribution(&net);
+}
+
+fn doubling(max_ask: u32, sizes: [usize; 2]) -> Net {
+    let mut config = tight();
+    (config.asks, config.growth) = (Asks::AtOnce, Growth::Doubling);
+    (config.max_ask, config.total) = (max_ask, config.total + 1);
+    Net::new(&config, &[requests(1, 0, sizes[0], true), requests(2, 0, sizes[1], true)].concat())
 }
 
 /// `cargo test --release -p am-core --test credit_network -- --ignored at_once`

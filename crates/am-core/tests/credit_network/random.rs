@@ -2,14 +2,14 @@
 
 use crate::net::{Net, Request};
 use crate::scheduler::Scheduler;
-use am_core::credit::{Asks, LoanConfig};
+use am_core::credit::{Asks, Growth, LoanConfig};
 use proptest::prelude::*;
 
 /// Any valid configuration of a small network, from "everything lent" to "nearly everything banked".
 fn configs() -> impl Strategy<Value = LoanConfig> {
     let sizes = (2u32..=5, 1u32..=3, 0u32..=2, 0u32..=4, 0u32..=10);
     let limits = (0u32..=8, 0u32..=6, 0u32..=4, 1u32..=4, 1u32..=5);
-    let rest = (1u32..=12, 1u32..=3, 0u32..=3, 0u32..=6, 0u32..=5, any::<bool>());
+    let rest = (1u32..=12, 1u32..=3, 0u32..=3, 0u32..=6, 0u32..=5, 0u32..=3, 0u32..4);
     (sizes, limits, rest).prop_map(|(sizes, limits, rest)| {
         let (peers, max_cost, above_cost, above_min, banked) = sizes;
         let (above_initial, lend_limit, max_ask, max_return, coalesce) = limits;
@@ -19,16 +19,18 @@ fn configs() -> impl Strategy<Value = LoanConfig> {
         (config.min, config.initial, config.loan_cap) = (min, initial, initial + above_initial);
         (config.lend_limit, config.max_ask, config.max_return, config.coalesce) =
             (lend_limit, max_ask, max_return, coalesce);
-        let at_once;
+        let policy;
         (
             config.epoch,
             config.decay_shift,
             config.revoke_peers,
             config.revoke_scan,
             config.revoke_limit,
-            at_once,
+            config.revoke_least,
+            policy,
         ) = rest;
-        config.asks = if at_once { Asks::AtOnce } else { Asks::Queued };
+        config.asks = if policy & 1 == 0 { Asks::Queued } else { Asks::AtOnce };
+        config.growth = if policy & 2 == 0 { Growth::Shortage } else { Growth::Doubling };
         config
     })
 }

@@ -6,9 +6,12 @@
 //! credit byte  7 end of epoch | 6..4 extra credits asked or granted | 3..0 credits spent or returned
 //! ```
 //!
+//! Bits 6..4 are the amount itself, as published, or one more than its binary logarithm: see [`Extra`].
+//!
 //! The target is what match entries compare; they ignore the other bits. The offset names the message at its requester: the
 //! reply goes there, and it joins the two parts of a Long message.
 
+use super::config::Extra;
 use am_core::Category;
 use am_core::credit::{Charge, Return};
 
@@ -168,45 +171,75 @@ impl HeaderData {
     }
 }
 
-/// Most credits in the lower field, and in the upper one.
+/// Most credits in the lower field.
 pub(super) const MOST_CREDITS: u32 = 15;
-pub(super) const MOST_EXTRA: u32 = 7;
+
+impl Extra {
+    /// The largest amount that the three bits can tell.
+    pub(super) const fn most(self) -> u32 {
+        match self {
+            Self::Shortage => 7,
+            Self::Doubling => 64,
+        }
+    }
+
+    const fn encode(self, amount: u32) -> u8 {
+        debug_assert!(amount <= self.most());
+        match self {
+            Self::Shortage => amount as u8,
+            Self::Doubling => match amount.checked_ilog2() {
+                Some(exponent) => exponent as u8 + 1,
+                None => 0,
+            },
+        }
+    }
+
+    const fn decode(self, bits: u8) -> u32 {
+        match (self, bits) {
+            (Self::Shortage, amount) => amount as u32,
+            (Self::Doubling, 0) => 0,
+            (Self::Doubling, bits) => 1 << (bits - 1),
+        }
+    }
+}
 
 /// `E XXX NNNN`: what a message says about credits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CreditByte(pub(super) u8);
 
 impl CreditByte {
-    const fn new(end_of_epoch: bool, extra: u32, credits: u32) -> Self {
-        debug_assert!(extra <= MOST_EXTRA && credits <= MOST_CREDITS);
-        Self((end_of_epoch as u8) << 7 | (extra as u8) << 4 | credits as u8)
+    const fn new(end_of_epoch: bool, extra: u8, credits: u32) -> Self {
+        debug_assert!(extra <= 7 && credits <= MOST_CREDITS);
+        Self((end_of_epoch as u8) << 7 | extra << 4 | credits as u8)
     }
 
     /// Of a request.
-    pub(super) const fn charge(charge: Charge) -> Self {
-        Self::new(false, charge.ask, charge.cost)
+    pub(super) const fn charge(charge: Charge, extra: Extra) -> Self {
+        Self::new(false, extra.encode(charge.ask), charge.cost)
     }
 
     /// Of a reply.
-    pub(super) const fn back(back: Return) -> Self {
-        Self::new(back.end_of_epoch, back.granted, back.credits)
+    pub(super) const fn back(back: Return, extra: Extra) -> Self {
+        Self::new(back.end_of_epoch, extra.encode(back.granted), back.credits)
     }
 
     /// Of a revocation, which is a request that costs one credit.
-    pub(super) const fn revoke(charge: Charge, end_of_epoch: bool) -> Self {
-        Self::new(end_of_epoch, charge.ask, charge.cost)
+    pub(super) const fn revoke(charge: Charge, extra: Extra, end_of_epoch: bool) -> Self {
+        Self::new(end_of_epoch, extra.encode(charge.ask), charge.cost)
     }
 
-    pub(super) const fn as_charge(self) -> Charge {
-        Charge { cost: (self.0 & 15) as u32, ask: (self.0 >> 4 & 7) as u32 }
+    /// Credits that a request spends.
+    pub(super) const fn cost(self) -> u32 {
+        (self.0 & 15) as u32
     }
 
-    pub(super) const fn as_return(self) -> Return {
-        Return {
-            credits: (self.0 & 15) as u32,
-            granted: (self.0 >> 4 & 7) as u32,
-            end_of_epoch: self.ends_epoch(),
-        }
+    pub(super) const fn as_charge(self, extra: Extra) -> Charge {
+        Charge { cost: self.cost(), ask: extra.decode(self.0 >> 4 & 7) }
+    }
+
+    pub(super) const fn as_return(self, extra: Extra) -> Return {
+        let granted = extra.decode(self.0 >> 4 & 7);
+        Return { credits: self.cost(), granted, end_of_epoch: self.ends_epoch() }
     }
 
     pub(super) const fn ends_epoch(self) -> bool {
@@ -254,10 +287,20 @@ mod tests {
             form: Form::Packed,
         };
         assert_eq!(bits.encode(), 0x1234_5678_10ab_2103);
-        let data = HeaderData { source: 7, length: 2048, credit: CreditByte::charge(Charge { cost: 8, ask: 5 }) };
+        let credit = CreditByte::charge(Charge { cost: 8, ask: 5 }, Extra::Shortage);
+        let data = HeaderData { source: 7, length: 2048, credit };
         assert_eq!(data.encode(), 7 << 32 | 2048 << 8 | 0b0101_1000);
-        let back = CreditByte::back(Return { credits: 9, granted: 2, end_of_epoch: true });
-        assert_eq!(back, CreditByte(0b1010_1001));
+        let back = Return { credits: 9, granted: 2, end_of_epoch: true };
+        assert_eq!(CreditByte::back(back, Extra::Shortage), CreditByte(0b1010_1001));
+    }
+
+    #[test]
+    fn three_bits_tell_powers_of_two_up_to_64() {
+        let tell = |ask: u32| CreditByte::charge(Charge { cost: 8, ask }, Extra::Doubling);
+        assert_eq!([0, 1, 2, 16, 64].map(tell), [0x08, 0x18, 0x28, 0x58, 0x78].map(CreditByte));
+        for amount in [0, 1, 2, 4, 8, 16, 32, 64] {
+            assert_eq!(tell(amount).as_charge(Extra::Doubling), Charge { cost: 8, ask: amount });
+        }
     }
 
     #[test]
@@ -278,9 +321,11 @@ mod tests {
         fn any_header_data_means_itself(data: u64) {
             let decoded = HeaderData::decode(data);
             prop_assert_eq!(decoded.encode(), data);
-            prop_assert_eq!(CreditByte::back(decoded.credit.as_return()), decoded.credit);
-            let charge = decoded.credit.as_charge();
-            prop_assert_eq!(CreditByte::revoke(charge, decoded.credit.ends_epoch()), decoded.credit);
+            for extra in [Extra::Shortage, Extra::Doubling] {
+                prop_assert_eq!(CreditByte::back(decoded.credit.as_return(extra), extra), decoded.credit);
+                let charge = decoded.credit.as_charge(extra);
+                prop_assert_eq!(CreditByte::revoke(charge, extra, decoded.credit.ends_epoch()), decoded.credit);
+            }
         }
 
         #[test]

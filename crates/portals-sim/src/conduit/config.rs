@@ -1,10 +1,10 @@
 //! What can be chosen about the conduit: flow control, sizes; and the table of credits by the number of nodes.
 
-use super::codec::{MOST_CREDITS, MOST_EXTRA};
+use super::codec::MOST_CREDITS;
 use super::space::Space;
 use super::tickets::{FOR_CONTROL, FOR_REPLY};
 use am_core::Peer;
-use am_core::credit::{Asks, LoanConfig};
+use am_core::credit::{Asks, Growth, LoanConfig};
 use fabric_sim::ConfigError;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,19 @@ pub enum FlowControl {
     Bank,
     /// No credits: Portals 4 disables a full receiver's portal, senders learn that from acknowledgements and send again.
     Disable,
+}
+
+/// How much more a sender asks for that has too few credits, and what three bits of a message say about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extra {
+    /// What a request found missing, at most 7, as published: a stalled sender's next request asks.
+    Shortage,
+    /// As much as the loan is already, in powers of two up to 64, of which three bits tell the exponent. The request asks
+    /// that leaves too few for one like it. A receiver that computes answers late, so that a sender has few round trips to
+    /// get from its small loan to what a burst needs.
+    #[default]
+    Doubling,
 }
 
 /// Flow control and sizes of the conduit. Fields that a file leaves out are those of [`ConduitConfig::default`]; most are the
@@ -45,12 +58,16 @@ pub struct ConduitConfig {
     pub loan_cap: u32,
     /// Credits lent to one peer within an epoch at most.
     pub lend_limit: u32,
+    /// What a sender asks for that runs short.
+    pub extra: Extra,
     /// Requests received that end an epoch.
     pub epoch: u32,
     /// Peers that one refused ask revokes from at most.
     pub revoke_peers: u32,
     /// Credits in one revocation at most, up to 255.
     pub revoke_limit: u32,
+    /// Credits that a peer must have to spare to be asked for them: a revocation costs two messages.
+    pub revoke_least: u32,
     /// Chunks of the send buffer, at least 3: requests that can be under way, two of them messages between cores.
     pub send_chunks: u32,
     /// Slots of the reply buffer, at least 1: replies that the interface has not sent yet.
@@ -110,10 +127,14 @@ impl Default for ConduitConfig {
             banked: None,
             least: 8,
             loan_cap: 400,
-            lend_limit: 32,
+            // [A] no limit but the cap: published are 32, with which a burst of some hundred credits takes many epochs.
+            lend_limit: 400,
+            extra: Extra::default(),
             epoch: 1024,
             revoke_peers: 6,
             revoke_limit: 32,
+            // [A] a large message's worth.
+            revoke_least: 8,
             send_chunks: 2048,
             reply_slots: 256,
             tickets: 0,
@@ -141,6 +162,12 @@ impl ConduitConfig {
         Self { flow, ..Self::default() }
     }
 
+    /// The published rules of lending in place of this project's: asks for what is missing, at most 7 credits each, 32 lent to
+    /// a peer in an epoch, and revocations of any amount.
+    pub fn published() -> Self {
+        Self { extra: Extra::Shortage, lend_limit: 32, revoke_least: 1, ..Self::default() }
+    }
+
     /// The smallest sizes with which everything still works, for tests of scarcity.
     pub fn smallest() -> Self {
         Self {
@@ -150,6 +177,7 @@ impl ConduitConfig {
             credits: 2,
             banked: Some(2),
             least: 2,
+            revoke_least: 1,
             send_chunks: 8,
             reply_slots: 1,
             tickets: 10,
@@ -242,9 +270,14 @@ impl ConduitConfig {
         loans.total = total_credits;
         loans.loan_cap = self.loan_cap.max(loan);
         loans.lend_limit = self.lend_limit;
-        (loans.max_ask, loans.max_return) = (MOST_EXTRA, MOST_CREDITS);
+        (loans.max_ask, loans.max_return) = (self.extra.most(), MOST_CREDITS);
+        loans.growth = match self.extra {
+            Extra::Shortage => Growth::Shortage,
+            Extra::Doubling => Growth::Doubling,
+        };
         (loans.epoch, loans.decay_shift) = (self.epoch, 2);
         (loans.revoke_peers, loans.revoke_limit) = (self.revoke_peers, self.revoke_limit);
+        loans.revoke_least = self.revoke_least;
         (loans.coalesce, loans.asks) = (1, Asks::AtOnce);
         loans.validate().map_err(|error| range("credits", loan, &format!("possible: {error}")))?;
         let (space, am_events) = match self.flow {

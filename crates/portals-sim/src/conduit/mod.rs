@@ -25,6 +25,13 @@
 //! [`FlowControl`] chooses: static shares; a bank that lends ([`am_core::credit`]); none, on Portals 4. An overflow that credits
 //! should have prevented is a panic that prints the receiver's ledger.
 //!
+//! The bank's rules depart from the published ones in three points, because those were found to be behind static shares
+//! wherever a sender turns to a new target; [`ConduitConfig::published`] has them. Published are asks for what is missing, at
+//! most 7 credits each, after a sender has stalled: a receiver that computes answers late, and a sender that needs hundreds of
+//! credits asks for a long time. Here it asks one request earlier and for as much as it has ([`Extra::Doubling`]). Published
+//! are 32 credits for a peer in an epoch of 1024 requests; here only the largest loan of 400 limits. And a revocation, which
+//! costs two messages, must hope for a large message's worth of credits.
+//!
 //! ```
 //! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
 //! use portals_sim::{PortalsConfig, conduit::{self, ConduitConfig}};
@@ -68,7 +75,7 @@ mod wire;
 
 #[doc(hidden)]
 pub use config::Testing;
-pub use config::{ConduitConfig, FlowControl};
+pub use config::{ConduitConfig, Extra, FlowControl};
 pub use firehose::FirehoseCounters;
 pub use one_sided::{Local, OneSided, OneSidedError, Operation};
 pub use transport::{Conduit, ConduitCounters, ConduitSlot};

@@ -1,11 +1,10 @@
 //! What a rank keeps per peer, only for peers it has to do with: jobs may have many ranks.
 
-use super::codec::CreditByte;
 use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::joins::Joins;
 use super::order::Order;
 use am_core::Peer;
-use am_core::credit::{Account, Bank, Borrower, Charge, Ledger as Books, LoanConfig};
+use am_core::credit::{Account, Bank, Borrower, Charge, Ledger as Books, LoanConfig, Return};
 use std::fmt;
 
 /// The right to send requests to one peer.
@@ -38,10 +37,10 @@ impl Right {
     }
 
     /// Takes in what a reply says. Returns whether it can be.
-    pub(super) fn accept(&mut self, credit: CreditByte) -> bool {
+    pub(super) fn accept(&mut self, back: Return) -> bool {
         match self {
-            Self::Share(account) => account.give_back(credit.as_return().credits).is_ok(),
-            Self::Loan(borrower) => borrower.accept(credit.as_return()).is_ok(),
+            Self::Share(account) => account.give_back(back.credits).is_ok(),
+            Self::Loan(borrower) => borrower.accept(back).is_ok(),
             Self::Free => true,
         }
     }
@@ -170,19 +169,19 @@ impl Ledger {
 
     /// The request's room is free; what the message says that goes back to its sender.
     #[inline]
-    pub(super) fn give(&mut self, from: u32, cost: u32, peers: &mut Peers) -> CreditByte {
+    pub(super) fn give(&mut self, from: u32, cost: u32, peers: &mut Peers) -> Return {
         match self {
             Self::Shares(_) => {
                 peers.of(from).inside -= cost;
-                CreditByte::back(am_core::credit::Return { credits: cost, ..Default::default() })
+                Return { credits: cost, ..Return::default() }
             }
             Self::Bank(bank) => {
                 if cost > 0 {
                     bank.release(Peer(from), cost).expect("the request was counted when it came");
                 }
-                bank.settle(Peer(from)).map_or(CreditByte::default(), CreditByte::back)
+                bank.settle(Peer(from)).unwrap_or_default()
             }
-            Self::None => CreditByte::default(),
+            Self::None => Return::default(),
         }
     }
 

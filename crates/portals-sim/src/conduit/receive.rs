@@ -148,7 +148,8 @@ impl Conduit<'_> {
 
     /// An automatic reply of this rank to itself.
     pub(super) fn credited(&mut self, me: u32, chunk: u32, credit: CreditByte) {
-        assert!(self.peers.of(me).right.accept(credit), "a rank gives itself what it owes itself");
+        let back = credit.as_return(self.shared.config.extra);
+        assert!(self.peers.of(me).right.accept(back), "a rank gives itself what it owes itself");
         if let Some(order) = &mut self.peers.of(me).order {
             order.succeed();
         }
@@ -166,7 +167,8 @@ impl Conduit<'_> {
             return self.refused(bits.chunk);
         }
         let placed = chunk.placed || !tells;
-        if !self.peers.of(from).right.accept(data.credit) {
+        let back = data.credit.as_return(self.shared.config.extra);
+        if !self.peers.of(from).right.accept(back) {
             return self.fault(from);
         }
         if let Some(order) = &mut self.peers.of(from).order {
@@ -351,7 +353,7 @@ impl Conduit<'_> {
         let in_segment = |place: &Place| place.offset.checked_add(place.len).is_some_and(|end| end <= segment);
         let counted = self.shared.config.flow != FlowControl::Disable;
         let unpacked = form == Form::Unpacked;
-        let right = counted.then(|| self.cost(len as usize, unpacked) == credit.as_charge().cost);
+        let right = counted.then(|| self.cost(len as usize, unpacked) == credit.cost());
         let Some(lead) = lead.filter(|lead| {
             let payload = len as usize - lead.at;
             kind.is_request()
@@ -368,8 +370,8 @@ impl Conduit<'_> {
         if !counted && !self.takes_turn(from, chunk, data.length) {
             return false;
         }
-        let cost = credit.as_charge().cost;
-        if !self.ledger.arrive(from, credit.as_charge(), &mut self.peers) {
+        let cost = credit.cost();
+        if !self.ledger.arrive(from, credit.as_charge(self.shared.config.extra), &mut self.peers) {
             // It would have found room only where another had a right to it.
             self.fault(from);
             return false;
@@ -420,7 +422,7 @@ impl Conduit<'_> {
             super::peers::Right::Loan(borrower) => borrower.honour(revoke).map_or(0, |answer| answer.credits),
             _ => 0,
         };
-        self.signal(from, chunk, credit.as_charge().cost, Kind::Surrender, surrender as u8);
+        self.signal(from, chunk, credit.cost(), Kind::Surrender, surrender as u8);
     }
 
     /// Copies a packed Long payload to its place.
@@ -440,7 +442,7 @@ impl Conduit<'_> {
         let segment = self.segment.clone();
         let Place { offset, len } = heading.place;
         let payload = segment.view(offset, len as usize).expect("the place was checked when the header came");
-        self.hand_over(from, &heading.bits, heading.credit.as_charge().cost, &heading.args, payload, sink);
+        self.hand_over(from, &heading.bits, heading.credit.cost(), &heading.args, payload, sink);
     }
 
     fn hand_over<S: Sink>(

@@ -157,7 +157,7 @@ impl Conduit<'_> {
         let len = (lead + payload) as u32;
         let Outgoing { kind, form, handler, args, .. } = *frame;
         let bits = Bits { target: Target::ReqRb, chunk, args: args.len() as u8, handler, kind, form };
-        self.launch_bits(to, bits, len, CreditByte::charge(charge));
+        self.launch_bits(to, bits, len, CreditByte::charge(charge, self.shared.config.extra));
     }
 
     fn launch_bits(&mut self, to: u32, bits: Bits, len: u32, credit: CreditByte) {
@@ -235,7 +235,7 @@ impl Conduit<'_> {
         let memory = self.memories.replies.clone();
         let lead = self.write_frame(&memory, slot as usize, frame);
         let length = (lead + if unpacked { 0 } else { frame.payload.len() }) as u32;
-        let credit = self.ledger.give(to, cost, &mut self.peers);
+        let credit = CreditByte::back(self.ledger.give(to, cost, &mut self.peers), self.shared.config.extra);
         let Outgoing { kind, form, handler, args, .. } = *frame;
         let bits = Bits { target: Target::ReqSb, chunk, args: args.len() as u8, handler, kind, form };
         self.wire.reply(to, slot, length, bits, HeaderData { source: self.me, length, credit });
@@ -245,7 +245,7 @@ impl Conduit<'_> {
     /// Sends what the conduit itself answers: no bytes, a handler's number at most, and credits.
     pub(super) fn signal(&mut self, to: u32, chunk: u32, cost: u32, kind: Kind, number: u8) {
         // The credits are back in any case.
-        let credit = self.ledger.give(to, cost, &mut self.peers);
+        let credit = CreditByte::back(self.ledger.give(to, cost, &mut self.peers), self.shared.config.extra);
         if to == self.me && kind == Kind::Credit {
             // What a rank sent to itself and does not answer need not travel back.
             return self.credited(to, chunk, credit);
@@ -307,7 +307,8 @@ impl Conduit<'_> {
             let bits =
                 Bits { target: Target::ReqRb, chunk, args: 0, handler, kind: Kind::Revoke, form: Form::Short };
             self.revoked += 1;
-            self.launch_bits(victim.0, bits, 0, CreditByte::revoke(charge, revoke.end_of_epoch));
+            let credit = CreditByte::revoke(charge, self.shared.config.extra, revoke.end_of_epoch);
+            self.launch_bits(victim.0, bits, 0, credit);
         }
     }
 

@@ -380,6 +380,49 @@ fn at_once_nothing_is_revoked_from_who_was_just_refused_or_for_what_a_limit_forb
 }
 
 #[test]
+fn where_loans_double_an_ask_is_granted_in_part_and_a_grant_is_a_power_of_two() {
+    let mut config = config();
+    (config.asks, config.growth, config.total, config.lend_limit) = (Asks::AtOnce, Growth::Doubling, 25, 6);
+    config.max_ask = 8;
+    let mut bank = Bank::new(&config).unwrap();
+    bank.arrive(A, charge(1, 8)).unwrap();
+    assert_eq!(
+        (bank.loan(A).unwrap().granted, bank.banked()),
+        (4, 3),
+        "six may be lent; nobody has to give anything up"
+    );
+    assert_eq!(bank.next_revocation(), None);
+    bank.arrive(A, charge(1, 2)).unwrap();
+    assert_eq!((bank.loan(A).unwrap().granted, bank.banked()), (6, 1));
+    assert_eq!([(); 3].map(|()| bank.settle(A).unwrap().granted), [4, 2, 0]);
+    bank.arrive(B, charge(1, 4)).unwrap();
+    assert_eq!((bank.loan(B).unwrap().granted, bank.banked()), (1, 0), "one is all that there is");
+    assert_eq!(bank.next_revocation(), Some((A, Revoke { limit: 3, end_of_epoch: false })), "the other three");
+}
+
+#[test]
+fn little_is_not_worth_a_revocation() {
+    let revocations = |least: u32| {
+        let mut config = config();
+        config.revoke_least = least;
+        let mut bank = Bank::new(&config).unwrap();
+        // B has used four of six, and keeps them; C has used nothing, and keeps the least loan of two.
+        bank.arrive(B, charge(2, 0)).unwrap();
+        bank.arrive(B, charge(1, 0)).unwrap();
+        bank.arrive(B, charge(1, 0)).unwrap();
+        bank.config.revoke_limit = 4;
+        bank.arrive(A, charge(1, 4)).unwrap();
+        bank.arrive(A, charge(1, 4)).unwrap();
+        std::iter::from_fn(|| bank.next_revocation())
+            .map(|(peer, revoke)| (peer, revoke.limit))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(revocations(1), [(B, 2), (C, 4)]);
+    assert_eq!(revocations(3), [(C, 4)]);
+    assert_eq!(revocations(100), [(C, 4)], "the limit is always worth it");
+}
+
+#[test]
 fn a_revocation_that_cannot_be_sent_is_put_behind_the_others() {
     let mut bank = at_once();
     bank.config.revoke_limit = 1;
