@@ -10,7 +10,7 @@ mod support;
 /// the parts that talk to a user.
 macro_rules! example {
     ($($module:ident $path:literal),* $(,)?) => {
-        $(#[allow(dead_code, unused_imports)] #[path = $path] mod $module;)*
+        $(#[allow(dead_code, unused_imports, reason = "the bench needs a part of the example")] #[path = $path] mod $module;)*
     };
 }
 

@@ -62,7 +62,8 @@ fn write_package(misuses: &[Misuse]) -> PathBuf {
     fs::create_dir_all(root.join("src")).unwrap();
     let mut manifest = format!(
         "[package]\nname = \"misuse\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n[workspace]\n\
-         [profile.dev]\ndebug = false\nincremental = false\n[dependencies]\nam-core.path = {core:?}\n"
+         [profile.dev]\ndebug = false\nincremental = false\n[lints.rust]\nunused = \"allow\"\n\
+         [dependencies]\nam-core.path = {core:?}\n"
     );
     for misuse in misuses {
         for (suffix, text) in [("", misuse.text.clone()), ("_corrected", misuse.corrected())] {

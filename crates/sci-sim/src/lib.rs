@@ -72,8 +72,10 @@
 
 // All of it is in `nic::mapped::region`.
 #![deny(unsafe_code)]
-// Under loom there is nothing but the parts that are checked, and only tests use them.
-#![cfg_attr(am_loom, allow(dead_code))]
+#![cfg_attr(
+    am_loom,
+    allow(dead_code, reason = "there is nothing but the parts that are checked, and only tests use them")
+)]
 
 pub mod conduit;
 #[cfg(not(am_loom))]

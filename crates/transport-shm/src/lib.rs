@@ -48,8 +48,10 @@
 //! # Ok::<(), transport_shm::JobError>(())
 //! ```
 
-// Under loom there is nothing but the parts that are checked, and only tests use them.
-#![cfg_attr(am_loom, allow(dead_code))]
+#![cfg_attr(
+    am_loom,
+    allow(dead_code, reason = "there is nothing but the parts that are checked, and only tests use them")
+)]
 
 #[cfg(not(am_loom))]
 mod config;

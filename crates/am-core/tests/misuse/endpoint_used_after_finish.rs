@@ -1,5 +1,4 @@
 //! An endpoint that has finished is gone.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

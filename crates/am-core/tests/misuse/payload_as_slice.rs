@@ -1,5 +1,4 @@
 //! A payload is never a slice: the sender may still write it.
-#![allow(unused)]
 
 use am_core::*;
 

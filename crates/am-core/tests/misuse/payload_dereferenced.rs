@@ -1,5 +1,4 @@
 //! A payload does not dereference to a slice.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A payload cannot stay behind in the state.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A pending reply is answered through the endpoint, so not from a handler.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A pending reply cannot be cloned.
-#![allow(unused)]
 
 use am_core::*;
 

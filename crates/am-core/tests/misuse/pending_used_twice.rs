@@ -1,5 +1,4 @@
 //! A pending reply is used up by its answer.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,4 @@
 //! A handler cannot poll: an endpoint that is counted and checked at run time is not allowed in one.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

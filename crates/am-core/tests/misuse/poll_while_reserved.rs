@@ -1,5 +1,4 @@
 //! Nothing is served while a reservation is open.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

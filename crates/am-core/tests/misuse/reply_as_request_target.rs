@@ -1,5 +1,4 @@
 //! A reply handler is no target of requests.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

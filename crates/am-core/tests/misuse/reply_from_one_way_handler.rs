@@ -1,5 +1,4 @@
 //! A one-way handler cannot reply.
-#![allow(unused)]
 
 use am_core::*;
 

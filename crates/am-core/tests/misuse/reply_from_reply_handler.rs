@@ -1,5 +1,4 @@
 //! A reply handler cannot reply: it learns an address and nothing more.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A request handler is no target of replies.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A handler cannot send a request: it cannot borrow an endpoint.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

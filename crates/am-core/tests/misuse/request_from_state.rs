@@ -1,5 +1,4 @@
 //! A handler cannot send a request: its state is inside the endpoint, not the reverse.
-#![allow(unused)]
 
 use am_core::*;
 

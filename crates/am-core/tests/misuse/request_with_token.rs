@@ -1,5 +1,4 @@
 //! A token permits a reply, not a request.
-#![allow(unused)]
 
 use am_core::*;
 

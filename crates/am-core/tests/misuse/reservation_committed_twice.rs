@@ -1,5 +1,4 @@
 //! A reservation is used up by its commit.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

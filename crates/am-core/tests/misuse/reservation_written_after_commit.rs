@@ -1,5 +1,4 @@
 //! A committed reservation cannot be written any more.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,4 @@
 //! A segment is never a slice: peers may write it.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,4 @@
 //! The words of a segment are atomics, not numbers.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,4 @@
 //! The state is not seen while handlers may change it.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,4 @@
 //! A token cannot be cloned.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A one-way handler cannot ask for a token.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A reply handler cannot ask for a token.
-#![allow(unused)]
 
 use am_core::*;
 

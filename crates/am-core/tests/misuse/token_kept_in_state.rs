@@ -1,5 +1,4 @@
 //! A token cannot stay behind in the state that handlers work on.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A token cannot leave its handler through a channel.
-#![allow(unused)]
 
 use am_core::*;
 use std::sync::mpsc::Sender;

@@ -1,5 +1,4 @@
 //! A token cannot go to another thread, not even for a while.
-#![allow(unused)]
 
 use am_core::*;
 

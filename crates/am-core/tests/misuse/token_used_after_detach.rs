@@ -1,5 +1,4 @@
 //! A detached token is gone.
-#![allow(unused)]
 
 use am_core::*;
 

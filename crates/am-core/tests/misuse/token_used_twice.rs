@@ -1,5 +1,4 @@
 //! A token is used up by its reply.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! Arguments of more than sixteen words do not compile.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,4 @@
 //! Nor do several arguments that are more than sixteen words together.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A dynamic number of words cannot be part of a tuple.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,4 @@
 //! Handlers take plain data alone.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A reply takes the arguments of its handler.
-#![allow(unused)]
 
 use am_core::*;
 

@@ -1,5 +1,4 @@
 //! A request takes the arguments of its handler.
-#![allow(unused)]
 
 use am_core::loopback::Loopback;
 use am_core::*;

@@ -1,5 +1,6 @@
 //! Programs that run on either implementation of the interface, and what they have in common.
-#![allow(dead_code)]
+
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use am_core::segment::Memory;
 use am_core::{Span, WaitReason};

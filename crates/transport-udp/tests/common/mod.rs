@@ -1,6 +1,6 @@
 //! What the tests of the simulated network share: endpoints with a small application, and its books.
 
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
 use am_core::arguments::Words;
 use am_core::transport::{Arrival, Category, Head, LossCause, Port, Refused, ReplyBound, Sink};

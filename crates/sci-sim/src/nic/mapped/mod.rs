@@ -24,7 +24,7 @@ mod handle;
 mod library;
 mod node;
 mod objects;
-#[allow(unsafe_code)]
+#[expect(unsafe_code, reason = "mapping files, and reading what other processes write, is all here")]
 mod region;
 mod segment;
 
