@@ -43,6 +43,11 @@ impl PartialEq for HostMemory {
 
 impl Eq for HostMemory {}
 
+/// Memory of fewer bytes may as well be cleared.
+const SMALL: usize = 256 << 10;
+/// Blocks of so many bytes always come from the system, and go back to it.
+const FRESH: usize = (32 << 20) + (64 << 10);
+
 impl HostMemory {
     /// Memory of `len` bytes. Pages that are never touched take no room.
     ///
@@ -54,7 +59,9 @@ impl HostMemory {
 
     /// Memory of `len` bytes; none if there is no such amount. Pages that are never touched take no room.
     pub fn try_new(len: usize) -> Option<Self> {
-        let words = <[AtomicU64]>::new_box_zeroed_with_elems(len.div_ceil(8)).ok()?;
+        // What an allocator has had before it must clear, and that touches every page. glibc's keeps freed blocks of up to 32 MiB.
+        let room = if len < SMALL { len } else { len.max(FRESH) };
+        let words = <[AtomicU64]>::new_box_zeroed_with_elems(room.div_ceil(8)).ok()?;
         Some(Self { words: Rc::new(words), first: 0, len })
     }
 
