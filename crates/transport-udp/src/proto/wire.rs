@@ -12,7 +12,7 @@
 use super::bytes::{MAX_VARINT, Reader, Writer};
 
 /// Version of everything below.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 /// Bytes of a data datagram's header.
 pub(super) const HEADER: usize = 18;
 /// Bytes of an authenticator of a data datagram.

@@ -400,7 +400,7 @@ impl Driver for SocketDriver {
             self.buffer.resize(wire::LARGEST, 0);
         }
         // Failures are left to the rounds that follow.
-        self.early = self.shared.socket.recv(&mut self.buffer).unwrap_or(0);
+        self.early = wire::glance(&self.shared.socket, &mut self.buffer);
         self.fruitless = if self.early == 0 { self.fruitless + 1 } else { 0 };
         self.early == 0
     }

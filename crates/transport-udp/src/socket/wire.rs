@@ -2,6 +2,7 @@
 
 use super::peers::is_loopback;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
+use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -59,7 +60,7 @@ impl Direct {
             }
         }
         // Whatever is wrong here, the other way may work, or tells better what it is.
-        self.socket.as_ref().is_some_and(|socket| socket.send(datagram).is_ok())
+        self.socket.as_ref().is_some_and(|socket| net::send(socket, datagram, SendFlags::empty()).is_ok())
     }
 
     #[cold]
@@ -184,8 +185,8 @@ impl Wire {
     /// Takes what has arrived: one datagram, or several of one sender in a row. `None` if there is nothing.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, ErrorKind> {
         loop {
-            match self.socket.recv(into) {
-                Ok(len) => return Ok(Some(len)),
+            match net::recv(&*self.socket, &mut *into, RecvFlags::empty()) {
+                Ok((len, _)) => return Ok(Some(len)),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(None),
                     ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
@@ -194,6 +195,12 @@ impl Wire {
             }
         }
     }
+}
+
+/// Takes a datagram if there is one; whatever else there is to say, a later visit tells.
+#[inline]
+pub(super) fn glance(socket: &UdpSocket, into: &mut [u8]) -> usize {
+    net::recv(socket, into, RecvFlags::empty()).map_or(0, |(len, _)| len)
 }
 
 /// Switches off what quinn-udp asks the system to tell of every datagram: nobody here wants to know, and it costs time.

@@ -1,7 +1,11 @@
 //! What fuzzers and ordinary tests call alike: each entry turns bytes into datagrams or operations, and panics if a machine
 //! does what it must not.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part, fuzzers outside the workspace another")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test program uses a part, fuzzers outside the workspace another"
+)]
 
 use crate::common::{self, SEGMENT, World, app};
 use am_core::transport::{Arrival, Departure, LossCause, PeerStatus, Port, Sink};
