@@ -65,10 +65,18 @@ impl<'a, D: Device> Context<'a, D> {
     }
 
     /// Lets time pass in which the rank computes; on a slow node it takes longer. Does not suspend the rank.
+    #[inline]
     pub fn charge(&self, cost: Span) {
+        self.charged(cost);
+    }
+
+    /// [`Context::charge`]; returns this rank's time.
+    #[inline]
+    pub fn charged(&self, cost: Span) -> Instant {
         let mut machine = self.machine.borrow_mut();
         let state = &mut machine.core.ranks[self.rank as usize];
         state.now = state.now.saturating_add(slowed(cost.picos(), state.slowness));
+        Instant(state.now)
     }
 
     /// Charges for a look that found nothing. What loops without idling calls this, or its time never ends.
@@ -203,7 +211,7 @@ impl<'a, D: Device> Context<'a, D> {
     /// If it is.
     pub fn local<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>) -> R) -> R {
         let mut machine = self.machine.borrow_mut();
-        let Machine { core, devices } = &mut *machine;
+        let Machine { core, devices, .. } = &mut *machine;
         let (node, now) = (core.node_of[self.rank as usize], core.ranks[self.rank as usize].now);
         work(&mut devices[node as usize], &mut Port { core, node, now })
     }

@@ -11,24 +11,26 @@ use crate::nic::Costs;
 use crate::port::Port;
 use crate::queue::{Event, Queue};
 use crate::ranks::{RankState, State};
-use crate::stage::{Cost, NORMAL, Server};
+use crate::stage::{NORMAL, Server};
 use crate::topology::Network;
 use crate::trace::{Hash, Histogram, StageKind, TraceSpan};
 use crate::way::{Link, Trouble};
 use am_core::{Instant, LossCause, PeerStatus};
 
-/// A node: the stages of its interface, and those that its device brings.
+/// A node: the stages of its interface, and those that its device brings. What every packet needs is in one cache line: few
+/// stages take any time.
+#[repr(C)]
 pub(crate) struct Node {
-    pub(crate) tx: [Server; 2],
-    pub(crate) rx: [Server; 3],
-    pub(crate) own: Vec<(&'static str, Server)>,
-    /// None of the sending stages, none of the receiving ones takes any time.
-    pub(crate) tx_free: bool,
-    pub(crate) rx_free: bool,
     pub(crate) slowness: u64,
-    pub(crate) stopped: bool,
+    pub(crate) own: Vec<(&'static str, Server)>,
     /// State of the device's random numbers.
     pub(crate) random: u64,
+    pub(crate) stopped: bool,
+    /// Which of the sending and of the receiving stages take no time.
+    pub(crate) tx_free: [bool; 2],
+    pub(crate) rx_free: [bool; 3],
+    pub(crate) tx: [Server; 2],
+    pub(crate) rx: [Server; 3],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,6 +78,8 @@ pub(crate) struct Core<B> {
 pub(crate) struct Machine<D: Device> {
     pub(crate) core: Core<D::Body>,
     pub(crate) devices: Vec<D>,
+    /// The rank whose turn is next, and when, once that has been found.
+    turn: Option<(u64, u32)>,
 }
 
 /// What the machine does next.
@@ -104,8 +108,8 @@ impl<B: Clone> Core<B> {
             tx: [costs.nic_tx, costs.tx_translate].map(Server::new),
             rx: [costs.nic_rx, costs.rx_match, costs.mem_write].map(Server::new),
             own: Vec::new(),
-            tx_free: [costs.nic_tx, costs.tx_translate].iter().all(Cost::is_free),
-            rx_free: [costs.nic_rx, costs.rx_match, costs.mem_write].iter().all(Cost::is_free),
+            tx_free: [costs.nic_tx, costs.tx_translate].map(|cost| cost.is_free()),
+            rx_free: [costs.nic_rx, costs.rx_match, costs.mem_write].map(|cost| cost.is_free()),
             slowness: NORMAL,
             stopped: false,
             random: stream(u64::from(node) << 1 | 1),
@@ -234,9 +238,13 @@ pub(crate) fn random(state: &mut u64) -> u64 {
 }
 
 impl<D: Device> Machine<D> {
+    pub(crate) const fn new(core: Core<D::Body>, devices: Vec<D>) -> Self {
+        Self { core, devices, turn: None }
+    }
+
     /// Executes an event that is no rank's turn.
     fn execute(&mut self, event: Event, now: u64) {
-        let Self { core, devices } = self;
+        let Self { core, devices, .. } = self;
         core.counts.events += 1;
         core.time = now;
         let code = match event {
@@ -274,7 +282,7 @@ impl<D: Device> Machine<D> {
     }
 
     fn deliver(&mut self, index: u32, now: u64) {
-        let Self { core, devices } = self;
+        let Self { core, devices, .. } = self;
         let (goal, sent) = (core.flights.way(index).goal, core.flights.packet(index).sent.0);
         core.span(index, StageKind::Message, goal, sent, now);
         let (_, packet) = core.flights.land(index);
@@ -287,7 +295,7 @@ impl<D: Device> Machine<D> {
     }
 
     fn due(&mut self, index: u32, now: u64) {
-        let Self { core, devices } = self;
+        let Self { core, devices, .. } = self;
         let (Flight { goal: node, header: token, .. }, packet) = core.flights.land(index);
         let from = packet.from;
         if !core.nodes[node as usize].stopped {
@@ -299,18 +307,17 @@ impl<D: Device> Machine<D> {
     /// Executes what happens up to a time; returns false as soon as a rank's turn is next.
     #[inline]
     pub(crate) fn settle(&mut self, until: u64) -> bool {
-        while let Some((time, event)) = self.core.queue.peek() {
-            if time > until {
-                break;
-            }
+        if let Some((time, _)) = self.turn {
+            return time > until;
+        }
+        while let Some((time, event)) = self.core.queue.pop_until(until) {
             if let Event::Resume(rank) = event {
                 if self.core.ranks[rank as usize].state == State::Queued {
+                    self.turn = Some((time, rank));
                     return false;
                 }
-                self.core.queue.pop();
                 continue;
             }
-            self.core.queue.pop();
             self.execute(event, time);
         }
         true
@@ -320,7 +327,7 @@ impl<D: Device> Machine<D> {
     pub(crate) fn next_turn(&mut self) -> Turn {
         while self.core.remaining != 0 {
             if self.settle(self.core.deadline) {
-                if self.core.queue.peek().is_some() {
+                if self.turn.is_some() || !self.core.queue.is_empty() {
                     return Turn::Late;
                 }
                 // Who looks for an end in order although it waits for something else learns it late rather than never.
@@ -329,7 +336,7 @@ impl<D: Device> Machine<D> {
                 }
                 continue;
             }
-            if let Some((time, Event::Resume(rank))) = self.core.queue.pop() {
+            if let Some((time, rank)) = self.turn.take() {
                 self.core.counts.events += 1;
                 self.core.hash.add(time ^ u64::from(rank).rotate_left(24));
                 let state = &mut self.core.ranks[rank as usize];
@@ -344,7 +351,7 @@ impl<D: Device> Machine<D> {
 
     /// Who waits for what.
     fn waiting(&self) -> Vec<Waiting> {
-        let Self { core, devices } = self;
+        let Self { core, devices, .. } = self;
         let waiting = core.ranks.iter().enumerate().filter_map(|(rank, state)| match state.state {
             State::Waiting(wanted, _) => {
                 let device = &devices[core.node_of[rank] as usize];

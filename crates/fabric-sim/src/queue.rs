@@ -1,10 +1,11 @@
 //! The event queue, ordered by (time, sequence), so that events of one moment happen in the order in which they were
 //! foreseen.
 //!
-//! Events of the next moments are in a small heap; later ones lie unsorted in buckets by time, and those beyond the buckets in
-//! a heap of their own (in the word's other sense). When the small heap is empty, the next bucket is poured into it. So most
-//! events are moved twice and compared with a dozen others, however many there are. How wide buckets are follows from the
-//! events themselves; it changes the cost of a run, never its order.
+//! The events of the present bucket are sorted; what is foreseen for before its end goes to a small heap. Later events lie unsorted
+//! in buckets by time, and those beyond the buckets in a heap of their own (in the word's other sense). When the present bucket
+//! and the small heap are empty, the next bucket is sorted. So most events are moved twice and compared with a dozen others,
+//! however many there are. How wide buckets are follows from the events themselves; it changes the cost of a run, never its
+//! order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -48,7 +49,8 @@ const MANY: usize = 192;
 
 /// Events to come.
 pub(crate) struct Queue {
-    /// All events before `horizon`.
+    /// The events of the present bucket, the next one last, and all others before `horizon`.
+    present: Vec<Entry>,
     near: BinaryHeap<Reverse<Entry>>,
     horizon: u64,
     /// Bucket `i` holds events from `base + (i << shift)` on.
@@ -71,6 +73,7 @@ pub(crate) struct Queue {
 impl Default for Queue {
     fn default() -> Self {
         Self {
+            present: Vec::new(),
             near: BinaryHeap::new(),
             horizon: u64::MAX,
             base: 0,
@@ -172,21 +175,34 @@ impl Queue {
         }
     }
 
-    /// The time and kind of the next event.
-    #[inline]
-    pub(crate) fn peek(&mut self) -> Option<(u64, Event)> {
-        if self.near.is_empty() {
-            self.refill();
-        }
-        self.near.peek().map(|entry| (time(entry.0), self.event(entry.0)))
+    /// Whether there is any event.
+    pub(crate) fn is_empty(&self) -> bool {
+        let buckets = self.filled.iter().all(|word| *word == 0);
+        buckets && self.present.is_empty() && self.near.is_empty() && self.far.is_empty()
     }
 
+    /// Takes the next event and its time, if that is not after another.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(u64, Event)> {
-        if self.near.is_empty() {
+    pub(crate) fn pop_until(&mut self, until: u64) -> Option<(u64, Event)> {
+        if self.present.is_empty() && self.near.is_empty() {
             self.refill();
         }
-        let Reverse(entry) = self.near.pop()?;
+        let entry = match (self.present.last(), self.near.peek()) {
+            (Some(entry), near) if near.is_none_or(|near| *entry < near.0) => {
+                let entry = *entry;
+                if time(entry) > until {
+                    return None;
+                }
+                self.present.pop();
+                entry
+            }
+            (_, near) => {
+                if time(near?.0) > until {
+                    return None;
+                }
+                self.near.pop()?.0
+            }
+        };
         let event = self.event(entry);
         if let Event::Timer { .. } = event {
             self.unused.push(entry as u32 & ((1 << INDEX_BITS) - 1));
@@ -194,14 +210,15 @@ impl Queue {
         Some((time(entry), event))
     }
 
-    /// Pours the next bucket into the empty heap.
+    /// Sorts the next bucket.
     fn refill(&mut self) {
-        while self.near.is_empty() {
+        while self.near.is_empty() && self.present.is_empty() {
             if let Some(word) = self.filled.iter().position(|word| *word != 0) {
                 let bucket = word * 64 + self.filled[word].trailing_zeros() as usize;
                 self.filled[word] &= self.filled[word] - 1;
                 self.horizon = self.begin(bucket + 1);
-                self.near.extend(self.buckets[bucket].drain(..).map(Reverse));
+                std::mem::swap(&mut self.present, &mut self.buckets[bucket]);
+                self.present.sort_unstable_by(|one, other| other.cmp(one));
             } else if self.far.is_empty() {
                 self.horizon = u64::MAX;
                 return;
@@ -225,6 +242,7 @@ impl Queue {
     fn spread(&mut self) {
         self.widened = 0;
         let mut near: Vec<_> = std::mem::take(&mut self.near).into_iter().map(|entry| entry.0).collect();
+        near.append(&mut self.present);
         for bucket in &mut self.buckets {
             self.far.append(bucket);
         }
@@ -264,7 +282,7 @@ impl Queue {
     /// Numbers the events anew from one on, in their order, before the sequence overflows.
     fn renumber(&mut self) {
         let near = std::mem::take(&mut self.near).into_iter().map(|entry| entry.0);
-        let mut all: Vec<_> = near.chain(self.far.drain(..)).collect();
+        let mut all: Vec<_> = near.chain(self.present.drain(..)).chain(self.far.drain(..)).collect();
         self.buckets.iter_mut().for_each(|bucket| all.append(bucket));
         self.filled = [0; BUCKETS / 64];
         all.sort_unstable();
@@ -280,6 +298,12 @@ impl Queue {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Queue {
+        fn pop(&mut self) -> Option<(u64, Event)> {
+            self.pop_until(u64::MAX)
+        }
+    }
 
     /// What a queue should do, by brute force.
     #[derive(Default)]
@@ -312,7 +336,8 @@ mod tests {
                 model.push(at, index as u32);
             } else {
                 let expected = model.pop();
-                assert_eq!(queue.peek(), expected);
+                let before = expected.and_then(|(at, _)| at.checked_sub(1));
+                assert_eq!(before.and_then(|before| queue.pop_until(before)), None);
                 assert_eq!(queue.pop(), expected);
                 now = expected.map_or(now, |(at, _)| at);
             }
@@ -320,7 +345,7 @@ mod tests {
         while let Some(expected) = model.pop() {
             assert_eq!(queue.pop(), Some(expected));
         }
-        assert_eq!((queue.peek(), queue.pop()), (None, None));
+        assert_eq!((queue.is_empty(), queue.pop()), (true, None));
     }
 
     proptest! {

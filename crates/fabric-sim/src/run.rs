@@ -67,7 +67,7 @@ impl Sim {
                 node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
             }
         }
-        let machine = Rc::new(RefCell::new(Machine { core, devices }));
+        let machine = Rc::new(RefCell::new(Machine::new(core, devices)));
         let program = Rc::new(program);
         let mut coroutines = Vec::with_capacity(config.ranks as usize);
         for rank in 0..config.ranks {

@@ -92,16 +92,17 @@ pub(crate) fn slowed(time: u64, slowness: u64) -> u64 {
     if slowness == NORMAL { time } else { (u128::from(time) * u128::from(slowness) / 1024) as u64 }
 }
 
-/// One stage of one interface.
+/// One stage of one interface. Two cache lines, of which a stage without a limited depth needs little more than the first.
+#[repr(C, align(64))]
 pub(crate) struct Server {
     cost: Cost,
     free_at: u64,
     last: u64,
+    pub(crate) packets: u64,
+    pub(crate) busy: u64,
+    pub(crate) bytes: u64,
     /// When those inside leave, while the depth is limited.
     leaving: VecDeque<u64>,
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) busy: u64,
 }
 
 impl Server {
@@ -116,8 +117,12 @@ impl Server {
             return (time, time);
         }
         let mut enters = time.max(self.free_at);
-        let limited = self.cost.depth != u32::MAX;
-        if limited && self.leaving.len() == self.cost.depth as usize {
+        // With room for one only, who is inside is who left last.
+        let single = self.cost.depth == 1;
+        let limited = !single && self.cost.depth != u32::MAX;
+        if single {
+            enters = enters.max(self.last);
+        } else if limited && self.leaving.len() == self.cost.depth as usize {
             let first = self.leaving.pop_front().expect("a full stage holds a packet");
             enters = enters.max(first);
         }
@@ -132,7 +137,7 @@ impl Server {
             self.leaving.push_back(leaves);
         }
         // With room for one only, the fixed time occupies the stage too.
-        self.busy += if self.cost.depth == 1 { leaves - enters } else { occupied };
+        self.busy += if single { leaves - enters } else { occupied };
         (enters, leaves)
     }
 }

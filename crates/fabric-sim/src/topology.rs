@@ -102,8 +102,8 @@ enum Shape {
 pub(crate) struct Network {
     pub(crate) nodes: u32,
     shape: Shape,
-    /// In a grid, where each node is, so that no step of a packet divides.
-    places: Vec<[u16; 3]>,
+    /// In a grid, where each node is: 16 bits for each dimension, so that no step of a packet divides.
+    places: Vec<u64>,
 }
 
 impl Network {
@@ -111,8 +111,8 @@ impl Network {
     fn grid(dims: [u32; 3], wraps: bool) -> Self {
         let nodes = dims.iter().product();
         let place = |node: u32| {
-            [node % dims[0], node / dims[0] % dims[1], node / dims[0] / dims[1]]
-                .map(|coordinate| coordinate as u16)
+            let [x, y, z] = [node % dims[0], node / dims[0] % dims[1], node / dims[0] / dims[1]].map(u64::from);
+            x | y << 16 | z << 32
         };
         Self { nodes, shape: Shape::Grid { dims, wraps }, places: (0..nodes).map(place).collect() }
     }
@@ -127,7 +127,7 @@ impl Network {
         }
     }
 
-    /// The link out of `at` towards `to`, and where it leads. The two must differ.
+    /// The link out of `at` towards `to`, and where it leads. The two must differ, or it panics.
     #[inline]
     pub(crate) fn next(&self, at: u32, to: u32) -> (u32, u32) {
         match self.shape {
@@ -136,24 +136,22 @@ impl Network {
             Shape::Crossbar => (at, self.nodes),
             Shape::Grid { dims, wraps } => {
                 let (here, there) = (self.places[at as usize], self.places[to as usize]);
-                let mut stride = 1;
-                for (dim, extent) in dims.into_iter().enumerate() {
-                    let (x, goal) = (u32::from(here[dim]), u32::from(there[dim]));
-                    if x != goal {
-                        let ahead = if goal > x { goal - x } else { goal + extent - x };
-                        let up = if wraps { 2 * ahead <= extent } else { goal > x };
-                        let around = (extent - 1) * stride;
-                        let next = match (up, x) {
-                            (true, x) if x + 1 == extent => at - around,
-                            (true, _) => at + stride,
-                            (false, 0) => at + around,
-                            (false, _) => at - stride,
-                        };
-                        return (at * 6 + 2 * dim as u32 + u32::from(!up), next);
-                    }
-                    stride *= extent;
-                }
-                unreachable!("a packet that has arrived wants no further link")
+                // The first dimension in which they differ.
+                let dim = (here ^ there).trailing_zeros() as usize / 16;
+                let coordinate = |place: u64| (place >> (16 * dim)) as u32 & 0xffff;
+                let (x, goal) = (coordinate(here), coordinate(there));
+                let extent = dims[dim];
+                let stride = [1, dims[0], dims[0] * dims[1]][dim];
+                let ahead = if goal > x { goal - x } else { goal + extent - x };
+                let up = if wraps { 2 * ahead <= extent } else { goal > x };
+                let around = (extent - 1) * stride;
+                let next = match (up, x) {
+                    (true, x) if x + 1 == extent => at - around,
+                    (true, _) => at + stride,
+                    (false, 0) => at + around,
+                    (false, _) => at - stride,
+                };
+                (at * 6 + 2 * dim as u32 + u32::from(!up), next)
             }
         }
     }
@@ -166,7 +164,8 @@ impl Network {
             Shape::Crossbar => 2,
             Shape::Grid { dims, wraps } => {
                 let (here, there) = (self.places[from as usize], self.places[to as usize]);
-                let apart = |dim: usize| u32::from(here[dim].abs_diff(there[dim]));
+                let coordinate = |place: u64, dim: usize| (place >> (16 * dim)) as u16;
+                let apart = |dim: usize| u32::from(coordinate(here, dim).abs_diff(coordinate(there, dim)));
                 let around = |dim: usize| if wraps { dims[dim] - apart(dim) } else { u32::MAX };
                 (0..3).map(|dim| apart(dim).min(around(dim))).sum()
             }

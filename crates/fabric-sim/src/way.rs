@@ -6,6 +6,7 @@ use crate::faults::Quirks;
 use crate::flights::Flight;
 use crate::machine::Core;
 use crate::queue::Event;
+use crate::stage::Server;
 use crate::trace::{StageKind, TraceSpan};
 use am_core::Instant;
 use std::collections::VecDeque;
@@ -42,6 +43,27 @@ impl Trouble {
     pub(crate) fn new(quirks: Quirks) -> Self {
         Self { quirks, held: VecDeque::new(), retries: 0 }
     }
+}
+
+/// Passes stage after stage; returns when the packet enters the first and leaves the last. Stages that take no time are not looked
+/// at.
+#[inline]
+fn pass<const N: usize>(
+    stages: &mut [Server; N],
+    free: [bool; N],
+    now: u64,
+    bytes: u32,
+    slowness: u64,
+) -> (u64, u64) {
+    let (mut enters, mut leaves) = (now, now);
+    for (index, (stage, free)) in stages.iter_mut().zip(free).enumerate() {
+        if !free {
+            let served = stage.serve(leaves, bytes, slowness);
+            enters = if index == 0 { served.0 } else { enters };
+            leaves = served.1;
+        }
+    }
+    (enters, leaves)
 }
 
 impl<B: Clone> Core<B> {
@@ -83,13 +105,7 @@ impl<B: Clone> Core<B> {
         if node.stopped {
             return self.lose(index, now);
         }
-        let (enters, leaves) = if node.tx_free {
-            (now, now)
-        } else {
-            let slowness = node.slowness;
-            let (enters, leaves) = node.tx[0].serve(now, bytes, slowness);
-            (enters, node.tx[1].serve(leaves, bytes, slowness).1)
-        };
+        let (enters, leaves) = pass(&mut node.tx, node.tx_free, now, bytes, node.slowness);
         self.span(index, StageKind::Send, at, enters, leaves);
         self.flights.way(index).tail = leaves;
         if at == goal {
@@ -192,14 +208,7 @@ impl<B: Clone> Core<B> {
             self.lose(index, now);
             return false;
         }
-        let (enters, leaves) = if node.rx_free {
-            (now, now)
-        } else {
-            let slowness = node.slowness;
-            let (enters, leaves) = node.rx[0].serve(now, bytes, slowness);
-            let (_, leaves) = node.rx[1].serve(leaves, bytes, slowness);
-            (enters, node.rx[2].serve(leaves, bytes, slowness).1)
-        };
+        let (enters, leaves) = pass(&mut node.rx, node.rx_free, now, bytes, node.slowness);
         self.span(index, StageKind::Receive, at, enters, leaves);
         if leaves != now {
             self.queue.push(leaves, Event::Deliver(index));
