@@ -39,7 +39,6 @@ pub(super) struct Memories {
 /// A rank's descriptors and queues.
 #[derive(Clone, Debug)]
 pub(super) struct P3Wire<'a> {
-    nic: Nic<'a>,
     p3: P3<'a>,
     safe: EqHandle,
     am: EqHandle,
@@ -82,18 +81,8 @@ impl<'a> P3Wire<'a> {
         let rar_src = attach(RAR, Target::RarSrc, &of(segment, Origin::Segment, remote | Options::OP_PUT));
         let req_sb = attach(AM, Target::ReqSb, &of(requests, Origin::Request, remote | silent | Options::OP_PUT));
         let rpl_sb = p3.md_bind(&of(replies, Origin::Reply, quiet), Unlink::Retain).expect(SET_UP);
-        let wire = Self {
-            nic: nic.clone(),
-            p3,
-            safe,
-            am,
-            rar_src,
-            req_sb,
-            rpl_sb,
-            inbox: inbox.clone(),
-            space,
-            largest: largest as usize,
-        };
+        let wire =
+            Self { p3, safe, am, rar_src, req_sb, rpl_sb, inbox: inbox.clone(), space, largest: largest as usize };
         for buffer in 0..space.buffers {
             wire.link(buffer);
         }
@@ -118,7 +107,7 @@ impl<'a> P3Wire<'a> {
 
     #[expect(clippy::too_many_arguments, reason = "these are the interface's")]
     fn put(&self, md: MdHandle, from: u64, len: u32, ack: Ack, to: u32, pt: u32, bits: u64, at: u64, data: u64) {
-        let target = self.nic.id(to).expect("frames are for ranks of the job");
+        let target = self.p3.nic.id(to).expect("frames are for ranks of the job");
         self.p3.put(md, from, len, ack, target, pt, bits, at, data).expect(OWN);
     }
 
@@ -144,7 +133,7 @@ impl<'a> P3Wire<'a> {
 
     /// Begins a one-sided get.
     pub(super) fn get_direct(&self, to: u32, md: Option<MdHandle>, into: u64, len: u32, at: u64, bits: u64) {
-        let target = self.nic.id(to).expect("gets are from ranks of the job");
+        let target = self.p3.nic.id(to).expect("gets are from ranks of the job");
         let md = md.unwrap_or(self.rar_src);
         self.p3.get(md, into, len, target, RAR, bits, at).expect(OWN);
     }
@@ -183,7 +172,7 @@ impl<'a> P3Wire<'a> {
             EventKind::SendEnd => Safe::Left { origin, bits },
             EventKind::Ack => Safe::Delivered { origin, bits },
             EventKind::ReplyEnd => Safe::Fetched { origin, bits },
-            EventKind::PutEnd => match (self.nic.rank_of(event.initiator), Bits::decode(bits)) {
+            EventKind::PutEnd => match (self.p3.nic.rank_of(event.initiator), Bits::decode(bits)) {
                 (Some(from), Some(bits)) if bits.target == Target::RarSrc => Safe::Placed { from, bits },
                 (Some(from), Some(bits)) => {
                     Safe::Reply { from, bits, data: HeaderData::decode(event.hdr_data), len: event.mlength }
@@ -200,7 +189,7 @@ impl<'a> P3Wire<'a> {
         if event.kind == EventKind::Unlink {
             return Some(Am::Unlinked(event.user_ptr as u32));
         }
-        let Some(from) = self.nic.rank_of(event.initiator) else { return Some(Am::Nothing) };
+        let Some(from) = self.p3.nic.rank_of(event.initiator) else { return Some(Am::Nothing) };
         Some(match (event.kind, Bits::decode(event.match_bits)) {
             (EventKind::PutEnd, Some(bits)) if bits.target == Target::RarAm => Am::Placed { from, bits },
             (EventKind::PutEnd, Some(bits)) => {
@@ -214,7 +203,7 @@ impl<'a> P3Wire<'a> {
 
     /// Messages that found no buffer.
     pub(super) fn dropped(&self) -> u64 {
-        self.p3.status().map_or(0, |status| status.dropped)
+        self.p3.dropped()
     }
 
     /// Waits for an event of the SAFE queue.

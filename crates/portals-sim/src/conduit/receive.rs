@@ -136,7 +136,9 @@ impl Conduit<'_> {
             Safe::Placed { from, bits } => {
                 let Some(chunk) = self.chunk_of(from, bits.chunk) else { return self.fault(from) };
                 chunk.placed = true;
-                if let Some(reply) = chunk.waiting.take() {
+                let piece = self.piece_of(bits.chunk);
+                if let Some(found) = self.headed.iter().position(|(headed, _)| *headed == piece) {
+                    let (_, reply) = self.headed.swap_remove(found);
                     self.ready.push_back(reply);
                     self.replied(bits.chunk, false);
                 }
@@ -179,7 +181,7 @@ impl Conduit<'_> {
                 let reply = ReadyReply { bits, len };
                 if bits.form == Form::Unpacked && !placed {
                     let piece = self.piece_of(bits.chunk);
-                    self.chunks[piece].waiting = Some(reply);
+                    self.headed.push((piece, reply));
                 } else {
                     self.ready.push_back(reply);
                     self.replied(bits.chunk, false);

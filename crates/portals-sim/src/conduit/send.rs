@@ -112,6 +112,11 @@ impl Conduit<'_> {
             self.chunks.resize(piece as usize + 1, Chunk::default());
         }
         self.chunks[piece as usize] = Chunk { to: to.0, busy: true, ..Chunk::default() };
+        // What is left of its last request concerns a peer that was lost.
+        self.headed.retain(|(headed, _)| *headed != piece as usize);
+        if let Some(again) = self.again.get_mut(piece as usize) {
+            *again = None;
+        }
         Ok(Admitted { chunk: piece * self.shared.config.chunk, charge })
     }
 
@@ -165,7 +170,8 @@ impl Conduit<'_> {
         if self.shared.config.flow == FlowControl::Disable {
             length = self.peers.of(to).order.get_or_insert_default().number();
             let piece = (bits.chunk / self.shared.config.chunk) as usize;
-            self.chunks[piece].again = Some(Again { bits, len, number: length });
+            self.again.resize(self.chunks.len(), None);
+            self.again[piece] = Some(Again { bits, len, number: length });
         }
         self.outstanding += 1;
         self.peers.of(to).under_way += 1;
@@ -315,9 +321,8 @@ impl Conduit<'_> {
     /// A request was refused or dropped by its receiver.
     pub(super) fn refused(&mut self, chunk: u32) {
         let piece = (chunk / self.shared.config.chunk) as usize;
-        let Some(Chunk { to, again: Some(again), busy: true, .. }) = self.chunks.get(piece).copied() else {
-            return;
-        };
+        let Some(Chunk { to, busy: true, .. }) = self.chunks.get(piece).copied() else { return };
+        let Some(again) = self.again.get(piece).copied().flatten() else { return };
         let (now, pause) = (self.nic.now(), self.shared.pause);
         let order = self.peers.of(to).order.get_or_insert_default();
         order.refuse(again.number & MOST_LENGTH, chunk, now, pause);
@@ -336,7 +341,8 @@ impl Conduit<'_> {
             }
             while let Some((_, chunk)) = self.peers.of(to).order.get_or_insert_default().again(now) {
                 let piece = (chunk / self.shared.config.chunk) as usize;
-                if let Chunk { again: Some(Again { bits, len, number }), busy: true, .. } = self.chunks[piece] {
+                let request = self.again[piece].filter(|_| self.chunks[piece].busy);
+                if let Some(Again { bits, len, number }) = request {
                     self.resent += 1;
                     self.chunks[piece].left = false;
                     let data = HeaderData { source: self.me, length: number, credit: CreditByte::default() };

@@ -10,7 +10,7 @@ use super::peers::{Ledger, Peers, Report};
 use super::port::ReplyPort;
 use super::receive::ReadyReply;
 use super::registered::{Registered, Staging};
-use super::send::{Admitted, Outgoing, Purpose};
+use super::send::{Admitted, Again, Outgoing, Purpose};
 use super::tickets::{FOR_CONTROL, FOR_REPLY, Pieces, Tickets};
 use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
@@ -47,7 +47,7 @@ impl Shared {
     }
 }
 
-/// A chunk of the send buffer that is in use.
+/// A chunk of the send buffer that is in use: as little as can be, because thousands of ranks have hundreds of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chunk {
     /// Whom its request went to.
@@ -59,11 +59,8 @@ pub(super) struct Chunk {
     pub(super) replied: bool,
     /// The reply was delivered, if there is one.
     pub(super) delivered: bool,
-    /// The payload of a Long reply has come, and the header that waits for it.
+    /// The payload of a Long reply has come.
     pub(super) placed: bool,
-    pub(super) waiting: Option<ReadyReply>,
-    /// The request, to be sent again: its length, and its number in the pair's order.
-    pub(super) again: Option<super::send::Again>,
 }
 
 /// One rank's transport. It lives in the rank's coroutine and cannot leave it.
@@ -82,6 +79,10 @@ pub struct Conduit<'a> {
     pub(super) memories: Memories,
     pub(super) pieces: Pieces,
     pub(super) chunks: Vec<Chunk>,
+    /// Headers of Long replies, by the chunk, that wait for their payloads.
+    pub(super) headed: Vec<(usize, ReadyReply)>,
+    /// By the chunk, requests that may have to be sent again (Portals 4).
+    pub(super) again: Vec<Option<Again>>,
     /// Reply slots in use, in a ring: the interface sends in order.
     pub(super) slots_begun: u64,
     pub(super) slots_left: u64,
@@ -160,6 +161,8 @@ impl<'a> Conduit<'a> {
             memories,
             pieces: Pieces::new(config.send_chunks),
             chunks: Vec::new(),
+            headed: Vec::new(),
+            again: Vec::new(),
             slots_begun: 0,
             slots_left: 0,
             tickets: Tickets::new(sizes.tickets, if config.testing.unreserved { 0 } else { FOR_REPLY }),

@@ -62,12 +62,13 @@ pub(crate) struct Load {
 pub(crate) struct Process {
     pub(crate) rank: u32,
     pub(crate) id: ProcessId,
-    pub(crate) p3: p3::engine::Interface,
-    pub(crate) p4: p4::engine::Interface,
     /// It idles: who has something for it wakes it.
     sleeps: bool,
     /// When it will be woken.
     alarm: Option<Instant>,
+    pub(crate) p3: p3::engine::Interface,
+    /// Apart: programs use one of the two, and the memory of thousands of processes is what takes the time.
+    pub(crate) p4: Box<p4::engine::Interface>,
 }
 
 /// What an interface has counted.
@@ -118,7 +119,7 @@ impl Portals {
             rank: *rank,
             id: ProcessId { nid: node, pid: pid as u32 },
             p3: p3::engine::Interface::new(shared.parameters.limits, shared.defects),
-            p4: p4::engine::Interface::new(shared.parameters.limits, shared.defects),
+            p4: Box::new(p4::engine::Interface::new(shared.parameters.limits, shared.defects)),
             sleeps: false,
             alarm: None,
         });

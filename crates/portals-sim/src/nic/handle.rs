@@ -147,15 +147,16 @@ impl<'a> Nic<'a> {
         self.seen_unit(|device, _, process| work(device, process))
     }
 
-    /// Looks at event queues. No packet's event gets into a queue sooner than a certain time after the packet's arrival: so as
+    /// Looks at event queues, which takes some time of the processor. No packet's event gets into a queue sooner than a certain time after the packet's arrival: so as
     /// long after the last look at the whole machine everything is known that a look can find, and the rank need not let the
     /// others catch up.
     #[inline]
-    pub(crate) fn foreseen<R>(&self, work: impl FnOnce(&mut Portals, u32) -> R) -> R {
+    pub(crate) fn look<R>(&self, cost: Span, work: impl FnOnce(&mut Portals, u32, Instant) -> R) -> R {
+        let now = self.context().charged(cost);
         // Who is told that memory may change must not change it before the interface has read it.
-        if self.shared.late_read || self.now() >= self.context().synced() + self.shared.costs.lookahead {
+        if self.shared.late_read || now >= self.context().synced() + self.shared.costs.lookahead {
             self.sync();
         }
-        self.seen(work)
+        self.seen(|device, process| work(device, process, now))
     }
 }

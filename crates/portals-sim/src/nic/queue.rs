@@ -45,11 +45,31 @@ impl<E: Copy> Queue<E> {
     pub(crate) fn post(&mut self, at: Instant, event: E) {
         match self.entries.back() {
             Some((last, _)) if *last > at => {
-                let place = self.entries.partition_point(|(time, _)| *time <= at).max(self.there);
-                self.entries.insert(place, (at, event));
+                self.entries.insert(self.place(at), (at, event));
             }
             _ => self.entries.push_back((at, event)),
         }
+    }
+
+    /// Where an event goes that comes before the last: usually it is among the next, before many that are foreseen for when the
+    /// interface will have sent what it was given.
+    fn place(&self, at: Instant) -> usize {
+        let (mut begin, mut step) = (self.there, 1);
+        while let Some((time, _)) = self.entries.get(begin + step - 1)
+            && *time <= at
+        {
+            (begin, step) = (begin + step, 2 * step);
+        }
+        let mut end = (begin + step - 1).min(self.entries.len());
+        while begin < end {
+            let middle = begin.midpoint(end);
+            if self.entries[middle].0 <= at {
+                begin = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        begin
     }
 
     /// Events that are there or under way.

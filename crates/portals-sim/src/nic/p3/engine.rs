@@ -142,6 +142,11 @@ impl Interface {
         if index < entries { Ok(()) } else { Err(P3Error::PtIndexInvalid { index, entries }) }
     }
 
+    /// What [`Status::dropped`] is.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     pub(crate) fn status(&self) -> Result<Status, P3Error> {
         self.opened()?;
         Ok(Status {

@@ -92,6 +92,11 @@ impl P3<'_> {
         self.nic.unit(|device, _, local| device.p3(local).status())
     }
 
+    /// [`Status::dropped`] alone, which is had for less; 0 before the interface is opened.
+    pub fn dropped(&self) -> u64 {
+        self.nic.unit(|device, _, local| device.p3(local).dropped())
+    }
+
     /// `PtlEQAlloc`: an event queue with room for `count` events. It takes memory only for those that come.
     ///
     /// # Errors
@@ -114,9 +119,7 @@ impl P3<'_> {
     /// [`P3Error::EqEmpty`]; [`P3Error::EqDropped`] with an event if others have been lost; [`P3Error::NoInit`],
     /// [`P3Error::EqInvalid`].
     pub fn eq_get(&self, eq: EqHandle) -> Result<Event, P3Error> {
-        self.nic.charge(self.nic.costs().eq_get);
-        let now = self.nic.now();
-        self.nic.foreseen(|device, local| device.p3(local).eq_get(eq, now))
+        self.nic.look(self.nic.costs().eq_get, |device, local, now| device.p3(local).eq_get(eq, now))
     }
 
     /// `PtlEQWait`: [`P3::eq_get`], but waits until there is an event or until a time.
