@@ -10,8 +10,8 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
-    Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, Notify, PayloadWriter, PeerStatus,
-    PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Arrival, Category, CreditSnapshot, Departure, Head, Limits, Notify, PayloadWriter, PeerStatus, PendingKey,
+    Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -603,11 +603,7 @@ impl Transport for Loopback {
     }
 
     fn depart(&mut self, how: Departure) {
-        let status = match how {
-            Departure::Finished => PeerStatus::Finished,
-            Departure::Left => PeerStatus::Lost(LossCause::Left),
-            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        };
+        let status = how.status();
         self.departed = true;
         self.network.inbox(self.me).status = Some(status);
         if how != Departure::Finished {

@@ -259,6 +259,15 @@ impl Departure {
     pub fn of_drop() -> Self {
         if std::thread::panicking() { Self::Panicked } else { Self::Left }
     }
+
+    /// What the others are to know of it.
+    pub const fn status(self) -> PeerStatus {
+        match self {
+            Self::Finished => PeerStatus::Finished,
+            Self::Left => PeerStatus::Lost(LossCause::Left),
+            Self::Panicked => PeerStatus::Lost(LossCause::Panicked),
+        }
+    }
 }
 
 /// What a sender could still send to one peer at this moment.

@@ -6,8 +6,8 @@ use am_core::transport::{
     Arrival, CreditSnapshot, Departure, Head, NoPort, Port, Refused, ReplyBound, Resource, Sink, Slot,
 };
 use am_core::{
-    Category, Endpoint, Handlers, Instant, Limits, LossCause, Payload, PayloadWriter, Peer, PeerStatus, Rank,
-    Span, Transport, WaitReason, Words,
+    Category, Endpoint, Handlers, Instant, Limits, Payload, PayloadWriter, Peer, PeerStatus, Rank, Span,
+    Transport, WaitReason, Words,
 };
 use fabric_sim::{Config, Context, LinkParameters, Mailbox, Report, RunError, Sim};
 use std::sync::Arc;
@@ -172,11 +172,7 @@ impl Transport for OneWay<'_> {
 
     fn depart(&mut self, how: Departure) {
         if !std::mem::replace(&mut self.departed, true) {
-            self.context.depart(match how {
-                Departure::Finished => PeerStatus::Finished,
-                Departure::Left => PeerStatus::Lost(LossCause::Left),
-                Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-            });
+            self.context.depart(how.status());
         }
     }
 }

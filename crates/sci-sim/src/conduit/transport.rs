@@ -362,11 +362,7 @@ impl<N: Sisci> Transport for Conduit<N> {
     fn depart(&mut self, how: Departure) {
         self.pay();
         self.departed = true;
-        self.net.nic.depart(match how {
-            Departure::Finished => PeerStatus::Finished,
-            Departure::Left => PeerStatus::Lost(LossCause::Left),
-            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        });
+        self.net.nic.depart(how.status());
     }
 }
 

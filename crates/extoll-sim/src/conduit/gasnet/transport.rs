@@ -416,11 +416,7 @@ impl<'a> Transport for Gasnet<'a> {
     fn depart(&mut self, how: Departure) {
         self.pay_all();
         self.departed = true;
-        self.nic.context().depart(match how {
-            Departure::Finished => PeerStatus::Finished,
-            Departure::Left => PeerStatus::Lost(LossCause::Left),
-            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        });
+        self.nic.context().depart(how.status());
     }
 }
 

@@ -6,7 +6,7 @@ use super::header::Envelope;
 use super::matching::{Matching, Selector};
 use crate::nic::Nic;
 use am_core::transport::Departure;
-use am_core::{Instant, LossCause, PeerStatus, Span};
+use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::WaitFor;
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -368,16 +368,9 @@ impl<'a> Messenger<'a> {
     }
 
     fn depart(&mut self, how: Departure) {
-        if std::mem::replace(&mut self.departed, true) {
-            return;
+        if !std::mem::replace(&mut self.departed, true) {
+            self.engine.leave(how);
         }
-        self.engine.flush();
-        self.engine.close();
-        self.engine.nic().context().depart(match how {
-            Departure::Finished => PeerStatus::Finished,
-            Departure::Left => PeerStatus::Lost(LossCause::Left),
-            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        });
     }
 }
 

@@ -579,16 +579,9 @@ impl<'a> Transport for Pscom<'a> {
     }
 
     fn depart(&mut self, how: Departure) {
-        if std::mem::replace(&mut self.departed, true) {
-            return;
+        if !std::mem::replace(&mut self.departed, true) {
+            self.engine.leave(how);
         }
-        self.engine.flush();
-        self.engine.close();
-        self.engine.nic().context().depart(match how {
-            Departure::Finished => PeerStatus::Finished,
-            Departure::Left => PeerStatus::Lost(LossCause::Left),
-            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        });
     }
 }
 

@@ -24,6 +24,7 @@ use crate::nic::pairs::ByWord;
 use crate::nic::rma::Rma;
 use crate::nic::sparse::{Chunks, Marks};
 use crate::nic::velo::{self, Velo};
+use am_core::transport::Departure;
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::WaitFor;
 use rendezvous::{Fetch, OFFER_BYTES};
@@ -324,7 +325,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Sends everything that is here, for as long as that makes progress now and then. Nothing more is delivered.
-    pub(super) fn flush(&mut self) {
+    fn flush(&mut self) {
         let linger = Span((self.config.linger_ns * 1e3) as u64);
         let mut limit = self.nic.now() + linger;
         while self.unsent != 0 {
@@ -341,10 +342,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Closes the mailbox: what comes from now on is dropped.
-    pub(super) fn close(&mut self) {
+    /// Leaves the job once everything is sent: what comes from now on is dropped.
+    pub(super) fn leave(&mut self, how: Departure) {
+        self.flush();
         // Closing fails only if it has been done already.
         let _ = self.velo.close();
+        self.nic.context().depart(how.status());
     }
 
     fn breaks(&mut self, number: u32, error: LinkError) {
