@@ -1,7 +1,7 @@
 //! The command line: what to run, checked as a whole before any rank starts.
 
 use crate::hpcc::Distribution;
-use active_messages::fabric::Topology;
+use active_messages::fabric::{ConfigError, Faults, Topology};
 use clap::{Args, CommandFactory, Parser, ValueEnum, error::ErrorKind};
 use std::path::PathBuf;
 
@@ -99,6 +99,23 @@ pub(crate) struct Simulation {
 }
 
 impl Simulation {
+    /// Adds the faults that were asked for to a machine's.
+    pub(crate) fn change_faults(&self, faults: &mut Faults) {
+        faults.loss = self.loss.unwrap_or(faults.loss);
+        faults.seed = self.fault_seed.unwrap_or(faults.seed);
+    }
+
+    /// How many ranks share a node, unless a machine's file says so: as many as asked for, or as needed.
+    ///
+    /// # Errors
+    /// There is no such topology.
+    pub(crate) fn per_node(&self, ranks: u32, topology: &Topology) -> Result<Option<u32>, ConfigError> {
+        match self.ranks_per_node {
+            None if self.machine.is_none() => Ok(Some(ranks.div_ceil(topology.nodes()?))),
+            asked => Ok(asked),
+        }
+    }
+
     /// The first flag that was given, if any.
     fn first_flag(&self) -> Option<&'static str> {
         let given = [

@@ -2,7 +2,8 @@
 
 use crate::cli::{Cli, Flow};
 use crate::error::RunError;
-use crate::{rank, simulated};
+use crate::rank;
+use crate::simulated::{self, impossible};
 use active_messages::portals::PortalsConfig;
 use active_messages::portals::conduit::{self, ConduitConfig, FlowControl};
 use std::rc::Rc;
@@ -29,11 +30,7 @@ fn machine(cli: &Cli) -> Result<PortalsConfig, RunError> {
     let wanted = &cli.simulation;
     let mut machine = match &wanted.machine {
         None => PortalsConfig::xt4(cli.rank_count().div_ceil(wanted.ranks_per_node.unwrap_or(1))),
-        Some(path) => {
-            let wrong = |error: String| RunError::Usage(format!("{}: {error}", path.display()));
-            let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-            PortalsConfig::from_toml(&text).map_err(|error| wrong(error.to_string()))?
-        }
+        Some(path) => PortalsConfig::from_file(path).map_err(impossible)?,
     };
     if wanted.machine.is_none() || cli.ranks.is_some() {
         machine.ranks = cli.rank_count();
@@ -41,19 +38,11 @@ fn machine(cli: &Cli) -> Result<PortalsConfig, RunError> {
     if let Some(topology) = &wanted.topology {
         machine.topology = topology.clone();
     }
-    if let Some(per_node) = wanted.ranks_per_node {
+    if let Some(per_node) = wanted.per_node(machine.ranks, &machine.topology).map_err(impossible)? {
         machine.ranks_per_node = per_node;
-    } else if wanted.machine.is_none() {
-        let nodes = machine.topology.nodes().map_err(|error| RunError::Usage(error.to_string()))?;
-        machine.ranks_per_node = machine.ranks.div_ceil(nodes);
     }
-    if let Some(loss) = wanted.loss {
-        machine.faults.loss = loss;
-    }
-    if let Some(seed) = wanted.fault_seed {
-        machine.faults.seed = seed;
-    }
+    wanted.change_faults(&mut machine.faults);
     machine.trace = wanted.trace.is_some();
-    machine.check().map_err(|error| RunError::Usage(error.to_string()))?;
+    machine.check().map_err(impossible)?;
     Ok(machine)
 }

@@ -2,7 +2,8 @@
 
 use crate::cli::Cli;
 use crate::error::RunError;
-use crate::{cli, conclude, rank, simulated};
+use crate::simulated::{self, impossible};
+use crate::{cli, conclude, rank};
 use active_messages::launch::{self, RunOptions, TransportChoice};
 use active_messages::sci::SciConfig;
 use active_messages::sci::conduit::{self, ConduitConfig, MappedJob};
@@ -30,11 +31,10 @@ fn config(cli: &Cli, ranks: u32) -> ConduitConfig {
 
 /// The machine that the command line describes.
 fn machine(cli: &Cli) -> Result<SciConfig, RunError> {
-    let usage = |error: String| RunError::Usage(error);
     let wanted = &cli.simulation;
     let mut machine = match &wanted.machine {
         None => SciConfig::fitting(cli.rank_count()),
-        Some(path) => SciConfig::from_file(path).map_err(|error| usage(error.to_string()))?,
+        Some(path) => SciConfig::from_file(path).map_err(impossible)?,
     };
     if let Some(ranks) = cli.ranks {
         machine.ranks = ranks;
@@ -42,14 +42,9 @@ fn machine(cli: &Cli) -> Result<SciConfig, RunError> {
     if let Some(topology) = &wanted.topology {
         machine.topology = topology.clone();
     }
-    if let Some(loss) = wanted.loss {
-        machine.faults.loss = loss;
-    }
-    if let Some(seed) = wanted.fault_seed {
-        machine.faults.seed = seed;
-    }
+    wanted.change_faults(&mut machine.faults);
     machine.trace = wanted.trace.is_some();
-    machine.check().map_err(|error| usage(error.to_string()))?;
+    machine.check().map_err(impossible)?;
     Ok(machine)
 }
 

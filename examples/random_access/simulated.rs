@@ -6,7 +6,7 @@ use crate::{conclude, rank};
 use active_messages::extoll::ExtollConfig;
 use active_messages::extoll::conduit::gasnet::{self, GasnetConfig};
 use active_messages::extoll::conduit::pscom::{self, PscomConfig};
-use active_messages::fabric::{Report as Run, Topology};
+use active_messages::fabric::{ConfigError, Report as Run, Topology};
 use std::fs::File;
 use std::io::BufWriter;
 use std::rc::Rc;
@@ -41,40 +41,31 @@ fn machine(cli: &Cli) -> Result<ExtollConfig, RunError> {
     let wanted = &cli.simulation;
     let mut machine = match &wanted.machine {
         None => ExtollConfig::new(cli.rank_count(), Topology::Direct { nodes: 1 }),
-        Some(path) => {
-            let text = std::fs::read_to_string(path);
-            let text =
-                text.map_err(|error| RunError::Usage(format!("cannot read {}: {error}", path.display())))?;
-            let machine = ExtollConfig::from_toml(&text);
-            machine.map_err(|error| RunError::Usage(format!("{}: {error}", path.display())))?
-        }
+        Some(path) => ExtollConfig::from_file(path).map_err(impossible)?,
     };
     if wanted.machine.is_none() || cli.ranks.is_some() {
         machine.ranks = cli.rank_count();
     }
-    let per_node = wanted.ranks_per_node;
     match &wanted.topology {
         Some(topology) => machine.topology = topology.clone(),
         None if wanted.machine.is_none() => {
-            machine.topology = Topology::Crossbar { nodes: machine.ranks.div_ceil(per_node.unwrap_or(1)) };
+            let per_node = wanted.ranks_per_node.unwrap_or(1);
+            machine.topology = Topology::Crossbar { nodes: machine.ranks.div_ceil(per_node) };
         }
         None => {}
     }
-    if let Some(per_node) = per_node {
+    if let Some(per_node) = wanted.per_node(machine.ranks, &machine.topology).map_err(impossible)? {
         machine.ranks_per_node = per_node;
-    } else if wanted.machine.is_none() {
-        let nodes = machine.topology.nodes().map_err(|error| RunError::Usage(error.to_string()))?;
-        machine.ranks_per_node = machine.ranks.div_ceil(nodes);
     }
-    if let Some(loss) = wanted.loss {
-        machine.faults.loss = loss;
-    }
-    if let Some(seed) = wanted.fault_seed {
-        machine.faults.seed = seed;
-    }
+    wanted.change_faults(&mut machine.faults);
     machine.trace = wanted.trace.is_some();
-    machine.check().map_err(|error| RunError::Usage(error.to_string()))?;
+    machine.check().map_err(impossible)?;
     Ok(machine)
+}
+
+/// The error for a machine that there cannot be.
+pub(crate) fn impossible(error: ConfigError) -> RunError {
+    RunError::Usage(error.to_string())
 }
 
 /// Tells what came out of the ranks and of the machine.

@@ -397,29 +397,12 @@ impl Default for Parameters {
     }
 }
 
-impl Default for VeloParameters {
-    fn default() -> Self {
-        Parameters::cluster().velo
-    }
-}
-
-impl Default for RmaParameters {
-    fn default() -> Self {
-        Parameters::cluster().rma
-    }
-}
-
-impl Default for RetryParameters {
-    fn default() -> Self {
-        Parameters::cluster().retry
-    }
-}
-
-impl Default for PscomParameters {
-    fn default() -> Self {
-        Parameters::cluster().pscom
-    }
-}
+fabric_sim::default_parts!(Parameters {
+    velo: VeloParameters,
+    rma: RmaParameters,
+    retry: RetryParameters,
+    pscom: PscomParameters
+});
 
 fn velo_stage(fixed_ns: f64) -> Stage {
     Stage { per_unit_ns: 128.2, unit_bytes: 64, ..Stage::latency(fixed_ns) }

@@ -57,6 +57,32 @@ pub fn named<T, const N: usize>(name: &str, names: [&str; N], tables: [fn() -> T
     found.map(|(_, make)| make()).ok_or_else(refused)
 }
 
+/// Lets the parts of a table default to what they are in the whole's default.
+///
+/// ```
+/// # #[derive(PartialEq, Debug)]
+/// struct Link { latency_ns: f64 }
+/// struct Machine { link: Link }
+///
+/// impl Default for Machine {
+///     fn default() -> Self {
+///         Self { link: Link { latency_ns: 70.0 } }
+///     }
+/// }
+/// fabric_sim::default_parts!(Machine { link: Link });
+/// assert_eq!(Link::default(), Link { latency_ns: 70.0 });
+/// ```
+#[macro_export]
+macro_rules! default_parts {
+    ($whole:ident { $($field:ident: $part:ident),* $(,)? }) => {$(
+        impl ::std::default::Default for $part {
+            fn default() -> Self {
+                <$whole as ::std::default::Default>::default().$field
+            }
+        }
+    )*};
+}
+
 /// What a configuration's fields are when a file leaves them out, for `#[serde(default = "...")]`.
 pub mod default {
     /// One rank per node.

@@ -361,29 +361,12 @@ impl Default for Parameters {
     }
 }
 
-impl Default for InterfaceParameters {
-    fn default() -> Self {
-        Parameters::xt4().nic
-    }
-}
-
-impl Default for SoftwareParameters {
-    fn default() -> Self {
-        Parameters::xt4().software
-    }
-}
-
-impl Default for MpiParameters {
-    fn default() -> Self {
-        Parameters::xt4().mpi
-    }
-}
-
-impl Default for NiLimits {
-    fn default() -> Self {
-        Parameters::xt4().limits
-    }
-}
+fabric_sim::default_parts!(Parameters {
+    nic: InterfaceParameters,
+    software: SoftwareParameters,
+    mpi: MpiParameters,
+    limits: NiLimits
+});
 
 /// The table in picoseconds.
 #[derive(Clone, Copy, Debug)]

@@ -364,17 +364,12 @@ impl Default for Parameters {
     }
 }
 
-macro_rules! defaults_from_paper {
-    ($($table:ident $field:ident),* $(,)?) => {$(
-        impl Default for $table {
-            fn default() -> Self {
-                Parameters::paper().$field
-            }
-        }
-    )*};
-}
-
-defaults_from_paper!(PioParameters pio, DmaParameters dma, ErrorParameters errors, ConduitParameters conduit);
+fabric_sim::default_parts!(Parameters {
+    pio: PioParameters,
+    dma: DmaParameters,
+    errors: ErrorParameters,
+    conduit: ConduitParameters,
+});
 
 /// The table in picoseconds, with totals split into what the simulation does one after the other.
 #[derive(Clone, Copy, Debug)]
