@@ -9,12 +9,14 @@
 //! ```
 //!
 //! Exits with 0 when every line is within its tolerance, with 1 when one is not or a simulation fails, and with 2 when the
-//! command line is wrong. `cli` reads the command line, `line` has a figure beside its published value, `report` the table
-//! and the files, `plot` draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its fellows run the machines.
+//! command line is wrong. `cli` reads the command line, `parts` runs what it chooses, `line` has a figure beside its
+//! published value, `report` the table and the files, `plot` draws, `progress` shows how far it is, `settings` are changes to
+//! parameters; `extoll` and its fellows run the machines.
 
 mod cli;
 mod extoll;
 mod line;
+mod parts;
 mod plot;
 mod portals;
 mod progress;

@@ -18,6 +18,7 @@ mod versions;
 mod window;
 
 use crate::cli::Cli;
+use crate::parts::Parts;
 use crate::progress::Progress;
 use crate::report::{Failure, Part, Report};
 use machines::Machines;
@@ -45,34 +46,23 @@ impl Context<'_> {
 /// A part of the reproduction.
 type Run = fn(&Context<'_>) -> Result<Part, Failure>;
 
-/// The parts: by which name they are chosen, what they are, what runs them.
-const PARTS: [(&str, &str, Run); 6] = [
+/// The parts.
+const PARTS: Parts<Run> = Parts(&[
     ("latency", "latency of VELO and RMA", latency::run),
     ("throughput", "throughput of VELO and RMA", throughput::run),
     ("window", "throughput over the number of ring buffers", window::run),
     ("ping-pong", "ping-pong on the interface, the conduit, two-sided messages", overhead::run),
     ("implementations", "first and second implementation of active messages", versions::run),
     ("random-access", "RandomAccess on the 3D and the 2D mesh", random_access::run),
-];
+]);
 
 /// Runs all parts, or those that the command line chooses.
 ///
 /// # Errors
 /// [`Failure`]: parameters that make no sense, or a simulation that failed.
 pub(crate) fn run(cli: &Cli, report: &mut Report) -> Result<(), Failure> {
-    if let Some(unknown) = cli.only.iter().find(|only| PARTS.iter().all(|(name, ..)| only != name)) {
-        let names = PARTS.map(|(name, ..)| name).join(", ");
-        return Err(Failure::Usage(format!("--only is '{unknown}', but there are {names}")));
-    }
     let machines = Machines::new(cli)?;
-    let chosen = |name: &str| cli.only.is_empty() || cli.only.iter().any(|only| only == name);
-    let parts = PARTS.iter().filter(|(name, ..)| chosen(name));
-    let mut progress = Progress::new(parts.clone().count());
-    for (_, what, part) in parts {
-        progress.begin(what);
-        let context = Context { machines: machines.clone(), quick: cli.quick, progress: &progress };
-        let part = part(&context)?;
-        progress.suspend(|| report.add(part));
-    }
-    Ok(())
+    PARTS.run(cli, report, |part, progress| {
+        part(&Context { machines: machines.clone(), quick: cli.quick, progress })
+    })
 }

@@ -11,7 +11,7 @@ mod raw;
 mod tuned;
 
 use crate::cli::Cli;
-use crate::progress::Progress;
+use crate::parts::Parts;
 use crate::report::{Failure, Part, Report};
 use crate::settings::Settings;
 use active_messages::Span;
@@ -67,32 +67,20 @@ fn points(curve: &Curve) -> Vec<(f64, f64)> {
 /// A part of the reproduction.
 type Run = fn(&Context) -> Result<Part, Failure>;
 
-/// The parts: by which name they are chosen, what they are, what runs them.
-const PARTS: [(&str, &str, Run); 4] = [
+/// The parts.
+const PARTS: Parts<Run> = Parts(&[
     ("raw", "stores, DMA and reads on the interface", raw::run),
     ("messages", "active messages against the interface and against MPI", messages::run),
     ("methods", "both ways to send a Medium message", methods::run),
     ("tuned", "the published conduit and a tuned one", tuned::run),
-];
+]);
 
 /// Runs all parts, or those that the command line chooses.
 ///
 /// # Errors
 /// [`Failure`]: parameters that make no sense, or a simulation that failed.
 pub(crate) fn run(cli: &Cli, report: &mut Report) -> Result<(), Failure> {
-    if let Some(unknown) = cli.only.iter().find(|only| PARTS.iter().all(|(name, ..)| only != name)) {
-        let names = PARTS.map(|(name, ..)| name).join(", ");
-        return Err(Failure::Usage(format!("--only is '{unknown}', but there are {names}")));
-    }
     let parameters = Settings::new(cli)?.change(Parameters::paper(), Parameters::from_toml)?;
     let context = Context { parameters, quick: cli.quick };
-    let chosen = |name: &str| cli.only.is_empty() || cli.only.iter().any(|only| only == name);
-    let parts = PARTS.iter().filter(|(name, ..)| chosen(name));
-    let mut progress = Progress::new(parts.clone().count());
-    for (_, what, part) in parts {
-        progress.begin(what);
-        let part = part(&context)?;
-        progress.suspend(|| report.add(part));
-    }
-    Ok(())
+    PARTS.run(cli, report, |part, _| part(&context))
 }
