@@ -1,14 +1,20 @@
-//! How far the command is: a bar on a terminal, otherwise a line for every part.
+//! How far the command is: a bar on a terminal, otherwise a line for every part, and now and then one for what of it is being done.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// How often a line says what is being done, where there is no terminal.
+const PAUSE: Duration = Duration::from_secs(20);
 
 /// The parts of a command, one after the other.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     parts: usize,
     part: usize,
+    /// When there was last a line.
+    told: Mutex<Instant>,
 }
 
 impl Progress {
@@ -21,7 +27,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Self { bar, parts, part: 0 }
+        Self { bar, parts, part: 0, told: Mutex::new(Instant::now()) }
     }
 
     /// Begins the next part.
@@ -36,10 +42,15 @@ impl Progress {
         self.part += 1;
     }
 
-    /// Says what of the part is being done.
+    /// Says what of the part is being done. Any thread may call it.
     pub(crate) fn detail(&self, what: String) {
         if let Some(bar) = &self.bar {
-            bar.set_message(what);
+            return bar.set_message(what);
+        }
+        let mut told = self.told.lock().expect("nothing panics while it holds the lock");
+        if told.elapsed() >= PAUSE {
+            *told = Instant::now();
+            eprintln!("      {what}");
         }
     }
 

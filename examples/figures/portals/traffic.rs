@@ -17,17 +17,22 @@ pub(crate) enum Pattern {
     Hotspot,
     /// All bursts to the next node.
     Neighbour,
-    /// All bursts to one node, which changes four times.
+    /// All bursts to one node, another one after every second burst.
     Shifting,
 }
 
 impl Pattern {
-    pub(crate) const ALL: [(Self, &'static str); 4] = [
-        (Self::Uniform, "uniform"),
-        (Self::Hotspot, "hotspot"),
-        (Self::Neighbour, "neighbour"),
-        (Self::Shifting, "shifting"),
-    ];
+    pub(crate) const ALL: [Self; 4] = [Self::Uniform, Self::Hotspot, Self::Neighbour, Self::Shifting];
+
+    /// What it is called.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Hotspot => "hotspot",
+            Self::Neighbour => "neighbour",
+            Self::Shifting => "shifting",
+        }
+    }
 }
 
 /// How much of it.
@@ -92,10 +97,7 @@ pub(crate) fn run(
                 Pattern::Hotspot if me.is_multiple_of(4) || burst % 4 == 3 => None,
                 Pattern::Hotspot => Some(me - me % 4),
                 Pattern::Neighbour => Some((me + 1) % nodes),
-                Pattern::Shifting => {
-                    let step = burst * 4 / load.bursts.max(1);
-                    Some((me + 1 + step * 7) % nodes)
-                }
+                Pattern::Shifting => Some((me + 1 + burst / 2 * 7) % nodes),
             };
             for _ in 0..load.burst {
                 let to = fixed.unwrap_or_else(|| dice.other(me, nodes));
