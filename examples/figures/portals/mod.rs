@@ -12,6 +12,7 @@ pub(crate) mod pairs;
 pub(crate) mod traffic;
 
 use crate::cli::Cli;
+use crate::parts::Parts;
 use crate::progress::Progress;
 use crate::report::{Failure, Part, Report};
 use crate::settings::Settings;
@@ -49,34 +50,23 @@ impl Context<'_> {
 /// A part of the reproduction.
 type Run = fn(&Context<'_>) -> Result<Part, Failure>;
 
-/// The parts: by which name they are chosen, what they are, what runs them.
-const PARTS: [(&str, &str, Run); 4] = [
+/// The parts.
+const PARTS: Parts<Run> = Parts(&[
     ("latency", "latency of puts", latency::run),
     ("bandwidth", "bandwidth of puts", bandwidth::run),
     ("medium", "round trips of Medium messages", medium::run),
     ("credits", "static and lent credits from 64 to 4096 nodes", credits::run),
-];
+]);
 
 /// Runs all parts, or those that the command line chooses.
 ///
 /// # Errors
 /// [`Failure`]: parameters that make no sense, or a simulation that failed.
 pub(crate) fn run(cli: &Cli, report: &mut Report) -> Result<(), Failure> {
-    if let Some(unknown) = cli.only.iter().find(|only| PARTS.iter().all(|(name, ..)| only != name)) {
-        let names = PARTS.map(|(name, ..)| name).join(", ");
-        return Err(Failure::Usage(format!("--only is '{unknown}', but there are {names}")));
-    }
     let parameters = Settings::new(cli)?.change(Parameters::xt4(), Parameters::from_toml)?;
-    let chosen = |name: &str| cli.only.is_empty() || cli.only.iter().any(|only| only == name);
-    let parts = PARTS.iter().filter(|(name, ..)| chosen(name));
-    let mut progress = Progress::new(parts.clone().count());
-    for (_, what, part) in parts {
-        progress.begin(what);
-        let context = Context { parameters: parameters.clone(), quick: cli.quick, progress: &progress };
-        let part = part(&context)?;
-        progress.suspend(|| report.add(part));
-    }
-    Ok(())
+    PARTS.run(cli, report, |part, progress| {
+        part(&Context { parameters: parameters.clone(), quick: cli.quick, progress })
+    })
 }
 
 /// Where the claims come from.
