@@ -160,7 +160,7 @@ fn run_all(context: &Context<'_>, tasks: Vec<Task>) -> Result<Results, Failure> 
     };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, |there| there.get().min(THREADS)) {
-            scope.spawn(&work);
+            scope.spawn(work);
         }
     });
     let outcomes = outcomes.into_inner().expect("nothing panics while it holds the lock");
