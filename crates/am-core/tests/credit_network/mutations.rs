@@ -3,7 +3,7 @@
 
 use crate::net::{Action, Checks, Fault, Net, Request, Violation};
 use crate::scheduler::{Scheduler, flood, flood_where};
-use am_core::credit::LoanConfig;
+use am_core::credit::{Asks, Growth, LoanConfig};
 
 const NODES: usize = 4;
 
@@ -15,10 +15,18 @@ fn all_to_all(count: usize, replies: bool) -> impl Iterator<Item = Request> {
 
 /// Four nodes that send each other, and mostly node 0, more than their loans allow; two credits are banked.
 fn net(fault: Fault, checks: Checks, replies: bool) -> Net {
+    net_of(&config(), fault, checks, replies)
+}
+
+fn config() -> LoanConfig {
     let mut config = LoanConfig::new(4, 4 * 4 + 2, 2);
     (config.initial, config.coalesce, config.epoch, config.revoke_limit) = (4, 2, 4, 2);
+    config
+}
+
+fn net_of(config: &LoanConfig, fault: Fault, checks: Checks, replies: bool) -> Net {
     let incast = all_to_all(40, replies).filter(|request| request.to == 0);
-    let mut net = Net::new(&config, &incast.chain(all_to_all(5, replies)).collect::<Vec<_>>());
+    let mut net = Net::new(config, &incast.chain(all_to_all(5, replies)).collect::<Vec<_>>());
     (net.fault, net.checks) = (fault, checks);
     net
 }
@@ -69,6 +77,20 @@ fn one_extra_granted_credit_breaks_conservation_and_overflows() {
     assert!(found.conservation > SCHEDULES / 2, "a schedule without any grant can't show it: {found:?}");
     let overflow = flood(&mut net(Fault::GrantOneMore, Checks::SPACE, true));
     assert_eq!(overflow, Err(Violation::Overflow("19 of 18 at node 0".into())));
+}
+
+/// As the conduit over Portals lends.
+#[test]
+fn one_extra_granted_credit_is_found_where_loans_double() {
+    let mut config = config();
+    (config.asks, config.growth, config.max_ask) = (Asks::AtOnce, Growth::Doubling, 64);
+    let run = |fault, seed| Scheduler::new(seed).drain(&mut net_of(&config, fault, Checks::ALL, true));
+    assert!((0..SCHEDULES as u64).all(|seed| run(Fault::None, seed).is_ok()));
+    let broken = |result: &Result<_, _>| matches!(result, Err(Violation::Conservation(_)));
+    let found = (0..SCHEDULES as u64).filter(|seed| broken(&run(Fault::GrantOneMore, *seed))).count();
+    assert!(found > SCHEDULES / 2, "a schedule without any grant can't show it: {found}");
+    let overflow = flood(&mut net_of(&config, Fault::GrantOneMore, Checks::SPACE, true));
+    assert_eq!(overflow.map(|tally| tally.peak), Err(Violation::Overflow("19 of 18 at node 0".into())));
 }
 
 /// First one hot sender draws credit from the others, which keep it all the same; then everybody floods.
