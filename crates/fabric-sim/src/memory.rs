@@ -152,11 +152,53 @@ impl Memory for HostMemory {
     fn words(&self) -> &[AtomicU64] {
         &self.words[self.first..self.first + self.len.div_ceil(8)]
     }
+
+    /// One thread has this memory, so a word that is partly covered needs no locked instruction, which would wait until memory has
+    /// answered to everything before it: with thousands of nodes that is long.
+    #[inline]
+    fn store(&self, at: usize, source: &[u8]) {
+        let words = self.words();
+        let (head, rest) = source.split_at(source.len().min((8 - at % 8) % 8));
+        store_part(words, at, head);
+        let first = (at + head.len()) / 8;
+        let (whole, tail) = rest.as_chunks::<8>();
+        for (word, value) in words[first..first + whole.len()].iter().zip(whole) {
+            word.store(u64::from_le_bytes(*value), Ordering::Relaxed);
+        }
+        store_part(words, 8 * (first + whole.len()), tail);
+    }
+}
+
+/// Writes bytes into the word that all of them lie in.
+#[inline]
+fn store_part(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        let word = &words[at / 8];
+        let mut all = word.load(Ordering::Relaxed).to_le_bytes();
+        all[at % 8..at % 8 + bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(all), Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_beside_those_written_stay() {
+        for at in 0..9 {
+            for len in 0..20 {
+                let memory = HostMemory::new(32);
+                memory.write(0, &[7; 32]);
+                memory.write(at, &vec![1; len]);
+                let mut found = [0; 32];
+                memory.read(0, &mut found);
+                let expected: Vec<u8> =
+                    (0..32).map(|byte| if (at..at + len).contains(&byte) { 1 } else { 7 }).collect();
+                assert_eq!(found, *expected, "{len} bytes at {at}");
+            }
+        }
+    }
 
     #[test]
     fn parts_are_the_same_memory() {
