@@ -41,7 +41,7 @@ type Entry = u128;
 const INDEX_BITS: u32 = 28;
 const BUCKETS: usize = 512;
 /// Events that a bucket should hold.
-const DENSITY: u64 = 8;
+const DENSITY: u64 = 4;
 /// With fewer events than this a heap is best.
 const FEW: usize = 64;
 /// When so many events are in the small heap, buckets are too wide.
@@ -146,19 +146,22 @@ impl Queue {
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: Event) {
         let code = self.code(event);
+        self.insert(at, code);
+    }
+
+    fn insert(&mut self, at: u64, code: u32) {
         if self.sequence == u32::MAX {
             self.renumber();
         }
         self.sequence += 1;
         self.pushed += 1;
         let entry = Entry::from(at) << 64 | Entry::from(self.sequence) << 32 | Entry::from(code);
-        if at < self.horizon {
-            self.near.push(Reverse(entry));
-            if self.near.len() > MANY && self.pushed > 2 * (self.near.len() + self.far.len()) {
-                self.spread();
-            }
-        } else {
-            self.put(entry);
+        if at >= self.horizon {
+            return self.put(entry);
+        }
+        self.near.push(Reverse(entry));
+        if self.near.len() > MANY && self.pushed > 2 * (self.near.len() + self.far.len()) {
+            self.spread();
         }
     }
 

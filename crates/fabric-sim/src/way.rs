@@ -117,8 +117,41 @@ impl<B: Clone> Core<B> {
         }
     }
 
-    /// The head of a packet wants the next link.
+    /// The head of a packet wants the next link. Of all that happens this happens most, and mostly nothing is in its way.
+    #[inline]
     pub(crate) fn hop(&mut self, index: u32, now: u64) {
+        if self.dice.any || self.spans.is_some() {
+            return self.hop_carefully(index, now);
+        }
+        let Flight { at, goal, tail, bytes, header, .. } = *self.flights.way(index);
+        let wire = bytes.saturating_add(header);
+        let (number, next) = self.network.next(at, goal);
+        let link = &mut self.links[number as usize];
+        if link.down || link.queue != u32::MAX || wire > link.longest {
+            return self.hop_carefully(index, now);
+        }
+        let length = self.costs.serialization(wire);
+        let enters = now.max(link.free_at);
+        let left = enters + length;
+        link.free_at = left;
+        link.packets += 1;
+        link.bytes += u64::from(wire);
+        link.busy += length;
+        let latency = link.latency;
+        let flight = self.flights.way(index);
+        flight.at = next;
+        flight.tail = (tail + latency).max(left + latency);
+        if next == goal {
+            let tail = flight.tail;
+            self.queue.push(tail, Event::Arrive(index));
+        } else {
+            self.queue.push(enters + latency, Event::Hop(index));
+        }
+    }
+
+    /// The same, with all that may be in its way.
+    #[inline(never)]
+    fn hop_carefully(&mut self, index: u32, now: u64) {
         let flight = self.flights.way(index);
         let (at, goal, tail, bytes) = (flight.at, flight.goal, flight.tail, flight.bytes);
         let wire = bytes.saturating_add(flight.header);
