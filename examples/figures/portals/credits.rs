@@ -6,9 +6,9 @@
 //! any sender ever uses, which is as fast as this traffic can be.
 //!
 //! Shares limit only what they are too small for. Of a burst that fits a share nothing has to wait, and where a hot receiver is
-//! the bottleneck no memory makes it faster: with the shortest bursts shown here all receivers of hot nodes do the same. A burst
-//! of three shares is what lending is for: it lends the hot node's memory to the few who send there. So bursts are that long
-//! here, and a picture by itself shows what other lengths do.
+//! the bottleneck no memory makes it faster: up to 24 messages in a burst, even shares without limit gain nothing. A burst of three
+//! shares is what lending is for: a hot node's memory goes to the few who send there. So bursts are that long here, and a picture
+//! by itself shows what other lengths do.
 
 use super::Context;
 use super::traffic::{self, Load, Outcome, Pattern};
@@ -37,8 +37,8 @@ const IN_ALL: u32 = 288;
 /// Credits of a full share.
 const FULL: u32 = 64;
 
-/// Simulations at a time: each of 4096 nodes takes gigabytes.
-const THREADS: usize = 4;
+/// Simulations at a time: each of 4096 nodes takes up to four gigabytes.
+const THREADS: usize = 2;
 
 /// How credits are given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
