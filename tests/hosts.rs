@@ -6,12 +6,14 @@
 //! takes names (or parts of names) of tests, `--list`, and `--ignored` for the full profile. Where namespaces can't be made
 //! (they take privileges), the tests say so and are skipped.
 
+mod harness;
 mod hosts_support;
 
 use active_messages::launch::{
     Hosts, JobTransport, Launcher, Outcome, RankEnd, TransportChoice, parse_hosts, serve_as_agent,
 };
 use am_conformance::{Buffers, Plan, Profile, all_cases};
+use harness::{Outcomes, Skipped, Test};
 use hosts_support::netns::Network;
 use hosts_support::ranks::{self, ROLE, SCRATCH};
 use nix::sys::signal::{Signal, kill};
@@ -30,33 +32,6 @@ const LIST: &str = "AM_HOSTS_LIST";
 /// Far beyond what any job here takes: a job that is not done by then hangs.
 const HANGS: Duration = Duration::from_secs(180);
 
-type Outcomes = Result<(), Box<dyn Error>>;
-
-/// One test: its name, whether it belongs to the full profile alone, how many hosts it needs, and what it does.
-struct Test {
-    name: &'static str,
-    full: bool,
-    hosts: u8,
-    run: fn(&Network) -> Outcomes,
-}
-
-const TESTS: &[Test] = &[
-    Test { name: "two_hosts_report", full: false, hosts: 2, run: report },
-    Test { name: "two_hosts_suite", full: false, hosts: 2, run: |network| suite(network, 3, Profile::Quick) },
-    Test { name: "four_hosts_suite", full: false, hosts: 4, run: |network| suite(network, 4, Profile::Quick) },
-    Test { name: "two_hosts_suite_full", full: true, hosts: 2, run: |network| suite(network, 4, Profile::Full) },
-    Test { name: "four_hosts_suite_full", full: true, hosts: 4, run: |network| suite(network, 8, Profile::Full) },
-    Test { name: "four_hosts_random_access", full: false, hosts: 4, run: random_access },
-    Test { name: "two_hosts_mpirun", full: false, hosts: 2, run: mpirun },
-    Test { name: "killed_rank", full: false, hosts: 2, run: killed_rank },
-    Test { name: "killed_rank_of_one_host", full: false, hosts: 2, run: killed_rank_of_one_host },
-    Test { name: "killed_rank_ends_the_job", full: false, hosts: 2, run: killed_rank_ends_the_job },
-    Test { name: "killed_agent", full: false, hosts: 2, run: killed_agent },
-    Test { name: "killed_launcher", full: false, hosts: 2, run: killed_launcher },
-    Test { name: "cut_link_that_heals", full: false, hosts: 2, run: cut_link_that_heals },
-    Test { name: "cut_link_that_does_not_heal", full: false, hosts: 2, run: cut_link_that_does_not_heal },
-];
-
 fn main() -> ExitCode {
     if env::args_os().nth(1).is_some_and(|flag| flag == "--agent") {
         return serve_as_agent();
@@ -64,35 +39,30 @@ fn main() -> ExitCode {
     if let Ok(role) = env::var(ROLE) {
         return if role == "launcher" { launch_idlers() } else { ranks::play(&role) };
     }
-    let flags: Vec<String> = env::args().skip(1).filter(|arg| arg.starts_with("--")).collect();
-    let names: Vec<String> = env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let flag = |name: &str| flags.iter().any(|flag| flag == name);
-    let mut failed = 0;
-    for Test { name, full, hosts, run } in TESTS {
-        if !names.is_empty() && !names.iter().any(|part| name.contains(part.as_str())) {
-            continue;
-        }
-        if flag("--list") {
-            println!("{name}: test");
-        } else if flag("--include-ignored") || *full == flag("--ignored") {
-            let began = Instant::now();
-            let network = match Network::new(*hosts) {
-                Ok(network) => network,
-                Err(reason) => {
-                    println!("test {name} ... skipped, no network namespaces here: {reason}");
-                    continue;
-                }
-            };
-            let outcome = run(&network);
-            let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-            println!("test {name} ... {word} ({:.2} s)", began.elapsed().as_secs_f64());
-            if let Err(error) = outcome {
-                println!("{error}");
-                failed += 1;
-            }
-        }
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    harness::run([
+        on("two_hosts_report", 2, report),
+        on("two_hosts_suite", 2, |network| suite(network, 3, Profile::Quick)),
+        on("four_hosts_suite", 4, |network| suite(network, 4, Profile::Quick)),
+        on("two_hosts_suite_full", 2, |network| suite(network, 4, Profile::Full)).ignored(),
+        on("four_hosts_suite_full", 4, |network| suite(network, 8, Profile::Full)).ignored(),
+        on("four_hosts_random_access", 4, random_access),
+        on("two_hosts_mpirun", 2, mpirun),
+        on("killed_rank", 2, killed_rank),
+        on("killed_rank_of_one_host", 2, killed_rank_of_one_host),
+        on("killed_rank_ends_the_job", 2, killed_rank_ends_the_job),
+        on("killed_agent", 2, killed_agent),
+        on("killed_launcher", 2, killed_launcher),
+        on("cut_link_that_heals", 2, cut_link_that_heals),
+        on("cut_link_that_does_not_heal", 2, cut_link_that_does_not_heal),
+    ])
+}
+
+/// A test that needs a network of so many hosts.
+fn on(name: &str, hosts: u8, run: fn(&Network) -> Outcomes) -> Test {
+    Test::new(name, move || {
+        let skipped = |reason| Skipped(format!("no network namespaces here: {reason}"));
+        run(&Network::new(hosts).map_err(skipped)?)
+    })
 }
 
 /// A job of this program on all hosts of a network, and the folder where its ranks leave their process ids.

@@ -7,12 +7,15 @@
 //! `cargo test --release --test conformance_processes -- --ignored`.
 
 mod endings;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod ranks;
 
 use active_messages::launch::{Launcher, Outcome, RankEnd};
 use active_messages::shm::JobConfig;
 use am_conformance::{Buffers, Plan, Profile, all_cases, difficult_arguments, difficult_variables};
 use endings::{ENDINGS, Ending};
+use harness::{Outcomes, Test};
 use std::env;
 use std::error::Error;
 use std::fs;
@@ -26,25 +29,6 @@ const ROLE: &str = "AM_CONFORMANCE_ROLE";
 const SCRATCH: &str = "AM_CONFORMANCE_SCRATCH";
 /// Far beyond what any job here takes: a job that is not done by then hangs.
 const HANGS: Duration = Duration::from_secs(180);
-
-type Outcomes = Result<(), Box<dyn Error>>;
-
-/// One test, as the test harness of other test programs would have it.
-struct Test {
-    name: String,
-    ignored: bool,
-    run: Box<dyn Fn() -> Outcomes>,
-}
-
-impl Test {
-    fn new(name: impl Into<String>, run: impl Fn() -> Outcomes + 'static) -> Self {
-        Self { name: name.into(), ignored: false, run: Box::new(run) }
-    }
-
-    fn ignored(self) -> Self {
-        Self { ignored: true, ..self }
-    }
-}
 
 fn main() -> ExitCode {
     if let Ok(role) = env::var(ROLE) {
@@ -62,29 +46,7 @@ fn main() -> ExitCode {
     tests.push(Test::new("failure_ends_the_job", failure_ends_the_job));
     tests.push(Test::new("killed_launcher_leaves_nobody", killed_launcher));
     tests.push(Test::new("surroundings_reach_ranks", surroundings));
-
-    let flags: Vec<String> = env::args().skip(1).filter(|arg| arg.starts_with("--")).collect();
-    let names: Vec<String> = env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let flag = |name: &str| flags.iter().any(|flag| flag == name);
-    let mut failed = 0;
-    for Test { name, ignored, run } in tests {
-        if !names.is_empty() && !names.iter().any(|part| name.contains(part.as_str())) {
-            continue;
-        }
-        if flag("--list") {
-            println!("{name}: test");
-        } else if flag("--include-ignored") || ignored == flag("--ignored") {
-            let began = Instant::now();
-            let outcome = run();
-            let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-            println!("test {name} ... {word} ({:.2} s)", began.elapsed().as_secs_f64());
-            if let Err(error) = outcome {
-                println!("{error}");
-                failed += 1;
-            }
-        }
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    harness::run(tests)
 }
 
 /// A job of this program: a launcher, and the folder where its ranks leave their process ids.
