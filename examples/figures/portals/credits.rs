@@ -286,8 +286,8 @@ fn throughput(results: &Results, pattern: Pattern) -> Plot {
 fn by_length(results: &Results) -> Plot {
     Plot {
         name: "credits-bursts",
-        title: "Portals: throughput by the length of bursts, one hot node in four",
-        subtitle: "512 nodes, bursts of messages of 900 bytes, then 200 us of computing; a static share is 16 messages",
+        title: "Portals: throughput by the length of bursts",
+        subtitle: "512 nodes, one in four hot; then 200 us of computing; a static share is 16 messages",
         x: Axis { label: "messages of a burst", scale: Scale::Linear },
         y: RATE,
         series: BY_LENGTH.map(|kind| results.curve(kind, |task| Some(task.load.burst))).into(),
