@@ -548,11 +548,7 @@ impl<'a> Transport for Conduit<'a> {
 
     fn depart(&mut self, how: Departure) {
         self.departed = true;
-        self.nic.context().depart(match how {
-            Departure::Finished => PeerStatus::Finished,
-            Departure::Left => PeerStatus::Lost(LossCause::Left),
-            Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        });
+        self.nic.context().depart(how.status());
     }
 }
 

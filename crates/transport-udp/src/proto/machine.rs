@@ -57,14 +57,6 @@ const HOLD: Span = Span::from_millis(300);
 
 const DEPARTURES: [Departure; 3] = [Departure::Finished, Departure::Left, Departure::Panicked];
 
-fn status_after(how: Departure) -> PeerStatus {
-    match how {
-        Departure::Finished => PeerStatus::Finished,
-        Departure::Left => PeerStatus::Lost(LossCause::Left),
-        Departure::Panicked => PeerStatus::Lost(LossCause::Panicked),
-    }
-}
-
 impl Machine {
     /// A machine without sessions; they are opened when first needed. `segment` is this rank's memory for Long messages.
     ///
@@ -170,7 +162,7 @@ impl Machine {
     }
 
     fn note_left(&mut self, peer: Peer, how: Departure) {
-        let status = status_after(how);
+        let status = how.status();
         self.slots[peer.index()].ended = Some(status);
         if status != PeerStatus::Finished {
             self.losses += 1;
@@ -196,7 +188,7 @@ impl Machine {
             if let Some((first, how)) = waits
                 && let Some(how) = DEPARTURES.get(usize::from(how)).copied()
             {
-                self.slots[first as usize].end(&mut self.shared, status_after(how));
+                self.slots[first as usize].end(&mut self.shared, how.status());
                 self.note_left(Peer(first), how);
             } else {
                 self.note_departure(peer, now);
