@@ -67,7 +67,7 @@ fn two_thousand_ranks_send_to_all() {
 }
 
 /// `cargo test --release -p portals-sim --test p3_scale four_thousand -- --ignored --nocapture`; memory is what takes the time: with
-/// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` (large pages) it takes a quarter less.
+/// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1` (large pages, in the test's thread too) it takes a quarter less.
 #[test]
 #[ignore = "long: 16.8 million messages"]
 fn four_thousand_ranks_send_to_all() {
