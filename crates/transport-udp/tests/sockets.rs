@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use transport_udp::proto::Protection;
 use transport_udp::sim::SplitMix64;
 use transport_udp::{LocalJob, LocalOptions, Peers, Udp, UdpConfig, UdpError, bind};
 
@@ -176,26 +177,49 @@ fn a_handler_that_runs_for_long_is_not_taken_for_death() {
     });
 }
 
+/// Bytes that tell where they belong.
+fn pattern(rank: u32, len: usize) -> Vec<u8> {
+    (0..len as u64 / 8).flat_map(|word| (word << 8 | u64::from(rank)).to_le_bytes()).collect()
+}
+
+/// Longer than what is queued, so that much is sent from where it is, also again; in small datagrams and in large ones.
 #[test]
 fn long_streams_cross() {
-    let mut config = UdpConfig::new([]);
-    config.bulk_queue = 64 << 10;
-    let len = 6 << 20;
-    let options = LocalOptions { segment_bytes: len, ..LocalOptions::default() };
-    let job = LocalJob::with(2, options, config).unwrap();
-    thread::scope(|scope| {
-        for rank in 0..2 {
-            let job = &job;
-            scope.spawn(move || {
-                let (mut endpoint, note) = attach(job.join(rank).unwrap());
-                endpoint.barrier().unwrap();
-                let bytes = vec![rank as u8 + 5; len];
-                endpoint.request_long(Rank(1 - rank), note, u64::from(rank) + 5, &bytes, 0).unwrap();
-                endpoint.wait_until(|state| state.count == 1).unwrap();
-                endpoint.finish().unwrap();
-            });
-        }
-    });
+    let protections = [Protection::Encrypted, Protection::PlainText, Protection::Unauthenticated];
+    for (protection, limit, loss) in protections
+        .into_iter()
+        .flat_map(|each| [(each, 1452, None), (each, 65_487, None), (each, 65_487, Some((50, 3)))])
+    {
+        let mut config = UdpConfig::new([]);
+        (config.bulk_queue, config.protection) = (64 << 10, protection);
+        (config.datagram_limit, config.loss) = (Some(limit), loss);
+        let len = 6 << 20;
+        let options = LocalOptions { segment_bytes: len, ..LocalOptions::default() };
+        let job = LocalJob::with(2, options, config).unwrap();
+        thread::scope(|scope| {
+            for rank in 0..2 {
+                let job = &job;
+                scope.spawn(move || {
+                    let mut handlers = Handlers::<u32>::new();
+                    let whole = handlers
+                        .one_way("whole", |count: &mut u32, from: Address, (): (), payload: Payload<'_>| {
+                            assert!(payload.to_vec() == pattern(from.rank.0, payload.len()));
+                            *count += 1;
+                        })
+                        .unwrap();
+                    let transport = job.join(rank).unwrap();
+                    let mut endpoint =
+                        Endpoint::attach_patiently(transport, handlers, 0, Some(LIMIT.into())).unwrap();
+                    endpoint.barrier().unwrap();
+                    for _ in 0..3 {
+                        endpoint.request_long(Rank(1 - rank), whole, (), &pattern(rank, len), 0).unwrap();
+                    }
+                    endpoint.wait_until(|count| *count == 3).unwrap();
+                    endpoint.finish().unwrap();
+                });
+            }
+        });
+    }
 }
 
 #[test]

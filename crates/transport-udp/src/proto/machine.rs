@@ -7,11 +7,13 @@ use super::session::{Fault, Session};
 use super::shared::{Dropped, Shared};
 use super::slot::{Outcome, Slot};
 use super::timer::Timers;
+use super::transmit::Loan;
 use super::wire::{HELLO, Header, Hello, KIND_HELLO, first_datagram};
 use super::{Event, replay::Stale};
 use am_core::transport::{Departure, LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// The protocol's state at one endpoint. See the [module](super).
 #[derive(Debug)]
@@ -47,9 +49,20 @@ pub struct Lent<'a> {
 
 impl<'a> Lent<'a> {
     /// The payload, if it is for this peer.
-    fn to(lent: Option<Self>, peer: u32) -> Option<&'a [u8]> {
-        lent.filter(|lent| lent.to.0 == peer).map(|lent| lent.payload)
+    fn to(lent: Option<Self>, peer: u32, stays: bool) -> Option<Loan<'a>> {
+        lent.filter(|lent| lent.to.0 == peer).map(|lent| Loan { payload: lent.payload, stays, tail: 0..0 })
     }
+}
+
+/// A datagram of [`Machine::transmit_parts`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Whom it is for.
+    pub to: Peer,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Which part of the lent payload is its end.
+    pub tail: Range<usize>,
 }
 
 /// How long a farewell waits for the one that it came after: beyond that, the word of its sender is taken.
@@ -332,6 +345,25 @@ impl Machine {
         lent: Option<Lent<'_>>,
         out: &mut [u8],
     ) -> Option<(Peer, usize)> {
+        self.transmit_next(now, lent, false, out).map(|parts| (parts.to, parts.len))
+    }
+
+    /// [`Machine::transmit_lent`], but the end of a large datagram that is neither encrypted nor authenticated may stay in
+    /// the payload, for drivers that can hand two pieces of memory to the system: all but `tail` is in `out`.
+    ///
+    /// # Panics
+    /// As [`Machine::transmit`].
+    pub fn transmit_parts(&mut self, now: Instant, lent: Option<Lent<'_>>, out: &mut [u8]) -> Option<Parts> {
+        self.transmit_next(now, lent, true, out)
+    }
+
+    fn transmit_next(
+        &mut self,
+        now: Instant,
+        lent: Option<Lent<'_>>,
+        stays: bool,
+        out: &mut [u8],
+    ) -> Option<Parts> {
         assert!(
             out.len() >= usize::from(self.shared.config.datagram_limit),
             "a buffer holds the largest datagram"
@@ -339,6 +371,7 @@ impl Machine {
         while let Some(peer) = self.ready.pop_front() {
             let slot = &mut self.slots[peer as usize];
             let hello = slot.next_hello(&self.shared, now);
+            let mut loan = Lent::to(lent, peer, stays);
             let len = match (hello, &mut slot.session) {
                 (Some(hello), _) => {
                     let datagram = self.keyring.sign_hello(&hello.encode());
@@ -347,12 +380,12 @@ impl Machine {
                     self.shared.counters.sent_bytes += HELLO as u64;
                     Some(HELLO)
                 }
-                (None, Some(session)) => session.build(&mut self.shared, now, out, Lent::to(lent, peer)),
+                (None, Some(session)) => session.build(&mut self.shared, now, out, loan.as_mut()),
                 (None, None) => None,
             };
             if let Some(len) = len {
                 self.ready.push_back(peer);
-                return Some((Peer(peer), len));
+                return Some(Parts { to: Peer(peer), len, tail: loan.map_or(0..0, |loan| loan.tail) });
             }
             slot.ready = false;
             self.timers.set(peer, slot.deadline(now, self.shared.config.silence));
@@ -381,7 +414,7 @@ impl Machine {
         if slot.owes_hello() {
             return None;
         }
-        slot.session.as_deref_mut()?.build(&mut self.shared, now, out, Lent::to(lent, to.0))
+        slot.session.as_deref_mut()?.build(&mut self.shared, now, out, Lent::to(lent, to.0, false).as_mut())
     }
 
     /// Whether [`Machine::transmit`] may have something to send.

@@ -54,7 +54,7 @@ mod transmit;
 mod wire;
 
 pub use config::{Config, ConfigError, Protection, Secrets};
-pub use machine::{Lent, Machine, SIGN_OF_LIFE};
+pub use machine::{Lent, Machine, Parts, SIGN_OF_LIFE};
 pub use shared::{Counters, Dropped};
 
 use am_core::transport::{Departure, LossCause};

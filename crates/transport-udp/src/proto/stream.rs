@@ -134,13 +134,16 @@ impl OutgoingBulk {
         (len > 0).then_some((offset, len, at_end - (last - offset)))
     }
 
+    /// Where in the payload that is lent bytes are, if they are there.
+    pub(super) fn place_in(&self, lent: Option<&[u8]>, offset: u64) -> Option<usize> {
+        let payload = lent.filter(|_| offset >= self.bytes.fifo.end())?;
+        Some((offset + payload.len() as u64 - self.announced) as usize)
+    }
+
     /// Copies bytes out: of the queue, or of the payload that is lent.
     pub(super) fn read(&self, pool: &Pool, lent: Option<&[u8]>, offset: u64, out: &mut [u8]) {
-        match lent {
-            Some(payload) if offset >= self.bytes.fifo.end() => {
-                let at = (offset + payload.len() as u64 - self.announced) as usize;
-                out.copy_from_slice(&payload[at..at + out.len()]);
-            }
+        match (lent, self.place_in(lent, offset)) {
+            (Some(payload), Some(at)) => out.copy_from_slice(&payload[at..at + out.len()]),
             _ => self.bytes.fifo.read(pool, offset, out),
         }
     }

@@ -7,6 +7,7 @@ use super::session::Session;
 use super::shared::{BULK, Shared};
 use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, encode_ack, stream_header};
 use am_core::{Instant, Span};
+use std::ops::Range;
 
 /// A fragment of this size is worth a place in a datagram that is nearly full.
 const LEAST_FRAGMENT: usize = 24;
@@ -17,9 +18,21 @@ fn company(shared: &Shared) -> Span {
     Span(shared.config.ack_delay.0 / 4 * 3)
 }
 
+/// The payload of the Long request that is under way, while its owner has time.
+#[derive(Debug)]
+pub(super) struct Loan<'a> {
+    pub(super) payload: &'a [u8],
+    /// Whether what a datagram takes of it may stay there, if it comes last.
+    pub(super) stays: bool,
+    /// What has stayed there.
+    pub(super) tail: Range<usize>,
+}
+
+/// Datagrams of so many bytes are handed to the system one by one, so that their parts need not lie together.
+const ALONE: u16 = 32 << 10;
+
 impl Session {
-    /// The next datagram, if one should go now. Returns its length in `out`. `lent` is the payload of the Long request that is
-    /// under way, while its owner has time.
+    /// The next datagram, if one should go now. Returns its length, of which all but the loan's tail is in `out`.
     ///
     /// # Panics
     /// If `out` is shorter than the largest datagram of the settings.
@@ -28,7 +41,7 @@ impl Session {
         shared: &mut Shared,
         now: Instant,
         out: &mut [u8],
-        lent: Option<&[u8]>,
+        mut lent: Option<&mut Loan<'_>>,
     ) -> Option<usize> {
         self.wake = None;
         let mut open = self.recovery.has_window();
@@ -59,6 +72,11 @@ impl Session {
             return None;
         }
         let body = usize::from(self.path.current()) - HEADER - tag;
+        if let Some(lent) = &mut lent {
+            // What is sealed is written anew anyway.
+            let alone = self.path.current() >= ALONE && shared.config.protection == Protection::Unauthenticated;
+            (lent.stays, lent.tail) = (lent.stays && alone, 0..0);
+        }
         let mut writer = Writer::new(&mut out[HEADER..HEADER + body]);
         let mut load = Load::EMPTY;
         // In company sooner than alone, or a conversation would need datagrams for nothing else.
@@ -71,9 +89,9 @@ impl Session {
             (self.ack_pending, self.ack_bytes, self.ack_at) = (0, 0, None);
         }
         if work {
-            self.fill(shared, now, &mut writer, &mut load, lent)?;
+            self.fill(shared, now, &mut writer, &mut load, lent.as_deref_mut())?;
         }
-        let len = writer.len();
+        let len = writer.len() + lent.map_or(0, |lent| lent.tail.len());
         Some(self.finish(shared, now, out, len, work.then_some(load)))
     }
 
@@ -128,7 +146,7 @@ impl Session {
         now: Instant,
         writer: &mut Writer<'_>,
         load: &mut Load,
-        lent: Option<&[u8]>,
+        mut lent: Option<&mut Loan<'_>>,
     ) -> Option<()> {
         let want = self.want();
         let traffic = &mut self.traffic;
@@ -162,19 +180,23 @@ impl Session {
         // Replies before requests; payloads of Long messages behind both, but first in every fourth datagram.
         let order = if self.recovery.next_number() % 4 == 3 { [3, 2, 1, 0] } else { [1, 0, 3, 2] };
         for stream in order {
-            self.fill_stream(shared, stream, writer, load, lent.filter(|_| stream == 2))?;
+            let lent = lent.as_deref_mut().filter(|_| stream == 2);
+            if self.fill_stream(shared, stream, writer, load, lent)? {
+                break;
+            }
         }
         Some(())
     }
 
+    /// Returns whether nothing may follow.
     fn fill_stream(
         &mut self,
         shared: &Shared,
         stream: u8,
         writer: &mut Writer<'_>,
         load: &mut Load,
-        lent: Option<&[u8]>,
-    ) -> Option<()> {
+        mut lent: Option<&mut Loan<'_>>,
+    ) -> Option<bool> {
         let lane = usize::from(stream & 1);
         let limit = if stream == 0 { self.told.limit } else { u64::MAX };
         while load.has_room() {
@@ -189,18 +211,25 @@ impl Session {
                 break;
             }
             stream_header(writer, stream, offset, at, len as usize)?;
-            let data = writer.space(len as usize)?;
             if stream >= 2 {
                 let bulk = &mut self.traffic.bulk_out[lane];
-                bulk.read(&shared.pools[BULK], lent, offset, data);
+                let payload = lent.as_deref().map(|lent| lent.payload);
+                let at = bulk.place_in(payload, offset);
                 bulk.bytes.on_sent(offset, len);
+                if let (Some(lent), Some(at)) = (lent.as_deref_mut().filter(|lent| lent.stays), at) {
+                    lent.tail = at..at + len as usize;
+                    load.push(Carried::Stream { stream, offset, len: len as u16 });
+                    return Some(true);
+                }
+                bulk.read(&shared.pools[BULK], payload, offset, writer.space(len as usize)?);
             } else {
+                let data = writer.space(len as usize)?;
                 let out = &mut self.traffic.out[lane];
                 out.fifo.read(&shared.pools[lane], offset, data);
                 out.on_sent(offset, len);
             }
             load.push(Carried::Stream { stream, offset, len: len as u16 });
         }
-        Some(())
+        Some(false)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::vitals::Vitals;
 use super::wire::{LARGEST, Sent, Wire};
-use crate::proto::{Lent, Machine};
+use crate::proto::{Lent, Machine, Parts};
 use crate::sim::SplitMix64;
 use am_core::{Instant, Peer, Span};
 use std::io::ErrorKind;
@@ -155,7 +155,18 @@ impl Engine {
         {
             return;
         }
-        while let Some((to, each)) = self.machine.transmit_lent(now, lent, &mut self.outgoing) {
+        while let Some(Parts { to, len: each, tail }) = self.machine.transmit_parts(now, lent, &mut self.outgoing)
+        {
+            if let Some(lent) = lent.filter(|_| !tail.is_empty()) {
+                let (head, tail) = (each - tail.len(), &lent.payload[tail]);
+                if to != self.me
+                    && (self.loses()
+                        || self.wire.send_two(self.addresses[to.index()], &self.outgoing[..head], tail))
+                {
+                    continue;
+                }
+                self.outgoing[head..each].copy_from_slice(tail);
+            }
             if to == self.me {
                 // The way to oneself needs no system.
                 self.machine.handle_row(now, &mut self.outgoing[..each]);

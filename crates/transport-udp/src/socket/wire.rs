@@ -2,9 +2,9 @@
 
 use super::peers::is_loopback;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
-use rustix::net::{self, RecvFlags, SendFlags};
+use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -47,20 +47,25 @@ impl Direct {
         Self { socket: None, to: (Ipv4Addr::UNSPECIFIED, 0).into(), streak: 0, connected: false }
     }
 
-    /// Sends a datagram if that can be done here.
+    /// The socket that is connected to a destination, if there is one.
     #[inline]
-    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+    fn way_to(&mut self, to: SocketAddr) -> Option<&UdpSocket> {
         if self.to != to {
             (self.to, self.streak, self.connected) = (to, 0, false);
         }
         if !self.connected {
             self.streak = self.streak.saturating_add(1);
             if self.streak != STREAK || !is_loopback(to.ip()) || self.connect(to).is_err() {
-                return false;
+                return None;
             }
         }
-        // Whatever is wrong here, the other way may work, or tells better what it is.
-        self.socket.as_ref().is_some_and(|socket| net::send(socket, datagram, SendFlags::empty()).is_ok())
+        self.socket.as_ref()
+    }
+
+    /// Sends a datagram if that can be done here. Whatever is wrong, the other way may work, or tells better what it is.
+    #[inline]
+    fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+        self.way_to(to).is_some_and(|socket| net::send(socket, datagram, SendFlags::empty()).is_ok())
     }
 
     #[cold]
@@ -164,6 +169,16 @@ impl Wire {
             };
         }
         Sent::Failed(ErrorKind::Interrupted)
+    }
+
+    /// Sends a datagram that lies in two pieces of memory. If that fails, the same in one piece may work, or tells why.
+    pub(super) fn send_two(&mut self, to: SocketAddr, head: &[u8], tail: &[u8]) -> bool {
+        let (pieces, mut none) = ([IoSlice::new(head), IoSlice::new(tail)], SendAncillaryBuffer::default());
+        let sent = match self.direct.way_to(to) {
+            Some(socket) => net::sendmsg(socket, &pieces, &mut none, SendFlags::empty()),
+            None => net::sendmsg_addr(&*self.socket, &to, &pieces, &mut none, SendFlags::empty()),
+        };
+        sent.is_ok()
     }
 
     /// Tells how many pieces of how many bytes in all one visit to the socket brought.
@@ -270,6 +285,21 @@ mod tests {
             assert_eq!(drain(&mut b), row);
             (0..THIN).for_each(|_| b.visited(1, 100));
             assert!(!b.coalesces);
+        }
+    }
+
+    #[test]
+    fn two_pieces_make_one_datagram() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut a, mut b, to) = pair(address, true);
+            // Before and after there is a socket of its own for the neighbour.
+            for _ in 0..2 * STREAK {
+                assert!(a.send_two(to, &[1; 20], &[2; 40_000]));
+                let mut buffer = vec![0; LARGEST];
+                assert_eq!(b.receive(&mut buffer), Ok(Some(40_020)));
+                assert!(buffer[..20] == [1; 20] && buffer[20..40_020] == [2; 40_000]);
+            }
+            assert!(a.direct.connected && !a.send_two(to, &[1; 20], &[2; LARGEST]));
         }
     }
 
