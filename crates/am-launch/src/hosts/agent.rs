@@ -296,7 +296,11 @@ impl<'a> Agent<'a> {
         }
         let messages = self.channel.pump().map_err(|_| Stop::Abandoned)?;
         if self.channel.heard().elapsed() > self.orders.lost_after {
-            return Err(Stop::Abandoned);
+            // Nor can who was stopped since.
+            if !held_up(&mut self.awake, self.orders.lost_after) {
+                return Err(Stop::Abandoned);
+            }
+            self.channel.excuse();
         }
         Ok(messages)
     }

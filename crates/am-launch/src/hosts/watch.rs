@@ -127,9 +127,7 @@ impl Watch<'_> {
             let excused = held_up(&mut self.awake, self.hosts.lost_after);
             self.hear();
             if excused {
-                let channels = self.members.iter_mut().filter_map(|member| member.site.channel.as_mut());
-                channels.for_each(Channel::excuse);
-                self.members.iter_mut().for_each(|member| member.heard = Instant::now());
+                self.excuse();
             }
             self.miss();
             if let Some(sizes) = self.segments.complete() {
@@ -241,9 +239,14 @@ impl Watch<'_> {
             if member.is_done() {
                 continue;
             }
-            let silent = member.heard.elapsed();
+            let late = member.heard.elapsed() > self.hosts.lost_after;
+            // Who was stopped a moment ago may have missed what was said.
+            if late && held_up(&mut self.awake, self.hosts.lost_after) {
+                self.excuse();
+                return;
+            }
             let ended = member.site.ended.filter(|(_, at)| at.elapsed() > Duration::from_secs(1));
-            if silent > self.hosts.lost_after {
+            if late {
                 let seconds = self.hosts.lost_after.as_secs_f64();
                 self.lose(index, &format!("nothing was heard of it for {seconds} s; is the network up?"));
             } else if let Some((status, _)) = ended {
@@ -252,6 +255,13 @@ impl Watch<'_> {
                 self.lose(index, "it does not answer");
             }
         }
+    }
+
+    /// This launcher was held up: that time is nobody's silence.
+    fn excuse(&mut self) {
+        let channels = self.members.iter_mut().filter_map(|member| member.site.channel.as_mut());
+        channels.for_each(Channel::excuse);
+        self.members.iter_mut().for_each(|member| member.heard = Instant::now());
     }
 
     /// A host is lost, and with it those of its ranks that had not ended. They die there when the agent misses its launcher.

@@ -232,15 +232,15 @@ fn slow_start() {
 /// A whole job that is stopped, as a debugger or a paused machine does, goes on as if nothing had happened.
 fn stopped_and_continued() {
     let script = "echo $PPID; test $AM_RANK = 0 || exec sleep 1000; read line; exit 7";
-    let mut command = two_hosts(&["-n", "2", "--lost-after", "0.6"]);
+    let mut command = two_hosts(&["-n", "2", "--lost-after", "2"]);
     let mut running = Running::start(command.args(["sh", "-c", script]).stdin(Stdio::piped()));
     let agents = [running.line(), running.line()].map(|pid| Pid::from_raw(pid.parse().expect("a number")));
     let all = [running.pid(), agents[0], agents[1]];
     all.iter().for_each(|&pid| kill(pid, Signal::SIGSTOP).expect("it lives"));
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(4500));
     all.iter().for_each(|&pid| kill(pid, Signal::SIGCONT).expect("it lives"));
     // Time to find out what was missed.
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(600));
     running.input(b"go on\n");
     let finished = running.finish();
     assert_eq!(finished.code(), 7, "{finished:?}");
