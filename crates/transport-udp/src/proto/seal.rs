@@ -15,8 +15,8 @@
 //! | 1400 | 534 | 342 | 262 |
 //! | 65000 | 18512 | 11548 | 5846 |
 //!
-//! Authenticating a text without encrypting it takes less still. A processor without AES instructions is served by
-//! software, slowly.
+//! Authenticating a text without encrypting it takes AEGIS-128L 82, 280 and 9462 cycles. A processor without AES
+//! instructions is served by software, slowly.
 
 use super::config::Protection;
 use super::wire::{HEADER, HELLO, HELLO_BODY, TAG};
