@@ -162,6 +162,29 @@ impl<'a, D: Device> Context<'a, D> {
         }
     }
 
+    /// Lets happen what happens up to this rank's time before it is another rank's turn. Returns whether the rank may begin to
+    /// wait even if that is not all: what is still behind finds it waiting, and lets it go on at its own time.
+    fn catch_up(&self) -> bool {
+        let mut machine = self.machine.borrow_mut();
+        let now = machine.core.ranks[self.rank as usize].now;
+        if machine.core.over || now > machine.core.deadline {
+            return false;
+        }
+        let settled = machine.settle(now);
+        let state = &mut machine.core.ranks[self.rank as usize];
+        if settled {
+            state.synced = now;
+        }
+        state.state != State::Stopped
+    }
+
+    /// Lets the time until another pass, if this rank knows that nothing concerns it before: it did not wait, and was not
+    /// suspended. A time that has passed changes nothing.
+    pub fn skip_to(&self, time: Instant) {
+        let state = &mut self.machine.borrow_mut().core.ranks[self.rank as usize];
+        state.now = state.now.max(time.0);
+    }
+
     /// Until when everything is known that has happened: this rank's time when it last [synced](Context::sync) or idled.
     #[inline]
     pub fn synced(&self) -> Instant {
@@ -173,7 +196,9 @@ impl<'a, D: Device> Context<'a, D> {
     /// one of that has happened since the last idling, or the rank that it waits for has ended long ago. All that has happened before it returns counts as told: who idles
     /// again without having looked at everything that it waits for may sleep beside it for ever.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
-        self.sync();
+        if !self.catch_up() {
+            self.sync();
+        }
         {
             let (wanted, mut machine) = (wanted.into(), self.machine.borrow_mut());
             // Its end may have become known while this rank waited for another one, and nobody tells of it again.

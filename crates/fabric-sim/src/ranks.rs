@@ -43,13 +43,14 @@ impl RankState {
 }
 
 impl<B: Clone> Core<B> {
-    /// Lets a rank go on if it waits.
+    /// Lets a rank go on if it waits. One that ran ahead before it began to goes on at its own time.
     #[inline]
     pub(crate) fn wake(&mut self, rank: u32, now: u64) {
         let state = &mut self.ranks[rank as usize];
         state.news = true;
         if matches!(state.state, State::Waiting(..)) {
-            self.enqueue(rank, now);
+            let at = state.now.max(now);
+            self.enqueue(rank, at);
         }
     }
 

@@ -335,3 +335,36 @@ fn an_end_during_another_wait_is_not_missed() {
     });
     assert_eq!(report.unwrap().results[0], Some(0));
 }
+
+/// A rank that has run ahead begins to wait without the machine catching up first; what happens meanwhile ends the wait, at its
+/// own time.
+#[test]
+fn what_happened_behind_a_rank_ends_its_wait_at_once() {
+    let report = Sim::run(&line(3), |context: Rank<'_>| {
+        match context.rank() {
+            0 => {
+                context.charge(Span(20_000_000));
+                context.idle(None, WaitFor::Arrival);
+                let first = context.now().0;
+                let packet = context.receive().expect("it came at 4.3 us");
+                context.idle(None, WaitFor::Arrival);
+                return (first, packet.body, context.now().0);
+            }
+            // Turns of its own while rank 0 is ahead.
+            1 => {
+                (0..3).for_each(|_| {
+                    context.charge(Span(1_000_000));
+                    context.sync();
+                });
+                context.send(0, 1000, 7);
+            }
+            _ => {
+                context.charge(Span(30_000_000));
+                context.send(0, 400, 8);
+            }
+        }
+        (0, 0, 0)
+    });
+    // The second takes two links and 0.4 us.
+    assert_eq!(report.unwrap().results[0], Some((20_000_000, 7, 31_000_000)));
+}

@@ -205,6 +205,7 @@ impl PortalsConfig {
             costs,
             jitter: jitter.0,
             late_read: self.adversary.late_read,
+            silent: Default::default(),
             pool: Rc::new(Pool::default()),
             defects: self.testing.defects,
             launched: Default::default(),

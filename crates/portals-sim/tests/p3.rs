@@ -340,6 +340,61 @@ fn a_put_without_events_wakes_who_idles() {
     assert!(report.results[1] > Some(100_000_000), "{report:?}");
 }
 
+/// Who waits for a message that finds no place would wait for ever.
+#[test]
+fn a_dropped_message_wakes_who_idles() {
+    let report = run(&PortalsConfig::pair(), |nic| {
+        let (p3, memory) = (nic.p3(), HostMemory::new(64));
+        p3.init().unwrap();
+        let md = p3.md_bind(&Md::new(&memory, QUIET), Unlink::Retain).unwrap();
+        nic.launched();
+        if nic.rank() == 0 {
+            pause(&nic, 100);
+            p3.put(md, 0, 8, Ack::None, nic.id(1).unwrap(), PT, 0, 0, 0).unwrap();
+            return 0;
+        }
+        while p3.dropped() == 0 {
+            p3.idle(&[], None, WaitFor::Named("a message without a place")).unwrap();
+        }
+        nic.now().0
+    });
+    assert!(report.results[1] > Some(100_000_000), "{report:?}");
+}
+
+/// Both wait for the same events: one by the interface's idling, which knows when its own put will have been sent, one by looking
+/// all the time.
+#[test]
+fn who_knows_when_an_event_comes_waits_as_long_as_who_looks() {
+    let time = |looks: bool| {
+        let report = run(&PortalsConfig::pair(), move |nic| {
+            let (p3, memory) = (nic.p3(), HostMemory::new(64));
+            p3.init().unwrap();
+            let eq = p3.eq_alloc(64).unwrap();
+            let md = p3.md_bind(&Md { eq: Some(eq), ..Md::new(&memory, QUIET) }, Unlink::Retain).unwrap();
+            place(&p3, 0, &Md { eq: Some(eq), ..Md::new(&memory, QUIET | Options::OP_PUT) }, Unlink::Retain);
+            nic.launched();
+            let mut times = Vec::new();
+            for _ in 0..8 {
+                p3.put(md, 0, 8, Ack::None, nic.id(1 - nic.rank()).unwrap(), PT, 0, 0, 0).unwrap();
+            }
+            while times.len() < 16 {
+                match p3.eq_get(eq) {
+                    Ok(event) => times.push((event.kind, nic.now().0)),
+                    Err(_) if looks => {}
+                    Err(_) => p3.idle(&[eq], None, WaitFor::Named("an event")).unwrap(),
+                }
+            }
+            times
+        });
+        report.results.into_iter().flatten().flatten().collect::<Vec<_>>()
+    };
+    let (looking, knowing) = (time(true), time(false));
+    for ((kind, at), (other, found)) in looking.iter().zip(&knowing) {
+        // A look takes 74 ns, and an event may come at its beginning.
+        assert!(kind == other && at.abs_diff(*found) <= 2 * 74_000, "{looking:?}\n{knowing:?}");
+    }
+}
+
 #[test]
 fn without_cost_only_looking_takes_time() {
     let config = PortalsConfig { parameters: Parameters::free(), ..PortalsConfig::pair() };

@@ -199,6 +199,7 @@ impl<'a> Conduit<'a> {
 
     /// Puts and gets directly on segments.
     pub fn one_sided(&self) -> OneSided<'a> {
+        self.nic.expect_silence();
         OneSided {
             nic: self.nic.clone(),
             wire: self.wire.clone(),

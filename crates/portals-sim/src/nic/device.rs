@@ -10,7 +10,7 @@ use am_core::segment::Memory;
 use am_core::{Instant, Span};
 use fabric_sim::bytes::{Bytes, Pool};
 use fabric_sim::{About, Device, Outgoing, Packet, Port, Stage};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     /// The longest additional time of an [`Adversary`](crate::Adversary), in picoseconds.
     pub(crate) jitter: u64,
     pub(crate) late_read: bool,
+    /// Something may happen to a process that no event tells of: who waits must not foresee when the wait ends.
+    pub(crate) silent: Cell<bool>,
     pub(crate) pool: Rc<Pool>,
     pub(crate) defects: Defects,
     /// Which ranks have got through their set-up.
@@ -251,6 +253,7 @@ impl Portals {
 
     /// Something has happened to a process that no event tells of: if it idles, it is woken.
     pub(crate) fn concern(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+        self.shared.silent.set(true);
         let process = &self.processes[local as usize];
         if process.sleeps {
             port.wake(process.rank);

@@ -154,9 +154,26 @@ impl<'a> Nic<'a> {
     pub(crate) fn look<R>(&self, cost: Span, work: impl FnOnce(&mut Portals, u32, Instant) -> R) -> R {
         let now = self.context().charged(cost);
         // Who is told that memory may change must not change it before the interface has read it.
-        if self.shared.late_read || now >= self.context().synced() + self.shared.costs.lookahead {
+        if self.shared.late_read || !self.foresees(now) {
             self.sync();
         }
         self.seen(|device, process| work(device, process, now))
+    }
+
+    /// From now on something may happen to processes that no event tells of.
+    pub(crate) fn expect_silence(&self) {
+        self.shared.silent.set(true);
+    }
+
+    /// Whether all events are known that get into this rank's queues up to a time.
+    #[inline]
+    fn foresees(&self, time: Instant) -> bool {
+        time < self.context().synced() + self.shared.costs.lookahead
+    }
+
+    /// Whether a rank that idles need not be suspended to know that the next that concerns it is at a time: it foresees it, and
+    /// nothing changes its memory without an event. (It may learn of a loss later by as much as it foresees.)
+    pub(crate) fn knows(&self, next: Instant) -> bool {
+        next <= self.now() || self.foresees(next) && !self.shared.late_read && !self.shared.silent.get()
     }
 }

@@ -92,9 +92,10 @@ impl P3<'_> {
         self.nic.unit(|device, _, local| device.p3(local).status())
     }
 
-    /// [`Status::dropped`] alone, which is had for less; 0 before the interface is opened.
+    /// [`Status::dropped`] alone, as of the last time the machine was looked at, which is had for less; 0 before the interface
+    /// is opened.
     pub fn dropped(&self) -> u64 {
-        self.nic.unit(|device, _, local| device.p3(local).dropped())
+        self.nic.seen(|device, local| device.p3(local).dropped())
     }
 
     /// `PtlEQAlloc`: an event queue with room for `count` events. It takes memory only for those that come.
@@ -171,7 +172,10 @@ impl P3<'_> {
             }
             Ok(next)
         })?;
-        self.nic.idle(next, wanted);
+        match next {
+            Some(next) if self.nic.knows(next) => self.nic.context().skip_to(next),
+            next => self.nic.idle(next, wanted),
+        }
         Ok(())
     }
 

@@ -99,7 +99,8 @@ impl Portals {
                 let asked = Asked { initiator: sender, pt_index: pt, match_bits, hdr_data, length, offset };
                 let delivered = process.p3.delivered(&asked, &data, event);
                 self.shared.pool.give(data);
-                let Some(delivered) = delivered else { return };
+                // Who waits for a message that found no place had better look what has become of it.
+                let Some(delivered) = delivered else { return self.concern(local, port) };
                 if ack && delivered.ack {
                     let (offset, mlength) = (delivered.offset, delivered.mlength);
                     let message =
