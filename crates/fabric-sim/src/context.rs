@@ -147,7 +147,7 @@ impl<'a, D: Device> Context<'a, D> {
                 let state = &mut machine.core.ranks[self.rank as usize];
                 let stopped = state.state == State::Stopped;
                 if settled && !stopped && !over {
-                    state.synced = now;
+                    state.synced = state.synced.max(now);
                     return;
                 }
                 // While it unwinds, a rank must not be suspended: others would seem to be panicking too.
@@ -173,7 +173,7 @@ impl<'a, D: Device> Context<'a, D> {
         let settled = machine.settle(now);
         let state = &mut machine.core.ranks[self.rank as usize];
         if settled {
-            state.synced = now;
+            state.synced = state.synced.max(now);
         }
         state.state != State::Stopped
     }
@@ -196,6 +196,14 @@ impl<'a, D: Device> Context<'a, D> {
     /// one of that has happened since the last idling, or the rank that it waits for has ended long ago. All that has happened before it returns counts as told: who idles
     /// again without having looked at everything that it waits for may sleep beside it for ever.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
+        self.idle_at_leisure(until, Instant::default(), wanted);
+    }
+
+    /// [`Context::idle`] for a rank of which nobody can notice anything before `leisure`, because whatever it does next reaches the
+    /// network later: the machine may let it go on only then, and it then does in one go what it would have done in many. Its clock
+    /// shows the same as without leisure. What the rank shares with its device it must look at as of its own time, see
+    /// [`Port::hurry`].
+    pub fn idle_at_leisure(&self, until: Option<Instant>, leisure: Instant, wanted: impl Into<WaitFor>) {
         if !self.catch_up() {
             self.sync();
         }
@@ -211,12 +219,12 @@ impl<'a, D: Device> Context<'a, D> {
             if std::mem::take(&mut state.news) || passed || ended || std::thread::panicking() {
                 return;
             }
-            machine.core.wait(self.rank, until.map(|until| until.0), wanted);
+            machine.core.wait(self.rank, until.map(|until| until.0), leisure.0, wanted);
         }
         self.yielder.suspend(());
         let state = &mut self.machine.borrow_mut().core.ranks[self.rank as usize];
         state.news = false;
-        state.synced = state.now;
+        state.synced = state.now.max(state.resumed.unwrap_or_default());
     }
 
     /// Works on the device of this rank's node, after everything earlier has happened. Must not be called within itself.

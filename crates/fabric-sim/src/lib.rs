@@ -32,7 +32,8 @@
 //! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at what has
 //! arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in which nothing can
 //! happen any more ends with a report of [who waits for what](Deadlock), and [`Config::deadline_ns`] ends one that polls for
-//! ever.
+//! ever. An interface that knows when something will concern its rank, or that nobody can notice the rank for some time, spares
+//! turns: [`Context::skip_to`], [`Context::idle_at_leisure`].
 //!
 //! # Modelling a machine
 //!

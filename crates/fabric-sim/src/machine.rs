@@ -16,6 +16,7 @@ use crate::topology::Network;
 use crate::trace::{Hash, Histogram, StageKind, TraceSpan};
 use crate::way::{Link, Trouble};
 use am_core::{Instant, LossCause, PeerStatus};
+use std::collections::VecDeque;
 
 /// A node: the stages of its interface, and those that its device brings. What every packet needs is in one cache line: few
 /// stages take any time.
@@ -26,12 +27,17 @@ pub(crate) struct Node {
     /// State of the device's random numbers.
     pub(crate) random: u64,
     pub(crate) stopped: bool,
+    /// The packet whose injection is foreseen, of those that enter the network in turn; [`NOBODY`] if there is none.
+    pub(crate) first: u32,
     /// Which of the sending and of the receiving stages take no time.
     pub(crate) tx_free: [bool; 2],
     pub(crate) rx_free: [bool; 3],
     pub(crate) tx: [Server; 2],
     pub(crate) rx: [Server; 3],
 }
+
+/// No packet's index.
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
@@ -53,6 +59,8 @@ pub(crate) struct Core<B> {
     pub(crate) queue: Queue,
     pub(crate) flights: Flights<B>,
     pub(crate) nodes: Vec<Node>,
+    /// Per node: the packets behind the first of those that enter the network in turn.
+    pub(crate) lines: Vec<VecDeque<(Packet<B>, u32)>>,
     pub(crate) links: Vec<Link>,
     pub(crate) troubles: Vec<Trouble>,
     pub(crate) ranks: Vec<RankState>,
@@ -67,8 +75,8 @@ pub(crate) struct Core<B> {
     pub(crate) spans: Option<Vec<TraceSpan>>,
     /// Ranks wait that have not been woken by an orderly end.
     withheld: bool,
-    /// The time of the event executed last.
-    time: u64,
+    /// The time of the event executed last, or of the last turn.
+    pub(crate) time: u64,
     /// Nothing happens after this time.
     pub(crate) deadline: u64,
     /// The run has ended and ranks are being unwound.
@@ -112,10 +120,12 @@ impl<B: Clone> Core<B> {
             rx_free: [costs.nic_rx, costs.rx_match, costs.mem_write].map(|cost| cost.is_free()),
             slowness: NORMAL,
             stopped: false,
+            first: NOBODY,
             random: stream(u64::from(node) << 1 | 1),
         };
         Self {
             nodes: (0..network.nodes).map(node).collect(),
+            lines: (0..network.nodes).map(|_| VecDeque::new()).collect(),
             links: quirks.iter().map(|quirks| Link::new(costs.latency, quirks)).collect(),
             troubles: quirks.into_iter().map(Trouble::new).collect(),
             ranks: (0..node_of.len() as u64).map(|rank| RankState::new(stream(rank << 1))).collect(),
@@ -148,7 +158,7 @@ impl<B: Clone> Core<B> {
 
     pub(crate) fn depart(&mut self, rank: u32, status: PeerStatus, at: u64) {
         if let Some(notice) = self.members.depart(rank, status, at) {
-            self.queue.push(notice, Event::Notice);
+            self.queue.push(notice.max(self.time), Event::Notice);
         }
     }
 
@@ -202,7 +212,7 @@ impl<B: Clone> Core<B> {
         }
         for rank in 0..self.ranks.len() as u32 {
             let waits = match self.ranks[rank as usize].state {
-                State::Waiting(wanted, _) => Some(wanted),
+                State::Waiting(wanted) => Some(wanted),
                 _ => None,
             };
             let concerned = match waits {
@@ -275,6 +285,8 @@ impl<D: Device> Machine<D> {
                     devices[node as usize].timer(token, &mut Port { core, node, now });
                 }
             }
+            // What a rank may notice finds none of them behind.
+            Event::Fault(_) | Event::Notice if core.hurry_all(now) => core.queue.push(now, event),
             Event::Fault(index) => core.strike(core.strikes[index as usize], now),
             Event::Notice => core.notice(now),
             Event::Resume(rank) | Event::Alarm(rank) => core.alarm(rank, now),
@@ -341,8 +353,8 @@ impl<D: Device> Machine<D> {
                 self.core.hash.add(time ^ u64::from(rank).rotate_left(24));
                 let state = &mut self.core.ranks[rank as usize];
                 state.state = State::Running;
-                state.now = state.now.max(time);
-                state.resumed = Some(state.now);
+                state.resumed = Some(time);
+                self.core.time = time;
                 return Turn::Of(rank);
             }
         }
@@ -353,7 +365,7 @@ impl<D: Device> Machine<D> {
     fn waiting(&self) -> Vec<Waiting> {
         let Self { core, devices, .. } = self;
         let waiting = core.ranks.iter().enumerate().filter_map(|(rank, state)| match state.state {
-            State::Waiting(wanted, _) => {
+            State::Waiting(wanted) => {
                 let device = &devices[core.node_of[rank] as usize];
                 let (rank, since) = (rank as u32, Instant(state.now));
                 Some(Waiting { rank, since, wanted, detail: device.explain(rank) })

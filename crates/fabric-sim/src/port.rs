@@ -2,7 +2,7 @@
 
 use crate::device::Packet;
 use crate::flights::Flight;
-use crate::machine::{Core, random};
+use crate::machine::{Core, NOBODY, random};
 use crate::queue::Event;
 use crate::trace::{StageKind, TraceSpan};
 use am_core::{Instant, PeerStatus, Span};
@@ -83,20 +83,48 @@ pub struct Served {
 impl<B: Clone> Core<B> {
     /// Lets a packet enter its sender's interface; returns its number.
     pub(crate) fn send(&mut self, packet: Outgoing<B>, now: u64) -> u64 {
+        let (packet, header) = self.packet(packet, now);
+        let number = packet.number;
+        self.launch(packet, header);
+        number
+    }
+
+    /// Lets a packet enter its sender's interface behind all others that do so in turn; returns its number.
+    fn send_in_turn(&mut self, packet: Outgoing<B>, now: u64) -> u64 {
+        let (mut packet, header) = self.packet(packet, now);
+        let (node, number) = (self.node_of[packet.from as usize] as usize, packet.number);
+        let first = self.nodes[node].first;
+        if first == NOBODY {
+            self.nodes[node].first = self.launch(packet, header);
+            return number;
+        }
+        let last = self.lines[node].back().map(|(last, _)| last.sent);
+        let last = last.unwrap_or_else(|| self.flights.packet(first).sent);
+        packet.sent = packet.sent.max(last);
+        self.lines[node].push_back((packet, header));
+        number
+    }
+
+    /// Counts a packet that is sent; returns it and its header's length.
+    fn packet(&mut self, packet: Outgoing<B>, now: u64) -> (Packet<B>, u32) {
         let Outgoing { from, to, bytes, header, at, number, body } = packet;
         let ranks = self.node_of.len();
         assert!((to as usize) < ranks, "rank {to} is outside the job of {ranks} ranks");
         self.counts.sent += 1;
         self.members.sent(from);
         let number = self.number(number);
-        let at = at.map_or(now, |at| at.0.max(now));
-        let (node, goal) = (self.node_of[from as usize], self.node_of[to as usize]);
-        let packet = Packet { number, from, to, bytes, sent: Instant(at), corrupt: false, body };
-        let header = header.unwrap_or(self.costs.header);
-        let flight = Flight { at: node, goal, tail: at, bytes, header, corrupt: false };
-        let flight = self.flights.launch(flight, packet);
-        self.queue.push(at, Event::Inject(flight));
-        number
+        let sent = Instant(at.map_or(now, |at| at.0.max(now)));
+        let packet = Packet { number, from, to, bytes, sent, corrupt: false, body };
+        (packet, header.unwrap_or(self.costs.header))
+    }
+
+    /// Lets a packet that has been counted enter its sender's interface at its time; returns its index.
+    pub(crate) fn launch(&mut self, packet: Packet<B>, header: u32) -> u32 {
+        let Packet { from, to, bytes, sent: Instant(tail), .. } = packet;
+        let (at, goal) = (self.node_of[from as usize], self.node_of[to as usize]);
+        let index = self.flights.launch(Flight { at, goal, tail, bytes, header, corrupt: false }, packet);
+        self.queue.push(tail, Event::Inject(index));
+        index
     }
 
     pub(crate) fn number(&mut self, given: Option<u64>) -> u64 {
@@ -157,6 +185,21 @@ impl<B: Clone> Port<'_, B> {
         self.core.wake(rank, self.now);
     }
 
+    /// Whether a rank of this node that [waits at leisure](crate::Context::idle_at_leisure) should have gone on before now. If so it
+    /// will at this moment, before what is [set aside](Port::defer) for this moment from now on: what the rank must not see too
+    /// early can wait for that.
+    pub fn hurry(&mut self, rank: u32) -> bool {
+        self.core.hurry(rank, self.now)
+    }
+
+    /// When one of the device's own [stages](crate::Device::stages) can take work that reaches it now.
+    ///
+    /// # Panics
+    /// If the device has no such stage.
+    pub fn free_at(&self, stage: usize) -> Instant {
+        Instant(self.core.nodes[self.node as usize].own[stage].1.next(self.now))
+    }
+
     /// Sends a packet on behalf of a rank of this node, at no cost for its processor.
     ///
     /// # Panics
@@ -171,6 +214,16 @@ impl<B: Clone> Port<'_, B> {
     /// If `to` is outside the job.
     pub fn send_as(&mut self, packet: Outgoing<B>) -> u64 {
         self.core.send(packet, self.now)
+    }
+
+    /// [`Port::send_as`] for what a node's one engine sends: a packet enters the network at its time, but not before those of this
+    /// node that were sent so earlier. However many wait, only the first of them is an event to come, and the others cost a run
+    /// nothing but their places.
+    ///
+    /// # Panics
+    /// If `to` is outside the job.
+    pub fn send_in_turn(&mut self, packet: Outgoing<B>) -> u64 {
+        self.core.send_in_turn(packet, self.now)
     }
 
     /// A new packet number, for [`Outgoing::number`]: so that what the device's stages do for a packet before it is sent can

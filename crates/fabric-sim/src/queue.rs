@@ -62,6 +62,8 @@ pub(crate) struct Queue {
     /// All events after the last bucket, in any order.
     far: Vec<Entry>,
     sequence: u32,
+    /// When the event was that was taken last.
+    last: u64,
     /// Events pushed since the buckets were last laid out, and by how much that made them wider than their events ask for.
     pushed: usize,
     widened: u32,
@@ -82,6 +84,7 @@ impl Default for Queue {
             filled: [0; BUCKETS / 64],
             far: Vec::new(),
             sequence: 0,
+            last: 0,
             pushed: 0,
             widened: 0,
             timers: Vec::new(),
@@ -145,6 +148,7 @@ impl Queue {
 
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: Event) {
+        debug_assert!(at >= self.last, "{event:?} at {at} comes after what happened at {}", self.last);
         let code = self.code(event);
         self.insert(at, code);
     }
@@ -210,6 +214,7 @@ impl Queue {
         if let Event::Timer { .. } = event {
             self.unused.push(entry as u32 & ((1 << INDEX_BITS) - 1));
         }
+        self.last = time(entry);
         Some((time(entry), event))
     }
 

@@ -12,18 +12,23 @@ pub(crate) enum State {
     Running,
     /// An event, one only, will let it go on.
     Queued,
-    Waiting(WaitFor, Option<u64>),
+    Waiting(WaitFor),
     Done,
     /// Its node has stopped.
     Stopped,
 }
 
 pub(crate) struct RankState {
+    /// Its clock. While it runs it may be ahead of the machine, or behind it if it was let wait at leisure.
     pub(crate) now: u64,
     pub(crate) state: State,
     /// When the timer of its wait runs out, if one is set.
     timer: Option<u64>,
-    /// When it was last resumed: everything before has happened then.
+    /// While it waits: what its clock will show when it goes on, as far as that is known.
+    due: u64,
+    /// While it waits: the machine need not let it go on before.
+    leisure: u64,
+    /// The machine's time when it was last resumed: everything before has happened then.
     pub(crate) resumed: Option<u64>,
     /// Until when it knows everything that has happened.
     pub(crate) synced: u64,
@@ -37,21 +42,74 @@ pub(crate) struct RankState {
 
 impl RankState {
     pub(crate) fn new(random: u64) -> Self {
-        let (state, timer, resumed) = (State::Queued, None, None);
-        Self { now: 0, state, timer, resumed, synced: 0, news: false, slowness: NORMAL, random }
+        Self {
+            now: 0,
+            state: State::Queued,
+            timer: None,
+            due: NEVER,
+            leisure: 0,
+            resumed: None,
+            synced: 0,
+            news: false,
+            slowness: NORMAL,
+            random,
+        }
+    }
+
+    /// Whether it should have gone on before a time.
+    fn is_behind(&self, now: u64) -> bool {
+        match self.state {
+            State::Waiting(_) => self.due < now,
+            State::Queued => self.now < now,
+            State::Running | State::Done | State::Stopped => false,
+        }
     }
 }
 
+/// The time of what is not known to come.
+const NEVER: u64 = u64::MAX;
+
 impl<B: Clone> Core<B> {
-    /// Lets a rank go on if it waits. One that ran ahead before it began to goes on at its own time.
+    /// Lets a rank go on if it waits. One that ran ahead before it began to goes on at its own time; one that waits at leisure will
+    /// go on as of now.
     #[inline]
     pub(crate) fn wake(&mut self, rank: u32, now: u64) {
         let state = &mut self.ranks[rank as usize];
         state.news = true;
-        if matches!(state.state, State::Waiting(..)) {
-            let at = state.now.max(now);
-            self.enqueue(rank, at);
+        if let State::Waiting(_) = state.state {
+            state.due = state.due.min(now);
+            if state.leisure > now {
+                let at = state.leisure;
+                self.set_timer(rank, at);
+            } else {
+                self.go_on(rank, now);
+            }
         }
+    }
+
+    /// Ends a rank's wait.
+    fn go_on(&mut self, rank: u32, now: u64) {
+        let state = &mut self.ranks[rank as usize];
+        state.now = state.now.max(state.due.min(now));
+        let at = state.now.max(now);
+        self.enqueue(rank, at);
+    }
+
+    /// Lets a rank that waits at leisure go on if it should have before now; returns whether it will at this moment, before what is
+    /// foreseen for this moment from here on.
+    pub(crate) fn hurry(&mut self, rank: u32, now: u64) -> bool {
+        let state = &self.ranks[rank as usize];
+        let behind = state.is_behind(now);
+        if behind && matches!(state.state, State::Waiting(_)) {
+            self.go_on(rank, now);
+        }
+        behind
+    }
+
+    /// [`Core::hurry`] for all ranks: before something that any of them may notice.
+    pub(crate) fn hurry_all(&mut self, now: u64) -> bool {
+        let behind = (0..self.ranks.len() as u32).filter(|rank| self.hurry(*rank, now)).count();
+        behind != 0
     }
 
     /// Lets a rank go on at a time.
@@ -61,16 +119,24 @@ impl<B: Clone> Core<B> {
         self.queue.push(at, Event::Resume(rank));
     }
 
-    /// Makes a rank wait, for at most until a time.
-    pub(crate) fn wait(&mut self, rank: u32, until: Option<u64>, wanted: WaitFor) {
+    /// Makes a rank wait, for at most until a time; the machine may let it go on later than that, at a time of `leisure`.
+    pub(crate) fn wait(&mut self, rank: u32, until: Option<u64>, leisure: u64, wanted: WaitFor) {
         let state = &mut self.ranks[rank as usize];
-        state.state = State::Waiting(wanted, until);
-        // One timer serves many waits: it is set anew only for an earlier end.
-        if let Some(until) = until
-            && state.timer.is_none_or(|timer| timer > until)
-        {
-            state.timer = Some(until);
-            self.queue.push(until, Event::Alarm(rank));
+        state.state = State::Waiting(wanted);
+        (state.due, state.leisure) = (until.unwrap_or(NEVER), leisure.min(self.deadline));
+        if let Some(until) = until {
+            let at = until.max(state.leisure);
+            self.set_timer(rank, at);
+        }
+    }
+
+    /// Sets a rank's timer. One serves many waits: it is set anew only for an earlier end.
+    fn set_timer(&mut self, rank: u32, at: u64) {
+        let at = at.max(self.time);
+        let state = &mut self.ranks[rank as usize];
+        if state.timer.is_none_or(|timer| timer > at) {
+            state.timer = Some(at);
+            self.queue.push(at, Event::Alarm(rank));
         }
     }
 
@@ -81,12 +147,12 @@ impl<B: Clone> Core<B> {
             return;
         }
         state.timer = None;
-        if let State::Waiting(wanted, Some(until)) = state.state {
-            if until <= now {
-                self.enqueue(rank, now);
-            } else {
-                self.wait(rank, Some(until), wanted);
-            }
+        let at = state.due.max(state.leisure);
+        match state.state {
+            State::Waiting(_) if state.due == NEVER => {}
+            State::Waiting(_) if at <= now => self.go_on(rank, now),
+            State::Waiting(_) => self.set_timer(rank, at),
+            _ => {}
         }
     }
 }

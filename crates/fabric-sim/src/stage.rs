@@ -110,6 +110,12 @@ impl Server {
         Self { cost, free_at: 0, last: 0, leaving: VecDeque::new(), packets: 0, bytes: 0, busy: 0 }
     }
 
+    /// When a packet that comes at `time` would enter, where one is served at a time or none waits for the depth.
+    pub(crate) fn next(&self, time: u64) -> u64 {
+        let last = if self.cost.depth == 1 { self.last } else { 0 };
+        time.max(self.free_at).max(last)
+    }
+
     /// Takes a packet that comes at `time`; returns when it enters and leaves. Calls come in the order of time.
     #[inline]
     pub(crate) fn serve(&mut self, time: u64, bytes: u32, slowness: u64) -> (u64, u64) {

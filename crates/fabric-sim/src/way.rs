@@ -4,7 +4,7 @@ use crate::device::Packet;
 use crate::dice::Try;
 use crate::faults::Quirks;
 use crate::flights::Flight;
-use crate::machine::Core;
+use crate::machine::{Core, NOBODY};
 use crate::queue::Event;
 use crate::stage::Server;
 use crate::trace::{StageKind, TraceSpan};
@@ -101,6 +101,13 @@ impl<B: Clone> Core<B> {
     pub(crate) fn inject(&mut self, index: u32, now: u64) {
         let flight = self.flights.way(index);
         let (at, goal, bytes) = (flight.at, flight.goal, flight.bytes);
+        let node = &mut self.nodes[at as usize];
+        if node.first == index {
+            node.first = NOBODY;
+            if let Some((packet, header)) = self.lines[at as usize].pop_front() {
+                self.nodes[at as usize].first = self.launch(packet, header);
+            }
+        }
         let node = &mut self.nodes[at as usize];
         if node.stopped {
             return self.lose(index, now);

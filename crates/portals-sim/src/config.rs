@@ -7,6 +7,7 @@ use fabric_sim::bytes::Pool;
 use fabric_sim::parameters::{self, Checker, default};
 use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -81,6 +82,8 @@ pub struct Adversary {
 pub struct Testing {
     /// What it does wrong.
     pub defects: Defects,
+    /// The run does everything at once that it otherwise does late because nobody can tell.
+    pub eager: bool,
 }
 
 /// The most compact torus of three dimensions for so many nodes.
@@ -205,7 +208,8 @@ impl PortalsConfig {
             costs,
             jitter: jitter.0,
             late_read: self.adversary.late_read,
-            silent: Default::default(),
+            silent: Cell::new(self.testing.eager),
+            portals_4: Cell::default(),
             pool: Rc::new(Pool::default()),
             defects: self.testing.defects,
             launched: Default::default(),

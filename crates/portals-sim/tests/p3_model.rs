@@ -262,7 +262,8 @@ impl Target {
 }
 
 fn run(steps: &[Step], parameters: Parameters, defects: Defects) -> Result<(), TestCaseError> {
-    let config = PortalsConfig { parameters, testing: Testing { defects }, ..PortalsConfig::pair() };
+    let config =
+        PortalsConfig { parameters, testing: Testing { defects, ..Testing::default() }, ..PortalsConfig::pair() };
     let all = steps.to_vec();
     let report = portals_sim::run(&config, move |nic| {
         let p3 = nic.p3();

@@ -291,7 +291,8 @@ fn drain(p4: &P4<'_>, eq: EqHandle) -> Vec<Event> {
 }
 
 fn run(steps: &[Step], parameters: Parameters, defects: Defects) -> Result<(), TestCaseError> {
-    let config = PortalsConfig { parameters, testing: Testing { defects }, ..PortalsConfig::pair() };
+    let config =
+        PortalsConfig { parameters, testing: Testing { defects, ..Testing::default() }, ..PortalsConfig::pair() };
     let all = steps.to_vec();
     let report = portals_sim::run(&config, move |nic| {
         let p4 = nic.p4();

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Every rank sends a request to every other; `progress` is told how many have been sent so far. Returns how many came in at each.
 fn all_to_all(ranks: u32, progress: impl Fn(u64) + 'static) -> Report<u64> {
     let machine = PortalsConfig { stack_bytes: 64 << 10, ..PortalsConfig::xt4(ranks) };
-    let config = ConduitConfig { segment: 4096, send_chunks: 64, reply_slots: 64, ..ConduitConfig::default() };
+    let config = ConduitConfig { segment: 4096, send_chunks: 32, reply_slots: 32, ..ConduitConfig::default() };
     let sent = Rc::new(Cell::new(0));
     let report = conduit::run(&machine, &config, move |transport| {
         let mut handlers = Handlers::<u64>::new();
@@ -50,8 +50,8 @@ fn memory(line: &str) -> String {
 }
 
 /// `cargo test --release -p portals-sim --test scale -- --ignored --nocapture`; with `AM_RANKS=1024` in the environment there are as
-/// many ranks instead of 4096. Memory is what takes the time: with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1`
-/// (large pages, in the test's thread too) it takes a quarter less.
+/// many ranks instead of 4096. Takes two to three minutes and 3.2 GB, and less time with
+/// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1` (large pages, in the test's thread too): it waits for memory.
 #[test]
 #[ignore = "16.8 million messages take minutes and gigabytes"]
 fn all_to_all_of_4096() {

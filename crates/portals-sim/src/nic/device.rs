@@ -22,8 +22,11 @@ pub(crate) struct Shared {
     /// The longest additional time of an [`Adversary`](crate::Adversary), in picoseconds.
     pub(crate) jitter: u64,
     pub(crate) late_read: bool,
-    /// Something may happen to a process that no event tells of: who waits must not foresee when the wait ends.
+    /// Something may happen to a process that no event of Portals 3.3 tells of: who waits must not foresee when the wait ends, and
+    /// nothing may be kept or left for later.
     pub(crate) silent: Cell<bool>,
+    /// Portals 4 is in use, of which events may come for a process that waits for those of Portals 3.3.
+    pub(crate) portals_4: Cell<bool>,
     pub(crate) pool: Rc<Pool>,
     pub(crate) defects: Defects,
     /// Which ranks have got through their set-up.
@@ -66,8 +69,14 @@ pub(crate) struct Process {
     pub(crate) id: ProcessId,
     /// It idles: who has something for it wakes it.
     sleeps: bool,
-    /// When it will be woken.
+    /// While it idles: the event queues of Portals 3.3 that may end that, by their bits; [`ALL`] if any event may.
+    watched: u64,
+    /// While it idles: when it will go on as its clock shows, as far as that is known.
+    until: Option<Instant>,
+    /// When it is looked whether an event ends that.
     alarm: Option<Instant>,
+    /// Puts of Portals 3.3 that have arrived since anyone looked at this process: when, and of whom.
+    kept: Vec<(Instant, u32, p3::unit::Message)>,
     pub(crate) p3: p3::engine::Interface,
     /// Apart: programs use one of the two, and the memory of thousands of processes is what takes the time.
     pub(crate) p4: Box<p4::engine::Interface>,
@@ -92,9 +101,6 @@ pub struct Portals {
     pub(crate) processes: Vec<Process>,
     /// When the transmissions that occupy DMA slots end.
     slots: VecDeque<Instant>,
-    /// A message waits for its time to leave, and others behind it.
-    leaving: bool,
-    backlog: VecDeque<Packet<Wire>>,
     /// With jitter: when the last message of a pair was delivered.
     last: BTreeMap<(u32, u32), Instant>,
     counters: Counters,
@@ -108,6 +114,12 @@ impl std::fmt::Debug for Portals {
 
 const TX: usize = 0;
 const REPLY_TX: usize = 1;
+
+/// Any event of a process.
+pub(crate) const ALL: u64 = u64::MAX;
+
+/// With so many messages kept a process goes on.
+const KEPT: usize = 64;
 
 /// What is set aside.
 const LEAVES: u32 = 0;
@@ -123,13 +135,14 @@ impl Portals {
             p3: p3::engine::Interface::new(shared.parameters.limits, shared.defects),
             p4: Box::new(p4::engine::Interface::new(shared.parameters.limits, shared.defects)),
             sleeps: false,
+            watched: ALL,
+            until: None,
             alarm: None,
+            kept: Vec::new(),
         });
         Self {
             processes: processes.collect(),
             slots: VecDeque::new(),
-            leaving: false,
-            backlog: VecDeque::new(),
             last: BTreeMap::new(),
             counters: Counters::default(),
             shared,
@@ -165,32 +178,17 @@ impl Portals {
         }
         let leaves = served.enters + port.slowed(costs.tx);
         let sent = leaves + costs.bytes(length);
-        let late = self.shared.late_read;
-        let (at, body) = if late { (sent, Body::Held(Box::new((body, source)))) } else { (leaves, body) };
-        if late || self.leaving || served.enters > port.now() {
-            self.queue(
-                Packet { number, from, to, bytes: length, sent: at, corrupt: false, body: Wire(body) },
-                port,
-            );
+        if self.shared.late_read {
+            let body = Wire(Body::Held(Box::new((body, source))));
+            port.defer(sent, Packet { number, from, to, bytes: length, sent, corrupt: false, body }, LEAVES);
         } else {
-            let (at, number, body) = (Some(at + costs.inject), Some(number), Wire(body));
-            port.send_as(Outgoing { at, number, ..Outgoing::new(from, to, length, body) });
+            let (at, number, body) = (Some(leaves + costs.inject), Some(number), Wire(body));
+            port.send_in_turn(Outgoing { at, number, ..Outgoing::new(from, to, length, body) });
         }
         sent
     }
 
-    /// Keeps a message until it leaves. Only the first of a backlog is an event of the machine: what stands behind it costs a
-    /// run nothing but its place. (A rank's departure waits for its last event, so that ranks which share the interface
-    /// each have events of their own.)
-    fn queue(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
-        if self.leaving {
-            return self.backlog.push_back(packet);
-        }
-        self.leaving = self.processes.len() == 1;
-        port.defer(packet.sent, packet, LEAVES);
-    }
-
-    /// A message leaves; what it carries may still have to be read.
+    /// A message leaves, and what it carries is read.
     fn leave(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
         let Packet { number, from, to, bytes, body: Wire(body), .. } = packet;
         let body = match body {
@@ -207,11 +205,6 @@ impl Portals {
         };
         let (at, number) = (Some(port.now() + self.shared.costs.inject), Some(number));
         port.send_as(Outgoing { at, number, ..Outgoing::new(from, to, bytes, Wire(body)) });
-        if let Some(next) = self.backlog.pop_front() {
-            port.defer(next.sent, next, LEAVES);
-        } else {
-            self.leaving = false;
-        }
     }
 
     /// Sends the bytes that a get asked for, from a time on.
@@ -241,11 +234,12 @@ impl Portals {
         port.send_as(Outgoing { at, ..Outgoing::new(from, to, 0, Wire(body)) });
     }
 
-    /// An event is on its way to a process: if it idles, it is woken when the event is there.
+    /// An event is on its way to a process: if it idles, and waits for that event, it is woken when the event is there.
     #[inline]
     pub(crate) fn expect_event(&mut self, local: u32, at: Instant, port: &mut Port<'_, Wire>) {
         let process = &mut self.processes[local as usize];
-        if process.sleeps && process.alarm.is_none_or(|alarm| alarm > at || alarm <= port.now()) {
+        let earlier = |known: Option<Instant>| known.is_none_or(|known| known > at);
+        if process.sleeps && earlier(process.until) && earlier(process.alarm) {
             process.alarm = Some(at);
             port.timer(at, local);
         }
@@ -260,20 +254,81 @@ impl Portals {
         }
     }
 
-    /// A process is about to idle, or has.
+    /// A process is about to idle, for at most until a time or until there is an event in one of some queues.
     #[inline]
-    pub(crate) fn sleep(&mut self, local: u32, sleeps: bool) {
-        self.processes[local as usize].sleeps = sleeps;
+    pub(crate) fn sleep(&mut self, local: u32, until: Option<Instant>, watched: u64, port: &mut Port<'_, Wire>) {
+        let process = &mut self.processes[local as usize];
+        (process.sleeps, process.watched, process.until, process.alarm) = (true, watched, until, None);
+        if let Some(at) = self.kept_event(local) {
+            self.expect_event(local, at, port);
+        }
+    }
+
+    /// A process has idled.
+    #[inline]
+    pub(crate) fn awake(&mut self, local: u32) {
+        self.processes[local as usize].sleeps = false;
+    }
+
+    /// Before which time nobody can notice what a process does from now on, if it is the only one of its node: what it sends passes
+    /// the sending engine. Nothing if others can notice sooner.
+    pub(crate) fn leisure(&self, port: &Port<'_, Wire>) -> Instant {
+        let notices = self.shared.late_read || self.shared.silent.get() || self.processes.len() != 1;
+        if notices { Instant::default() } else { port.free_at(TX) }
     }
 
     fn take(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
         let local = self.shared.directory.of(packet.to).pid;
         match packet.body.0 {
-            Body::P3(message) => self.p3_arrive(local, packet.from, message, port),
+            Body::P3(message) if self.keeps(&message) => {
+                self.expect_event(local, port.now() + self.shared.costs.complete + self.shared.costs.event, port);
+                let process = &mut self.processes[local as usize];
+                process.kept.push((port.now(), packet.from, message));
+                if process.kept.len() >= KEPT && !port.hurry(packet.to) {
+                    self.catch_up(local, port);
+                }
+                return;
+            }
+            _ if port.hurry(packet.to) => return port.defer(port.now(), packet, ARRIVES),
+            _ => self.catch_up(local, port),
+        }
+        match packet.body.0 {
+            Body::P3(message) => self.p3_arrive(local, packet.from, message, port.now(), port),
             Body::P4(message) => self.p4_arrive(local, packet.from, message, port),
             Body::Count(ct, by) => self.p4_count(local, ct, by, port.now(), port),
             Body::Held(_) => unreachable!("a held message never leaves its interface"),
         }
+    }
+
+    /// Whether a message can be kept until someone looks at the process: nobody waits for an answer to it, and what it changes
+    /// is told of by an event.
+    #[inline]
+    fn keeps(&self, message: &p3::unit::Message) -> bool {
+        message.is_plain_put() && !self.shared.late_read && !self.shared.silent.get()
+    }
+
+    /// When the event of the next message is there that is kept for a process.
+    pub(crate) fn kept_event(&self, local: u32) -> Option<Instant> {
+        let (at, ..) = self.processes[local as usize].kept.first()?;
+        Some(*at + self.shared.costs.complete + self.shared.costs.event)
+    }
+
+    /// Delivers what was kept for a process and has arrived by now. Everything that looks at it calls this first, so that nobody
+    /// can tell: kept messages spare a large machine finding a process's state in memory for each of them.
+    #[inline]
+    pub(crate) fn catch_up(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+        if !self.processes[local as usize].kept.is_empty() {
+            self.deliver_kept(local, port);
+        }
+    }
+
+    fn deliver_kept(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+        let mut kept = std::mem::take(&mut self.processes[local as usize].kept);
+        let arrived = kept.iter().take_while(|(at, ..)| *at <= port.now()).count();
+        for (at, from, message) in kept.drain(..arrived) {
+            self.p3_arrive(local, from, message, at, port);
+        }
+        self.processes[local as usize].kept = kept;
     }
 }
 
@@ -301,18 +356,30 @@ impl Device for Portals {
     }
 
     fn timer(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+        let now = port.now();
         let process = &mut self.processes[local as usize];
-        if process.alarm.is_some_and(|alarm| alarm <= port.now()) {
-            process.alarm = None;
+        let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        // One whose time has come, and who may do what it does then later, sees the event then.
+        if !process.sleeps || past(process.until) || !past(process.alarm) {
+            return;
         }
-        if process.sleeps {
-            port.wake(process.rank);
+        process.alarm = None;
+        if process.watched != ALL {
+            self.catch_up(local, port);
+            let process = &self.processes[local as usize];
+            let next = process.p3.next_event(process.watched);
+            if !past(next) {
+                return next.into_iter().for_each(|next| self.expect_event(local, next, port));
+            }
         }
+        let process = &mut self.processes[local as usize];
+        process.until = Some(now);
+        port.wake(process.rank);
     }
 
     fn explain(&self, rank: u32) -> Option<String> {
         let process = self.processes.iter().find(|process| process.rank == rank)?;
-        let p3 = process.p3.explain();
+        let p3 = process.p3.explain(process.kept.len());
         Some(process.p4.explain().map_or(p3.clone(), |p4| format!("{p3}; {p4}")))
     }
 }

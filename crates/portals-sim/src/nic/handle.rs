@@ -1,12 +1,14 @@
 //! A rank's handle to its node's interface and to virtual time.
 
-use super::device::{Counters, Portals, Shared};
+use super::device::{ALL, Counters, Portals, Shared};
 use super::directory::ProcessId;
-use super::p3::P3;
+use super::p3::engine::Interface;
+use super::p3::{EqHandle, P3};
 use super::p4::P4;
+use super::wire::Wire;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, PeerStatus, Span};
-use fabric_sim::{Context, Handle, WaitFor};
+use fabric_sim::{Context, Handle, HostMemory, Port, WaitFor};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
@@ -32,6 +34,16 @@ impl<'a> Deref for Nic<'a> {
 
     fn deref(&self) -> &Handle<'a, Portals> {
         &self.handle
+    }
+}
+
+/// Work on an interface that finds everything delivered that has arrived.
+fn caught_up<R>(
+    work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R,
+) -> impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R {
+    |device, port, process| {
+        device.catch_up(process, port);
+        work(device, port, process)
     }
 }
 
@@ -75,9 +87,29 @@ impl<'a> Nic<'a> {
     /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`; `wanted` is for
     /// deadlock reports. [`P3::idle`] is the way to wait for events.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
-        self.seen_unit(|device, _, process| device.sleep(process, true));
-        self.handle.idle(until, wanted);
-        self.seen_unit(|device, _, process| device.sleep(process, false));
+        self.sleep(until, ALL, |_, _| Instant::default(), wanted);
+    }
+
+    /// [`Nic::idle`] for a process that looks at nothing but some event queues of Portals 3.3: the run may let it go on later than
+    /// its clock shows.
+    pub(crate) fn idle_at_leisure(&self, until: Option<Instant>, queues: &[EqHandle], wanted: impl Into<WaitFor>) {
+        let watched = if self.shared.portals_4.get() { ALL } else { Interface::bits(queues) };
+        self.sleep(until, watched, |device, port| device.leisure(port), wanted);
+    }
+
+    fn sleep(
+        &self,
+        until: Option<Instant>,
+        watched: u64,
+        leisure: impl FnOnce(&Portals, &Port<'_, Wire>) -> Instant,
+        wanted: impl Into<WaitFor>,
+    ) {
+        let leisure = self.seen_unit(|device, port, process| {
+            device.sleep(process, until, watched, port);
+            leisure(device, port)
+        });
+        self.context().idle_at_leisure(until, leisure, wanted);
+        self.seen_unit(|device, _, process| device.awake(process));
     }
 
     /// Tells the launcher that this rank has set itself up, and waits until all others have, except those that are lost. What
@@ -105,6 +137,39 @@ impl<'a> Nic<'a> {
         launched.count == self.ranks()
             || launched.count + self.context().losses() >= self.ranks()
                 && launched.ranks.iter().enumerate().all(|(rank, launched)| *launched || lost(rank))
+    }
+
+    /// [`Handle::unit`], with everything delivered that has arrived; so are the others.
+    #[inline]
+    pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+        self.handle.unit(caught_up(work))
+    }
+
+    #[inline]
+    pub(crate) fn seen_unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+        self.handle.seen_unit(caught_up(work))
+    }
+
+    #[inline]
+    pub(crate) fn own_unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+        self.handle.own_unit(caught_up(work))
+    }
+
+    /// Copies from memory after everything up to this rank's time has happened.
+    ///
+    /// # Panics
+    /// If the range is outside the memory.
+    pub fn read(&self, memory: &HostMemory, at: usize, out: &mut [u8]) {
+        self.unit(|_, _, _| memory.read(at, out));
+    }
+
+    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at an earlier
+    /// time is what was there before.
+    ///
+    /// # Panics
+    /// If the range is outside the memory.
+    pub fn write(&self, memory: &HostMemory, at: usize, source: &[u8]) {
+        self.unit(|_, _, _| memory.write(at, source));
     }
 
     /// The processor's part of a command: it gives it, and waits for a DMA slot if none is free.
@@ -160,9 +225,15 @@ impl<'a> Nic<'a> {
         self.seen(|device, process| work(device, process, now))
     }
 
-    /// From now on something may happen to processes that no event tells of.
+    /// From now on something may happen to processes that no event of Portals 3.3 tells of.
     pub(crate) fn expect_silence(&self) {
         self.shared.silent.set(true);
+    }
+
+    /// From now on there are events of Portals 4.
+    pub(crate) fn expect_portals_4(&self) {
+        self.shared.portals_4.set(true);
+        self.expect_silence();
     }
 
     /// Whether all events are known that get into this rank's queues up to a time.

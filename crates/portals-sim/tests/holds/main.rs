@@ -29,7 +29,7 @@ fn holds<R: 'static>(
     if let Err(error) = run(config, program.clone()) {
         panic!("the interface as it is: {error}");
     }
-    let testing = Testing { defects: Defects::of(mutation) };
+    let testing = Testing { defects: Defects::of(mutation), ..Testing::default() };
     let broken = run(&PortalsConfig { testing, ..config.clone() }, program);
     match broken {
         Ok(_) => panic!("{mutation:?} goes unnoticed"),

@@ -12,6 +12,7 @@ use super::types::{
 };
 use crate::model::NiLimits;
 use crate::nic::HostMemory;
+use crate::nic::device::ALL;
 use crate::nic::directory::ProcessId;
 use crate::nic::mutation::{Defects, Mutation};
 use crate::nic::queue::{Full, Queue, Taken};
@@ -191,6 +192,18 @@ impl Interface {
     pub(crate) fn eq_next(&self, eq: EqHandle) -> Result<Option<Instant>, P3Error> {
         let queue = self.queues.get(eq.0);
         queue.map(Queue::next).ok_or_else(|| self.opened().err().unwrap_or(P3Error::EqInvalid { eq }))
+    }
+
+    /// The bits of some queues for [`Interface::next_event`].
+    pub(crate) fn bits(queues: &[EqHandle]) -> u64 {
+        let bit = |index: u32| 1_u64.checked_shl(index).unwrap_or(ALL);
+        queues.iter().fold(0, |all, eq| all | bit(eq.0.index))
+    }
+
+    /// When the next event of some queues is there.
+    pub(crate) fn next_event(&self, watched: u64) -> Option<Instant> {
+        let queues = self.queues.keys().filter(|(key, _)| watched == ALL || watched >> key.index.min(63) & 1 == 1);
+        queues.filter_map(|(_, queue)| queue.next()).min()
     }
 
     // Memory descriptors.
@@ -405,9 +418,9 @@ impl Interface {
         self.finish(md.0, [EventKind::ReplyStart, EventKind::ReplyEnd], about, at);
     }
 
-    /// What a deadlock report says.
-    pub(crate) fn explain(&self) -> String {
-        let events: usize = self.queues.iter().map(Queue::used).sum();
+    /// What a deadlock report says, when so many puts are still to be delivered.
+    pub(crate) fn explain(&self, puts: usize) -> String {
+        let events = puts + self.queues.iter().map(Queue::used).sum::<usize>();
         let gets: u32 = self.descriptors.iter().map(|descriptor| descriptor.pending).sum();
         format!("{events} events not taken, {gets} gets unanswered, {} messages dropped", self.dropped)
     }

@@ -152,8 +152,9 @@ impl P3<'_> {
     }
 
     /// Suspends the rank until one of some queues has an event, something else concerns it, or `until`; `wanted` is for deadlock
-    /// reports. Returns at once if an event is there. Something else is: an event in another queue, a peer's put without an
-    /// event, a rank that is known to be lost. The way to wait for a program that looks at its queues itself; costs no time of the processor.
+    /// reports. Returns at once if an event is there. Something else is: a peer's put without an event, a message that finds no
+    /// place, a rank that is known to be lost. The way to wait for a program that looks at its queues itself; costs no time of the
+    /// processor.
     ///
     /// # Errors
     /// [`P3Error::NoInit`], [`P3Error::EqInvalid`].
@@ -164,19 +165,30 @@ impl P3<'_> {
         wanted: impl Into<WaitFor>,
     ) -> Result<(), P3Error> {
         // What is not known yet wakes the rank while it idles.
-        let next = self.nic.seen(|device, local| {
-            let mut next = until;
-            for eq in queues {
-                let event = device.p3(local).eq_next(*eq)?;
-                next = [next, event].into_iter().flatten().min();
+        loop {
+            let (next, kept) = self.nic.seen(|device, local| {
+                let mut next = until;
+                for eq in queues {
+                    let event = device.p3(local).eq_next(*eq)?;
+                    next = [next, event].into_iter().flatten().min();
+                }
+                Ok((next, device.kept_event(local)))
+            })?;
+            match (next, kept) {
+                // What was kept may be for one of the queues, or not.
+                (next, Some(kept)) if next.is_none_or(|next| kept < next) && self.nic.knows(kept) => {
+                    self.nic.context().skip_to(kept);
+                }
+                (Some(next), _) if self.nic.knows(next) => {
+                    self.nic.context().skip_to(next);
+                    return Ok(());
+                }
+                (next, _) => {
+                    self.nic.idle_at_leisure(next, queues, wanted);
+                    return Ok(());
+                }
             }
-            Ok(next)
-        })?;
-        match next {
-            Some(next) if self.nic.knows(next) => self.nic.context().skip_to(next),
-            next => self.nic.idle(next, wanted),
         }
-        Ok(())
     }
 
     /// `PtlMEAttach`: a match entry at the beginning or the end of the list of a portal table entry. Without a memory descriptor

@@ -32,6 +32,11 @@ pub(crate) enum Message {
 }
 
 impl Message {
+    /// Whether nobody waits for an answer to it.
+    pub(crate) const fn is_plain_put(&self) -> bool {
+        matches!(self, Self::Put { ack: false, .. })
+    }
+
     /// The bytes that it carries.
     pub(crate) fn data(&mut self) -> Option<&mut Bytes> {
         match self {
@@ -83,10 +88,16 @@ impl Portals {
         Ok(())
     }
 
-    /// A message has arrived for one of the node's processes.
-    pub(crate) fn p3_arrive(&mut self, local: u32, from: u32, message: Message, port: &mut Port<'_, Wire>) {
+    /// A message has arrived for one of the node's processes, now or, if it was kept, before.
+    pub(crate) fn p3_arrive(
+        &mut self,
+        local: u32,
+        from: u32,
+        message: Message,
+        now: Instant,
+        port: &mut Port<'_, Wire>,
+    ) {
         let costs = self.shared.costs;
-        let now = port.now();
         let sender = self.shared.directory.of(from);
         let done = now + costs.complete;
         let event = done + costs.event;

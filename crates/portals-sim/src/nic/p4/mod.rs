@@ -92,7 +92,10 @@ impl P4<'_> {
                 let (what, value) = ("pid", pid.into());
                 Err(P4Error::ArgInvalid { what, value, limit: "that of a process of the job" })
             }
-            _ => Ok(self.nic.unit(|device, _, local| device.p4(local).init())),
+            _ => {
+                self.nic.expect_portals_4();
+                Ok(self.nic.unit(|device, _, local| device.p4(local).init()))
+            }
         }
     }
 

@@ -1,0 +1,178 @@
+//! A run lets ranks go on late and delivers messages late where nobody can tell. Nobody can: every rank's clock shows the same at
+//! every step as in a run that does everything at once. (But for ties: of events of one moment the first is the one that was foreseen
+//! first, and that may be another.)
+
+use am_core::{Address, Endpoint, Handlers, Payload, PollError, Rank, Token, WaitError};
+use fabric_sim::{FaultEvent, Faults, Report, Scheduled};
+use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl};
+use portals_sim::{Adversary, PortalsConfig, Testing};
+use proptest::prelude::*;
+
+/// What a rank has seen: after each step its time, what it was asked and what it was answered.
+type Seen = Vec<(u64, u64, u64)>;
+
+/// Bytes of the longest Long payload, and one more.
+const LONG: u64 = 5000;
+const STEPS: u32 = 60;
+
+#[derive(Default)]
+struct Sums {
+    asked: u64,
+    answered: u64,
+    answers: u64,
+}
+
+/// Random traffic: requests of all categories, computing, polling, waiting, and at the end everything is drained. A rank that is
+/// told of a loss acknowledges it and goes on.
+fn traffic(transport: Conduit<'_>, steps: u32, burst: u32) -> Seen {
+    let mut handlers = Handlers::<Sums>::new();
+    let back = handlers.reply("back", |sums: &mut Sums, _: Address, word: u64, payload: Payload<'_>| {
+        sums.answered = sums.answered.rotate_left(5) ^ word ^ payload.len() as u64;
+        sums.answers += 1;
+    });
+    let back = back.unwrap();
+    let ask =
+        handlers.request("ask", move |sums: &mut Sums, token: Token<'_>, word: u64, payload: Payload<'_>| {
+            sums.asked = sums.asked.rotate_left(7)
+                ^ word
+                ^ payload.to_vec().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            match word % 3 {
+                // Who asked may be lost.
+                0 => drop(token.reply(back, word)),
+                1 => drop(token.reply_medium(back, word, &[3; 100])),
+                _ => {}
+            }
+        });
+    let ask = ask.unwrap();
+    let tell = handlers.one_way("tell", |sums: &mut Sums, _: Address, word: u64, _: Payload<'_>| {
+        sums.asked = sums.asked.rotate_left(3) ^ word;
+    });
+    let tell = tell.unwrap();
+    let mut endpoint = Endpoint::attach(transport, handlers, Sums::default()).unwrap();
+    let (me, ranks) = (endpoint.rank().0, endpoint.ranks());
+    let (mut seen, mut random) = (Seen::new(), u64::from(me) * 0x9e37_79b9 + 1);
+    let mut draw = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let mut lost = 0;
+    for step in 0..steps {
+        let to = Rank(draw(u64::from(ranks)) as u32);
+        let word = u64::from(me) << 32 | u64::from(step);
+        let outcome = match draw(8) {
+            0 => endpoint.request_medium(to, ask, word, &vec![step as u8; draw(600) as usize]).map_err(|_| ()),
+            1 => {
+                // Each in a place of its own: what a handler reads is what was sent.
+                let at = u64::from(me * steps + step) * LONG;
+                endpoint.request_long(to, ask, word, &vec![step as u8; draw(LONG) as usize], at).map_err(|_| ())
+            }
+            2 => {
+                endpoint.charge(am_core::Span(draw(30_000_000)));
+                Ok(())
+            }
+            3 => {
+                let goal = endpoint.state().answers + draw(3);
+                let waited = endpoint.wait_until_for(am_core::Span(40_000_000), |sums| sums.answers >= goal);
+                match waited {
+                    Err(WaitError::Poll(_)) => Err(()),
+                    _ => Ok(()),
+                }
+            }
+            4 => (0..burst).try_for_each(|_| endpoint.request(to, tell, word).map_err(|_| ())),
+            5 => match endpoint.poll() {
+                Err(PollError::PeerLost { rank, .. }) => {
+                    endpoint.acknowledge_loss(rank);
+                    lost += 1;
+                    Ok(())
+                }
+                _ => Ok(()),
+            },
+            _ => endpoint.request(to, ask, word).map_err(|_| ()),
+        };
+        let sums = endpoint.state();
+        let failed = u64::from(outcome.is_err()) << 40 | lost << 41;
+        seen.push((endpoint.transport().nic().now().0, sums.asked ^ failed, sums.answered));
+    }
+    let _ = endpoint.drain();
+    let sums = endpoint.state();
+    seen.push((endpoint.transport().nic().now().0, sums.asked, sums.answered));
+    let _ = endpoint.barrier();
+    seen.push((endpoint.transport().nic().now().0, endpoint.state().asked, endpoint.state().answered));
+    drop(endpoint.finish());
+    seen
+}
+
+fn run(machine: &PortalsConfig, config: &ConduitConfig, eager: bool, burst: u32) -> Report<Seen> {
+    let testing = Testing { eager, ..Testing::default() };
+    let machine = PortalsConfig { testing, ..machine.clone() };
+    let segment = u64::from(machine.ranks * STEPS) * LONG;
+    let config = ConduitConfig { segment, ..config.clone() };
+    conduit::run(&machine, &config, move |transport| traffic(transport, STEPS, burst)).unwrap()
+}
+
+/// Runs it both ways, and compares what happens up to a time; returns the events of each. (When a departure is noticed depends, by
+/// less than an event takes, on when a rank has last looked at the machine.)
+fn compare(machine: &PortalsConfig, config: &ConduitConfig, burst: u32, until: u64) -> [u64; 2] {
+    let [eager, late] = [true, false].map(|eager| run(machine, config, eager, burst));
+    for (rank, (one, other)) in eager.results.iter().zip(&late.results).enumerate() {
+        let (one, other) = (one.as_deref().unwrap_or_default(), other.as_deref().unwrap_or_default());
+        let differs = one.iter().zip(other).position(|(one, other)| one != other && one.0.min(other.0) <= until);
+        if let Some(step) = differs {
+            panic!("rank {rank} at step {step}: {:?} at once, {:?} late", one[step], other[step]);
+        }
+        assert_eq!(one.len(), other.len());
+    }
+    [eager.events, late.events]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn nobody_can_tell_what_a_run_does_late(
+        ranks in 2_u32..12,
+        bank in any::<bool>(),
+        chunks in 4_u32..40,
+        burst in 1_u32..30,
+        jitter in prop::sample::select(vec![0.0, 700.0]),
+        seed in any::<u64>(),
+    ) {
+        let mut machine = PortalsConfig::xt4(ranks);
+        // No node is as fast as another: what happens at one moment may happen in either order.
+        let slow = |node| FaultEvent::NodeSlow { node, factor: 1.0 + f64::from(node) / 83.0 };
+        let schedule = (0..ranks).map(|node| Scheduled { at_ns: 0.0, event: slow(node) }).collect();
+        machine.faults = Faults { seed, schedule, ..Faults::default() };
+        machine.adversary = Adversary { jitter_ns: jitter, late_read: false };
+        let flow = if bank { FlowControl::Bank } else { FlowControl::Static };
+        let config = ConduitConfig { send_chunks: chunks, reply_slots: 4, ..ConduitConfig::with(flow) };
+        compare(&machine, &config, burst, u64::MAX);
+    }
+}
+
+/// Slow nodes, fast ones and one that stops: what a rank did before is not done as if it came after.
+#[test]
+fn nobody_can_tell_when_nodes_change() {
+    let mut machine = PortalsConfig::xt4(8);
+    let at = |at_ns: f64, event| Scheduled { at_ns, event };
+    machine.faults = Faults {
+        schedule: vec![
+            at(150_000.0, FaultEvent::NodeSlow { node: 1, factor: 3.0 }),
+            at(300_000.0, FaultEvent::NodeSlow { node: 1, factor: 1.0 }),
+            at(333_000.0, FaultEvent::NodeStop { node: 5 }),
+        ],
+        ..Faults::default()
+    };
+    for burst in [1, 20] {
+        let config = ConduitConfig { send_chunks: 8, reply_slots: 4, ..ConduitConfig::default() };
+        compare(&machine, &config, burst, 333_000_000);
+    }
+}
+
+/// It is worth it: with a backlog at every interface a run has fewer turns of ranks.
+#[test]
+fn a_backlog_saves_turns() {
+    let [eager, late] = compare(&PortalsConfig::xt4(27), &ConduitConfig::default(), 40, u64::MAX);
+    assert!(late * 10 < eager * 9, "{late} events late, {eager} at once");
+}
