@@ -69,17 +69,17 @@ pub(crate) struct Simulation {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) ranks_per_node: Option<u32>,
 
-    /// How active messages are carried on the interface
-    #[arg(long, value_enum, default_value_t = Conduit::Gasnet)]
-    pub(crate) conduit: Conduit,
+    /// EXTOLL: how active messages are carried on the interface [default: gasnet]
+    #[arg(long, value_enum)]
+    conduit: Option<Conduit>,
 
-    /// Where the segments of SCI lie
-    #[arg(long, value_enum, default_value_t = Sci::Virtual)]
-    pub(crate) sci: Sci,
+    /// SCI: where the segments lie [default: virtual]
+    #[arg(long, value_enum)]
+    sci: Option<Sci>,
 
-    /// What keeps the receive buffers of Portals from overflowing
-    #[arg(long, value_enum, default_value_t = Flow::Bank)]
-    pub(crate) flow: Flow,
+    /// Portals: what keeps the receive buffers from overflowing [default: bank]
+    #[arg(long, value_enum)]
+    flow: Option<Flow>,
 
     /// A machine with all its parameters, as a TOML file; flags override it
     #[arg(long, value_name = "FILE")]
@@ -98,7 +98,25 @@ pub(crate) struct Simulation {
     pub(crate) trace: Option<PathBuf>,
 }
 
+/// The simulated backends, in an error.
+const SIMULATED: &str = "extoll, sci or portals";
+
 impl Simulation {
+    /// How active messages are carried on EXTOLL's interface.
+    pub(crate) fn conduit(&self) -> Conduit {
+        self.conduit.unwrap_or_default()
+    }
+
+    /// Where SCI's segments lie.
+    pub(crate) fn sci(&self) -> Sci {
+        self.sci.unwrap_or_default()
+    }
+
+    /// What keeps Portals' receive buffers from overflowing.
+    pub(crate) fn flow(&self) -> Flow {
+        self.flow.unwrap_or_default()
+    }
+
     /// Adds the faults that were asked for to a machine's.
     pub(crate) fn change_faults(&self, faults: &mut Faults) {
         faults.loss = self.loss.unwrap_or(faults.loss);
@@ -116,34 +134,32 @@ impl Simulation {
         }
     }
 
-    /// The first flag that was given, if any.
-    fn first_flag(&self) -> Option<&'static str> {
+    /// The first flag that was given, if any, and the backends that it is for.
+    fn first_flag(&self) -> Option<(&'static str, &'static str)> {
         let given = [
-            ("--topology", self.topology.is_some()),
-            ("--ranks-per-node", self.ranks_per_node.is_some()),
-            ("--conduit", self.conduit != Conduit::Gasnet),
-            ("--sci", self.sci != Sci::Virtual),
-            ("--flow", self.flow != Flow::Bank),
-            ("--machine", self.machine.is_some()),
-            ("--loss", self.loss.is_some()),
-            ("--fault-seed", self.fault_seed.is_some()),
-            ("--trace", self.trace.is_some()),
+            ("--topology", SIMULATED, self.topology.is_some()),
+            ("--ranks-per-node", "extoll or portals", self.ranks_per_node.is_some()),
+            ("--conduit", "extoll", self.conduit.is_some()),
+            ("--sci", "sci", self.sci.is_some()),
+            ("--flow", "portals", self.flow.is_some()),
+            ("--machine", SIMULATED, self.machine.is_some()),
+            ("--loss", SIMULATED, self.loss.is_some()),
+            ("--fault-seed", SIMULATED, self.fault_seed.is_some()),
+            ("--trace", SIMULATED, self.trace.is_some()),
         ];
-        given.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+        given.into_iter().find(|(.., given)| *given).map(|(flag, backends, _)| (flag, backends))
     }
-}
 
-impl Simulation {
     /// The first flag that was given for another simulated backend, if any.
     fn foreign_flag(&self, backend: Backend) -> Option<&'static str> {
-        let mapped = self.sci == Sci::Mapped;
+        let mapped = self.sci() == Sci::Mapped;
         let given = match backend {
-            Backend::Extoll => vec![("--sci", mapped), ("--flow", self.flow != Flow::Bank)],
-            Backend::Portals => vec![("--sci", mapped), ("--conduit", self.conduit != Conduit::Gasnet)],
+            Backend::Extoll => vec![("--sci", self.sci.is_some()), ("--flow", self.flow.is_some())],
+            Backend::Portals => vec![("--sci", self.sci.is_some()), ("--conduit", self.conduit.is_some())],
             Backend::Sci => vec![
-                ("--flow", self.flow != Flow::Bank),
+                ("--flow", self.flow.is_some()),
                 ("--ranks-per-node", self.ranks_per_node.is_some()),
-                ("--conduit", self.conduit != Conduit::Gasnet),
+                ("--conduit", self.conduit.is_some()),
                 ("--topology", mapped && self.topology.is_some()),
                 ("--machine", mapped && self.machine.is_some()),
                 ("--loss", mapped && self.loss.is_some()),
@@ -290,13 +306,13 @@ impl Cli {
                 "{ranks} ranks cannot share a table of {words} words: every rank owns at least one"
             ));
         }
-        if let Some(flag) = self.simulation.first_flag()
+        if let Some((flag, backends)) = self.simulation.first_flag()
             && !matches!(self.backend, Backend::Extoll | Backend::Sci | Backend::Portals)
         {
-            return fail(format!("{flag} is for simulated backends: add --backend extoll, sci or portals"));
+            return fail(format!("{flag} is for simulated backends: add --backend {backends}"));
         }
         if let Some(flag) = self.simulation.foreign_flag(self.backend) {
-            let mapped = self.backend == Backend::Sci && self.simulation.sci == Sci::Mapped;
+            let mapped = self.backend == Backend::Sci && self.simulation.sci() == Sci::Mapped;
             let backend = if mapped { "sci --sci mapped".to_owned() } else { name(self.backend) };
             return fail(format!("{flag} means nothing to --backend {backend}"));
         }
@@ -365,6 +381,9 @@ mod tests {
             (&["--backend", "extoll", "--sci", "mapped"], "--sci means nothing to --backend extoll"),
             (&["--backend", "sci", "--sci", "mapped", "--loss", "0.1"], "--loss means nothing"),
             (&["--backend", "sci", "--conduit", "pscom"], "--conduit means nothing to --backend sci"),
+            (&["--backend", "shm", "--flow", "bank"], "--flow is for simulated backends: add --backend portals"),
+            (&["--backend", "extoll", "--flow", "bank"], "--flow means nothing to --backend extoll"),
+            (&["--conduit", "gasnet"], "--conduit is for simulated backends: add --backend extoll"),
             (&["extra"], "extra"),
         ] {
             let error = parse(arguments).expect_err("wrong");

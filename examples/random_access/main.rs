@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Backend::Loopback => exit_code(one_rank(&cli)),
         Backend::Extoll => exit_code(simulated::run(&cli)),
         Backend::Portals => exit_code(portals::run(&cli)),
-        Backend::Sci if cli.simulation.sci == Sci::Mapped => sci::processes(&cli),
+        Backend::Sci if cli.simulation.sci() == Sci::Mapped => sci::processes(&cli),
         Backend::Sci => exit_code(sci::run(&cli)),
     }
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 /// [`RunError`]: an impossible machine, the first rank that failed, or a failed verification.
 pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
     let machine = machine(cli)?;
-    let flow = match cli.simulation.flow {
+    let flow = match cli.simulation.flow() {
         Flow::Bank => FlowControl::Bank,
         Flow::Static => FlowControl::Static,
         Flow::Portals4 => FlowControl::Disable,

@@ -25,7 +25,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
         let program = Rc::clone(&program);
         gasnet::run(&machine, &conduit, move |transport| rank::run(transport, &program))
     };
-    let report = match cli.simulation.conduit {
+    let report = match cli.simulation.conduit() {
         Conduit::Gasnet => over_gasnet(GasnetConfig::default()),
         Conduit::GasnetFirst => over_gasnet(GasnetConfig::first()),
         Conduit::Pscom => {

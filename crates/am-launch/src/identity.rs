@@ -66,6 +66,17 @@ pub(crate) struct NetIdentity {
     pub(crate) line: u32,
 }
 
+/// What to do where only some of this crate's variables are set.
+fn remedy(present: &str, value: &OsStr) -> String {
+    match present {
+        "AM_RANKS" => {
+            format!(": `amrun -n {} PROGRAM` starts so many ranks, and sets what each needs", value.display())
+        }
+        _ if present.starts_with("AM_") => ": `amrun -n RANKS PROGRAM` sets what each rank needs".into(),
+        _ => String::new(),
+    }
+}
+
 /// What ranks on several hosts need.
 const REMEDY: &str =
     ": set AM_RENDEZVOUS=HOST:PORT (rank 0's host, a free port) and AM_SECRET_FILE=FILE for every rank";
@@ -93,7 +104,7 @@ pub enum EnvironmentError {
         value: OsString,
     },
     /// A variable that goes with another one is missing.
-    #[error("{present}={} is set in the environment but {missing} is not", value.display())]
+    #[error("{present}={} is set in the environment but {missing} is not{}", value.display(), remedy(present, value))]
     Incomplete {
         /// The variable that is set.
         present: &'static str,

@@ -88,7 +88,10 @@ fn a_rank_of_a_job_with_udp() {
     variables[8].1 = "9;11";
     assert_eq!(error(&variables), "AM_UDP_FDS=9;11 in the environment is not a list of file descriptors' numbers");
     variables.truncate(8);
-    assert_eq!(error(&variables), "AM_BOOK_FD=7 is set in the environment but AM_UDP_FDS is not");
+    assert_eq!(
+        error(&variables),
+        "AM_BOOK_FD=7 is set in the environment but AM_UDP_FDS is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
+    );
 }
 
 #[test]
@@ -136,15 +139,21 @@ fn malformed_environments_name_variable_and_value() {
     assert_eq!(error(&negative), "AM_RANK=-1 in the environment is not a rank");
     let none = [("AM_RANK", "0"), ("AM_RANKS", "0")];
     assert_eq!(error(&none), "AM_RANKS=0 in the environment is not a number of ranks");
-    assert_eq!(error(&[("AM_RANK", "1")]), "AM_RANK=1 is set in the environment but AM_RANKS is not");
-    assert_eq!(error(&[("AM_RANKS", "2")]), "AM_RANKS=2 is set in the environment but AM_RANK is not");
+    assert_eq!(
+        error(&[("AM_RANK", "1")]),
+        "AM_RANK=1 is set in the environment but AM_RANKS is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
+    );
+    assert_eq!(
+        error(&[("AM_RANKS", "2")]),
+        "AM_RANKS=2 is set in the environment but AM_RANK is not: `amrun -n 2 PROGRAM` starts so many ranks, and sets what each needs"
+    );
     let no_job = [("AM_RANK", "1"), ("AM_RANKS", "2")];
     assert_eq!(
         error(&no_job),
-        "AM_RANK=1 is set in the environment but AM_JOB (on one host) or AM_RENDEZVOUS is not"
+        "AM_RANK=1 is set in the environment but AM_JOB (on one host) or AM_RENDEZVOUS is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
     );
     let no_fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_LAUNCHER", "amrun")];
-    assert_eq!(error(&no_fd), "AM_LAUNCHER=amrun is set in the environment but AM_SHM_FD is not");
+    assert!(error(&no_fd).starts_with("AM_LAUNCHER=amrun is set in the environment but AM_SHM_FD is not"));
     let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_SHM_FD", "x")];
     assert_eq!(error(&fd), "AM_SHM_FD=x in the environment is not a file descriptor's number");
     let size = [("OMPI_COMM_WORLD_RANK", "0")];
