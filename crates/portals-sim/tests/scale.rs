@@ -50,8 +50,7 @@ fn memory(line: &str) -> String {
 }
 
 /// `cargo test --release -p portals-sim --test scale -- --ignored --nocapture`; with `AM_RANKS=1024` in the environment there are as
-/// many ranks instead of 4096. Takes two to three minutes and 3.2 GB, and less time with
-/// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1` (large pages, in the test's thread too): it waits for memory.
+/// many ranks instead of 4096. Takes two minutes and 3 GB.
 #[test]
 #[ignore = "16.8 million messages take minutes and gigabytes"]
 fn all_to_all_of_4096() {

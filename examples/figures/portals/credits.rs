@@ -171,9 +171,9 @@ fn run_all(context: &Context<'_>, tasks: Vec<Task>) -> Result<Results, Failure> 
     Ok(Results(pairs.collect::<Result<_, Failure>>()?))
 }
 
-/// The load of a machine of some size: shorter where each burst takes long to simulate.
-fn load(context: &Context<'_>, nodes: u32) -> Load {
-    let bursts = if context.quick || nodes > 1024 { 4 } else { 8 };
+/// The load of every machine.
+fn load(context: &Context<'_>) -> Load {
+    let bursts = if context.quick { 4 } else { 8 };
     Load { bursts, burst: BURST, bytes: 900, compute: COMPUTE }
 }
 
@@ -182,8 +182,7 @@ fn over_nodes(context: &Context<'_>, nodes: &[u32]) -> Vec<Task> {
     let kinds = Kind::SHOWN.into_iter().chain([Kind::Published]);
     let pairs = nodes.iter().flat_map(|nodes| kinds.clone().map(|kind| (kind, *nodes)));
     let pairs = pairs.filter(|(kind, nodes)| kind.runs_on(*nodes));
-    let task =
-        |(kind, nodes)| Pattern::ALL.map(|pattern| Task { kind, pattern, nodes, load: load(context, nodes) });
+    let task = |(kind, nodes)| Pattern::ALL.map(|pattern| Task { kind, pattern, nodes, load: load(context) });
     pairs.flat_map(task).collect()
 }
 
@@ -191,7 +190,7 @@ fn over_nodes(context: &Context<'_>, nodes: &[u32]) -> Vec<Task> {
 fn over_lengths(context: &Context<'_>) -> Vec<Task> {
     let lengths: &[u32] = if context.quick { &[] } else { &BURSTS };
     let task = |burst, kind| {
-        let load = Load { burst, bursts: IN_ALL / burst, ..load(context, MEASURED) };
+        let load = Load { burst, bursts: IN_ALL / burst, ..load(context) };
         Task { kind, pattern: Pattern::Hotspot, nodes: MEASURED, load }
     };
     lengths.iter().flat_map(|burst| BY_LENGTH.map(|kind| task(*burst, kind))).collect()
