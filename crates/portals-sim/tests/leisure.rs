@@ -2,10 +2,12 @@
 //! every step as in a run that does everything at once. (But for ties: of events of one moment the first is the one that was foreseen
 //! first, and that may be another.)
 
-use am_core::{Address, Endpoint, Handlers, Payload, PollError, Rank, Token, WaitError};
-use fabric_sim::{FaultEvent, Faults, Report, Scheduled};
+use am_core::{Address, Endpoint, Handlers, Payload, PollError, Rank, Span, Token, WaitError};
+use fabric_sim::{FaultEvent, Faults, Report, Scheduled, WaitFor};
 use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl};
-use portals_sim::{Adversary, PortalsConfig, Testing};
+use portals_sim::nic::HostMemory;
+use portals_sim::nic::p3::{Ack, Criteria, EventKind, Md, Options, Position, Unlink};
+use portals_sim::{Adversary, Nic, PortalsConfig, Testing};
 use proptest::prelude::*;
 
 /// What a rank has seen: after each step its time, what it was asked and what it was answered.
@@ -20,6 +22,17 @@ struct Sums {
     asked: u64,
     answered: u64,
     answers: u64,
+}
+
+/// A rank's random numbers (xorshift), each below what is asked for.
+fn draws(rank: u32) -> impl FnMut(u64) -> u64 {
+    let mut random = u64::from(rank) * 0x9e37_79b9 + 1;
+    move |below| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    }
 }
 
 /// Random traffic: requests of all categories, computing, polling, waiting, and at the end everything is drained. A rank that is
@@ -50,14 +63,8 @@ fn traffic(transport: Conduit<'_>, steps: u32, burst: u32) -> Seen {
     let tell = tell.unwrap();
     let mut endpoint = Endpoint::attach(transport, handlers, Sums::default()).unwrap();
     let (me, ranks) = (endpoint.rank().0, endpoint.ranks());
-    let (mut seen, mut random) = (Seen::new(), u64::from(me) * 0x9e37_79b9 + 1);
-    let mut draw = |below: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    };
-    let mut lost = 0;
+    let (mut seen, mut lost) = (Seen::new(), 0);
+    let mut draw = draws(me);
     for step in 0..steps {
         let to = Rank(draw(u64::from(ranks)) as u32);
         let word = u64::from(me) << 32 | u64::from(step);
@@ -69,12 +76,12 @@ fn traffic(transport: Conduit<'_>, steps: u32, burst: u32) -> Seen {
                 endpoint.request_long(to, ask, word, &vec![step as u8; draw(LONG) as usize], at).map_err(|_| ())
             }
             2 => {
-                endpoint.charge(am_core::Span(draw(30_000_000)));
+                endpoint.charge(Span(draw(30_000_000)));
                 Ok(())
             }
             3 => {
                 let goal = endpoint.state().answers + draw(3);
-                let waited = endpoint.wait_until_for(am_core::Span(40_000_000), |sums| sums.answers >= goal);
+                let waited = endpoint.wait_until_for(Span(40_000_000), |sums| sums.answers >= goal);
                 match waited {
                     Err(WaitError::Poll(_)) => Err(()),
                     _ => Ok(()),
@@ -175,4 +182,82 @@ fn nobody_can_tell_when_nodes_change() {
 fn a_backlog_saves_turns() {
     let [eager, late] = compare(&PortalsConfig::xt4(27), &ConduitConfig::default(), 40, u64::MAX);
     assert!(late * 10 < eager * 9, "{late} events late, {eager} at once");
+}
+
+/// What a process of its own program has seen of each event: when, of what kind, of whom, at which descriptor.
+type Events = Vec<(u64, EventKind, u32, u64)>;
+
+/// Random puts, with and without acknowledgement, and gets, straight on Portals 3.3. A match entry comes and goes before the one that
+/// takes everything, so that it matters which messages have come before.
+fn operations(nic: &Nic<'_>, steps: u32) -> Events {
+    let (p3, memory) = (nic.p3(), HostMemory::new(1 << 16));
+    p3.init().unwrap();
+    let (eq, other) = (p3.eq_alloc(4096).unwrap(), p3.eq_alloc(4096).unwrap());
+    let quiet = Options::EVENT_START_DISABLE;
+    let open = quiet | Options::OP_PUT | Options::OP_GET | Options::MANAGE_REMOTE;
+    let md = |eq, user_ptr, options| Md { eq: Some(eq), user_ptr, ..Md::new(&memory, options) };
+    let entry = |position, target: &Md| {
+        let me = p3.me_attach(3, Criteria::bits(0, u64::MAX), Unlink::Retain, position).unwrap();
+        p3.md_attach(me, target, Unlink::Retain).unwrap();
+        me
+    };
+    entry(Position::After, &md(eq, 1, open));
+    let source = p3.md_bind(&md(eq, 2, quiet), Unlink::Retain).unwrap();
+    nic.launched();
+    let (mut seen, mut before) = (Events::new(), None);
+    let mut draw = draws(nic.rank());
+    let take = |queue, seen: &mut Events| {
+        while let Ok(event) = p3.eq_get(queue) {
+            seen.push((nic.now().0, event.kind, event.initiator.nid, event.user_ptr));
+        }
+    };
+    for _ in 0..steps {
+        let to = nic.id(draw(u64::from(nic.ranks())) as u32).unwrap();
+        match draw(9) {
+            0..4 => {
+                let ack = if draw(3) == 0 { Ack::Request } else { Ack::None };
+                for _ in 0..draw(12) {
+                    p3.put(source, 0, draw(400) as u32, ack, to, 3, draw(8), draw(1000), 0).unwrap();
+                }
+            }
+            4 => p3.get(source, 2000, draw(400) as u32, to, 3, draw(8), draw(1000)).unwrap(),
+            // The second queue is of the entry that comes and goes.
+            5 => match before.take() {
+                None => before = Some(entry(Position::Before, &md(other, 3, open))),
+                Some(me) => p3.me_unlink(me).unwrap(),
+            },
+            6 => nic.charge(Span(draw(20_000_000))),
+            7 => take(other, &mut seen),
+            _ => {
+                let until = nic.now() + Span(draw(30_000_000));
+                p3.idle(&[eq], Some(until), WaitFor::Named("an event")).unwrap();
+                take(eq, &mut seen);
+            }
+        }
+        seen.push((nic.now().0, EventKind::SendStart, 0, 0));
+    }
+    seen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn nobody_can_tell_below_the_conduit(ranks in 2_u32..10, slots in 4_u32..200, seed in any::<u64>()) {
+        let [eager, late] = [true, false].map(|eager| {
+            let mut machine = PortalsConfig::xt4(ranks);
+            let slow = |node| FaultEvent::NodeSlow { node, factor: 1.0 + f64::from(node) / 83.0 };
+            let schedule = (0..ranks).map(|node| Scheduled { at_ns: 0.0, event: slow(node) }).collect();
+            machine.faults = Faults { seed, schedule, ..Faults::default() };
+            machine.parameters.nic.dma_slots = slots;
+            machine.testing.eager = eager;
+            portals_sim::run(&machine, |nic| operations(&nic, 80)).unwrap().results
+        });
+        for (rank, (one, other)) in eager.iter().zip(&late).enumerate() {
+            let (one, other) = (one.as_deref().unwrap_or_default(), other.as_deref().unwrap_or_default());
+            let differs = one.iter().zip(other).position(|(one, other)| one != other);
+            prop_assert_eq!(differs.map(|at| (rank, at, one[at], other[at])), None);
+            prop_assert_eq!(one.len(), other.len());
+        }
+    }
 }
