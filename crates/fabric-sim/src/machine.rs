@@ -150,6 +150,12 @@ impl<B: Clone> Core<B> {
         }
     }
 
+    /// The run has ended: what ranks do while they are unwound comes to nothing.
+    pub(crate) fn end(&mut self) {
+        self.over = true;
+        self.queue.end();
+    }
+
     pub(crate) fn landed(&mut self, from: u32, now: u64) {
         if let Some(notice) = self.members.landed(from, now) {
             self.queue.push(notice, Event::Notice);

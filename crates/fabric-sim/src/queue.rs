@@ -182,6 +182,11 @@ impl Queue {
         }
     }
 
+    /// Nothing more is taken: events may have any time.
+    pub(crate) const fn end(&mut self) {
+        self.last = 0;
+    }
+
     /// Whether there is any event.
     pub(crate) fn is_empty(&self) -> bool {
         let buckets = self.filled.iter().all(|word| *word == 0);

@@ -81,7 +81,7 @@ impl Sim {
         }
         let mut results: Vec<Option<R>> = (0..config.ranks).map(|_| None).collect();
         let outcome = drive(&machine, &mut coroutines, &mut results);
-        machine.borrow_mut().core.over = true;
+        machine.borrow_mut().core.end();
         // Unwinds whoever is still suspended; must happen while nothing borrows the machine.
         drop(coroutines);
         outcome?;

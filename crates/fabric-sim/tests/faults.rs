@@ -179,3 +179,33 @@ fn a_slow_node_is_slow_from_then_on() {
     });
     assert_eq!(report.unwrap().results, [4_000_000, 2_000_000, 2_000_000, 2_000_000].map(Some));
 }
+
+/// A rank whose node has stopped is unwound at the end of the run, long after its own time; what it sends then comes to nothing.
+#[test]
+fn what_a_stopped_rank_sends_while_it_is_unwound_comes_to_nothing() {
+    struct Farewell<'a>(Context<'a, Mailbox<u32>>);
+
+    impl Drop for Farewell<'_> {
+        fn drop(&mut self) {
+            self.0.send(0, 10, 99);
+        }
+    }
+
+    let stop = Scheduled { at_ns: 1_000.0, event: FaultEvent::NodeStop { node: 1 } };
+    let mut config = config(Faults { schedule: vec![stop], ..Faults::default() });
+    config.ranks = 2;
+    let report = Sim::run(&config, |rank: Context<'_, Mailbox<u32>>| {
+        if rank.rank() == 1 {
+            let _farewell = Farewell(rank.clone());
+            rank.idle(None, WaitFor::Arrival);
+            return None;
+        }
+        // Until the loss is known, and longer.
+        rank.idle(Some(Instant(900_000_000)), WaitFor::Arrival);
+        rank.charge(Span(900_000_000));
+        rank.sync();
+        rank.receive().map(|packet| packet.body)
+    })
+    .unwrap();
+    assert_eq!((report.results, report.delivered), (vec![Some(None), None], 0));
+}
