@@ -15,7 +15,7 @@
 //! | request and reply of an active message | 2 (5.7 + 0.8) = 13 us | \[A\] |
 //! | bandwidth of a flood of S bytes each | 1650 S / (S + 4096) MB/s | \[A\], below the axis of 1800 |
 
-use am_core::Span;
+use am_core::{Instant, Span};
 use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
 use serde::{Deserialize, Serialize};
@@ -387,6 +387,11 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
+    /// When the event is in its queue that tells of a message which has arrived at a time.
+    pub(crate) fn told(&self, arrived: Instant) -> Instant {
+        arrived + self.complete + self.event
+    }
+
     /// How long so many bytes take to leave memory.
     pub(crate) fn bytes(&self, bytes: u32) -> Span {
         Span(u64::from(bytes).saturating_mul(self.femtos_per_byte) / 1000)

@@ -24,17 +24,6 @@ struct Sums {
     answers: u64,
 }
 
-/// A rank's random numbers (xorshift), each below what is asked for.
-fn draws(rank: u32) -> impl FnMut(u64) -> u64 {
-    let mut random = u64::from(rank) * 0x9e37_79b9 + 1;
-    move |below| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    }
-}
-
 /// Random traffic: requests of all categories, computing, polling, waiting, and at the end everything is drained. A rank that is
 /// told of a loss acknowledges it and goes on.
 fn traffic(transport: Conduit<'_>, steps: u32, burst: u32) -> Seen {
@@ -64,7 +53,8 @@ fn traffic(transport: Conduit<'_>, steps: u32, burst: u32) -> Seen {
     let mut endpoint = Endpoint::attach(transport, handlers, Sums::default()).unwrap();
     let (me, ranks) = (endpoint.rank().0, endpoint.ranks());
     let (mut seen, mut lost) = (Seen::new(), 0);
-    let mut draw = draws(me);
+    let nic = endpoint.transport().nic().clone();
+    let draw = |below| nic.context().random() % below;
     for step in 0..steps {
         let to = Rank(draw(u64::from(ranks)) as u32);
         let word = u64::from(me) << 32 | u64::from(step);
@@ -205,7 +195,7 @@ fn operations(nic: &Nic<'_>, steps: u32) -> Events {
     let source = p3.md_bind(&md(eq, 2, quiet), Unlink::Retain).unwrap();
     nic.launched();
     let (mut seen, mut before) = (Events::new(), None);
-    let mut draw = draws(nic.rank());
+    let draw = |below| nic.context().random() % below;
     let take = |queue, seen: &mut Events| {
         while let Ok(event) = p3.eq_get(queue) {
             seen.push((nic.now().0, event.kind, event.initiator.nid, event.user_ptr));

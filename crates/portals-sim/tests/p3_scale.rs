@@ -66,8 +66,7 @@ fn two_thousand_ranks_send_to_all() {
     run(2048);
 }
 
-/// `cargo test --release -p portals-sim --test p3_scale four_thousand -- --ignored --nocapture`; memory is what takes the time: with
-/// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1` (large pages, in the test's thread too) it takes a quarter less.
+/// `cargo test --release -p portals-sim --test p3_scale four_thousand -- --ignored --nocapture`
 #[test]
 #[ignore = "long: 16.8 million messages"]
 fn four_thousand_ranks_send_to_all() {

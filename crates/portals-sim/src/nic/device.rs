@@ -3,6 +3,7 @@
 use super::HostMemory;
 use super::directory::{Directory, ProcessId};
 use super::mutation::Defects;
+use super::p3::engine::ALL;
 use super::wire::{Body, Wire};
 use super::{p3, p4};
 use crate::model::{Costs, Parameters};
@@ -114,9 +115,6 @@ impl std::fmt::Debug for Portals {
 
 const TX: usize = 0;
 const REPLY_TX: usize = 1;
-
-/// Any event of a process.
-pub(crate) const ALL: u64 = u64::MAX;
 
 /// With so many messages kept a process goes on.
 const KEPT: usize = 64;
@@ -281,7 +279,7 @@ impl Portals {
         let local = self.shared.directory.of(packet.to).pid;
         match packet.body.0 {
             Body::P3(message) if self.keeps(&message) => {
-                self.expect_event(local, port.now() + self.shared.costs.complete + self.shared.costs.event, port);
+                self.expect_event(local, self.shared.costs.told(port.now()), port);
                 let process = &mut self.processes[local as usize];
                 process.kept.push((port.now(), packet.from, message));
                 if process.kept.len() >= KEPT && !port.hurry(packet.to) {
@@ -310,7 +308,7 @@ impl Portals {
     /// When the event of the next message is there that is kept for a process.
     pub(crate) fn kept_event(&self, local: u32) -> Option<Instant> {
         let (at, ..) = self.processes[local as usize].kept.first()?;
-        Some(*at + self.shared.costs.complete + self.shared.costs.event)
+        Some(self.shared.costs.told(*at))
     }
 
     /// Delivers what was kept for a process and has arrived by now. Everything that looks at it calls this first, so that nobody

@@ -1,8 +1,8 @@
 //! A rank's handle to its node's interface and to virtual time.
 
-use super::device::{ALL, Counters, Portals, Shared};
+use super::device::{Counters, Portals, Shared};
 use super::directory::ProcessId;
-use super::p3::engine::Interface;
+use super::p3::engine::{ALL, Interface};
 use super::p3::{EqHandle, P3};
 use super::p4::P4;
 use super::wire::Wire;

@@ -12,13 +12,15 @@ use super::types::{
 };
 use crate::model::NiLimits;
 use crate::nic::HostMemory;
-use crate::nic::device::ALL;
 use crate::nic::directory::ProcessId;
 use crate::nic::mutation::{Defects, Mutation};
 use crate::nic::queue::{Full, Queue, Taken};
 use crate::nic::slots::{Key, Slots};
 use am_core::Instant;
 use std::collections::VecDeque;
+
+/// The bits of all event queues, for [`Interface::next_event`]. Those beyond the 64th have none of their own.
+pub(crate) const ALL: u64 = u64::MAX;
 
 /// A match entry, in the list of its portal table entry.
 struct Entry {
@@ -202,7 +204,10 @@ impl Interface {
 
     /// When the next event of some queues is there.
     pub(crate) fn next_event(&self, watched: u64) -> Option<Instant> {
-        let queues = self.queues.keys().filter(|(key, _)| watched == ALL || watched >> key.index.min(63) & 1 == 1);
+        let queues = self
+            .queues
+            .keys()
+            .filter(|(key, _)| watched == ALL || watched.checked_shr(key.index).is_some_and(|bits| bits & 1 == 1));
         queues.filter_map(|(_, queue)| queue.next()).min()
     }
 

@@ -100,7 +100,7 @@ impl Portals {
         let costs = self.shared.costs;
         let sender = self.shared.directory.of(from);
         let done = now + costs.complete;
-        let event = done + costs.event;
+        let event = costs.told(now);
         let process = &mut self.processes[local as usize];
         let (me, rank) = (process.id, process.rank);
         match message {
