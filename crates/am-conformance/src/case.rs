@@ -60,7 +60,7 @@ pub struct Description {
 }
 
 /// The code of a case.
-enum Code<T> {
+pub(crate) enum Code<T> {
     /// For a rank with one endpoint.
     Single(fn(&World, T) -> Verdict),
     /// For a rank that gives its endpoints to threads.
@@ -81,24 +81,8 @@ impl<T> fmt::Debug for Case<T> {
 }
 
 impl<T> Case<T> {
-    pub(crate) fn single(
-        item: u8,
-        name: &'static str,
-        about: &'static str,
-        needs: Needs,
-        code: fn(&World, T) -> Verdict,
-    ) -> Self {
-        Self { description: Description { item, name, about, needs }, code: Code::Single(code) }
-    }
-
-    pub(crate) fn several(
-        item: u8,
-        name: &'static str,
-        about: &'static str,
-        needs: Needs,
-        code: fn(&World, Vec<T>) -> Verdict,
-    ) -> Self {
-        Self { description: Description { item, name, about, needs }, code: Code::Several(code) }
+    pub(crate) fn new(description: Description, code: Code<T>) -> Self {
+        Self { description, code }
     }
 
     /// Runs one rank's part with the transports of its endpoints, in their order.

@@ -118,16 +118,16 @@ pub fn run_with(
     plan: &Plan,
     mut play: impl FnMut(&Description, u32, &World) -> Vec<String>,
 ) -> Report {
-    let threaded = crate::cases::threaded_descriptions().into_iter();
+    let threaded = crate::cases::threaded_descriptions().iter();
     let threaded = threaded.filter(|case| plan.only.as_ref().is_none_or(|part| case.name.contains(part.as_str())));
     let reason = "all ranks of a simulation are coroutines of one thread, so a rank has no threads to share";
     let skipped = threaded.map(|case| Skipped { item: case.item, name: case.name, reason }).collect();
     let mut report = Report { fabric: fabric.into(), seed: plan.seed, lines: Vec::new(), skipped };
     let world = World::new(plan.profile, plan.seed);
     for case in crate::cases::descriptions() {
-        for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case, *ranks)) {
+        for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(case, *ranks)) {
             let began = Instant::now();
-            let problems = play(&case, ranks, &world);
+            let problems = play(case, ranks, &world);
             report.lines.push(Line { item: case.item, name: case.name, ranks, took: began.elapsed(), problems });
         }
     }
@@ -171,6 +171,7 @@ fn run_case<F: Fabric>(fabric: &Arc<F>, case: &Arc<Case<F::Transport>>, ranks: u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::Code;
     use crate::loopback::Loopback;
     use crate::world::{Failure, Verdict};
 
@@ -179,7 +180,8 @@ mod tests {
     }
 
     fn run_one(ranks: u32, needs: Needs, code: fn(&World, am_core::loopback::Loopback) -> Verdict) -> Report {
-        run(Loopback, vec![Case::single(1, "case", "", needs, code)], &plan(ranks))
+        let description = Description { item: 1, name: "case", about: "", needs };
+        run(Loopback, vec![Case::new(description, Code::Single(code))], &plan(ranks))
     }
 
     #[test]

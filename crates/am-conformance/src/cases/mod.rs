@@ -22,82 +22,95 @@ mod threads;
 mod tokens;
 mod unwinding;
 
-use crate::case::{Case, Description, Needs};
+use crate::case::{Case, Code, Description, Needs};
 use crate::world::{Verdict, World};
 use am_core::{Endpoint, Rank, Shape, Span, Transport, WaitError};
 
-/// The cases that need nothing of a transport but the contract.
-pub fn cases<T: Transport>() -> Vec<Case<T>> {
-    let (plain, smallest, several) = (Needs::PLAIN, Needs::PLAIN.smallest(), Needs::PLAIN.ranks(2));
-    vec![
-        Case::single(1, "checksum-ping", "chained checksums come back", plain, ping::checksum_ping),
-        Case::single(2, "sizes", "Medium and Long of every size, 16 under way", plain, sizes::sizes),
-        Case::single(2, "sizes-smallest", "the same at the smallest buffers", smallest, sizes::sizes),
-        Case::single(2, "reservations", "buffers filled in place", smallest, reservations::reservations),
-        Case::single(3, "zero-length", "Medium and Long without bytes", plain, sizes::zero_length),
-        Case::single(4, "arguments", "0 to 16 arguments in all categories", plain, arguments::arguments),
-        Case::single(5, "all-to-all", "random, polite and hotspot orders", plain, all_to_all::all_to_all),
-        Case::single(5, "all-to-all-smallest", "the same, smallest buffers", smallest, all_to_all::all_to_all),
-        Case::single(5, "statistics", "what endpoints count adds up", plain, statistics::statistics),
-        Case::single(6, "token-facts", "source, lane, category, handler", plain, tokens::facts),
-        Case::single(6, "detached", "tokens answered late or never", smallest, tokens::detached),
-        Case::single(7, "issue", "issue without blocking", plain, issue::issue_without_blocking),
-        Case::single(7, "issue-smallest", "the same, smallest buffers", smallest, issue::issue_without_blocking),
-        Case::single(8, "mutual-flood", "everyone floods everyone", smallest, flood::mutual),
-        Case::single(8, "incast", "all flood rank 0", smallest, flood::incast),
-        Case::single(8, "rarely-polling", "a rank that rarely polls", smallest.ranks(2), flood::rarely_polling),
-        Case::single(8, "unread-replies", "replies are bounded, too", smallest.ranks(2), flood::unread_replies),
-        Case::single(8, "refused-when-full", "refusal instead of growth", smallest, flood::refused_when_full),
-        Case::single(9, "order", "order per pair where promised", plain, order::order),
-        Case::single(10, "wrong-calls", "wrong calls are typed errors", plain, bad_input::wrong_calls),
-        Case::single(10, "reply-bound", "reply bounds are checked at attach", plain, bad_input::reply_bound),
-        Case::single(10, "faulty-peer", "misaddressed messages are dropped", smallest, tamper::faulty_peer),
-        Case::single(10, "tables-names", "tables that differ in a name", several, tables::names),
-        Case::single(10, "tables-arguments", "tables that differ in arguments", several, tables::arguments),
-        Case::single(10, "tables-kinds", "tables that differ in kind and bound", several, tables::kinds),
-        Case::single(10, "tables-lengths", "tables that differ in length", several, tables::lengths),
-        Case::single(11, "accumulator", "a lock guards an accumulator", plain, accumulator::locked_accumulator),
-        Case::single(13, "finish-together", "everyone finishes at once", plain, endings::together),
-        Case::single(13, "drops", "a rank drops its endpoint", several, endings::drops),
-        Case::single(13, "leaves", "a rank leaves alone", several, endings::leaves),
-        Case::single(13, "panics", "a rank panics", several.unwinds(), endings::panics),
-        Case::single(13, "drops-unattached", "a rank ends before attach", several, endings::drops_before_attach),
-        Case::single(
-            13,
-            "panics-unattached",
-            "a rank panics before attach",
-            several.unwinds(),
-            endings::panics_before_attach,
-        ),
-        Case::single(
-            13,
-            "panics-blocked-on",
-            "a rank panics while others wait for room",
-            smallest.ranks(2).unwinds(),
-            endings::panics_when_blocked_on,
-        ),
-        Case::single(
-            13,
-            "survivors",
-            "survivors work on after a loss",
-            several.unwinds(),
-            endings::survivors_work_on,
-        ),
-        Case::single(13, "hangs", "a rank that hangs is named", smallest.ranks(2), endings::hangs),
-        Case::single(13, "panics-in-handler", "a handler panics", several.unwinds(), endings::panics_in_handler),
-        Case::single(13, "unwinding", "panics of handlers, caught", smallest, unwinding::unwinding_handlers),
-        Case::single(15, "direct-access", "segments as memory, where offered", plain, direct::direct_access),
-    ]
+const PLAIN: Needs = Needs::PLAIN;
+const SMALLEST: Needs = Needs::PLAIN.smallest();
+const SEVERAL: Needs = Needs::PLAIN.ranks(2);
+const OWN: Needs = Needs::PLAIN.endpoints(threads::ENDPOINTS);
+
+/// Makes a table of descriptions, which needs no transport, and the cases for a transport `T` from one list.
+macro_rules! suite {
+    (
+        $(#[$about_table:meta])* static $table:ident;
+        $(#[$about_cases:meta])* fn $cases:ident<T: $first:ident $(+ $more:ident)?>;
+        $($kind:ident($item:literal, $name:literal, $about:literal, $needs:expr, $code:path),)*
+    ) => {
+        $(#[$about_table])*
+        static $table: &[Description] =
+            &[$(Description { item: $item, name: $name, about: $about, needs: $needs }),*];
+
+        $(#[$about_cases])*
+        pub fn $cases<T: $first $(+ $more)?>() -> Vec<Case<T>> {
+            let codes: Vec<Code<T>> = vec![$(Code::$kind($code)),*];
+            $table.iter().zip(codes).map(|(description, code)| Case::new(*description, code)).collect()
+        }
+    };
+}
+
+suite! {
+    static DESCRIPTIONS;
+    /// The cases that need nothing of a transport but the contract.
+    fn cases<T: Transport>;
+    Single(1, "checksum-ping", "chained checksums come back", PLAIN, ping::checksum_ping),
+    Single(2, "sizes", "Medium and Long of every size, 16 under way", PLAIN, sizes::sizes),
+    Single(2, "sizes-smallest", "the same at the smallest buffers", SMALLEST, sizes::sizes),
+    Single(2, "reservations", "buffers filled in place", SMALLEST, reservations::reservations),
+    Single(3, "zero-length", "Medium and Long without bytes", PLAIN, sizes::zero_length),
+    Single(4, "arguments", "0 to 16 arguments in all categories", PLAIN, arguments::arguments),
+    Single(5, "all-to-all", "random, polite and hotspot orders", PLAIN, all_to_all::all_to_all),
+    Single(5, "all-to-all-smallest", "the same, smallest buffers", SMALLEST, all_to_all::all_to_all),
+    Single(5, "statistics", "what endpoints count adds up", PLAIN, statistics::statistics),
+    Single(6, "token-facts", "source, lane, category, handler", PLAIN, tokens::facts),
+    Single(6, "detached", "tokens answered late or never", SMALLEST, tokens::detached),
+    Single(7, "issue", "issue without blocking", PLAIN, issue::issue_without_blocking),
+    Single(7, "issue-smallest", "the same, smallest buffers", SMALLEST, issue::issue_without_blocking),
+    Single(8, "mutual-flood", "everyone floods everyone", SMALLEST, flood::mutual),
+    Single(8, "incast", "all flood rank 0", SMALLEST, flood::incast),
+    Single(8, "rarely-polling", "a rank that rarely polls", SMALLEST.ranks(2), flood::rarely_polling),
+    Single(8, "unread-replies", "replies are bounded, too", SMALLEST.ranks(2), flood::unread_replies),
+    Single(8, "refused-when-full", "refusal instead of growth", SMALLEST, flood::refused_when_full),
+    Single(9, "order", "order per pair where promised", PLAIN, order::order),
+    Single(10, "wrong-calls", "wrong calls are typed errors", PLAIN, bad_input::wrong_calls),
+    Single(10, "reply-bound", "reply bounds are checked at attach", PLAIN, bad_input::reply_bound),
+    Single(10, "faulty-peer", "misaddressed messages are dropped", SMALLEST, tamper::faulty_peer),
+    Single(10, "tables-names", "tables that differ in a name", SEVERAL, tables::names),
+    Single(10, "tables-arguments", "tables that differ in arguments", SEVERAL, tables::arguments),
+    Single(10, "tables-kinds", "tables that differ in kind and bound", SEVERAL, tables::kinds),
+    Single(10, "tables-lengths", "tables that differ in length", SEVERAL, tables::lengths),
+    Single(11, "accumulator", "a lock guards an accumulator", PLAIN, accumulator::locked_accumulator),
+    Single(13, "finish-together", "everyone finishes at once", PLAIN, endings::together),
+    Single(13, "drops", "a rank drops its endpoint", SEVERAL, endings::drops),
+    Single(13, "leaves", "a rank leaves alone", SEVERAL, endings::leaves),
+    Single(13, "panics", "a rank panics", SEVERAL.unwinds(), endings::panics),
+    Single(13, "drops-unattached", "a rank ends before attach", SEVERAL, endings::drops_before_attach),
+    Single(13, "panics-unattached", "a rank panics before attach", SEVERAL.unwinds(), endings::panics_before_attach),
+    Single(13, "panics-blocked-on", "a rank panics while others wait for room", SMALLEST.ranks(2).unwinds(), endings::panics_when_blocked_on),
+    Single(13, "survivors", "survivors work on after a loss", SEVERAL.unwinds(), endings::survivors_work_on),
+    Single(13, "hangs", "a rank that hangs is named", SMALLEST.ranks(2), endings::hangs),
+    Single(13, "panics-in-handler", "a handler panics", SEVERAL.unwinds(), endings::panics_in_handler),
+    Single(13, "unwinding", "panics of handlers, caught", SMALLEST, unwinding::unwinding_handlers),
+    Single(15, "direct-access", "segments as memory, where offered", PLAIN, direct::direct_access),
+}
+
+suite! {
+    static THREADED_DESCRIPTIONS;
+    /// The cases in which a rank has threads; these transports can go from thread to thread.
+    fn threaded_cases<T: Transport + Send>;
+    Single(12, "threads-shared", "threads share an endpoint", PLAIN, threads::shared_endpoint),
+    Several(12, "threads-own", "an endpoint for each thread", OWN, threads::endpoint_per_thread),
 }
 
 /// What the cases of [`cases`] are.
-pub fn descriptions() -> Vec<Description> {
-    cases::<am_core::loopback::Loopback>().into_iter().map(|case| case.description).collect()
+pub fn descriptions() -> &'static [Description] {
+    DESCRIPTIONS
 }
 
 /// What the cases of [`threaded_cases`] are.
-pub(crate) fn threaded_descriptions() -> Vec<Description> {
-    threaded_cases::<am_core::loopback::Loopback>().into_iter().map(|case| case.description).collect()
+pub(crate) fn threaded_descriptions() -> &'static [Description] {
+    THREADED_DESCRIPTIONS
 }
 
 /// Runs one rank's part of a case of [`cases`] with the transports of its endpoints, which may borrow.
@@ -112,15 +125,6 @@ pub fn run_part<T: Transport>(case: &Description, world: &World, transports: Vec
     let case =
         all.iter().find(|other| other.description == *case).expect("a description comes from the list of cases");
     case.run(world, transports)
-}
-
-/// The cases in which a rank has threads; these transports can go from thread to thread.
-pub fn threaded_cases<T: Transport + Send>() -> Vec<Case<T>> {
-    let own = Needs::PLAIN.endpoints(threads::ENDPOINTS);
-    vec![
-        Case::single(12, "threads-shared", "threads share an endpoint", Needs::PLAIN, threads::shared_endpoint),
-        Case::several(12, "threads-own", "an endpoint for each thread", own, threads::endpoint_per_thread),
-    ]
 }
 
 /// All cases, by item.
