@@ -61,6 +61,8 @@ pub mod endpoint;
 pub mod error;
 pub mod handlers;
 pub mod loopback;
+#[cfg(doctest)]
+mod misuse;
 pub mod payload;
 pub mod segment;
 pub mod select;
