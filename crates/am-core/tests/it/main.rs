@@ -1,0 +1,9 @@
+//! The integration tests of am-core, one program: each module is a subject.
+
+mod allocation;
+mod credit_network;
+mod model;
+
+// Counts per thread, so that tests beside each other do not disturb each other's counts.
+#[global_allocator]
+static ALLOCATOR: am_conformance::CountingAllocator = am_conformance::CountingAllocator;

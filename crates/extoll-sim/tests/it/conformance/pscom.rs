@@ -1,0 +1,144 @@
+//! The suite over active messages on pscom, with both plugins.
+
+use super::machines::{free, lossy, retrying, square, unkind};
+use super::{Conduit, seeds, suite};
+use am_conformance::{Description, Draw, Profile, World, chosen_seeds, play_part, problems};
+use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Token};
+use extoll_sim::ExtollConfig;
+use extoll_sim::conduit::pscom::{self, Padding, PairOverride, Plugin, PscomConfig};
+use fabric_sim::{FaultEvent, Scheduled};
+
+struct Pscom;
+
+impl Conduit for Pscom {
+    const NAME: &str = "pscom";
+    type Config = PscomConfig;
+
+    fn smallest(config: &PscomConfig) -> PscomConfig {
+        let PscomConfig { ring, am, .. } = PscomConfig::smallest();
+        PscomConfig { ring, am, ..config.clone() }
+    }
+
+    fn drawn(draw: &mut Draw, _: &ExtollConfig) -> PscomConfig {
+        let mut config = PscomConfig::with(draw.one(&Plugin::ALL));
+        let ring = &mut config.ring;
+        ring.receive_buffers = draw.one(&[16, 3, 5, 8]);
+        ring.send_buffers = draw.one(&[ring.receive_buffers, 1, 2]);
+        ring.buffer_bytes = draw.one(&[4096, 128, 1024]);
+        ring.padding = draw.one(&[Padding::Line, Padding::Word]);
+        config.rendezvous = draw.one(&[1024, 0, 256]);
+        config
+    }
+
+    fn run(case: &Description, machine: &ExtollConfig, config: &PscomConfig, world: &World) -> Vec<String> {
+        let (case, world) = (*case, *world);
+        let outcome = pscom::run(machine, config, move |transport| play_part(&case, &world, transport));
+        problems(outcome.map(|report| report.results))
+    }
+}
+
+fn conforms(what: &str, ranks: &[u32], config: &PscomConfig, machine: impl Fn(u32) -> ExtollConfig) {
+    suite::<Pscom>(what, (Profile::Quick, ranks), config, machine);
+}
+
+#[test]
+fn over_velo() {
+    conforms("over VELO", &[1, 2, 3, 8], &PscomConfig::with(Plugin::Velo), square);
+}
+
+#[test]
+fn over_rma() {
+    conforms("over RMA", &[1, 2, 3, 8], &PscomConfig::with(Plugin::Rma), square);
+}
+
+/// Five ranks talk by both plugins at once.
+#[test]
+fn over_both() {
+    let pairs = [[0, 1], [2, 4], [1, 3], [0, 3], [1, 2]].map(|ranks| PairOverride { ranks, plugin: Plugin::Rma });
+    conforms("over both", &[5], &PscomConfig { pairs: pairs.into(), ..PscomConfig::default() }, square);
+}
+
+/// Translation entries for some of the rings only.
+#[test]
+fn with_few_translation_entries() {
+    conforms("with few entries", &[5], &PscomConfig::with(Plugin::Rma), |ranks| {
+        let mut machine = square(ranks);
+        machine.parameters.rma.pages = 100;
+        machine
+    });
+}
+
+#[test]
+fn without_cost() {
+    for plugin in Plugin::ALL {
+        conforms(&format!("without cost over {plugin}"), &[2], &PscomConfig::with(plugin), free);
+    }
+}
+
+#[test]
+fn over_machines_with_faults() {
+    for (what, machine) in
+        [("over links with retry", retrying as fn(_) -> _), ("over lossy links", lossy), ("unkindly", unkind)]
+    {
+        conforms(what, &[2], &PscomConfig::with(Plugin::Rma), machine);
+    }
+}
+
+#[test]
+fn some_seeds() {
+    seeds::<Pscom>(0..76);
+}
+
+/// `cargo test --release -p extoll-sim --test it -- --ignored conformance::pscom::many_seeds`
+#[test]
+#[ignore = "a thousand seeds take minutes"]
+fn many_seeds() {
+    seeds::<Pscom>(chosen_seeds(1000));
+}
+
+/// `cargo test --release -p extoll-sim --test it -- --ignored conformance::pscom::full`
+#[test]
+#[ignore = "the full profile takes minutes"]
+fn full() {
+    for plugin in Plugin::ALL {
+        let what = format!("over {plugin}, in full");
+        suite::<Pscom>(&what, (Profile::Full, &[1, 2, 3, 8]), &PscomConfig::with(plugin), square);
+    }
+}
+
+/// A node stops in the middle of a conversation: the others learn which rank is lost, and work on.
+#[test]
+fn a_stopped_node_is_a_lost_rank() {
+    for plugin in Plugin::ALL {
+        let mut machine = square(3);
+        let event = FaultEvent::NodeStop { node: 2 };
+        machine.faults.schedule = vec![Scheduled { at_ns: 3_000_000.0, event }];
+        let report = pscom::run(&machine, &PscomConfig::with(plugin), |transport| {
+            let mut handlers = Handlers::<u32>::new();
+            let back =
+                handlers.reply("back", |replies: &mut u32, _: Address, (): (), _: Payload<'_>| *replies += 1);
+            let back = back.unwrap();
+            let ask = handlers.request("ask", move |_: &mut u32, token: Token<'_>, (): (), _: Payload<'_>| {
+                let _ = token.reply(back, ());
+            });
+            let ask = ask.unwrap();
+            let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
+            let error = loop {
+                if let Err(error) = endpoint.request(Rank(2), ask, ()) {
+                    break error;
+                }
+            };
+            endpoint.acknowledge_loss(Rank(2));
+            let (replies, other) = (*endpoint.state(), Rank(1 - endpoint.rank().0));
+            endpoint.request(other, ask, ()).unwrap();
+            endpoint.wait_until(|now| *now > replies).unwrap();
+            // Both have had their answer when each has left: nobody waits for the other's.
+            (error.lost_rank(), endpoint.lost(), replies)
+        });
+        let report = report.unwrap_or_else(|error| panic!("{plugin}: {error}"));
+        for (lost, all, replies) in report.results.into_iter().take(2).flatten() {
+            assert_eq!((lost, all), (Some(Rank(2)), vec![(Rank(2), LossCause::Died)]), "{plugin}");
+            assert!(replies > 10, "{plugin}: {replies} replies before the end");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The integration tests of extoll-sim, one program: each module is a subject.
+
+mod allocation;
+mod commands;
+mod conformance;
+mod gasnet;
+mod gasnet_allocation;
+mod holds;
+mod pscom_allocation;
+mod pscom_long;
+mod pscom_messages;
+mod pscom_plugins;
+mod pscom_timing;
+mod pscom_tokens;
+mod timing;
+
+// Counts per thread, so that tests beside each other do not disturb each other's counts.
+#[global_allocator]
+static ALLOCATOR: am_conformance::CountingAllocator = am_conformance::CountingAllocator;

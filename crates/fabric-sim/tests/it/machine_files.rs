@@ -1,0 +1,70 @@
+//! Machines described by TOML: the example's file, and what is wrong with others, by field and limit.
+
+use fabric_sim::{Config, Context, Mailbox, Placement, Sim, Topology};
+
+const MY_MACHINE: &str = include_str!("../../examples/my_machine.toml");
+
+#[test]
+fn the_machine_of_the_example_runs_and_survives_a_round_trip() {
+    let config = Config::from_toml(MY_MACHINE).unwrap();
+    assert_eq!((config.ranks, &config.topology), (64, &Topology::Torus { dims: vec![4, 4] }));
+    assert_eq!((config.placement, config.nic.empty_poll.ns), (Placement::RowMajor, 20.0));
+    let written = toml::to_string(&config).unwrap();
+    assert_eq!(Config::from_toml(&written).unwrap(), config);
+    let report = Sim::run(&config, |rank: Context<'_, Mailbox<u32>>| {
+        rank.send((rank.rank() + 1) % rank.ranks(), 64, rank.rank());
+        rank.wait().body
+    });
+    assert_eq!(report.unwrap().results[0], Some(63));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = Config::from_file("no/such/machine.toml").unwrap_err().to_string();
+    assert!(error.starts_with("parameter file: no/such/machine.toml: "), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_said_by_field_and_limit() {
+    let changed = |from: &str, to: &str| {
+        assert!(MY_MACHINE.contains(from), "{from} is in the example");
+        Config::from_toml(&MY_MACHINE.replacen(from, to, 1)).unwrap_err().to_string()
+    };
+    let cases = [
+        ("dims = [4, 4]", "dims = [4, 0]", "topology.dims[1] is 0, but must be from 1 to 65536"),
+        ("dims = [4, 4]", "dims = [2, 4]", "ranks is 64, but must be at most 8 nodes times 4 ranks per node"),
+        (
+            "dims = [4, 4]",
+            "dims = [9999, 9999]",
+            "topology.dims is [9999, 9999] (99980001 nodes), but must be at most 65536",
+        ),
+        ("ranks = 64", "ranks = 64000", "ranks is 64000, but must be from 1 to 32000"),
+        ("ranks_per_node = 4", "ranks_per_node = 0", "ranks_per_node is 0, but must be at least 1"),
+        ("stack_bytes = 262144", "stack_bytes = 100", "stack_bytes is 100, but must be from 16384 to 1073741824"),
+        ("deadline_ns = 1e9", "deadline_ns = -1", "deadline_ns is -1, but must be a finite number of nanoseconds"),
+        ("bandwidth_mb_s = 1250", "bandwidth_mb_s = 0", "nic.link.bandwidth_mb_s is 0, but must be above 0 MB/s"),
+        ("latency_ns = 250", "latency_ns = nan", "nic.link.latency_ns is NaN, but must be a finite number"),
+        ("depth = 8", "depth = 0", "nic.tx_translate.depth is 0, but must be at least 1"),
+        ("empty_poll_ns = 20", "empty_poll_ns = 0", "nic.empty_poll is 0, but must be at least 0.001 ns"),
+        ("\nloss = 0.001", "\nloss = 1.5", "faults.loss is 1.5, but must be a probability from 0 to below 1"),
+        ("ordered = true", "ordered = true\n[faults.oops]", "unknown field `oops`"),
+        (
+            "link_down = { from = 0, to = 1 }",
+            "link_down = { from = 0, to = 9 }",
+            "faults.schedule[0] is from 0 to 9",
+        ),
+        (
+            "node = 5, factor = 3.0",
+            "node = 99, factor = 3.0",
+            "faults.schedule[2] is 99, but must be below the number of nodes",
+        ),
+        ("loss = 0.05", "loss = 2", "faults.links[0].loss is 2, but must be a probability"),
+        ("header_bytes = 16", "header_bites = 16", "unknown field `header_bites`"),
+        ("header_bytes = 16", "header_bytes = -1", "header_bytes"),
+        ("kind = \"torus\"", "kind = \"donut\"", "donut"),
+    ];
+    for (from, to, expected) in cases {
+        let error = changed(from, to);
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}

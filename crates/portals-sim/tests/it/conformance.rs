@@ -1,0 +1,194 @@
+//! The conformance suite over the conduit: each flow control, without faults, with them, and over several machines.
+//!
+//! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
+
+use am_conformance::{
+    Buffers, Description, Draw, Plan, Profile, World, chosen_seeds, play_part, problems, run_seeds, run_with,
+    wait_in_vain,
+};
+use fabric_sim::{Drawn, DrawnKind, Faults, RunError, Topology};
+use portals_sim::conduit::{self, ConduitConfig, FlowControl};
+use portals_sim::model::Parameters;
+use portals_sim::{Adversary, PortalsConfig};
+use std::ops::Range;
+
+/// Programs that poll for ever end here, in nanoseconds.
+const DEADLINE: f64 = 2e10;
+
+/// Plays one case; returns what went wrong.
+fn play(case: &Description, config: &PortalsConfig, conduit: &ConduitConfig, world: &World) -> Vec<String> {
+    let sizes = match case.needs.buffers {
+        Buffers::Smallest => ConduitConfig { flow: conduit.flow, ..ConduitConfig::smallest() },
+        Buffers::Default => conduit.clone(),
+    };
+    let (case, world) = (*case, *world);
+    let outcome = conduit::run(config, &sizes, move |transport| play_part(&case, &world, transport));
+    problems(outcome.map(|report| report.results))
+}
+
+fn suite(name: &str, plan: &Plan, conduit: &ConduitConfig, machine: impl Fn(u32) -> PortalsConfig) {
+    run_with(name, plan, |case, ranks, world| {
+        let mut config = machine(ranks);
+        config.deadline_ns = DEADLINE;
+        play(case, &config, conduit, world)
+    })
+    .check();
+}
+
+fn plan(ranks: &[u32]) -> Plan {
+    Plan::with_ranks(Profile::Quick, ranks)
+}
+
+fn bank() -> ConduitConfig {
+    ConduitConfig::default()
+}
+
+fn shares() -> ConduitConfig {
+    ConduitConfig::with(FlowControl::Static)
+}
+
+/// Nodes of two ranks in a torus.
+fn shared_nodes(ranks: u32) -> PortalsConfig {
+    PortalsConfig {
+        ranks_per_node: ranks.div_ceil(4),
+        ..PortalsConfig::new(ranks, Topology::Torus { dims: vec![2, 2] })
+    }
+}
+
+fn free(ranks: u32) -> PortalsConfig {
+    let parameters = Parameters::free();
+    PortalsConfig { parameters, ..PortalsConfig::new(ranks, Topology::Crossbar { nodes: ranks }) }
+}
+
+#[test]
+fn conforms_without_cost() {
+    suite("Portals without cost", &plan(&[1, 2, 3]), &bank(), free);
+}
+
+#[test]
+fn conforms_with_a_bank() {
+    suite("Portals, bank", &plan(&[1, 2, 3, 8]), &bank(), PortalsConfig::xt4);
+}
+
+#[test]
+fn conforms_with_shares() {
+    suite("Portals, static shares", &plan(&[2, 3]), &shares(), PortalsConfig::xt4);
+}
+
+#[test]
+fn conforms_over_portals_4() {
+    suite("Portals 4", &plan(&[1, 2, 3]), &ConduitConfig::with(FlowControl::Disable), PortalsConfig::xt4);
+}
+
+#[test]
+fn conforms_where_ranks_share_interfaces() {
+    suite("Portals, shared interfaces", &plan(&[8]), &bank(), shared_nodes);
+}
+
+fn faulty(ranks: u32) -> PortalsConfig {
+    let faults = Faults {
+        loss: 0.02,
+        corruption: 0.01,
+        duplication: 0.01,
+        delay: 0.02,
+        delay_ns: 2_000.0,
+        retry_ns: 200.0,
+        ..Faults::default()
+    };
+    PortalsConfig { faults, ..PortalsConfig::xt4(ranks) }
+}
+
+#[test]
+fn conforms_over_links_that_repair_what_they_lose() {
+    suite("Portals over faulty links", &plan(&[3]), &bank(), faulty);
+}
+
+/// Messages of different pairs overtake each other, and memory is read as late as it may be.
+fn unkind(ranks: u32) -> PortalsConfig {
+    PortalsConfig { adversary: Adversary { jitter_ns: 20_000.0, late_read: true }, ..PortalsConfig::xt4(ranks) }
+}
+
+#[test]
+fn conforms_under_an_unkind_schedule() {
+    suite("Portals, unkind schedule", &plan(&[3]), &bank(), unkind);
+}
+
+/// Another machine, other sizes and other faults for every seed.
+fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
+    let mut draw = Draw::new(seed);
+    let topology = match draw.of(4) {
+        0 => Topology::Crossbar { nodes: ranks },
+        1 => Topology::Ring { nodes: ranks },
+        2 => Topology::Torus { dims: vec![2, ranks.div_ceil(2)] },
+        _ => Topology::Direct { nodes: ranks },
+    };
+    let mut config = PortalsConfig::new(ranks, topology);
+    config.faults.seed = seed;
+    config.parameters = if draw.of(3) == 0 { Parameters::free() } else { Parameters::xt4() };
+    match draw.of(7) {
+        0 => (config.faults.loss, config.faults.retry_ns) = (0.05, 500.0),
+        1 => config.faults.corruption = 0.05,
+        2 => config.faults.duplication = 0.05,
+        3 => (config.faults.delay, config.faults.delay_ns) = (0.1, 10_000.0),
+        4 => config.adversary = Adversary { jitter_ns: 5_000.0, late_read: true },
+        5 => {
+            let kind = DrawnKind::LinkFlap { down_ns: 30_000.0 };
+            config.faults.drawn = if ranks < 2 { vec![] } else { vec![Drawn { count: 5, within_ns: 1e6, kind }] };
+        }
+        _ => {}
+    }
+    let flow = draw.one(&FLOWS);
+    let scarce = ConduitConfig {
+        credits: 8,
+        banked: Some(10),
+        send_chunks: 12,
+        reply_slots: 2,
+        tickets: 14,
+        staging: 2,
+        disable_bytes: 1 << 13,
+        disable_events: 32,
+        ..ConduitConfig::default()
+    };
+    let base = if draw.of(5) == 4 { scarce } else { ConduitConfig::default() };
+    let (buffers, epoch) = (draw.one(&[2, 3, 4]), draw.one(&[16, 1024]));
+    (config, ConduitConfig { flow, buffers, epoch, ..base })
+}
+
+const FLOWS: [FlowControl; 3] = [FlowControl::Bank, FlowControl::Static, FlowControl::Disable];
+
+fn seeds(seeds: Range<u64>) {
+    run_seeds(seeds, |case, ranks, world, seed| {
+        let (mut config, conduit) = drawn(seed, ranks);
+        config.deadline_ns = DEADLINE;
+        play(case, &config, &conduit, world)
+    });
+}
+
+#[test]
+fn conforms_with_some_seeds() {
+    seeds(0..60);
+}
+
+/// `cargo test --release -p portals-sim --test it -- --ignored conformance::many_seeds`
+#[test]
+#[ignore = "a thousand seeds take minutes"]
+fn many_seeds() {
+    seeds(chosen_seeds(1000));
+}
+
+/// `cargo test --release -p portals-sim --test it -- --ignored conformance::full`
+#[test]
+#[ignore = "the full profile takes minutes"]
+fn full() {
+    let plan = Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]);
+    for flow in FLOWS {
+        suite("Portals, full", &plan, &ConduitConfig::with(flow), PortalsConfig::xt4);
+    }
+}
+
+#[test]
+fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
+    let outcome = conduit::run(&PortalsConfig::xt4(3), &bank(), |transport| wait_in_vain(transport));
+    let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
+}

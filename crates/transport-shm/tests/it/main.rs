@@ -1,0 +1,11 @@
+//! The integration tests of transport-shm, one program: each module is a subject.
+
+mod allocation;
+mod conformance;
+mod crowd;
+mod job;
+mod life;
+
+// Counts per thread, so that tests beside each other do not disturb each other's counts.
+#[global_allocator]
+static ALLOCATOR: am_conformance::CountingAllocator = am_conformance::CountingAllocator;
