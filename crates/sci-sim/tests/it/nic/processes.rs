@@ -19,7 +19,7 @@ fn join(directory: &Path, me: usize) -> Result<Mapped, MappedError> {
 /// Runs this test program once more, as another process with a part of its own.
 fn process(part: &str, directory: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["processes::a_part_of_another_process", "--exact", "--nocapture", "--test-threads=1"]);
+    command.args(["nic::processes::a_part_of_another_process", "--exact", "--nocapture", "--test-threads=1"]);
     command.env(PART, part).env(DIRECTORY, directory).spawn().unwrap()
 }
 
