@@ -6,15 +6,12 @@
 //! `transport-shm`, and three here (header, ready flag, exist flag), of which the last two are written by atomic swaps. The
 //! bench prints how many lines a message took.
 
-#[path = "sci_support/mod.rs"]
 mod sci_support;
-#[allow(dead_code, reason = "what all benches share; this one needs a part")]
-mod support;
 
+use lab::bench::command::{CommandLine, Mode};
+use lab::bench::publish::publish;
 use sci_support::cases::{self, Plan};
 use sci_support::picture;
-use support::command::{CommandLine, Mode};
-use support::publish::publish;
 
 fn main() {
     let mode = CommandLine::of_process().mode;
@@ -25,6 +22,6 @@ fn main() {
     let plan = if mode == Mode::Test { Plan::tiny() } else { Plan::full() };
     let summary = cases::measure(&plan);
     if mode != Mode::Test {
-        publish(&summary, mode, picture::chart);
+        publish(&summary, mode, env!("CARGO_TARGET_TMPDIR").as_ref(), picture::chart);
     }
 }

@@ -2,41 +2,18 @@
 //! mapping and nothing else. `cargo bench --bench shm` measures everything and writes `target/summary/shm.json` and
 //! `shm.svg`; a filter measures a part and writes nothing; `cargo test --benches` runs everything once.
 
-#[path = "shm_support/mod.rs"]
 mod shm_support;
-mod support;
-
-/// Mounts the RandomAccess example, whose modules refer to each other from the root of their crate. The bench does without
-/// the parts that talk to a user.
-macro_rules! example {
-    ($($module:ident $path:literal),* $(,)?) => {
-        $(#[allow(dead_code, unused_imports, reason = "the bench needs a part of the example")] #[path = $path] mod $module;)*
-    };
-}
-
-example! {
-    buckets "../examples/random_access/buckets.rs",
-    cli "../examples/random_access/cli.rs",
-    error "../examples/random_access/error.rs",
-    hpcc "../examples/random_access/hpcc.rs",
-    messages "../examples/random_access/messages.rs",
-    progress "../examples/random_access/progress.rs",
-    rank "../examples/random_access/rank.rs",
-    report "../examples/random_access/report.rs",
-    shared "../examples/random_access/shared.rs",
-    table "../examples/random_access/table.rs",
-}
 
 use criterion::Criterion;
 
+use lab::bench::command::{CommandLine, Mode};
+use lab::bench::publish::publish;
 use shm_support::case::Case;
 use shm_support::cases::{self, TABLE_WORDS};
 use shm_support::crew::{Crew, serve_as_peer};
 use shm_support::measure::Bench;
 use shm_support::picture;
 use shm_support::world::WorldPlan;
-use support::command::{CommandLine, Mode};
-use support::publish::publish;
 
 fn main() {
     if serve_as_peer() {
@@ -49,7 +26,7 @@ fn main() {
     measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
-    publish(&summary, mode, picture::chart);
+    publish(&summary, mode, env!("CARGO_TARGET_TMPDIR").as_ref(), picture::chart);
 }
 
 /// Measures every figure, crew by crew.

@@ -2,15 +2,12 @@
 //! measures everything and writes `target/summary/udp.json` and `udp.svg`; a filter measures a part and writes nothing;
 //! `cargo test --benches` runs everything once.
 
-#[allow(dead_code, reason = "what all benches share; this one needs a part")]
-mod support;
-#[path = "udp_support/mod.rs"]
 mod udp_support;
 
 use criterion::Criterion;
 
-use support::command::CommandLine;
-use support::publish::publish;
+use lab::bench::command::CommandLine;
+use lab::bench::publish::publish;
 use udp_support::cases;
 use udp_support::measure::Bench;
 use udp_support::picture;
@@ -23,5 +20,5 @@ fn main() {
     cases::measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
-    publish(&summary, mode, picture::chart);
+    publish(&summary, mode, env!("CARGO_TARGET_TMPDIR").as_ref(), picture::chart);
 }

@@ -23,7 +23,7 @@
 //! * [`udp`] between hosts: authenticated, encrypted, congestion-controlled. [`Select`] joins it with [`shm`] for the
 //!   ranks of the same host.
 //! * `extoll` to see what a program does on up to thousands of nodes with a published machine's timing, deterministically and
-//!   with faults on demand. The feature `sim`, on by default, brings the simulators.
+//!   with faults on demand. The feature `sim` brings the simulators.
 //! * [`loopback`] where a program, a test or a documentation example wants no processes at all.
 //!
 //! # Example

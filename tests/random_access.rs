@@ -4,7 +4,6 @@
 
 use serde_json::Value;
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,15 +12,6 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(120);
 
 const VARIANTS: [&str; 5] = ["short", "medium", "atomic", "put-get", "direct"];
-
-/// The path of the example's program, beside the directory that this test's own program lies in.
-fn program() -> PathBuf {
-    let own = std::env::current_exe().expect("a test knows its program");
-    let profile = own.parent().and_then(|deps| deps.parent()).expect("<target>/<profile>/deps/<test>");
-    let path = profile.join("examples").join(format!("random_access{}", std::env::consts::EXE_SUFFIX));
-    assert!(path.exists(), "{} is missing: `cargo build --example random_access` makes it", path.display());
-    path
-}
 
 /// Reads a pipe to its end on a thread of its own, so that a full pipe never blocks the program.
 fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
@@ -44,7 +34,7 @@ impl Drop for Guard {
 }
 
 fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(program());
+    let mut command = Command::new(lab::example_program("random_access"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Guard(command.spawn().expect("the example starts"));
     let (stdout, stderr) = (drain(child.0.stdout.take()), drain(child.0.stderr.take()));
@@ -98,22 +88,6 @@ fn every_variant(ranks: u64, log2_table: u64) {
         let value = json(&["--ranks", &r, "--log2-table", &n, "--variant", variant]);
         assert_eq!(value["backend"], "shm");
         check(&value, variant, ranks, log2_table, 4 << log2_table);
-    }
-}
-
-#[test]
-fn simulated_machines_run_message_variants() {
-    for conduit in ["gasnet", "gasnet-first", "pscom"] {
-        for (variant, faults) in [("short", &[][..]), ("medium", &["--loss", "0.01", "--fault-seed", "7"])] {
-            let machine =
-                ["--backend", "extoll", "--ranks", "16", "--topology", "mesh3d:2x2x2", "--conduit", conduit];
-            let run = ["--log2-table", "10", "--variant", variant];
-            let arguments = [&machine[..], &run, faults].concat();
-            let value = json(&arguments);
-            assert_eq!(value["backend"], "extoll");
-            check(&value, variant, 16, 10, 4 << 10);
-            assert_eq!(json(&arguments), value, "a simulated run repeats itself to the last digit");
-        }
     }
 }
 
@@ -219,11 +193,8 @@ fn wrong_arguments_are_one_line_and_exit_code_2() {
         (&["--ranks", "none"], "none"),
         (&["--ranks", "9", "--log2-table", "3"], "9 ranks cannot share a table of 8 words"),
         (&["--backend", "loopback", "--ranks", "2"], "single rank"),
-        (&["--loss", "0.1"], "--loss is for simulated backends"),
-        (&["--backend", "extoll", "--topology", "star:4"], "'star:4'"),
-        (&["--backend", "extoll", "--ranks", "9", "--ranks-per-node", "2", "--topology", "ring:4"], "ranks is 9"),
-        (&["--backend", "extoll", "--loss", "2"], "loss"),
-        (&["--backend", "extoll", "--machine", "/nonexistent.toml"], "/nonexistent.toml"),
+        (&["--loss", "0.1"], "--loss"),
+        (&["--backend", "extoll"], "random_access_sim"),
     ] {
         let output = run(arguments);
         let stderr = text(&output.stderr);

@@ -1,9 +1,9 @@
 //! What is measured: three transports in turn, so that each meets the same weather, and the median of their samples.
 
 use super::pair::{Counts, MEDIUM, Sample, sample};
-use crate::support::summary::{Bar, Baseline, Figure, Summary, Unit, median_and_spread};
-use active_messages::sci::conduit::{ConduitConfig, MappedJob};
 use active_messages::shm::{Job, JobConfig};
+use lab::bench::summary::{Bar, Baseline, Figure, Summary, Unit, median_and_spread};
+use sci_sim::conduit::{ConduitConfig, MappedJob};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]

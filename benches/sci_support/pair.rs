@@ -1,11 +1,11 @@
 //! Two threads on a processor each, with an endpoint each: rank 0 measures, rank 1 answers.
 
-use active_messages::sci::conduit::Conduit;
-use active_messages::sci::nic::{Mapped, Sisci};
 use active_messages::shm::Shm;
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Reply, Request, Token, Transport};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use sci_sim::conduit::Conduit;
+use sci_sim::nic::{Mapped, Sisci};
 use std::thread;
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! The picture of the bench: the conduit beside `transport-shm`.
 
-use crate::support::chart::Chart;
-use crate::support::rows::{Row, panels};
-use crate::support::summary::Summary;
+use lab::bench::chart::Chart;
+use lab::bench::rows::{Row, panels};
+use lab::bench::summary::Summary;
 
 /// The picture of a full run.
 pub(crate) fn chart(summary: &Summary) -> Chart {

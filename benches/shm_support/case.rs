@@ -6,7 +6,7 @@ use super::am::AmTask;
 use super::crew::Crew;
 use super::raw::RawTask;
 use super::world::Task;
-use crate::support::summary::{Bar, Unit};
+use lab::bench::summary::{Bar, Unit};
 
 /// How a crew spends an iteration, and what of it counts.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use super::case::{Case, Work};
 use super::raw::RawTask;
 use super::ring::Announce;
 use super::world::Task;
-use crate::support::command::Mode;
-use crate::support::summary::{Bar, Unit};
+use lab::bench::command::Mode;
+use lab::bench::summary::{Bar, Unit};
 
 /// Words of the RandomAccess table for each of two ranks.
 pub(crate) const TABLE_WORDS: u64 = 1 << 24;

@@ -9,9 +9,9 @@ use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
 use super::case::{Case, Reference, Sampling, Work};
 use super::crew::Crew;
 use super::placement::Probe;
-use crate::support::command::{CommandLine, Mode};
-use crate::support::load::Load;
-use crate::support::summary::{Baseline, Figure, Summary, median_and_spread};
+use lab::bench::command::{CommandLine, Mode};
+use lab::bench::load::Load;
+use lab::bench::summary::{Baseline, Figure, Summary, median_and_spread};
 
 /// The name of the figures' group, which criterion puts before theirs.
 const GROUP: &str = "shm";

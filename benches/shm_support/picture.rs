@@ -1,10 +1,10 @@
 //! The picture of the shared-memory figures: ours, the raw baseline of the same run, and what other libraries reached on
 //! another machine of the same kind.
 
-use crate::support::chart::Chart;
-use crate::support::rows::Row::{self, Other, Ours};
-use crate::support::rows::panels;
-use crate::support::summary::Summary;
+use lab::bench::chart::Chart;
+use lab::bench::rows::Row::{self, Other, Ours};
+use lab::bench::rows::panels;
+use lab::bench::summary::Summary;
 
 /// The panels with their rows from top to bottom. The other libraries ran on a two-CPU virtual machine, on separate cores,
 /// both processes on one host; RandomAccess with 2 ranks of 2^24 words.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::crew::Crew;
 use super::raw::RawTask;
 use super::world::Task;
-use crate::support::command::Mode;
-use crate::support::summary::median_and_spread;
+use lab::bench::command::Mode;
+use lab::bench::summary::median_and_spread;
 
 /// Round trips of each of a probe's runs.
 const ROUNDS: u64 = 1000;

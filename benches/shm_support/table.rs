@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::mapping::{Shared, prefetch};
-use crate::hpcc;
+use lab::random_access::hpcc;
 
 /// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule, and the fastest from 32 to 128.
 const PREFETCH_DISTANCE: usize = 64;

@@ -2,8 +2,8 @@
 
 use super::measure::{Bench, Counted};
 use super::traffic;
-use crate::support::command::Mode;
-use crate::support::summary::{Bar, Unit};
+use lab::bench::command::Mode;
+use lab::bench::summary::{Bar, Unit};
 
 /// Measures all of them.
 pub(crate) fn measure(bench: &mut Bench<'_>) {

@@ -2,16 +2,16 @@
 //! parameter table fixes. On one core: how many messages and round trips a second the simulation gets through, with
 //! everything that the interface and the conduits do.
 
-use active_messages::extoll::ExtollConfig;
-use active_messages::extoll::conduit::gasnet::{self, GasnetConfig};
-use active_messages::extoll::conduit::pscom::{self, PscomConfig};
-use active_messages::fabric::RunError;
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Transport};
+use extoll_sim::ExtollConfig;
+use extoll_sim::conduit::gasnet::{self, GasnetConfig};
+use extoll_sim::conduit::pscom::{self, PscomConfig};
+use fabric_sim::RunError;
 
 use super::measure::{Bench, Counted};
-use crate::pairs::{self, Kind, Trips};
-use crate::support::command::Mode;
-use crate::support::summary::{Bar, Unit};
+use lab::bench::command::Mode;
+use lab::bench::summary::{Bar, Unit};
+use lab_sim::figures::extoll::pairs::{self, Kind, Trips};
 
 /// Round trips of each size; they take the same virtual time.
 const TRIPS: u32 = 4;

@@ -13,9 +13,9 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
 use super::traffic;
-use crate::support::command::{CommandLine, Mode};
-use crate::support::load::Load;
-use crate::support::summary::{Bar, Baseline, Figure, Summary, Unit, median_and_spread};
+use lab::bench::command::{CommandLine, Mode};
+use lab::bench::load::Load;
+use lab::bench::summary::{Bar, Baseline, Figure, Summary, Unit, median_and_spread};
 
 /// The name of the figures' group, which criterion puts before theirs.
 const GROUP: &str = "sim";

@@ -1,7 +1,7 @@
 //! The picture of the figures of one core: the simulator's events beside those of a bare heap.
 
-use crate::support::chart::{Chart, Column, Kind, Panel};
-use crate::support::summary::{Figure, Summary};
+use lab::bench::chart::{Chart, Column, Kind, Panel};
+use lab::bench::summary::{Figure, Summary};
 
 /// The picture of a full run.
 pub(crate) fn chart(summary: &Summary) -> Chart {

@@ -2,13 +2,13 @@
 //! parameter table fixes. On one core: how many puts and round trips a second the simulation gets through.
 
 use active_messages::Span;
-use active_messages::portals::PortalsConfig;
-use active_messages::portals::conduit::{ConduitConfig, FlowControl};
+use portals_sim::PortalsConfig;
+use portals_sim::conduit::{ConduitConfig, FlowControl};
 
 use super::measure::{Bench, Counted};
-use crate::portals_pairs as pairs;
-use crate::support::command::Mode;
-use crate::support::summary::Unit;
+use lab::bench::command::Mode;
+use lab::bench::summary::Unit;
+use lab_sim::figures::portals::pairs;
 
 /// Operations of each size; they take the same virtual time.
 const COUNT: u32 = 4;

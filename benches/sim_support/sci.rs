@@ -2,12 +2,12 @@
 //! 64 KB, which the parameter table fixes.
 
 use active_messages::Span;
-use active_messages::fabric::RunError;
-use active_messages::sci::SciConfig;
-use active_messages::sci::conduit::ConduitConfig;
+use fabric_sim::RunError;
+use sci_sim::SciConfig;
+use sci_sim::conduit::ConduitConfig;
 
 use super::measure::Bench;
-use crate::sci_pairs::{self, Kind, Way};
+use lab_sim::figures::sci::pairs::{self as sci_pairs, Kind, Way};
 
 /// The largest Medium payload of the published conduit, in bytes.
 const LARGEST_MEDIUM: usize = 944;

@@ -4,7 +4,7 @@ use super::am::{Crew, LONG, Plan};
 use super::measure::{Bench, Case};
 use super::random_access::Variant;
 use super::raw;
-use crate::support::summary::{Bar, Unit};
+use lab::bench::summary::{Bar, Unit};
 use std::cell::RefCell;
 use std::time::Duration;
 use transport_udp::Waiting;

@@ -1,10 +1,10 @@
 //! Measures figures, each sample with its baseline right beside it, and gathers them.
 
 use super::raw;
-use crate::support::command::{CommandLine, Mode};
-use crate::support::load::Load;
-use crate::support::summary::{Bar, Baseline, Figure, Summary, Unit, median_and_spread};
 use criterion::{Criterion, SamplingMode};
+use lab::bench::command::{CommandLine, Mode};
+use lab::bench::load::Load;
+use lab::bench::summary::{Bar, Baseline, Figure, Summary, Unit, median_and_spread};
 use std::time::Duration;
 
 /// The name of the figures' group, which criterion puts before theirs.

@@ -1,0 +1,69 @@
+//! Reproduces published figures on the simulated machines, and says how far off each one is.
+//!
+//! `cli` reads the command line, `parts` runs what it chooses, `line` has a figure beside its published value, `report` the
+//! table and the files, `plot` draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its
+//! fellows run the machines.
+
+mod cli;
+pub mod extoll;
+mod line;
+mod parts;
+mod plot;
+pub mod portals;
+mod progress;
+mod report;
+pub mod sci;
+mod settings;
+
+use clap::Parser;
+use cli::{Cli, Machine};
+use report::{Failure, Report};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The program.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            let text = error.to_string();
+            let paragraph = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+            eprintln!("{}", paragraph.collect::<Vec<_>>().join(" "));
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    match reproduce(&cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(Failure::Usage(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a machine's figures and adds them to a report.
+type Figures = fn(&Cli, &mut Report) -> Result<(), Failure>;
+
+/// Runs the figures that are asked for; returns whether all are within their tolerances.
+fn reproduce(cli: &Cli) -> Result<bool, Failure> {
+    let (name, run): (_, Figures) = match cli.machine {
+        Machine::Extoll => ("extoll", extoll::run),
+        Machine::Sci => ("sci", sci::run),
+        Machine::Portals => ("portals", portals::run),
+    };
+    let mut report = Report::new(name);
+    run(cli, &mut report)?;
+    let written = report.write(&cli.out)?;
+    if cli.docs {
+        report.write_pictures(Path::new("docs"))?;
+    }
+    println!("\nwritten: {}", written.display());
+    report.conclude();
+    Ok(report.all_within())
+}

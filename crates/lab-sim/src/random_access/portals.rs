@@ -1,0 +1,50 @@
+//! The same run on a simulated machine with Portals interfaces, in virtual time.
+
+use super::cli::{Cli, Flow};
+use super::{impossible, tell};
+use lab::random_access::cli::name;
+use lab::random_access::error::RunError;
+use lab::random_access::rank;
+use portals_sim::PortalsConfig;
+use portals_sim::conduit::{self, ConduitConfig, FlowControl};
+use std::rc::Rc;
+
+/// Runs all ranks on the machine that the command line describes.
+///
+/// # Errors
+/// [`RunError`]: an impossible machine, the first rank that failed, or a failed verification.
+pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
+    let machine = machine(cli)?;
+    let flow = match cli.simulation.flow() {
+        Flow::Bank => FlowControl::Bank,
+        Flow::Static => FlowControl::Static,
+        Flow::Portals4 => FlowControl::Disable,
+    };
+    let program = Rc::new(cli.clone());
+    let report = conduit::run(&machine, &ConduitConfig::with(flow), move |transport| {
+        rank::run(transport, &program.options, &name(program.backend))
+    });
+    tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
+}
+
+/// The machine that the command line describes.
+fn machine(cli: &Cli) -> Result<PortalsConfig, RunError> {
+    let wanted = &cli.simulation;
+    let mut machine = match &wanted.machine {
+        None => PortalsConfig::xt4(cli.rank_count().div_ceil(wanted.ranks_per_node.unwrap_or(1))),
+        Some(path) => PortalsConfig::from_file(path).map_err(impossible)?,
+    };
+    if wanted.machine.is_none() || cli.options.ranks.is_some() {
+        machine.ranks = cli.rank_count();
+    }
+    if let Some(topology) = &wanted.topology {
+        machine.topology = topology.clone();
+    }
+    if let Some(per_node) = wanted.per_node(machine.ranks, &machine.topology).map_err(impossible)? {
+        machine.ranks_per_node = per_node;
+    }
+    wanted.change_faults(&mut machine.faults);
+    machine.trace = wanted.trace.is_some();
+    machine.check().map_err(impossible)?;
+    Ok(machine)
+}

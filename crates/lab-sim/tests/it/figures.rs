@@ -1,0 +1,119 @@
+//! Runs the reproduction of published figures as a user does, in its quick form, and judges it by its exit code and the file that
+//! it writes.
+//!
+//! `cargo test` builds the examples first; this program started alone takes the one built last.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder of a test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("figures-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+fn run(out: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(lab::example_program("figures"));
+    command.args(["extoll", "--quick", "--out"]).arg(out).args(arguments);
+    command.output().expect("the example starts")
+}
+
+fn lines(out: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(out.join("extoll.json")).expect("the command writes its lines");
+    serde_json::from_str::<Vec<Value>>(&text).expect("the file is a list")
+}
+
+#[test]
+fn every_published_figure_is_reproduced_within_its_tolerance() {
+    let out = folder("all");
+    let output = run(&out, &[]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let lines = lines(&out);
+    for line in &lines {
+        let number = |field: &str| line[field].as_f64().unwrap_or_else(|| panic!("{field} of {line} is a number"));
+        let name = line["name"].as_str().expect("a line has a name");
+        assert!((number("simulated") - number("published") - number("residual")).abs() < 1e-9, "{line}");
+        assert!(number("tolerance") >= 0.0 && line["held_out"].is_boolean(), "{line}");
+        assert!(!line["source"].as_str().expect("a line has a source").is_empty(), "{line}");
+        assert!(line["within"] == true && printed.contains(name), "{line}");
+    }
+    let named = |part: &'static str| {
+        lines.iter().filter(move |line| line["name"].as_str().is_some_and(|name| name.contains(part)))
+    };
+    assert_eq!(named("VELO latency").filter(|line| line["held_out"] == true).count(), 2, "n = 3 and n = 5");
+    assert!(named("RMA ring").all(|line| line["held_out"] == true) && named("RMA ring").count() == 5);
+    for part in ["RMA is faster", "SendRecv, saturation", "conduit / raw", "two-sided", "second", "256 to 512"] {
+        assert!(named(part).count() > 0, "{part}");
+    }
+    for plot in ["latency", "throughput", "window", "overhead", "ping-pong", "implementations", "random-access"] {
+        let svg = fs::read_to_string(out.join(format!("extoll-{plot}.svg"))).expect("every part has a picture");
+        let csv =
+            fs::read_to_string(out.join(format!("extoll-{plot}.csv"))).expect("every picture has its points");
+        assert!(svg.starts_with("<svg") && svg.contains("<polyline") && csv.lines().count() > 2, "{plot}");
+    }
+}
+
+#[test]
+fn a_wrong_parameter_fails_the_lines_that_depend_on_it() {
+    let out = folder("wrong");
+    let output = run(&out, &["--only", "latency", "--set", "velo.receive_ns=300"]);
+    assert_eq!(output.status.code(), Some(1));
+    let outside = |name: &str| {
+        let line = lines(&out).into_iter().find(|line| line["name"] == name);
+        line.unwrap_or_else(|| panic!("{name} is a line"))["within"] == false
+    };
+    assert!(outside("VELO latency, 512 B") && !outside("RMA latency, 32 B"));
+}
+
+#[test]
+fn a_parameter_file_is_read_and_its_mistakes_are_usage_errors() {
+    let out = folder("file");
+    fs::create_dir_all(&out).expect("the folder can be made");
+    let file = out.join("mine.toml");
+    let file_name = file.to_str().expect("the target directory has a plain name");
+    fs::write(&file, "[rma]\npost_ns = 1500\n").expect("the file can be written");
+    assert_eq!(run(&out, &["--only", "latency", "--parameters", file_name]).status.code(), Some(1));
+    fs::write(&file, "[rma]\nposts_ns = 1500\n").expect("the file can be written");
+    for (arguments, part) in [
+        (["--parameters", file_name], "posts_ns"),
+        (["--set", "velo.poll=0"], "poll"),
+        (["--set", "velo.mtu=96"], "parameters.velo.mtu is 96"),
+        (["--frobnicate", "1"], "--frobnicate"),
+    ] {
+        let output = run(&out, &arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(part) && output.stdout.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn scis_figures_are_reproduced_and_a_wrong_parameter_fails() {
+    let run = |out: &Path, arguments: &[&str]| {
+        let mut command = Command::new(lab::example_program("figures"));
+        command.args(["sci", "--quick", "--out"]).arg(out).args(arguments);
+        command.output().expect("the example starts")
+    };
+    let out = folder("sci");
+    let output = run(&out, &[]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(out.join("sci.json")).expect("the command writes its lines");
+    let lines = serde_json::from_str::<Vec<Value>>(&text).expect("the file is a list");
+    for name in ["stores, 80 B", "Short, two lines, one-way", "Short ahead of the same on MPI"] {
+        assert!(lines.iter().any(|line| line["name"] == name && line["within"] == true), "{name}: {text}");
+    }
+    for plot in ["raw", "messages", "methods", "tuned"] {
+        let svg = fs::read_to_string(out.join(format!("sci-{plot}.svg"))).expect("every part has a picture");
+        assert!(svg.starts_with("<svg") && svg.contains("<polyline"), "{plot}");
+    }
+    let wrong = run(&out, &["--only", "raw", "--set", "pio.fixed_ns=2800"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let senseless = run(&out, &["--set", "pio.lines=1"]);
+    assert_eq!(senseless.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&senseless.stderr).contains("lines"));
+}

@@ -1,0 +1,68 @@
+//! Runs RandomAccess on simulated machines as a user does, judged by what it prints.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(lab::example_program("random_access_sim")).args(arguments).output().expect("the example starts")
+}
+
+/// Runs with `--json` and returns the one object that it prints.
+fn json(arguments: &[&str]) -> Value {
+    let output = run(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// Runs small on a machine, twice; the run makes all its updates without an error, and repeats itself to the last digit.
+fn repeats(backend: &str, arguments: &[&str]) {
+    for variant in ["short", "medium"] {
+        let all = ["--backend", backend, "--ranks", "16", "--log2-table", "10", "--variant", variant];
+        let all = [&all, arguments].concat();
+        let value = json(&all);
+        assert_eq!((&value["backend"], &value["variant"]), (&backend.into(), &variant.into()));
+        assert_eq!((value["updates"].as_u64(), value["errors"].as_u64()), (Some(4 << 10), Some(0)), "{value}");
+        assert_eq!(json(&all), value, "a simulated run repeats itself to the last digit");
+    }
+}
+
+#[test]
+fn extoll_runs_every_conduit() {
+    for conduit in ["gasnet", "gasnet-first", "pscom"] {
+        let machine = ["--topology", "mesh3d:2x2x2", "--conduit", conduit];
+        repeats("extoll", &machine);
+        repeats("extoll", &[&machine[..], &["--loss", "0.01", "--fault-seed", "7"]].concat());
+    }
+}
+
+#[test]
+fn portals_runs_every_flow_control() {
+    for flow in ["bank", "static", "portals4"] {
+        repeats("portals", &["--flow", flow]);
+    }
+}
+
+#[test]
+fn sci_runs_with_and_without_losses() {
+    repeats("sci", &[]);
+    repeats("sci", &["--loss", "0.01"]);
+}
+
+#[test]
+fn wrong_arguments_are_one_line_and_exit_code_2() {
+    for (arguments, part) in [
+        (&["--frobnicate"][..], "--frobnicate"),
+        (&["--ranks", "9", "--log2-table", "3"], "9 ranks cannot share a table of 8 words"),
+        (&["--topology", "star:4"], "'star:4'"),
+        (&["--ranks", "9", "--ranks-per-node", "2", "--topology", "ring:4"], "ranks is 9"),
+        (&["--loss", "2"], "loss"),
+        (&["--machine", "/nonexistent.toml"], "/nonexistent.toml"),
+        (&["--backend", "sci", "--flow", "bank"], "--flow means nothing to --backend sci"),
+    ] {
+        let output = run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.lines().count() == 1 && stderr.contains(part), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
