@@ -223,6 +223,9 @@ impl ConduitConfig {
     }
 
     pub(super) fn compile(&self, ranks: u32) -> Result<Sizes, ConfigError> {
+        if ranks == 0 {
+            return Err(ConfigError::range("ranks", ranks, "at least 1"));
+        }
         for (field, value, least, most) in [
             ("buffers", self.buffers, 2, 1024),
             ("chunk", self.chunk, 128, 4096),

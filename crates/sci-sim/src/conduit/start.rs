@@ -19,6 +19,8 @@ where
     R: 'static,
     F: Fn(Conduit<Virtual<'_>>) -> R + 'static,
 {
+    // A machine that cannot be is refused in its own words, before what the conduit needs of it.
+    config.check()?;
     conduit.check(config.ranks)?;
     let conduit = conduit.clone();
     crate::run(config, move |nic| {

@@ -178,6 +178,9 @@ impl GasnetConfig {
 
     /// Checks the sizes for a job and divides the rings.
     pub(super) fn compile(&self, ranks: u32, mtu: u32) -> Result<Rooms, ConfigError> {
+        if ranks == 0 {
+            return Err(ConfigError::range("ranks", ranks, "at least 1"));
+        }
         if !(16..=mtu.min(120)).contains(&self.packet) {
             return Err(range("packet", self.packet, &format!("from 16 to the interface's limit of {mtu} bytes")));
         }
@@ -222,6 +225,8 @@ mod tests {
         assert!(refused(|c| c.bounce = 1).starts_with("gasnet.bounce is 1"));
         assert!(refused(|c| c.put = 0).starts_with("gasnet.put is 0"));
         assert!(refused(|c| c.costs.copy_ns = f64::NAN).starts_with("gasnet.costs.copy_ns is NaN"));
+        let nobody = GasnetConfig::default().compile(0, 64).unwrap_err().to_string();
+        assert_eq!(nobody, "ranks is 0, but must be at least 1");
     }
 
     #[test]

@@ -78,6 +78,8 @@ where
     R: 'static,
     F: Fn(Gasnet<'_>) -> R + 'static,
 {
+    // A machine that cannot be is refused in its own words, before anything is divided among its ranks.
+    config.check()?;
     let mut machine = config.clone();
     let rooms = gasnet.compile(config.ranks, config.parameters.velo.mtu)?;
     machine.parameters.velo.segments = rooms.segments;

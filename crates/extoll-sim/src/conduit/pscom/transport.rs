@@ -51,6 +51,8 @@ where
     R: 'static,
     F: Fn(Pscom<'_>) -> R + 'static,
 {
+    // A machine that cannot be is refused in its own words, before what the conduit needs of it.
+    machine.check()?;
     pscom.check_on(machine)?;
     let pscom = pscom.clone();
     crate::run(machine, move |nic| program(Pscom::new(&nic, &pscom)))
