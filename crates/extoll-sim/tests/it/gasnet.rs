@@ -91,9 +91,9 @@ const LATE: Span = Span::from_micros(200);
 
 /// A Long message and a Short one behind it; returns the order in which their handlers ran, and whether the data lay in the
 /// segment while the handler of the Long one had not run yet.
-fn halves(parameters: Parameters, implementation: Implementation) -> (Vec<u32>, bool) {
+fn halves(parameters: Parameters, implementation: Implementation, ordered: bool) -> (Vec<u32>, bool) {
     let config = ExtollConfig { parameters, ..ExtollConfig::pair() };
-    let gasnet = GasnetConfig { implementation, ..GasnetConfig::default() };
+    let gasnet = GasnetConfig { implementation, ordered, ..GasnetConfig::default() };
     let report = run(&config, &gasnet, |mut endpoint, table| {
         let mut early = false;
         if endpoint.rank() == Rank(0) {
@@ -119,8 +119,9 @@ fn a_long_handler_waits_for_its_data() {
     for implementation in [Implementation::First, Implementation::Second] {
         let mut slow = Parameters::cluster();
         slow.rma.tx = Stage { fixed_ns: LATE.0 as f64 / 1e3, ..slow.rma.tx };
-        // Both came over VELO, so the header was there before the Short message, which did not wait.
-        assert_eq!(halves(slow, implementation).0, [2, 1]);
+        // Both came over VELO, so the header was there before the Short message, which waits only for the sake of order.
+        assert_eq!(halves(slow.clone(), implementation, false).0, [2, 1]);
+        assert_eq!(halves(slow, implementation, true).0, [1, 2]);
     }
 }
 
@@ -129,7 +130,82 @@ fn a_long_handler_waits_for_its_header() {
     for implementation in [Implementation::First, Implementation::Second] {
         let mut slow = Parameters::cluster();
         slow.velo.rx = Stage { fixed_ns: LATE.0 as f64 / 1e3, ..slow.velo.rx };
-        assert_eq!(halves(slow, implementation), (vec![1, 2], true));
+        for ordered in [false, true] {
+            assert_eq!(halves(slow.clone(), implementation, ordered), (vec![1, 2], true));
+        }
+    }
+}
+
+/// Short, Medium and Long requests in turn to one neighbour, each answered in one of three ways; how many requests were handled,
+/// and how many replies came, before one that was sent earlier.
+fn overtakers(gasnet: &GasnetConfig, config: &ExtollConfig) -> (usize, usize) {
+    const COUNT: u32 = 2000;
+    #[derive(Default)]
+    struct Order {
+        requests: Vec<u32>,
+        replies: Vec<u32>,
+    }
+    let report = gasnet::run(config, gasnet, |transport| {
+        let mut handlers = Handlers::<Order>::new();
+        let reply = handlers.reply("reply", |order: &mut Order, _: Address, number: u32, _: Payload<'_>| {
+            order.replies.push(number);
+        });
+        let reply = reply.unwrap();
+        let ask = move |order: &mut Order, token: Token<'_>, number: u32, _: Payload<'_>| {
+            order.requests.push(number);
+            match number % 5 {
+                0 | 3 => token.reply(reply, number).unwrap(),
+                1 => token.reply_medium(reply, number, &[1; 100]).unwrap(),
+                _ => token.reply_long(reply, number, &[2; 700], 0).unwrap(),
+            }
+        };
+        let ask = handlers.request("ask", ask).unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, Order::default()).unwrap();
+        if endpoint.rank() == Rank(0) {
+            for number in 0..COUNT {
+                match number % 3 {
+                    0 => endpoint.request(Rank(1), ask, number).unwrap(),
+                    1 => endpoint.request_medium(Rank(1), ask, number, &[3; 200]).unwrap(),
+                    _ => endpoint.request_long(Rank(1), ask, number, &[4; 3000], 4096).unwrap(),
+                }
+            }
+            endpoint.wait_until(|order| order.replies.len() == COUNT as usize).unwrap();
+        }
+        endpoint.finish().unwrap()
+    });
+    let late = |numbers: &[u32]| {
+        assert_eq!(numbers.len(), COUNT as usize);
+        let mut largest = 0;
+        let late = |number: &&u32| {
+            largest = largest.max(**number);
+            **number < largest
+        };
+        numbers.iter().filter(late).count()
+    };
+    let seen: Vec<Order> = report.unwrap().results.into_iter().flatten().collect();
+    // Replies come in the order in which requests were handled, which need not be that in which they were sent.
+    let mut place = vec![0; COUNT as usize];
+    seen[1].requests.iter().zip(0..).for_each(|(number, at)| place[*number as usize] = at);
+    let replies: Vec<u32> = seen[0].replies.iter().map(|number| place[*number as usize]).collect();
+    (late(&seen[1].requests), late(&replies))
+}
+
+#[test]
+fn messages_of_a_pair_keep_their_order() {
+    for implementation in [Implementation::First, Implementation::Second] {
+        let gasnet = GasnetConfig { implementation, segment: 1 << 14, ..GasnetConfig::default() };
+        let small = GasnetConfig { medium: 512, ..GasnetConfig::smallest() };
+        let small = GasnetConfig { implementation, segment: 1 << 14, ..small };
+        let jitter = Adversary { jitter_ns: 20_000.0, store_gap_ns: 60.0 };
+        let unkind = ExtollConfig { adversary: jitter, ..ExtollConfig::pair() };
+        for config in [ExtollConfig::pair(), unkind] {
+            assert_eq!(overtakers(&gasnet, &config), (0, 0));
+            assert_eq!(overtakers(&small, &config), (0, 0));
+        }
+        // What that is worth: without it they do not.
+        let unordered = GasnetConfig { ordered: false, ..gasnet };
+        let (requests, replies) = overtakers(&unordered, &ExtollConfig::pair());
+        assert!(requests > 100 && replies > 0, "{requests} requests and {replies} replies come late");
     }
 }
 

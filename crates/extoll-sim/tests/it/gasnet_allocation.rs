@@ -10,6 +10,8 @@ fn nothing_is_allocated_per_message() {
         let gasnet = GasnetConfig { implementation, ..GasnetConfig::default() };
         let report = gasnet::run(&ExtollConfig::pair(), &gasnet, |transport| {
             Exchange::attach(transport).allocations(1000, |talk, round| {
+                // What follows a Long message is held back until its payload has come.
+                talk.ask(round, 300);
                 talk.ask(round, 300);
                 talk.settle(0);
             })

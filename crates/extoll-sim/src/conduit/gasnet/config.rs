@@ -34,6 +34,9 @@ pub struct GasnetConfig {
     pub bounce: u32,
     /// The largest put, in bytes, 1 to 8,388,608; longer payloads are cut.
     pub put: u32,
+    /// Whether requests of a pair are handled in the order in which they were sent, and replies likewise. If not, messages
+    /// overtake a Long one whose payload has not come.
+    pub ordered: bool,
     /// What the conduit's own work costs.
     pub costs: HostCosts,
 }
@@ -151,6 +154,7 @@ impl Default for GasnetConfig {
             segment: 1 << 16,
             bounce: 1 << 16,
             put: 8 << 20,
+            ordered: true,
             costs: HostCosts::opteron(),
         }
     }

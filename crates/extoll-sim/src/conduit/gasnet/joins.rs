@@ -7,6 +7,7 @@
 //! come, whichever was first. A pair's outstanding messages are bounded by its mailbox slots, and so is what is kept here.
 
 use super::header::{Header, IDS, Place};
+use super::lines::Lines;
 use am_core::Words;
 use std::collections::VecDeque;
 
@@ -62,6 +63,8 @@ pub(super) struct Joins {
     entries: VecDeque<Entry>,
     /// Number of the next notification.
     notified: u16,
+    /// The messages of this source that wait for their turn, where order is kept.
+    pub(super) lines: Lines,
 }
 
 impl Joins {

@@ -2,7 +2,8 @@
 //!
 //! * `transport` has [`Gasnet`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its parts;
 //! * `header`, `layout` say what frames look like and how they fall into packets, `assembly` makes frames of packets again;
-//! * `joins` brings the two halves of a Long message together; `bounce` keeps the books of the memory that it is put from;
+//! * `joins` brings the two halves of a Long message together, `lines` keeps the order of a pair meanwhile; `bounce` keeps the
+//!   books of the memory that it is put from;
 //! * `rooms` divides the mailbox rings; `peers` is what is kept per peer;
 //! * `config` has sizes and costs.
 //!
@@ -13,6 +14,11 @@
 //! between the transports themselves. The receiver's mailbox is one ring for all senders; packets of different sources
 //! interleave in it, and become frames again source by source. A Long message sends header, place and arguments over VELO, and
 //! its payload by puts into the destination's segment. Neither waits for the other: its handler runs when both have come.
+//!
+//! VELO keeps the order of a pair, but what is sent behind a Long message may come before its payload. The receiver holds that
+//! back until the payload is there, so that requests of a pair are handled in the order in which they were sent, and replies
+//! likewise ([`Limits::ordered`](am_core::Limits)). What is held back keeps its slots, which bounds it, and is copied out of the
+//! ring, which is what order costs. [`GasnetConfig::ordered`] turns that off.
 //!
 //! Every message has its room in the receiver's ring before it is sent, and every request the room for its reply in its
 //! sender's; see the `rooms` file for the division. So no reply ever waits for a program, only for the interface.
@@ -51,6 +57,7 @@ mod config;
 mod header;
 mod joins;
 mod layout;
+mod lines;
 mod peers;
 mod port;
 mod receive;

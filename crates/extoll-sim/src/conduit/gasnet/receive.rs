@@ -2,15 +2,16 @@
 
 use super::assembly::{Step, step};
 use super::header::{HEADER, Header, Kind, Place, read_lead};
-use super::joins::{Heading, Placed};
+use super::joins::{Heading, Joins, Placed};
 use super::layout::{Implementation, slots_of_packet};
+use super::lines::{Held, lane};
 use super::port::ReplyPort;
 use super::send::LONG_CLASS;
-use super::transport::Gasnet;
+use super::transport::{Gasnet, Ready};
 use crate::nic::rma::{Command, Event, Notify};
 use crate::nic::velo::Message;
 use am_core::transport::{Arrival, Sink};
-use am_core::{Payload, Peer, PeerStatus};
+use am_core::{Lane, Payload, Peer, PeerStatus};
 
 /// What a packet brings.
 enum Sorted {
@@ -27,12 +28,7 @@ enum Sorted {
 impl Gasnet<'_> {
     /// Takes what has arrived to the sink, at most `budget` messages.
     pub(super) fn serve<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        let mut done = 0;
-        while done < budget {
-            let Some((from, heading)) = self.ready.pop_front() else { break };
-            self.deliver_long(from, &heading, sink);
-            done += 1;
-        }
+        let mut done = self.deliver_ready(budget, sink);
         // Messages of credits and pieces of frames do not count, but a ring does not hold more than these at once.
         let mut left = self.shared.rooms.segments as usize * 1024;
         if done < budget {
@@ -47,13 +43,75 @@ impl Gasnet<'_> {
         }
         if done < budget && (self.implementation() == Implementation::First || self.open_joins != 0) {
             self.take_notifications();
-            while done < budget {
-                let Some((from, heading)) = self.ready.pop_front() else { break };
-                self.deliver_long(from, &heading, sink);
-                done += 1;
+            done += self.deliver_ready(budget - done, sink);
+        }
+        done
+    }
+
+    /// Takes to the sink what payloads have made ready, at most `budget` messages.
+    fn deliver_ready<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        while done < budget {
+            match self.ready.front() {
+                None => break,
+                Some(Ready::Long(..)) => {
+                    let Some(Ready::Long(from, heading)) = self.ready.pop_front() else { break };
+                    self.deliver_long(from, &heading, sink);
+                    done += 1;
+                }
+                Some(&Ready::Line(from, lane)) => match self.next_of_line(from, lane) {
+                    Some(held) => {
+                        self.deliver_held(from, held, sink);
+                        done += 1;
+                    }
+                    None => drop(self.ready.pop_front()),
+                },
             }
         }
         done
+    }
+
+    fn next_of_line(&mut self, from: u32, lane: Lane) -> Option<Held> {
+        let held = self.peers.of(from).joins.as_mut()?.lines.pop(lane)?;
+        self.held -= 1;
+        Some(held)
+    }
+
+    fn deliver_held<S: Sink>(&mut self, from: u32, held: Held, sink: &mut S) {
+        let Held { heading, bytes, .. } = held;
+        if heading.header.kind.is_long() {
+            return self.deliver_long(from, &heading, sink);
+        }
+        self.hand_over(from, &heading, Payload::own(&bytes[heading.header.lead()..]), sink);
+        self.buffers.give(bytes);
+    }
+
+    /// Whether a message has to wait behind others of its source.
+    #[inline]
+    fn has_to_wait(&self, from: u32, header: &Header) -> bool {
+        let lines = |joins: &Joins| joins.lines.wait(lane(header.kind));
+        self.held != 0 && self.peers.known(from).and_then(|peer| peer.joins.as_deref()).is_some_and(lines)
+    }
+
+    /// Puts a message into its line.
+    fn hold(&mut self, from: u32, held: Held) {
+        // Who sends within its credits has no more slots here than that.
+        let rooms = self.shared.rooms;
+        let most = rooms.requests + rooms.answers + rooms.control;
+        let lines = &mut self.peers.of(from).joins.get_or_insert_default().lines;
+        if lines.slots() + held.heading.slots > most {
+            return self.fault(from);
+        }
+        lines.push(held);
+        self.held += 1;
+    }
+
+    /// Puts a whole frame into its line.
+    fn hold_frame(&mut self, from: u32, header: Header, bytes: Vec<u8>, slots: u32) -> Sorted {
+        let (_, args) = read_lead(&header, &bytes);
+        let heading = Heading { header, place: Place::default(), args, slots };
+        self.hold(from, Held { heading, bytes, complete: true });
+        Sorted::Nothing
     }
 
     fn deliver_packet<S: Sink>(&mut self, message: &Message, sink: &mut S) -> bool {
@@ -78,6 +136,7 @@ impl Gasnet<'_> {
         let peer = self.peers.of(of);
         if !std::mem::replace(&mut peer.faulty, true) {
             peer.partial = None;
+            self.held -= peer.joins.as_mut().map_or(0, |joins| joins.lines.clear());
             self.faulty.push(of);
             self.fresh = true;
         }
@@ -115,11 +174,23 @@ impl Gasnet<'_> {
             Ok(Step::Whole(header)) if header.kind.is_long() => {
                 self.sort_long(from, header, packet, slots_of_packet(packet.len()))
             }
+            Ok(Step::Whole(header)) if self.has_to_wait(from, &header) => {
+                if !first {
+                    // The first implementation has copied and paid for every packet above.
+                    self.nic.charge(costs.assembling(packet.len()));
+                }
+                let mut bytes = self.buffers.take();
+                bytes.extend_from_slice(packet);
+                self.hold_frame(from, header, bytes, slots_of_packet(packet.len()))
+            }
             Ok(Step::Whole(header)) => Sorted::Whole(from, header),
             Ok(Step::Complete(header, bytes, slots)) if header.kind.is_long() => {
                 let sorted = self.sort_long(from, header, &bytes, slots);
                 self.buffers.give(bytes);
                 sorted
+            }
+            Ok(Step::Complete(header, bytes, slots)) if self.has_to_wait(from, &header) => {
+                self.hold_frame(from, header, bytes, slots)
             }
             Ok(Step::Complete(header, bytes, slots)) => Sorted::Complete(from, header, bytes, slots),
             Err(_) => {
@@ -137,21 +208,24 @@ impl Gasnet<'_> {
             return Sorted::Nothing;
         }
         let heading = Heading { header, place, args, slots };
-        if len == 0 {
-            return Sorted::Joined(from, heading);
-        }
-        let window = self.join_window();
-        match self.peers.of(from).joins.get_or_insert_default().head(heading, window) {
-            Ok(Some(heading)) => Sorted::Joined(from, heading),
-            Ok(None) => {
-                self.open_joins += 1;
-                Sorted::Nothing
+        let complete = if len == 0 {
+            true
+        } else {
+            let window = self.join_window();
+            match self.peers.of(from).joins.get_or_insert_default().head(heading, window) {
+                Ok(joined) => joined.is_some(),
+                Err(_) => {
+                    self.fault(from);
+                    return Sorted::Nothing;
+                }
             }
-            Err(_) => {
-                self.fault(from);
-                Sorted::Nothing
-            }
+        };
+        self.open_joins += usize::from(!complete);
+        if self.shared.config.ordered && (!complete || self.has_to_wait(from, &header)) {
+            self.hold(from, Held { heading, bytes: Vec::new(), complete });
+            return Sorted::Nothing;
         }
+        if complete { Sorted::Joined(from, heading) } else { Sorted::Nothing }
     }
 
     /// Long messages of a pair that can be outstanding: each takes a slot at least.
@@ -204,8 +278,16 @@ impl Gasnet<'_> {
             Ok(None) => {}
             Ok(Some(heading)) => {
                 self.open_joins -= 1;
-                self.ready.push_back((from, heading));
                 self.fresh = true;
+                let peer = self.peers.of(from);
+                if !self.shared.config.ordered {
+                    self.ready.push_back(Ready::Long(from, heading));
+                } else if !peer.faulty
+                    && let Some(joins) = &mut peer.joins
+                    && joins.lines.complete(&heading)
+                {
+                    self.ready.push_back(Ready::Line(from, lane(heading.header.kind)));
+                }
             }
             Err(_) => self.fault(from),
         }
@@ -275,7 +357,7 @@ impl Gasnet<'_> {
         }
     }
 
-    /// Whether Long replies of peers that are there wait for their data.
+    /// Whether replies of peers that are there wait for the data of Long ones.
     pub(super) fn replies_wait(&self) -> bool {
         self.open_joins != 0
             && self.peers.all().any(|(peer, state)| {

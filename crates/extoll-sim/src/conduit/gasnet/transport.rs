@@ -17,7 +17,7 @@ use am_core::transport::{
     CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport,
     WaitReason,
 };
-use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use am_core::{Category, Instant, Lane, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use fabric_sim::WaitFor;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -56,8 +56,10 @@ pub struct Gasnet<'a> {
     pub(super) peers: Peers,
     pub(super) buffers: Buffers,
     pub(super) bounce: Option<BounceBuffers>,
-    /// Long messages that are complete and were not yet delivered.
-    pub(super) ready: VecDeque<(u32, Heading)>,
+    /// What has become complete by a payload and was not yet delivered.
+    pub(super) ready: VecDeque<Ready>,
+    /// Messages that wait for their turn, over all peers.
+    pub(super) held: usize,
     /// Long headers whose data has not been noticed.
     pub(super) open_joins: usize,
     /// Peers that credits are owed to, and those that may be waiting for them.
@@ -81,6 +83,15 @@ impl fmt::Debug for Gasnet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gasnet").field("rank", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
     }
+}
+
+/// What a payload has made ready for delivery.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ready {
+    /// A Long message, where order is not kept.
+    Long(u32, Heading),
+    /// The first messages of a peer's line.
+    Line(u32, Lane),
 }
 
 /// A frame to be sent.
@@ -123,13 +134,14 @@ impl<'a> Gasnet<'a> {
                 long: 1 << 32,
                 default_reply: rooms.medium_reply.min(default_reply as usize),
                 per_argument: 0,
-                ordered: false,
+                ordered: shared.config.ordered,
             },
             segment: Segment::new(memory, size as usize),
             peers: Peers::new(ranks, rooms),
             buffers: Buffers::default(),
             bounce: None,
             ready: VecDeque::new(),
+            held: 0,
             open_joins: 0,
             owed: Vec::new(),
             urgent: Vec::new(),
