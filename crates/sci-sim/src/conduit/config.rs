@@ -68,6 +68,10 @@ pub struct ConduitConfig {
     /// How long a rank sleeps after an announcement before it does the same, in nanoseconds: a ready flag may have been overtaken
     /// by its exist flag on the way. With unchecked flags, one of which may be lost, it never sleeps longer.
     pub patient_sleep_ns: f64,
+    /// Whether requests of a pair are handled in the order in which they were sent, and replies likewise. The published design
+    /// does not promise that. With flags that may be lost ([`FlagStores::Unchecked`]) all that is sent behind a lost message
+    /// waits for it.
+    pub ordered: bool,
     /// Whether messages take the way through an MPI library instead: the baseline of the published comparison.
     pub through_mpi: bool,
     /// Makes the protocol wrong on purpose.
@@ -139,7 +143,8 @@ fn range(field: &str, value: impl Display, limit: &str) -> ConfigError {
 }
 
 impl Default for ConduitConfig {
-    /// The published sizes, with flags that are not lost: what conforms under errors of any store.
+    /// The published sizes, with flags that are not lost: what conforms under errors of any store; and messages of a pair in
+    /// their order.
     fn default() -> Self {
         Self {
             requests: 2,
@@ -153,6 +158,7 @@ impl Default for ConduitConfig {
             connect_pause_ns: 1e9,
             patient_polls: 1024,
             patient_sleep_ns: 50_000.0,
+            ordered: true,
             through_mpi: false,
             mutation: None,
         }
@@ -160,9 +166,9 @@ impl Default for ConduitConfig {
 }
 
 impl ConduitConfig {
-    /// The published design to the letter, with the flag stores as shipped.
+    /// The published design to the letter, with the flag stores as shipped, and without order.
     pub fn paper() -> Self {
-        Self { flags: FlagStores::Unchecked, ..Self::default() }
+        Self { flags: FlagStores::Unchecked, ordered: false, ..Self::default() }
     }
 
     /// What the design can reach: eight requests of a pair under way, Medium payloads of up to 4,016 bytes, no lost flags.

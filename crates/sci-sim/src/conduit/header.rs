@@ -3,8 +3,8 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0 | handler |
-//! | 1 | kind: bit 0 reply, bits 2:1 category, bit 3 without a reply, bit 4 between the transports' owners |
-//! | 2 | number of arguments, 0 to 16 |
+//! | 1 | kind: bit 0 reply, bits 2:1 category, bit 3 without a reply, bit 4 between the transports' owners; bits 7:5 of the number |
+//! | 2 | how many arguments there are, 0 to 16, in bits 4:0; in bits 7:5 the lower half of the message's number |
 //! | 3 | size of the header: 8 + 4n, of a Long message 16 + 4n |
 //! | 7:4 | size of the payload |
 //! | 15:8 | Long messages only: where the payload lies in the destination's payload segment |
@@ -23,6 +23,11 @@ const FIXED: usize = 8;
 /// Bytes that say where a Long payload lies.
 const PLACE: usize = 8;
 
+/// The bits of bytes 1 and 2 that are not the number's.
+const OWN: u8 = 0b1_1111;
+/// Where the halves of the number begin in them.
+const HALF: u32 = 5;
+
 const REPLY: u8 = 1;
 const CATEGORY: u8 = 1;
 const ONE_WAY: u8 = 1 << 3;
@@ -40,6 +45,33 @@ pub(super) enum Kind {
     Core,
 }
 
+/// The number of a message among those of its lane from its sender, where order is kept: six bits, twice as many values as a
+/// pair has slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Number(u8);
+
+impl Number {
+    const VALUES: u8 = 1 << 6;
+
+    /// The number behind this one.
+    pub(super) fn next(self) -> Self {
+        Self((self.0 + 1) % Self::VALUES)
+    }
+
+    /// How many numbers this one is behind another.
+    #[inline]
+    pub(super) fn since(self, other: Self) -> u32 {
+        (self.0.wrapping_sub(other.0) % Self::VALUES).into()
+    }
+
+    /// The number in the first word of a header.
+    #[inline]
+    pub(super) fn of_word(first: u64) -> Self {
+        let [_, kind, count, ..] = first.to_le_bytes();
+        Self((kind & !OWN) >> 2 | count >> HALF)
+    }
+}
+
 /// A message's description of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
@@ -48,6 +80,8 @@ pub(super) struct Header {
     pub(super) payload: u32,
     /// Where a Long payload lies; 0 in other messages.
     pub(super) place: u64,
+    /// Its place in the order of its lane; the first number where order is not kept.
+    pub(super) number: Number,
 }
 
 /// Bytes that make no header.
@@ -89,7 +123,9 @@ impl Header {
             Kind::Core => CORE,
         };
         let size = self.size(args.len());
-        into[..4].copy_from_slice(&[self.handler, kind, args.len() as u8, size as u8]);
+        let Number(number) = self.number;
+        let (kind, count) = (kind | number >> 3 << HALF, args.len() as u8 | number << HALF);
+        into[..4].copy_from_slice(&[self.handler, kind, count, size as u8]);
         into[4..8].copy_from_slice(&self.payload.to_le_bytes());
         let mut at = FIXED;
         if self.is_long() {
@@ -110,6 +146,7 @@ impl Header {
     pub(super) fn read(word: impl Fn(usize) -> u64) -> Result<(Self, Words), Nonsense> {
         let first = word(0);
         let [handler, kind, count, size, ..] = first.to_le_bytes();
+        let (kind, count, number) = (kind & OWN, count & OWN, Number::of_word(first));
         let category = *Category::ALL.get(usize::from(kind >> CATEGORY & 3)).ok_or(Nonsense)?;
         let kind = match kind & !(3 << CATEGORY) {
             0 => Kind::Request(category),
@@ -118,7 +155,7 @@ impl Header {
             CORE if category == Category::Short => Kind::Core,
             _ => return Err(Nonsense),
         };
-        let mut header = Self { kind, handler, payload: (first >> 32) as u32, place: 0 };
+        let mut header = Self { kind, handler, payload: (first >> 32) as u32, place: 0, number };
         let count = usize::from(count);
         if count > MAX_WORDS || usize::from(size) != header.size(count) {
             return Err(Nonsense);
@@ -170,7 +207,13 @@ mod tests {
 
     #[test]
     fn sizes_are_the_published_ones() {
-        let header = |category| Header { kind: Kind::Request(category), handler: 0, payload: 0, place: 0 };
+        let header = |category| Header {
+            kind: Kind::Request(category),
+            handler: 0,
+            payload: 0,
+            place: 0,
+            number: Number::default(),
+        };
         assert_eq!([0, 16].map(|count| header(Category::Short).size(count)), [8, 72]);
         assert_eq!([0, 16].map(|count| header(Category::Long).size(count)), [16, 80]);
     }
@@ -179,9 +222,9 @@ mod tests {
         #[test]
         fn headers_come_back_as_they_were(
             kind in any_kind(), handler in any::<u8>(), payload in any::<u32>(), place in any::<u64>(),
-            words in prop::collection::vec(any::<u32>(), 0..=16), garbage in any::<u8>(),
+            words in prop::collection::vec(any::<u32>(), 0..=16), garbage in any::<u8>(), number in 0..Number::VALUES,
         ) {
-            let mut header = Header { kind, handler, payload, place };
+            let mut header = Header { kind, handler, payload, place, number: Number(number) };
             if !header.is_long() {
                 header.place = 0;
             }
@@ -190,6 +233,7 @@ mod tests {
             prop_assert_eq!(header.write(&args, &mut bytes), header.size(words.len()));
             let word = |index: usize| u64::from_le_bytes(bytes[8 * index..][..8].try_into().unwrap());
             prop_assert_eq!(Header::read(word), Ok((header, args)));
+            prop_assert_eq!(Number::of_word(word(0)), header.number);
         }
 
         #[test]

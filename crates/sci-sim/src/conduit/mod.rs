@@ -2,7 +2,8 @@
 //!
 //! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport), over any [`Sisci`](crate::nic::Sisci) interface; `send`,
 //!   `receive` and `port` are its parts, `net` its hold on the interface;
-//! * `flags` is the search for messages, `status` the table of slots in use, `work` the queue of what was found;
+//! * `flags` is the search for messages, `status` the table of slots in use, `work` the queue of what was found, `turns` its
+//!   order;
 //! * `header` and `layout` say what messages look like and where they lie; `config` has sizes and methods;
 //! * `bootstrap` reads the files that say which rank is which node; `start` opens conduits in virtual time and between
 //!   processes.
@@ -28,7 +29,7 @@
 //! | room for the largest reply is set aside | the reply slot, which is the request's for as long as it is outstanding |
 //! | one-way handlers, bare credits | the Control flag |
 //! | messages between cores (barrier, tables) | requests of a kind of their own in the same slots, so that the published barrier segment is not needed; its id stays free |
-//! | order | not promised ([`Limits::ordered`](am_core::Limits)): slot 0 may be filled after slot 1 and found before it |
+//! | order | messages carry numbers in bits of the header that were free, and one found before its turn waits in its slot ([`ConduitConfig::ordered`]). Not as published: slot 0 may be filled after slot 1 and found before it |
 //! | a request may be answered while its handler runs | a reply to a request whose payload lies in its slot leaves when the handler has returned, or the requester could overwrite what is still being read |
 //! | detached requests | keep their slot until they are answered: so many can be pending for each requester, and [`quiet`](am_core::Transport::quiet) waits for them |
 //! | lost peers | the interface's status of nodes; and whoever stores what makes no sense is [`Faulty`](am_core::LossCause::Faulty) |
@@ -87,6 +88,8 @@ mod start;
 mod status;
 #[cfg(not(am_loom))]
 mod transport;
+#[cfg(not(am_loom))]
+mod turns;
 #[cfg(not(am_loom))]
 mod work;
 

@@ -6,7 +6,7 @@ use super::send::Outgoing;
 use super::transport::Conduit;
 use crate::nic::Sisci;
 use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
-use am_core::{Category, Peer, PeerStatus, Words};
+use am_core::{Category, Lane, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler unwinds.
 ///
@@ -59,8 +59,18 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
         if self.conduit.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
     }
 
-    /// Sends or stages a reply whose Medium payload is in the conduit's buffer.
-    fn send(&mut self, header: Header, args: &Words) -> Result<(), PortGone> {
+    /// Sends or stages a reply whose Medium payload is in the conduit's buffer. Its turn is now, whenever it leaves.
+    fn send(
+        &mut self,
+        category: Category,
+        handler: u8,
+        payload: usize,
+        place: u64,
+        args: &Words,
+    ) -> Result<(), PortGone> {
+        let number = self.conduit.number(self.to, Lane::Reply);
+        self.conduit.numbered(self.to, Lane::Reply);
+        let header = Header { kind: Kind::Reply(category), handler, payload: payload as u32, place, number };
         if self.in_slot {
             self.end = End::Staged(header, *args);
             return Ok(());
@@ -91,7 +101,7 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
 
     fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
         self.check()?;
-        self.send(Header { kind: Kind::Reply(Category::Short), handler, payload: 0, place: 0 }, args)
+        self.send(Category::Short, handler, 0, 0, args)
     }
 
     fn medium(
@@ -107,17 +117,14 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
         // What is not written must not be what another peer was sent.
         buffer.fill(0);
         fill(&mut Buffer(buffer));
-        let header = Header { kind: Kind::Reply(Category::Medium), handler, payload: len as u32, place: 0 };
-        self.send(header, args)
+        self.send(Category::Medium, handler, len, 0, args)
     }
 
     fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
         self.check()?;
         // The payload goes to a place of its own, whatever the handler still reads.
         self.conduit.place(self.to, at, payload).map_err(|Gone| PortGone)?;
-        let header =
-            Header { kind: Kind::Reply(Category::Long), handler, payload: payload.len() as u32, place: at };
-        self.send(header, args)
+        self.send(Category::Long, handler, payload.len(), at, args)
     }
 
     fn detach(&mut self) -> PendingKey {

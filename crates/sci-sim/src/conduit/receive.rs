@@ -2,15 +2,16 @@
 
 use super::config::{FlagStores, Mutation};
 use super::flags::{self, Clear};
-use super::header::{Header, Kind, Ready};
+use super::header::{Header, Kind, Number, Ready};
 use super::port::ReplyPort;
 use super::send::{NUMBER_SHIFT, next_number};
 use super::transport::Conduit;
+use super::turns::Turn;
 use super::work::Found;
 use crate::nic::Sisci;
 use am_core::segment::Memory;
 use am_core::transport::{Arrival, Sink};
-use am_core::{Category, Payload, Peer, Segment, Words};
+use am_core::{Category, Lane, Payload, Peer, Segment, Words};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<N: Sisci> Conduit<N> {
@@ -89,6 +90,7 @@ impl<N: Sisci> Conduit<N> {
     pub(super) fn fault(&mut self, of: u32) {
         if of < self.ranks && !self.faulty.contains(&of) {
             self.faulty.push(of);
+            self.turns.forget(of);
             self.fresh = true;
         }
     }
@@ -98,6 +100,16 @@ impl<N: Sisci> Conduit<N> {
         let Found { from, slot, ready } = found;
         if !self.faulty.is_empty() && self.faulty.contains(&from) {
             return false;
+        }
+        if self.config.ordered && ready != Ready::Control {
+            match self.take_turn(found) {
+                Turn::Now => {}
+                Turn::Later => return false,
+                Turn::Never => {
+                    self.fault(from);
+                    return false;
+                }
+            }
         }
         self.net.charge(self.costs.poll);
         let answers = self.layout.request_slot(slot);
@@ -133,6 +145,31 @@ impl<N: Sisci> Conduit<N> {
             None => self.hand_over_request(from, slot, &header, &args, sink),
         }
         true
+    }
+
+    /// Finds out whether it is a message's turn. If so, the one behind it comes next if it has been found before; if not, the
+    /// message waits.
+    fn take_turn(&mut self, found: Found) -> Turn {
+        let Self { net, layout, turns, queue, .. } = self;
+        let of = |found: &Found| {
+            let words = net.command(found.from).words();
+            // Relaxed: looking at the flag has ordered it.
+            let first = u64::from_le(words[layout.at(found.slot) / 8].load(Relaxed));
+            let lane = if layout.request_slot(found.slot).is_some() { Lane::Reply } else { Lane::Request };
+            (lane, Number::of_word(first))
+        };
+        let (lane, number) = of(&found);
+        let turn = turns.turn(found.from, lane, number);
+        match turn {
+            Turn::Now => {
+                if let Some(next) = turns.advance(found.from, lane, of) {
+                    queue.push_front(next);
+                }
+            }
+            Turn::Later => turns.wait(found),
+            Turn::Never => {}
+        }
+        turn
     }
 
     /// Whether a header's payload is where one can be, and its kind is that of its slot.

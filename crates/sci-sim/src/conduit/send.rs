@@ -1,13 +1,13 @@
 //! Sending: a slot is taken, data is stored and checked, then announced by the ready flag and the exist flag.
 
 use super::config::{FlagStores, MediumMethod, Mutation};
-use super::header::{Header, Kind, MAX_HEADER, Ready};
+use super::header::{Header, Kind, MAX_HEADER, Number, Ready};
 use super::layout::{LINE, cut};
 use super::net::{Channel, Gone};
 use super::transport::Conduit;
 use crate::nic::{SequenceStatus, Sisci};
 use am_core::transport::Refused;
-use am_core::{Category, Peer, PeerStatus, Resource, Words};
+use am_core::{Category, Lane, Peer, PeerStatus, Resource, Words};
 
 /// How often a transfer is tried as a whole.
 const WHOLE: u32 = 4;
@@ -68,10 +68,24 @@ impl<N: Sisci> Conduit<N> {
 
     /// Sends a request in a slot that was admitted for it.
     pub(super) fn request(&mut self, to: Peer, slot: u32, frame: &Outgoing<'_>) -> Result<(), Refused> {
-        self.transmit(to.0, slot, frame).map_err(|Gone| {
+        let header = Header { number: self.number(to.0, Lane::Request), ..frame.header };
+        self.transmit(to.0, slot, &Outgoing { header, ..*frame }).map_err(|Gone| {
             self.withdraw(to.0, slot);
             Refused::Gone
-        })
+        })?;
+        // What was not sent has no number: nobody has to wait for it.
+        self.numbered(to.0, Lane::Request);
+        Ok(())
+    }
+
+    /// The number of the next message to a peer.
+    pub(super) fn number(&self, to: u32, lane: Lane) -> Number {
+        if self.config.ordered { self.turns.next_number(to, lane) } else { Number::default() }
+    }
+
+    /// Notes that a message has that number.
+    pub(super) fn numbered(&mut self, to: u32, lane: Lane) {
+        self.turns.sent(to, lane);
     }
 
     /// Sends a frame in a slot that is free for it.

@@ -1,12 +1,13 @@
 //! The transport: what a rank keeps, and the contract's calls.
 
 use super::config::{ConduitConfig, Costs, FlagStores, Mutation};
-use super::header::{Header, Kind};
+use super::header::{Header, Kind, Number};
 use super::layout::Layout;
 use super::net::{Net, OpenError};
 use super::port::{Buffer, Owed, ReplyPort};
 use super::send::Outgoing;
 use super::status::Locations;
+use super::turns::Turns;
 use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
@@ -54,6 +55,8 @@ pub struct Conduit<N: Sisci> {
     /// The ready flags as last seen, where they are numbered.
     pub(super) seen: Vec<u64>,
     pub(super) queue: WorkQueue,
+    /// The order of messages, where it is kept.
+    pub(super) turns: Turns,
     /// A reply's Medium payload, or that of a claimed request.
     pub(super) staged: Vec<u8>,
     /// Header and payload side by side, for transfers of both.
@@ -110,7 +113,7 @@ impl<N: Sisci> Conduit<N> {
                 long: config.segment,
                 default_reply: layout.medium(),
                 per_argument: 0,
-                ordered: false,
+                ordered: config.ordered,
             },
             segment,
             locations: Locations::new(ranks, layout.requests),
@@ -118,6 +121,7 @@ impl<N: Sisci> Conduit<N> {
             expected: vec![0; all],
             seen: if numbered { vec![0; layout.ready_words()] } else { Vec::new() },
             queue: WorkQueue::new(all),
+            turns: Turns::new(ranks, layout.requests),
             staged: vec![0; layout.medium()],
             whole: vec![0; layout.slot],
             bare_given: 0,
@@ -175,6 +179,7 @@ impl<N: Sisci> Conduit<N> {
             handler: head.handler,
             payload: payload.len() as u32,
             place,
+            number: Number::default(),
         };
         self.request(to, slot, &Outgoing { header, args, payload })
     }
@@ -213,7 +218,13 @@ impl<N: Sisci> Slot for ConduitSlot<'_, N> {
     fn commit(mut self) {
         let Some(slot) = self.slot.take() else { return };
         let kind = kind(Category::Medium, self.head.reply);
-        let header = Header { kind, handler: self.head.handler, payload: self.len as u32, place: 0 };
+        let header = Header {
+            kind,
+            handler: self.head.handler,
+            payload: self.len as u32,
+            place: 0,
+            number: Number::default(),
+        };
         let staged = std::mem::take(&mut self.conduit.staged);
         let frame = Outgoing { header, args: &self.args, payload: &staged[..self.len] };
         // A peer that has gone in the meantime does not get what was accepted, as always.
@@ -270,7 +281,13 @@ impl<N: Sisci> Transport for Conduit<N> {
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         let slot = self.admit(to)?;
-        let header = Header { kind: Kind::Core, handler: 0, payload: payload.len() as u32, place: 0 };
+        let header = Header {
+            kind: Kind::Core,
+            handler: 0,
+            payload: payload.len() as u32,
+            place: 0,
+            number: Number::default(),
+        };
         self.request(to, slot, &Outgoing { header, args, payload })
     }
 

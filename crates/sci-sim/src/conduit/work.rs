@@ -30,6 +30,11 @@ impl WorkQueue {
         self.found.push_back(found);
     }
 
+    /// Puts a message before all others.
+    pub(super) fn push_front(&mut self, found: Found) {
+        self.found.push_front(found);
+    }
+
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Found> {
         self.found.pop_front()
