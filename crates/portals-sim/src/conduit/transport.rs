@@ -20,7 +20,6 @@ use am_core::transport::{
     WaitReason,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
-use fabric_sim::WaitFor;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -351,16 +350,6 @@ pub struct ConduitCounters {
     pub registered: [u64; 3],
 }
 
-/// What a wait is for, in the words of the simulation.
-fn wanted(reason: WaitReason) -> WaitFor {
-    match reason {
-        WaitReason::Collective(from) => WaitFor::From(from.0),
-        WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
-        WaitReason::Handling => WaitFor::Named("requests to be handled"),
-        _ => WaitFor::Arrival,
-    }
-}
-
 pub(super) const fn kind_of(reply: ReplyBound) -> Kind {
     match reply {
         ReplyBound::None => Kind::OneWay,
@@ -491,7 +480,7 @@ impl<'a> Transport for Conduit<'a> {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         self.check_overflow();
         if !std::mem::take(&mut self.fresh) {
-            self.wire.idle(self.until(until), wanted(reason));
+            self.wire.idle(self.until(until), reason.into());
         }
     }
 

@@ -18,7 +18,6 @@ use am_core::transport::{
     WaitReason,
 };
 use am_core::{Category, Instant, Lane, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
-use fabric_sim::WaitFor;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -231,16 +230,6 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
     }
 }
 
-/// What a wait is for, in the words of the simulation.
-fn wanted(reason: WaitReason) -> WaitFor {
-    match reason {
-        WaitReason::Collective(from) => WaitFor::From(from.0),
-        WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
-        WaitReason::Handling => WaitFor::Named("requests to be handled"),
-        _ => WaitFor::Arrival,
-    }
-}
-
 /// A claimed Medium request.
 #[derive(Debug)]
 pub struct GasnetSlot<'t, 'a> {
@@ -371,7 +360,7 @@ impl<'a> Transport for Gasnet<'a> {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         self.pay_all();
         if !std::mem::take(&mut self.fresh) {
-            self.nic.idle(until, wanted(reason));
+            self.nic.idle(until, reason);
         }
     }
 

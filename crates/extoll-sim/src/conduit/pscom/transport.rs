@@ -17,7 +17,7 @@ use am_core::transport::{
     Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
-use fabric_sim::{Report, RunError, WaitFor};
+use fabric_sim::{Report, RunError};
 use std::collections::VecDeque;
 
 /// The communicator of active messages.
@@ -526,13 +526,7 @@ impl<'a> Transport for Pscom<'a> {
         if self.cut_short || !self.inbox.is_empty() || std::mem::take(&mut self.room) {
             return;
         }
-        let wanted = match reason {
-            WaitReason::Collective(from) => WaitFor::From(from.0),
-            WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
-            WaitReason::Handling => WaitFor::Named("its requests to be handled"),
-            _ => WaitFor::Arrival,
-        };
-        self.engine.idle(until, wanted);
+        self.engine.idle(until, reason.into());
     }
 
     fn now(&self) -> Instant {
