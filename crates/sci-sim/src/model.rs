@@ -248,11 +248,6 @@ impl Parameters {
         self.pio_ns(u64::from(bytes)) - f64::from(bytes) * 1e3 / self.dma.bandwidth_mb_s
     }
 
-    /// What a DMA transfer of some bytes to a neighbour takes until it has landed, in nanoseconds.
-    pub fn dma_ns(&self, bytes: u64) -> f64 {
-        self.dma_start_ns() + bytes as f64 * 1e3 / self.dma.bandwidth_mb_s
-    }
-
     /// The links and interfaces below the adapters, for the network.
     pub(crate) fn network(&self) -> NicParameters {
         NicParameters {
