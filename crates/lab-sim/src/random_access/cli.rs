@@ -174,9 +174,11 @@ pub(crate) enum Conduit {
 /// What keeps the receive buffers of Portals from overflowing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Flow {
-    /// Credits that the receiver lends to who needs them
+    /// Credits that the receiver lends to who needs them, by the published rules
     #[default]
     Bank,
+    /// The same by this project's rules
+    TunedBank,
     /// A fixed share of credits for every sender
     Static,
     /// No credits: Portals 4, where a full receiver disables its portal and senders send again

@@ -15,13 +15,14 @@ use std::rc::Rc;
 /// [`RunError`]: an impossible machine, the first rank that failed, or a failed verification.
 pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
     let machine = machine(cli)?;
-    let flow = match cli.simulation.flow() {
-        Flow::Bank => FlowControl::Bank,
-        Flow::Static => FlowControl::Static,
-        Flow::Portals4 => FlowControl::Disable,
+    let config = match cli.simulation.flow() {
+        Flow::Bank => ConduitConfig::with(FlowControl::Bank),
+        Flow::TunedBank => ConduitConfig::tuned(),
+        Flow::Static => ConduitConfig::with(FlowControl::Static),
+        Flow::Portals4 => ConduitConfig::with(FlowControl::Disable),
     };
     let program = Rc::new(cli.clone());
-    let report = conduit::run(&machine, &ConduitConfig::with(flow), move |transport| {
+    let report = conduit::run(&machine, &config, move |transport| {
         rank::run(transport, &program.options, &name(program.backend))
     });
     tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)

@@ -27,16 +27,16 @@ pub enum FlowControl {
 #[serde(rename_all = "kebab-case")]
 pub enum Extra {
     /// What a request found missing, at most 7, as published: a stalled sender's next request asks.
+    #[default]
     Shortage,
     /// As much as the loan is already, in powers of two up to 64, of which three bits tell the exponent. The request asks
     /// that leaves too few for one like it. A receiver that computes answers late, so that a sender has few round trips to
     /// get from its small loan to what a burst needs.
-    #[default]
     Doubling,
 }
 
-/// Flow control and sizes of the conduit. Fields that a file leaves out are those of [`ConduitConfig::default`]; most are the
-/// published ones.
+/// Flow control and sizes of the conduit. Fields that a file leaves out are those of [`ConduitConfig::default`], which are the
+/// published ones wherever something is published; [`ConduitConfig::tuned`] has this project's rules of lending.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConduitConfig {
@@ -127,14 +127,14 @@ impl Default for ConduitConfig {
             banked: None,
             least: 8,
             loan_cap: 400,
-            // [A] no limit but the cap: published are 32, with which a burst of some hundred credits takes many epochs.
-            lend_limit: 400,
+            // [C]
+            lend_limit: 32,
             extra: Extra::default(),
             epoch: 1024,
             revoke_peers: 6,
             revoke_limit: 32,
-            // [A] a large message's worth.
-            revoke_least: 8,
+            // [C] whatever there is.
+            revoke_least: 1,
             send_chunks: 2048,
             reply_slots: 256,
             tickets: 0,
@@ -162,10 +162,19 @@ impl ConduitConfig {
         Self { flow, ..Self::default() }
     }
 
-    /// The published rules of lending in place of this project's: asks for what is missing, at most 7 credits each, 32 lent to
-    /// a peer in an epoch, and revocations of any amount.
-    pub fn published() -> Self {
-        Self { extra: Extra::Shortage, lend_limit: 32, revoke_least: 1, ..Self::default() }
+    /// The published sizes with this project's rules of lending \[A\], which keep up with static shares where the published ones
+    /// do not: a sender asks one request earlier and for as much as it holds ([`Extra::Doubling`]); what is lent to a peer in
+    /// an epoch is limited by the largest loan alone, since with 32 a burst of some hundred credits takes many epochs; and a
+    /// revocation, which costs two messages, must hope for a large message's worth.
+    ///
+    /// ```
+    /// use portals_sim::conduit::{ConduitConfig, Extra};
+    /// let (published, tuned) = (ConduitConfig::default(), ConduitConfig::tuned());
+    /// assert_eq!((published.extra, published.lend_limit, published.revoke_least), (Extra::Shortage, 32, 1));
+    /// assert_eq!((tuned.extra, tuned.lend_limit, tuned.revoke_least), (Extra::Doubling, 400, 8));
+    /// ```
+    pub fn tuned() -> Self {
+        Self { extra: Extra::Doubling, lend_limit: 400, revoke_least: 8, ..Self::default() }
     }
 
     /// The smallest sizes with which everything still works, for tests of scarcity.
@@ -177,7 +186,6 @@ impl ConduitConfig {
             credits: 2,
             banked: Some(2),
             least: 2,
-            revoke_least: 1,
             send_chunks: 8,
             reply_slots: 1,
             tickets: 10,
@@ -364,6 +372,9 @@ mod tests {
             (1, 1, 2, 8)
         );
         assert_eq!(sizes.medium, 1984);
+        let loans = &sizes.loans;
+        assert_eq!((loans.max_ask, loans.lend_limit, loans.revoke_least, loans.loan_cap), (7, 32, 1, 400));
+        assert_eq!((loans.growth, loans.epoch, loans.revoke_peers), (Growth::Shortage, 1024, 6));
         for ranks in [1024, 2048, 4096] {
             assert_eq!(ConduitConfig::default().compile(ranks).unwrap().loans.total, 58_368);
         }

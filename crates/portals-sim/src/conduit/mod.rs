@@ -25,11 +25,11 @@
 //! [`FlowControl`] chooses: static shares; a bank that lends ([`am_core::credit`]); none, on Portals 4. An overflow that credits
 //! should have prevented is a panic that prints the receiver's ledger.
 //!
-//! The bank's rules depart from the published ones in three points, because those were found to be behind static shares
-//! wherever a sender turns to a new target; [`ConduitConfig::published`] has them. Published are asks for what is missing, at
-//! most 7 credits each, after a sender has stalled: a receiver that computes answers late, and a sender that needs hundreds of
-//! credits asks for a long time. Here it asks one request earlier and for as much as it has ([`Extra::Doubling`]). Published
-//! are 32 credits for a peer in an epoch of 1024 requests; here only the largest loan of 400 limits. And a revocation, which
+//! By default the bank follows the published rules. They were found to be behind static shares wherever a sender turns to a new
+//! target, so [`ConduitConfig::tuned`] departs from them in three points. Published are asks for what is missing, at most 7
+//! credits each, after a sender has stalled: a receiver that computes answers late, and a sender that needs hundreds of
+//! credits asks for a long time. Tuned, it asks one request earlier and for as much as it has ([`Extra::Doubling`]). Published
+//! are 32 credits for a peer in an epoch of 1024 requests; tuned, only the largest loan of 400 limits. And a revocation, which
 //! costs two messages, must hope for a large message's worth of credits.
 //!
 //! ```

@@ -66,6 +66,11 @@ fn conforms_without_cost() {
 }
 
 #[test]
+fn conforms_with_a_tuned_bank() {
+    suite("Portals, tuned bank", &plan(&[3]), &ConduitConfig::tuned(), PortalsConfig::xt4);
+}
+
+#[test]
 fn conforms_with_a_bank() {
     suite("Portals, bank", &plan(&[1, 2, 3, 8]), &bank(), PortalsConfig::xt4);
 }
@@ -151,7 +156,9 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
     };
     let base = if draw.of(5) == 4 { scarce } else { ConduitConfig::default() };
     let (buffers, epoch) = (draw.one(&[2, 3, 4]), draw.one(&[16, 1024]));
-    (config, ConduitConfig { flow, buffers, epoch, ..base })
+    let ConduitConfig { extra, lend_limit, revoke_least, .. } =
+        if draw.of(2) == 0 { ConduitConfig::tuned() } else { ConduitConfig::default() };
+    (config, ConduitConfig { flow, buffers, epoch, extra, lend_limit, revoke_least, ..base })
 }
 
 const FLOWS: [FlowControl; 3] = [FlowControl::Bank, FlowControl::Static, FlowControl::Disable];

@@ -162,7 +162,7 @@ fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
         banked: Some(ranks * (seed % 3) as u32),
         epoch: 16 << (seed % 2),
         buffers: 2 + (seed % 2) as u32,
-        ..if (seed / 3).is_multiple_of(2) { ConduitConfig::default() } else { ConduitConfig::published() }
+        ..if (seed / 3).is_multiple_of(2) { ConduitConfig::tuned() } else { ConduitConfig::default() }
     };
     let books: Rc<RefCell<Vec<Books>>> = Rc::new(RefCell::new(vec![Vec::new(); ranks as usize]));
     let shared = Rc::clone(&books);

@@ -143,7 +143,7 @@ proptest! {
         machine.faults = Faults { seed, schedule, ..Faults::default() };
         machine.adversary = Adversary { jitter_ns: jitter, late_read: false };
         let flow = if bank { FlowControl::Bank } else { FlowControl::Static };
-        let config = ConduitConfig { send_chunks: chunks, reply_slots: 4, ..ConduitConfig::with(flow) };
+        let config = ConduitConfig { send_chunks: chunks, reply_slots: 4, flow, ..ConduitConfig::tuned() };
         compare(&machine, &config, burst, u64::MAX);
     }
 }
@@ -170,7 +170,7 @@ fn nobody_can_tell_when_nodes_change() {
 /// It is worth it: with a backlog at every interface a run has fewer turns of ranks.
 #[test]
 fn a_backlog_saves_turns() {
-    let [eager, late] = compare(&PortalsConfig::xt4(27), &ConduitConfig::default(), 40, u64::MAX);
+    let [eager, late] = compare(&PortalsConfig::xt4(27), &ConduitConfig::tuned(), 40, u64::MAX);
     assert!(late * 10 < eager * 9, "{late} events late, {eager} at once");
 }
 

@@ -2,7 +2,8 @@
 //! kinds of traffic; and of Portals 4 without credits.
 //!
 //! *Static*: a share of 64 credits for every sender, which is 16 messages of this traffic. *Static, a quarter*: a share of about
-//! as much memory as lending has. *Lent*: 12 credits for every sender, and 3 more in the bank. *Static without limit*: more than
+//! as much memory as lending has. *Lent*: 12 credits for every sender, and 3 more in the bank, lent by this project's rules
+//! (`ConduitConfig::tuned`); a line has the published ones, the conduit's default. *Static without limit*: more than
 //! any sender ever uses, which is as fast as this traffic can be.
 //!
 //! Shares limit only what they are too small for. Of a burst that fits a share nothing has to wait, and where a hot receiver is
@@ -45,6 +46,7 @@ const THREADS: usize = 2;
 enum Kind {
     Full,
     Quarter,
+    /// By this project's rules.
     Lent,
     Unlimited,
     Portals4,
@@ -73,8 +75,8 @@ impl Kind {
         match self {
             Self::Full => shares(FULL),
             Self::Quarter => shares(FULL / 4),
-            Self::Lent => lent(ConduitConfig::default()),
-            Self::Published => lent(ConduitConfig::published()),
+            Self::Lent => lent(ConduitConfig::tuned()),
+            Self::Published => lent(ConduitConfig::default()),
             Self::Unlimited => shares(16 * FULL),
             Self::Portals4 => ConduitConfig::with(FlowControl::Disable),
         }
