@@ -3,8 +3,10 @@
 mod allocation;
 mod commands;
 mod conformance;
+mod degenerate;
 mod gasnet;
 mod gasnet_allocation;
+mod gasnet_order;
 mod holds;
 mod pscom_allocation;
 mod pscom_long;

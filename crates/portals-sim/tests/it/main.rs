@@ -4,6 +4,7 @@ mod allocation;
 mod conduit;
 mod conformance;
 mod credits;
+mod degenerate;
 mod holds;
 mod leisure;
 mod p3;

@@ -1,10 +1,12 @@
 //! The integration tests of sci-sim, one program: each module is a subject.
 
 mod conduit_allocation;
+mod conduit_order;
 mod conduit_rules;
 mod conduit_support;
 mod conformance_mapped;
 mod conformance_virtual;
+mod degenerate;
 mod holds;
 mod nic;
 mod nic_allocation;

@@ -1,9 +1,7 @@
 //! The order of a pair: kept by default, and not where the published conduit does not keep it.
 
-mod conduit_support;
-
+use crate::conduit_support::machine;
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Span, Token};
-use conduit_support::machine;
 use sci_sim::conduit::{self, ConduitConfig};
 use sci_sim::{Adversary, SciConfig};
 
@@ -91,5 +89,56 @@ fn published_conduits_do_not_keep_the_order() {
         let (requests, replies) = overtakers(&conduit, &machine(2));
         println!("{requests} requests and {replies} replies come late");
         assert!(requests + replies > 10, "{requests} requests and {replies} replies come late");
+    }
+}
+
+/// What a flood is made of.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    Shorts,
+    Mediums,
+    Longs,
+    /// Short, Medium, Long in turn.
+    Mixed,
+}
+
+/// Virtual time of a flood, until all of it has been handled.
+fn flood(conduit: &ConduitConfig, load: Load) -> Span {
+    let report = conduit::run(&machine(2), conduit, move |transport| {
+        let mut handlers = Handlers::<()>::new();
+        let note = handlers.one_way("note", |(): &mut (), _: Address, (): (), _: Payload<'_>| {}).unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, ()).unwrap();
+        let began = endpoint.now();
+        if endpoint.rank() == Rank(0) {
+            for number in 0..300 {
+                match (load, number % 3) {
+                    (Load::Shorts, _) | (Load::Mixed, 0) => endpoint.request(Rank(1), note, ()).unwrap(),
+                    (Load::Mediums, _) | (Load::Mixed, 1) => {
+                        endpoint.request_medium(Rank(1), note, (), &[3; 200]).unwrap();
+                    }
+                    (Load::Longs | Load::Mixed, _) => {
+                        endpoint.request_long(Rank(1), note, (), &[4; 3000], 0).unwrap();
+                    }
+                }
+            }
+            endpoint.drain().unwrap();
+        }
+        let took = endpoint.now() - began;
+        endpoint.finish().unwrap();
+        took
+    });
+    report.unwrap().results[0].unwrap()
+}
+
+/// `cargo test -p sci-sim --test it order_costs -- --nocapture` prints the table.
+#[test]
+fn order_costs_nothing() {
+    for config in [ConduitConfig::default(), ConduitConfig::tuned()] {
+        for load in [Load::Shorts, Load::Mediums, Load::Longs, Load::Mixed] {
+            let [unordered, ordered] =
+                [false, true].map(|ordered| flood(&ConduitConfig { ordered, ..config.clone() }, load));
+            println!("{} slots, {load:?}: {unordered}, in order {ordered}", config.requests);
+            assert_eq!(ordered, unordered, "{load:?}");
+        }
     }
 }
