@@ -191,10 +191,17 @@ impl<'a, D: Device> Context<'a, D> {
         Instant(self.machine.borrow().core.ranks[self.rank as usize].synced)
     }
 
-    /// Suspends the rank until a device wakes it, a loss becomes known, a rank that it waits for has ended, or `until`;
-    /// `wanted` (or an endpoint's [`WaitReason`](am_core::WaitReason)) is for that and for deadlock reports. Returns at once if
-    /// one of that has happened since the last idling, or the rank that it waits for has ended long ago. All that has happened before it returns counts as told: who idles
-    /// again without having looked at everything that it waits for may sleep beside it for ever.
+    /// Suspends this rank until one of these happens:
+    ///
+    /// * a device wakes it ([`Port::wake`]);
+    /// * a rank is lost, or the rank named by `wanted` ends (see [`WaitFor`] for whose end wakes whom);
+    /// * its time reaches `until`; `None` sets no limit.
+    ///
+    /// Returns at once if one of these has happened since the last call, or if the rank named by `wanted` ended at any time
+    /// before. `wanted` also appears in deadlock reports; an endpoint's [`WaitReason`](am_core::WaitReason) converts to it.
+    ///
+    /// Waking is not counted. One return stands for everything that happened before it, so a program must look at all that
+    /// it waits for before it calls this again; otherwise it may wait for something that is already there.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.idle_at_leisure(until, Instant::default(), wanted);
     }
