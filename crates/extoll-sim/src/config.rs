@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::rc::Rc;
 
-/// An EXTOLL machine and what happens to it. Read it from TOML, or start from one of the constructors and change fields.
+/// An EXTOLL machine and what happens to it. Read it from TOML, or start from one of the constructors and change
+/// fields.
 ///
 /// ```
 /// let config = extoll_sim::ExtollConfig::from_toml("
@@ -23,7 +24,8 @@ use std::rc::Rc;
 /// ").unwrap();
 /// assert_eq!(config.parameters.velo.segments, 4);
 ///
-/// let error = extoll_sim::ExtollConfig::from_toml("ranks = 2\ntopology = { kind = 'ring', nodes = 1 }").unwrap_err();
+/// let small = "ranks = 2\ntopology = { kind = 'ring', nodes = 1 }";
+/// let error = extoll_sim::ExtollConfig::from_toml(small).unwrap_err();
 /// assert_eq!(error.to_string(), "ranks is 2, but must be at most 1 nodes times 1 ranks per node");
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,8 +72,8 @@ pub struct ExtollConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adversary {
-    /// Packets take up to this much longer through the receiving interface, in nanoseconds. Those of one pair and channel
-    /// stay in order, others overtake: VELO and RMA, commands and answers.
+    /// Packets take up to this much longer through the receiving interface, in nanoseconds. Those of one pair and
+    /// channel stay in order, others overtake: VELO and RMA, commands and answers.
     pub jitter_ns: f64,
     /// The interface's writes to a mailbox happen one by one, up to this far apart, in nanoseconds.
     pub store_gap_ns: f64,

@@ -1,8 +1,10 @@
-//! The parameter tables: what an EXTOLL interface and its links cost, as plain data that a user can read from TOML.
+//! The parameter tables: what an EXTOLL interface and its links cost, as plain data that a user can read from
+//! TOML.
 //!
-//! Every figure names where it comes from. \[S\]: the source papers (the EXTOLL conduit paper, the report on pscom's EXTOLL
-//! plugin); \[C\]: read in a public driver or header; \[P\]: other published material; \[D\]: derived from those by arithmetic;
-//! \[F\]: fitted to them; \[A\]: assumed; \[R\]: recalled and not verified, so that no test rests on it.
+//! Every figure names where it comes from. \[S\]: the source papers (the EXTOLL conduit paper, the report on
+//! pscom's EXTOLL plugin); \[C\]: read in a public driver or header; \[P\]: other published material; \[D\]:
+//! derived from those by arithmetic; \[F\]: fitted to them; \[A\]: assumed; \[R\]: recalled and not verified, so
+//! that no test rests on it.
 //!
 //! The totals that the tables keep, between two nodes that are neighbours:
 //!
@@ -19,8 +21,8 @@ use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
 use serde::{Deserialize, Serialize};
 
-/// What an EXTOLL interface, its links and the software right above it cost. Fields that a file leaves out are those of
-/// [`Parameters::cluster`].
+/// What an EXTOLL interface, its links and the software right above it cost. Fields that a file leaves out are
+/// those of [`Parameters::cluster`].
 ///
 /// ```
 /// use extoll_sim::model::Parameters;
@@ -90,7 +92,8 @@ pub struct RmaParameters {
     pub fragment_bytes: u32,
     /// Header of a wire fragment in bytes.
     pub fragment_header_bytes: u32,
-    /// Fragments that the simulation moves as one packet once a transfer streams, 1 to 64: its grain, not the machine's.
+    /// Fragments that the simulation moves as one packet once a transfer streams, 1 to 64: its grain, not the
+    /// machine's.
     pub burst: u32,
     /// The processor's part of posting a command, in nanoseconds.
     pub post_ns: f64,
@@ -112,8 +115,8 @@ pub struct RmaParameters {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryParameters {
-    /// How long a sender waits for a sign of the receiver before it sets the retry flag itself, in nanoseconds, at least 1.
-    /// Every fruitless retry doubles it.
+    /// How long a sender waits for a sign of the receiver before it sets the retry flag itself, in nanoseconds, at
+    /// least 1. Every fruitless retry doubles it.
     pub timeout_ns: f64,
     /// From a retry flag, once the sender is idle, to sending again, in nanoseconds.
     pub idle_ns: f64,
@@ -156,9 +159,10 @@ impl Parameters {
                 // [F] o_s and o_r from 160 MB/s of bidirectional 8 KB and the slope of the latency table.
                 send_ns: 333.0,
                 receive_ns: 461.0,
-                // [D] 80 bytes on the wire at 624 MB/s occupy the unit for 128.2 ns. [A] the fixed part: what is left of
-                // 1.106 us after the hop (300), the link (128.2) and the occupancy (128.2). All of it is spent at the
-                // sender: the last link spaces packets as the receiving unit would, and an event less is simulated.
+                // [D] 80 bytes on the wire at 624 MB/s occupy the unit for 128.2 ns. [A] the fixed part: what is
+                // left of 1.106 us after the hop (300), the link (128.2) and the occupancy (128.2). All of it is
+                // spent at the sender: the last link spaces packets as the receiving unit would, and an event less
+                // is simulated.
                 tx: velo_stage(549.6),
                 rx: Stage::NONE,
             },
@@ -177,17 +181,18 @@ impl Parameters {
                 fragment_header_bytes: 15,
                 // The simulation's grain: 1 KB.
                 burst: 16,
-                // [A] the split of 4.3 us: send 0.5, interface and wire 1.6, translation 0.4, receive 0.6, software 1.2.
+                // [A] the split of 4.3 us: send 0.5, interface and wire 1.6, translation 0.4, receive 0.6,
+                // software 1.2.
                 post_ns: 500.0,
                 receive_ns: 600.0,
                 // [A] half of 0.4 us.
                 translate_ns: 200.0,
-                // [D] 64 bytes at 880 MB/s: 72.7 ns per fragment. [A] the fixed part: half of what is left of 1.6 us after
-                // the hop (300), the link (126.6) and the two occupancies (145.4).
+                // [D] 64 bytes at 880 MB/s: 72.7 ns per fragment. [A] the fixed part: half of what is left of 1.6
+                // us after the hop (300), the link (126.6) and the two occupancies (145.4).
                 tx: rma_stage(514.0),
                 rx: rma_stage(514.0),
-                // [F] 0.30 us for each of the first eight fragments after the first, a little more so that VELO is still
-                // ahead at 512 bytes: the curves are published to cross above.
+                // [F] 0.30 us for each of the first eight fragments after the first, a little more so that VELO is
+                // still ahead at 512 bytes: the curves are published to cross above.
                 ramp_fragments: 8,
                 ramp_ns: 302.0,
             },
@@ -196,7 +201,8 @@ impl Parameters {
                 timeout_ns: 50_000.0,
                 // [A] waiting for the sender to be idle and rewriting the first packet.
                 idle_ns: 1_000.0,
-                // [A] 50 us doubled 14 times are 0.8 s; of packets that are lost one in ten, one in 10^10 is given up.
+                // [A] 50 us doubled 14 times are 0.8 s; of packets that are lost one in ten, one in 10^10 is given
+                // up.
                 limit: 14,
             },
             pscom: PscomParameters {

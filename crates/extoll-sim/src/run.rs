@@ -8,7 +8,8 @@ use std::rc::Rc;
 /// Runs a program on every rank. Blocks until all have returned.
 ///
 /// # Errors
-/// An impossible configuration, too little memory for stacks, a panic of a rank, a deadlock. All ranks are unwound then.
+/// An impossible configuration, too little memory for stacks, a panic of a rank, a deadlock. All ranks are unwound
+/// then.
 pub fn run<R, F>(config: &ExtollConfig, program: F) -> Result<Report<R>, RunError>
 where
     R: 'static,

@@ -28,7 +28,8 @@ impl Pool {
         (usize::BITS - len.saturating_sub(1).leading_zeros()).saturating_sub(SMALLEST) as usize
     }
 
-    /// So many bytes, filled by a function that gets them as the last user left them. Allocates if no buffer is unused.
+    /// So many bytes, filled by a function that gets them as the last user left them. Allocates if no buffer is
+    /// unused.
     #[inline]
     pub fn fill(&self, len: u32, fill: impl FnOnce(&mut [u8])) -> Bytes {
         if len as usize <= INLINE {

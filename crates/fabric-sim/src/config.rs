@@ -9,8 +9,8 @@ use crate::topology::{Network, Topology};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The most ranks of a run: each takes two memory mappings, of which Linux by default allows 65,530. A run checks before it
-/// begins that this process may have as many as its ranks need.
+/// The most ranks of a run: each takes two memory mappings, of which Linux by default allows 65,530. A run checks
+/// before it begins that this process may have as many as its ranks need.
 pub const MAX_RANKS: u32 = 32_000;
 
 /// The smallest stack of a rank in bytes.
@@ -71,16 +71,17 @@ pub struct Config {
     /// Whether to record every stage of every packet, at 64 bytes of memory or so each.
     #[serde(default)]
     pub trace: bool,
-    /// Size of each rank's stack in bytes, at least [`MIN_STACK`]; 256 KiB unless given. A stack takes memory page by page as it
-    /// is used for the first time, typically 8 to 16 KiB of it; below it lies a page that nobody may touch, so that a rank
-    /// that needs more ends the process instead of writing over others.
+    /// Size of each rank's stack in bytes, at least [`MIN_STACK`]; 256 KiB unless given. A stack takes memory page
+    /// by page as it is used for the first time, typically 8 to 16 KiB of it; below it lies a page that nobody may
+    /// touch, so that a rank that needs more ends the process instead of writing over others.
     #[serde(default = "default::stack_bytes")]
     pub stack_bytes: usize,
-    /// How long after a rank ends the others know, in nanoseconds; see [`Context::depart`](crate::Context::depart).
+    /// How long after a rank ends the others know, in nanoseconds; see
+    /// [`Context::depart`](crate::Context::depart).
     #[serde(default = "default::notice_ns")]
     pub notice_ns: f64,
-    /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never. Good against programs that
-    /// poll for ever.
+    /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never. Good against
+    /// programs that poll for ever.
     #[serde(default = "default::deadline_ns")]
     pub deadline_ns: f64,
 }

@@ -15,9 +15,9 @@ use std::rc::Rc;
 
 /// What a rank's program gets: the rank's own clock and its way into the network.
 ///
-/// The rank runs ahead of the rest of the machine as long as it only computes and sends; before it looks at what has
-/// arrived, everything earlier happens. Operations cost virtual time as the parameter table says. Clones are handles to
-/// the same rank.
+/// The rank runs ahead of the rest of the machine as long as it only computes and sends; before it looks at what
+/// has arrived, everything earlier happens. Operations cost virtual time as the parameter table says. Clones are
+/// handles to the same rank.
 pub struct Context<'a, D: Device> {
     rank: u32,
     machine: Rc<RefCell<Machine<D>>>,
@@ -101,7 +101,8 @@ impl<'a, D: Device> Context<'a, D> {
         state.now += core.costs.host_issue.alone(bytes, state.slowness);
     }
 
-    /// Sends a packet of `bytes` bytes, header not counted; charges what the processor spends on it. Does not block.
+    /// Sends a packet of `bytes` bytes, header not counted; charges what the processor spends on it. Does not
+    /// block.
     ///
     /// # Panics
     /// If `to` is outside the job.
@@ -110,8 +111,8 @@ impl<'a, D: Device> Context<'a, D> {
         self.send_as(Outgoing::new(self.rank, to, bytes, body));
     }
 
-    /// Sends a packet with a header, a time and a number of one's own, at no cost for the processor. Does not block.
-    /// Returns the packet's number.
+    /// Sends a packet with a header, a time and a number of one's own, at no cost for the processor. Does not
+    /// block. Returns the packet's number.
     ///
     /// # Panics
     /// If `to` is outside the job.
@@ -121,8 +122,9 @@ impl<'a, D: Device> Context<'a, D> {
         machine.core.send(packet, now)
     }
 
-    /// Hands the device of this rank's node something at this rank's time, as [`Device::due`] with a token: the way to
-    /// give an interface work without waiting for what is behind. Does not block. Returns the packet's number.
+    /// Hands the device of this rank's node something at this rank's time, as [`Device::due`] with a token: the
+    /// way to give an interface work without waiting for what is behind. Does not block. Returns the packet's
+    /// number.
     pub fn post(&self, to: u32, bytes: u32, body: D::Body, token: u32) -> u64 {
         let mut machine = self.machine.borrow_mut();
         let core = &mut machine.core;
@@ -141,7 +143,8 @@ impl<'a, D: Device> Context<'a, D> {
                 let over = machine.core.over;
                 let state = &machine.core.ranks[self.rank as usize];
                 let now = state.now;
-                // Ranks of one moment take turns once: a rank that has just been resumed had waited for the others.
+                // Ranks of one moment take turns once: a rank that has just been resumed had waited for the
+                // others.
                 let late = now > machine.core.deadline;
                 let settled = over || state.resumed == Some(now) || !late && machine.settle(now);
                 let state = &mut machine.core.ranks[self.rank as usize];
@@ -162,8 +165,9 @@ impl<'a, D: Device> Context<'a, D> {
         }
     }
 
-    /// Lets happen what happens up to this rank's time before it is another rank's turn. Returns whether the rank may begin to
-    /// wait even if that is not all: what is still behind finds it waiting, and lets it go on at its own time.
+    /// Lets happen what happens up to this rank's time before it is another rank's turn. Returns whether the rank
+    /// may begin to wait even if that is not all: what is still behind finds it waiting, and lets it go on at its
+    /// own time.
     fn catch_up(&self) -> bool {
         let mut machine = self.machine.borrow_mut();
         let now = machine.core.ranks[self.rank as usize].now;
@@ -178,14 +182,15 @@ impl<'a, D: Device> Context<'a, D> {
         state.state != State::Stopped
     }
 
-    /// Lets the time until another pass, if this rank knows that nothing concerns it before: it did not wait, and was not
-    /// suspended. A time that has passed changes nothing.
+    /// Lets the time until another pass, if this rank knows that nothing concerns it before: it did not wait, and
+    /// was not suspended. A time that has passed changes nothing.
     pub fn skip_to(&self, time: Instant) {
         let state = &mut self.machine.borrow_mut().core.ranks[self.rank as usize];
         state.now = state.now.max(time.0);
     }
 
-    /// Until when everything is known that has happened: this rank's time when it last [synced](Context::sync) or idled.
+    /// Until when everything is known that has happened: this rank's time when it last [synced](Context::sync) or
+    /// idled.
     #[inline]
     pub fn synced(&self) -> Instant {
         Instant(self.machine.borrow().core.ranks[self.rank as usize].synced)
@@ -197,19 +202,21 @@ impl<'a, D: Device> Context<'a, D> {
     /// * a rank is lost, or the rank named by `wanted` ends (see [`WaitFor`] for whose end wakes whom);
     /// * its time reaches `until`; `None` sets no limit.
     ///
-    /// Returns at once if one of these has happened since the last call, or if the rank named by `wanted` ended at any time
-    /// before. `wanted` also appears in deadlock reports; an endpoint's [`WaitReason`](am_core::WaitReason) converts to it.
+    /// Returns at once if one of these has happened since the last call, or if the rank named by `wanted` ended at
+    /// any time before. `wanted` also appears in deadlock reports; an endpoint's
+    /// [`WaitReason`](am_core::WaitReason) converts to it.
     ///
-    /// Waking is not counted. One return stands for everything that happened before it, so a program must look at all that
-    /// it waits for before it calls this again; otherwise it may wait for something that is already there.
+    /// Waking is not counted. One return stands for everything that happened before it, so a program must look at
+    /// all that it waits for before it calls this again; otherwise it may wait for something that is already
+    /// there.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.idle_at_leisure(until, Instant::default(), wanted);
     }
 
-    /// [`Context::idle`] for a rank of which nobody can notice anything before `leisure`, because whatever it does next reaches the
-    /// network later: the machine may let it go on only then, and it then does in one go what it would have done in many. Its clock
-    /// shows the same as without leisure. What the rank shares with its device it must look at as of its own time, see
-    /// [`Port::hurry`].
+    /// [`Context::idle`] for a rank of which nobody can notice anything before `leisure`, because whatever it does
+    /// next reaches the network later: the machine may let it go on only then, and it then does in one go what it
+    /// would have done in many. Its clock shows the same as without leisure. What the rank shares with its device
+    /// it must look at as of its own time, see [`Port::hurry`].
     pub fn idle_at_leisure(&self, until: Option<Instant>, leisure: Instant, wanted: impl Into<WaitFor>) {
         if !self.catch_up() {
             self.sync();
@@ -234,7 +241,8 @@ impl<'a, D: Device> Context<'a, D> {
         state.synced = state.now.max(state.resumed.unwrap_or_default());
     }
 
-    /// Works on the device of this rank's node, after everything earlier has happened. Must not be called within itself.
+    /// Works on the device of this rank's node, after everything earlier has happened. Must not be called within
+    /// itself.
     ///
     /// # Panics
     /// If it is.
@@ -243,9 +251,9 @@ impl<'a, D: Device> Context<'a, D> {
         self.local(work)
     }
 
-    /// Works on the device as it is, without letting anything happen first: cheaper than [`Context::device`], never suspends
-    /// the rank, and right for what belongs to this rank alone. What has arrived in the meantime may be missing, and other
-    /// ranks of the node may be behind this one. Must not be called within itself.
+    /// Works on the device as it is, without letting anything happen first: cheaper than [`Context::device`],
+    /// never suspends the rank, and right for what belongs to this rank alone. What has arrived in the meantime
+    /// may be missing, and other ranks of the node may be behind this one. Must not be called within itself.
     ///
     /// # Panics
     /// If it is.
@@ -282,8 +290,8 @@ impl<'a, D: Device> Context<'a, D> {
         random(&mut self.machine.borrow_mut().core.ranks[self.rank as usize].random)
     }
 
-    /// Leaves the job. The others learn it at [`Config::notice_ns`](crate::Config::notice_ns) after this rank's last packet
-    /// has landed. Only the first departure counts.
+    /// Leaves the job. The others learn it at [`Config::notice_ns`](crate::Config::notice_ns) after this rank's
+    /// last packet has landed. Only the first departure counts.
     pub fn depart(&self, status: PeerStatus) {
         let mut machine = self.machine.borrow_mut();
         let now = machine.core.ranks[self.rank as usize].now;

@@ -1,7 +1,7 @@
 //! Making a machine wrong on purpose, so that tests can show that they would notice.
 
-/// What a run's interface does wrong, out of the mutations `M` that it knows; normally nothing. Nothing but a test has a use
-/// for it.
+/// What a run's interface does wrong, out of the mutations `M` that it knows; normally nothing. Nothing but a test
+/// has a use for it.
 ///
 /// ```
 /// #[derive(Clone, Copy, PartialEq)]

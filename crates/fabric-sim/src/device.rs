@@ -1,5 +1,5 @@
-//! What stands between the network and the ranks of a node: a device takes arriving packets at their time, without a rank's
-//! help. [`Mailbox`] is the simplest; simulated interfaces bring their own.
+//! What stands between the network and the ranks of a node: a device takes arriving packets at their time, without
+//! a rank's help. [`Mailbox`] is the simplest; simulated interfaces bring their own.
 
 use crate::port::Port;
 use crate::stage::Stage;
@@ -27,8 +27,8 @@ pub struct Packet<B> {
 
 /// The interface of one node: a state machine that the simulation calls when something happens.
 ///
-/// A device may have FIFO units of its own, set packets aside, and set timers. This one passes what arrives through a unit
-/// that checks it, then through one that writes it to memory, and only then tells the rank:
+/// A device may have FIFO units of its own, set packets aside, and set timers. This one passes what arrives
+/// through a unit that checks it, then through one that writes it to memory, and only then tells the rank:
 ///
 /// ```
 /// use fabric_sim::{Config, Context, Device, Packet, Port, Sim, Stage, WaitFor};
@@ -78,7 +78,8 @@ pub trait Device: 'static {
     /// What packets carry. A doubled packet is a clone.
     type Body: Clone + 'static;
 
-    /// The device's own FIFO units by name, asked for once at the start; [`Port::serve`] knows them by their place here.
+    /// The device's own FIFO units by name, asked for once at the start; [`Port::serve`] knows them by their place
+    /// here.
     fn stages(&self) -> Vec<(&'static str, Stage)> {
         Vec::new()
     }
@@ -86,7 +87,8 @@ pub trait Device: 'static {
     /// Takes a packet for one of this node's ranks.
     fn arrive(&mut self, packet: Packet<Self::Body>, port: &mut Port<'_, Self::Body>);
 
-    /// A packet that was set aside comes to its time; see [`Port::defer`] and [`Context::post`](crate::Context::post).
+    /// A packet that was set aside comes to its time; see [`Port::defer`] and
+    /// [`Context::post`](crate::Context::post).
     fn due(&mut self, packet: Packet<Self::Body>, token: u32, port: &mut Port<'_, Self::Body>) {
         let _ = (packet, token, port);
     }

@@ -40,8 +40,8 @@ impl ConfigError {
     }
 }
 
-/// What a rank waits for: deadlock reports say it, and it decides whether another rank's end in order wakes this one. (A loss
-/// wakes everyone.)
+/// What a rank waits for: deadlock reports say it, and it decides whether another rank's end in order wakes this
+/// one. (A loss wakes everyone.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitFor {

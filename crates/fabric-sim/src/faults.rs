@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// What goes wrong in a run. The default is nothing. Equal seeds give equal faults.
 ///
-/// With `link_retry` each link repairs what it loses or spoils by sending again, and drops what comes twice: every packet
-/// arrives exactly once and only later. Without it the packet is gone, spoilt or doubled, and the layers above must cope.
+/// With `link_retry` each link repairs what it loses or spoils by sending again, and drops what comes twice: every
+/// packet arrives exactly once and only later. Without it the packet is gone, spoilt or doubled, and the layers
+/// above must cope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
@@ -25,7 +26,8 @@ pub struct Faults {
     pub retry_ns: f64,
     /// Probability that a packet is doubled on a link.
     pub duplication: f64,
-    /// Probability that a packet is held back behind later ones; refused where the interface keeps packets ordered.
+    /// Probability that a packet is held back behind later ones; refused where the interface keeps packets
+    /// ordered.
     pub reordering: f64,
     /// The longest time by which a packet is held back, in nanoseconds.
     pub reorder_ns: f64,
@@ -95,7 +97,8 @@ pub struct Scheduled {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum FaultEvent {
-    /// The link between two neighbours stops carrying packets in this direction. With link retry packets wait for it.
+    /// The link between two neighbours stops carrying packets in this direction. With link retry packets wait for
+    /// it.
     LinkDown {
         /// One end.
         from: u32,

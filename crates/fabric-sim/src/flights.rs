@@ -1,5 +1,5 @@
-//! The table of packets under way. What every hop needs lies apart from the packets, whose contents nobody looks at on the way:
-//! with many packets under way memory is what takes the time.
+//! The table of packets under way. What every hop needs lies apart from the packets, whose contents nobody looks
+//! at on the way: with many packets under way memory is what takes the time.
 
 use crate::device::Packet;
 

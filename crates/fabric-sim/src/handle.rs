@@ -8,8 +8,8 @@ use crate::port::Port;
 use am_core::{Instant, Span};
 use std::fmt;
 
-/// A rank's time, and its place among the processes that share its node's interface. The programming interface of a simulated
-/// interface builds on it. Clones are handles to the same rank.
+/// A rank's time, and its place among the processes that share its node's interface. The programming interface of
+/// a simulated interface builds on it. Clones are handles to the same rank.
 pub struct Handle<'a, D: Device> {
     context: Context<'a, D>,
     process: u32,
@@ -29,8 +29,8 @@ impl<D: Device> fmt::Debug for Handle<'_, D> {
 }
 
 impl<'a, D: Device> Handle<'a, D> {
-    /// The handle of a rank that is the device's process of this number. It is `alone` if nobody else uses what its sending
-    /// passes, so that it may run ahead there.
+    /// The handle of a rank that is the device's process of this number. It is `alone` if nobody else uses what
+    /// its sending passes, so that it may run ahead there.
     pub fn new(context: Context<'a, D>, process: u32, alone: bool) -> Self {
         Self { context, process, alone }
     }
@@ -75,8 +75,8 @@ impl<'a, D: Device> Handle<'a, D> {
         self.context.sync();
     }
 
-    /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`; `wanted` is for
-    /// deadlock reports. Returns at once if something came since the last idling.
+    /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`;
+    /// `wanted` is for deadlock reports. Returns at once if something came since the last idling.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.context.idle(until, wanted);
     }
@@ -90,8 +90,8 @@ impl<'a, D: Device> Handle<'a, D> {
         memory.read(at, out);
     }
 
-    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at an earlier
-    /// time is what was there before.
+    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at
+    /// an earlier time is what was there before.
     ///
     /// # Panics
     /// If the range is outside the memory.
@@ -112,8 +112,8 @@ impl<'a, D: Device> Handle<'a, D> {
         self.context.local(|device, port| work(device, port, self.process))
     }
 
-    /// Works on what belongs to this rank alone. Where others use the units too, everything earlier has to happen first;
-    /// otherwise only this rank uses what its sending passes, and it may run ahead.
+    /// Works on what belongs to this rank alone. Where others use the units too, everything earlier has to happen
+    /// first; otherwise only this rank uses what its sending passes, and it may run ahead.
     #[inline]
     pub fn own_unit<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>, u32) -> R) -> R {
         if self.alone { self.seen_unit(work) } else { self.unit(work) }

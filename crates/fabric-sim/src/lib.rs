@@ -1,5 +1,5 @@
-//! A network in virtual time: the ranks of a job are coroutines of one thread, packets travel through a simulated machine,
-//! and every run with the same program, configuration and seed is the same to the last event.
+//! A network in virtual time: the ranks of a job are coroutines of one thread, packets travel through a simulated
+//! machine, and every run with the same program, configuration and seed is the same to the last event.
 //!
 //! # Modules
 //!
@@ -24,22 +24,25 @@
 //!
 //! # Model
 //!
-//! Time is in integer picoseconds. A packet passes the sender's stages, then link by link: each link is a FIFO in the order
-//! in which heads reach it, busy for the packet's length; the head goes on after the latency while the tail follows
-//! (cut-through), and the receiver's stages begin with the tail. Buffers at switches are unlimited, so there is no
-//! back-pressure and no routing deadlock. Packets between ranks of one node take the interface's stages but no link.
+//! Time is in integer picoseconds. A packet passes the sender's stages, then link by link: each link is a FIFO in
+//! the order in which heads reach it, busy for the packet's length; the head goes on after the latency while the
+//! tail follows (cut-through), and the receiver's stages begin with the tail. Buffers at switches are unlimited,
+//! so there is no back-pressure and no routing deadlock. Packets between ranks of one node take the interface's
+//! stages but no link.
 //!
-//! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at what has
-//! arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in which nothing can
-//! happen any more ends with a report of [who waits for what](Deadlock), and [`Config::deadline_ns`] ends one that polls for
-//! ever. An interface that knows when something will concern its rank, or that nobody can notice the rank for some time, spares
-//! turns: [`Context::skip_to`], [`Context::idle_at_leisure`].
+//! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at
+//! what has arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in
+//! which nothing can happen any more ends with a report of [who waits for what](Deadlock), and
+//! [`Config::deadline_ns`] ends one that polls for ever. An interface that knows when something will concern its
+//! rank, or that nobody can notice the rank for some time, spares turns: [`Context::skip_to`],
+//! [`Context::idle_at_leisure`].
 //!
 //! # Modelling a machine
 //!
 //! A [`Config`] is plain data that TOML files can hold; `examples/my_machine.toml` shows every part of it, and
-//! `cargo run -p fabric-sim --example my_machine -- FILE.toml TRACE.json` runs an exchange on it, prints the use of links and
-//! stages and the latencies, and writes a trace for Perfetto. Whatever is not possible is refused by field and limit:
+//! `cargo run -p fabric-sim --example my_machine -- FILE.toml TRACE.json` runs an exchange on it, prints the use
+//! of links and stages and the latencies, and writes a trace for Perfetto. Whatever is not possible is refused by
+//! field and limit:
 //!
 //! ```
 //! let error = fabric_sim::Config::from_toml("
@@ -49,18 +52,18 @@
 //! assert_eq!(error.to_string(), "ranks is 100, but must be at most 64 nodes times 1 ranks per node");
 //! ```
 //!
-//! An interface with units, queues and rules of its own is a [`Device`]: one per node, called when packets arrive, when what it
-//! [set aside](Port::defer) or a rank [posted](Context::post) comes to its time, and when its timers run out. Its own FIFO
-//! units show in traces and reports like those of the table.
+//! An interface with units, queues and rules of its own is a [`Device`]: one per node, called when packets arrive,
+//! when what it [set aside](Port::defer) or a rank [posted](Context::post) comes to its time, and when its timers
+//! run out. Its own FIFO units show in traces and reports like those of the table.
 //!
 //! # Size and speed
 //!
-//! Everything runs on the calling thread. With packets sent on at random and no contents, one core of a small virtual machine
-//! that others use too executes 8 to 14 million events a second at 1024 ranks, about half of what a bare binary heap does
-//! there, and 25 million at two (`cargo bench --bench sim`). A rank takes a
-//! stack of [`Config::stack_bytes`], of which only what it uses takes memory, typically 8 to 16 KiB; a job may have
-//! [`MAX_RANKS`] ranks as far as the system grants the memory mappings, which a run checks first. Without a trace nothing is
-//! recorded but counters.
+//! Everything runs on the calling thread. With packets sent on at random and no contents, one core of a small
+//! virtual machine that others use too executes 8 to 14 million events a second at 1024 ranks, about half of what
+//! a bare binary heap does there, and 25 million at two (`cargo bench --bench sim`). A rank takes a stack of
+//! [`Config::stack_bytes`], of which only what it uses takes memory, typically 8 to 16 KiB; a job may have
+//! [`MAX_RANKS`] ranks as far as the system grants the memory mappings, which a run checks first. Without a trace
+//! nothing is recorded but counters.
 //!
 //! # Example
 //!

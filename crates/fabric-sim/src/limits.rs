@@ -1,11 +1,13 @@
-//! What the operating system allows: whether there can be stacks for so many ranks, said before the first one is made.
+//! What the operating system allows: whether there can be stacks for so many ranks, said before the first one is
+//! made.
 
 use crate::error::ConfigError;
 use std::fs;
 
 /// Memory mappings of a rank: its stack, and a page that nobody may touch below it.
 const MAPPINGS: u64 = 2;
-/// Memory that a rank takes at least, in KiB: two pages of its stack, and what the kernel and the machine keep for it.
+/// Memory that a rank takes at least, in KiB: two pages of its stack, and what the kernel and the machine keep for
+/// it.
 const MEMORY_KIB: u64 = 12;
 /// Mappings left for everything else that the process may still do.
 const SPARE: u64 = 256;

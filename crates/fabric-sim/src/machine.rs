@@ -18,8 +18,8 @@ use crate::way::{Link, Trouble};
 use am_core::{Instant, LossCause, PeerStatus};
 use std::collections::VecDeque;
 
-/// A node: the stages of its interface, and those that its device brings. What every packet needs is in one cache line: few
-/// stages take any time.
+/// A node: the stages of its interface, and those that its device brings. What every packet needs is in one cache
+/// line: few stages take any time.
 #[repr(C)]
 pub(crate) struct Node {
     pub(crate) slowness: u64,
@@ -27,7 +27,8 @@ pub(crate) struct Node {
     /// State of the device's random numbers.
     pub(crate) random: u64,
     pub(crate) stopped: bool,
-    /// The packet whose injection is foreseen, of those that enter the network in turn; [`NOBODY`] if there is none.
+    /// The packet whose injection is foreseen, of those that enter the network in turn; [`NOBODY`] if there is
+    /// none.
     pub(crate) first: u32,
     /// Which of the sending and of the receiving stages take no time.
     pub(crate) tx_free: [bool; 2],
@@ -348,7 +349,8 @@ impl<D: Device> Machine<D> {
                 if self.turn.is_some() || !self.core.queue.is_empty() {
                     return Turn::Late;
                 }
-                // Who looks for an end in order although it waits for something else learns it late rather than never.
+                // Who looks for an end in order although it waits for something else learns it late rather than
+                // never.
                 if !self.core.tell_the_rest(self.core.time) {
                     return Turn::End;
                 }

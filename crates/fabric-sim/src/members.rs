@@ -1,7 +1,9 @@
-//! Who is still there: ranks depart, and the others learn it some time after the last packet of the departed has landed.
+//! Who is still there: ranks depart, and the others learn it some time after the last packet of the departed has
+//! landed.
 //!
-//! This is an ideal membership service: it costs no packets and is never wrong. News of many departures come at once, and who
-//! has ended in order wakes those alone that wait for it: the end of a large job does not wake everyone for everyone.
+//! This is an ideal membership service: it costs no packets and is never wrong. News of many departures come at
+//! once, and who has ended in order wakes those alone that wait for it: the end of a large job does not wake
+//! everyone for everyone.
 
 use am_core::PeerStatus;
 

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::FromZeros;
 
-/// Memory of one rank, zero at first. An interface reads and writes it at the virtual times at which the hardware would, where
-/// the rank has made it known to it. Clones and parts are handles to the same memory.
+/// Memory of one rank, zero at first. An interface reads and writes it at the virtual times at which the hardware
+/// would, where the rank has made it known to it. Clones and parts are handles to the same memory.
 ///
-/// Access costs no virtual time and does not wait for it: a rank that has run ahead of the machine sees what had been
-/// written when it last looked at its interface, and a write is visible to the interface at once. Use
-/// [`Handle::read`](crate::Handle::read) and [`Handle::write`](crate::Handle::write) to let everything earlier happen first.
+/// Access costs no virtual time and does not wait for it: a rank that has run ahead of the machine sees what had
+/// been written when it last looked at its interface, and a write is visible to the interface at once. Use
+/// [`Handle::read`](crate::Handle::read) and [`Handle::write`](crate::Handle::write) to let everything earlier
+/// happen first.
 ///
 /// ```
 /// let memory = fabric_sim::HostMemory::new(100);
@@ -59,7 +60,8 @@ impl HostMemory {
 
     /// Memory of `len` bytes; none if there is no such amount. Pages that are never touched take no room.
     pub fn try_new(len: usize) -> Option<Self> {
-        // What an allocator has had before it must clear, and that touches every page. glibc's keeps freed blocks of up to 32 MiB.
+        // What an allocator has had before it must clear, and that touches every page. glibc's keeps freed blocks
+        // of up to 32 MiB.
         let room = if len < SMALL { len } else { len.max(FRESH) };
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(room.div_ceil(8)).ok()?;
         Some(Self { words: Rc::new(words), first: 0, len })
@@ -153,8 +155,8 @@ impl Memory for HostMemory {
         &self.words[self.first..self.first + self.len.div_ceil(8)]
     }
 
-    /// One thread has this memory, so a word that is partly covered needs no locked instruction, which would wait until memory has
-    /// answered to everything before it: with thousands of nodes that is long.
+    /// One thread has this memory, so a word that is partly covered needs no locked instruction, which would wait
+    /// until memory has answered to everything before it: with thousands of nodes that is long.
     #[inline]
     fn store(&self, at: usize, source: &[u8]) {
         let words = self.words();

@@ -42,8 +42,8 @@ pub struct NicParameters {
     pub mem_write: Stage,
     /// The receiving processor's part, charged to the rank that takes the packet.
     pub host_poll: Stage,
-    /// What a look costs that finds nothing. At least a picosecond, so that spinning passes the time. In files it may also be
-    /// called `empty_poll_ns`.
+    /// What a look costs that finds nothing. At least a picosecond, so that spinning passes the time. In files it
+    /// may also be called `empty_poll_ns`.
     #[serde(alias = "empty_poll_ns")]
     pub empty_poll: EmptyPoll,
     /// The links.

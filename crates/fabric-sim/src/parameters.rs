@@ -1,5 +1,5 @@
-//! Reading tables of parameters from files, and refusing what is not possible by field and limit: what the configurations of
-//! all simulated machines have in common.
+//! Reading tables of parameters from files, and refusing what is not possible by field and limit: what the
+//! configurations of all simulated machines have in common.
 
 use crate::error::ConfigError;
 use crate::nic::picos;

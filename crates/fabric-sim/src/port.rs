@@ -40,8 +40,8 @@ pub struct Outgoing<B> {
     pub header: Option<u32>,
     /// When it enters the network, at the earliest now; without it now.
     pub at: Option<Instant>,
-    /// Its number in traces; without it a new one. A packet that goes on for another keeps that one's number, so that
-    /// their spans belong together.
+    /// Its number in traces; without it a new one. A packet that goes on for another keeps that one's number, so
+    /// that their spans belong together.
     pub number: Option<u64>,
     /// What it carries.
     pub body: B,
@@ -162,8 +162,8 @@ impl<B: Clone> Port<'_, B> {
         self.core.network.hops(self.node, self.core.node_of[rank as usize])
     }
 
-    /// How many links a packet between two ranks passes before it comes to one that is down at this moment; `None` if all of
-    /// them carry. For interfaces that know the state of their links.
+    /// How many links a packet between two ranks passes before it comes to one that is down at this moment; `None`
+    /// if all of them carry. For interfaces that know the state of their links.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -185,9 +185,9 @@ impl<B: Clone> Port<'_, B> {
         self.core.wake(rank, self.now);
     }
 
-    /// Whether a rank of this node that [waits at leisure](crate::Context::idle_at_leisure) should have gone on before now. If so it
-    /// will at this moment, before what is [set aside](Port::defer) for this moment from now on: what the rank must not see too
-    /// early can wait for that.
+    /// Whether a rank of this node that [waits at leisure](crate::Context::idle_at_leisure) should have gone on
+    /// before now. If so it will at this moment, before what is [set aside](Port::defer) for this moment from now
+    /// on: what the rank must not see too early can wait for that.
     pub fn hurry(&mut self, rank: u32) -> bool {
         self.core.hurry(rank, self.now)
     }
@@ -216,9 +216,9 @@ impl<B: Clone> Port<'_, B> {
         self.core.send(packet, self.now)
     }
 
-    /// [`Port::send_as`] for what a node's one engine sends: a packet enters the network at its time, but not before those of this
-    /// node that were sent so earlier. However many wait, only the first of them is an event to come, and the others cost a run
-    /// nothing but their places.
+    /// [`Port::send_as`] for what a node's one engine sends: a packet enters the network at its time, but not
+    /// before those of this node that were sent so earlier. However many wait, only the first of them is an event
+    /// to come, and the others cost a run nothing but their places.
     ///
     /// # Panics
     /// If `to` is outside the job.
@@ -226,14 +226,14 @@ impl<B: Clone> Port<'_, B> {
         self.core.send_in_turn(packet, self.now)
     }
 
-    /// A new packet number, for [`Outgoing::number`]: so that what the device's stages do for a packet before it is sent can
-    /// be about it.
+    /// A new packet number, for [`Outgoing::number`]: so that what the device's stages do for a packet before it
+    /// is sent can be about it.
     pub fn number(&mut self) -> u64 {
         self.core.number(None)
     }
 
-    /// Lets a rank of this node leave the job, as [`Context::depart`](crate::Context::depart) does: for ranks that have
-    /// ended before their device has sent everything.
+    /// Lets a rank of this node leave the job, as [`Context::depart`](crate::Context::depart) does: for ranks that
+    /// have ended before their device has sent everything.
     pub fn depart(&mut self, rank: u32, status: PeerStatus) {
         self.core.depart(rank, status, self.now);
     }
@@ -243,14 +243,15 @@ impl<B: Clone> Port<'_, B> {
         self.core.queue.push(at.0.max(self.now), Event::Timer { node: self.node, token });
     }
 
-    /// Sets a packet aside and hands it to the device's [`Device::due`](crate::Device::due) at a time; one that has passed
-    /// counts as now. Until then it counts as under way: its sender's departure becomes known only afterwards.
+    /// Sets a packet aside and hands it to the device's [`Device::due`](crate::Device::due) at a time; one that
+    /// has passed counts as now. Until then it counts as under way: its sender's departure becomes known only
+    /// afterwards.
     pub fn defer(&mut self, at: Instant, packet: Packet<B>, token: u32) {
         self.core.defer(self.node, at.0.max(self.now), packet, token);
     }
 
-    /// Passes work through one of the device's own [stages](crate::Device::stages), which it reaches at a time; returns
-    /// when it enters and leaves. Work is served in the order of the calls. It shows in the trace and in
+    /// Passes work through one of the device's own [stages](crate::Device::stages), which it reaches at a time;
+    /// returns when it enters and leaves. Work is served in the order of the calls. It shows in the trace and in
     /// [`Report::stages`](crate::Report::stages).
     ///
     /// # Panics

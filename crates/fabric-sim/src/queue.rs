@@ -1,11 +1,11 @@
-//! The event queue, ordered by (time, sequence), so that events of one moment happen in the order in which they were
-//! foreseen.
+//! The event queue, ordered by (time, sequence), so that events of one moment happen in the order in which they
+//! were foreseen.
 //!
-//! The events of the present bucket are sorted; what is foreseen for before its end goes to a small heap. Later events lie unsorted
-//! in buckets by time, and those beyond the buckets in a heap of their own (in the word's other sense). When the present bucket
-//! and the small heap are empty, the next bucket is sorted. So most events are moved twice and compared with a dozen others,
-//! however many there are. How wide buckets are follows from the events themselves; it changes the cost of a run, never its
-//! order.
+//! The events of the present bucket are sorted; what is foreseen for before its end goes to a small heap. Later
+//! events lie unsorted in buckets by time, and those beyond the buckets in a heap of their own (in the word's
+//! other sense). When the present bucket and the small heap are empty, the next bucket is sorted. So most events
+//! are moved twice and compared with a dozen others, however many there are. How wide buckets are follows from the
+//! events themselves; it changes the cost of a run, never its order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -64,7 +64,8 @@ pub(crate) struct Queue {
     sequence: u32,
     /// When the event was that was taken last; kept where assertions are checked.
     last: u64,
-    /// Events pushed since the buckets were last laid out, and by how much that made them wider than their events ask for.
+    /// Events pushed since the buckets were last laid out, and by how much that made them wider than their events
+    /// ask for.
     pushed: usize,
     widened: u32,
     /// Nodes and tokens of timers, and the places not in use.

@@ -70,8 +70,8 @@ impl RankState {
 const NEVER: u64 = u64::MAX;
 
 impl<B: Clone> Core<B> {
-    /// Lets a rank go on if it waits. One that ran ahead before it began to goes on at its own time; one that waits at leisure will
-    /// go on as of now.
+    /// Lets a rank go on if it waits. One that ran ahead before it began to goes on at its own time; one that
+    /// waits at leisure will go on as of now.
     #[inline]
     pub(crate) fn wake(&mut self, rank: u32, now: u64) {
         let state = &mut self.ranks[rank as usize];
@@ -95,8 +95,8 @@ impl<B: Clone> Core<B> {
         self.enqueue(rank, at);
     }
 
-    /// Lets a rank that waits at leisure go on if it should have before now; returns whether it will at this moment, before what is
-    /// foreseen for this moment from here on.
+    /// Lets a rank that waits at leisure go on if it should have before now; returns whether it will at this
+    /// moment, before what is foreseen for this moment from here on.
     pub(crate) fn hurry(&mut self, rank: u32, now: u64) -> bool {
         let state = &self.ranks[rank as usize];
         let behind = state.is_behind(now);
@@ -119,7 +119,8 @@ impl<B: Clone> Core<B> {
         self.queue.push(at, Event::Resume(rank));
     }
 
-    /// Makes a rank wait, for at most until a time; the machine may let it go on later than that, at a time of `leisure`.
+    /// Makes a rank wait, for at most until a time; the machine may let it go on later than that, at a time of
+    /// `leisure`.
     pub(crate) fn wait(&mut self, rank: u32, until: Option<u64>, leisure: u64, wanted: WaitFor) {
         let state = &mut self.ranks[rank as usize];
         state.state = State::Waiting(wanted);

@@ -6,8 +6,8 @@ use crate::trace::{Histogram, LinkUse, StageUse, Trace};
 use am_core::{Instant, Span};
 use std::fmt;
 
-/// What a run brought. Displayed it is a summary of three lines; the alternate form (`{:#}`) adds the busiest links and
-/// stages and the histogram of latencies.
+/// What a run brought. Displayed it is a summary of three lines; the alternate form (`{:#}`) adds the busiest
+/// links and stages and the histogram of latencies.
 #[derive(Clone, Debug)]
 pub struct Report<R> {
     /// What each rank returned; `None` for ranks whose node stopped.

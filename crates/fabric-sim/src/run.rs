@@ -22,10 +22,12 @@ use std::rc::Rc;
 pub struct Sim;
 
 impl Sim {
-    /// Runs a program on every rank, with mailboxes for packets that carry a `B`. Blocks until all ranks have returned.
+    /// Runs a program on every rank, with mailboxes for packets that carry a `B`. Blocks until all ranks have
+    /// returned.
     ///
     /// # Errors
-    /// An impossible configuration, too little memory for stacks, a panic of a rank, a deadlock. All ranks are unwound then.
+    /// An impossible configuration, too little memory for stacks, a panic of a rank, a deadlock. All ranks are
+    /// unwound then.
     pub fn run<B, R, F>(config: &Config, program: F) -> Result<Report<R>, RunError>
     where
         B: Clone + 'static,
@@ -37,9 +39,9 @@ impl Sim {
 
     /// [`Sim::run`] with a device of one's own per node: `device` gets the node and its ranks.
     ///
-    /// The [`Context`] belongs to the rank's coroutine: a transport may keep it, or clones of it, as long as the program runs,
-    /// and use it while it is dropped, also when the run has failed. What ranks share besides the machine they may share by
-    /// `Rc`: all of them are on one thread.
+    /// The [`Context`] belongs to the rank's coroutine: a transport may keep it, or clones of it, as long as the
+    /// program runs, and use it while it is dropped, also when the run has failed. What ranks share besides the
+    /// machine they may share by `Rc`: all of them are on one thread.
     ///
     /// # Errors
     /// As [`Sim::run`].

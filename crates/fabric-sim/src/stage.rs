@@ -5,8 +5,8 @@ use crate::nic::picos;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// The cost of a stage. It is busy for `per_unit_ns` times the number of units of a packet (at least one unit), then the
-/// packet takes `fixed_ns` more while the next may already enter.
+/// The cost of a stage. It is busy for `per_unit_ns` times the number of units of a packet (at least one unit),
+/// then the packet takes `fixed_ns` more while the next may already enter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stage {
@@ -92,7 +92,8 @@ pub(crate) fn slowed(time: u64, slowness: u64) -> u64 {
     if slowness == NORMAL { time } else { (u128::from(time) * u128::from(slowness) / 1024) as u64 }
 }
 
-/// One stage of one interface. Two cache lines, of which a stage without a limited depth needs little more than the first.
+/// One stage of one interface. Two cache lines, of which a stage without a limited depth needs little more than
+/// the first.
 #[repr(C, align(64))]
 pub(crate) struct Server {
     cost: Cost,

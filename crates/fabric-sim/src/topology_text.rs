@@ -11,7 +11,8 @@ const FORMS: &str = "direct:N, ring:N, crossbar:N, mesh:AxB[xC] or torus:AxB[xC]
 impl FromStr for Topology {
     type Err = ConfigError;
 
-    /// Reads `direct:N`, `ring:N`, `crossbar:N` (or `switch:N`), `mesh:4x4x4`, `mesh2d:8x8`, `torus3d:2x2x2` and the like.
+    /// Reads `direct:N`, `ring:N`, `crossbar:N` (or `switch:N`), `mesh:4x4x4`, `mesh2d:8x8`, `torus3d:2x2x2` and
+    /// the like.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let wrong = || ConfigError::range("topology", format!("'{text}'"), FORMS);
         let (kind, sizes) = text.split_once(':').ok_or_else(wrong)?;

@@ -1,4 +1,5 @@
-//! What a run leaves behind: the hash, latencies, the use of links, and, if asked for, spans of every packet and stage.
+//! What a run leaves behind: the hash, latencies, the use of links, and, if asked for, spans of every packet and
+//! stage.
 
 use am_core::{Instant, Span};
 use serde_json::json;
@@ -86,8 +87,8 @@ impl Histogram {
         Span(self.longest)
     }
 
-    /// The latency that this part (0 to 1) of the packets stays at or below, rounded down by at most 1/8; zero without
-    /// packets.
+    /// The latency that this part (0 to 1) of the packets stays at or below, rounded down by at most 1/8; zero
+    /// without packets.
     pub fn quantile(&self, part: f64) -> Span {
         let wanted = (part.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -242,8 +243,9 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Writes the trace in the JSON format of Chrome's trace viewer, which Perfetto opens: a process for each kind of
-    /// stage, in it a thread for each node, link or rank. Messages and what programs record may overlap on their thread.
+    /// Writes the trace in the JSON format of Chrome's trace viewer, which Perfetto opens: a process for each kind
+    /// of stage, in it a thread for each node, link or rank. Messages and what programs record may overlap on
+    /// their thread.
     ///
     /// # Errors
     /// Those of the writer.

@@ -45,8 +45,8 @@ impl Trouble {
     }
 }
 
-/// Passes stage after stage; returns when the packet enters the first and leaves the last. Stages that take no time are not looked
-/// at.
+/// Passes stage after stage; returns when the packet enters the first and leaves the last. Stages that take no
+/// time are not looked at.
 #[inline]
 fn pass<const N: usize>(
     stages: &mut [Server; N],
@@ -124,7 +124,8 @@ impl<B: Clone> Core<B> {
         }
     }
 
-    /// The head of a packet wants the next link. Of all that happens this happens most, and mostly nothing is in its way.
+    /// The head of a packet wants the next link. Of all that happens this happens most, and mostly nothing is in
+    /// its way.
     #[inline]
     pub(crate) fn hop(&mut self, index: u32, now: u64) {
         if self.dice.any || self.spans.is_some() {
@@ -217,7 +218,8 @@ impl<B: Clone> Core<B> {
         self.counts.corrupted += u64::from(outcome == Try::Spoilt);
         self.onward(index, enters + latency);
         if copied {
-            // The original is there still, under way or at the destination's interface: it lands in an event of its own.
+            // The original is there still, under way or at the destination's interface: it lands in an event of
+            // its own.
             let packet = self.flights.packet(index).clone();
             self.counts.duplicated += 1;
             self.members.sent(packet.from);

@@ -11,7 +11,8 @@ use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 
-/// A Portals machine and what happens to it. Read it from TOML, or start from one of the constructors and change fields.
+/// A Portals machine and what happens to it. Read it from TOML, or start from one of the constructors and change
+/// fields.
 ///
 /// ```
 /// let config = portals_sim::PortalsConfig::from_toml("
@@ -22,7 +23,8 @@ use std::rc::Rc;
 /// ").unwrap();
 /// assert_eq!(config.parameters.nic.tx_ns, 800.0);
 ///
-/// let error = portals_sim::PortalsConfig::from_toml("ranks = 9\ntopology = { kind = 'torus', dims = [2, 2, 2] }");
+/// let small = "ranks = 9\ntopology = { kind = 'torus', dims = [2, 2, 2] }";
+/// let error = portals_sim::PortalsConfig::from_toml(small);
 /// assert_eq!(error.unwrap_err().to_string(), "ranks is 9, but must be at most 8 nodes times 1 ranks per node");
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,8 +73,8 @@ pub struct PortalsConfig {
 pub struct Adversary {
     /// Messages take up to this much longer to be delivered, in nanoseconds. Those of one pair stay in order.
     pub jitter_ns: f64,
-    /// The interface reads the memory of a put just before the send event, not when the command is given: what a program
-    /// changes too early goes wrong.
+    /// The interface reads the memory of a put just before the send event, not when the command is given: what a
+    /// program changes too early goes wrong.
     pub late_read: bool,
 }
 

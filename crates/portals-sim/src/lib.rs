@@ -1,5 +1,5 @@
-//! Portals in virtual time: the interface of SeaStar networks, Portals 3.3 and Portals 4, with its programming interfaces, its
-//! semantics and return codes, timing consistent with what was published, and faults on demand.
+//! Portals in virtual time: the interface of SeaStar networks, Portals 3.3 and Portals 4, with its programming
+//! interfaces, its semantics and return codes, timing consistent with what was published, and faults on demand.
 //!
 //! # Modules
 //!

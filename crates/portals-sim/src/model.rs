@@ -1,9 +1,10 @@
-//! The parameter table: what a Portals interface, its links and the software right above it cost, as plain data that a user can
-//! read from TOML.
+//! The parameter table: what a Portals interface, its links and the software right above it cost, as plain data
+//! that a user can read from TOML.
 //!
-//! Every figure names where it comes from. \[S\]: "Porting GASNet to Portals"; \[C\]: read in a public conduit or header; \[P\]:
-//! other published material; \[D\]: derived from those by arithmetic; \[A\]: assumed; \[R\]: recalled and not verified, so that no
-//! test rests on it. The source gives plots without a table, so the model is consistent with it, not calibrated to it.
+//! Every figure names where it comes from. \[S\]: "Porting GASNet to Portals"; \[C\]: read in a public conduit or
+//! header; \[P\]: other published material; \[D\]: derived from those by arithmetic; \[A\]: assumed; \[R\]:
+//! recalled and not verified, so that no test rests on it. The source gives plots without a table, so the model is
+//! consistent with it, not calibrated to it.
 //!
 //! The totals that the table keeps, between two nodes that are neighbours:
 //!
@@ -20,8 +21,8 @@ use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
 use serde::{Deserialize, Serialize};
 
-/// What a Portals interface, its links and the software right above it cost. Fields that a file leaves out are those of
-/// [`Parameters::xt4`].
+/// What a Portals interface, its links and the software right above it cost. Fields that a file leaves out are
+/// those of [`Parameters::xt4`].
 ///
 /// ```
 /// use portals_sim::model::Parameters;
@@ -81,7 +82,8 @@ pub struct InterfaceParameters {
     pub ack_tx_ns: f64,
     /// From an acknowledgement at the initiator's interface until its event is in the queue.
     pub ack_event_ns: f64,
-    /// The processor's part of looking at an event queue or counter, whether or not something is there; at least 0.001.
+    /// The processor's part of looking at an event queue or counter, whether or not something is there; at least
+    /// 0.001.
     pub eq_get_ns: f64,
     /// The processor's part of calls that attach, bind and unlink.
     pub list_ns: f64,
@@ -157,7 +159,8 @@ impl Parameters {
                 tx_ns: 1_000.0,
                 // [D] what is left of the wire's 0.3 us [A] after a hop (50) and 65 bytes on the link (39.4).
                 inject_ns: 210.6,
-                // [D] n = 4096 bytes [A, 4 to 8 KB] at 1650 MB/s are 2482.4 ns; a unit of 64 bytes (38.8) counts besides.
+                // [D] n = 4096 bytes [A, 4 to 8 KB] at 1650 MB/s are 2482.4 ns; a unit of 64 bytes (38.8) counts
+                // besides.
                 tx_gap_ns: 2_443.6,
                 // [C] DMA slots.
                 dma_slots: 256,
@@ -170,7 +173,8 @@ impl Parameters {
                 complete_ns: 1_000.0,
                 // [D] half of a round trip of 13 us [A], less all the rest.
                 event_ns: 1_500.0,
-                // [D] an acknowledgement takes 2.0 us [A]: 0.3 of it are the wire, 1.0 the initiator's receiving engine.
+                // [D] an acknowledgement takes 2.0 us [A]: 0.3 of it are the wire, 1.0 the initiator's receiving
+                // engine.
                 ack_tx_ns: 700.6,
                 // [A] ACK event to host.
                 ack_event_ns: 3_000.0,

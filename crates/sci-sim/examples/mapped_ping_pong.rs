@@ -1,5 +1,5 @@
-//! What the mapped interface costs by itself, in wall-clock time: a ping-pong of two threads, each with a node of its own,
-//! beside one over a bare cache line in the same run.
+//! What the mapped interface costs by itself, in wall-clock time: a ping-pong of two threads, each with a node of
+//! its own, beside one over a bare cache line in the same run.
 //!
 //! `cargo run --release -p sci-sim --example mapped_ping_pong`
 
@@ -52,7 +52,8 @@ fn bare() -> f64 {
     })
 }
 
-/// What a node does each turn: `checked` stores 80 bytes, checks them, sets a flag and another in a line of its own.
+/// What a node does each turn: `checked` stores 80 bytes, checks them, sets a flag and another in a line of its
+/// own.
 struct End {
     nic: Mapped,
     mine: <Mapped as Sisci>::LocalMap,

@@ -13,8 +13,9 @@ use std::rc::Rc;
 /// Nodes of a machine: their SCI numbers are multiples of 4 and have 16 bits.
 const MAX_NODES: u32 = 16_383;
 
-/// An SCI machine and what happens to it. Read it from TOML, or start from one of the constructors and change fields. Each rank
-/// has a node of its own; the SCI number of the first is 4, of the second 8 and so on, in the order of the topology.
+/// An SCI machine and what happens to it. Read it from TOML, or start from one of the constructors and change
+/// fields. Each rank has a node of its own; the SCI number of the first is 4, of the second 8 and so on, in the
+/// order of the topology.
 ///
 /// ```
 /// let config = sci_sim::SciConfig::from_toml("
@@ -26,7 +27,8 @@ const MAX_NODES: u32 = 16_383;
 /// ").unwrap();
 /// assert_eq!(config.parameters.dma.crossover_bytes, 8192);
 ///
-/// let error = sci_sim::SciConfig::from_toml("ranks = 9\ntopology = { kind = 'torus', dims = [4, 2] }").unwrap_err();
+/// let small = "ranks = 9\ntopology = { kind = 'torus', dims = [4, 2] }";
+/// let error = sci_sim::SciConfig::from_toml(small).unwrap_err();
 /// assert_eq!(error.to_string(), "ranks is 9, but must be at most 8 nodes times 1 ranks per node");
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,8 +44,8 @@ pub struct SciConfig {
     /// What adapters and links cost.
     #[serde(default)]
     pub parameters: Parameters,
-    /// What goes wrong in the network. What is lost or spoilt fails the sequence, or the transfer, that it belongs to.
-    /// Links do not double packets: SCI's echoes prevent that.
+    /// What goes wrong in the network. What is lost or spoilt fails the sequence, or the transfer, that it belongs
+    /// to. Links do not double packets: SCI's echoes prevent that.
     #[serde(default)]
     pub faults: Faults,
     /// Lines that fail besides.
@@ -74,8 +76,8 @@ pub struct SciConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Adversary {
-    /// A line may be held back at its receiver for up to this long, in nanoseconds, so that lines overtake each other. Stores
-    /// into one line stay in their order, and barriers and checks hold.
+    /// A line may be held back at its receiver for up to this long, in nanoseconds, so that lines overtake each
+    /// other. Stores into one line stay in their order, and barriers and checks hold.
     pub reorder_ns: f64,
 }
 
@@ -116,7 +118,8 @@ impl SciConfig {
         Self::new(ranks, Topology::Torus { dims: vec![4, 2] })
     }
 
-    /// The paper's machine, 16 nodes: two 4 x 2 tori \[S\], of which each node is linked to its counterpart in the other \[A\].
+    /// The paper's machine, 16 nodes: two 4 x 2 tori \[S\], of which each node is linked to its counterpart in the
+    /// other \[A\].
     pub fn paper(ranks: u32) -> Self {
         Self::new(ranks, Topology::Torus { dims: vec![4, 2, 2] })
     }

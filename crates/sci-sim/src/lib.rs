@@ -1,5 +1,5 @@
-//! SCI shared segments: the SISCI programming interface in virtual time and between processes, with its semantics, the
-//! published machine's timing, and faults on demand.
+//! SCI shared segments: the SISCI programming interface in virtual time and between processes, with its semantics,
+//! the published machine's timing, and faults on demand.
 //!
 //! # Modules
 //!
@@ -10,14 +10,14 @@
 //! | [`conduit`] | active messages on the interface |
 //! | `config`, `run` | [`SciConfig`]: a simulated machine; [`run`]: a program on each of its ranks |
 //!
-//! The interface is one trait, [`nic::Sisci`], with two implementations: [`nic::Virtual`] in virtual time, with costs from one
-//! table, faults from a seed and an [`Adversary`]; and [`nic::Mapped`] between the processes of a host, whose segments are
-//! mapped files. What is written for the trait runs on both.
+//! The interface is one trait, [`nic::Sisci`], with two implementations: [`nic::Virtual`] in virtual time, with
+//! costs from one table, faults from a seed and an [`Adversary`]; and [`nic::Mapped`] between the processes of a
+//! host, whose segments are mapped files. What is written for the trait runs on both.
 //!
 //! # Example
 //!
-//! A node stores 80 bytes to its neighbour, checks that they have landed, and sets a flag. The data take the 3.16 us of the
-//! published machine, the flag 2.93 us from when it is stored.
+//! A node stores 80 bytes to its neighbour, checks that they have landed, and sets a flag. The data take the 3.16
+//! us of the published machine, the flag 2.93 us from when it is stored.
 //!
 //! ```
 //! use am_core::{Instant, Span, WaitReason};
@@ -39,7 +39,9 @@
 //!     }
 //!     let remote = loop {
 //!         match nic.connect_segment(&session, other, SegmentId(1), Span::from_millis(1), Flags::NONE) {
-//!             Err(Code::NoSuchSegment | Code::ConnectionRefused) => nic.idle(Some(nic.now() + Span::from_micros(50)), WaitReason::Message),
+//!             Err(Code::NoSuchSegment | Code::ConnectionRefused) => {
+//!                 nic.idle(Some(nic.now() + Span::from_micros(50)), WaitReason::Message);
+//!             }
 //!             connected => break connected?,
 //!         }
 //!     };

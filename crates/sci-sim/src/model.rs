@@ -1,7 +1,8 @@
 //! The parameter table: what an SCI adapter and its links cost, as plain data that a user can read from TOML.
 //!
-//! Every figure names where it comes from. \[S\]: the source paper (the GASNet core API on SCI); \[C\]: read in the public SISCI
-//! header or GASNet's historical conduit; \[D\]: derived from those by arithmetic; \[F\]: fitted to them; \[A\]: assumed.
+//! Every figure names where it comes from. \[S\]: the source paper (the GASNet core API on SCI); \[C\]: read in
+//! the public SISCI header or GASNet's historical conduit; \[D\]: derived from those by arithmetic; \[F\]: fitted
+//! to them; \[A\]: assumed.
 //!
 //! The totals that the table keeps, between two nodes that are neighbours:
 //!
@@ -14,9 +15,10 @@
 //! | sequence check after the last store | 0.70 + 0.30 us | \[D\], see below |
 //! | Short active message | 3.16 + 1.84 = 5.00 us | \[S\] |
 //!
-//! The 1.84 us of software and protocol are the sheet's alternative split, 0.35 of construction and the rest for check, flags and
-//! poll. It is the only one whose parts are operations of this interface: 0.35 construct + 1.00 check + two flags of 0.23 each +
-//! 0.03 poll. Each further hop costs 0.07 us on the way there, and as much for the answer that a check waits for.
+//! The 1.84 us of software and protocol are the sheet's alternative split, 0.35 of construction and the rest for
+//! check, flags and poll. It is the only one whose parts are operations of this interface: 0.35 construct + 1.00
+//! check + two flags of 0.23 each + 0.03 poll. Each further hop costs 0.07 us on the way there, and as much for
+//! the answer that a check waits for.
 
 use am_core::Span;
 use fabric_sim::parameters::{self, Checker};
@@ -93,7 +95,8 @@ pub struct PioParameters {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DmaParameters {
-    /// The size from which DMA is as fast as PIO, in bytes, a multiple of 64 up to 2^30: it gives the time to start.
+    /// The size from which DMA is as fast as PIO, in bytes, a multiple of 64 up to 2^30: it gives the time to
+    /// start.
     pub crossover_bytes: u32,
     /// Bandwidth in MB/s, at least that of PIO.
     pub bandwidth_mb_s: f64,
@@ -101,7 +104,8 @@ pub struct DmaParameters {
     pub post_ns: f64,
     /// Offsets and sizes are multiples of so many bytes: 4 to 64, a power of two.
     pub alignment: u32,
-    /// Bytes that the simulation moves as one packet, 64 to 65,536, a multiple of 64: its grain, not the machine's.
+    /// Bytes that the simulation moves as one packet, 64 to 65,536, a multiple of 64: its grain, not the
+    /// machine's.
     pub chunk_bytes: u32,
 }
 
@@ -109,8 +113,8 @@ pub struct DmaParameters {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ErrorParameters {
-    /// A line or request that has not been answered for so long has failed, in nanoseconds, at least 1000. What has been under
-    /// way for longer than that does not land any more.
+    /// A line or request that has not been answered for so long has failed, in nanoseconds, at least 1000. What
+    /// has been under way for longer than that does not land any more.
     pub timeout_ns: f64,
     /// How long the driver needs to find out how bad a failure is, in nanoseconds; until then it is pending.
     pub investigation_ns: f64,
@@ -241,8 +245,8 @@ impl Parameters {
         self.pio.fixed_ns + self.pio.line_ns * bytes.div_ceil(LINE as u64) as f64
     }
 
-    /// The time to start of DMA in nanoseconds: such that at [`DmaParameters::crossover_bytes`] it takes as long as PIO.
-    /// For 2, 4, 8 and 16 KB it is 3.2, 3.8, 4.8 and 7.0 us.
+    /// The time to start of DMA in nanoseconds: such that at [`DmaParameters::crossover_bytes`] it takes as long
+    /// as PIO. For 2, 4, 8 and 16 KB it is 3.2, 3.8, 4.8 and 7.0 us.
     pub fn dma_start_ns(&self) -> f64 {
         let bytes = self.dma.crossover_bytes;
         self.pio_ns(u64::from(bytes)) - f64::from(bytes) * 1e3 / self.dma.bandwidth_mb_s

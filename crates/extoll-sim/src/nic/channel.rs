@@ -1,5 +1,5 @@
-//! The reliable channels between processes: sequence numbers on the way out, judgement on the way in, reports back, and the
-//! repair of what the network loses.
+//! The reliable channels between processes: sequence numbers on the way out, judgement on the way in, reports
+//! back, and the repair of what the network loses.
 
 use super::address::Address;
 use super::device::{Extoll, KINDS, OVERDUE, RESEND, RMA_TX, VELO_TX};
@@ -259,7 +259,8 @@ impl Extoll {
         let (timeout, limit) = (self.shared.costs.timeout, self.shared.parameters.retry.limit);
         let outbound = self.outbound.at(number);
         outbound.timed = false;
-        // What has been delivered will be committed, if only the process reads; that matters when nothing more may be sent.
+        // What has been delivered will be committed, if only the process reads; that matters when nothing more may
+        // be sent.
         if outbound.sender.undelivered() == 0 && outbound.sender.uncommitted() < WINDOW {
             return;
         }
@@ -281,8 +282,9 @@ impl Extoll {
         self.time_overdue(number, port);
     }
 
-    /// Asks at its deadline whether what a channel has sent has arrived. Until then something counts as under way, so that a
-    /// rank's departure is not known before its last packets have come, unless the receiver seems to be gone.
+    /// Asks at its deadline whether what a channel has sent has arrived. Until then something counts as under way,
+    /// so that a rank's departure is not known before its last packets have come, unless the receiver seems to be
+    /// gone.
     fn time_overdue(&mut self, number: u32, port: &mut Port<'_, Wire>) {
         let Outbound { from, to, deadline, tries, .. } = *self.outbound.at(number);
         let token = number * KINDS + OVERDUE;

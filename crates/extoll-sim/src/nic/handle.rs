@@ -11,10 +11,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// What a rank's program gets from [`run`](crate::run): its interface and its time. Clones are handles to the same rank.
+/// What a rank's program gets from [`run`](crate::run): its interface and its time. Clones are handles to the same
+/// rank.
 ///
-/// [Idling](Handle::idle) ends for: messages in the mailbox, notifications, writes to the rank's memory that are complete, room
-/// to send after a refusal.
+/// [Idling](Handle::idle) ends for: messages in the mailbox, notifications, writes to the rank's memory that are
+/// complete, room to send after a refusal.
 #[derive(Clone)]
 pub struct Nic<'a> {
     handle: Handle<'a, Extoll>,

@@ -1,4 +1,5 @@
-//! The network interface: its programming interface, and the state machines behind it. It knows nothing of active messages.
+//! The network interface: its programming interface, and the state machines behind it. It knows nothing of active
+//! messages.
 //!
 //! | file | owns |
 //! |---|---|

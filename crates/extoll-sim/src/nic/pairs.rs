@@ -1,5 +1,5 @@
-//! What an interface knows of each of its partners: found by local process, remote rank and channel, numbered in the order
-//! in which they were first needed.
+//! What an interface knows of each of its partners: found by local process, remote rank and channel, numbered in
+//! the order in which they were first needed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

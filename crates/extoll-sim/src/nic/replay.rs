@@ -1,15 +1,16 @@
-//! The reliable channel of a pair of processes, as a state machine with no clock: an 8-bit sequence, a replay ring of 256
-//! packets, a committed count of 8 bits, a retry flag.
+//! The reliable channel of a pair of processes, as a state machine with no clock: an 8-bit sequence, a replay ring
+//! of 256 packets, a committed count of 8 bits, a retry flag.
 //!
-//! The sender numbers packets and keeps them until they are committed. The receiver takes them in sequence only, and says
-//! how far it has come: *delivered* packets have reached the interface, *committed* ones their mailbox or memory, so that the
-//! room which they took in the ring is free again. When a packet is missing the receiver says so once, and the sender's retry
-//! flag goes up: nothing new is sent, and once the sender is idle it clears the flag and sends committed..wp again.
+//! The sender numbers packets and keeps them until they are committed. The receiver takes them in sequence only,
+//! and says how far it has come: *delivered* packets have reached the interface, *committed* ones their mailbox or
+//! memory, so that the room which they took in the ring is free again. When a packet is missing the receiver says
+//! so once, and the sender's retry flag goes up: nothing new is sent, and once the sender is idle it clears the
+//! flag and sends committed..wp again.
 
 use std::collections::VecDeque;
 
-/// Packets that may be uncommitted: the ring has 256 places, and with all of them taken an 8-bit count could not tell full
-/// from empty.
+/// Packets that may be uncommitted: the ring has 256 places, and with all of them taken an 8-bit count could not
+/// tell full from empty.
 pub const WINDOW: u8 = 255;
 
 /// How far a receiver has come.
@@ -74,7 +75,8 @@ impl<P: Clone> Sender<P> {
         ready
     }
 
-    /// Takes a packet and returns its sequence number. `packet` is asked for only where packets are kept for replay.
+    /// Takes a packet and returns its sequence number. `packet` is asked for only where packets are kept for
+    /// replay.
     ///
     /// # Panics
     /// Unless [`Sender::ready`].
@@ -87,8 +89,8 @@ impl<P: Clone> Sender<P> {
         sequence
     }
 
-    /// Takes note of the receiver's progress. Returns whether there was any, and whether someone who was refused may send
-    /// now. Counts that the receiver cannot have reached are ignored.
+    /// Takes note of the receiver's progress. Returns whether there was any, and whether someone who was refused
+    /// may send now. Counts that the receiver cannot have reached are ignored.
     #[inline]
     pub fn progress(&mut self, progress: Progress) -> (bool, bool) {
         let Progress { delivered, committed } = progress;
@@ -127,8 +129,8 @@ impl<P: Clone> Sender<P> {
         self.retry
     }
 
-    /// Clears the retry flag and gives what is to be sent again: committed..wp, in order. Call when the sender is idle.
-    /// Returns also whether someone who was refused may send after that.
+    /// Clears the retry flag and gives what is to be sent again: committed..wp, in order. Call when the sender is
+    /// idle. Returns also whether someone who was refused may send after that.
     pub fn replay(&mut self) -> (Vec<(u8, P)>, bool) {
         self.retry = false;
         let first = self.committed;
@@ -190,8 +192,8 @@ impl Receiver {
         self.delivered = self.delivered.wrapping_add(1);
     }
 
-    /// The oldest delivered packet has found its place. Returns whether `every` packets have been committed since the sender
-    /// was last told.
+    /// The oldest delivered packet has found its place. Returns whether `every` packets have been committed since
+    /// the sender was last told.
     ///
     /// # Panics
     /// If all delivered packets are committed already.

@@ -1,4 +1,5 @@
-//! Memory of which only what is in use takes room: the buffers of rings, of which a job of many ranks has very many.
+//! Memory of which only what is in use takes room: the buffers of rings, of which a job of many ranks has very
+//! many.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -47,7 +48,8 @@ impl Marks {
     }
 }
 
-/// Memory of one rank that reads as zero wherever nothing was written, or was discarded. Clones are handles to the same memory.
+/// Memory of one rank that reads as zero wherever nothing was written, or was discarded. Clones are handles to the
+/// same memory.
 #[derive(Clone)]
 pub(crate) struct SparseMemory(Rc<Inner>);
 

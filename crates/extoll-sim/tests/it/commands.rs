@@ -212,7 +212,8 @@ fn commands_do_what_they_say() {
     });
 }
 
-/// The source of a put is read when the interface gets to it: what changes before the requester notification may be sent.
+/// The source of a put is read when the interface gets to it: what changes before the requester notification may
+/// be sent.
 #[test]
 fn a_source_changed_too_early_is_seen() {
     let report = run(&ExtollConfig::pair(), |nic| {
@@ -367,7 +368,8 @@ fn equal_seeds_give_equal_runs() {
                 let to = nic.address((nic.rank() + distance) % nic.ranks()).unwrap();
                 let (peer, page) = (velo.connect(to).unwrap(), rma.connect(to).unwrap());
                 velo.send(peer, &[1; 50], 0, 0).unwrap();
-                // Every process registers its first region at the same place of its node, or nearly: some puts fail.
+                // Every process registers its first region at the same place of its node, or nearly: some puts
+                // fail.
                 rma.post_put_bt(page, region, 0, 2000, rma.nla(region, 0).unwrap(), Notify::COMPLETER).unwrap();
             }
             for _ in 0..3 {

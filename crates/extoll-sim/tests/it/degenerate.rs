@@ -1,4 +1,5 @@
-//! Machines that cannot be: the bare interface and both conduits refuse each with the same one-line error, and never panic.
+//! Machines that cannot be: the bare interface and both conduits refuse each with the same one-line error, and
+//! never panic.
 
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, GasnetConfig};

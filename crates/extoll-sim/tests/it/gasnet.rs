@@ -1,4 +1,5 @@
-//! The GASNet conduit itself: packet counts, the halves of Long messages in either order, credits, cuts, endings, determinism.
+//! The GASNet conduit itself: packet counts, the halves of Long messages in either order, credits, cuts, endings,
+//! determinism.
 
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, PeerStatus, Rank, Request, Span, Token, Words};
 use extoll_sim::conduit::gasnet::{self, Gasnet, GasnetConfig, HostCosts, Implementation};
@@ -89,8 +90,8 @@ fn the_largest_medium_takes_as_many_packets_as_the_sheet_says() {
 
 const LATE: Span = Span::from_micros(200);
 
-/// A Long message and a Short one behind it; returns the order in which their handlers ran, and whether the data lay in the
-/// segment while the handler of the Long one had not run yet.
+/// A Long message and a Short one behind it; returns the order in which their handlers ran, and whether the data
+/// lay in the segment while the handler of the Long one had not run yet.
 fn halves(parameters: Parameters, implementation: Implementation, ordered: bool) -> (Vec<u32>, bool) {
     let config = ExtollConfig { parameters, ..ExtollConfig::pair() };
     let gasnet = GasnetConfig { implementation, ordered, ..GasnetConfig::default() };
@@ -119,7 +120,8 @@ fn a_long_handler_waits_for_its_data() {
     for implementation in [Implementation::First, Implementation::Second] {
         let mut slow = Parameters::cluster();
         slow.rma.tx = Stage { fixed_ns: LATE.0 as f64 / 1e3, ..slow.rma.tx };
-        // Both came over VELO, so the header was there before the Short message, which waits only for the sake of order.
+        // Both came over VELO, so the header was there before the Short message, which waits only for the sake of
+        // order.
         assert_eq!(halves(slow.clone(), implementation, false).0, [2, 1]);
         assert_eq!(halves(slow, implementation, true).0, [1, 2]);
     }
@@ -138,7 +140,8 @@ fn a_long_handler_waits_for_its_header() {
 
 #[test]
 fn long_payloads_are_cut_and_come_whole() {
-    // Puts of at most a kilobyte, through four kilobytes of bounce buffers, with VELO and RMA overtaking each other.
+    // Puts of at most a kilobyte, through four kilobytes of bounce buffers, with VELO and RMA overtaking each
+    // other.
     let gasnet = GasnetConfig { put: 1000, bounce: 4096, segment: 1 << 20, ..GasnetConfig::default() };
     let adversary = Adversary { jitter_ns: 30_000.0, ..Adversary::default() };
     let report = run(&ExtollConfig { adversary, ..ExtollConfig::pair() }, &gasnet, |mut endpoint, table| {
@@ -206,7 +209,8 @@ fn equal_runs_are_equal_and_other_seeds_are_other_runs() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).0, run(2).0);
-    // Compare these between builds: `cargo test -p extoll-sim --test it equal -- --nocapture`, with and without `--release`.
+    // Compare these between builds: `cargo test -p extoll-sim --test it equal -- --nocapture`, with and without
+    // `--release`.
     println!("hash of seed 1: {:016x}", run(1).0);
 }
 
@@ -256,7 +260,8 @@ fn nonsense(packets: &'static [(u8, &'static [u8])]) -> PeerStatus {
 fn a_peer_that_sends_nonsense_is_lost() {
     let faulty = PeerStatus::Lost(LossCause::Faulty);
     assert_eq!(nonsense(&[]), PeerStatus::Active);
-    // Too short for a header; a kind that does not exist; payload that belongs to nothing; more bytes than the header tells.
+    // Too short for a header; a kind that does not exist; payload that belongs to nothing; more bytes than the
+    // header tells.
     assert_eq!(nonsense(&[(0, &[1, 2, 3])]), faulty);
     assert_eq!(nonsense(&[(0, &[15, 0, 0, 0, 0, 0, 0, 0])]), faulty);
     assert_eq!(nonsense(&[(2, &[0; 56])]), faulty);
@@ -265,7 +270,8 @@ fn a_peer_that_sends_nonsense_is_lost() {
     assert_eq!(nonsense(&[(3, &[10, 0, 0, 0, 0, 0x10, 0, 0])]), faulty);
 }
 
-/// Round trips of Short messages between two ranks: the virtual time of one in microseconds, and the simulation's events.
+/// Round trips of Short messages between two ranks: the virtual time of one in microseconds, and the simulation's
+/// events.
 fn round_trips(count: u64, args: usize, gasnet: &GasnetConfig, config: &ExtollConfig) -> (f64, u64) {
     let report = gasnet::run(config, gasnet, move |transport| {
         let mut handlers = Handlers::<u64>::new();

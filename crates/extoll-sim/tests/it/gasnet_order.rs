@@ -4,8 +4,8 @@ use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, Implementation};
 use extoll_sim::{Adversary, ExtollConfig};
 
-/// Short, Medium and Long requests in turn to one neighbour, each answered in one of three ways; how many requests were handled,
-/// and how many replies came, before one that was sent earlier.
+/// Short, Medium and Long requests in turn to one neighbour, each answered in one of three ways; how many requests
+/// were handled, and how many replies came, before one that was sent earlier.
 fn overtakers(gasnet: &GasnetConfig, config: &ExtollConfig) -> (usize, usize) {
     const COUNT: u32 = 2000;
     #[derive(Default)]
@@ -137,9 +137,9 @@ fn flood(gasnet: &GasnetConfig, load: Load) -> f64 {
     report.unwrap().results[0].unwrap()
 }
 
-/// Order costs floods nothing, since whoever handles messages later is not their bottleneck. What follows a Long message waits for
-/// the payload, and that is all.
-/// `cargo test -p extoll-sim --test it order_costs -- --nocapture` prints the table.
+/// Order costs floods nothing, since whoever handles messages later is not their bottleneck. What follows a Long
+/// message waits for the payload, and that is all. `cargo test -p extoll-sim --test it order_costs -- --nocapture`
+/// prints the table.
 #[test]
 fn order_costs_little() {
     for implementation in [Implementation::First, Implementation::Second] {

@@ -1,4 +1,5 @@
-//! After a while of use, active messages over pscom allocate nothing, at neither side nor on the way, over neither plugin.
+//! After a while of use, active messages over pscom allocate nothing, at neither side nor on the way, over neither
+//! plugin.
 
 use am_conformance::Exchange;
 use extoll_sim::ExtollConfig;

@@ -1,5 +1,5 @@
-//! Active Long messages there and back over both plugins, of all sizes at which something changes: whatever they bring is what
-//! was sent, and nobody waits for ever. Messages of many packets do not end within a poll.
+//! Active Long messages there and back over both plugins, of all sizes at which something changes: whatever they
+//! bring is what was sent, and nobody waits for ever. Messages of many packets do not end within a poll.
 
 use am_core::transport::{Arrival, Departure, Head, Port, ReplyBound, Sink, Transport};
 use am_core::{Address, Endpoint, Handlers, Payload, Peer, Rank, Span, Token, Words};
@@ -44,7 +44,8 @@ fn there_and_back(config: &PscomConfig, machine: &ExtollConfig, bytes: usize) {
     assert_eq!(report.results[0], Some(ROUNDS), "{bytes} bytes");
 }
 
-/// Around the chunk of a packet, the rendezvous, the slot of a ring, the window of a channel and the steps of a poll.
+/// Around the chunk of a packet, the rendezvous, the slot of a ring, the window of a channel and the steps of a
+/// poll.
 const SIZES: [usize; 18] = [
     0,
     1,
@@ -102,8 +103,8 @@ impl Sink for Count {
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
 }
 
-/// As many fruitless polls as the transport says tell that nothing is there: not so while a poll has only had enough of the
-/// many packets of messages that are not complete yet.
+/// As many fruitless polls as the transport says tell that nothing is there: not so while a poll has only had
+/// enough of the many packets of messages that are not complete yet.
 #[test]
 fn fruitless_polls_have_seen_all_that_is_there() {
     const SENDERS: u32 = 12;

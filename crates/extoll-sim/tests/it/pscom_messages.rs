@@ -1,5 +1,5 @@
-//! Point-to-point messages over both plugins: contents, matching, order, the ring's promises with and without its rules, plugin
-//! choice, faults, misuse.
+//! Point-to-point messages over both plugins: contents, matching, order, the ring's promises with and without its
+//! rules, plugin choice, faults, misuse.
 
 use extoll_sim::conduit::pscom::{Messenger, Padding, PairOverride, Plugin, PscomConfig, PscomError, RingConfig};
 use extoll_sim::nic::mutation::{Defects, Mutation};
@@ -151,8 +151,8 @@ fn flood(pscom: &PscomConfig) -> Result<Report<()>, RunError> {
     })
 }
 
-/// Item 5, live: with the last token kept, two ranks that do nothing but send to each other get on; without, they spend all
-/// tokens on payload and none is left to return any.
+/// Item 5, live: with the last token kept, two ranks that do nothing but send to each other get on; without, they
+/// spend all tokens on payload and none is left to return any.
 #[test]
 fn the_kept_token_prevents_a_deadlock() {
     for (receive_buffers, send_buffers) in [(16, 16), (3, 3), (5, 1)] {

@@ -1,12 +1,14 @@
-//! Plugins that cannot connect are skipped: where translation entries run out, connections go over VELO instead of a ring, at both
-//! ends, and everything still arrives. Data that finds no place of its own is sent, or fetched in pieces.
+//! Plugins that cannot connect are skipped: where translation entries run out, connections go over VELO instead of
+//! a ring, at both ends, and everything still arrives. Data that finds no place of its own is sent, or fetched in
+//! pieces.
 
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Messenger, PairOverride, Plugin, PluginCounts, PscomConfig};
 use fabric_sim::{Report, Topology};
 
-/// Every rank asks every other one, with a payload that it gets back; returns what carried the connections of each.
+/// Every rank asks every other one, with a payload that it gets back; returns what carried the connections of
+/// each.
 fn all_to_all(machine: &ExtollConfig, pscom: &PscomConfig, rounds: u32, bytes: usize) -> Vec<PluginCounts> {
     let report = pscom::run(machine, pscom, move |transport| {
         let mut handlers = Handlers::<u32>::new();
@@ -120,7 +122,8 @@ fn one_end_without_entries_is_enough() {
     }
 }
 
-/// Large messages where no more memory can be registered for them: the ring and the landing block are all there is.
+/// Large messages where no more memory can be registered for them: the ring and the landing block are all there
+/// is.
 #[test]
 fn data_without_a_place_of_its_own_arrives() {
     let sizes = [1024, 16_384, 16_385, 100_000, 40_000, 5_000];

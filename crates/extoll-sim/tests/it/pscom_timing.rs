@@ -1,5 +1,5 @@
-//! The published timing of pscom on EXTOLL: Table 1, RMA's latency, saturation, the crossover, the window of the ring. The
-//! machine is the DEEP evaluator, on which it was measured.
+//! The published timing of pscom on EXTOLL: Table 1, RMA's latency, saturation, the crossover, the window of the
+//! ring. The machine is the DEEP evaluator, on which it was measured.
 
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{Plugin, PscomConfig, imb};

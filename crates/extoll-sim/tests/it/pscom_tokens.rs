@@ -1,5 +1,5 @@
-//! Every state of a ring connection with few slots, visited: the tokens are conserved, nobody is blocked by an application
-//! that is idle, and without the rule that the last token is kept somebody is.
+//! Every state of a ring connection with few slots, visited: the tokens are conserved, nobody is blocked by an
+//! application that is idle, and without the rule that the last token is kept somebody is.
 
 use extoll_sim::conduit::pscom::{TokenRules, Tokens};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -7,7 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// A slot under way or waiting: the tokens that it brings, and whether it has payload.
 type Slot = (u16, bool);
 
-/// Both sides of a connection, and what is between them: slots under way in order, slots that have arrived in order.
+/// Both sides of a connection, and what is between them: slots under way in order, slots that have arrived in
+/// order.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Pair {
     tokens: [Tokens; 2],
@@ -57,8 +58,8 @@ impl Pair {
         all
     }
 
-    /// Tokens that exist for slots from `side` to the other: held + slots under way + slots waiting + owed + on their way
-    /// back.
+    /// Tokens that exist for slots from `side` to the other: held + slots under way + slots waiting + owed + on
+    /// their way back.
     fn total(&self, side: usize) -> usize {
         let back = |slots: &VecDeque<Slot>| slots.iter().map(|slot| usize::from(slot.0)).sum::<usize>();
         usize::from(self.tokens[side].held())

@@ -1,4 +1,5 @@
-//! Devices of one's own: work posted at a rank's time, stages, packets set aside, headers, traces, deadlock reports.
+//! Devices of one's own: work posted at a rank's time, stages, packets set aside, headers, traces, deadlock
+//! reports.
 
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::{
@@ -10,8 +11,8 @@ use std::collections::VecDeque;
 const ENGINE: usize = 0;
 const HEADER: u32 = 20;
 
-/// An interface whose ranks post commands: one engine sends them in the order of their times, packets wait a little at the
-/// receiver before they can be seen.
+/// An interface whose ranks post commands: one engine sends them in the order of their times, packets wait a
+/// little at the receiver before they can be seen.
 #[derive(Default)]
 struct Nic {
     seen: VecDeque<(u32, Instant)>,
@@ -100,8 +101,8 @@ fn posted_work_is_done_in_the_order_of_time_although_ranks_run_ahead() {
         },
     )
     .unwrap();
-    // Rank 1's command comes first: 100 + 50 ns in the engine, 300 ns and 100 bytes on the link, 7 ns to be seen. The
-    // engine is free for the other one 100 ns later.
+    // Rank 1's command comes first: 100 + 50 ns in the engine, 300 ns and 100 bytes on the link, 7 ns to be seen.
+    // The engine is free for the other one 100 ns later.
     let at = |nanos: u64| Instant(nanos * 1000);
     assert_eq!(report.results[2].as_deref(), Some(&[(11, at(950 + 557)), (10, at(950 + 657))][..]));
     let engine: Vec<_> = report.stages.iter().map(|stage| (stage.name, stage.node, stage.busy)).collect();

@@ -1,5 +1,5 @@
-//! Endpoints of the core on the bare fabric: a transport for one-way Short messages and barriers, and 16,384 ranks that attach,
-//! meet and finish with it.
+//! Endpoints of the core on the bare fabric: a transport for one-way Short messages and barriers, and 16,384 ranks
+//! that attach, meet and finish with it.
 
 use am_core::segment::Segment;
 use am_core::transport::{
@@ -177,7 +177,8 @@ impl Transport for OneWay<'_> {
     }
 }
 
-/// All ranks send their number to their neighbour, meet, and finish; the result is what came and when this rank ended.
+/// All ranks send their number to their neighbour, meet, and finish; the result is what came and when this rank
+/// ended.
 fn meet(ranks: u32) -> Result<Report<(u32, Instant)>, RunError> {
     let mut config = Config::new(ranks);
     config.nic.link = LinkParameters { bandwidth_mb_s: 1000.0, latency_ns: 300.0 };

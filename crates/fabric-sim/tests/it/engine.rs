@@ -33,7 +33,8 @@ fn the_head_cuts_through_and_the_tail_follows() {
 
 #[test]
 fn packets_wait_for_a_shared_link_in_the_order_of_their_heads() {
-    // 0 and 1 both send to 2. The head from 0 reaches the link 1 -> 2 at 300 ns, where 1's packet, sent at 200 ns, is.
+    // 0 and 1 both send to 2. The head from 0 reaches the link 1 -> 2 at 300 ns, where 1's packet, sent at 200 ns,
+    // is.
     let report = Sim::run(&line(3), |rank: Rank<'_>| match rank.rank() {
         0 => {
             rank.send(2, 1000, 7);
@@ -88,7 +89,8 @@ fn stages_add_up_and_are_shared_by_the_ranks_of_a_node() {
     };
     let report = Sim::run(&config, program).unwrap();
     let first = 10 + (100 + 2 * 50) + 300 + (80 + 20) + 7 + 5;
-    // The interface takes rank 1's packet when the units of rank 0's are through, 100 ns later; so is the link then.
+    // The interface takes rank 1's packet when the units of rank 0's are through, 100 ns later; so is the link
+    // then.
     let expected = [10_000, 10_000, first * 1000, (first + 100) * 1000];
     assert_eq!(report.results.into_iter().flatten().collect::<Vec<_>>(), expected);
 }
@@ -298,7 +300,8 @@ fn who_looks_for_an_end_while_waiting_for_arrivals_learns_it_late_but_not_never(
     report.unwrap();
 }
 
-/// Every rank waits for an arrival until the last moment, while the others end one by one: the notices wake nobody.
+/// Every rank waits for an arrival until the last moment, while the others end one by one: the notices wake
+/// nobody.
 #[test]
 fn the_end_of_a_large_job_is_cheap() {
     let mut config = line(2048);
@@ -336,8 +339,8 @@ fn an_end_during_another_wait_is_not_missed() {
     assert_eq!(report.unwrap().results[0], Some(0));
 }
 
-/// A rank that has run ahead begins to wait without the machine catching up first; what happens meanwhile ends the wait, at its
-/// own time.
+/// A rank that has run ahead begins to wait without the machine catching up first; what happens meanwhile ends the
+/// wait, at its own time.
 #[test]
 fn what_happened_behind_a_rank_ends_its_wait_at_once() {
     let report = Sim::run(&line(3), |context: Rank<'_>| {

@@ -180,7 +180,8 @@ fn a_slow_node_is_slow_from_then_on() {
     assert_eq!(report.unwrap().results, [4_000_000, 2_000_000, 2_000_000, 2_000_000].map(Some));
 }
 
-/// A rank whose node has stopped is unwound at the end of the run, long after its own time; what it sends then comes to nothing.
+/// A rank whose node has stopped is unwound at the end of the run, long after its own time; what it sends then
+/// comes to nothing.
 #[test]
 fn what_a_stopped_rank_sends_while_it_is_unwound_comes_to_nothing() {
     struct Farewell<'a>(Context<'a, Mailbox<u32>>);

@@ -1,4 +1,5 @@
-//! What travels in the match bits and in the header data of a put: all of a message's metadata but its place, if it is Long.
+//! What travels in the match bits and in the header data of a put: all of a message's metadata but its place, if
+//! it is Long.
 //!
 //! ```text
 //! match bits   63..32 offset in the requester's ReqSB | 31..24 arguments | 23..16 handler | 15..8 flags | 7..0 target
@@ -8,8 +9,8 @@
 //!
 //! Bits 6..4 are the amount itself, as published, or one more than its binary logarithm: see [`Extra`].
 //!
-//! The target is what match entries compare; they ignore the other bits. The offset names the message at its requester: the
-//! reply goes there, and it joins the two parts of a Long message.
+//! The target is what match entries compare; they ignore the other bits. The offset names the message at its
+//! requester: the reply goes there, and it joins the two parts of a Long message.
 
 use super::config::Extra;
 use am_core::Category;

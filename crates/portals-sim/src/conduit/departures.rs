@@ -1,8 +1,9 @@
 //! When a peer's departure may be believed.
 //!
-//! The simulation tells of a departure some time after the peer's last packet has landed, and of several at once, so that the
-//! last of them may be told early: an event takes time from the packet's arrival to its queue. So a departure counts from when
-//! it was first seen and that time has passed: then everything that the peer sent can be polled.
+//! The simulation tells of a departure some time after the peer's last packet has landed, and of several at once,
+//! so that the last of them may be told early: an event takes time from the packet's arrival to its queue. So a
+//! departure counts from when it was first seen and that time has passed: then everything that the peer sent can
+//! be polled.
 
 use am_core::{Instant, PeerStatus, Span};
 

@@ -1,9 +1,10 @@
 //! The registration cache for memory outside the segment: which stretches have a memory descriptor now.
 //!
-//! The interface moves bytes only where a memory descriptor is bound, and binding one makes the system pin its pages, which
-//! takes longer than most transfers. So descriptors are kept when a transfer is over, and the next one from the same
-//! stretch finds its own. What is kept is bounded, in descriptors and in pages; the one that was not used for longest goes
-//! first, never one that is in use. A pure state machine: whoever holds it binds and unlinks as it says.
+//! The interface moves bytes only where a memory descriptor is bound, and binding one makes the system pin its
+//! pages, which takes longer than most transfers. So descriptors are kept when a transfer is over, and the next
+//! one from the same stretch finds its own. What is kept is bounded, in descriptors and in pages; the one that was
+//! not used for longest goes first, never one that is in use. A pure state machine: whoever holds it binds and
+//! unlinks as it says.
 
 use std::fmt;
 
@@ -89,8 +90,8 @@ impl Firehose {
         Self { entries, evicted, pages: 0, most_pages, clock: 0, counters: FirehoseCounters::default() }
     }
 
-    /// Finds or makes room for a stretch and uses it. A single stretch may be larger than the bound on pages: then it is
-    /// the only one.
+    /// Finds or makes room for a stretch and uses it. A single stretch may be larger than the bound on pages: then
+    /// it is the only one.
     pub(super) fn take(&mut self, stretch: Stretch) -> Result<Found, AllInUse> {
         let found =
             self.entries.iter().position(|entry| entry.is_some_and(|entry| entry.stretch.covers(&stretch)));

@@ -1,8 +1,9 @@
-//! Joining the two parts of a Long message whose payload was put by itself: the header, and the news of the payload.
+//! Joining the two parts of a Long message whose payload was put by itself: the header, and the news of the
+//! payload.
 //!
-//! The payload is put first, and messages of a pair are matched in the order of sending, so usually it is there when the
-//! header comes; nothing here depends on that. A message is known by its chunk at the requester, which stays taken until the
-//! reply; so what is kept here is bounded by the requests that are under way.
+//! The payload is put first, and messages of a pair are matched in the order of sending, so usually it is there
+//! when the header comes; nothing here depends on that. A message is known by its chunk at the requester, which
+//! stays taken until the reply; so what is kept here is bounded by the requests that are under way.
 
 use super::codec::{Bits, CreditByte, Place};
 use am_core::Words;

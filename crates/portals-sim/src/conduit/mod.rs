@@ -1,36 +1,39 @@
 //! Active messages on Portals, after GASNet's conduit for it.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its parts;
-//!   `one_sided` has puts and gets;
-//! * `wire` is the interface below, `p3` and `p4` the conduit's use of Portals 3.3 and Portals 4, `events` what it sees of events;
-//! * `codec` says what match bits and header data carry; `joins` brings the parts of a Long message together; `order` keeps the
-//!   order of requests that are sent again;
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its
+//!   parts; `one_sided` has puts and gets;
+//! * `wire` is the interface below, `p3` and `p4` the conduit's use of Portals 3.3 and Portals 4, `events` what it
+//!   sees of events;
+//! * `codec` says what match bits and header data carry; `joins` brings the parts of a Long message together;
+//!   `order` keeps the order of requests that are sent again;
 //! * `tickets`, `space`, `peers` bound what is under way: send tickets, receive buffers, credits;
 //! * `registered`, `firehose`: memory outside the segment; `departures`: when a peer's end may be believed;
 //! * `config` has flow control and sizes, with the published table of credits.
 //!
 //! # How messages travel
 //!
-//! A request is written to a chunk of its sender's send buffer and put into a receive buffer of its target, which the interface
-//! fills one message behind the other. All that is not arguments or payload travels in match bits and header data. The reply
-//! is put into that same chunk, so it needs no room but what the request brought. The payload of a Long message that does not fit a
-//! chunk is put into the segment by itself, before its header; the handler runs when both are there.
+//! A request is written to a chunk of its sender's send buffer and put into a receive buffer of its target, which
+//! the interface fills one message behind the other. All that is not arguments or payload travels in match bits
+//! and header data. The reply is put into that same chunk, so it needs no room but what the request brought. The
+//! payload of a Long message that does not fit a chunk is put into the segment by itself, before its header; the
+//! handler runs when both are there.
 //!
-//! Every request is answered: by its handler, or by an automatic reply without bytes. What returns credits, tells of the end
-//! of requests and frees the chunk is one message. Events that may run handlers have a queue of their own, so that code that
-//! must not run any can look at the other.
+//! Every request is answered: by its handler, or by an automatic reply without bytes. What returns credits, tells
+//! of the end of requests and frees the chunk is one message. Events that may run handlers have a queue of their
+//! own, so that code that must not run any can look at the other.
 //!
 //! # Flow control
 //!
-//! [`FlowControl`] chooses: static shares; a bank that lends ([`am_core::credit`]); none, on Portals 4. An overflow that credits
-//! should have prevented is a panic that prints the receiver's ledger.
+//! [`FlowControl`] chooses: static shares; a bank that lends ([`am_core::credit`]); none, on Portals 4. An
+//! overflow that credits should have prevented is a panic that prints the receiver's ledger.
 //!
-//! By default the bank follows the published rules. They were found to be behind static shares wherever a sender turns to a new
-//! target, so [`ConduitConfig::tuned`] departs from them in three points. Published are asks for what is missing, at most 7
-//! credits each, after a sender has stalled: a receiver that computes answers late, and a sender that needs hundreds of
-//! credits asks for a long time. Tuned, it asks one request earlier and for as much as it has ([`Extra::Doubling`]). Published
-//! are 32 credits for a peer in an epoch of 1024 requests; tuned, only the largest loan of 400 limits. And a revocation, which
-//! costs two messages, must hope for a large message's worth of credits.
+//! By default the bank follows the published rules. They were found to be behind static shares wherever a sender
+//! turns to a new target, so [`ConduitConfig::tuned`] departs from them in three points. Published are asks for
+//! what is missing, at most 7 credits each, after a sender has stalled: a receiver that computes answers late, and
+//! a sender that needs hundreds of credits asks for a long time. Tuned, it asks one request earlier and for as
+//! much as it has ([`Extra::Doubling`]). Published are 32 credits for a peer in an epoch of 1024 requests; tuned,
+//! only the largest loan of 400 limits. And a revocation, which costs two messages, must hope for a large
+//! message's worth of credits.
 //!
 //! ```
 //! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
@@ -38,10 +41,12 @@
 //!
 //! let report = conduit::run(&PortalsConfig::pair(), &ConduitConfig::default(), |transport| {
 //!     let mut handlers = Handlers::<u64>::new();
-//!     let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
-//!     let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+//!     let sum = |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value;
+//!     let sum = handlers.reply("sum", sum)?;
+//!     let add = move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
 //!         token.reply(sum, a + b).expect("the requester waits for the reply");
-//!     })?;
+//!     };
+//!     let add = handlers.request("add", add)?;
 //!     let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
 //!     if endpoint.rank() == Rank(0) {
 //!         endpoint.request(Rank(1), add, (20, 22))?;

@@ -1,7 +1,8 @@
 //! Puts and gets directly on segments, beside active messages.
 //!
-//! The operation's number travels in match bits that match entries ignore, and comes back in the events that tell of its
-//! progress. The local side is this rank's segment (RARSRC) or any other memory, which the registration cache binds (TMPMD).
+//! The operation's number travels in match bits that match entries ignore, and comes back in the events that tell
+//! of its progress. The local side is this rank's segment (RARSRC) or any other memory, which the registration
+//! cache binds (TMPMD).
 
 use super::codec::Target;
 use super::events::Origin;
@@ -139,7 +140,8 @@ pub(super) struct Direct {
     pub(super) registered: Registered,
 }
 
-/// A rank's puts and gets. Handles are cheap; the transport that this comes from makes their progress: poll it, or its endpoint.
+/// A rank's puts and gets. Handles are cheap; the transport that this comes from makes their progress: poll it, or
+/// its endpoint.
 #[derive(Clone)]
 pub struct OneSided<'a> {
     pub(super) nic: Nic<'a>,
@@ -155,8 +157,8 @@ impl fmt::Debug for OneSided<'_> {
 }
 
 impl OneSided<'_> {
-    /// Begins a put of `len` bytes to byte `at` of a rank's segment. Does not block. The local bytes may change when
-    /// [`OneSided::has_left`] says so.
+    /// Begins a put of `len` bytes to byte `at` of a rank's segment. Does not block. The local bytes may change
+    /// when [`OneSided::has_left`] says so.
     ///
     /// # Errors
     /// [`OneSidedError`]; nothing was begun.

@@ -1,9 +1,9 @@
 //! The order of a pair's requests where the receiver may refuse them and they are sent again.
 //!
-//! Every request has the next number of its pair. The receiver takes the number that it expects and no other: one that comes
-//! out of turn, because an earlier one was refused, is dropped, and its sender told so. A sender sends again exactly what was
-//! refused or dropped, in order, and nothing new before that. So every request is handled once and in order, without a
-//! buffer for those that came early.
+//! Every request has the next number of its pair. The receiver takes the number that it expects and no other: one
+//! that comes out of turn, because an earlier one was refused, is dropped, and its sender told so. A sender sends
+//! again exactly what was refused or dropped, in order, and nothing new before that. So every request is handled
+//! once and in order, without a buffer for those that came early.
 
 use super::codec::MOST_LENGTH;
 use am_core::{Instant, Span};

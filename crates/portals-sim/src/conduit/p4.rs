@@ -1,5 +1,5 @@
-//! The conduit's use of Portals 4: requests go to a portal table entry with flow control, which disables itself when its buffers or
-//! its event queue are full; senders learn that from acknowledgements and send again.
+//! The conduit's use of Portals 4: requests go to a portal table entry with flow control, which disables itself
+//! when its buffers or its event queue are full; senders learn that from acknowledgements and send again.
 //!
 //! | portal table entry | entries | events | purpose |
 //! |---|---|---|---|
@@ -7,8 +7,8 @@
 //! | AM | receive buffers, locally managed, with `min_free`; flow control | AM | requests |
 //! | REPLY | the send buffer | SAFE | replies, each into the chunk of its request |
 //!
-//! The payload of a Long message is put before its header. Messages of a pair are matched in the order of sending, so it is there
-//! when the header's event comes, and needs none of its own.
+//! The payload of a Long message is put before its header. Messages of a pair are matched in the order of sending,
+//! so it is there when the header's event comes, and needs none of its own.
 
 use super::codec::{Bits, HeaderData, IGNORED, Target};
 use super::events::{Am, Origin, Safe};

@@ -6,7 +6,8 @@ use super::transport::Conduit;
 use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Peer, PeerStatus, Words};
 
-/// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler unwinds.
+/// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
+/// unwinds.
 pub(super) struct ReplyPort<'t, 'a> {
     transport: &'t mut Conduit<'a>,
     to: u32,

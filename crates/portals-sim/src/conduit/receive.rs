@@ -90,7 +90,8 @@ impl Conduit<'_> {
         }
     }
 
-    /// Takes in what the SAFE queue has, at most so many events; replies become ready. Returns how many there were.
+    /// Takes in what the SAFE queue has, at most so many events; replies become ready. Returns how many there
+    /// were.
     pub(super) fn harvest(&mut self, most: usize) -> usize {
         let mut taken = 0;
         while taken < most {
@@ -239,8 +240,8 @@ impl Conduit<'_> {
         }
     }
 
-    /// Takes what has arrived to the sink, at most `budget` messages: the conduit's own work, then the SAFE queue, then the AM
-    /// queue, the last only while holding all that a reply may need.
+    /// Takes what has arrived to the sink, at most `budget` messages: the conduit's own work, then the SAFE queue,
+    /// then the AM queue, the last only while holding all that a reply may need.
     pub(super) fn serve<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
         for _ in 0..TURNS {
@@ -284,8 +285,9 @@ impl Conduit<'_> {
         done
     }
 
-    /// Waits for what a reply needs: for the interface to send replies that were given to it, never for a peer. Without that, a
-    /// poll that brings nothing would not tell that nothing is there. Returns whether it may be there now.
+    /// Waits for what a reply needs: for the interface to send replies that were given to it, never for a peer.
+    /// Without that, a poll that brings nothing would not tell that nothing is there. Returns whether it may be
+    /// there now.
     fn await_reply_room(&mut self) -> bool {
         while !self.holds_reply() {
             if self.harvest(SAFE_EVENTS) == 0 {

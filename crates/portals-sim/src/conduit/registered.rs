@@ -1,5 +1,5 @@
-//! Memory outside the segment: descriptors bound on demand and kept by the registration cache, and the staging memory that
-//! payloads of Long messages leave from.
+//! Memory outside the segment: descriptors bound on demand and kept by the registration cache, and the staging
+//! memory that payloads of Long messages leave from.
 
 use super::firehose::{AllInUse, Firehose, FirehoseCounters, Found, Slot, Stretch};
 use super::wire::{Descriptor, Wire};

@@ -1,4 +1,5 @@
-//! Sending: what a request needs before it may leave, requests, replies, revocations, and requests that are sent again.
+//! Sending: what a request needs before it may leave, requests, replies, revocations, and requests that are sent
+//! again.
 
 use super::codec::{Bits, CreditByte, Form, HeaderData, Kind, MOST_LENGTH, PLACE, Place, Target};
 use super::config::FlowControl;
@@ -154,7 +155,8 @@ impl Conduit<'_> {
         Ok(())
     }
 
-    /// Writes a request into its chunk, and sends it. A payload that is there already is not in the frame, only its length.
+    /// Writes a request into its chunk, and sends it. A payload that is there already is not in the frame, only
+    /// its length.
     pub(super) fn launch(&mut self, to: u32, admitted: Admitted, frame: &Outgoing<'_>, payload: usize) {
         let Admitted { chunk, charge } = admitted;
         let memory = self.memories.requests.clone();
@@ -213,7 +215,8 @@ impl Conduit<'_> {
         self.wire.payload(to, staged.md, len as u32, at, bits);
     }
 
-    /// Sends a reply into the chunk of its request, with the credits of that. Waits for the interface where need be.
+    /// Sends a reply into the chunk of its request, with the credits of that. Waits for the interface where need
+    /// be.
     pub(super) fn reply(&mut self, to: u32, chunk: u32, cost: u32, frame: &Outgoing<'_>) -> Result<(), Gone> {
         let unpacked = frame.form == Form::Unpacked;
         self.await_tickets(1 + u32::from(unpacked))?;

@@ -1,10 +1,11 @@
 //! How large request receive buffers must be so that credits alone keep them from overflowing.
 //!
-//! The interface fills the buffers in order, one message behind the other, and unlinks one as soon as it has less room left
-//! than the largest message. A buffer is linked again, behind the others, when everything in it has been handled. Messages are
-//! handled in the order of arrival, so there is at most one buffer that is partly handled, the oldest; whatever is
-//! not handled yet must fit the others. Each of them holds at least its size less the largest message. Besides, a handler
-//! returns its request's credits with its reply, while the request still lies in its buffer: room for one message more.
+//! The interface fills the buffers in order, one message behind the other, and unlinks one as soon as it has less
+//! room left than the largest message. A buffer is linked again, behind the others, when everything in it has been
+//! handled. Messages are handled in the order of arrival, so there is at most one buffer that is partly handled,
+//! the oldest; whatever is not handled yet must fit the others. Each of them holds at least its size less the
+//! largest message. Besides, a handler returns its request's credits with its reply, while the request still lies
+//! in its buffer: room for one message more.
 
 use super::config::Testing;
 
@@ -82,8 +83,8 @@ mod tests {
         }
     }
 
-    /// Plays arrivals within the credits and handlings; says whether everything found room. A handler's credits return before
-    /// the news behind its message are looked at.
+    /// Plays arrivals within the credits and handlings; says whether everything found room. A handler's credits
+    /// return before the news behind its message are looked at.
     fn play(space: Space, credits: u64, unit: u64, largest: u64, steps: &[(u64, bool)]) -> bool {
         let mut model = Model::new(space, largest);
         let mut held = credits;
@@ -114,8 +115,8 @@ mod tests {
         }
     }
 
-    /// The formula is hardly larger than it must be: without room for the message that is being handled, and with two credits'
-    /// worth less, some schedule overflows.
+    /// The formula is hardly larger than it must be: without room for the message that is being handled, and with
+    /// two credits' worth less, some schedule overflows.
     #[test]
     fn a_smaller_space_overflows_on_some_schedule() {
         for buffers in 2..5 {

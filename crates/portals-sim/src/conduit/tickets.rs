@@ -1,17 +1,19 @@
 //! Send tickets: room in the SAFE event queue and in the buffers for a message and all that follows from it.
 //!
-//! A request takes a ticket before it is sent and gives it back when its reply has been taken in; the reply, sent by the
-//! requester's peer, needs none there, because its room at the requester is part of that ticket. A reply takes a ticket of
-//! its sender, or two if it is Long, and gives them back when the interface has sent it, which needs no peer.
+//! A request takes a ticket before it is sent and gives it back when its reply has been taken in; the reply, sent
+//! by the requester's peer, needs none there, because its room at the requester is part of that ticket. A reply
+//! takes a ticket of its sender, or two if it is Long, and gives them back when the interface has sent it, which
+//! needs no peer.
 //!
-//! What keeps two nodes that flood each other out of deadlock: requests leave the last two tickets alone, and requests
-//! are taken in only by who holds two. So a handler's reply never waits for a ticket, and what it has used comes back
-//! by the interface's work alone.
+//! What keeps two nodes that flood each other out of deadlock: requests leave the last two tickets alone, and
+//! requests are taken in only by who holds two. So a handler's reply never waits for a ticket, and what it has
+//! used comes back by the interface's work alone.
 
 /// Tickets that requests leave for replies: one for a header, one for the payload of a Long reply.
 pub(super) const FOR_REPLY: u32 = 2;
 
-/// Tickets and chunks that requests leave for messages between cores: a peer that answers nothing can come to hold all others.
+/// Tickets and chunks that requests leave for messages between cores: a peer that answers nothing can come to hold
+/// all others.
 pub(super) const FOR_CONTROL: u32 = 2;
 
 /// The books.
@@ -73,8 +75,8 @@ impl Tickets {
     }
 }
 
-/// Equal pieces of a buffer, taken and given back; the one that was given back last is taken first, so that as little memory
-/// as possible is touched.
+/// Equal pieces of a buffer, taken and given back; the one that was given back last is taken first, so that as
+/// little memory as possible is touched.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     /// Pieces that were never taken yet.

@@ -46,7 +46,8 @@ impl Shared {
     }
 }
 
-/// A chunk of the send buffer that is in use: as little as can be, because thousands of ranks have hundreds of them.
+/// A chunk of the send buffer that is in use: as little as can be, because thousands of ranks have hundreds of
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chunk {
     /// Whom its request went to.
@@ -64,9 +65,9 @@ pub(super) struct Chunk {
 
 /// One rank's transport. It lives in the rank's coroutine and cannot leave it.
 ///
-/// After the first messages nothing is allocated but the state of peers that were never met before and staging memory for
-/// longer payloads than ever. Replies and revocations wait for nothing but the interface. See the [module](super) for how
-/// messages travel.
+/// After the first messages nothing is allocated but the state of peers that were never met before and staging
+/// memory for longer payloads than ever. Replies and revocations wait for nothing but the interface. See the
+/// [module](super) for how messages travel.
 pub struct Conduit<'a> {
     pub(super) nic: Nic<'a>,
     pub(super) wire: Wire<'a>,
@@ -318,8 +319,8 @@ impl<'a> Conduit<'a> {
         self.stalled.iter().filter_map(due).chain(until).chain(departures).min()
     }
 
-    /// Waits for the interface, without letting handlers run. Returns whether it may have changed something: while it unwinds,
-    /// a rank cannot wait.
+    /// Waits for the interface, without letting handlers run. Returns whether it may have changed something: while
+    /// it unwinds, a rank cannot wait.
     pub(super) fn await_interface(&mut self, wanted: &'static str) -> bool {
         if self.harvest(usize::MAX) == 0 {
             if std::thread::panicking() {

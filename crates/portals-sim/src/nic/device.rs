@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     /// The longest additional time of an [`Adversary`](crate::Adversary), in picoseconds.
     pub(crate) jitter: u64,
     pub(crate) late_read: bool,
-    /// Something may happen to a process that no event of Portals 3.3 tells of: who waits must not foresee when the wait ends, and
-    /// nothing may be kept or left for later.
+    /// Something may happen to a process that no event of Portals 3.3 tells of: who waits must not foresee when
+    /// the wait ends, and nothing may be kept or left for later.
     pub(crate) silent: Cell<bool>,
     /// Portals 4 is in use, of which events may come for a process that waits for those of Portals 3.3.
     pub(crate) portals_4: Cell<bool>,
@@ -232,7 +232,8 @@ impl Portals {
         port.send_as(Outgoing { at, ..Outgoing::new(from, to, 0, Wire(body)) });
     }
 
-    /// An event is on its way to a process: if it idles, and waits for that event, it is woken when the event is there.
+    /// An event is on its way to a process: if it idles, and waits for that event, it is woken when the event is
+    /// there.
     #[inline]
     pub(crate) fn expect_event(&mut self, local: u32, at: Instant, port: &mut Port<'_, Wire>) {
         let process = &mut self.processes[local as usize];
@@ -268,8 +269,8 @@ impl Portals {
         self.processes[local as usize].sleeps = false;
     }
 
-    /// Before which time nobody can notice what a process does from now on, if it is the only one of its node: what it sends passes
-    /// the sending engine. Nothing if others can notice sooner.
+    /// Before which time nobody can notice what a process does from now on, if it is the only one of its node:
+    /// what it sends passes the sending engine. Nothing if others can notice sooner.
     pub(crate) fn leisure(&self, port: &Port<'_, Wire>) -> Instant {
         let notices = self.shared.late_read || self.shared.silent.get() || self.processes.len() != 1;
         if notices { Instant::default() } else { port.free_at(TX) }
@@ -298,8 +299,8 @@ impl Portals {
         }
     }
 
-    /// Whether a message can be kept until someone looks at the process: nobody waits for an answer to it, and what it changes
-    /// is told of by an event.
+    /// Whether a message can be kept until someone looks at the process: nobody waits for an answer to it, and
+    /// what it changes is told of by an event.
     #[inline]
     fn keeps(&self, message: &p3::unit::Message) -> bool {
         message.is_plain_put() && !self.shared.late_read && !self.shared.silent.get()
@@ -311,8 +312,9 @@ impl Portals {
         Some(self.shared.costs.told(*at))
     }
 
-    /// Delivers what was kept for a process and has arrived by now. Everything that looks at it calls this first, so that nobody
-    /// can tell: kept messages spare a large machine finding a process's state in memory for each of them.
+    /// Delivers what was kept for a process and has arrived by now. Everything that looks at it calls this first,
+    /// so that nobody can tell: kept messages spare a large machine finding a process's state in memory for each
+    /// of them.
     #[inline]
     pub(crate) fn catch_up(&mut self, local: u32, port: &mut Port<'_, Wire>) {
         if !self.processes[local as usize].kept.is_empty() {

@@ -14,7 +14,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// What a rank's program gets from [`run`](crate::run): its interface and its time. Clones are handles to the same rank.
+/// What a rank's program gets from [`run`](crate::run): its interface and its time. Clones are handles to the same
+/// rank.
 #[derive(Clone)]
 pub struct Nic<'a> {
     handle: Handle<'a, Portals>,
@@ -84,14 +85,14 @@ impl<'a> Nic<'a> {
         self.context().device(|device, _| device.counters())
     }
 
-    /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`; `wanted` is for
-    /// deadlock reports. [`P3::idle`] is the way to wait for events.
+    /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`;
+    /// `wanted` is for deadlock reports. [`P3::idle`] is the way to wait for events.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.sleep(until, ALL, |_, _| Instant::default(), wanted);
     }
 
-    /// [`Nic::idle`] for a process that looks at nothing but some event queues of Portals 3.3: the run may let it go on later than
-    /// its clock shows.
+    /// [`Nic::idle`] for a process that looks at nothing but some event queues of Portals 3.3: the run may let it
+    /// go on later than its clock shows.
     pub(crate) fn idle_at_leisure(&self, until: Option<Instant>, queues: &[EqHandle], wanted: impl Into<WaitFor>) {
         let watched = if self.shared.portals_4.get() { ALL } else { Interface::bits(queues) };
         self.sleep(until, watched, |device, port| device.leisure(port), wanted);
@@ -112,9 +113,9 @@ impl<'a> Nic<'a> {
         self.seen_unit(|device, _, process| device.awake(process));
     }
 
-    /// Tells the launcher that this rank has set itself up, and waits until all others have, except those that are lost. What
-    /// arrives at a process before it has set itself up is dropped; this is how a job avoids that. It goes past the simulated
-    /// network and takes no more of the processor than looking every microsecond.
+    /// Tells the launcher that this rank has set itself up, and waits until all others have, except those that are
+    /// lost. What arrives at a process before it has set itself up is dropped; this is how a job avoids that. It
+    /// goes past the simulated network and takes no more of the processor than looking every microsecond.
     pub fn launched(&self) {
         self.sync();
         {
@@ -163,8 +164,8 @@ impl<'a> Nic<'a> {
         self.unit(|_, _, _| memory.read(at, out));
     }
 
-    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at an earlier
-    /// time is what was there before.
+    /// Copies to memory after everything up to this rank's time has happened, so that what the interface reads at
+    /// an earlier time is what was there before.
     ///
     /// # Panics
     /// If the range is outside the memory.
@@ -212,9 +213,9 @@ impl<'a> Nic<'a> {
         self.seen_unit(|device, _, process| work(device, process))
     }
 
-    /// Looks at event queues, which takes some time of the processor. No packet's event gets into a queue sooner than a certain time after the packet's arrival: so as
-    /// long after the last look at the whole machine everything is known that a look can find, and the rank need not let the
-    /// others catch up.
+    /// Looks at event queues, which takes some time of the processor. No packet's event gets into a queue sooner
+    /// than a certain time after the packet's arrival: so as long after the last look at the whole machine
+    /// everything is known that a look can find, and the rank need not let the others catch up.
     #[inline]
     pub(crate) fn look<R>(&self, cost: Span, work: impl FnOnce(&mut Portals, u32, Instant) -> R) -> R {
         let now = self.context().charged(cost);
@@ -242,8 +243,9 @@ impl<'a> Nic<'a> {
         time < self.context().synced() + self.shared.costs.lookahead
     }
 
-    /// Whether a rank that idles need not be suspended to know that the next that concerns it is at a time: it foresees it, and
-    /// nothing changes its memory without an event. (It may learn of a loss later by as much as it foresees.)
+    /// Whether a rank that idles need not be suspended to know that the next that concerns it is at a time: it
+    /// foresees it, and nothing changes its memory without an event. (It may learn of a loss later by as much as
+    /// it foresees.)
     pub(crate) fn knows(&self, next: Instant) -> bool {
         next <= self.now() || self.foresees(next) && !self.shared.late_read && !self.shared.silent.get()
     }

@@ -1,4 +1,5 @@
-//! The network interface: its programming interfaces, and the state machines behind them. It knows nothing of active messages.
+//! The network interface: its programming interfaces, and the state machines behind them. It knows nothing of
+//! active messages.
 //!
 //! | file | owns |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Event queues, as a state machine that is told the time: events that are under way to a queue, those that are in it, and what
-//! becomes of those that find it full.
+//! Event queues, as a state machine that is told the time: events that are under way to a queue, those that are in
+//! it, and what becomes of those that find it full.
 
 use am_core::Instant;
 use std::collections::VecDeque;
@@ -51,8 +51,8 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// Where an event goes that comes before the last: usually it is among the next, before many that are foreseen for when the
-    /// interface will have sent what it was given.
+    /// Where an event goes that comes before the last: usually it is among the next, before many that are foreseen
+    /// for when the interface will have sent what it was given.
     fn place(&self, at: Instant) -> usize {
         let (mut begin, mut step) = (self.there, 1);
         while let Some((time, _)) = self.entries.get(begin + step - 1)

@@ -1,5 +1,5 @@
-//! Tables of things that programs know by handles: a handle carries a generation, so that one of something that is gone is told
-//! from one of what has taken its place.
+//! Tables of things that programs know by handles: a handle carries a generation, so that one of something that is
+//! gone is told from one of what has taken its place.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! After a while of use, active messages, puts and gets of the conduit allocate nothing, at neither side nor on the way.
+//! After a while of use, active messages, puts and gets of the conduit allocate nothing, at neither side nor on
+//! the way.
 
 use am_conformance::Exchange;
 use portals_sim::PortalsConfig;

@@ -1,4 +1,5 @@
-//! The conformance suite over the conduit: each flow control, without faults, with them, and over several machines.
+//! The conformance suite over the conduit: each flow control, without faults, with them, and over several
+//! machines.
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 

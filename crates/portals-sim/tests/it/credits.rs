@@ -1,7 +1,7 @@
-//! What must always hold of the conduit's flow control, on the simulated interface: credits are conserved, receive space never
-//! overflows, two nodes that flood each other come through, and a disabled portal neither loses, doubles nor reorders anything.
-//! Each with a mistake that the check must find. Every schedule of small networks, and mistakes of the machines themselves,
-//! are the business of am-core's `credit_network` tests.
+//! What must always hold of the conduit's flow control, on the simulated interface: credits are conserved, receive
+//! space never overflows, two nodes that flood each other come through, and a disabled portal neither loses,
+//! doubles nor reorders anything. Each with a mistake that the check must find. Every schedule of small networks,
+//! and mistakes of the machines themselves, are the business of am-core's `credit_network` tests.
 
 use am_core::transport::{Arrival, Head, Port, Refused, ReplyBound, Sink, Transport};
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Span, Token, WaitReason, Words};
@@ -57,8 +57,8 @@ fn serve(transport: &mut Conduit<'_>, tally: &mut Tally, requests: u32) {
 const SENDERS: u32 = 5;
 const CREDITS: u32 = 8;
 
-/// Everyone, the target included, spends all its credits at a target that does not look, on messages that fill a credit's room
-/// to the last byte; and the space has not a byte more than all credits are worth.
+/// Everyone, the target included, spends all its credits at a target that does not look, on messages that fill a
+/// credit's room to the last byte; and the space has not a byte more than all credits are worth.
 fn incast(flow: FlowControl, extra_credits: u32) -> Result<(), RunError> {
     let config = ConduitConfig {
         buffers: 2,
@@ -151,7 +151,8 @@ impl Dice {
 /// What a rank knows at the end: per peer, what the peer holds of it, and what it holds of the peer.
 type Books = Vec<(u32, u32)>;
 
-/// Random traffic with a favourite target per rank; the balance of each bank after each poll, and all accounts at the end.
+/// Random traffic with a favourite target per rank; the balance of each bank after each poll, and all accounts at
+/// the end.
 fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
     let machine = PortalsConfig {
         adversary: Adversary { jitter_ns: 10_000.0 * (seed % 3) as f64, late_read: false },
@@ -187,7 +188,8 @@ fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
             }
             sent += 1;
         }
-        // Until everyone has long been done: then nothing is under way. All look at the same moment: who has left is lost.
+        // Until everyone has long been done: then nothing is under way. All look at the same moment: who has left
+        // is lost.
         let end = Instant::default() + Span::from_millis(500);
         while transport.now() < end {
             while transport.poll(64, &mut tally) > 0 {
@@ -233,7 +235,8 @@ fn credits_are_conserved_for_many_seeds() {
     }
 }
 
-/// Many ranks flood one whose buffers and queue are small; returns how often it was disabled, and what came in which order.
+/// Many ranks flood one whose buffers and queue are small; returns how often it was disabled, and what came in
+/// which order.
 fn flood_of_portals_4(seed: u64, testing: Testing) -> (u64, Vec<Vec<u32>>) {
     const EACH: u32 = 120;
     let machine = PortalsConfig {

@@ -1,4 +1,5 @@
-//! Machines that cannot be: the bare interface and the conduit refuse each with the same one-line error, and never panic.
+//! Machines that cannot be: the bare interface and the conduit refuse each with the same one-line error, and never
+//! panic.
 
 use fabric_sim::{Placement, RunError, Topology};
 use portals_sim::PortalsConfig;

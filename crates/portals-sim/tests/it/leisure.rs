@@ -1,6 +1,6 @@
-//! A run lets ranks go on late and delivers messages late where nobody can tell. Nobody can: every rank's clock shows the same at
-//! every step as in a run that does everything at once. (But for ties: of events of one moment the first is the one that was foreseen
-//! first, and that may be another.)
+//! A run lets ranks go on late and delivers messages late where nobody can tell. Nobody can: every rank's clock
+//! shows the same at every step as in a run that does everything at once. (But for ties: of events of one moment
+//! the first is the one that was foreseen first, and that may be another.)
 
 use am_core::{Address, Endpoint, Handlers, Payload, PollError, Rank, Span, Token, WaitError};
 use fabric_sim::{FaultEvent, Faults, Report, Scheduled, WaitFor};
@@ -24,8 +24,8 @@ struct Sums {
     answers: u64,
 }
 
-/// Random traffic: requests of all categories, computing, polling, waiting, and at the end everything is drained. A rank that is
-/// told of a loss acknowledges it and goes on.
+/// Random traffic: requests of all categories, computing, polling, waiting, and at the end everything is drained.
+/// A rank that is told of a loss acknowledges it and goes on.
 fn traffic(transport: Conduit<'_>, steps: u32, burst: u32) -> Seen {
     let mut handlers = Handlers::<Sums>::new();
     let back = handlers.reply("back", |sums: &mut Sums, _: Address, word: u64, payload: Payload<'_>| {
@@ -109,8 +109,8 @@ fn run(machine: &PortalsConfig, config: &ConduitConfig, eager: bool, burst: u32)
     conduit::run(&machine, &config, move |transport| traffic(transport, STEPS, burst)).unwrap()
 }
 
-/// Runs it both ways, and compares what happens up to a time; returns the events of each. (When a departure is noticed depends, by
-/// less than an event takes, on when a rank has last looked at the machine.)
+/// Runs it both ways, and compares what happens up to a time; returns the events of each. (When a departure is
+/// noticed depends, by less than an event takes, on when a rank has last looked at the machine.)
 fn compare(machine: &PortalsConfig, config: &ConduitConfig, burst: u32, until: u64) -> [u64; 2] {
     let [eager, late] = [true, false].map(|eager| run(machine, config, eager, burst));
     for (rank, (one, other)) in eager.results.iter().zip(&late.results).enumerate() {
@@ -177,8 +177,8 @@ fn a_backlog_saves_turns() {
 /// What a process of its own program has seen of each event: when, of what kind, of whom, at which descriptor.
 type Events = Vec<(u64, EventKind, u32, u64)>;
 
-/// Random puts, with and without acknowledgement, and gets, straight on Portals 3.3. A match entry comes and goes before the one that
-/// takes everything, so that it matters which messages have come before.
+/// Random puts, with and without acknowledgement, and gets, straight on Portals 3.3. A match entry comes and goes
+/// before the one that takes everything, so that it matters which messages have come before.
 fn operations(nic: &Nic<'_>, steps: u32) -> Events {
     let (p3, memory) = (nic.p3(), HostMemory::new(1 << 16));
     p3.init().unwrap();

@@ -361,8 +361,8 @@ fn a_dropped_message_wakes_who_idles() {
     assert!(report.results[1] > Some(100_000_000), "{report:?}");
 }
 
-/// Both wait for the same events: one by the interface's idling, which knows when its own put will have been sent, one by looking
-/// all the time.
+/// Both wait for the same events: one by the interface's idling, which knows when its own put will have been sent,
+/// one by looking all the time.
 #[test]
 fn who_knows_when_an_event_comes_waits_as_long_as_who_looks() {
     let time = |looks: bool| {

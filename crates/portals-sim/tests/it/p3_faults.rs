@@ -1,5 +1,5 @@
-//! Portals 3.3 under faults from seeds: links repair what they lose, so that everything arrives once and each pair's messages in
-//! order; a node that stops is known to be lost; equal seeds give equal runs.
+//! Portals 3.3 under faults from seeds: links repair what they lose, so that everything arrives once and each
+//! pair's messages in order; a node that stops is known to be lost; equal seeds give equal runs.
 
 use fabric_sim::{Drawn, DrawnKind, FaultEvent, Faults, Report, Scheduled, WaitFor};
 use portals_sim::model::Parameters;
@@ -9,8 +9,8 @@ use portals_sim::{Adversary, Nic, PortalsConfig};
 
 const EACH: u64 = 20;
 
-/// Every rank sends numbered messages to every other, some of them large; each pair's arrive once and in order, and every
-/// acknowledgement comes.
+/// Every rank sends numbered messages to every other, some of them large; each pair's arrive once and in order,
+/// and every acknowledgement comes.
 fn all_to_all(nic: &Nic<'_>) -> u64 {
     let (p3, memory) = (nic.p3(), HostMemory::new(1 << 20));
     p3.init().unwrap();

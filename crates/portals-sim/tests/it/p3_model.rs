@@ -1,5 +1,5 @@
-//! Portals 3.3 against a simple model of its rules: random lists, descriptors and messages; what is delivered, where, what is
-//! cut off, dropped, acknowledged and unlinked is the same.
+//! Portals 3.3 against a simple model of its rules: random lists, descriptors and messages; what is delivered,
+//! where, what is cut off, dropped, acknowledged and unlinked is the same.
 
 use am_core::{Instant, Span};
 use portals_sim::nic::HostMemory;

@@ -1,4 +1,5 @@
-//! All to all on Portals 3.3: every rank sends every other one message, which goes behind the others in a locally managed buffer.
+//! All to all on Portals 3.3: every rank sends every other one message, which goes behind the others in a locally
+//! managed buffer.
 
 use portals_sim::nic::HostMemory;
 use portals_sim::nic::p3::{Ack, Criteria, EventKind, Md, Options, Position, Unlink};

@@ -1,5 +1,5 @@
-//! Portals 4 against a simple model of its rules: random entries in both lists, messages before and after them; what is
-//! delivered, where, what is unexpected, cut off, refused and unlinked is the same.
+//! Portals 4 against a simple model of its rules: random entries in both lists, messages before and after them;
+//! what is delivered, where, what is unexpected, cut off, refused and unlinked is the same.
 
 use am_core::{Instant, Span};
 use portals_sim::nic::HostMemory;

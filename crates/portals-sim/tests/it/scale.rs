@@ -9,7 +9,8 @@ use std::fs;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Every rank sends a request to every other; `progress` is told how many have been sent so far. Returns how many came in at each.
+/// Every rank sends a request to every other; `progress` is told how many have been sent so far. Returns how many
+/// came in at each.
 fn all_to_all(ranks: u32, progress: impl Fn(u64) + 'static) -> Report<u64> {
     let machine = PortalsConfig { stack_bytes: 64 << 10, ..PortalsConfig::xt4(ranks) };
     let config = ConduitConfig { segment: 4096, send_chunks: 32, reply_slots: 32, ..ConduitConfig::tuned() };
@@ -49,8 +50,8 @@ fn memory(line: &str) -> String {
     found.map_or_else(|| "unknown".into(), |kib: f64| format!("{:.2} GiB", kib / f64::from(1 << 20)))
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored scale:: --nocapture`; with `AM_RANKS=1024` in the environment there are as
-/// many ranks instead of 4096. Takes two minutes and 3 GB.
+/// `cargo test --release -p portals-sim --test it -- --ignored scale:: --nocapture`; with `AM_RANKS=1024` in the
+/// environment there are as many ranks instead of 4096. Takes two minutes and 3 GB.
 #[test]
 #[ignore = "16.8 million messages take minutes and gigabytes"]
 fn all_to_all_of_4096() {

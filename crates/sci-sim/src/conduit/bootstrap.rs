@@ -1,10 +1,13 @@
-//! Who is where: the configuration file that maps machines, ranks and SCI node ids, and the job file that picks machines.
+//! Who is where: the configuration file that maps machines, ranks and SCI node ids, and the job file that picks
+//! machines.
 //!
-//! The interconnect knows nodes by 16-bit ids and no ranks, so that every process reads the same two small files before it
-//! opens its first segment. A line of the configuration file is a machine's name, its rank and its node id, separated by
-//! blanks; a line of the job file is the name of a machine to use. `#` begins a comment, and empty lines count only as lines.
+//! The interconnect knows nodes by 16-bit ids and no ranks, so that every process reads the same two small files
+//! before it opens its first segment. A line of the configuration file is a machine's name, its rank and its node
+//! id, separated by blanks; a line of the job file is the name of a machine to use. `#` begins a comment, and
+//! empty lines count only as lines.
 //!
-//! With a job file, the machines that it names are numbered anew from 0, in the order of their ranks in the configuration.
+//! With a job file, the machines that it names are numbered anew from 0, in the order of their ranks in the
+//! configuration.
 //!
 //! ```
 //! use sci_sim::conduit::NodeMap;
@@ -16,7 +19,8 @@
 //! assert_eq!((part.ranks(), part.node(1), part.rank_of("n03")), (2, Some(12), Some(1)));
 //!
 //! let error = NodeMap::parse("n01 0 4\nn02 one 8\n", None).unwrap_err();
-//! assert_eq!(error.to_string(), "line 2 of the configuration file: the rank 'one' is not a number from 0 to 65531");
+//! let wanted = "line 2 of the configuration file: the rank 'one' is not a number from 0 to 65531";
+//! assert_eq!(error.to_string(), wanted);
 //! # Ok::<(), sci_sim::conduit::BootstrapError>(())
 //! ```
 
@@ -196,7 +200,8 @@ impl NodeMap {
         Ok(Self { machines: machines.collect() })
     }
 
-    /// So many machines without a file: rank `r` is node `4 (r + 1)`, as the adapters are numbered when nobody says otherwise.
+    /// So many machines without a file: rank `r` is node `4 (r + 1)`, as the adapters are numbered when nobody
+    /// says otherwise.
     ///
     /// # Panics
     /// If there are more ranks than such node ids, 16,383.

@@ -1,4 +1,5 @@
-//! What can be chosen about the conduit: slots, methods, the handling of flags, and what its own work costs the processor.
+//! What can be chosen about the conduit: slots, methods, the handling of flags, and what its own work costs the
+//! processor.
 
 use super::header::MAX_HEADER;
 use super::layout::{LINE, Layout};
@@ -16,8 +17,8 @@ use std::fmt::Display;
 pub enum MediumMethod {
     /// Copied behind the header first, then stored in one transfer.
     OneCopy,
-    /// Header and payload are stored by transfers of their own, the payload from where it lies: no copy. The published
-    /// measurement found this better.
+    /// Header and payload are stored by transfers of their own, the payload from where it lies: no copy. The
+    /// published measurement found this better.
     #[default]
     TwoTransfers,
 }
@@ -26,11 +27,12 @@ pub enum MediumMethod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlagStores {
-    /// As shipped: the receiver clears a ready flag when it has seen it, and the sender does not check whether its flag stores
-    /// arrived. A message whose ready flag is lost never runs.
+    /// As shipped: the receiver clears a ready flag when it has seen it, and the sender does not check whether its
+    /// flag stores arrived. A message whose ready flag is lost never runs.
     Unchecked,
-    /// Flags carry a number that tells a message from the one before in the same slot, so that storing one twice does no harm;
-    /// the sender checks them like data, and stores them again until they have arrived. The receiver clears nothing.
+    /// Flags carry a number that tells a message from the one before in the same slot, so that storing one twice
+    /// does no harm; the sender checks them like data, and stores them again until they have arrived. The receiver
+    /// clears nothing.
     #[default]
     Numbered,
 }
@@ -52,12 +54,13 @@ pub struct ConduitConfig {
     pub medium: MediumMethod,
     /// Whether flag stores are checked.
     pub flags: FlagStores,
-    /// Size of every rank's payload segment in bytes, for Long messages; the interface limits it to 1 MB unless it has the
-    /// large-area patch.
+    /// Size of every rank's payload segment in bytes, for Long messages; the interface limits it to 1 MB unless it
+    /// has the large-area patch.
     pub segment: u64,
     /// The size in bytes from which on Long payloads go by DMA, where the platform has its crossover.
     pub dma_from: u64,
-    /// Size of the local segment that the DMA engine reads from, in bytes, a multiple of 64; longer payloads take several turns.
+    /// Size of the local segment that the DMA engine reads from, in bytes, a multiple of 64; longer payloads take
+    /// several turns.
     pub dma_queue: u32,
     /// How often a connection is tried before it counts as impossible. 20 as published.
     pub connect_tries: u32,
@@ -65,12 +68,13 @@ pub struct ConduitConfig {
     pub connect_pause_ns: f64,
     /// After so many empty polls in a row all ready flags are looked at, whatever the exist flag says; 0: never.
     pub patient_polls: u32,
-    /// How long a rank sleeps after an announcement before it does the same, in nanoseconds: a ready flag may have been overtaken
-    /// by its exist flag on the way. With unchecked flags, one of which may be lost, it never sleeps longer.
+    /// How long a rank sleeps after an announcement before it does the same, in nanoseconds: a ready flag may have
+    /// been overtaken by its exist flag on the way. With unchecked flags, one of which may be lost, it never
+    /// sleeps longer.
     pub patient_sleep_ns: f64,
-    /// Whether requests of a pair are handled in the order in which they were sent, and replies likewise. The published design
-    /// does not promise that. With flags that may be lost ([`FlagStores::Unchecked`]) all that is sent behind a lost message
-    /// waits for it.
+    /// Whether requests of a pair are handled in the order in which they were sent, and replies likewise. The
+    /// published design does not promise that. With flags that may be lost ([`FlagStores::Unchecked`]) all that is
+    /// sent behind a lost message waits for it.
     pub ordered: bool,
     /// Whether messages take the way through an MPI library instead: the baseline of the published comparison.
     pub through_mpi: bool,
@@ -143,8 +147,8 @@ fn range(field: &str, value: impl Display, limit: &str) -> ConfigError {
 }
 
 impl Default for ConduitConfig {
-    /// The published sizes, with flags that are not lost: what conforms under errors of any store; and messages of a pair in
-    /// their order.
+    /// The published sizes, with flags that are not lost: what conforms under errors of any store; and messages of
+    /// a pair in their order.
     fn default() -> Self {
         Self {
             requests: 2,
@@ -171,13 +175,14 @@ impl ConduitConfig {
         Self { flags: FlagStores::Unchecked, ordered: false, ..Self::default() }
     }
 
-    /// What the design can reach: eight requests of a pair under way, Medium payloads of up to 4,016 bytes, no lost flags.
+    /// What the design can reach: eight requests of a pair under way, Medium payloads of up to 4,016 bytes, no
+    /// lost flags.
     pub fn tuned() -> Self {
         Self { requests: 8, slot: 4096, ..Self::default() }
     }
 
-    /// The baseline of the published comparison, a conduit on an MPI library: 10 us more for a message, half at either side, and
-    /// payloads copied twice \[A\]. What travels is the same.
+    /// The baseline of the published comparison, a conduit on an MPI library: 10 us more for a message, half at
+    /// either side, and payloads copied twice \[A\]. What travels is the same.
     pub fn mpi() -> Self {
         Self { through_mpi: true, ..Self::paper() }
     }

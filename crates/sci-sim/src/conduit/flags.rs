@@ -1,8 +1,8 @@
 //! The flags of a receiver: a ready flag (MRF) per slot, and one exist flag (MEF) that says "look at them".
 //!
-//! A sender stores its data, then the ready flag, then the exist flag. The receiver looks at the exist flag alone; when it is
-//! set, it clears it *first* and then looks for ready flags. Whatever becomes ready during or after the search sets the exist
-//! flag again; were it cleared afterwards, that would be lost.
+//! A sender stores its data, then the ready flag, then the exist flag. The receiver looks at the exist flag alone;
+//! when it is set, it clears it *first* and then looks for ready flags. Whatever becomes ready during or after the
+//! search sets the exist flag again; were it cleared afterwards, that would be lost.
 //!
 //! The search is generic over how flags are accessed, so that the very code that runs can be checked with loom.
 
@@ -30,12 +30,12 @@ pub(super) enum Clear {
     After,
 }
 
-/// Looks for ready flags in so many words of eight, and tells each that is new, by its place and value. `seen` has the values
-/// that were told before, a word of them for each word of flags; without any (an empty slice) flags are cleared when they are
-/// told.
+/// Looks for ready flags in so many words of eight, and tells each that is new, by its place and value. `seen` has
+/// the values that were told before, a word of them for each word of flags; without any (an empty slice) flags are
+/// cleared when they are told.
 ///
-/// Clearing is for flags without numbers: their senders store the next one only after the message has been answered. Flags with
-/// numbers differ from the one before, and are never cleared.
+/// Clearing is for flags without numbers: their senders store the next one only after the message has been
+/// answered. Flags with numbers differ from the one before, and are never cleared.
 #[inline]
 pub(super) fn search<F: OwnFlags>(
     flags: &F,

@@ -10,8 +10,8 @@
 //! | 15:8 | Long messages only: where the payload lies in the destination's payload segment |
 //! | from 8 or 16 | the arguments, four bytes each |
 //!
-//! A header has at most 80 bytes. The payload of a Medium message always begins behind the largest header, at byte 80 of the
-//! slot, so that header and payload can be sent by transfers of their own.
+//! A header has at most 80 bytes. The payload of a Medium message always begins behind the largest header, at byte
+//! 80 of the slot, so that header and payload can be sent by transfers of their own.
 
 use am_core::arguments::MAX_WORDS;
 use am_core::{Category, Words};
@@ -45,8 +45,8 @@ pub(super) enum Kind {
     Core,
 }
 
-/// The number of a message among those of its lane from its sender, where order is kept: six bits, twice as many values as a
-/// pair has slots.
+/// The number of a message among those of its lane from its sender, where order is kept: six bits, twice as many
+/// values as a pair has slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Number(u8);
 
@@ -138,7 +138,8 @@ impl Header {
         size
     }
 
-    /// Reads a header and its arguments from the first words of a slot, of which it asks for no more than it needs.
+    /// Reads a header and its arguments from the first words of a slot, of which it asks for no more than it
+    /// needs.
     ///
     /// # Errors
     /// [`Nonsense`]: no such header is ever written.

@@ -1,8 +1,8 @@
 //! Where everything lies: segments and their ids, slots, flags, and how a Long payload is cut for the DMA engine.
 //!
-//! Every node exports a command segment per sender, the sender's dedicated channel, a segment of flags, and a payload segment;
-//! it imports *its own* command segment at each peer. Segment ids are `(node << 16) | number`, where the number of a command
-//! segment is the sender's rank, and the others follow.
+//! Every node exports a command segment per sender, the sender's dedicated channel, a segment of flags, and a
+//! payload segment; it imports *its own* command segment at each peer. Segment ids are `(node << 16) | number`,
+//! where the number of a command segment is the sender's rank, and the others follow.
 
 use super::header::MAX_HEADER;
 
@@ -25,8 +25,8 @@ pub(super) fn command_id(owner: u32, sender: u32) -> u32 {
     owner << 16 | sender
 }
 
-/// The id of one of a node's other segments, in a job of so many ranks. The number after that of the flags is the barrier's in
-/// the published scheme; here barriers are messages of the core, so that it stays free.
+/// The id of one of a node's other segments, in a job of so many ranks. The number after that of the flags is the
+/// barrier's in the published scheme; here barriers are messages of the core, so that it stays free.
 pub(super) fn common_id(owner: u32, ranks: u32, which: Common) -> u32 {
     let number = match which {
         Common::Ready => 0,
@@ -131,8 +131,8 @@ pub(super) struct Cut {
     pub(super) tail: usize,
 }
 
-/// Cuts a payload that goes to a place in the destination's segment. Short ones may lie between two line boundaries and then
-/// have no middle.
+/// Cuts a payload that goes to a place in the destination's segment. Short ones may lie between two line
+/// boundaries and then have no middle.
 pub(super) fn cut(place: u64, len: usize) -> Cut {
     let skew = (place % LINE as u64) as usize;
     let head = if skew == 0 { 0 } else { LINE - skew };

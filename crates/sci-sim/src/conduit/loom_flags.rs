@@ -1,5 +1,6 @@
-//! Models of announcing and looking: no message is lost, none is seen twice, none before its data; and the reorderings that
-//! break that are found. The search is `flags::search` itself, the flags are those of the mapped implementation.
+//! Models of announcing and looking: no message is lost, none is seen twice, none before its data; and the
+//! reorderings that break that are found. The search is `flags::search` itself, the flags are those of the mapped
+//! implementation.
 //!
 //! Only compiled with `--cfg am_loom`: `RUSTFLAGS="--cfg am_loom" cargo test -p sci-sim --release --lib loom`.
 
@@ -79,8 +80,8 @@ impl Receiver {
     }
 }
 
-/// So many senders announce a message each while the receiver polls; when they are done it polls once more, and then nothing may
-/// be missing.
+/// So many senders announce a message each while the receiver polls; when they are done it polls once more, and
+/// then nothing may be missing.
 fn arrivals(senders: usize, steps: [Step; 3], clear: Clear, numbered: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let receiver = Receiver::new();

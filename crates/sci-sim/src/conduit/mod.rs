@@ -1,25 +1,26 @@
 //! Active messages on the SISCI interface, after the GASNet core API on SCI.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport), over any [`Sisci`](crate::nic::Sisci) interface; `send`,
-//!   `receive` and `port` are its parts, `net` its hold on the interface;
-//! * `flags` is the search for messages, `status` the table of slots in use, `work` the queue of what was found, `turns` its
-//!   order;
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport), over any [`Sisci`](crate::nic::Sisci)
+//!   interface; `send`, `receive` and `port` are its parts, `net` its hold on the interface;
+//! * `flags` is the search for messages, `status` the table of slots in use, `work` the queue of what was found,
+//!   `turns` its order;
 //! * `header` and `layout` say what messages look like and where they lie; `config` has sizes and methods;
-//! * `bootstrap` reads the files that say which rank is which node; `start` opens conduits in virtual time and between
-//!   processes.
+//! * `bootstrap` reads the files that say which rank is which node; `start` opens conduits in virtual time and
+//!   between processes.
 //!
 //! # How messages travel
 //!
-//! Every node exports a *command segment* for each sender, the sender's dedicated channel of four slots of 1024 bytes: two for
-//! requests, two for their replies. A sender stores header and payload in a free slot, checks that they have arrived, stores
-//! the slot's *ready flag* (MRF: Short 10, Medium 11, Long 12, Control 13) and then the receiver's *exist flag* (MEF). The
-//! receiver polls one byte, its exist flag; when it is set it clears it first, then searches the ready flags, queues what it
-//! finds, and runs handlers from the queue. A reply goes to the slot that belongs to the request's; a handler without a reply
-//! sends its flag alone (Control). Either frees the request's slot at the sender, whose table of *message locations* is all the
-//! flow control there is: nobody reads remote memory, and no two write to one slot.
+//! Every node exports a *command segment* for each sender, the sender's dedicated channel of four slots of 1024
+//! bytes: two for requests, two for their replies. A sender stores header and payload in a free slot, checks that
+//! they have arrived, stores the slot's *ready flag* (MRF: Short 10, Medium 11, Long 12, Control 13) and then the
+//! receiver's *exist flag* (MEF). The receiver polls one byte, its exist flag; when it is set it clears it first,
+//! then searches the ready flags, queues what it finds, and runs handlers from the queue. A reply goes to the slot
+//! that belongs to the request's; a handler without a reply sends its flag alone (Control). Either frees the
+//! request's slot at the sender, whose table of *message locations* is all the flow control there is: nobody reads
+//! remote memory, and no two write to one slot.
 //!
-//! Payloads of Long messages go to the destination's payload segment, imported when first needed: by stores, or from a size on
-//! by DMA from a local queue, whole lines only, the edges by stores.
+//! Payloads of Long messages go to the destination's payload segment, imported when first needed: by stores, or
+//! from a size on by DMA from a local queue, whole lines only, the edges by stores.
 //!
 //! # What the contract asks beyond the paper
 //!
@@ -36,11 +37,12 @@
 //!
 //! # Flags that are lost
 //!
-//! The published code checks its data, but not its flags: a ready flag that does not arrive is a message that never runs
-//! ([`ConduitConfig::paper`]). Checking is not enough, since a flag that counts as failed may have arrived, and stored again would
-//! run the handler twice. So by default flags carry a number, the receiver takes a flag only when its number is the next, and
-//! never clears it ([`FlagStores::Numbered`]). An exist flag that overtakes its ready flag (nothing orders the two) is a search
-//! in vain; the next idling is then short and ends with a search whatever the exist flag says.
+//! The published code checks its data, but not its flags: a ready flag that does not arrive is a message that
+//! never runs ([`ConduitConfig::paper`]). Checking is not enough, since a flag that counts as failed may have
+//! arrived, and stored again would run the handler twice. So by default flags carry a number, the receiver takes a
+//! flag only when its number is the next, and never clears it ([`FlagStores::Numbered`]). An exist flag that
+//! overtakes its ready flag (nothing orders the two) is a search in vain; the next idling is then short and ends
+//! with a search whatever the exist flag says.
 //!
 //! ```
 //! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
@@ -48,10 +50,12 @@
 //!
 //! let report = conduit::run(&SciConfig::pair(), &ConduitConfig::paper(), |transport| {
 //!     let mut handlers = Handlers::<u64>::new();
-//!     let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
-//!     let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+//!     let sum = |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value;
+//!     let sum = handlers.reply("sum", sum)?;
+//!     let add = move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
 //!         token.reply(sum, a + b).expect("the requester waits for the reply");
-//!     })?;
+//!     };
+//!     let add = handlers.request("add", add)?;
 //!     let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
 //!     if endpoint.rank() == Rank(0) {
 //!         endpoint.request(Rank(1), add, (20, 22))?;

@@ -1,4 +1,5 @@
-//! The conduit's hold on the interface: the segments that it exports, those that it imports, and the operations on them.
+//! The conduit's hold on the interface: the segments that it exports, those that it imports, and the operations on
+//! them.
 
 use super::config::ConduitConfig;
 use super::flags::OwnFlags;
@@ -125,8 +126,8 @@ const GLANCE: Span = Span::from_micros(1);
 const TRANSFERS: usize = 1;
 
 impl<N: Sisci> Net<N> {
-    /// Exports all segments of a rank, then imports its command segment and the flags at every peer. Waits for peers that have
-    /// not exported theirs yet.
+    /// Exports all segments of a rank, then imports its command segment and the flags at every peer. Waits for
+    /// peers that have not exported theirs yet.
     pub(super) fn open(
         nic: N,
         nodes: Vec<NodeId>,
@@ -174,8 +175,8 @@ impl<N: Sisci> Net<N> {
         Ok(net)
     }
 
-    /// Tells every peer that its segments have been imported, and waits until all that are there have said so. Who leaves
-    /// afterwards is known to all: nobody looks for segments of a rank that has come and gone.
+    /// Tells every peer that its segments have been imported, and waits until all that are there have said so. Who
+    /// leaves afterwards is known to all: nobody looks for segments of a rank that has come and gone.
     fn meet(&mut self) -> Result<(), OpenError> {
         let ranks = self.layout.ranks;
         for peer in 0..ranks {
@@ -299,8 +300,8 @@ impl<N: Sisci> Net<N> {
         }
     }
 
-    /// Copies bytes, whole lines, to the segment that the DMA engine reads, and lets it move them to a peer's payload segment.
-    /// Waits. Returns whether they have arrived.
+    /// Copies bytes, whole lines, to the segment that the DMA engine reads, and lets it move them to a peer's
+    /// payload segment. Waits. Returns whether they have arrived.
     pub(super) fn dma(&mut self, peer: u32, at: usize, bytes: &[u8]) -> Result<bool, Gone> {
         self.dma.memory.store(0, bytes);
         let payload =

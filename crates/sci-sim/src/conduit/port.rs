@@ -8,10 +8,11 @@ use crate::nic::Sisci;
 use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Category, Lane, Peer, PeerStatus, Words};
 
-/// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler unwinds.
+/// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler
+/// unwinds.
 ///
-/// A reply to a request whose payload lies in its slot leaves when the handler has returned: the requester may fill the slot
-/// again as soon as it has the reply.
+/// A reply to a request whose payload lies in its slot leaves when the handler has returned: the requester may
+/// fill the slot again as soon as it has the reply.
 pub(super) struct ReplyPort<'c, N: Sisci> {
     conduit: &'c mut Conduit<N>,
     to: u32,
@@ -59,7 +60,8 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
         if self.conduit.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
     }
 
-    /// Sends or stages a reply whose Medium payload is in the conduit's buffer. Its turn is now, whenever it leaves.
+    /// Sends or stages a reply whose Medium payload is in the conduit's buffer. Its turn is now, whenever it
+    /// leaves.
     fn send(
         &mut self,
         category: Category,

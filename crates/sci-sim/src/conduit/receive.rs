@@ -1,4 +1,5 @@
-//! Receiving: the exist flag is looked at, ready flags are searched for, messages are queued and handed over one by one.
+//! Receiving: the exist flag is looked at, ready flags are searched for, messages are queued and handed over one
+//! by one.
 
 use super::config::{FlagStores, Mutation};
 use super::flags::{self, Clear};
@@ -29,8 +30,8 @@ impl<N: Sisci> Conduit<N> {
         done
     }
 
-    /// Looks at the exist flag; if it is set, or has not been for long, queues all messages that are there. Returns whether
-    /// there are any.
+    /// Looks at the exist flag; if it is set, or has not been for long, queues all messages that are there.
+    /// Returns whether there are any.
     #[inline]
     fn look(&mut self) -> bool {
         if self.mutation(Mutation::RemotePoll) {
@@ -147,8 +148,8 @@ impl<N: Sisci> Conduit<N> {
         true
     }
 
-    /// Finds out whether it is a message's turn. If so, the one behind it comes next if it has been found before; if not, the
-    /// message waits.
+    /// Finds out whether it is a message's turn. If so, the one behind it comes next if it has been found before;
+    /// if not, the message waits.
     fn take_turn(&mut self, found: Found) -> Turn {
         let Self { net, layout, turns, queue, .. } = self;
         let of = |found: &Found| {

@@ -168,8 +168,8 @@ impl<N: Sisci> Conduit<N> {
         Ok(())
     }
 
-    /// Stores bytes at a peer, in order, until all of them have arrived; repeats what the interface wants repeated. What keeps
-    /// failing as a whole is sent again piece by piece.
+    /// Stores bytes at a peer, in order, until all of them have arrived; repeats what the interface wants
+    /// repeated. What keeps failing as a whole is sent again piece by piece.
     fn store(&mut self, to: u32, channel: Channel, stores: &[(usize, &[u8])]) -> Result<(), Gone> {
         self.start(to, channel)?;
         for attempt in 0..WHOLE {
@@ -186,8 +186,8 @@ impl<N: Sisci> Conduit<N> {
         Ok(())
     }
 
-    /// Stores bytes in a sequence that has been started; returns whether they have arrived. If not, the sequence is ready for
-    /// the next attempt.
+    /// Stores bytes in a sequence that has been started; returns whether they have arrived. If not, the sequence
+    /// is ready for the next attempt.
     fn attempt(&mut self, to: u32, channel: Channel, stores: &[(usize, &[u8])]) -> Result<bool, Gone> {
         for (at, bytes) in stores {
             self.net.store(to, channel, *at, bytes)?;
@@ -207,7 +207,8 @@ impl<N: Sisci> Conduit<N> {
             }
         };
         if again.is_err() && channel == Channel::Flags {
-            // The message was announced, and perhaps nothing but the answer was lost; who has gone meanwhile may have had it.
+            // The message was announced, and perhaps nothing but the answer was lost; who has gone meanwhile may
+            // have had it.
             return Ok(true);
         }
         again.map(|()| false)
@@ -219,7 +220,8 @@ impl<N: Sisci> Conduit<N> {
         if self.net.status(to) == PeerStatus::Active { Ok(()) } else { Err(Gone) }
     }
 
-    /// Places a payload in a peer's payload segment: large ones by DMA, except for what does not fill a line at either end.
+    /// Places a payload in a peer's payload segment: large ones by DMA, except for what does not fill a line at
+    /// either end.
     pub(super) fn place(&mut self, to: u32, place: u64, payload: &[u8]) -> Result<(), Gone> {
         if payload.is_empty() {
             return Ok(());

@@ -8,12 +8,12 @@ use fabric_sim::{Report, RunError};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Runs a program on every rank of a simulated machine, each with its conduit. Blocks until all have returned. What the conduit's
-/// own work costs is the machine's [`ConduitParameters`].
+/// Runs a program on every rank of a simulated machine, each with its conduit. Blocks until all have returned.
+/// What the conduit's own work costs is the machine's [`ConduitParameters`].
 ///
 /// # Errors
-/// As [`sci_sim::run`](crate::run); sizes that are not possible; and a panic of a rank whose segments cannot be exported or
-/// imported.
+/// As [`sci_sim::run`](crate::run); sizes that are not possible; and a panic of a rank whose segments cannot be
+/// exported or imported.
 pub fn run<R, F>(config: &SciConfig, conduit: &ConduitConfig, program: F) -> Result<Report<R>, RunError>
 where
     R: 'static,
@@ -59,7 +59,8 @@ pub enum JoinError {
     Open(#[from] OpenError),
 }
 
-/// Tries for each that the configuration asks for, with as much shorter pauses: processes start within milliseconds.
+/// Tries for each that the configuration asks for, with as much shorter pauses: processes start within
+/// milliseconds.
 const FINER: u32 = 1000;
 
 impl MappedJob {
@@ -68,8 +69,8 @@ impl MappedJob {
         Self { directory: directory.into(), nodes, config, errors: TransferErrors::default() }
     }
 
-    /// A job named by something that all its ranks know, such as the launcher's id of the job; in memory where the system has a
-    /// file system there. Ranks are numbered as nodes are ([`NodeMap::consecutive`]).
+    /// A job named by something that all its ranks know, such as the launcher's id of the job; in memory where the
+    /// system has a file system there. Ranks are numbered as nodes are ([`NodeMap::consecutive`]).
     pub fn named(name: &str, ranks: u32, config: ConduitConfig) -> Self {
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
         let name: String = name.chars().map(plain).collect();

@@ -1,8 +1,8 @@
 //! Message location status: which of a rank's slots at its peers are taken.
 //!
-//! One flag per peer and request slot, at the sender. It is set when a request is sent and cleared only when the reply has
-//! come (or the control flag that stands for none), so that the slot, and the reply slot that belongs to it, are free by then:
-//! the sender is the only one who writes there, and needs to ask nobody.
+//! One flag per peer and request slot, at the sender. It is set when a request is sent and cleared only when the
+//! reply has come (or the control flag that stands for none), so that the slot, and the reply slot that belongs to
+//! it, are free by then: the sender is the only one who writes there, and needs to ask nobody.
 
 /// The most request slots of a pair.
 pub(super) const MOST_SLOTS: u32 = 32;

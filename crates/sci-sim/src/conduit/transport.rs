@@ -34,9 +34,9 @@ pub struct Counts {
 
 /// One rank's transport.
 ///
-/// After the first messages nothing is allocated but what the interface needs for payload segments that were never used
-/// before. A request that was accepted may wait, inside the call, until its stores have arrived; that needs the network, never
-/// the peer's program.
+/// After the first messages nothing is allocated but what the interface needs for payload segments that were never
+/// used before. A request that was accepted may wait, inside the call, until its stores have arrived; that needs
+/// the network, never the peer's program.
 pub struct Conduit<N: Sisci> {
     pub(super) net: Net<N>,
     pub(super) config: ConduitConfig,
@@ -73,7 +73,8 @@ pub struct Conduit<N: Sisci> {
     pub(super) unsure: bool,
     /// So much time has passed since then that whatever was under way has arrived.
     pub(super) settled: bool,
-    /// A peer is known to have gone: what it sent before has arrived, and is looked for whether it was announced or not.
+    /// A peer is known to have gone: what it sent before has arrived, and is looked for whether it was announced
+    /// or not.
     pub(super) last_look: Cell<bool>,
     pub(super) counts: Counts,
     departed: bool,
@@ -86,11 +87,12 @@ impl<N: Sisci> fmt::Debug for Conduit<N> {
 }
 
 impl<N: Sisci> Conduit<N> {
-    /// Opens the conduit of the rank that this node is in the job: exports its segments, then imports those of its peers. Waits
-    /// for peers that have not exported theirs yet, for as long as the configuration says.
+    /// Opens the conduit of the rank that this node is in the job: exports its segments, then imports those of its
+    /// peers. Waits for peers that have not exported theirs yet, for as long as the configuration says.
     ///
     /// # Errors
-    /// [`OpenError`]: an impossible configuration, a node outside the job, a segment that cannot be exported or imported.
+    /// [`OpenError`]: an impossible configuration, a node outside the job, a segment that cannot be exported or
+    /// imported.
     pub fn open(
         nic: N,
         nodes: &[NodeId],
@@ -316,7 +318,8 @@ impl<N: Sisci> Transport for Conduit<N> {
         if std::mem::take(&mut self.fresh) || !self.queue.is_empty() {
             return;
         }
-        // The published code polls without end, and so finds what was not announced; a rank that sleeps has to wake for that.
+        // The published code polls without end, and so finds what was not announced; a rank that sleeps has to
+        // wake for that.
         let unsure = self.unsure || self.config.flags == FlagStores::Unchecked;
         if !unsure || self.config.patient_polls == 0 {
             return self.net.nic.idle(until, reason);

@@ -1,9 +1,10 @@
-//! The order of a pair: requests, and replies, carry numbers, and a message that is found before its turn waits in its slot.
+//! The order of a pair: requests, and replies, carry numbers, and a message that is found before its turn waits in
+//! its slot.
 //!
-//! A sender fills whichever slot is free, and a search for messages goes by slots, so it may find what was sent later first.
-//! Each side of a pair numbers what it sends, requests and replies by themselves. The receiver hands over the message of the
-//! next number; what is found before that stays where it lies, in the slot that its sender may not fill again before it has been
-//! answered. So nothing is copied, and no more waits than there are slots.
+//! A sender fills whichever slot is free, and a search for messages goes by slots, so it may find what was sent
+//! later first. Each side of a pair numbers what it sends, requests and replies by themselves. The receiver hands
+//! over the message of the next number; what is found before that stays where it lies, in the slot that its sender
+//! may not fill again before it has been answered. So nothing is copied, and no more waits than there are slots.
 
 use super::header::Number;
 use super::work::Found;
@@ -70,8 +71,8 @@ impl Turns {
         self.waiting.push(found);
     }
 
-    /// Notes that the message whose turn it was is handed over; returns the one behind it, if that waits. `number_of` tells the
-    /// lane and the number of a message that waits.
+    /// Notes that the message whose turn it was is handed over; returns the one behind it, if that waits.
+    /// `number_of` tells the lane and the number of a message that waits.
     pub(super) fn advance(
         &mut self,
         from: u32,
@@ -98,8 +99,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Two slots or more, filled as they become free and found in any order: messages are handed over in the order of their
-        /// numbers, across the end of the numbers, and each lane by itself.
+        /// Two slots or more, filled as they become free and found in any order: messages are handed over in the
+        /// order of their numbers, across the end of the numbers, and each lane by itself.
         #[test]
         fn messages_take_their_turns(
             slots in 1..=32u32, picks in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 200..600)

@@ -1,7 +1,7 @@
 //! The work queue: messages that have been found and wait for their handlers, first in, first out.
 //!
-//! Polling looks at one flag; only when that is set does it look for messages, and it then queues all that it finds. So a poll
-//! costs the same however many senders there are, and a message is looked for once.
+//! Polling looks at one flag; only when that is set does it look for messages, and it then queues all that it
+//! finds. So a poll costs the same however many senders there are, and a message is looked for once.
 
 use super::header::Ready;
 use std::collections::VecDeque;

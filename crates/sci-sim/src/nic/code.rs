@@ -3,8 +3,9 @@
 use std::fmt;
 use thiserror::Error;
 
-/// Why a call did not do what it was asked for. The names are those of the public SISCI header without their prefix
-/// (`SCI_ERR_`); the first fifteen are those that the project's sheet lists, the others stand in the same header.
+/// Why a call did not do what it was asked for. The names are those of the public SISCI header without their
+/// prefix (`SCI_ERR_`); the first fifteen are those that the project's sheet lists, the others stand in the same
+/// header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Error)]
 #[non_exhaustive]
 pub enum Code {

@@ -1,4 +1,5 @@
-//! Transfer errors on purpose: which lines fail and how, drawn from a seed or planned. Both implementations use it.
+//! Transfer errors on purpose: which lines fail and how, drawn from a seed or planned. Both implementations use
+//! it.
 
 use super::kinds::{NodeId, SequenceStatus};
 use serde::{Deserialize, Serialize};
@@ -21,9 +22,11 @@ pub struct TransferErrors {
     pub seed: u64,
     /// Probability that a line fails for a passing reason.
     pub retriable: f64,
-    /// Probability that a line fails for a lasting reason. One to three starts of the sequence later it works again.
+    /// Probability that a line fails for a lasting reason. One to three starts of the sequence later it works
+    /// again.
     pub not_retriable: f64,
-    /// Probability that a line fails and the driver does not know yet why. One to three starts later it works again.
+    /// Probability that a line fails and the driver does not know yet why. One to three starts later it works
+    /// again.
     pub pending: f64,
     /// Lines that fail for sure.
     pub planned: Vec<PlannedError>,
@@ -35,7 +38,8 @@ pub struct TransferErrors {
 pub struct PlannedError {
     /// The node that stores it.
     pub node: u16,
-    /// Its number among the lines that the node stores to others and among the transfers of its DMA engine, from 0.
+    /// Its number among the lines that the node stores to others and among the transfers of its DMA engine, from
+    /// 0.
     pub line: u64,
     /// What its sequence says.
     pub status: PlannedStatus,

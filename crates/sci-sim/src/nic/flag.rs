@@ -1,5 +1,6 @@
-//! Flags in shared memory: a byte that several processes set and one clears, and a word that tells that a process sleeps.
-//! Model-checked with loom, as are the protocols that are built on them, so they are written with atomics that can be loom's.
+//! Flags in shared memory: a byte that several processes set and one clears, and a word that tells that a process
+//! sleeps. Model-checked with loom, as are the protocols that are built on them, so they are written with atomics
+//! that can be loom's.
 //!
 //! Compile with `--cfg am_loom` for that; then this module and the protocols are all there is of the crate.
 
@@ -22,16 +23,18 @@ impl Flag {
         Self(AtomicU8::new(value))
     }
 
-    /// Sets a flag that several may set. Everything stored before it is visible to whoever sees it, or sees what another set
-    /// over it.
+    /// Sets a flag that several may set. Everything stored before it is visible to whoever sees it, or sees what
+    /// another set over it.
     #[inline]
     pub fn set(&self, value: u8) {
-        // Release: pairs with the Acquire of `look` and `take`. Acquire, in one step with it: hands on what those have released
-        // whose value is overwritten here, so that one look at the last value shows the stores of all.
+        // Release: pairs with the Acquire of `look` and `take`. Acquire, in one step with it: hands on what those
+        // have released whose value is overwritten here, so that one look at the last value shows the stores of
+        // all.
         self.0.swap(value, AcqRel);
     }
 
-    /// Sets a flag that nobody else sets at the same time. Everything stored before it is visible to whoever sees it.
+    /// Sets a flag that nobody else sets at the same time. Everything stored before it is visible to whoever sees
+    /// it.
     #[inline]
     pub fn set_alone(&self, value: u8) {
         // Release: pairs with the Acquire of `look` and `take`.
@@ -69,8 +72,9 @@ pub fn barrier() {
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// Whether a process sleeps and wants to be woken. The sleeper announces it, looks for work once more, and sleeps; whoever has
-/// made work asks whether to wake it. Either the sleeper's last look finds the work, or the other finds the announcement.
+/// Whether a process sleeps and wants to be woken. The sleeper announces it, looks for work once more, and sleeps;
+/// whoever has made work asks whether to wake it. Either the sleeper's last look finds the work, or the other
+/// finds the announcement.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Sleeper(AtomicU32);
@@ -178,7 +182,8 @@ mod loom_models {
         loom::model(sleep_and_wake(Sleeper::announce, false));
     }
 
-    /// Two senders store data and set one flag; the receiver takes it once and must see the data of both if both have set it.
+    /// Two senders store data and set one flag; the receiver takes it once and must see the data of both if both
+    /// have set it.
     fn two_setters(set: fn(&Flag)) -> impl Fn() + Send + Sync + 'static {
         move || {
             let shared = Arc::new((Flag::new(0), [Flag::new(0), Flag::new(0)]));

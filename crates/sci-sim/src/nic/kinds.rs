@@ -77,7 +77,8 @@ pub enum SequenceStatus {
     Ok,
     /// Some have not, for a passing reason: store everything once more, at once.
     Retriable,
-    /// Some have not, for a lasting reason: call `start_sequence` until it says `Ok`, then store everything once more.
+    /// Some have not, for a lasting reason: call `start_sequence` until it says `Ok`, then store everything once
+    /// more.
     NotRetriable,
     /// Some have not, and the driver does not know yet how bad it is: as `NotRetriable`.
     Pending,
@@ -196,8 +197,8 @@ pub const ALIGNMENT: usize = 4;
 /// Alignment of offsets of local maps in bytes: local memory is seen in words of 8.
 pub const MAP_ALIGNMENT: usize = 8;
 
-/// Checks a range against what holds it: alignment of the offset, then of the size, then the range. Sizes are multiples of 4
-/// at least, or of the alignment if that is more than 8.
+/// Checks a range against what holds it: alignment of the offset, then of the size, then the range. Sizes are
+/// multiples of 4 at least, or of the alignment if that is more than 8.
 pub(crate) fn inside(offset: usize, size: usize, whole: usize, alignment: usize) -> Result<(), Code> {
     let size_alignment = if alignment == MAP_ALIGNMENT { ALIGNMENT } else { alignment };
     if !offset.is_multiple_of(alignment) {

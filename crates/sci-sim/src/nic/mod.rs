@@ -1,5 +1,5 @@
-//! The network interface: SISCI's programming interface, and the two state machines behind it. It knows nothing of active
-//! messages.
+//! The network interface: SISCI's programming interface, and the two state machines behind it. It knows nothing of
+//! active messages.
 //!
 //! | file | owns |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The state machine of a map sequence. It is told what failed, whether the way works, and the time; both implementations
-//! use it.
+//! The state machine of a map sequence. It is told what failed, whether the way works, and the time; both
+//! implementations use it.
 
 use super::code::Code;
 use super::errors::{Failure, Severity};

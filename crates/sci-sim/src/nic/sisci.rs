@@ -17,20 +17,22 @@ pub(crate) const MAX_TRANSFERS: usize = 65_536;
 
 /// One process's way to its SCI adapter: the initialised library. One process uses a node's adapter.
 ///
-/// The names are SISCI's. Implementations: [`Virtual`](super::Virtual), in virtual time, and [`Mapped`](super::Mapped),
-/// between processes. Both keep these rules:
+/// The names are SISCI's. Implementations: [`Virtual`](super::Virtual), in virtual time, and
+/// [`Mapped`](super::Mapped), between processes. Both keep these rules:
 ///
-/// * What a call would use up, it consumes: a removed segment, an undone map, a closed session cannot be used again; the
-///   program does not compile. A refusal hands the object back in [`Kept`]. What is let go without being removed stays in
-///   use until the library ends, which frees everything.
-/// * Stores are posted: they return before they land, and up to [`Limits::outstanding`] lines may be under way. Stores into
-///   one line land in their order. Stores into different lines may land in any order unless a
-///   [`store_barrier`](Sisci::store_barrier) or a [`check_sequence`](Sisci::check_sequence) that waits lies between.
+/// * What a call would use up, it consumes: a removed segment, an undone map, a closed session cannot be used
+///   again; the program does not compile. A refusal hands the object back in [`Kept`]. What is let go without
+///   being removed stays in use until the library ends, which frees everything.
+/// * Stores are posted: they return before they land, and up to [`Limits::outstanding`] lines may be under way.
+///   Stores into one line land in their order. Stores into different lines may land in any order unless a
+///   [`store_barrier`](Sisci::store_barrier) or a [`check_sequence`](Sisci::check_sequence) that waits lies
+///   between.
 /// * The last line stored to may lie in the processor's write-combining buffer until the next line is begun,
 ///   [`flush`](Sisci::flush), a barrier, a check, a blocking call or [`idle`](Sisci::idle).
-/// * A store that did not land is known only to `check_sequence`. Of data whose sequence failed, any part may have landed.
-/// * Calls that wait say so; no other call blocks. Time passes where a call costs something in virtual time, and in calls that
-///   wait.
+/// * A store that did not land is known only to `check_sequence`. Of data whose sequence failed, any part may have
+///   landed.
+/// * Calls that wait say so; no other call blocks. Time passes where a call costs something in virtual time, and
+///   in calls that wait.
 /// * Nothing is allocated by stores, flags, sequences, local access, transfers and idling.
 ///
 /// # What does not compile
@@ -136,7 +138,8 @@ pub trait Sisci: Sized {
     /// Whether a node answers. Waits for its answer.
     ///
     /// # Errors
-    /// [`Code::NoSuchNodeId`], [`Code::NoLinkAccess`], [`Code::NoRemoteLinkAccess`] (also if it is lost or not there yet).
+    /// [`Code::NoSuchNodeId`], [`Code::NoLinkAccess`], [`Code::NoRemoteLinkAccess`] (also if it is lost or not
+    /// there yet).
     fn probe_node(&self, descriptor: &Self::Descriptor, node: NodeId) -> Result<(), Code>;
 
     /// This node.
@@ -150,8 +153,8 @@ pub trait Sisci: Sized {
     /// Makes a segment of `size` bytes, a multiple of 4, zero at first. Knows [`Flags::USE_CALLBACK`]. Allocates.
     ///
     /// # Errors
-    /// [`Code::SizeAlignment`] (also for size 0), [`Code::NoSpace`] beyond the largest segment or the node's memory,
-    /// [`Code::SegmentIdUsed`], [`Code::IllegalFlag`], [`Code::System`].
+    /// [`Code::SizeAlignment`] (also for size 0), [`Code::NoSpace`] beyond the largest segment or the node's
+    /// memory, [`Code::SegmentIdUsed`], [`Code::IllegalFlag`], [`Code::System`].
     fn create_segment(
         &self,
         descriptor: &Self::Descriptor,
@@ -163,7 +166,8 @@ pub trait Sisci: Sized {
     /// Makes a segment accessible to the adapter.
     ///
     /// # Errors
-    /// [`Code::Busy`] if it is prepared already; [`Code::NoSpace`] or [`Code::System`] if its memory cannot be had.
+    /// [`Code::Busy`] if it is prepared already; [`Code::NoSpace`] or [`Code::System`] if its memory cannot be
+    /// had.
     fn prepare_segment(&self, segment: &Self::LocalSegment) -> Result<(), Code>;
 
     /// Lets this process see a part of a segment.
@@ -278,7 +282,8 @@ pub trait Sisci: Sized {
     /// [`Code::OutOfRange`]; nothing is stored then.
     fn store(&self, map: &Self::RemoteMap, offset: usize, bytes: &[u8]) -> Result<(), Code>;
 
-    /// Stores one byte as a whole, for the receiver's [`flag`](Sisci::flag) and [`take_flag`](Sisci::take_flag). Posted.
+    /// Stores one byte as a whole, for the receiver's [`flag`](Sisci::flag) and [`take_flag`](Sisci::take_flag).
+    /// Posted.
     ///
     /// # Errors
     /// [`Code::OutOfRange`].
@@ -290,17 +295,17 @@ pub trait Sisci: Sized {
     /// Returns when every store before it has landed or failed: what is stored afterwards lands afterwards. Waits.
     fn store_barrier(&self);
 
-    /// Wakes the process at the other end of a map if it idles for a byte that was stored: to be called after the last store
-    /// of a message. Costs no virtual time, where the adapter's write itself does that.
+    /// Wakes the process at the other end of a map if it idles for a byte that was stored: to be called after the
+    /// last store of a message. Costs no virtual time, where the adapter's write itself does that.
     fn alert(&self, map: &Self::RemoteMap);
 
-    /// Copies bytes through a sequence's map; offset and number are multiples of 4. Knows [`Flags::ERROR_CHECK`], with which
-    /// it waits, and repeats what was [`Retriable`](SequenceStatus::Retriable) up to 64 times.
+    /// Copies bytes through a sequence's map; offset and number are multiples of 4. Knows [`Flags::ERROR_CHECK`],
+    /// with which it waits, and repeats what was [`Retriable`](SequenceStatus::Retriable) up to 64 times.
     ///
     /// # Errors
-    /// [`Code::OutOfRange`], [`Code::OffsetAlignment`], [`Code::SizeAlignment`], [`Code::IllegalFlag`]; with the check
-    /// [`Code::TransferFailed`], after which `start_sequence` tells how bad it is, and [`Code::IllegalOperation`] if the
-    /// sequence has to be started first.
+    /// [`Code::OutOfRange`], [`Code::OffsetAlignment`], [`Code::SizeAlignment`], [`Code::IllegalFlag`]; with the
+    /// check [`Code::TransferFailed`], after which `start_sequence` tells how bad it is, and
+    /// [`Code::IllegalOperation`] if the sequence has to be started first.
     fn memcpy(
         &self,
         sequence: &mut Self::Sequence,
@@ -348,13 +353,13 @@ pub trait Sisci: Sized {
     fn remove_sequence(&self, sequence: Self::Sequence);
 
     /// Begins a sequence of stores: afterwards `check_sequence` is about the stores from here on. After
-    /// [`NotRetriable`](SequenceStatus::NotRetriable) and [`Pending`](SequenceStatus::Pending) it asks the driver how
-    /// things are, and says [`Ok`](SequenceStatus::Ok) once stores can work again. Never
+    /// [`NotRetriable`](SequenceStatus::NotRetriable) and [`Pending`](SequenceStatus::Pending) it asks the driver
+    /// how things are, and says [`Ok`](SequenceStatus::Ok) once stores can work again. Never
     /// [`Retriable`](SequenceStatus::Retriable).
     fn start_sequence(&self, sequence: &mut Self::Sequence) -> SequenceStatus;
 
-    /// Whether the stores through the sequence's map since the start, or since the last check, have landed. Waits for them
-    /// unless [`Flags::NO_STORE_BARRIER`] is given; knows that and [`Flags::NO_FLUSH`].
+    /// Whether the stores through the sequence's map since the start, or since the last check, have landed. Waits
+    /// for them unless [`Flags::NO_STORE_BARRIER`] is given; knows that and [`Flags::NO_FLUSH`].
     ///
     /// # Errors
     /// [`Code::IllegalFlag`]; [`Code::IllegalOperation`] if the sequence has to be started first.
@@ -362,18 +367,19 @@ pub trait Sisci: Sized {
 
     // Local memory.
 
-    /// The memory that a map shows, for access at any time: what stores of other nodes have landed as of the last call that
-    /// looked ([`flag`](Sisci::flag), [`take_flag`](Sisci::take_flag), [`sync`](Sisci::sync)) is there.
+    /// The memory that a map shows, for access at any time: what stores of other nodes have landed as of the last
+    /// call that looked ([`flag`](Sisci::flag), [`take_flag`](Sisci::take_flag), [`sync`](Sisci::sync)) is there.
     fn memory(&self, map: &Self::LocalMap) -> Self::Memory;
 
-    /// The byte at an offset, as of now. What was stored before it, in order, is in [`memory`](Sisci::memory) then.
+    /// The byte at an offset, as of now. What was stored before it, in order, is in [`memory`](Sisci::memory)
+    /// then.
     ///
     /// # Panics
     /// If the offset is outside the map.
     fn flag(&self, map: &Self::LocalMap, offset: usize) -> u8;
 
-    /// Clears the byte at an offset and returns what it was, in one step. Whoever stores to it afterwards is seen by the next
-    /// look; what was stored before it, by the looks that follow.
+    /// Clears the byte at an offset and returns what it was, in one step. Whoever stores to it afterwards is seen
+    /// by the next look; what was stored before it, by the looks that follow.
     ///
     /// # Panics
     /// If the offset is outside the map.
@@ -396,7 +402,8 @@ pub trait Sisci: Sized {
     /// [`Code::NoSpace`] for more than 65,536, or none.
     fn create_dma_queue(&self, descriptor: &Self::Descriptor, max: usize) -> Result<Self::DmaQueue, Code>;
 
-    /// Adds a transfer of `size` bytes from a local to a connected segment; no allocation. Idle or Gather -> Gather.
+    /// Adds a transfer of `size` bytes from a local to a connected segment; no allocation. Idle or Gather ->
+    /// Gather.
     ///
     /// # Errors
     /// [`Code::Busy`] in any other state; [`Code::NoSpace`] if the queue is full, [`Code::SegmentNotPrepared`],
@@ -411,8 +418,8 @@ pub trait Sisci: Sized {
         size: usize,
     ) -> Result<(), Code>;
 
-    /// Starts the transfers, one after the other. Gather -> Posted. What is to be sent must not change until it is done: bytes
-    /// that the same queue reads and writes may be read before or after.
+    /// Starts the transfers, one after the other. Gather -> Posted. What is to be sent must not change until it is
+    /// done: bytes that the same queue reads and writes may be read before or after.
     ///
     /// # Errors
     /// [`Code::IllegalOperation`] in any other state.
@@ -486,9 +493,9 @@ pub trait Sisci: Sized {
 
     // Waiting and time.
 
-    /// Waits until a watched byte is not zero, something happens to a segment or an interrupt, a node departs, or `until`.
-    /// Returns at once if something came since the last idling, and may return early. In virtual time it suspends the rank;
-    /// a process spins, then yields, then sleeps.
+    /// Waits until a watched byte is not zero, something happens to a segment or an interrupt, a node departs, or
+    /// `until`. Returns at once if something came since the last idling, and may return early. In virtual time it
+    /// suspends the rank; a process spins, then yields, then sleeps.
     fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>);
 
     /// The time now.
@@ -500,7 +507,8 @@ pub trait Sisci: Sized {
     /// Accounts for a look that found nothing, so that a loop of looks passes virtual time.
     fn charge_empty_poll(&self);
 
-    /// Leaves the job: other nodes learn it once everything sent so far has landed. Only the first departure counts.
+    /// Leaves the job: other nodes learn it once everything sent so far has landed. Only the first departure
+    /// counts.
     fn depart(&self, how: PeerStatus);
 
     /// What is known of a node: [`PeerStatus::Active`] also before it has come.

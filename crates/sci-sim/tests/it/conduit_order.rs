@@ -13,8 +13,8 @@ struct Order {
     replies: Vec<u32>,
 }
 
-/// Short, Medium and Long requests in turn to one neighbour, who computes between his polls and answers each in one of three
-/// ways; how many requests were handled, and how many replies came, before one that was sent earlier.
+/// Short, Medium and Long requests in turn to one neighbour, who computes between his polls and answers each in
+/// one of three ways; how many requests were handled, and how many replies came, before one that was sent earlier.
 fn overtakers(conduit: &ConduitConfig, machine: &SciConfig) -> (usize, usize) {
     let report = conduit::run(machine, conduit, |transport| {
         let mut handlers = Handlers::<Order>::new();

@@ -1,6 +1,6 @@
-//! What must always hold of the conduit, and for each rule a conduit or an interface that breaks it: the same program then
-//! fails, in the way that the test names. That the exist flag is cleared before the search is shown with loom
-//! (`src/conduit/loom_flags.rs`).
+//! What must always hold of the conduit, and for each rule a conduit or an interface that breaks it: the same
+//! program then fails, in the way that the test names. That the exist flag is cleared before the search is shown
+//! with loom (`src/conduit/loom_flags.rs`).
 
 use crate::conduit_support::{attach, machine, pattern, play, with_error};
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Span};
@@ -61,7 +61,8 @@ fn a_ready_flag_before_the_check_is_noticed() {
 #[test]
 fn an_exist_flag_before_the_ready_flag_is_noticed() {
     breaks(&machine(2), &mutated(Mutation::ExistBeforeReady), &["deadlock"]);
-    // Patience makes up for it, at the price of time: so flags that overtake each other on the way do no lasting harm.
+    // Patience makes up for it, at the price of time: so flags that overtake each other on the way do no lasting
+    // harm.
     let patient = ConduitConfig { patient_polls: 1024, ..mutated(Mutation::ExistBeforeReady) };
     let counts = play(&machine(2), &patient).unwrap();
     assert!(counts.iter().any(|(counts, _)| counts.patient_looks > 0));
@@ -108,8 +109,8 @@ fn forgetting_which_slots_are_taken_is_noticed() {
 
 // 4. and 5. Errors at every store: each message runs exactly once, with the bytes that were sent.
 
-/// Plays the exchange with an error in every so-many-th line that rank 0 stores; returns how many runs that were, and how often
-/// something was repeated at once, and anew.
+/// Plays the exchange with an error in every so-many-th line that rank 0 stores; returns how many runs that were,
+/// and how often something was repeated at once, and anew.
 fn at_every_store(conduit: &ConduitConfig, status: PlannedStatus, every: usize) -> (u64, u64, u64) {
     let (mut runs, mut retries, mut restarts) = (0, 0, 0);
     let lines = play(&machine(2), conduit).unwrap()[0].1.lines;
@@ -151,8 +152,8 @@ fn sending_only_a_part_again_is_noticed() {
     assert!(noticed, "data were sent again in part, and nothing was noticed");
 }
 
-/// A single message, with nothing before or behind it that would lead its receiver to look. Returns how often ranks looked
-/// without having been told to, and the lines that rank 0 stored.
+/// A single message, with nothing before or behind it that would lead its receiver to look. Returns how often
+/// ranks looked without having been told to, and the lines that rank 0 stored.
 ///
 /// # Errors
 /// How the run ended instead.
@@ -243,8 +244,8 @@ fn nobody_reads_remote_memory() {
 
 // 7. Alignment of DMA.
 
-/// Long messages of two to four lines that begin and end at every offset in a line, and what lies around them. Returns the
-/// transfers of the DMA engine.
+/// Long messages of two to four lines that begin and end at every offset in a line, and what lies around them.
+/// Returns the transfers of the DMA engine.
 ///
 /// # Errors
 /// What is wrong first.

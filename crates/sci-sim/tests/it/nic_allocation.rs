@@ -1,4 +1,5 @@
-//! After a while of use, stores, checks, flags, reads, transfers and idling allocate nothing, in either implementation.
+//! After a while of use, stores, checks, flags, reads, transfers and idling allocate nothing, in either
+//! implementation.
 
 use crate::nic_support::{Program, in_virtual_time, mapped};
 use am_conformance::allocations;

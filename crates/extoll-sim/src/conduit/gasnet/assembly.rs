@@ -1,7 +1,7 @@
 //! Reassembly: the packets of one source become frames again. A state machine per source, with no clock.
 //!
-//! VELO keeps the packets of a pair in order and a sender finishes a frame before it begins the next, so one frame per source
-//! is in the making at most.
+//! VELO keeps the packets of a pair in order and a sender finishes a frame before it begins the next, so one frame
+//! per source is in the making at most.
 
 use super::header::{HEADER, Header};
 use super::layout::{MTT_ARGUMENTS, MTT_CONTROL, MTT_DATA, MTT_HEADER};

@@ -1,7 +1,7 @@
 //! Bounce buffers: registered memory that the payloads of Long messages are put from, in a ring.
 //!
-//! The interface reads the source of a put after the call, so the conduit keeps a copy until the requester notification tells
-//! that it has been read. Blocks are taken in order and may come back in any order.
+//! The interface reads the source of a put after the call, so the conduit keeps a copy until the requester
+//! notification tells that it has been read. Blocks are taken in order and may come back in any order.
 
 use std::collections::VecDeque;
 

@@ -14,19 +14,22 @@ use std::fmt::Display;
 pub struct GasnetConfig {
     /// Which implementation of active messages is used.
     pub implementation: Implementation,
-    /// Bytes of a full VELO packet: 56 fill one mailbox slot; 64, the MTU of the FPGA, take two; 112 fill two (ASIC).
+    /// Bytes of a full VELO packet: 56 fill one mailbox slot; 64, the MTU of the FPGA, take two; 112 fill two
+    /// (ASIC).
     pub packet: u32,
     /// Size of every rank's mailbox ring in segments of 64 KB, 1 to 512; 0: as many as the ranks of the job need.
     pub segments: u32,
-    /// Largest Medium payload in bytes, either direction, at most 8192. With very many ranks each has too little room in
-    /// the rings for one such message; [`Limits`](am_core::Limits) then tell how much there is.
+    /// Largest Medium payload in bytes, either direction, at most 8192. With very many ranks each has too little
+    /// room in the rings for one such message; [`Limits`](am_core::Limits) then tell how much there is.
     pub medium: u32,
-    /// The reply bound of handlers that declare none, in bytes; at most as much as the largest Medium reply has. The larger it
-    /// is, the fewer such requests can be under way.
+    /// The reply bound of handlers that declare none, in bytes; at most as much as the largest Medium reply has.
+    /// The larger it is, the fewer such requests can be under way.
     pub default_reply: u32,
-    /// Mailbox slots at each peer that a rank wants for its requests. At least one message of the largest size fits.
+    /// Mailbox slots at each peer that a rank wants for its requests. At least one message of the largest size
+    /// fits.
     pub request_slots: u32,
-    /// Mailbox slots that a rank wants to set aside for each peer's replies. At least one of the largest size fits.
+    /// Mailbox slots that a rank wants to set aside for each peer's replies. At least one of the largest size
+    /// fits.
     pub reply_slots: u32,
     /// Size of every rank's segment in bytes, at most 2^32. Pages that are never touched take no memory.
     pub segment: u64,
@@ -34,8 +37,8 @@ pub struct GasnetConfig {
     pub bounce: u32,
     /// The largest put, in bytes, 1 to 8,388,608; longer payloads are cut.
     pub put: u32,
-    /// Whether requests of a pair are handled in the order in which they were sent, and replies likewise. If not, messages
-    /// overtake a Long one whose payload has not come.
+    /// Whether requests of a pair are handled in the order in which they were sent, and replies likewise. If not,
+    /// messages overtake a Long one whose payload has not come.
     pub ordered: bool,
     /// What the conduit's own work costs.
     pub costs: HostCosts,
@@ -165,8 +168,8 @@ pub(super) fn range(field: &str, value: impl Display, limit: &str) -> ConfigErro
 }
 
 impl GasnetConfig {
-    /// The smallest sizes with which everything still works: one largest request and one largest reply of a pair under way,
-    /// and Medium payloads of 64 bytes.
+    /// The smallest sizes with which everything still works: one largest request and one largest reply of a pair
+    /// under way, and Medium payloads of 64 bytes.
     pub fn smallest() -> Self {
         Self { medium: 64, request_slots: 0, reply_slots: 0, bounce: 4096, ..Self::default() }
     }

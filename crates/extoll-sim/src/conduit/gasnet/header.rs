@@ -10,8 +10,8 @@
 //! | 51:40 | credits: request slots of the receiver that are free again |
 //! | 63:52 | credits: answer slots of the receiver that will not be used |
 //!
-//! A Long frame has 16 bytes more, offset and length of its payload in the destination's segment. Then come the arguments,
-//! four bytes each, and the payload of a Medium or control frame.
+//! A Long frame has 16 bytes more, offset and length of its payload in the destination's segment. Then come the
+//! arguments, four bytes each, and the payload of a Medium or control frame.
 
 use am_core::{Category, Words};
 

@@ -1,10 +1,11 @@
 //! Joining the two halves of Long messages: the header that came over VELO, and the notification of its put.
 //!
-//! The two units keep their own order for each pair of processes, but none with each other. The sender numbers the Long
-//! messages of a pair, and a header carries its number. In the first implementation of active messages a notification behind
-//! the puts carries it, too. The second saves that: the puts that ask for a completer notification are those same messages in
-//! that same order, so the n-th such notification of a source is that of message n. A message is complete when both halves have
-//! come, whichever was first. A pair's outstanding messages are bounded by its mailbox slots, and so is what is kept here.
+//! The two units keep their own order for each pair of processes, but none with each other. The sender numbers the
+//! Long messages of a pair, and a header carries its number. In the first implementation of active messages a
+//! notification behind the puts carries it, too. The second saves that: the puts that ask for a completer
+//! notification are those same messages in that same order, so the n-th such notification of a source is that of
+//! message n. A message is complete when both halves have come, whichever was first. A pair's outstanding messages
+//! are bounded by its mailbox slots, and so is what is kept here.
 
 use super::header::{Header, IDS, Place};
 use super::lines::Lines;
@@ -103,8 +104,8 @@ impl Joins {
     /// Takes a header; returns it if its data has come before.
     ///
     /// # Errors
-    /// [`Misfit`] if there is such a header already, if more than `window` messages are outstanding, or if the put went
-    /// elsewhere.
+    /// [`Misfit`] if there is such a header already, if more than `window` messages are outstanding, or if the put
+    /// went elsewhere.
     pub(super) fn head(&mut self, heading: Heading, window: usize) -> Result<Option<Heading>, Misfit> {
         self.fill(heading.header.length, window, |entry| entry.heading.replace(heading).is_some())
     }
@@ -119,8 +120,8 @@ impl Joins {
         self.fill(id, window, |entry| entry.placed.replace(Half::At(placed)).is_some())
     }
 
-    /// Takes a notification that names its message, as the first implementation sends; returns the header of that message
-    /// if it has come before.
+    /// Takes a notification that names its message, as the first implementation sends; returns the header of that
+    /// message if it has come before.
     ///
     /// # Errors
     /// As [`Joins::head`].
@@ -176,8 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// Headers and notifications in their own orders, interleaved in any way: every message is joined exactly once, at
-        /// the later of its halves, and what is kept stays within the window.
+        /// Headers and notifications in their own orders, interleaved in any way: every message is joined exactly
+        /// once, at the later of its halves, and what is kept stays within the window.
         #[test]
         fn every_message_is_joined_once_however_the_halves_come(choices in prop::collection::vec(any::<bool>(), 0..200)) {
             let (mut joins, mut heads, mut places) = (Joins::default(), 0u16, 0u16);

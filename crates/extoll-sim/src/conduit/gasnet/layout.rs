@@ -1,8 +1,9 @@
 //! How a frame falls into VELO packets, and how many mailbox slots it takes: pure arithmetic.
 //!
-//! A frame is a stream of bytes: header, place of a Long payload, arguments, payload. The second implementation of active
-//! messages cuts the stream every [`Layout::packet`] bytes, so that a packet with the last arguments is topped up with the
-//! first payload. The first one begins a packet for the header, one or two for the arguments, and others for the payload.
+//! A frame is a stream of bytes: header, place of a Long payload, arguments, payload. The second implementation of
+//! active messages cuts the stream every [`Layout::packet`] bytes, so that a packet with the last arguments is
+//! topped up with the first payload. The first one begins a packet for the header, one or two for the arguments,
+//! and others for the payload.
 
 use super::header::{HEADER, LEAD, PLACE};
 
@@ -15,7 +16,8 @@ pub(super) const MTT_DATA: u8 = 2;
 /// ... that begins a frame between cores or transports: control messages, credits.
 pub(super) const MTT_CONTROL: u8 = 3;
 
-/// Which of the two implementations of active messages is used. Both deliver the same; they differ in what it costs.
+/// Which of the two implementations of active messages is used. Both deliver the same; they differ in what it
+/// costs.
 ///
 /// | | first | second |
 /// |---|---|---|
@@ -135,7 +137,8 @@ impl Layout {
         self.slots(LEAD - PLACE, payload)
     }
 
-    /// Slots that must be set aside for any reply with a payload of up to `bound` bytes, and for one packet of credits.
+    /// Slots that must be set aside for any reply with a payload of up to `bound` bytes, and for one packet of
+    /// credits.
     pub(super) fn reserve(self, bound: usize) -> u32 {
         self.slots_of_medium(bound).max(self.slots_of_lead()) + 1
     }

@@ -1,10 +1,10 @@
 //! Keeping the order of a pair: messages that wait behind a Long one whose payload has not come.
 //!
-//! VELO keeps the order of a pair, RMA as well, but a Long message uses both, and what is sent behind it needs the first
-//! alone. So headers come in the order in which messages were sent, and only payloads can be late. A source has a line for its
-//! requests and one for its replies: a Long header without its payload begins one, all that comes behind it stands in it, and
-//! it moves on when the payload is there. A message in a line keeps the slots that it was sent with, so a source cannot have
-//! more here than it has credits.
+//! VELO keeps the order of a pair, RMA as well, but a Long message uses both, and what is sent behind it needs the
+//! first alone. So headers come in the order in which messages were sent, and only payloads can be late. A source
+//! has a line for its requests and one for its replies: a Long header without its payload begins one, all that
+//! comes behind it stands in it, and it moves on when the payload is there. A message in a line keeps the slots
+//! that it was sent with, so a source cannot have more here than it has credits.
 
 use super::header::Kind;
 use super::joins::Heading;
@@ -120,8 +120,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order in which payloads come: each line is emptied in the order in which it was filled, and nothing
-        /// leaves before its payload is there.
+        /// Whatever the order in which payloads come: each line is emptied in the order in which it was filled,
+        /// and nothing leaves before its payload is there.
         #[test]
         fn lines_keep_their_order(
             longs in prop::collection::vec((any::<bool>(), any::<bool>()), 1..40), order in any::<prop::sample::Index>()

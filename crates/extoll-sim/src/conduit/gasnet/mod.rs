@@ -1,34 +1,40 @@
 //! Active messages over VELO and RMA, after GASNet's conduit for EXTOLL.
 //!
-//! * `transport` has [`Gasnet`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its parts;
-//! * `header`, `layout` say what frames look like and how they fall into packets, `assembly` makes frames of packets again;
-//! * `joins` brings the two halves of a Long message together, `lines` keeps the order of a pair meanwhile; `bounce` keeps the
-//!   books of the memory that it is put from;
+//! * `transport` has [`Gasnet`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its
+//!   parts;
+//! * `header`, `layout` say what frames look like and how they fall into packets, `assembly` makes frames of
+//!   packets again;
+//! * `joins` brings the two halves of a Long message together, `lines` keeps the order of a pair meanwhile;
+//!   `bounce` keeps the books of the memory that it is put from;
 //! * `rooms` divides the mailbox rings; `peers` is what is kept per peer;
 //! * `config` has sizes and costs.
 //!
 //! # How messages travel
 //!
-//! Short and Medium messages go over VELO: a header of eight bytes, up to sixteen arguments of four, the payload, cut into
-//! packets. The packet's type (MTT) tells a beginning from a continuation with arguments, from payload, and from messages
-//! between the transports themselves. The receiver's mailbox is one ring for all senders; packets of different sources
-//! interleave in it, and become frames again source by source. A Long message sends header, place and arguments over VELO, and
-//! its payload by puts into the destination's segment. Neither waits for the other: its handler runs when both have come.
+//! Short and Medium messages go over VELO: a header of eight bytes, up to sixteen arguments of four, the payload,
+//! cut into packets. The packet's type (MTT) tells a beginning from a continuation with arguments, from payload,
+//! and from messages between the transports themselves. The receiver's mailbox is one ring for all senders;
+//! packets of different sources interleave in it, and become frames again source by source. A Long message sends
+//! header, place and arguments over VELO, and its payload by puts into the destination's segment. Neither waits
+//! for the other: its handler runs when both have come.
 //!
-//! VELO keeps the order of a pair, but what is sent behind a Long message may come before its payload. The receiver holds that
-//! back until the payload is there, so that requests of a pair are handled in the order in which they were sent, and replies
-//! likewise ([`Limits::ordered`](am_core::Limits)). What is held back keeps its slots, which bounds it, and is copied out of the
-//! ring, which is what order costs. [`GasnetConfig::ordered`] turns that off.
+//! VELO keeps the order of a pair, but what is sent behind a Long message may come before its payload. The
+//! receiver holds that back until the payload is there, so that requests of a pair are handled in the order in
+//! which they were sent, and replies likewise ([`Limits::ordered`](am_core::Limits)). What is held back keeps its
+//! slots, which bounds it, and is copied out of the ring, which is what order costs. [`GasnetConfig::ordered`]
+//! turns that off.
 //!
-//! Every message has its room in the receiver's ring before it is sent, and every request the room for its reply in its
-//! sender's; see the `rooms` file for the division. So no reply ever waits for a program, only for the interface.
+//! Every message has its room in the receiver's ring before it is sent, and every request the room for its reply
+//! in its sender's; see the `rooms` file for the division. So no reply ever waits for a program, only for the
+//! interface.
 //!
 //! # The two implementations
 //!
-//! The conduit paper tells of two implementations of active messages, of which the second is up to 53 % better. Both are here,
-//! chosen by [`GasnetConfig::implementation`]; [`Implementation`] lists what they do differently. Nothing in the second is
-//! faster by decree: it sends fewer packets, copies less, writes fewer registers and looks at fewer queues, and each of those
-//! has its price in [`Parameters`](crate::model::Parameters) or [`HostCosts`].
+//! The conduit paper tells of two implementations of active messages, of which the second is up to 53 % better.
+//! Both are here, chosen by [`GasnetConfig::implementation`]; [`Implementation`] lists what they do differently.
+//! Nothing in the second is faster by decree: it sends fewer packets, copies less, writes fewer registers and
+//! looks at fewer queues, and each of those has its price in [`Parameters`](crate::model::Parameters) or
+//! [`HostCosts`].
 //!
 //! ```
 //! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
@@ -36,10 +42,12 @@
 //!
 //! let report = gasnet::run(&ExtollConfig::pair(), &GasnetConfig::default(), |transport| {
 //!     let mut handlers = Handlers::<u64>::new();
-//!     let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
-//!     let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
+//!     let sum = |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value;
+//!     let sum = handlers.reply("sum", sum)?;
+//!     let add = move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
 //!         token.reply(sum, a + b).expect("the requester waits for the reply");
-//!     })?;
+//!     };
+//!     let add = handlers.request("add", add)?;
 //!     let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
 //!     if endpoint.rank() == Rank(0) {
 //!         endpoint.request(Rank(1), add, (20, 22))?;
@@ -75,8 +83,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use transport::Shared;
 
-/// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned. The mailbox rings are
-/// as large as the conduit needs them, whatever [`VeloParameters::segments`](crate::model::VeloParameters) says.
+/// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned. The mailbox
+/// rings are as large as the conduit needs them, whatever
+/// [`VeloParameters::segments`](crate::model::VeloParameters) says.
 ///
 /// # Errors
 /// As [`extoll_sim::run`](crate::run); and sizes that do not fit the interface or the number of ranks.

@@ -23,8 +23,8 @@ impl Made {
     }
 }
 
-/// What a rank knows of one peer. A cache line: in large jobs every message is for another peer, and memory is what takes the
-/// time.
+/// What a rank knows of one peer. A cache line: in large jobs every message is for another peer, and memory is
+/// what takes the time.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct PeerState {

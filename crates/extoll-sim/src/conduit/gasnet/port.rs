@@ -9,7 +9,8 @@ use am_core::{Category, Peer, PeerStatus, Words};
 pub(super) struct ReplyPort<'t, 'a> {
     transport: &'t mut Gasnet<'a>,
     to: u32,
-    /// Slots that the requester has set aside and that have not been given back, and those of them that a reply may take.
+    /// Slots that the requester has set aside and that have not been given back, and those of them that a reply
+    /// may take.
     reserve: u32,
     room: u32,
     /// Whether a reply is allowed.
@@ -19,8 +20,8 @@ pub(super) struct ReplyPort<'t, 'a> {
     used: bool,
 }
 
-/// What a detached way back remembers: in the low half the slots that are set aside, then those for a reply, and whether one
-/// is allowed.
+/// What a detached way back remembers: in the low half the slots that are set aside, then those for a reply, and
+/// whether one is allowed.
 const ROOM: u32 = 32;
 const REPLIES: u64 = 1 << 63;
 
@@ -46,8 +47,8 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         Self { transport, to: key.to.0, reserve, room: room as u32, replies, handling: 0, used: false }
     }
 
-    /// Slots that go back with the acknowledgement of the request: the first implementation sends one for each, and that
-    /// takes a slot.
+    /// Slots that go back with the acknowledgement of the request: the first implementation sends one for each,
+    /// and that takes a slot.
     fn acknowledgement(&self) -> u32 {
         u32::from(self.handling != 0 && self.transport.acknowledges(self.to))
     }

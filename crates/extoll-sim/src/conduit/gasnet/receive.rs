@@ -233,8 +233,8 @@ impl Gasnet<'_> {
         (self.shared.rooms.requests + self.shared.rooms.answers) as usize
     }
 
-    /// Takes notifications: own puts give their bounce buffers back, and the puts of others complete Long messages, which
-    /// then are ready to be delivered. Returns how many it took.
+    /// Takes notifications: own puts give their bounce buffers back, and the puts of others complete Long
+    /// messages, which then are ready to be delivered. Returns how many it took.
     pub(super) fn take_notifications(&mut self) -> usize {
         // What stood in the queue is looked at as a whole: nobody tells of the rest again.
         let most = self.nic.parameters().rma.notifications as usize;

@@ -2,19 +2,20 @@
 //!
 //! Every rank shares its ring among all ranks of the job, itself included. A peer's share has three parts:
 //!
-//! * *request slots*, counted by the peer: it takes them when it sends a request, and gets them back when that has been
-//!   handled;
-//! * *answer slots*, counted by the ring's owner: it sets them aside when it sends a request to the peer, as many as the
-//!   largest permitted reply takes and one for a packet of credits, and has them back when the answer has come;
-//! * *control slots*, counted by the peer, for the small messages of barriers, so that a flood of requests cannot get into
-//!   their way; with a few slots of the owner's ring for the credits that come back for them.
+//! * *request slots*, counted by the peer: it takes them when it sends a request, and gets them back when that has
+//!   been handled;
+//! * *answer slots*, counted by the ring's owner: it sets them aside when it sends a request to the peer, as many
+//!   as the largest permitted reply takes and one for a packet of credits, and has them back when the answer has
+//!   come;
+//! * *control slots*, counted by the peer, for the small messages of barriers, so that a flood of requests cannot
+//!   get into their way; with a few slots of the owner's ring for the credits that come back for them.
 //!
-//! Nothing is ever sent without slots, so no ring overflows, replies and credits are never refused for want of room, and
-//! whatever a rank does not take out of its ring disturbs nobody but those who sent it. One segment of 64 KB (1024 slots)
-//! cannot serve 1023 peers that way. So rings are as large as the job needs, up to the 512 segments (524,288 slots) that the
-//! interface allows; where that is still too little for the wanted shares, shares shrink, and with them the largest Medium
-//! payload. A job of 16,384 ranks has 31 slots per pair left: 12 for requests, 13 for answers, 6 for control, and Medium
-//! payloads of up to 600 bytes.
+//! Nothing is ever sent without slots, so no ring overflows, replies and credits are never refused for want of
+//! room, and whatever a rank does not take out of its ring disturbs nobody but those who sent it. One segment of
+//! 64 KB (1024 slots) cannot serve 1023 peers that way. So rings are as large as the job needs, up to the 512
+//! segments (524,288 slots) that the interface allows; where that is still too little for the wanted shares,
+//! shares shrink, and with them the largest Medium payload. A job of 16,384 ranks has 31 slots per pair left: 12
+//! for requests, 13 for answers, 6 for control, and Medium payloads of up to 600 bytes.
 
 use super::config::{GasnetConfig, range};
 use super::header::{HEADER, MOST_RESERVED};
@@ -25,8 +26,8 @@ use fabric_sim::ConfigError;
 const SEGMENT: u32 = 1024;
 /// The most segments of a ring.
 const MOST_SEGMENTS: u32 = 512;
-/// Slots that may be read but not committed: the read pointer is committed every eight slots, and the last of them may begin a
-/// message of three.
+/// Slots that may be read but not committed: the read pointer is committed every eight slots, and the last of them
+/// may begin a message of three.
 const SLACK: u32 = 16;
 /// Arguments of the messages that use control slots.
 pub(super) const CONTROL_ARGS: usize = 7;

@@ -142,7 +142,8 @@ impl Gasnet<'_> {
         Ok(connection)
     }
 
-    /// Whether each request of a peer is acknowledged by itself, as the first implementation does, except to itself.
+    /// Whether each request of a peer is acknowledged by itself, as the first implementation does, except to
+    /// itself.
     #[inline]
     pub(super) fn acknowledges(&self, to: u32) -> bool {
         self.implementation() == Implementation::First && to != self.me
@@ -162,7 +163,8 @@ impl Gasnet<'_> {
         self.transmit(to, frame, true).map_err(|_| Gone)
     }
 
-    /// Sends a frame that has room. Unless it insists, it is refused if the interface does not take the first packet at once.
+    /// Sends a frame that has room. Unless it insists, it is refused if the interface does not take the first
+    /// packet at once.
     fn transmit(&mut self, to: u32, frame: &Outgoing<'_>, insists: bool) -> Result<(), Failure> {
         let Outgoing { kind, handler, reserve, args, payload, place } = *frame;
         let implementation = self.implementation();
@@ -224,7 +226,8 @@ impl Gasnet<'_> {
         Ok(())
     }
 
-    /// Waits until the interface may take more; takes in what completes Long messages meanwhile, without delivering it.
+    /// Waits until the interface may take more; takes in what completes Long messages meanwhile, without
+    /// delivering it.
     fn await_interface(&mut self, to: u32) -> Result<(), Gone> {
         let taken = self.take_notifications();
         // While it unwinds, a rank cannot wait.
@@ -300,8 +303,8 @@ impl Gasnet<'_> {
         self.bounce = Some(BounceBuffers { memory, region, base, books: Bounce::new(size) });
     }
 
-    /// Gives credits back at once if they are this rank's own, for what it sent to itself and did not answer. A reply is behind
-    /// them otherwise, and must not be overtaken. Returns whether they were.
+    /// Gives credits back at once if they are this rank's own, for what it sent to itself and did not answer. A
+    /// reply is behind them otherwise, and must not be overtaken. Returns whether they were.
     pub(super) fn settle_own(&mut self, to: u32, handled: u32, freed: u32, controlled: u32) -> bool {
         if to != self.me {
             return false;

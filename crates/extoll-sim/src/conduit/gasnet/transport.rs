@@ -38,10 +38,10 @@ pub(super) struct Shared {
 
 /// One rank's transport. It lives in the rank's coroutine and cannot leave it.
 ///
-/// After the first messages nothing is allocated but the buffers of peers and frames that were never there before. A request
-/// that was accepted may wait, inside the call, until the interface has taken all of its packets and, if it is a Long one, read
-/// its payload; that needs the network, never the peer's program. Reading the segment passes no time and lets nothing happen:
-/// only polling, idling, sending and asking for a status do.
+/// After the first messages nothing is allocated but the buffers of peers and frames that were never there before.
+/// A request that was accepted may wait, inside the call, until the interface has taken all of its packets and, if
+/// it is a Long one, read its payload; that needs the network, never the peer's program. Reading the segment
+/// passes no time and lets nothing happen: only polling, idling, sending and asking for a status do.
 pub struct Gasnet<'a> {
     pub(super) nic: Nic<'a>,
     pub(super) velo: Velo<'a>,
@@ -158,14 +158,15 @@ impl<'a> Gasnet<'a> {
         }
     }
 
-    /// The rank's interface, for raw use beside the conduit. The conduit owns VELO's mailbox; commands to the RMA unit must not
-    /// ask for completer notifications of puts, which are taken for those of Long messages.
+    /// The rank's interface, for raw use beside the conduit. The conduit owns VELO's mailbox; commands to the RMA
+    /// unit must not ask for completer notifications of puts, which are taken for those of Long messages.
     pub fn nic(&self) -> &Nic<'a> {
         &self.nic
     }
 
-    /// The address of a byte of a rank's segment, for puts and gets of one's own; `None` outside the segment, and until that
-    /// rank has registered it, which it has when [`Endpoint::attach`](am_core::Endpoint::attach) returns.
+    /// The address of a byte of a rank's segment, for puts and gets of one's own; `None` outside the segment, and
+    /// until that rank has registered it, which it has when [`Endpoint::attach`](am_core::Endpoint::attach)
+    /// returns.
     pub fn nla(&self, rank: Rank, offset: u64) -> Option<Nla> {
         let base = self.shared.segments.borrow().get(rank.0 as usize).copied().flatten()?;
         (offset < self.segment_size()).then_some(Nla(base.0 + offset))
@@ -345,8 +346,8 @@ impl<'a> Transport for Gasnet<'a> {
             let waits = |peer, state: &PeerState| {
                 state.requests.outstanding() != 0 && self.known_status(peer) == PeerStatus::Active
             };
-            // Whoever was waited for the last time is looked at first, then who comes after: with many peers all of them take
-            // long.
+            // Whoever was waited for the last time is looked at first, then who comes after: with many peers all
+            // of them take long.
             let last = self.peers.known(self.unquiet).is_some_and(|state| waits(self.unquiet, state));
             let found = if last { Some(self.unquiet) } else { self.peers.next(self.unquiet, waits) };
             if let Some(peer) = found {

@@ -1,9 +1,10 @@
 //! Flow control of active messages between two endpoints, as a state machine without a clock: a static partition.
 //!
-//! Each endpoint may have a number of requests under way to each other one, and may be owed a number of replies. What the
-//! peer has handled, and which replies will never come (bare credits), is told by two small counts that ride on every frame
-//! to it. Only when half of either is owed, or when the peer asks, a frame goes for them alone: a sender that fills its
-//! window is never stuck behind counts that nobody tells, and a message that is answered costs no other one.
+//! Each endpoint may have a number of requests under way to each other one, and may be owed a number of replies.
+//! What the peer has handled, and which replies will never come (bare credits), is told by two small counts that
+//! ride on every frame to it. Only when half of either is owed, or when the peer asks, a frame goes for them
+//! alone: a sender that fills its window is never stuck behind counts that nobody tells, and a message that is
+//! answered costs no other one.
 
 use am_core::transport::Resource;
 use thiserror::Error;

@@ -1,4 +1,5 @@
-//! What can be chosen about pscom: plugins and their priorities, the ring, rendezvous, and the sizes of active messages.
+//! What can be chosen about pscom: plugins and their priorities, the ring, rendezvous, and the sizes of active
+//! messages.
 
 use super::account::Partition;
 use super::tail::{Padding, TAIL_BYTES};
@@ -18,8 +19,8 @@ use thiserror::Error;
 pub enum Plugin {
     /// VELO packets, all connections of a rank through its one mailbox.
     Velo,
-    /// A ring of buffers at each side, written by RMA puts. It takes entries of the node's translation table, 32 by default at
-    /// each end; where there are none left, the connection goes over VELO.
+    /// A ring of buffers at each side, written by RMA puts. It takes entries of the node's translation table, 32
+    /// by default at each end; where there are none left, the connection goes over VELO.
     Rma,
 }
 
@@ -168,7 +169,8 @@ pub struct PscomConfig {
     pub pairs: Vec<PairOverride>,
     /// The ring of RMA connections.
     pub ring: RingConfig,
-    /// Bodies of so many bytes and more wait at the sender of an RMA connection until the receiver gets them; 0: none do.
+    /// Bodies of so many bytes and more wait at the sender of an RMA connection until the receiver gets them; 0:
+    /// none do.
     pub rendezvous: u32,
     /// How long a departing rank tries to hand over what it has sent, without any progress, in nanoseconds.
     pub linger_ns: f64,
@@ -225,8 +227,8 @@ impl PscomConfig {
         }
     }
 
-    /// What is to carry the connection of two ranks: an override, or the usable plugin of the highest priority; both ranks come
-    /// to the same. What does carry it, [`Pscom::plugin`](super::Pscom::plugin) tells.
+    /// What is to carry the connection of two ranks: an override, or the usable plugin of the highest priority;
+    /// both ranks come to the same. What does carry it, [`Pscom::plugin`](super::Pscom::plugin) tells.
     pub fn plugin_of(&self, one: u32, other: u32) -> Plugin {
         let fits = |pair: &&PairOverride| pair.ranks == [one, other] || pair.ranks == [other, one];
         let by_priority = || if self.rma_priority > self.velo_priority { Plugin::Rma } else { Plugin::Velo };

@@ -1,8 +1,8 @@
 //! The form of an active message in the body of a two-sided one.
 //!
-//! Twelve bytes `{u8 kind, u8 handler, u8 words, u8 category, u32 bound, u16 handled, u16 bare}`, for Long the offset (8
-//! bytes), the arguments (4 bytes each), the payload. `handled` and `bare` are what the sender tells the receiver of its
-//! requests.
+//! Twelve bytes `{u8 kind, u8 handler, u8 words, u8 category, u32 bound, u16 handled, u16 bare}`, for Long the
+//! offset (8 bytes), the arguments (4 bytes each), the payload. `handled` and `bare` are what the sender tells the
+//! receiver of its requests.
 
 use super::account::Told;
 use am_core::Words;

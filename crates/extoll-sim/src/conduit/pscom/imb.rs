@@ -1,7 +1,8 @@
-//! PingPong and SendRecv as the Intel MPI Benchmarks measure them, and a one-way stream that shows the ring's window.
+//! PingPong and SendRecv as the Intel MPI Benchmarks measure them, and a one-way stream that shows the ring's
+//! window.
 //!
-//! Two ranks on neighbouring nodes; the machine's [`ExtollConfig`] gives everything else. A few exchanges that are not timed
-//! come first, so that connections are open. Times are virtual.
+//! Two ranks on neighbouring nodes; the machine's [`ExtollConfig`] gives everything else. A few exchanges that are
+//! not timed come first, so that connections are open. Times are virtual.
 
 use super::config::{Plugin, PscomConfig};
 use super::messenger::Messenger;
@@ -51,8 +52,8 @@ pub fn ping_pong(
     Ok(spans.into_iter().map(|(size, span)| (size, span / 2.0)).collect())
 }
 
-/// The throughput of SendRecv in MB/s (10^6 bytes, both directions together), for each size in bytes: both ranks send and
-/// receive at the same time.
+/// The throughput of SendRecv in MB/s (10^6 bytes, both directions together), for each size in bytes: both ranks
+/// send and receive at the same time.
 ///
 /// # Errors
 /// As [`ping_pong`].
@@ -69,8 +70,8 @@ pub fn send_recv(
     Ok(spans.into_iter().map(|(size, span)| (size, 2.0 * size as f64 / span)).collect())
 }
 
-/// The throughput in MB/s of one message of `bytes` bytes that goes through the ring of an RMA connection chunk by chunk,
-/// for each number of send buffers: the window of chunks that may be unreturned.
+/// The throughput in MB/s of one message of `bytes` bytes that goes through the ring of an RMA connection chunk by
+/// chunk, for each number of send buffers: the window of chunks that may be unreturned.
 ///
 /// # Errors
 /// As [`ping_pong`].

@@ -1,7 +1,8 @@
-//! Matching of receives and messages by context, tag and rank: the posted receives, and the messages nobody waits for yet.
+//! Matching of receives and messages by context, tag and rank: the posted receives, and the messages nobody waits
+//! for yet.
 //!
-//! MPI's rules: a message goes to the receive that was posted first among those that fit, a receive takes the message that
-//! came first among those that fit.
+//! MPI's rules: a message goes to the receive that was posted first among those that fit, a receive takes the
+//! message that came first among those that fit.
 
 use super::header::Envelope;
 use std::collections::VecDeque;

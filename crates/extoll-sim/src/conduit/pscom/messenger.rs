@@ -1,4 +1,5 @@
-//! Point-to-point messages as MPI has them: blocking and non-blocking, matched by tag and rank, wildcards included.
+//! Point-to-point messages as MPI has them: blocking and non-blocking, matched by tag and rank, wildcards
+//! included.
 
 use super::config::{Plugin, PscomConfig};
 use super::engine::{Arrival, Engine, LinkError, Offer};
@@ -220,8 +221,8 @@ impl<'a> Messenger<'a> {
         self.received.remove(&request.number).ok_or(request)
     }
 
-    /// Waits until a message has been sent: copied to the interface, or fetched by its receiver. Messages to ranks that have
-    /// ended count as sent.
+    /// Waits until a message has been sent: copied to the interface, or fetched by its receiver. Messages to ranks
+    /// that have ended count as sent.
     ///
     /// # Errors
     /// [`PscomError::Broken`] if a connection broke.

@@ -1,5 +1,5 @@
-//! ParaStation-style communication: connections over plugins, point-to-point messages above them, and active messages above
-//! those, which is the two-sided baseline that the conduit paper compares with.
+//! ParaStation-style communication: connections over plugins, point-to-point messages above them, and active
+//! messages above those, which is the two-sided baseline that the conduit paper compares with.
 //!
 //! | module | owns |
 //! |---|---|

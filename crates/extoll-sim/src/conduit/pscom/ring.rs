@@ -1,11 +1,12 @@
 //! The RMA plugin: a connection as two rings of buffers, written by puts.
 //!
-//! The sender copies a chunk and its tail to the next send buffer and puts it to the end of the next receive buffer of the
-//! peer, one put for each chunk, in order. The receiver sees the tail's marker, takes the chunk, clears the marker and owes
-//! the token. Empty messages, which only return tokens, are a tail alone, sent by an immediate put.
+//! The sender copies a chunk and its tail to the next send buffer and puts it to the end of the next receive
+//! buffer of the peer, one put for each chunk, in order. The receiver sees the tail's marker, takes the chunk,
+//! clears the marker and owes the token. Empty messages, which only return tokens, are a tail alone, sent by an
+//! immediate put.
 //!
-//! What a buffer holds is forgotten once nobody needs it any more, so that the simulation keeps only what is under way: 128 KB
-//! for each of very many connections would not fit.
+//! What a buffer holds is forgotten once nobody needs it any more, so that the simulation keeps only what is under
+//! way: 128 KB for each of very many connections would not fit.
 
 use super::config::RingConfig;
 use super::stream::Outgoing;
@@ -53,7 +54,8 @@ pub(super) struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Allocates and registers the buffers of a connection. Whatever is written to the receive buffers marks the number.
+    /// Allocates and registers the buffers of a connection. Whatever is written to the receive buffers marks the
+    /// number.
     ///
     /// # Errors
     /// [`RmaError::NoMem`] where the translation table has no room for them; nothing stays registered then.
@@ -133,8 +135,8 @@ impl<'a> Ring<'a> {
         self.tokens.must_return()
     }
 
-    /// Sends the next chunk of a message; returns its length. `None`: busy, no buffer is free or the peer is not yet known.
-    /// `scratch` has the size of a slot.
+    /// Sends the next chunk of a message; returns its length. `None`: busy, no buffer is free or the peer is not
+    /// yet known. `scratch` has the size of a slot.
     pub(super) fn send(&mut self, message: &Outgoing, scratch: &mut [u8]) -> Result<Option<usize>, RingError> {
         let Some(remote) = self.remote.filter(|_| self.tokens.may_send(true)) else {
             return Ok(None);
@@ -178,8 +180,8 @@ impl<'a> Ring<'a> {
         Ok(true)
     }
 
-    /// Takes the next slot if its tail says that it is there: hands the chunk to `feed`, which gets nothing of an empty
-    /// message. Call after [`Nic::sync`](crate::nic::Nic::sync).
+    /// Takes the next slot if its tail says that it is there: hands the chunk to `feed`, which gets nothing of an
+    /// empty message. Call after [`Nic::sync`](crate::nic::Nic::sync).
     pub(super) fn take(&mut self, scratch: &mut [u8], feed: impl FnOnce(&[u8])) -> Result<bool, RingError> {
         let slot = self.slot();
         let begin = usize::from(self.next_receive) * slot;

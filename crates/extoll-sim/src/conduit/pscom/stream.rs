@@ -1,7 +1,8 @@
 //! Messages as streams of chunks: cutting what goes out, putting together what comes in.
 //!
-//! A message is its headers and its body. It begins with a new chunk; a chunk is a VELO packet or a ring slot, so a message
-//! of S bytes takes ceil((S + 20) / 64) packets or ceil((S + 20) / 4088) slots. Chunks of a connection arrive in order.
+//! A message is its headers and its body. It begins with a new chunk; a chunk is a VELO packet or a ring slot, so
+//! a message of S bytes takes ceil((S + 20) / 64) packets or ceil((S + 20) / 4088) slots. Chunks of a connection
+//! arrive in order.
 
 use super::header::{HEADER_BYTES, Header, HeaderError};
 use thiserror::Error;

@@ -1,8 +1,9 @@
 //! The form of a ring slot: where a chunk lies in it, and the tail that says that it is there.
 //!
-//! A slot is written by one put that ends with the slot's last byte. The last eight bytes of the slot are the tail,
-//! `{u16 token, u16 payload, u32 magic}`, whose marker, the magic, comes last: whoever sees it sees everything before it.
-//! Source: pscom's EXTOLL plugin and its report, sheet `extoll.md`, section "pscom RMA ring".
+//! A slot is written by one put that ends with the slot's last byte. The last eight bytes of the slot are the
+//! tail, `{u16 token, u16 payload, u32 magic}`, whose marker, the magic, comes last: whoever sees it sees
+//! everything before it. Source: pscom's EXTOLL plugin and its report, sheet `extoll.md`, section "pscom RMA
+//! ring".
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

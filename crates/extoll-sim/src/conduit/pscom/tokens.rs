@@ -1,12 +1,13 @@
 //! Flow control of a ring connection as a state machine without a clock: tokens, one for every slot at the peer.
 //!
-//! Whoever sends a slot spends a token. The receiver owes it once it has consumed the slot, and gives back what it owes in
-//! the tail of whatever it sends next, or in an empty message once enough is owed. An empty message needs a slot itself, so
-//! the last token is kept for it: sending is allowed with two tokens, or with one if that brings tokens to the peer.
+//! Whoever sends a slot spends a token. The receiver owes it once it has consumed the slot, and gives back what it
+//! owes in the tail of whatever it sends next, or in an empty message once enough is owed. An empty message needs
+//! a slot itself, so the last token is kept for it: sending is allowed with two tokens, or with one if that brings
+//! tokens to the peer.
 //!
-//! For each direction, at every moment: tokens held + slots and returns under way + slots waiting at the receiver + tokens
-//! owed = number of slots. Because slots come back in the order in which they went, the sender also knows which of its send
-//! buffers are free again. Source: pscom's EXTOLL plugin, sheet `extoll.md`.
+//! For each direction, at every moment: tokens held + slots and returns under way + slots waiting at the
+//! receiver + tokens owed = number of slots. Because slots come back in the order in which they went, the sender
+//! also knows which of its send buffers are free again. Source: pscom's EXTOLL plugin, sheet `extoll.md`.
 //!
 //! ```
 //! use extoll_sim::conduit::pscom::{TokenRules, Tokens};
@@ -39,10 +40,11 @@ pub struct TokenRules {
     pub send_buffers: u16,
     /// Tokens owed from which on they are returned in an empty message.
     pub return_at: u16,
-    /// Tokens owed for slots with payload from which on they are returned; smaller than `return_at` where the sender has
-    /// too few send buffers to get there.
+    /// Tokens owed for slots with payload from which on they are returned; smaller than `return_at` where the
+    /// sender has too few send buffers to get there.
     pub return_payload_at: u16,
-    /// Whether the last token is kept for returning tokens. Without that rule two ranks can block each other for ever.
+    /// Whether the last token is kept for returning tokens. Without that rule two ranks can block each other for
+    /// ever.
     pub keep_one: bool,
 }
 
@@ -50,8 +52,8 @@ impl TokenRules {
     /// The fewest slots: with two, an empty message could only ever be answered by another one.
     pub const FEWEST: u16 = 3;
 
-    /// The rules for these numbers of buffers. Tokens are returned when as many are owed as the plugin suggests: 10 for 16
-    /// slots and all but six for more, about half for fewer.
+    /// The rules for these numbers of buffers. Tokens are returned when as many are owed as the plugin suggests:
+    /// 10 for 16 slots and all but six for more, about half for fewer.
     pub const fn new(receive_buffers: u16, send_buffers: u16) -> Self {
         let return_at = pending_tokens(receive_buffers);
         // Few send buffers come back one by one, or the sender would wait for a batch that it cannot fill.
@@ -63,7 +65,8 @@ impl TokenRules {
     }
 }
 
-/// How many tokens a receiver lets gather before it returns them in an empty message. Source: pscom's EXTOLL plugin.
+/// How many tokens a receiver lets gather before it returns them in an empty message. Source: pscom's EXTOLL
+/// plugin.
 const fn pending_tokens(buffers: u16) -> u16 {
     match buffers {
         0..=5 => 2,

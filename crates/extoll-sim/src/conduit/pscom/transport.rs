@@ -1,9 +1,9 @@
 //! [`Pscom`]: active messages over two-sided messages.
 //!
-//! Every frame is a message of its own, with the headers, matching envelope and software cost of one; requests, replies and
-//! Long payloads alike, which the receiver's processor copies to the segment. Frames of a pair are handled in their order.
-//! Flow control is a static partition (`account`): what is under way between two ranks is bounded, so that the queues on
-//! both sides are, and a reply always has its place.
+//! Every frame is a message of its own, with the headers, matching envelope and software cost of one; requests,
+//! replies and Long payloads alike, which the receiver's processor copies to the segment. Frames of a pair are
+//! handled in their order. Flow control is a static partition (`account`): what is under way between two ranks is
+//! bounded, so that the queues on both sides are, and a reply always has its place.
 
 use super::account::{Account, AccountError};
 use super::config::{AmConfig, PscomConfig};

@@ -1,4 +1,5 @@
-//! The address translation unit of a node: network logical addresses (NLAs), pages, rights. A state machine with no clock.
+//! The address translation unit of a node: network logical addresses (NLAs), pages, rights. A state machine with
+//! no clock.
 
 use crate::nic::mutation::{Defects, Mutation};
 use std::cmp::Reverse;
@@ -168,8 +169,8 @@ impl<M> Atu<M> {
         PageSize::ALL.into_iter().find(|size| bytes >> size.shift() < 1000).unwrap_or(PageSize::Gib1)
     }
 
-    /// Registers `bytes` bytes from offset `at` on of a memory of `len` bytes. The whole pages around the range become
-    /// accessible, as far as there is memory. A full table refuses: pages wanted, used and possible.
+    /// Registers `bytes` bytes from offset `at` on of a memory of `len` bytes. The whole pages around the range
+    /// become accessible, as far as there is memory. A full table refuses: pages wanted, used and possible.
     pub(crate) fn register(
         &mut self,
         memory: M,

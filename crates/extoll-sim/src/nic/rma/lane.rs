@@ -1,4 +1,5 @@
-//! The commands of a process that wait for their unit, as a state machine with no clock of its own: it is told the time.
+//! The commands of a process that wait for their unit, as a state machine with no clock of its own: it is told the
+//! time.
 
 use super::atu::Nla;
 use super::notification::{Command, Notify};
@@ -96,8 +97,8 @@ impl Pace {
         bytes.div_ceil(self.fragment).max(1)
     }
 
-    /// How many fragments go as one packet, when so many have been sent of so many. The first go one by one, since they come
-    /// at a distance.
+    /// How many fragments go as one packet, when so many have been sent of so many. The first go one by one, since
+    /// they come at a distance.
     pub(crate) fn next(&self, sent: u32, of: u32) -> u32 {
         if sent <= self.ramp_fragments { 1 } else { self.burst.min(of - sent) }
     }

@@ -1,9 +1,10 @@
 //! RMA, the unit for remote memory access: its programming interface.
 //!
-//! A process registers memory and tells others its network logical addresses (NLAs) by whatever means it has. Commands are
-//! posted and executed by the interfaces; notifications tell who asked for it how far they have come. Data is read and
-//! written at the virtual times at which the interfaces would, fragment by fragment. The commands of a process to another
-//! are executed in the order of posting; answers to gets are not ordered with puts, and nothing is with VELO.
+//! A process registers memory and tells others its network logical addresses (NLAs) by whatever means it has.
+//! Commands are posted and executed by the interfaces; notifications tell who asked for it how far they have come.
+//! Data is read and written at the virtual times at which the interfaces would, fragment by fragment. The commands
+//! of a process to another are executed in the order of posting; answers to gets are not ordered with puts, and
+//! nothing is with VELO.
 //!
 //! ```
 //! use extoll_sim::{ExtollConfig, nic::{HostMemory, rma::{Access, Notify}}};
@@ -209,8 +210,8 @@ impl Rma<'_> {
     /// Prepares for commands to a process. There is no handshake.
     ///
     /// # Errors
-    /// [`RmaError::InvPort`]; [`RmaError::NoRoute`] to a node that does not exist, [`RmaError::NoConnect`] if it has no such
-    /// process.
+    /// [`RmaError::InvPort`]; [`RmaError::NoRoute`] to a node that does not exist, [`RmaError::NoConnect`] if it
+    /// has no such process.
     pub fn connect(&self, to: Address) -> Result<Connection, RmaError> {
         self.nic.unit(|device, _, local| device.rma_connect(local, to))
     }
@@ -223,8 +224,8 @@ impl Rma<'_> {
         self.nic.unit(|device, _, local| device.rma_disconnect(local, connection))
     }
 
-    /// Registers `size` bytes from byte `at` on, with the smallest pages that need no more than a thousand entries. The whole
-    /// pages around the range become accessible, as far as the memory goes.
+    /// Registers `size` bytes from byte `at` on, with the smallest pages that need no more than a thousand
+    /// entries. The whole pages around the range become accessible, as far as the memory goes.
     ///
     /// # Errors
     /// [`RmaError::InvPort`]; [`RmaError::WrongArg`] outside the memory; [`RmaError::NoMem`].
@@ -282,13 +283,14 @@ impl Rma<'_> {
         Ok(Nla(region.base.0 + offset))
     }
 
-    /// Posts a put of 1 to [`MAX_SIZE`] bytes ("byte transfer"). Does not block; takes `rma.post_ns` of the processor, as all
-    /// commands do. The interface reads the source later; see [`Notify::REQUESTER`].
+    /// Posts a put of 1 to [`MAX_SIZE`] bytes ("byte transfer"). Does not block; takes `rma.post_ns` of the
+    /// processor, as all commands do. The interface reads the source later; see [`Notify::REQUESTER`].
     ///
     /// # Errors
-    /// [`RmaError::InvPort`], [`RmaError::NoConnect`], [`RmaError::InvValue`] for the size, [`RmaError::WrongArg`] for the
-    /// offset, [`RmaError::WrongCmd`] for a responder notification, [`RmaError::NoDescMem`]. What only an address translation
-    /// can see shows as the error bit of the completer notification, and in [`Rma::failure`] on both sides.
+    /// [`RmaError::InvPort`], [`RmaError::NoConnect`], [`RmaError::InvValue`] for the size, [`RmaError::WrongArg`]
+    /// for the offset, [`RmaError::WrongCmd`] for a responder notification, [`RmaError::NoDescMem`]. What only an
+    /// address translation can see shows as the error bit of the completer notification, and in [`Rma::failure`]
+    /// on both sides.
     pub fn post_put_bt(
         &self,
         connection: Connection,
@@ -321,8 +323,8 @@ impl Rma<'_> {
         self.post_put_bt(connection, source, offset, size, to, notify)
     }
 
-    /// Posts a get of 1 to [`MAX_SIZE`] bytes from another process's memory into this one's. The requester notification says
-    /// that the request is on its way, the completer's (here as well) that the data has come.
+    /// Posts a get of 1 to [`MAX_SIZE`] bytes from another process's memory into this one's. The requester
+    /// notification says that the request is on its way, the completer's (here as well) that the data has come.
     ///
     /// # Errors
     /// As [`Rma::post_put_bt`], but the responder can notify.
@@ -373,11 +375,13 @@ impl Rma<'_> {
         self.post(connection, Order { notify, work: Work::Immediate { value, size, to }, region: None })
     }
 
-    /// Posts a fetch-compare-and-add on one of the other process's locks, 32-bit numbers that begin at zero: if its value is
-    /// at most `compare`, `add` is added. The completer notification here brings the old value and whether it was.
+    /// Posts a fetch-compare-and-add on one of the other process's locks, 32-bit numbers that begin at zero: if
+    /// its value is at most `compare`, `add` is added. The completer notification here brings the old value and
+    /// whether it was.
     ///
     /// # Errors
-    /// [`RmaError::InvPort`], [`RmaError::NoConnect`], [`RmaError::InvValue`] above [`MAX_LOCK`], [`RmaError::NoDescMem`].
+    /// [`RmaError::InvPort`], [`RmaError::NoConnect`], [`RmaError::InvValue`] above [`MAX_LOCK`],
+    /// [`RmaError::NoDescMem`].
     pub fn post_lock(
         &self,
         connection: Connection,
@@ -390,11 +394,12 @@ impl Rma<'_> {
         self.post(connection, Order { notify, work: Work::Lock { lock, compare, add }, region: None })
     }
 
-    /// Posts a notification by itself: 64 bits and a class for the other process's queue, behind the puts posted before.
+    /// Posts a notification by itself: 64 bits and a class for the other process's queue, behind the puts posted
+    /// before.
     ///
     /// # Errors
-    /// [`RmaError::InvPort`], [`RmaError::NoConnect`], [`RmaError::NoDescMem`]; [`RmaError::WrongCmd`] unless `notify` has the
-    /// completer and not the responder.
+    /// [`RmaError::InvPort`], [`RmaError::NoConnect`], [`RmaError::NoDescMem`]; [`RmaError::WrongCmd`] unless
+    /// `notify` has the completer and not the responder.
     pub fn post_notification(
         &self,
         connection: Connection,

@@ -63,8 +63,8 @@ pub struct Event {
     pub class: u8,
     /// Bytes moved.
     pub size: u32,
-    /// The 64 bits of a [`Command::Notification`]; the old value of a lock; otherwise the NLA of the first byte at the
-    /// process that is notified.
+    /// The 64 bits of a [`Command::Notification`]; the old value of a lock; otherwise the NLA of the first byte at
+    /// the process that is notified.
     pub value: u64,
     /// Whether a lock's comparison held, so that the sum was stored.
     pub hit: bool,

@@ -1,8 +1,8 @@
 //! The mailbox of a process: a ring of 64-byte slots in its memory, as a state machine with no clock.
 //!
-//! The interface owns the write pointer, the process the read pointer. A message takes one to three slots; each is 56 bytes
-//! of data and a status word that is written after them. The process takes a message by zeroing its status words, and tells
-//! the interface how far it has read only every eight slots.
+//! The interface owns the write pointer, the process the read pointer. A message takes one to three slots; each is
+//! 56 bytes of data and a status word that is written after them. The process takes a message by zeroing its
+//! status words, and tells the interface how far it has read only every eight slots.
 
 use super::status::Status;
 use crate::nic::mutation::{Defects, Mutation};
@@ -47,8 +47,8 @@ const CHUNK: usize = 32;
 
 type Chunk = Box<[Slot; CHUNK]>;
 
-/// Memory of slots that are not in use, of all mailboxes of a machine: all of its slots are empty. What was read last is written
-/// next, while the host's caches still have it.
+/// Memory of slots that are not in use, of all mailboxes of a machine: all of its slots are empty. What was read
+/// last is written next, while the host's caches still have it.
 #[derive(Clone, Default)]
 pub(crate) struct Slots(Rc<RefCell<Vec<Chunk>>>);
 
@@ -200,7 +200,8 @@ impl Mailbox {
         }
     }
 
-    /// Takes the oldest message of a type, or of any; copies its bytes. What lies behind them in `data` is of no meaning.
+    /// Takes the oldest message of a type, or of any; copies its bytes. What lies behind them in `data` is of no
+    /// meaning.
     pub(crate) fn take(&mut self, mtt: Option<u8>, data: &mut [u8; LONGEST]) -> Result<Status, Nothing> {
         // Slots after the read pointer.
         let mut ahead = 0;
@@ -251,8 +252,8 @@ impl Mailbox {
         self.read += count;
         self.read_slot = self.after(self.read_slot, count);
         if before != self.read_slot as usize / CHUNK {
-            // In a full ring the interface writes the next round to the same chunk already; and one that overwrites what was
-            // not read leaves slots that are not empty.
+            // In a full ring the interface writes the next round to the same chunk already; and one that
+            // overwrites what was not read leaves slots that are not empty.
             let next_round = self.read / CHUNK as u64 * CHUNK as u64 - CHUNK as u64 + self.capacity;
             if self.written <= next_round && !self.defects.has(Mutation::IgnoreReadPointer) {
                 self.spare.0.borrow_mut().extend(self.chunks[before].take());
@@ -260,8 +261,8 @@ impl Mailbox {
         }
     }
 
-    /// Tells the interface how far the process has read, if it has read eight slots since it told last. Returns whether it
-    /// did.
+    /// Tells the interface how far the process has read, if it has read eight slots since it told last. Returns
+    /// whether it did.
     pub(crate) fn commit(&mut self) -> bool {
         let due = self.read - self.committed >= COMMIT_EVERY;
         if due {

@@ -1,8 +1,9 @@
 //! VELO, the unit for small messages: its programming interface.
 //!
-//! A process opens its port, of which it has one, and with it a mailbox that all senders share. It sends packets of up to
-//! the MTU to processes that it has connected to, and receives from its mailbox, filtered by message type (MTT) if it
-//! likes. Packets of a pair of processes arrive in the order in which they were sent. Nothing orders them with the RMA unit's.
+//! A process opens its port, of which it has one, and with it a mailbox that all senders share. It sends packets
+//! of up to the MTU to processes that it has connected to, and receives from its mailbox, filtered by message type
+//! (MTT) if it likes. Packets of a pair of processes arrive in the order in which they were sent. Nothing orders
+//! them with the RMA unit's.
 //!
 //! ```
 //! use extoll_sim::{ExtollConfig, nic::velo::VeloError};
@@ -51,7 +52,8 @@ pub enum VeloError {
         /// The longest that the interface takes.
         mtu: usize,
     },
-    /// `ERROR`: the port is open already or not at all, the connection does not exist, or its receiver is out of reach.
+    /// `ERROR`: the port is open already or not at all, the connection does not exist, or its receiver is out of
+    /// reach.
     #[error("{0}")]
     Error(&'static str),
     /// `NO_MSG`: the mailbox is empty.
@@ -98,8 +100,8 @@ pub struct Message {
     pub tag: u8,
     /// Its type, 0 to 3.
     pub mtt: u8,
-    /// Whether it was spoilt on its way. An interface that is as it should be never says so: it lets spoilt packets be sent
-    /// again.
+    /// Whether it was spoilt on its way. An interface that is as it should be never says so: it lets spoilt
+    /// packets be sent again.
     pub error: bool,
     pub(crate) len: u8,
     pub(crate) bytes: [u8; LONGEST],
@@ -162,11 +164,12 @@ impl Velo<'_> {
         self.nic.unit(|device, _, local| device.velo_disconnect(local, connection))
     }
 
-    /// Sends a packet. Does not block; takes `velo.send_ns` of the processor, also when it is refused for want of credit.
+    /// Sends a packet. Does not block; takes `velo.send_ns` of the processor, also when it is refused for want of
+    /// credit.
     ///
     /// # Errors
-    /// [`VeloError::InvMsg`], [`VeloError::InvMtt`], [`VeloError::Error`] for a connection that does not exist or has given
-    /// up, [`VeloError::TryAgain`]. Nothing is sent then.
+    /// [`VeloError::InvMsg`], [`VeloError::InvMtt`], [`VeloError::Error`] for a connection that does not exist or
+    /// has given up, [`VeloError::TryAgain`]. Nothing is sent then.
     pub fn send(&self, connection: Connection, message: &[u8], tag: u8, mtt: u8) -> Result<(), VeloError> {
         self.nic.charge(self.nic.costs().velo_send);
         let kind = (tag, mtt);
@@ -217,8 +220,8 @@ impl Velo<'_> {
         taken
     }
 
-    /// Takes the oldest message that was there when the process last looked, if there is one; a look that finds nothing costs
-    /// nothing. For the rest of a batch, behind a [`Velo::probe_recv`] that has looked.
+    /// Takes the oldest message that was there when the process last looked, if there is one; a look that finds
+    /// nothing costs nothing. For the rest of a batch, behind a [`Velo::probe_recv`] that has looked.
     pub fn take_seen(&self) -> Option<Message> {
         let mut message = Message::NONE;
         self.take_seen_into(&mut message).then_some(message)

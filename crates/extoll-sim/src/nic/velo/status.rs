@@ -12,8 +12,8 @@
 /// | 47:40 | tag |
 /// | 54:48 | length of the message in bytes |
 ///
-/// A word that is not zero means that the slot is valid; the end of message makes it so even for an empty message of process
-/// 0 of node 0.
+/// A word that is not zero means that the slot is valid; the end of message makes it so even for an empty message
+/// of process 0 of node 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The sender's node.

@@ -1,5 +1,5 @@
-//! What must always hold for the interface, item by item of its sheet. Each test runs on the interface as it is and expects
-//! the promise kept, then on one with a defect and expects the same program to notice.
+//! What must always hold for the interface, item by item of its sheet. Each test runs on the interface as it is
+//! and expects the promise kept, then on one with a defect and expects the same program to notice.
 
 mod mailbox;
 mod order;
@@ -16,7 +16,8 @@ fn run<R: 'static>(
     config: &ExtollConfig,
     program: impl Fn(Nic<'_>) -> R + 'static,
 ) -> Result<Report<R>, RunError> {
-    // Far beyond what any of these programs needs: an interface that is broken may keep a program polling for ever.
+    // Far beyond what any of these programs needs: an interface that is broken may keep a program polling for
+    // ever.
     extoll_sim::run(&ExtollConfig { deadline_ns: 3e8, ..config.clone() }, program)
 }
 

@@ -1,4 +1,5 @@
-//! Item 7: with a bad address, another process's page or the wrong rights, the error bit is set and memory unchanged.
+//! Item 7: with a bad address, another process's page or the wrong rights, the error bit is set and memory
+//! unchanged.
 
 use super::{holds, run};
 use extoll_sim::nic::HostMemory;
@@ -14,7 +15,8 @@ struct Place<'a> {
     memory: HostMemory,
 }
 
-/// Rank 0 posts a put of `size` bytes to an address that `at` makes of the target's, and rank 1 expects it to fail.
+/// Rank 0 posts a put of `size` bytes to an address that `at` makes of the target's, and rank 1 expects it to
+/// fail.
 fn refused(nic: &Nic<'_>, access: Access, size: u32, at: impl Fn(Nla) -> Nla, fault: impl Fn(AtuFault) -> bool) {
     let place = Place { rma: nic.rma(), memory: HostMemory::new(SIZE) };
     let Place { rma, memory } = &place;

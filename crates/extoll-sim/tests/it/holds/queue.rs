@@ -57,7 +57,8 @@ fn the_queue_has_16384_entries() {
     holds(&config, Mutation::DropNotifications, |nic| undrained(&nic, 6_000));
 }
 
-/// While the queue is full, what comes behind waits: the memory that a later put writes, and the process's own commands.
+/// While the queue is full, what comes behind waits: the memory that a later put writes, and the process's own
+/// commands.
 #[test]
 fn a_stalled_process_neither_writes_nor_sends() {
     let mut config = ExtollConfig::pair();

@@ -1,5 +1,5 @@
-//! Item 6: whatever packets are lost, spoilt or doubled, each message arrives exactly once and in order, also across the
-//! 8-bit wrap.
+//! Item 6: whatever packets are lost, spoilt or doubled, each message arrives exactly once and in order, also
+//! across the 8-bit wrap.
 
 use super::{holds, pattern, run};
 use extoll_sim::nic::HostMemory;

@@ -1,5 +1,5 @@
-//! The state of Portals 3.3 for one process: match lists, memory descriptors, event queues. It has no clock: whoever calls it says
-//! when something ends and when its event gets into the queue.
+//! The state of Portals 3.3 for one process: match lists, memory descriptors, event queues. It has no clock:
+//! whoever calls it says when something ends and when its event gets into the queue.
 
 mod lists;
 mod matching;
@@ -287,7 +287,8 @@ impl Interface {
         }
     }
 
-    /// Unlinks a descriptor that has become inactive and wants that. `now` may lie before what has been given to it.
+    /// Unlinks a descriptor that has become inactive and wants that. `now` may lie before what has been given to
+    /// it.
     fn settle(&mut self, md: Key, about: About, at: Instant) {
         let Some(descriptor) = self.descriptors.get_mut(md) else { return };
         if descriptor.active()

@@ -83,8 +83,8 @@ pub enum P3Error {
     /// `PTL_EQ_EMPTY`: no event is there.
     #[error("the event queue is empty")]
     EqEmpty,
-    /// `PTL_EQ_DROPPED`: an event is there, but others have been lost since the one before: the queue was too small for what its
-    /// program let come. What was lost cannot be had again.
+    /// `PTL_EQ_DROPPED`: an event is there, but others have been lost since the one before: the queue was too
+    /// small for what its program let come. What was lost cannot be had again.
     #[error("{lost} events have been lost; the next is {event:?}")]
     EqDropped {
         /// The next event.

@@ -1,10 +1,10 @@
 //! Portals 3.3: its programming interface.
 //!
-//! A process puts match entries into lists, one list for each entry of its portal table, and gives each a memory descriptor. A
-//! peer's put or get names a portal table entry and match bits; it goes to the first match entry of that list that fits it and
-//! whose descriptor accepts it, and is dropped if there is none. Event queues tell of what has happened, in the order in which it
-//! did; a queue that is too small loses events, and says so. Messages from one process to another are matched in the order of
-//! sending. Lengths and offsets are in bytes.
+//! A process puts match entries into lists, one list for each entry of its portal table, and gives each a memory
+//! descriptor. A peer's put or get names a portal table entry and match bits; it goes to the first match entry of
+//! that list that fits it and whose descriptor accepts it, and is dropped if there is none. Event queues tell of
+//! what has happened, in the order in which it did; a queue that is too small loses events, and says so. Messages
+//! from one process to another are matched in the order of sending. Lengths and offsets are in bytes.
 //!
 //! ```
 //! use portals_sim::PortalsConfig;
@@ -59,9 +59,10 @@ use fabric_sim::WaitFor;
 
 /// A rank's Portals 3.3 interface. Handles are cheap; all of a rank's are the same interface.
 ///
-/// No call blocks but [`P3::eq_wait`] and [`P3::eq_poll`]. Calls that attach, bind and unlink take `nic.list_ns` of the processor,
-/// commands `nic.command_ns`, and every look at an event queue `nic.eq_get_ns` of the [parameters](crate::model::Parameters). A
-/// command that finds all DMA slots of the node taken takes until one is free.
+/// No call blocks but [`P3::eq_wait`] and [`P3::eq_poll`]. Calls that attach, bind and unlink take `nic.list_ns`
+/// of the processor, commands `nic.command_ns`, and every look at an event queue `nic.eq_get_ns` of the
+/// [parameters](crate::model::Parameters). A command that finds all DMA slots of the node taken takes until one is
+/// free.
 #[derive(Clone, Debug)]
 pub struct P3<'a> {
     pub(crate) nic: Nic<'a>,
@@ -92,8 +93,8 @@ impl P3<'_> {
         self.nic.unit(|device, _, local| device.p3(local).status())
     }
 
-    /// [`Status::dropped`] alone, as of the last time the machine was looked at, which is had for less; 0 before the interface
-    /// is opened.
+    /// [`Status::dropped`] alone, as of the last time the machine was looked at, which is had for less; 0 before
+    /// the interface is opened.
     pub fn dropped(&self) -> u64 {
         self.nic.seen(|device, local| device.p3(local).dropped())
     }
@@ -114,7 +115,8 @@ impl P3<'_> {
         self.nic.unit(|device, _, local| device.p3(local).eq_free(eq))
     }
 
-    /// `PtlEQGet`: takes the oldest event of a queue. Takes `nic.eq_get_ns` of the processor, whether there is one or not.
+    /// `PtlEQGet`: takes the oldest event of a queue. Takes `nic.eq_get_ns` of the processor, whether there is one
+    /// or not.
     ///
     /// # Errors
     /// [`P3Error::EqEmpty`]; [`P3Error::EqDropped`] with an event if others have been lost; [`P3Error::NoInit`],
@@ -131,8 +133,8 @@ impl P3<'_> {
         self.eq_poll(&[eq], until).map(|(event, _)| event)
     }
 
-    /// `PtlEQPoll`: takes an event from the first of some queues that has one; waits until there is one or until a time. Returns
-    /// also which queue it was.
+    /// `PtlEQPoll`: takes an event from the first of some queues that has one; waits until there is one or until a
+    /// time. Returns also which queue it was.
     ///
     /// # Errors
     /// As [`P3::eq_wait`].
@@ -151,10 +153,10 @@ impl P3<'_> {
         }
     }
 
-    /// Suspends the rank until one of some queues has an event, something else concerns it, or `until`; `wanted` is for deadlock
-    /// reports. Returns at once if an event is there. Something else is: a peer's put without an event, a message that finds no
-    /// place, a rank that is known to be lost. The way to wait for a program that looks at its queues itself; costs no time of the
-    /// processor.
+    /// Suspends the rank until one of some queues has an event, something else concerns it, or `until`; `wanted`
+    /// is for deadlock reports. Returns at once if an event is there. Something else is: a peer's put without an
+    /// event, a message that finds no place, a rank that is known to be lost. The way to wait for a program that
+    /// looks at its queues itself; costs no time of the processor.
     ///
     /// # Errors
     /// [`P3Error::NoInit`], [`P3Error::EqInvalid`].
@@ -191,8 +193,8 @@ impl P3<'_> {
         }
     }
 
-    /// `PtlMEAttach`: a match entry at the beginning or the end of the list of a portal table entry. Without a memory descriptor
-    /// it takes nothing. With [`Unlink::Unlink`] it goes with its memory descriptor.
+    /// `PtlMEAttach`: a match entry at the beginning or the end of the list of a portal table entry. Without a
+    /// memory descriptor it takes nothing. With [`Unlink::Unlink`] it goes with its memory descriptor.
     ///
     /// # Errors
     /// [`P3Error::NoInit`], [`P3Error::PtIndexInvalid`], [`P3Error::NoSpace`].
@@ -232,8 +234,8 @@ impl P3<'_> {
         self.nic.unit(|device, _, local| device.p3(local).me_unlink(me, now))
     }
 
-    /// `PtlMDAttach`: gives a match entry its memory descriptor. With [`Unlink::Unlink`] the descriptor goes when it has become
-    /// inactive, which an [`EventKind::Unlink`] tells.
+    /// `PtlMDAttach`: gives a match entry its memory descriptor. With [`Unlink::Unlink`] the descriptor goes when
+    /// it has become inactive, which an [`EventKind::Unlink`] tells.
     ///
     /// # Errors
     /// [`P3Error::NoInit`], [`P3Error::MeInvalid`], [`P3Error::MeInUse`] if it has one, [`P3Error::MdIllegal`],
@@ -256,8 +258,8 @@ impl P3<'_> {
     /// `PtlMDUnlink`: a memory descriptor ends, and its match entry if that wants to.
     ///
     /// # Errors
-    /// [`P3Error::NoInit`], [`P3Error::MdInvalid`]; [`P3Error::MdInUse`] while a put of it has not left or a get of it is not
-    /// answered. Acknowledgements that come later are dropped.
+    /// [`P3Error::NoInit`], [`P3Error::MdInvalid`]; [`P3Error::MdInUse`] while a put of it has not left or a get
+    /// of it is not answered. Acknowledgements that come later are dropped.
     pub fn md_unlink(&self, md: MdHandle) -> Result<(), P3Error> {
         self.list();
         let now = self.nic.now();
@@ -265,8 +267,8 @@ impl P3<'_> {
     }
 
     /// `PtlPutRegion`: sends `length` bytes at `local_offset` of a descriptor. The program leaves them alone until
-    /// [`EventKind::SendEnd`]. Does not block; takes `nic.command_ns` of the processor. Events: [`EventKind::SendEnd`];
-    /// [`EventKind::Ack`] if asked for and something has taken the message.
+    /// [`EventKind::SendEnd`]. Does not block; takes `nic.command_ns` of the processor. Events:
+    /// [`EventKind::SendEnd`]; [`EventKind::Ack`] if asked for and something has taken the message.
     ///
     /// # Errors
     /// [`P3Error::NoInit`], [`P3Error::MdInvalid`], [`P3Error::MdIllegal`], [`P3Error::ProcessInvalid`],
@@ -290,8 +292,8 @@ impl P3<'_> {
         self.nic.own_unit(|device, port, local| device.p3_put(local, &order, ack == Ack::Request, port))
     }
 
-    /// `PtlGetRegion`: fetches `length` bytes to `local_offset` of a descriptor. Event: [`EventKind::ReplyEnd`] if something has
-    /// answered.
+    /// `PtlGetRegion`: fetches `length` bytes to `local_offset` of a descriptor. Event: [`EventKind::ReplyEnd`] if
+    /// something has answered.
     ///
     /// # Errors
     /// As [`P3::put`].

@@ -29,8 +29,8 @@ impl Options {
     pub const OP_PUT: Self = Self(1);
     /// `PTL_MD_OP_GET`: responds to gets.
     pub const OP_GET: Self = Self(2);
-    /// `PTL_MD_MANAGE_REMOTE`: the initiator says where in the descriptor an operation goes. Without it each goes behind the one
-    /// before.
+    /// `PTL_MD_MANAGE_REMOTE`: the initiator says where in the descriptor an operation goes. Without it each goes
+    /// behind the one before.
     pub const MANAGE_REMOTE: Self = Self(4);
     /// `PTL_MD_TRUNCATE`: an operation that is too long is cut off. Without it the descriptor does not accept it.
     pub const TRUNCATE: Self = Self(8);
@@ -66,8 +66,8 @@ impl fmt::Debug for Options {
     }
 }
 
-/// How many operations a memory descriptor takes. A put that its process starts counts once and its acknowledgement once more,
-/// a get once and its reply once more, an operation of a peer once.
+/// How many operations a memory descriptor takes. A put that its process starts counts once and its
+/// acknowledgement once more, a get once and its reply once more, an operation of a peer once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threshold {
     /// `PTL_MD_THRESH_INF`.
@@ -77,7 +77,8 @@ pub enum Threshold {
     Count(u32),
 }
 
-/// What becomes of a match entry when its memory descriptor is unlinked, or of a memory descriptor when it has become inactive.
+/// What becomes of a match entry when its memory descriptor is unlinked, or of a memory descriptor when it has
+/// become inactive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unlink {
     /// `PTL_UNLINK`: it is unlinked too, at once.

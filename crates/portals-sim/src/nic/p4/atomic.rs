@@ -88,7 +88,8 @@ impl AtomicOp {
     ///
     /// ```
     /// use portals_sim::nic::p4::{AtomicOp, Datatype};
-    /// assert!(AtomicOp::Sum.works_on(Datatype::DoubleComplex) && !AtomicOp::Max.works_on(Datatype::DoubleComplex));
+    /// assert!(AtomicOp::Sum.works_on(Datatype::DoubleComplex));
+    /// assert!(!AtomicOp::Max.works_on(Datatype::DoubleComplex));
     /// assert!(AtomicOp::Mswap.works_on(Datatype::Uint64) && !AtomicOp::Bor.works_on(Datatype::Double));
     /// ```
     pub const fn works_on(self, datatype: Datatype) -> bool {
@@ -246,7 +247,8 @@ macro_rules! complex {
     }};
 }
 
-/// Applies an operation to one element: `target` becomes the result. The operand may be shorter; it is filled up with zeros.
+/// Applies an operation to one element: `target` becomes the result. The operand may be shorter; it is filled up
+/// with zeros.
 fn element(operation: AtomicOp, datatype: Datatype, target: &mut [u8], source: &[u8], operand: &[u8]) {
     match datatype {
         Datatype::Int8 => integer!(i8, operation, target, source, operand),

@@ -57,8 +57,8 @@ impl Counter {
         std::mem::take(&mut self.waiting).len()
     }
 
-    /// The next command whose threshold is reached: that of the lowest, among equals the one made first. Each comes once. Ask
-    /// until there is none.
+    /// The next command whose threshold is reached: that of the lowest, among equals the one made first. Each
+    /// comes once. Ask until there is none.
     pub(crate) fn due(&mut self, defects: Defects) -> Option<Command> {
         let reached = self.waiting.partition_point(|other| other.threshold <= self.value.success);
         if defects.has(Mutation::TriggerAgain) {

@@ -1,5 +1,5 @@
-//! The state of Portals 4 for one process, besides its portal table: memory descriptors, event queues, counters, and the
-//! operations that have not been answered. It has no clock.
+//! The state of Portals 4 for one process, besides its portal table: memory descriptors, event queues, counters,
+//! and the operations that have not been answered. It has no clock.
 
 use super::command::{Command, Process, Region};
 use super::counter::Counter;
@@ -333,7 +333,8 @@ impl Interface {
         }
     }
 
-    /// What a descriptor wants to be told of an operation: the queue for its event, and the counter with what is added.
+    /// What a descriptor wants to be told of an operation: the queue for its event, and the counter with what is
+    /// added.
     pub(crate) fn told(
         &self,
         md: MdHandle,

@@ -20,7 +20,8 @@ pub enum P4Error {
     /// `PTL_CT_NONE_REACHED`: no counter has reached what was waited for in time.
     #[error("no counter was reached in time")]
     CtNoneReached,
-    /// `PTL_EQ_DROPPED`: an event is there, but others have been written over since the one before. They cannot be had again.
+    /// `PTL_EQ_DROPPED`: an event is there, but others have been written over since the one before. They cannot be
+    /// had again.
     #[error("{lost} events have been lost; the next is {event:?}")]
     EqDropped {
         /// The next event.

@@ -26,7 +26,8 @@ impl P4<'_> {
     /// `PtlEQGet`: takes the oldest event of a queue.
     ///
     /// # Errors
-    /// [`P4Error::EqEmpty`]; [`P4Error::EqDropped`] with an event if others have been written over; [`P4Error::ArgInvalid`].
+    /// [`P4Error::EqEmpty`]; [`P4Error::EqDropped`] with an event if others have been written over;
+    /// [`P4Error::ArgInvalid`].
     pub fn eq_get(&self, eq: EqHandle) -> Result<Event, P4Error> {
         self.look();
         let now = self.nic.now();
@@ -41,8 +42,8 @@ impl P4<'_> {
         self.eq_poll(&[eq], until).map(|(event, _)| event)
     }
 
-    /// `PtlEQPoll`: takes an event from the first of some queues that has one; waits until there is one or until a time. Returns
-    /// also which queue it was.
+    /// `PtlEQPoll`: takes an event from the first of some queues that has one; waits until there is one or until a
+    /// time. Returns also which queue it was.
     ///
     /// # Errors
     /// As [`P4::eq_wait`].
@@ -61,9 +62,10 @@ impl P4<'_> {
         }
     }
 
-    /// Suspends the rank until one of some queues has an event, something else concerns it, or `until`; `wanted` is for deadlock
-    /// reports. Returns at once if an event is there. Something else is: an event in another queue, a peer's operation, a
-    /// counter that has moved, a rank that is known to be lost. Costs no time of the processor.
+    /// Suspends the rank until one of some queues has an event, something else concerns it, or `until`; `wanted`
+    /// is for deadlock reports. Returns at once if an event is there. Something else is: an event in another
+    /// queue, a peer's operation, a counter that has moved, a rank that is known to be lost. Costs no time of the
+    /// processor.
     ///
     /// # Errors
     /// [`P4Error::ArgInvalid`].
@@ -132,8 +134,8 @@ impl P4<'_> {
         self.ct_poll(&[(ct, test)], None).map(|(value, _)| value)
     }
 
-    /// `PtlCTPoll`: waits until the successes of one of some counters reach its number, or it has counted a failure, or until a
-    /// time. Returns also which it was.
+    /// `PtlCTPoll`: waits until the successes of one of some counters reach its number, or it has counted a
+    /// failure, or until a time. Returns also which it was.
     ///
     /// # Errors
     /// [`P4Error::CtNoneReached`] at that time, [`P4Error::ArgInvalid`].

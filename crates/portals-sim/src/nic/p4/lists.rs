@@ -1,5 +1,5 @@
-//! Portal table entries of Portals 4 with their priority and overflow lists and unexpected headers, as a state machine with no
-//! clock. What it does to event queues and counters it says as effects.
+//! Portal table entries of Portals 4 with their priority and overflow lists and unexpected headers, as a state
+//! machine with no clock. What it does to event queues and counters it says as effects.
 
 mod arrivals;
 mod headers;
@@ -224,8 +224,8 @@ impl Table {
 
     // Entries.
 
-    /// Appends an entry. One for the priority list first takes the unexpected headers that it matches; one that is used once is
-    /// not linked if there is one.
+    /// Appends an entry. One for the priority list first takes the unexpected headers that it matches; one that is
+    /// used once is not linked if there is one.
     pub(crate) fn append(
         &mut self,
         pt_index: u32,

@@ -1,10 +1,11 @@
 //! Portals 4: its programming interface.
 //!
-//! A portal table entry has a priority list and an overflow list. A message goes to the first entry of the priority list that it
-//! matches; if there is none, to the first of the overflow list, and leaves an unexpected header behind: an entry that comes into
-//! the priority list later finds it. Events tell of operations, counting events only count, and trigger commands that were made
-//! in advance. A portal table entry with flow control that lacks entries or room for events disables itself instead of losing
-//! anything; its initiators learn it by their acknowledgements.
+//! A portal table entry has a priority list and an overflow list. A message goes to the first entry of the
+//! priority list that it matches; if there is none, to the first of the overflow list, and leaves an unexpected
+//! header behind: an entry that comes into the priority list later finds it. Events tell of operations, counting
+//! events only count, and trigger commands that were made in advance. A portal table entry with flow control that
+//! lacks entries or room for events disables itself instead of losing anything; its initiators learn it by their
+//! acknowledgements.
 //!
 //! ```
 //! use portals_sim::PortalsConfig;
@@ -68,9 +69,10 @@ use super::handle::Nic;
 
 /// A rank's Portals 4 interface. Handles are cheap; all of a rank's are the same interface.
 ///
-/// No call blocks but those whose names end in `wait` and `poll`. Calls that append, bind and free take `nic.list_ns` of the
-/// processor, commands `nic.command_ns`, and every look at an event queue or counter `nic.eq_get_ns` of the
-/// [parameters](crate::model::Parameters). A command that finds all DMA slots of the node taken takes until one is free. Every call returns [`P4Error::NoInit`] before [`P4::init`], and
+/// No call blocks but those whose names end in `wait` and `poll`. Calls that append, bind and free take
+/// `nic.list_ns` of the processor, commands `nic.command_ns`, and every look at an event queue or counter
+/// `nic.eq_get_ns` of the [parameters](crate::model::Parameters). A command that finds all DMA slots of the node
+/// taken takes until one is free. Every call returns [`P4Error::NoInit`] before [`P4::init`], and
 /// [`P4Error::ArgInvalid`] for handles of what is gone.
 #[derive(Clone, Debug)]
 pub struct P4<'a> {
@@ -81,7 +83,8 @@ impl P4<'_> {
     /// `PtlNIInit`: opens the interface, or finds it open. What comes before is dropped.
     ///
     /// # Errors
-    /// [`P4Error::PidInUse`] if another process of the node has the number asked for, [`P4Error::ArgInvalid`] if none can.
+    /// [`P4Error::PidInUse`] if another process of the node has the number asked for, [`P4Error::ArgInvalid`] if
+    /// none can.
     pub fn init(&self, pid: Option<u32>) -> Result<NiLimits, P4Error> {
         let own = self.id();
         match pid {
@@ -196,8 +199,8 @@ impl P4<'_> {
 
     // List entries.
 
-    /// `PtlMEAppend`: a match entry at the end of a list. One for the priority list first takes the unexpected headers that it
-    /// matches; with [`MeOptions::USE_ONCE`] it is not linked if there was one.
+    /// `PtlMEAppend`: a match entry at the end of a list. One for the priority list first takes the unexpected
+    /// headers that it matches; with [`MeOptions::USE_ONCE`] it is not linked if there was one.
     ///
     /// # Errors
     /// [`P4Error::ArgInvalid`], [`P4Error::ListTooLong`], [`P4Error::NoSpace`].
@@ -205,7 +208,8 @@ impl P4<'_> {
         self.append(pt_index, me.clone(), list, user_ptr, true)
     }
 
-    /// `PtlLEAppend`: a list entry at the end of a list. A portal table entry has match entries or list entries, not both.
+    /// `PtlLEAppend`: a list entry at the end of a list. A portal table entry has match entries or list entries,
+    /// not both.
     ///
     /// # Errors
     /// As [`P4::me_append`].
@@ -245,8 +249,8 @@ impl P4<'_> {
     }
 
     /// `PtlMESearch`: looks for unexpected headers that an entry would match: all of them, or the first with
-    /// [`MeOptions::USE_ONCE`]. [`EventKind::Search`] tells of each that stays, and with [`NiFail::NoMatch`] if there is none;
-    /// what is taken makes the events of an entry that is appended.
+    /// [`MeOptions::USE_ONCE`]. [`EventKind::Search`] tells of each that stays, and with [`NiFail::NoMatch`] if
+    /// there is none; what is taken makes the events of an entry that is appended.
     ///
     /// # Errors
     /// [`P4Error::ArgInvalid`].
@@ -302,8 +306,8 @@ impl P4<'_> {
     /// `PtlAtomic`: combines bytes with the target's.
     ///
     /// # Errors
-    /// As [`P4::put`]; also if the operation does not [work on](AtomicOp::works_on) the datatype or belongs to [`P4::swap`], or
-    /// the length is not one of whole elements.
+    /// As [`P4::put`]; also if the operation does not [work on](AtomicOp::works_on) the datatype or belongs to
+    /// [`P4::swap`], or the length is not one of whole elements.
     pub fn atomic(&self, atomic: &Atomic) -> Result<(), P4Error> {
         self.command(&Command::Atomic(*atomic))
     }
@@ -324,9 +328,10 @@ impl P4<'_> {
         self.command(&Command::Swap(*swap))
     }
 
-    /// `PtlTriggeredPut` and the others: a command that the interface executes by itself when a counter's successes reach a
-    /// threshold; at once if they have. Commands of a counter are executed once, by threshold, those of equal thresholds in
-    /// the order of making. One that cannot be executed when its time comes is dropped and counted.
+    /// `PtlTriggeredPut` and the others: a command that the interface executes by itself when a counter's
+    /// successes reach a threshold; at once if they have. Commands of a counter are executed once, by threshold,
+    /// those of equal thresholds in the order of making. One that cannot be executed when its time comes is
+    /// dropped and counted.
     ///
     /// # Errors
     /// Those of the command, [`P4Error::NoSpace`].

@@ -100,8 +100,9 @@ options! {
     PtOptions {
         /// `PTL_PT_ONLY_USE_ONCE`: takes entries in its priority list only with [`MeOptions::USE_ONCE`].
         ONLY_USE_ONCE = 0,
-        /// `PTL_PT_FLOWCTRL`: disables itself when it lacks match entries, unexpected headers or room in its event queue: it
-        /// keeps four places, for the events of a message, of unlinking and freeing its entry, and of disabling itself.
+        /// `PTL_PT_FLOWCTRL`: disables itself when it lacks match entries, unexpected headers or room in its event
+        /// queue: it keeps four places, for the events of a message, of unlinking and freeing its entry, and of
+        /// disabling itself.
         FLOWCTRL = 1,
         /// `PTL_PT_ALLOC_DISABLED`: begins disabled.
         ALLOC_DISABLED = 2,

@@ -135,8 +135,8 @@ pub struct Le {
 pub enum List {
     /// `PTL_PRIORITY_LIST`: searched first.
     Priority,
-    /// `PTL_OVERFLOW_LIST`: for what nothing in the priority list takes. What it takes is kept as an unexpected header, until
-    /// an entry that would have matched it comes into the priority list.
+    /// `PTL_OVERFLOW_LIST`: for what nothing in the priority list takes. What it takes is kept as an unexpected
+    /// header, until an entry that would have matched it comes into the priority list.
     Overflow,
 }
 

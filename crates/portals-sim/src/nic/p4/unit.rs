@@ -1,5 +1,5 @@
-//! What the interface does for Portals 4: commands become messages, messages become events and counts, each at its time, and
-//! counts trigger commands.
+//! What the interface does for Portals 4: commands become messages, messages become events and counts, each at its
+//! time, and counts trigger commands.
 
 use super::atomic::{self, AtomicOp, Call, Datatype};
 use super::command::{Atomic, Command, FetchAtomic, Get, Put, Region, Swap, Target};
@@ -295,7 +295,8 @@ impl Portals {
         }
     }
 
-    /// Executes what a counter triggers. A command that moves the same counter lets what follows from that happen in its turn.
+    /// Executes what a counter triggers. A command that moves the same counter lets what follows from that happen
+    /// in its turn.
     pub(crate) fn p4_fire(&mut self, local: u32, ct: CtHandle, port: &mut Port<'_, Wire>) {
         self.concern(local, port);
         while let Some(command) = self.p4(local).due(ct) {

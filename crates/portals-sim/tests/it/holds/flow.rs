@@ -1,5 +1,5 @@
-//! Item 8 on Portals 4: a portal table entry with flow control loses nothing, takes nothing twice, and lets order be kept.
-//! Item 7 without flow control: what is written over is told.
+//! Item 8 on Portals 4: a portal table entry with flow control loses nothing, takes nothing twice, and lets order
+//! be kept. Item 7 without flow control: what is written over is told.
 
 use super::{holds, run};
 use am_core::Span;
@@ -59,8 +59,8 @@ fn sender(nic: &Nic<'_>, p4: &P4<'_>, window: u64) -> u64 {
     refused
 }
 
-/// Takes all messages at its leisure, from a queue and buffers that are too small for all that come; enables the portal table
-/// entry again when it has disabled itself.
+/// Takes all messages at its leisure, from a queue and buffers that are too small for all that come; enables the
+/// portal table entry again when it has disabled itself.
 fn receiver(nic: &Nic<'_>, p4: &P4<'_>, ordered: bool) -> u64 {
     let eq = p4.eq_alloc(12).unwrap();
     p4.pt_alloc(PtOptions::FLOWCTRL, Some(eq), Some(PT)).unwrap();

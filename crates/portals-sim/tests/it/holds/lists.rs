@@ -66,8 +66,8 @@ fn the_first_match_takes_a_message() {
     holds(&PortalsConfig::pair(), Mutation::CompareIgnored, |nic| first_match(&nic));
 }
 
-/// Everyone sends to rank 0, whose descriptors come one after the other: nothing overlaps, each goes when less than `max_size`
-/// is left, and says so after its last message.
+/// Everyone sends to rank 0, whose descriptors come one after the other: nothing overlaps, each goes when less
+/// than `max_size` is left, and says so after its last message.
 fn receive_buffers(nic: &Nic<'_>) {
     const SIZE: usize = 512;
     const LEAST: usize = 100;

@@ -6,8 +6,8 @@ use portals_sim::nic::mutation::Mutation;
 use portals_sim::nic::p3::{Ack, Criteria, Md, Options, P3Error, Position, Unlink};
 use portals_sim::{Nic, PortalsConfig};
 
-/// More messages than the queue has room for: the first are there, the loss is told with the next look, and everything that
-/// comes later is in order again.
+/// More messages than the queue has room for: the first are there, the loss is told with the next look, and
+/// everything that comes later is in order again.
 fn too_small_a_queue(nic: &Nic<'_>) {
     let (p3, memory) = (nic.p3(), HostMemory::new(64));
     p3.init().unwrap();

@@ -22,8 +22,8 @@ fn put(nic: &Nic<'_>, md: MdHandle, to: u32, number: u64) -> Put {
     Put { from: Region { md, offset: 0 }, length: 8, ack: Ack::None, target, user_ptr: 0, hdr_data: number }
 }
 
-/// Rank 0 makes triggered puts in some order of thresholds, then lets its counter move; what rank 1 sees is in the order of the
-/// thresholds, each once.
+/// Rank 0 makes triggered puts in some order of thresholds, then lets its counter move; what rank 1 sees is in the
+/// order of the thresholds, each once.
 fn by_threshold(nic: &Nic<'_>) {
     let (p4, memory) = opened(nic);
     let thresholds = [7u64, 3, 9, 3, 1, 8, 20, 2];

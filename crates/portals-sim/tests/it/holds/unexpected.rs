@@ -1,5 +1,5 @@
-//! Items 1 to 3 on Portals 4: the priority list before the overflow list, first match in each; unexpected headers in order;
-//! locally managed buffers; truncation.
+//! Items 1 to 3 on Portals 4: the priority list before the overflow list, first match in each; unexpected headers
+//! in order; locally managed buffers; truncation.
 
 use super::holds;
 use fabric_sim::Faults;
@@ -85,8 +85,8 @@ fn priority_comes_before_overflow_and_nothing_unexpected_is_forgotten() {
     }
 }
 
-/// Everyone sends to rank 0, whose buffers follow each other: nothing overlaps, each goes when less than `min_free` is left, says
-/// so after its last message, and is appended again.
+/// Everyone sends to rank 0, whose buffers follow each other: nothing overlaps, each goes when less than
+/// `min_free` is left, says so after its last message, and is appended again.
 fn buffers(nic: &Nic<'_>) {
     const SIZE: usize = 512;
     const LEAST: usize = 100;

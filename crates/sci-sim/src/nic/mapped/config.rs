@@ -10,8 +10,8 @@ use thiserror::Error;
 /// A node of a job whose segments are mapped files.
 #[derive(Clone, Debug)]
 pub struct MappedConfig {
-    /// The job's directory, the same for all; best on a file system in memory (`/dev/shm`). It is made if it is missing, with
-    /// access for its owner alone.
+    /// The job's directory, the same for all; best on a file system in memory (`/dev/shm`). It is made if it is
+    /// missing, with access for its owner alone.
     pub directory: PathBuf,
     /// This node.
     pub node: NodeId,

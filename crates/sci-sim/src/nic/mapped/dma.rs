@@ -76,8 +76,8 @@ impl DmaQueue {
         Ok(())
     }
 
-    /// Copies some more, and says where things are; `drawn`: where failures come from, and whether there are any. Also
-    /// returns how many parts have failed.
+    /// Copies some more, and says where things are; `drawn`: where failures come from, and whether there are any.
+    /// Also returns how many parts have failed.
     pub(super) fn progress(&self, injector: Option<&RefCell<Injector>>) -> (DmaState, u64) {
         let mut queue = self.queue.borrow_mut();
         let (mut budget, mut failures) = (STRIDE, 0);

@@ -19,22 +19,24 @@ const HEARTBEAT: Duration = Duration::from_millis(20);
 
 /// SISCI between processes: segments are files that they all map.
 ///
-/// A process [initialises](Mapped::initialize) it with the job's directory and its node. Stores are stores to memory: they
-/// have landed when the call returns, and other processors see them in order; transfer errors are those that
-/// [`MappedConfig::errors`] asks for. Used by one thread at a time; it may move between threads.
+/// A process [initialises](Mapped::initialize) it with the job's directory and its node. Stores are stores to
+/// memory: they have landed when the call returns, and other processors see them in order; transfer errors are
+/// those that [`MappedConfig::errors`] asks for. Used by one thread at a time; it may move between threads.
 ///
-/// A process that ends without a word loses the lock on its node's file, which the others notice within 20 ms of waiting: its
-/// segments are [`Lost`](SegmentReason::Lost). A process that forks must not let its child live longer than itself without
-/// `exec`, since the child holds the lock too.
+/// A process that ends without a word loses the lock on its node's file, which the others notice within 20 ms of
+/// waiting: its segments are [`Lost`](SegmentReason::Lost). A process that forks must not let its child live
+/// longer than itself without `exec`, since the child holds the lock too.
 ///
-/// Dropping it departs, if that has not been done, and removes this node's files, and the directory with the last of them.
+/// Dropping it departs, if that has not been done, and removes this node's files, and the directory with the last
+/// of them.
 ///
 /// ```
 /// use am_core::Span;
 /// use sci_sim::nic::{Flags, Mapped, MappedConfig, NodeId, SegmentId, Sisci};
 ///
 /// let directory = std::env::temp_dir().join(format!("sci-example-{}", std::process::id()));
-/// let node = |number| Mapped::initialize(MappedConfig::new(&directory, NodeId(number), [NodeId(4), NodeId(8)])).unwrap();
+/// let nodes = [NodeId(4), NodeId(8)];
+/// let node = |number| Mapped::initialize(MappedConfig::new(&directory, NodeId(number), nodes)).unwrap();
 /// let (receiver, sender) = (node(4), node(8));
 ///
 /// let session = receiver.open()?;
@@ -83,7 +85,8 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Joins a job: takes its node, clears away what a dead process may have left of it, and lets the others find it.
+    /// Joins a job: takes its node, clears away what a dead process may have left of it, and lets the others find
+    /// it.
     ///
     /// # Errors
     /// [`MappedError`]: an impossible configuration, a node that another process has, files that cannot be made.
@@ -92,8 +95,8 @@ impl Mapped {
         let post = Post::take(&config.directory, config.node)?;
         let injector = Injector::new(&config.errors, 0, config.node);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // With a processor each, whoever we wait for is running, and spinning is the fastest way to hear from it. With fewer, it
-        // may be waiting for ours.
+        // With a processor each, whoever we wait for is running, and spinning is the fastest way to hear from it.
+        // With fewer, it may be waiting for ours.
         let (spins, yields) = if config.nodes.len() <= processors { (4_000, 20) } else { (1, 100) };
         let errors = &config.errors;
         let faulty = errors.retriable + errors.not_retriable + errors.pending > 0.0 || !errors.planned.is_empty();
@@ -260,7 +263,8 @@ impl Mapped {
         watched.iter().any(|(view, at)| view.flag(*at).glance() != 0)
     }
 
-    /// Waits a little: spins, then yields, then sleeps until somebody rings, `longest` has passed, or a heartbeat is due.
+    /// Waits a little: spins, then yields, then sleeps until somebody rings, `longest` has passed, or a heartbeat
+    /// is due.
     pub(super) fn pause(&self, longest: Option<Duration>) {
         let watched = self.watched.borrow();
         let known = self.known_news.get();

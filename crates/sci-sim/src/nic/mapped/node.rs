@@ -1,8 +1,8 @@
 //! A node's own file, by which the others know that it lives, wake it, and trigger its interrupts.
 //!
-//! A living process holds a lock on its file; the system lets go of it when the process ends, however it ends. So a file
-//! without a lock is that of a dead process: nobody takes it for a living one, and the node's next process replaces it. A
-//! second lock, on a file of its own, keeps two processes from taking one node.
+//! A living process holds a lock on its file; the system lets go of it when the process ends, however it ends. So
+//! a file without a lock is that of a dead process: nobody takes it for a living one, and the node's next process
+//! replaces it. A second lock, on a file of its own, keeps two processes from taking one node.
 
 use super::config::MappedError;
 use super::region::View;
@@ -218,7 +218,8 @@ impl Post {
     }
 }
 
-/// Locks a node's claim. The file may be removed by its last owner between opening and locking it: then it is another's.
+/// Locks a node's claim. The file may be removed by its last owner between opening and locking it: then it is
+/// another's.
 fn claim(path: &Path) -> io::Result<Option<File>> {
     loop {
         let options =

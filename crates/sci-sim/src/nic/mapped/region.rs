@@ -1,12 +1,14 @@
 //! Memory shared between processes: a mapped file and typed views into it. All `unsafe` of the crate is here.
 //!
-//! What makes views sound: they show atomics only, whose every bit pattern is valid and which may change at any time; they lie
-//! inside the mapping, checked when they are made; and they keep the mapping alive. Bytes go in and out as relaxed atomics of
-//! one or eight bytes, so that a peer that writes at the same time can make them wrong, nothing else.
+//! What makes views sound: they show atomics only, whose every bit pattern is valid and which may change at any
+//! time; they lie inside the mapping, checked when they are made; and they keep the mapping alive. Bytes go in and
+//! out as relaxed atomics of one or eight bytes, so that a peer that writes at the same time can make them wrong,
+//! nothing else.
 //!
-//! A mapping is as long as its file was when it was made. If somebody makes the file shorter later, access ends the process
-//! with `SIGBUS`. Nothing in this crate shortens a file that is mapped: they are made at their full size under a name that
-//! nobody opens, and go by being unlinked. Against other programs that write to the job's directory its permissions help.
+//! A mapping is as long as its file was when it was made. If somebody makes the file shorter later, access ends
+//! the process with `SIGBUS`. Nothing in this crate shortens a file that is mapped: they are made at their full
+//! size under a name that nobody opens, and go by being unlinked. Against other programs that write to the job's
+//! directory its permissions help.
 
 use crate::nic::flag::{Flag, Sleeper};
 use am_core::segment::Memory;
@@ -34,7 +36,8 @@ unsafe impl Shareable for Flag {}
 // SAFETY: a transparent wrapper of an atomic integer.
 unsafe impl Shareable for Sleeper {}
 
-/// A mapped file, or a part of it, that other processes may see and write too. Clones and parts see the same memory.
+/// A mapped file, or a part of it, that other processes may see and write too. Clones and parts see the same
+/// memory.
 #[derive(Clone)]
 pub struct View {
     start: NonNull<u8>,

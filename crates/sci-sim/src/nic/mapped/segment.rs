@@ -139,15 +139,15 @@ impl Local {
         self.head.word(AT_AVAILABLE).store(u64::from(available), SeqCst);
     }
 
-    /// Compares who is connected with the last look. `alive` says whether a node's process of that mark still is. Tells what
-    /// has changed, and returns how many are connected.
+    /// Compares who is connected with the last look. `alive` says whether a node's process of that mark still is.
+    /// Tells what has changed, and returns how many are connected.
     pub(super) fn survey(
         &self,
         alive: impl Fn(NodeId, &dyn Fn(u64) -> bool) -> bool,
         mut tell: impl FnMut(NodeId, SegmentReason),
     ) -> usize {
-        // Orders what this process has published, as that one may no longer connect, before the look; pairs with the
-        // barrier in `Remote::connect`.
+        // Orders what this process has published, as that one may no longer connect, before the look; pairs with
+        // the barrier in `Remote::connect`.
         barrier();
         let mut seen = self.seen.lock().expect("nobody panics with the connections in hand");
         let mut connected = 0;

@@ -1,5 +1,5 @@
-//! The adapter of a node, as the simulation drives it: it takes lines, questions and parts of DMA transfers, writes to memory
-//! and answers, without its process's help.
+//! The adapter of a node, as the simulation drives it: it takes lines, questions and parts of DMA transfers,
+//! writes to memory and answers, without its process's help.
 
 use super::process::{Process, Wanting};
 use super::wire::{Ask, Body, Line, Told, Verdict, Wire};
@@ -46,7 +46,8 @@ impl Shared {
     }
 }
 
-/// The SCI adapter of a node, as the simulation drives it. Its process uses it through [`Virtual`](crate::nic::Virtual).
+/// The SCI adapter of a node, as the simulation drives it. Its process uses it through
+/// [`Virtual`](crate::nic::Virtual).
 pub struct Adapter {
     pub(super) shared: Rc<Shared>,
     pub(super) process: Option<Process>,

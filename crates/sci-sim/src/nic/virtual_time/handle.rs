@@ -1,4 +1,5 @@
-//! A process's way to its simulated adapter: the interface itself, in terms of the parts in the files beside this one.
+//! A process's way to its simulated adapter: the interface itself, in terms of the parts in the files beside this
+//! one.
 
 use super::HostMemory;
 use super::device::{Adapter, Look, Shared, looking};

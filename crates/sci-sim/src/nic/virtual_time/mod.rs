@@ -6,10 +6,11 @@
 //!
 //! # A line's way
 //!
-//! The processor's write-combining buffer gives it up ([`line_ns`](crate::model::PioParameters::line_ns)); it passes the sending
-//! adapter, the links, and reaches the receiving adapter, which answers and lets it land in memory a while later, in the order
-//! of the answers. So what is stored after an answer lands after what was answered. Sender and line part when the answer does
-//! not come: after [`timeout_ns`](crate::model::ErrorParameters::timeout_ns) the sender gives the line up, and from then on the
+//! The processor's write-combining buffer gives it up ([`line_ns`](crate::model::PioParameters::line_ns)); it
+//! passes the sending adapter, the links, and reaches the receiving adapter, which answers and lets it land in
+//! memory a while later, in the order of the answers. So what is stored after an answer lands after what was
+//! answered. Sender and line part when the answer does not come: after
+//! [`timeout_ns`](crate::model::ErrorParameters::timeout_ns) the sender gives the line up, and from then on the
 //! receiver takes it no more, so that what is stored again later cannot be overtaken by what was given up.
 
 mod device;

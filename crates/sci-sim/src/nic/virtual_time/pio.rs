@@ -1,4 +1,5 @@
-//! Programmed I/O in virtual time: the processor's write-combining buffer, lines under way, barriers, checks, reads.
+//! Programmed I/O in virtual time: the processor's write-combining buffer, lines under way, barriers, checks,
+//! reads.
 
 use super::device::Look;
 use super::handle::{RemoteMap, Sequence, Virtual};

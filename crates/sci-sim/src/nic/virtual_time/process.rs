@@ -1,4 +1,5 @@
-//! What an adapter keeps for its process: segments, connections, maps, queues, interrupts, and the lines under way.
+//! What an adapter keeps for its process: segments, connections, maps, queues, interrupts, and the lines under
+//! way.
 
 use super::HostMemory;
 use super::wire::{Told, Verdict};

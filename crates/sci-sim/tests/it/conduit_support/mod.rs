@@ -1,5 +1,5 @@
-//! The exchange that tests of the conduit play: messages of every kind and size from rank 0 to rank 1, most of them answered,
-//! each checked for its bytes and for having run once.
+//! The exchange that tests of the conduit play: messages of every kind and size from rank 0 to rank 1, most of
+//! them answered, each checked for its bytes and for having run once.
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Reply, Request, SendError, Token, Transport};
 use fabric_sim::{Report, RunError};
 use sci_sim::SciConfig;

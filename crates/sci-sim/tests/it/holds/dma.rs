@@ -13,8 +13,8 @@ const SIZE: usize = 1024;
 const FAR: usize = 64 * SIZE;
 const FLAG: usize = 2 * FAR;
 
-/// Sends bytes `begin..end` of what is to be sent to the same place of the other node: the aligned middle by DMA, the edges by
-/// stores.
+/// Sends bytes `begin..end` of what is to be sent to the same place of the other node: the aligned middle by DMA,
+/// the edges by stores.
 fn send<N: Sisci>(nic: &N, queue: &mut N::DmaQueue, ends: &crate::nic_support::Ends<N>, begin: usize, end: usize) {
     let (first, last) = (begin.next_multiple_of(64), end / 64 * 64);
     let edge = |from: usize, to: usize| {
@@ -29,8 +29,8 @@ fn send<N: Sisci>(nic: &N, queue: &mut N::DmaQueue, ends: &crate::nic_support::E
     nic.reset(queue).unwrap();
 }
 
-/// All begins within a line and ends within a line: node 0 sends 64 messages with all begins and one end, and node 1 compares
-/// what came and what is around it; so for each end.
+/// All begins within a line and ends within a line: node 0 sends 64 messages with all begins and one end, and node
+/// 1 compares what came and what is around it; so for each end.
 #[derive(Clone)]
 struct AllEdges;
 

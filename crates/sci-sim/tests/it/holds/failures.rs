@@ -1,5 +1,5 @@
-//! Items 4 and 5: whatever fails, at whatever line, is known, and storing everything once more makes it good; what is lost is
-//! lost cleanly.
+//! Items 4 and 5: whatever fails, at whatever line, is known, and storing everything once more makes it good; what
+//! is lost is lost cleanly.
 
 use super::{holds, holds_mapped, noticed};
 use crate::nic_support::{Program, await_flag, bytes, ends, in_virtual_time, mapped, pattern, pause};
@@ -157,14 +157,15 @@ fn bad_network(seed: u64) -> SciConfig {
 fn a_bad_network_is_made_good() {
     for seed in 0..12 {
         let mut config = bad_network(seed);
-        // Links that repair losses hold packets while they are down, and let them come when their senders have given them up.
+        // Links that repair losses hold packets while they are down, and let them come when their senders have
+        // given them up.
         config.faults.link_retry = seed % 3 == 0;
         in_virtual_time(&config, Deliver { messages: 100, said: None }).unwrap();
     }
 }
 
-/// Node 0 delivers rising numbers to one place of a network in which lines may come very late: what was given up must not
-/// land on what came after it.
+/// Node 0 delivers rising numbers to one place of a network in which lines may come very late: what was given up
+/// must not land on what came after it.
 #[derive(Clone)]
 struct Rising;
 

@@ -1,6 +1,6 @@
-//! Item 1, as far as it is the interface's: what is stored after a check or a barrier lands after what was stored before it,
-//! and stores into one line land in their order; nothing else is ordered. Item 6: reads are counted, and come after earlier
-//! stores. The window: no more lines are under way than the interface has room for.
+//! Item 1, as far as it is the interface's: what is stored after a check or a barrier lands after what was stored
+//! before it, and stores into one line land in their order; nothing else is ordered. Item 6: reads are counted,
+//! and come after earlier stores. The window: no more lines are under way than the interface has room for.
 
 use super::{holds, noticed};
 use crate::nic_support::{Program, await_flag, bytes, ends, in_virtual_time, pattern, pause};
@@ -81,7 +81,8 @@ fn flags_without_either_overtake_the_data_on_an_unkind_machine() {
     assert!(in_virtual_time(&unkind(3), FlagAfterData(Between::Nothing)).is_err());
 }
 
-/// Node 0 stores rising numbers into one line, with another line between every two, so that each leaves on its own.
+/// Node 0 stores rising numbers into one line, with another line between every two, so that each leaves on its
+/// own.
 #[derive(Clone)]
 struct OneLine;
 
@@ -157,7 +158,8 @@ impl Program for Window {
         if me == 0 {
             let began = nic.now();
             nic.store(&ends.map, 0, &[1; 160 * 64]).unwrap();
-            // Sixteen lines each 23.0 us, which is how long an answer takes here: the last sixteen are still under way.
+            // Sixteen lines each 23.0 us, which is how long an answer takes here: the last sixteen are still under
+            // way.
             let took = nic.now().since(began).0 as f64 / 1e6;
             assert!((9.0 * 23.0..9.2 * 23.0 + 16.0 * 0.23).contains(&took), "{took}");
         }

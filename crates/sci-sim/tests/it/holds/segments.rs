@@ -1,4 +1,5 @@
-//! Item 8: segments beyond the limit are refused, what is connected stays, and nobody connects before it is allowed.
+//! Item 8: segments beyond the limit are refused, what is connected stays, and nobody connects before it is
+//! allowed.
 
 use super::{holds, holds_mapped};
 use crate::nic_support::{Program, pause};

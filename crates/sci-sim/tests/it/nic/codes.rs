@@ -38,7 +38,8 @@ impl Seen {
     }
 }
 
-/// All that one node, connected to itself, can do wrong. Its first line fails for a passing reason too often to be of use.
+/// All that one node, connected to itself, can do wrong. Its first line fails for a passing reason too often to be
+/// of use.
 #[derive(Clone)]
 struct Misuse(Seen);
 

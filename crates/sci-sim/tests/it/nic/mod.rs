@@ -1,5 +1,5 @@
-//! The interface, through both implementations: every code that its calls can come to, and the lives of its objects against
-//! a model; what only one implementation has, on that one.
+//! The interface, through both implementations: every code that its calls can come to, and the lives of its
+//! objects against a model; what only one implementation has, on that one.
 
 mod codes;
 mod combining;

@@ -1,5 +1,5 @@
-//! What the objects of the interface may do, and what calls come to: the model that the implementations are held against.
-//! One node, connected to itself.
+//! What the objects of the interface may do, and what calls come to: the model that the implementations are held
+//! against. One node, connected to itself.
 
 use sci_sim::nic::{Code, DmaState};
 

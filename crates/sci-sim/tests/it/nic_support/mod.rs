@@ -50,7 +50,8 @@ pub(crate) fn node_ids(count: usize) -> Vec<NodeId> {
     (1..=count as u16).map(|number| NodeId(4 * number)).collect()
 }
 
-/// Runs a program on every node of a mapped job, whose processes are threads here. Returns what the first that failed said.
+/// Runs a program on every node of a mapped job, whose processes are threads here. Returns what the first that
+/// failed said.
 pub(crate) fn mapped(
     count: usize,
     change: impl Fn(&mut MappedConfig),
@@ -140,7 +141,8 @@ pub(crate) struct Ends<N: Sisci> {
     pub(crate) map: N::RemoteMap,
 }
 
-/// Waits until the other node has come as far as this one, whatever gets lost on the way: nobody is gone before it is found.
+/// Waits until the other node has come as far as this one, whatever gets lost on the way: nobody is gone before it
+/// is found.
 fn meet<N: Sisci>(nic: &N, descriptor: &N::Descriptor, other: NodeId) {
     const MET: u32 = 77;
     let here = nic.create_interrupt(descriptor, MET).unwrap();

@@ -1,8 +1,9 @@
 //! The progress engine of a rank: its connections, made on first use, and the messages on their way over them.
 //!
-//! Nothing here knows of matching or of active messages: whole messages are handed in and come out. The engine works only
-//! when it is called; whoever waits calls [`Engine::step`] until that finds nothing, then lets the rank idle. `send` and
-//! `receive` are its two halves, `plugins` what carries a connection, `rendezvous` what is fetched instead of sent.
+//! Nothing here knows of matching or of active messages: whole messages are handed in and come out. The engine
+//! works only when it is called; whoever waits calls [`Engine::step`] until that finds nothing, then lets the rank
+//! idle. `send` and `receive` are its two halves, `plugins` what carries a connection, `rendezvous` what is
+//! fetched instead of sent.
 
 mod error;
 mod plugins;
@@ -197,8 +198,8 @@ impl<'a> Engine<'a> {
         &mut self.pool
     }
 
-    /// Sends a message: takes it over whole, sends what can be sent at once. Returns a ticket by which [`Engine::next_sent`]
-    /// knows it.
+    /// Sends a message: takes it over whole, sends what can be sent at once. Returns a ticket by which
+    /// [`Engine::next_sent`] knows it.
     pub(super) fn send(&mut self, to: u32, envelope: Envelope, body: Vec<u8>) -> u64 {
         let number = self.connection(to);
         self.tickets += 1;
@@ -301,8 +302,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// One step of progress: sends a chunk, takes one in, finishes a get. Returns whether there was anything to do. A step
-    /// that finds nothing costs an empty poll.
+    /// One step of progress: sends a chunk, takes one in, finishes a get. Returns whether there was anything to
+    /// do. A step that finds nothing costs an empty poll.
     pub(super) fn step(&mut self) -> bool {
         let sent = self.send_chunk();
         let mut taken = self.take_slots() | self.take_fetched();

@@ -1,7 +1,8 @@
 //! Rendezvous: data that waits at its sender, registered, until the receiver has fetched it by a get.
 //!
-//! Registered memory is bounded by the translation table. A sender that finds no place for its data sends it through the ring; a
-//! receiver that finds none gets it piece by piece by way of its landing block, one message after the other.
+//! Registered memory is bounded by the translation table. A sender that finds no place for its data sends it
+//! through the ring; a receiver that finds none gets it piece by piece by way of its landing block, one message
+//! after the other.
 
 use super::{Arrival, Connection, Engine, LinkError, Wire};
 use crate::conduit::pscom::header::{Envelope, Header, Kind};
@@ -41,8 +42,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Where the next message of a ring connection is large and can be kept here until the receiver has fetched it, replaces
-    /// it by one that tells where it is.
+    /// Where the next message of a ring connection is large and can be kept here until the receiver has fetched
+    /// it, replaces it by one that tells where it is.
     pub(super) fn offer_first(&mut self, number: u32) {
         let least = self.config.rendezvous as usize;
         let Connection { wire, queue, peer, .. } = &mut self.connections[number as usize];

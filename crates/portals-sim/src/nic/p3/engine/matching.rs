@@ -47,7 +47,8 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Interface {
-    /// The place that a peer's operation takes: in the first entry that it matches and whose descriptor accepts it.
+    /// The place that a peer's operation takes: in the first entry that it matches and whose descriptor accepts
+    /// it.
     #[inline]
     fn find(&mut self, asked: &Asked, operation: Options) -> Option<Place> {
         let mut found = None;

@@ -1,4 +1,5 @@
-//! The operations of peers on Portals 4: which entry of which list takes each, where it goes, and why one is refused.
+//! The operations of peers on Portals 4: which entry of which list takes each, where it goes, and why one is
+//! refused.
 
 use super::super::options::{MeOptions, PtOptions};
 use super::super::types::{CtEvent, EqHandle, Event, EventKind, List, NiFail};

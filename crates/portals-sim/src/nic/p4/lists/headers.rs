@@ -11,8 +11,8 @@ impl Table {
         (asked.match_bits ^ me.match_bits) & !me.ignore_bits == 0 && me.source.fits(asked.initiator)
     }
 
-    /// Finds the unexpected headers that an entry matches, or the first of them, and tells of them; with `take` they are gone
-    /// then. Returns how many there were.
+    /// Finds the unexpected headers that an entry matches, or the first of them, and tells of them; with `take`
+    /// they are gone then. Returns how many there were.
     pub(super) fn claim(&mut self, pt_index: u32, me: &Me, user_ptr: u64, first: bool, take: bool) -> u32 {
         let forget = self.defects.has(Mutation::ForgetUnexpected);
         let mut found = 0;
