@@ -213,6 +213,7 @@ fn endpoints_attach_meet_and_finish_in_virtual_time() {
 
 #[test]
 fn so_do_16384_of_them_in_little_memory() {
+    let _alone = crate::alone();
     check(&meet(16_384).unwrap(), 16_384);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

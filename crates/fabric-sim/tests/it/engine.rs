@@ -247,6 +247,7 @@ fn a_barrier_of_1024_ranks_on_64_nodes() {
 
 #[test]
 fn a_barrier_of_16384_ranks() {
+    let _alone = crate::alone();
     let mut config = Config::new(16_384);
     config.nic.link = LINK;
     let report = Sim::run(&config, barrier).unwrap();

@@ -5,3 +5,9 @@ mod endpoints;
 mod engine;
 mod faults;
 mod machine_files;
+
+/// Held by tests of so many ranks that two of them at a time would need more memory mappings than a process may have.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
