@@ -121,7 +121,6 @@ pub(crate) struct Board {
 
 impl Board {
     /// How often anyone's status has changed.
-    #[inline]
     pub(crate) fn changes(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `set_status`; the new status is visible with the count.
         self.header[header::CHANGES].load(Acquire)
@@ -159,10 +158,26 @@ impl Board {
         // AcqRel: what the endpoint wrote before (its identity, its last frames) is visible with its status.
         let changed = word.fetch_update(AcqRel, Acquire, |old| from(old).then_some(to)).is_ok();
         if changed {
-            self.header[header::CHANGES].fetch_add(1, AcqRel);
-            wake_all(&self.parking);
+            // That somebody has joined concerns nobody, unless senders have to fence for it from now on.
+            if to != status::ACTIVE || self.endpoints[peer][endpoint::NEEDS_FENCE].load(Relaxed) != 0 {
+                self.tell_everyone();
+            }
         }
         changed
+    }
+
+    /// Makes every endpoint look at all statuses.
+    fn tell_everyone(&self) {
+        // AcqRel: pairs with the Acquire in `changes`.
+        self.header[header::CHANGES].fetch_add(1, AcqRel);
+        (0..self.endpoints.len()).for_each(|peer| self.add_news(peer));
+        wake_all(&self.parking);
+    }
+
+    /// Makes an endpoint look for what has changed outside its lanes. The caller wakes it.
+    pub(crate) fn add_news(&self, peer: usize) {
+        // AcqRel: pairs with the Acquire load in `Shm::poll`; what is new is visible with the count.
+        self.endpoints[peer][endpoint::NEWS].fetch_add(1, AcqRel);
     }
 
     /// Whether any endpoint of the job runs on a kernel without membarrier; then every send must fence.

@@ -190,7 +190,7 @@ pub(crate) struct RequestOut {
     bare_seen: [u64; 2],
     /// The peer takes no more requests.
     pub(crate) gone: bool,
-    /// Room was found missing since this was last reset.
+    /// Room was found missing since this was last reset, or nothing has been sent yet: the next send has more to do.
     pub(crate) starved: bool,
 }
 
@@ -299,8 +299,9 @@ impl RequestOut {
 
     /// Whether all requests have been handled.
     pub(crate) fn quiet(&self) -> bool {
+        // A peer that nothing was sent to has handled everything, and its words need not be looked at.
         // Acquire: pairs with the Release in `Reader::publish`; what the handlers did is visible where memory is shared.
-        self.back[back::CELLS].load(Acquire) == self.writer.written()
+        self.writer.written() == 0 || self.back[back::CELLS].load(Acquire) == self.writer.written()
     }
 
     #[inline]
@@ -575,7 +576,7 @@ pub(crate) fn asker(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: us
         reply_bytes: Account::new(layout.reply_budget() as u32),
         bare_seen: [0; 2],
         gone: false,
-        starved: false,
+        starved: true,
     };
     let inward = ReplyIn {
         reader: Reader::new(&replies.cells),

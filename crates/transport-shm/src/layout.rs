@@ -1,14 +1,15 @@
-//! Where everything lies in a job file: header, one block per endpoint, one per ordered pair, then the segments.
+//! Where everything lies in a job file: header, one block per endpoint, one row of contact words per endpoint, one block per
+//! ordered pair, then the segments.
 //!
-//! Memory is a sparse file: pages exist once they are touched, so pairs that never talk cost address space only. For each
-//! ordered pair (asker, answerer) there is a line of give-backs and two lanes, each a ring of cells and a ring of bytes;
+//! Memory is a sparse file: pages exist once they are touched, by reading or writing. An endpoint looks at the lanes of a pair
+//! only after one of the two has sent to the other, so pairs that never talk cost address space only. For each ordered pair (asker, answerer) there is a line of give-backs and two lanes, each a ring of cells and a ring of bytes;
 //! by default that is at most 648 KiB for up to 8 endpoints, 328 KiB up to 16, 168 KiB up to 64, 48 KiB beyond.
 
 use crate::config::JobConfig;
 use crate::ring::{Cell, GRANULE};
 
 /// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each other.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// The first word of a job file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"amshmjob");
 /// Space for the header, in bytes.
@@ -38,8 +39,11 @@ pub(crate) mod endpoint {
     pub(crate) const STARTED: usize = 2;
     pub(crate) const SEGMENT: usize = 3;
     pub(crate) const NEEDS_FENCE: usize = 4;
+    /// Counts what the endpoint has to look for outside its lanes: statuses that changed, peers that sent for the first time.
+    /// On a line of its own.
+    pub(crate) const NEWS: usize = 8;
     /// Number of words that a view of the block needs.
-    pub(crate) const WORDS: usize = 8;
+    pub(crate) const WORDS: usize = 9;
     /// Byte offset of the word that the endpoint parks on, on a line of its own.
     pub(crate) const PARK: usize = 128;
     /// Size of the block in bytes.
@@ -123,8 +127,19 @@ impl Layout {
         HEADER + peer * endpoint::BYTES
     }
 
+    /// Bytes of an endpoint's contact words, one per peer, padded so that no two endpoints share a line.
+    fn row_bytes(&self) -> usize {
+        (self.peers() * 8).next_multiple_of(64)
+    }
+
+    /// Byte offset of an endpoint's contact words. Word `i` is not zero once peer `i` has sent to the endpoint; only peer `i`
+    /// writes it.
+    pub(crate) fn contacts(&self, peer: usize) -> usize {
+        HEADER + self.peers() * endpoint::BYTES + peer * self.row_bytes()
+    }
+
     fn pairs(&self) -> usize {
-        (HEADER + self.peers() * endpoint::BYTES).next_multiple_of(4096)
+        self.contacts(self.peers()).next_multiple_of(4096)
     }
 
     fn pair_bytes(&self) -> usize {
@@ -188,7 +203,9 @@ mod tests {
     fn nothing_overlaps_and_all_is_aligned() {
         for ranks in [1, 2, 3, 64] {
             let layout = Layout::new(&JobConfig::new(ranks));
-            let mut end = layout.endpoint(layout.peers());
+            let mut end = layout.contacts(layout.peers());
+            assert!(layout.contacts(0) >= layout.endpoint(layout.peers()));
+            assert!((0..ranks as usize).all(|peer| layout.contacts(peer).is_multiple_of(64)));
             for asker in 0..layout.peers() {
                 for answerer in 0..layout.peers() {
                     let pair = layout.pair(asker, answerer);

@@ -8,9 +8,10 @@ use crate::nudge::Nudge;
 use crate::port::{Outlet, ReplyPort, ShmSlot};
 use crate::region::{ShmMemory, View};
 use crate::ring::{Broken, Cell, arrived};
+use crate::sync::AtomicU64;
 use crate::sys;
 use crate::waiting::{Next, Patience};
-use crate::watch::{Watch, started};
+use crate::watch::{UNKNOWN, Watch, started};
 use am_core::transport::{
     Arrival, CreditSnapshot, Departure, Head, NoPort, PendingKey, Port, Refused, ReplyBound, Sink, WaitReason,
 };
@@ -20,7 +21,7 @@ use am_core::{
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
 #[cfg(test)]
@@ -52,11 +53,17 @@ pub struct Shm {
     answering: Vec<Answering>,
     segments: Segments,
     /// All cells of the job, and for each peer where in them the next reply and the next request will appear: a poll looks
-    /// at nothing else where nothing has arrived.
+    /// at nothing else where nothing has arrived. A lane is not watched before it can have been written to: for replies, before
+    /// this endpoint has sent to the peer; for requests, before the peer has said that it sends.
     cells: View<Cell>,
     watched: Vec<[u64; 2]>,
     /// The peer whose lanes the next poll looks at first.
     first: usize,
+    /// What there is to look for outside the lanes, and how much of it has been looked for.
+    news: View<AtomicU64>,
+    news_seen: u64,
+    /// The words by which peers say that they send to this endpoint.
+    contacts: View<AtomicU64>,
     changes_seen: u64,
     losses: u32,
     fenced: bool,
@@ -149,7 +156,7 @@ impl Shm {
         if block[endpoint::PID].compare_exchange(0, u64::from(pid), Relaxed, Relaxed).is_err() {
             return Err(job.taken(me));
         }
-        block[endpoint::STARTED].store(started(pid), Relaxed);
+        block[endpoint::STARTED].store(started(pid).unwrap_or(UNKNOWN), Relaxed);
         block[endpoint::NEEDS_FENCE].store(u64::from(!sys::register_for_fences()), Relaxed);
         if !board.set_status(me.index(), &[status::ABSENT], status::ACTIVE) {
             return Err(job.taken(me));
@@ -164,11 +171,8 @@ impl Shm {
             Answering { requests, replies }
         });
         let (asking, answering): (Vec<Asking>, Vec<Answering>) = (asking.collect(), answering.collect());
-        let ends = asking.iter().zip(&answering);
-        let watched =
-            ends.map(|(asking, answering)| [asking.replies.watch(), answering.requests.watch()]).collect();
         // A job of one process needs no watch.
-        let watch = (layout.ranks > 1).then(|| Watch::start(Arc::clone(&board))).transpose();
+        let watch = (layout.ranks > 1).then(|| Watch::start(Arc::clone(&board), me.index())).transpose();
         let watch = watch.inspect_err(|_| {
             board.set_status(me.index(), &[status::ACTIVE], status::LEFT);
         })?;
@@ -188,8 +192,11 @@ impl Shm {
             answering,
             segments,
             cells: View::new(&job.mapping, 0, layout.control_bytes() / size_of::<Cell>()),
-            watched,
+            watched: vec![[NOWHERE; 2]; layout.peers()],
             first: 0,
+            news: View::new(&job.mapping, layout.endpoint(me.index()) + 8 * endpoint::NEWS, 1),
+            news_seen: 0,
+            contacts: View::new(&job.mapping, layout.contacts(me.index()), layout.peers()),
             changes_seen: 0,
             losses: 0,
             fenced: board.needs_fences(),
@@ -201,6 +208,46 @@ impl Shm {
             job,
             _watch: watch,
         })
+    }
+
+    /// Takes in that peers send to this endpoint or that somebody's status changed.
+    #[cold]
+    fn note_news(&mut self, news: u64) {
+        self.news_seen = news;
+        for peer in 0..self.watched.len() {
+            // Acquire: pairs with the Release in `contact`; on its own it is enough to find the peer's frames.
+            if self.watched[peer][1] == NOWHERE
+                && !self.asking[peer].broken
+                && self.contacts[peer].load(Acquire) != 0
+            {
+                self.watched[peer][1] = self.answering[peer].requests.watch();
+            }
+        }
+        let changes = self.board.changes();
+        if changes != self.changes_seen {
+            self.note_changes(changes);
+        }
+    }
+
+    /// Tells a peer that this endpoint sends to it, and watches for its replies, unless that has been done.
+    #[cold]
+    fn contact(&mut self, to: Peer) {
+        let watched = &mut self.watched[to.index()][0];
+        if *watched == NOWHERE && !self.asking[to.index()].broken {
+            *watched = self.asking[to.index()].replies.watch();
+            let row = self.job.board.layout.contacts(to.index());
+            // Release: pairs with the Acquire in `note_news`.
+            View::<AtomicU64>::new(&self.job.mapping, row + 8 * self.me.index(), 1)[0].store(1, Release);
+            self.board.add_news(to.index());
+        }
+    }
+
+    /// What a send has to do after room was found missing, and the first one to a peer.
+    #[cold]
+    fn after_starving(&mut self, to: Peer) {
+        self.asking[to.index()].requests.starved = false;
+        self.patience.reset();
+        self.contact(to);
     }
 
     /// Takes in that somebody's status changed.
@@ -222,6 +269,7 @@ impl Shm {
     #[cold]
     fn break_with(&mut self, peer: usize) {
         self.asking[peer].broken = true;
+        self.watched[peer] = [NOWHERE; 2];
         self.board.set_status(peer, &[status::ABSENT, status::ACTIVE], status::FAULTY);
         self.note_changes(self.board.changes());
     }
@@ -250,10 +298,8 @@ impl Shm {
 
     #[inline]
     fn sent(&mut self, to: Peer) {
-        let requests = &mut self.asking[to.index()].requests;
-        if requests.starved {
-            requests.starved = false;
-            self.patience.reset();
+        if self.asking[to.index()].requests.starved {
+            self.after_starving(to);
         }
         self.board.parking[to.index()].notify(self.fenced);
     }
@@ -377,15 +423,18 @@ impl Shm {
     /// Whether a look at the lanes, the give-backs or the board would find something new.
     fn work(&self) -> bool {
         let found = |peer: usize| {
-            let (asking, answering) = (&self.asking[peer], &self.answering[peer]);
-            !asking.broken && (asking.replies.ready() || answering.requests.ready() || asking.requests.news())
+            let (asking, answering, watched) = (&self.asking[peer], &self.answering[peer], self.watched[peer]);
+            let asked = watched[0] != NOWHERE && (asking.replies.ready() || asking.requests.news());
+            !asking.broken && (asked || watched[1] != NOWHERE && answering.requests.ready())
         };
-        self.board.changes() != self.changes_seen || (0..self.asking.len()).any(found)
+        self.news[0].load(Acquire) != self.news_seen || (0..self.asking.len()).any(found)
     }
 
     /// Sleeps until something happens, after putting everything in order for a long absence.
     #[cold]
     fn park(&mut self, until: Option<Instant>) {
+        // A faulty rank can change the count of news, so a sleeper looks for them at least this often.
+        self.note_news(self.news[0].load(Acquire));
         let mut news = false;
         for peer in 0..self.asking.len() {
             if self.answering[peer].requests.owes() {
@@ -395,8 +444,11 @@ impl Shm {
             if self.asking[peer].broken {
                 continue;
             }
-            let sound = self.asking[peer].replies.sound() && self.answering[peer].requests.sound();
-            match self.asking[peer].requests.refresh() {
+            let [asked, asks] = self.watched[peer].map(|watched| watched != NOWHERE);
+            let sound =
+                (!asked || self.asking[peer].replies.sound()) && (!asks || self.answering[peer].requests.sound());
+            let fresh = if asked { self.asking[peer].requests.refresh() } else { Ok(false) };
+            match fresh {
                 Ok(fresh) if sound => news |= fresh,
                 _ => self.break_with(peer),
             }
@@ -508,12 +560,11 @@ impl Transport for Shm {
         match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
             Err(denied) => Err(self.deny(to, denied)),
             Ok(place) => {
+                if self.asking[to.index()].requests.starved {
+                    self.after_starving(to);
+                }
                 let parking = &self.board.parking[to.index()];
                 let requests = &mut self.asking[to.index()].requests;
-                if requests.starved {
-                    requests.starved = false;
-                    self.patience.reset();
-                }
                 Ok(ShmSlot::new(requests, parking, self.fenced, frame, *args, place, head.reply))
             }
         }
@@ -559,9 +610,10 @@ impl Transport for Shm {
 
     #[inline]
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        let changes = self.board.changes();
-        if changes != self.changes_seen {
-            self.note_changes(changes);
+        // Acquire: pairs with the AcqRel in `Board::add_news`.
+        let news = self.news[0].load(Acquire);
+        if news != self.news_seen {
+            self.note_news(news);
         }
         let (start, peers) = (self.first, self.watched.len());
         let end = start + peers.min(GLANCE);

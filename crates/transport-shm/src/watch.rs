@@ -1,8 +1,16 @@
 //! The death watch: a thread that sleeps until a peer's process ends, and then says so on the board.
 //!
-//! It holds one pidfd per other process of the job. A pidfd becomes readable when its process ends for whatever reason, also
-//! before anyone has collected the exit status, so no polling is needed and a death is known within a scheduling delay.
-//! Where the kernel has no pidfds it asks every 100 ms whether the processes still exist.
+//! Watches share the work, so that descriptors do not grow with the job: each one watches the processes of the next
+//! [`PLACES`] peers, counted round the job, and on from there to the first that is active. So every active process is
+//! watched by the nearest active one before it, and usually by fifteen others, which matters when some are stopped. When a
+//! watched process ends or leaves, the watch moves on to the next. The board tells everyone.
+//!
+//! A pidfd becomes readable when its process ends for whatever reason, also before anyone has collected the exit status, so
+//! no polling is needed and a death is known within a scheduling delay. Where no pidfd is to be had (the process has run out
+//! of descriptors, or the kernel has none) the watch asks every 100 ms whether the process still exists.
+//!
+//! Only proof makes a peer dead: that no process has its number, that the process of its number started at another time, or
+//! that a pidfd of its process is readable. That something could not be read proves nothing.
 
 use crate::job::{Board, status};
 use crate::layout::endpoint;
@@ -12,16 +20,26 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
-/// How often the watch looks for peers that have joined meanwhile, or for deaths where there are no pidfds, in ms.
+/// How many peers a watch is responsible for.
+const PLACES: usize = 16;
+
+/// How often the watch looks for peers that have joined meanwhile, and for deaths where it has no pidfd, in ms.
 const INTERVAL: u16 = 100;
+
+/// How often the watch looks whether peers that it watches have left, so that it has to watch others, in ms.
+const REVIEW: u16 = 500;
+
+/// What stands for the start time of a process that could not read its own.
+pub(crate) const UNKNOWN: u64 = 0;
 
 /// A running death watch; ends when dropped.
 #[derive(Debug)]
@@ -31,14 +49,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Starts watching all other processes of a job.
-    pub(crate) fn start(board: Arc<Board>) -> io::Result<Self> {
+    /// Starts watching for the endpoint `me` of a job.
+    pub(crate) fn start(board: Arc<Board>, me: usize) -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = Arc::new(EventFd::from_flags(flags).map_err(io::Error::from)?);
         let ours = Arc::clone(&stop);
         let thread =
             std::thread::Builder::new().name("am-death-watch".into()).stack_size(128 << 10).spawn(move || {
-                Watcher { board, known: BTreeMap::new() }.run(&ours);
+                Watcher::new(board, me, Kernel).run(&ours);
             })?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -54,94 +72,335 @@ impl Drop for Watch {
     }
 }
 
-/// When a process was started, in clock ticks since boot; 0 if unknown. Tells a process from a later one of the same id.
-pub(crate) fn started(pid: u32) -> u64 {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return 0;
-    };
+/// When a process was started, in clock ticks since boot; `None` if that can't be read. Tells a process from a later one of
+/// the same number.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in parentheses and may contain anything; field 22 is the start time.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    fields.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
-struct Watcher {
+/// What a watch asks the system; a test answers in its place.
+trait System {
+    /// A descriptor that is readable when the process has ended.
+    fn pidfd(&self, pid: u32) -> io::Result<File>;
+    /// As the function [`started`].
+    fn started(&self, pid: u32) -> Option<u64>;
+}
+
+/// The system itself.
+struct Kernel;
+
+impl System for Kernel {
+    fn pidfd(&self, pid: u32) -> io::Result<File> {
+        sys::pidfd_open(pid as i32)
+    }
+
+    fn started(&self, pid: u32) -> Option<u64> {
+        started(pid)
+    }
+}
+
+/// Whether a process has ended, told without a descriptor: there is none of its number, or all that is left of it is a
+/// first thread without a program, which waits to be collected.
+fn is_gone(pid: u32) -> bool {
+    if kill(Pid::from_raw(pid as i32), None) == Err(Errno::ESRCH) {
+        return true;
+    }
+    let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+    let unloaded = program.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    // The directory has a link for each thread beside its own two.
+    unloaded && std::fs::metadata(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.nlink() == 3)
+}
+
+struct Watcher<S> {
     board: Arc<Board>,
+    me: usize,
+    system: S,
     /// Watched processes by id.
     known: BTreeMap<u32, Process>,
 }
 
 /// A process that has endpoints of the job.
 struct Process {
-    /// Readable when it has ended; `None` where the kernel cannot do that.
+    /// Readable when it has ended; `None` while none is to be had.
     fd: Option<File>,
-    /// Its endpoints. They are kept here because the board is in memory that a faulty process can change.
-    peers: Vec<usize>,
+    /// Its endpoints, and whether the start time has shown for each that this is the process that joined. They are kept here
+    /// because the board is in memory that a faulty process can change.
+    peers: BTreeMap<usize, bool>,
 }
 
-impl Watcher {
+/// When to look again if nothing happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    Never,
+    InMillis(u16),
+}
+
+impl<S: System> Watcher<S> {
+    fn new(board: Arc<Board>, me: usize, system: S) -> Self {
+        Self { board, me, system, known: BTreeMap::new() }
+    }
+
     fn run(mut self, stop: &EventFd) {
         loop {
-            let complete = self.learn();
-            let pollable = self.known.values().all(|process| process.fd.is_some());
-            let timeout = if complete && pollable { PollTimeout::NONE } else { PollTimeout::from(INTERVAL) };
-            let mut waits = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
-            let watched = self.known.iter().filter_map(|(pid, process)| Some((*pid, process.fd.as_ref()?)));
-            let (pids, fds): (Vec<u32>, Vec<&File>) = watched.unzip();
-            waits.extend(fds.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-            match poll(&mut waits, timeout) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                // Without poll there is no watch; the job's waits still have their patience.
-                Err(_) => return,
-            }
-            let fired = |wait: &PollFd<'_>| wait.any().unwrap_or(false);
-            if fired(&waits[0]) {
+            let again = self.review();
+            if self.wait(stop, again) {
                 return;
             }
-            let mut dead: Vec<u32> =
-                pids.iter().zip(&waits[1..]).filter(|(_, wait)| fired(wait)).map(|(pid, _)| *pid).collect();
-            let unseen = self.known.iter().filter(|(_, process)| process.fd.is_none()).map(|(pid, _)| *pid);
-            dead.extend(unseen.filter(|pid| kill(Pid::from_raw(*pid as i32), None) == Err(Errno::ESRCH)));
-            dead.into_iter().for_each(|pid| self.bury(pid));
         }
     }
 
-    /// Takes up processes that have joined; returns whether everyone has.
-    fn learn(&mut self) -> bool {
-        let mut complete = true;
-        for peer in 0..self.board.endpoints.len() {
-            match self.board.raw_status(peer) {
-                status::ABSENT => complete = false,
-                status::ACTIVE => {
-                    let block = &self.board.endpoints[peer];
-                    let pid = block[endpoint::PID].load(Relaxed) as u32;
-                    if pid == std::process::id() {
-                        continue;
-                    }
-                    if let Some(process) = self.known.get_mut(&pid) {
-                        if !process.peers.contains(&peer) {
-                            process.peers.push(peer);
-                        }
-                        continue;
-                    }
-                    let fd = sys::pidfd_open(pid as i32);
-                    // The system knows no such process; `EINVAL` if there can be none of that number.
-                    let code = fd.as_ref().err().and_then(io::Error::raw_os_error);
-                    let gone = matches!(code, Some(libc::ESRCH | libc::EINVAL));
-                    if gone || started(pid) != block[endpoint::STARTED].load(Relaxed) {
-                        self.board.set_died(peer);
-                    } else {
-                        self.known.insert(pid, Process { fd: fd.ok(), peers: vec![peer] });
+    /// Sleeps until a process ends or it is time to look again; returns whether the watch is to stop.
+    fn wait(&mut self, stop: &EventFd, again: Again) -> bool {
+        let timeout = match again {
+            Again::Never => PollTimeout::NONE,
+            Again::InMillis(millis) => PollTimeout::from(millis),
+        };
+        let mut waits = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        let watched = self.known.iter().filter_map(|(pid, process)| Some((*pid, process.fd.as_ref()?)));
+        let (pids, fds): (Vec<u32>, Vec<&File>) = watched.unzip();
+        waits.extend(fds.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+        match poll(&mut waits, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            // The kernel is out of memory, or the limit of files was lowered below what is watched.
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(INTERVAL.into())),
+        }
+        let fired = |wait: &PollFd<'_>| wait.any().unwrap_or(false);
+        let stopped = fired(&waits[0]);
+        let ended = pids.iter().zip(&waits[1..]).filter(|(_, wait)| fired(wait));
+        let mut dead: Vec<u32> = ended.map(|(pid, _)| *pid).collect();
+        let unseen = self.known.iter().filter(|(_, process)| process.fd.is_none()).map(|(pid, _)| *pid);
+        dead.extend(unseen.filter(|pid| is_gone(*pid)));
+        dead.into_iter().for_each(|pid| self.declare_dead(pid));
+        stopped
+    }
+
+    /// Decides whom to watch, and declares dead whoever is found to be; returns when to look again.
+    fn review(&mut self) -> Again {
+        let (mut places, mut active, mut absent, mut rest) = (0, false, false, false);
+        let mut mine = BTreeSet::new();
+        let count = self.board.endpoints.len();
+        let me = self.me;
+        for peer in (1..count).map(|ahead| (me + ahead) % count) {
+            if places >= PLACES && active {
+                rest = true;
+                break;
+            }
+            let known =
+                self.known.iter().find(|(_, process)| process.peers.contains_key(&peer)).map(|(pid, _)| *pid);
+            match (self.board.raw_status(peer), known) {
+                (status::FINISHED..=status::FAULTY, _) => {}
+                (status::ACTIVE, _) | (_, Some(_)) => {
+                    let pid =
+                        known.unwrap_or_else(|| self.board.endpoints[peer][endpoint::PID].load(Relaxed) as u32);
+                    if pid != std::process::id() && self.watch(pid, peer) {
+                        active = true;
+                        places += usize::from(mine.insert(pid));
                     }
                 }
-                _ => {}
+                _ => {
+                    absent = true;
+                    places += 1;
+                }
             }
         }
-        complete
+        self.known.retain(|pid, _| mine.contains(pid));
+        let sure =
+            |process: &Process| process.fd.is_some() && process.peers.values().all(|identified| *identified);
+        match (absent || !self.known.values().all(sure), rest) {
+            (true, _) => Again::InMillis(INTERVAL),
+            (false, true) => Again::InMillis(REVIEW),
+            (false, false) => Again::Never,
+        }
+    }
+
+    /// Takes a peer's process up, or makes up for what could not be done before; returns whether it lives as far as is known.
+    fn watch(&mut self, pid: u32, peer: usize) -> bool {
+        let process = self.known.entry(pid).or_insert(Process { fd: None, peers: BTreeMap::new() });
+        let identified = process.peers.entry(peer).or_insert(false);
+        if process.fd.is_none() {
+            match self.system.pidfd(pid) {
+                Ok(fd) => process.fd = Some(fd),
+                // There is no such process; `EINVAL` if there can be none of that number.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL)) => {
+                    self.declare_dead(pid);
+                    return false;
+                }
+                Err(_) => {}
+            }
+        }
+        if !*identified {
+            // After the descriptor was opened: what is read belongs to the process that is watched, or to a later one.
+            let joined = self.board.endpoints[peer][endpoint::STARTED].load(Relaxed);
+            let found = self.system.started(pid);
+            *identified = found.is_some();
+            if found.is_some_and(|found| joined != UNKNOWN && found != joined) {
+                // Others may have joined from the process that has the number now.
+                process.peers.remove(&peer);
+                self.board.set_died(peer);
+                return false;
+            }
+        }
+        true
     }
 
     /// Marks the endpoints of a dead process.
-    fn bury(&mut self, pid: u32) {
-        let peers = self.known.remove(&pid).map_or(Vec::new(), |process| process.peers);
-        peers.into_iter().for_each(|peer| self.board.set_died(peer));
+    fn declare_dead(&mut self, pid: u32) {
+        let peers = self.known.remove(&pid).map_or(BTreeMap::new(), |process| process.peers);
+        peers.into_keys().for_each(|peer| self.board.set_died(peer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Job, JobConfig};
+    use am_core::{LossCause, PeerStatus};
+    use std::cell::Cell;
+    use std::process::{Child, Command};
+
+    const DIED: PeerStatus = PeerStatus::Lost(LossCause::Died);
+
+    /// A system whose answers may fail because this process has too many files open.
+    #[derive(Default)]
+    struct Scarce {
+        /// Whether there is no descriptor to be had.
+        full: Cell<bool>,
+    }
+
+    impl System for Scarce {
+        fn pidfd(&self, pid: u32) -> io::Result<File> {
+            if self.full.get() { Err(io::Error::from_raw_os_error(libc::EMFILE)) } else { Kernel.pidfd(pid) }
+        }
+
+        fn started(&self, pid: u32) -> Option<u64> {
+            if self.full.get() { None } else { Kernel.started(pid) }
+        }
+    }
+
+    /// A process that has joined a job and does nothing.
+    struct Member(Child);
+
+    impl Member {
+        fn join(job: &Job, peer: usize) -> Self {
+            let child = Command::new("sleep").arg("600").spawn().expect("there is a program to start");
+            let block = &job.board.endpoints[peer];
+            block[endpoint::PID].store(child.id().into(), Relaxed);
+            block[endpoint::STARTED].store(started(child.id()).expect("it runs"), Relaxed);
+            assert!(job.board.set_status(peer, &[status::ABSENT], status::ACTIVE));
+            Self(child)
+        }
+
+        fn leave(&self, job: &Job, peer: usize) {
+            assert!(job.board.set_status(peer, &[status::ACTIVE], status::LEFT));
+        }
+    }
+
+    impl Drop for Member {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn watcher(job: &Job, me: usize) -> (Watcher<Scarce>, EventFd) {
+        (Watcher::new(Arc::clone(&job.board), me, Scarce::default()), EventFd::new().expect("a descriptor"))
+    }
+
+    /// Waits until a process has ended, without collecting it.
+    fn ended(child: &Child) {
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("nobody collects it");
+        while !stat().contains(") Z ") {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn too_many_open_files_kill_nobody() {
+        let job = Job::create(&JobConfig::new(3)).expect("memory is there");
+        let mut members = [1, 2].map(|peer| Member::join(&job, peer));
+        let (mut watcher, stop) = watcher(&job, 0);
+        watcher.system.full.set(true);
+        for _ in 0..3 {
+            assert_eq!(watcher.review(), Again::InMillis(INTERVAL));
+            assert!(!watcher.wait(&stop, Again::InMillis(1)));
+        }
+        assert_eq!([1, 2].map(|peer| job.board.status(peer)), [PeerStatus::Active; 2]);
+        // Deaths are seen nevertheless, of processes that have been collected and of such that have not.
+        members[0].0.kill().expect("it runs");
+        ended(&members[0].0);
+        watcher.wait(&stop, Again::InMillis(1));
+        assert_eq!([1, 2].map(|peer| job.board.status(peer)), [DIED, PeerStatus::Active]);
+        members[1].0.kill().and_then(|()| members[1].0.wait()).expect("it runs");
+        watcher.wait(&stop, Again::InMillis(1));
+        assert_eq!(job.board.status(2), DIED);
+    }
+
+    #[test]
+    fn descriptors_are_used_once_there_are_some() {
+        let job = Job::create(&JobConfig::new(2)).expect("memory is there");
+        let mut member = Member::join(&job, 1);
+        let (mut watcher, stop) = watcher(&job, 0);
+        watcher.system.full.set(true);
+        assert_eq!(watcher.review(), Again::InMillis(INTERVAL));
+        watcher.system.full.set(false);
+        assert_eq!(watcher.review(), Again::Never);
+        member.0.kill().expect("it runs");
+        assert!(!watcher.wait(&stop, Again::Never));
+        assert_eq!(job.board.status(1), DIED);
+    }
+
+    #[test]
+    fn another_process_of_the_number_is_no_peer() {
+        let job = Job::create(&JobConfig::new(3)).expect("memory is there");
+        let _member = Member::join(&job, 1);
+        // Peer 2 claims the process of peer 1, but that began at another time.
+        let number = job.board.endpoints[1][endpoint::PID].load(Relaxed);
+        job.board.endpoints[2][endpoint::PID].store(number, Relaxed);
+        job.board.endpoints[2][endpoint::STARTED].store(1, Relaxed);
+        assert!(job.board.set_status(2, &[status::ABSENT], status::ACTIVE));
+        let (mut watcher, _stop) = watcher(&job, 0);
+        watcher.review();
+        assert_eq!([1, 2].map(|peer| job.board.status(peer)), [PeerStatus::Active, DIED]);
+    }
+
+    #[test]
+    fn a_watch_holds_few_descriptors() {
+        const RANKS: usize = 40;
+        let job = Job::create(&JobConfig::new(RANKS as u32)).expect("memory is there");
+        let (mut watcher, _stop) = watcher(&job, 30);
+        // Only peers far away have joined: the nearest of them is watched.
+        let _far = [20, 25].map(|peer| Member::join(&job, peer));
+        assert_eq!(watcher.review(), Again::InMillis(INTERVAL));
+        let watched = |watcher: &Watcher<Scarce>| {
+            watcher.known.values().flat_map(|process| process.peers.keys().copied()).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(watched(&watcher), [20].into());
+        let members: BTreeMap<usize, Member> = (0..RANKS)
+            .filter(|peer| ![20, 25, 30].contains(peer))
+            .map(|peer| (peer, Member::join(&job, peer)))
+            .collect();
+        assert_eq!(watcher.review(), Again::InMillis(REVIEW));
+        assert_eq!(watched(&watcher), (0..=6).chain(31..40).collect());
+        // Whoever leaves makes room for the next.
+        (31..36).for_each(|peer| members[&peer].leave(&job, peer));
+        watcher.review();
+        assert_eq!(watched(&watcher), (0..=11).chain(36..40).collect());
+    }
+
+    #[test]
+    fn a_row_of_deaths_is_followed() {
+        const RANKS: usize = 40;
+        let job = Job::create(&JobConfig::new(RANKS as u32)).expect("memory is there");
+        let mut members: Vec<Member> = (1..RANKS).map(|peer| Member::join(&job, peer)).collect();
+        let (mut watcher, stop) = watcher(&job, 0);
+        members.iter_mut().for_each(|member| member.0.kill().expect("it runs"));
+        members.iter().for_each(|member| ended(&member.0));
+        while watcher.review() != Again::Never || !watcher.known.is_empty() {
+            watcher.wait(&stop, Again::InMillis(1));
+        }
+        assert!((1..RANKS).all(|peer| job.board.status(peer) == DIED));
     }
 }

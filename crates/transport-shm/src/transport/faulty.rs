@@ -175,7 +175,7 @@ impl Memory {
             inside(from.reply_cells, 64 * self.layout.reply_cells),
         );
         let block = self.layout.endpoint(FAULTY) / 8;
-        let index = match random.below(10) {
+        let index = match random.below(12) {
             0 => requests,
             1 => replies,
             2 | 3 => return (requests & !7, true),
@@ -183,6 +183,8 @@ impl Memory {
             6 => from.back / 8 + random.below(back::WORDS as u64) as usize,
             7 => block + random.below(endpoint::WORDS as u64) as usize,
             8 => (self.layout.endpoint(random.below(3) as usize) + endpoint::PARK) / 8,
+            9 => self.layout.contacts(other) / 8 + FAULTY,
+            10 => self.layout.endpoint(random.below(3) as usize) / 8 + endpoint::NEWS,
             _ => header::CHANGES,
         };
         (index, false)
@@ -310,7 +312,10 @@ fn received(requests: bool, frames: &[(u64, [u64; 2])]) -> PeerStatus {
     let job = Job::create(&JobConfig::smallest(2)).expect("memory is there");
     let options = crate::JoinOptions { segment_bytes: SEGMENT, endpoint: 0 };
     let mut rank = job.join_with(0, options).expect("rank 0 is free");
-    let _other = job.join(1).expect("rank 1 is free");
+    let mut other = job.join(1).expect("rank 1 is free");
+    // As if both had sent before; otherwise nobody looks at their lanes.
+    rank.contact(Peer(1));
+    other.contact(Peer(0));
     let layout = job.board.layout;
     let cells = if requests { layout.pair(1, 0).request_cells } else { layout.pair(0, 1).reply_cells };
     let lane = View::<Cell>::new(&job.mapping, cells, layout.request_cells);
