@@ -1,14 +1,35 @@
-//! How patient an endpoint spins before it gives its processor away: by how many endpoints share how many processors.
+//! How long an endpoint spins before it gives its processor away: by how many endpoints share how many processors, and by
+//! the clock.
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+/// How long an endpoint with a processor of its own spins. Whoever it waits for is usually running, so spinning is the
+/// fastest way to hear from it. If the scheduler has put both on one processor, the other waits for this to end, so it is
+/// not longer than a few changes of process.
+const SPIN: Duration = Duration::from_micros(10);
+
+/// How long it gives the processor away after that, whenever another process wants it, before it sleeps. A yield that nobody
+/// takes up costs little more than a spin.
+const YIELD: Duration = Duration::from_micros(300);
+
+/// Tries between two looks at the clock, which costs about as much as one try.
+const LOOK: u32 = 16;
+
+/// How often an endpoint that shares its processor yields before it sleeps.
+const CROWDED_YIELDS: u32 = 100;
 
 /// Counts fruitless tries and says what to do next.
 #[derive(Debug)]
 pub(crate) struct Patience {
     tries: u32,
-    spins: u32,
-    yields: u32,
+    /// More endpoints than processors: whoever this one waits for may be waiting for its processor.
+    crowded: bool,
+    /// When the clock was first looked at since something was achieved.
+    since: Option<Instant>,
+    /// The last answer of the clock.
+    stage: Next,
 }
 
 /// What to do after a fruitless try.
@@ -36,10 +57,7 @@ impl Patience {
     }
 
     fn with(endpoints: usize, processors: usize) -> Self {
-        // With a processor each, whoever we wait for is running: spinning for some 50 us is the fastest way to hear from it.
-        // With fewer, it may be waiting for our processor: yield at once, and sleep soon.
-        let (spins, yields) = if endpoints <= processors { (4000, 20) } else { (1, 100) };
-        Self { tries: 0, spins, yields }
+        Self { tries: 0, crowded: endpoints > processors, since: None, stage: Next::Spin }
     }
 
     /// Something was achieved.
@@ -51,14 +69,43 @@ impl Patience {
     /// Nothing was achieved once more.
     #[inline]
     pub(crate) fn next(&mut self) -> Next {
+        self.next_at(Instant::now)
+    }
+
+    #[inline]
+    fn next_at(&mut self, now: impl FnOnce() -> Instant) -> Next {
         self.tries = self.tries.saturating_add(1);
-        if self.tries <= self.spins {
+        if self.crowded {
+            return match self.tries {
+                ..=1 => Next::Spin,
+                tries if tries <= 1 + CROWDED_YIELDS => Next::Yield,
+                _ => Next::Park,
+            };
+        }
+        if self.tries < LOOK {
+            return Next::Spin;
+        }
+        // A yield may take long, so that the clock is looked at after each.
+        if self.stage == Next::Spin && !self.tries.is_multiple_of(LOOK) {
+            return Next::Spin;
+        }
+        self.look(now())
+    }
+
+    #[cold]
+    fn look(&mut self, now: Instant) -> Next {
+        if self.tries == LOOK {
+            self.since = Some(now);
+        }
+        let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
+        self.stage = if waited < SPIN {
             Next::Spin
-        } else if self.tries <= self.spins + self.yields {
+        } else if waited < SPIN + YIELD {
             Next::Yield
         } else {
             Next::Park
-        }
+        };
+        self.stage
     }
 }
 
@@ -72,9 +119,38 @@ mod tests {
             let mut patience = Patience::with(endpoints, processors);
             patience.next();
             assert_eq!(patience.next(), first);
-            assert!((0..10_000).any(|_| patience.next() == Next::Park));
+            while patience.next() != Next::Park {}
             patience.reset();
             assert_ne!(patience.next(), Next::Park);
+        }
+    }
+
+    /// Tries until something else than `stage` is to be done, each of which takes `pace`; returns how long that was.
+    fn lasts(patience: &mut Patience, now: &mut Instant, stage: Next, pace: Duration) -> Duration {
+        let begin = *now;
+        loop {
+            *now += pace;
+            if patience.next_at(|| *now) != stage {
+                return *now - begin;
+            }
+        }
+    }
+
+    #[test]
+    fn spinning_is_bounded_by_time() {
+        for nanos in [5, 50, 500] {
+            let (mut patience, mut now) = (Patience::with(2, 2), Instant::now());
+            let pace = Duration::from_nanos(nanos);
+            for _ in 0..2 {
+                let spun = lasts(&mut patience, &mut now, Next::Spin, pace);
+                assert!((SPIN..SPIN + 3 * LOOK * pace).contains(&spun), "spun {spun:?} at {pace:?} a try");
+                let yielded = lasts(&mut patience, &mut now, Next::Yield, pace);
+                assert!(
+                    (YIELD - SPIN..YIELD + 2 * pace).contains(&yielded),
+                    "yielded {yielded:?} at {pace:?} a try"
+                );
+                patience.reset();
+            }
         }
     }
 }
