@@ -3,7 +3,7 @@
 use crate::config::{ConfigError, JobConfig};
 use crate::layout::{self, Layout, endpoint, header};
 use crate::park::{Parking, wake_all};
-use crate::region::{Mapping, ShmMemory, View};
+use crate::region::{Mapping, ShmMemory, Unshared, View};
 use crate::sync::AtomicU64;
 use crate::transport::Shm;
 use am_core::{LossCause, Peer, PeerStatus, Rank, Segment, Shape};
@@ -342,15 +342,26 @@ impl Job {
         &self.board.endpoints[first][endpoint::SEGMENT]
     }
 
-    /// Maps the first `bytes` bytes of a rank's segment, at most its largest size.
+    /// Maps the first `bytes` bytes of a rank's segment, at most its largest size, for everybody in this process.
     pub(crate) fn map_segment(&self, rank: Rank, bytes: u64) -> io::Result<Segment<ShmMemory>> {
+        let (view, bytes) = self.map_bytes(rank, bytes)?;
+        Ok(Segment::new(ShmMemory::new(view), bytes))
+    }
+
+    /// As [`map_segment`](Self::map_segment), for one purpose of one endpoint.
+    pub(crate) fn map_unshared(&self, rank: Rank, bytes: u64) -> io::Result<Segment<Unshared>> {
+        let (view, bytes) = self.map_bytes(rank, bytes)?;
+        Ok(Segment::new(Unshared::new(view), bytes))
+    }
+
+    fn map_bytes(&self, rank: Rank, bytes: u64) -> io::Result<(View<AtomicU64>, usize)> {
         let bytes = bytes.min(layout::SEGMENT_STRIDE) as usize;
         let padded = bytes.next_multiple_of(4096).max(4096);
         let mapping = Mapping::new(&self.file, self.board.layout.segment(rank.0), padded)?;
         if bytes >= 1 << 21 {
             mapping.advise_huge();
         }
-        Ok(Segment::new(ShmMemory::new(View::new(&mapping, 0, padded / 8)), bytes))
+        Ok((View::new(&mapping, 0, padded / 8), bytes))
     }
 
     /// The size of a rank's segment, if it has joined. A faulty rank may change what this says.

@@ -5,7 +5,7 @@
 
 use crate::frame::{Frame, Kind, MOST_WORDS, granules};
 use crate::layout::{Layout, back};
-use crate::region::{Mapping, ShmMemory, Use, View};
+use crate::region::{Mapping, Unshared, Use, View};
 use crate::ring::{
     Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer, give_back, given_back, newly_given_back,
 };
@@ -147,7 +147,7 @@ fn read_large<'a>(
     reader: &Reader,
     position: Position,
     frame: &Frame,
-    segment: &'a Segment<ShmMemory>,
+    segment: &'a Segment<Unshared>,
     most: usize,
 ) -> Result<Large<'a>, Broken> {
     let first = reader.first(&lane.cells);
@@ -400,7 +400,7 @@ impl ReplyIn {
         &mut self,
         out: &mut RequestOut,
         frame: Frame,
-        segment: &Segment<ShmMemory>,
+        segment: &Segment<Unshared>,
         mut deliver: impl Deliver,
     ) -> Result<(), Broken> {
         let bytes = frame.reply.ok_or(Broken)? * GRANULE as u64;
@@ -480,7 +480,7 @@ impl RequestIn {
     pub(crate) fn take_large(
         &mut self,
         frame: Frame,
-        segment: &Segment<ShmMemory>,
+        segment: &Segment<Unshared>,
         mut deliver: impl Deliver,
     ) -> Result<(), Broken> {
         let large = read_large(&self.lane, &self.reader, self.position, &frame, segment, self.most)?;

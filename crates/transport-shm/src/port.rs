@@ -95,7 +95,7 @@ impl Port for ReplyPort<'_> {
     }
 
     fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        let segment = self.outlet.segments.get(self.outlet.job, self.outlet.rank()).ok_or(PortGone)?;
+        let segment = self.outlet.segments.put(self.outlet.job, self.outlet.rank()).ok_or(PortGone)?;
         let frame = self.frame(Category::Long, handler, args, 0)?;
         segment.write(at, payload).expect("the core checks the range of a Long reply");
         let frame = Frame { in_ring: false, ..frame };

@@ -2,8 +2,17 @@
 //!
 //! This module and `sys` hold all `unsafe` of the crate. What makes views sound: they consist of atomics only, whose
 //! every bit pattern is valid; they lie inside the mapping, checked when they are made; and they keep the mapping alive.
-//! Bulk bytes go in and out by plain copies whose other end is memory of this process alone. A peer that writes at the
-//! same time can make such bytes wrong, nothing else: no reference to them ever exists.
+//! Payloads go in and out by plain copies whose other end is memory of this process alone. No reference to shared bytes ever
+//! exists. Such copies are no data races, since no two threads of this process make conflicting ones through one mapping:
+//!
+//! - the byte rings of lanes are ordered by the lanes' atomics: the writer's Release store of a header, the reader's of what
+//!   is given back;
+//! - Long payloads are written and read through mappings of their own ([`Unshared`]), one that only its endpoint writes
+//!   and one that only its handlers read, neither of which is ever handed out;
+//! - segments that are handed out ([`ShmMemory`]), which safe programs may use from any thread, are accessed by atomics alone.
+//!
+//! Whoever writes through another mapping, in another process or in this one, is to the language what a device is that writes
+//! to memory: it can make bytes wrong, nothing else.
 
 use crate::ring::Cell;
 use crate::sync::AtomicU64;
@@ -108,7 +117,8 @@ impl View<AtomicU64> {
         assert!(end.is_some_and(|end| end <= self.len * 8), "a copy lies inside its view");
         let target = self.start.as_ptr().cast::<u8>().wrapping_add(at);
         // SAFETY: the range was checked above and the mapping is alive. The source is memory of this process that no
-        // view covers, since views hand out no byte references; so the two do not overlap.
+        // view covers, since views hand out no byte references; so the two do not overlap. No other thread accesses these
+        // bytes through this mapping meanwhile: see the top of this file.
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) }
     }
 
@@ -157,9 +167,43 @@ impl<T> View<T> {
     }
 }
 
-/// The memory of a shared-memory segment.
+/// The memory of a shared-memory segment. Every access is a relaxed atomic one, so it may be shared by threads.
 #[derive(Clone, Debug)]
 pub struct ShmMemory(View<AtomicU64>);
+
+/// A segment's memory through a mapping that an endpoint keeps to itself, with plain copies. Its words are there for Long
+/// payloads that handlers read word by word.
+#[derive(Debug)]
+pub(crate) struct Unshared(View<AtomicU64>);
+
+impl Unshared {
+    /// The view must be the only one of its mapping, and the endpoint that keeps this must not both read and write it.
+    pub(crate) fn new(view: View<AtomicU64>) -> Self {
+        Self(view)
+    }
+}
+
+impl Memory for Unshared {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        &self.0
+    }
+
+    #[inline]
+    fn store(&self, at: usize, source: &[u8]) {
+        self.0.copy_in(at, source);
+    }
+
+    #[inline]
+    fn load(&self, at: usize, out: &mut [u8]) {
+        self.0.copy_out(at, out);
+    }
+
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        self.0.fetch(at, Use::Read);
+    }
+}
 
 impl ShmMemory {
     pub(crate) fn new(view: View<AtomicU64>) -> Self {
@@ -194,16 +238,6 @@ impl Memory for ShmMemory {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
         &self.0
-    }
-
-    #[inline]
-    fn store(&self, at: usize, source: &[u8]) {
-        self.0.copy_in(at, source);
-    }
-
-    #[inline]
-    fn load(&self, at: usize, out: &mut [u8]) {
-        self.0.copy_out(at, out);
     }
 
     #[inline]

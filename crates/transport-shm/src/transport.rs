@@ -6,7 +6,7 @@ use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken
 use crate::layout::endpoint;
 use crate::nudge::Nudge;
 use crate::port::{Outlet, ReplyPort, ShmSlot};
-use crate::region::{ShmMemory, View};
+use crate::region::{ShmMemory, Unshared, View};
 use crate::ring::{Broken, Cell, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
@@ -26,6 +26,8 @@ use std::task::Waker;
 
 #[cfg(test)]
 mod faulty;
+#[cfg(test)]
+mod mappings;
 
 /// Frames of one peer's lane that a poll handles before it looks at the next peer.
 const QUANTUM: usize = 256;
@@ -94,18 +96,26 @@ struct Answering {
 /// The segments of all ranks, mapped when first used.
 #[derive(Debug)]
 pub(crate) struct Segments {
+    /// For the program, which may hand them to other threads.
     mapped: Vec<OnceCell<Segment<ShmMemory>>>,
+    /// For the Long messages that this endpoint sends; only written, and only by the thread that has the endpoint.
+    puts: Vec<OnceCell<Segment<Unshared>>>,
+    /// For those that it receives; only read.
+    arrivals: Segment<Unshared>,
     lens: Vec<OnceCell<u64>>,
 }
 
 impl Segments {
-    /// The segments of a job, of which the own one has been mapped.
-    fn new(ranks: u32, own: Rank, segment: Segment<ShmMemory>) -> Self {
-        let mapped: Vec<_> = (0..ranks).map(|_| OnceCell::new()).collect();
-        let lens: Vec<_> = (0..ranks).map(|_| OnceCell::new()).collect();
+    /// The segments of a job, of which the own one has `bytes` bytes and is mapped.
+    fn new(job: &Job, own: Rank, bytes: u64) -> std::io::Result<Self> {
+        let ranks = 0..job.board.layout.ranks;
+        let (segment, arrivals) = (job.map_segment(own, bytes)?, job.map_unshared(own, bytes)?);
+        let mapped: Vec<_> = ranks.clone().map(|_| OnceCell::new()).collect();
+        let puts = ranks.clone().map(|_| OnceCell::new()).collect();
+        let lens: Vec<_> = ranks.map(|_| OnceCell::new()).collect();
         lens[own.0 as usize].get_or_init(|| segment.len() as u64);
         mapped[own.0 as usize].get_or_init(|| segment);
-        Self { mapped, lens }
+        Ok(Self { mapped, puts, arrivals, lens })
     }
 
     /// The size of a rank's segment in bytes, once it has joined. It is read once: what was checked against it stays true,
@@ -139,6 +149,19 @@ impl Segments {
             }
         }
     }
+
+    /// What Long messages to a rank are written to, if it has joined and its segment can be mapped.
+    #[inline]
+    pub(crate) fn put(&self, job: &Job, rank: Rank) -> Option<&Segment<Unshared>> {
+        let cell = self.puts.get(rank.0 as usize)?;
+        match cell.get() {
+            Some(segment) => Some(segment),
+            None => {
+                let segment = job.map_unshared(rank, self.len(job, rank)?).ok()?;
+                Some(cell.get_or_init(|| segment))
+            }
+        }
+    }
 }
 
 impl Shm {
@@ -150,7 +173,7 @@ impl Shm {
             return Err(job.taken(me));
         }
         job.publish_segment(rank, segment_bytes)?;
-        let segments = Segments::new(layout.ranks, Rank(rank), job.map_segment(Rank(rank), segment_bytes)?);
+        let segments = Segments::new(&job, Rank(rank), segment_bytes)?;
         // Of several claimants for an endpoint one gets to write its identity, which the status then makes valid.
         let pid = std::process::id();
         if block[endpoint::PID].compare_exchange(0, u64::from(pid), Relaxed, Relaxed).is_err() {
@@ -307,9 +330,9 @@ impl Shm {
     /// Hands arrived replies of one peer to the sink; how many, and whether the peer broke the protocol then.
     #[inline]
     fn take_replies<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> (usize, Result<(), Broken>) {
-        let Self { asking, segments, job, rank, .. } = self;
+        let Self { asking, segments, .. } = self;
         let Asking { requests, replies, .. } = &mut asking[peer];
-        let segment = segments.get(job, *rank).expect("the own segment was mapped when joining");
+        let segment = &segments.arrivals;
         let mut done = 0;
         let from = Peer(peer as u32);
         while done < budget {
@@ -337,9 +360,9 @@ impl Shm {
     /// protocol then.
     #[inline(always)]
     fn take_requests<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> (usize, Result<(), Broken>) {
-        let Self { answering, segments, job, rank, board, fenced, bare, .. } = self;
+        let Self { answering, segments, job, board, fenced, bare, .. } = self;
         let Answering { requests, replies } = &mut answering[peer];
-        let segment = segments.get(job, *rank).expect("the own segment was mapped when joining");
+        let segment = &segments.arrivals;
         let from = Peer(peer as u32);
         let mut done = 0;
         let outcome = loop {
@@ -576,7 +599,7 @@ impl Transport for Shm {
         if let Err(denied) = self.asking[to.index()].requests.admit(frame.cells(), None, head.reply) {
             return Err(self.deny(to, denied));
         }
-        let placed = self.segments.get(&self.job, rank).map(|segment| segment.write(at, payload));
+        let placed = self.segments.put(&self.job, rank).map(|segment| segment.write(at, payload));
         if !matches!(placed, Some(Ok(()))) {
             // The segment cannot be mapped: the peer went, or this process is out of address space.
             self.asking[to.index()].requests.cancel(head.reply);

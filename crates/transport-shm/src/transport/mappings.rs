@@ -1,0 +1,48 @@
+//! What an endpoint maps a segment for: no plain copy goes through a mapping that the program has, too.
+
+use super::*;
+use crate::{JobConfig, JoinOptions};
+use am_core::transport::{Head, ReplyBound};
+use std::collections::BTreeSet;
+
+/// Where the bytes of a payload or a segment lie, by what they say there.
+struct Seen(Vec<u8>);
+
+impl Sink for Seen {
+    fn request(&mut self, arrival: Arrival<'_>, _: &mut dyn Port) {
+        self.0 = arrival.payload.to_vec();
+    }
+    fn reply(&mut self, _: Arrival<'_>) {}
+    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+}
+
+#[test]
+fn plain_copies_have_mappings_of_their_own() {
+    let job = Job::create(&JobConfig::new(2)).expect("memory is there");
+    let join = |rank| job.join_with(rank, JoinOptions { segment_bytes: 4096, endpoint: 0 }).expect("it is free");
+    let (mut sender, mut receiver) = (join(0), join(1));
+    let head = Head { handler: 0, reply: ReplyBound::None };
+    let mut seen = Seen(Vec::new());
+    sender.long(Peer(1), head, &Words::EMPTY, b"payload", 100).expect("there is room");
+    assert_eq!(receiver.poll(1, &mut seen), 1);
+    assert_eq!(seen.0, b"payload");
+    let place = |words: &[AtomicU64]| words.as_ptr().addr();
+    let unshared = |segment: &Segment<Unshared>| place(segment.words());
+    let places = [
+        unshared(sender.segments.put(&job, Rank(1)).expect("it was used")),
+        place(sender.remote_segment(Rank(1)).expect("it can be mapped").words()),
+        unshared(&receiver.segments.arrivals),
+        place(receiver.segment().words()),
+        place(join_again(&job).words()),
+    ];
+    assert_eq!(BTreeSet::from(places).len(), places.len(), "{places:x?}");
+    // All of them are the same memory.
+    let mut bytes = [0; 7];
+    receiver.segment().read(100, &mut bytes).expect("it is inside");
+    assert_eq!(&bytes, b"payload");
+}
+
+/// Rank 1's segment as somebody else in this process would map it.
+fn join_again(job: &Job) -> Segment<ShmMemory> {
+    job.map_segment(Rank(1), 4096).expect("it can be mapped")
+}
