@@ -12,10 +12,19 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
+use crate::spawn::{Legacy, claim, unclaimed};
 use crate::transport::{Carrier, TransportChoice};
 
 /// The first bytes of a book's file; they change with its form.
 const MAGIC: [u8; 8] = *b"am-book1";
+
+/// Nobody can change a book's file.
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_WRITE)
+    .union(SealFlag::F_SEAL_SEAL);
+/// The most bytes that are read of a book's file.
+const LONGEST: u64 = 64 << 20;
 
 /// One host of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,31 +90,34 @@ impl Book {
         let mut file = File::from(memfd_create(c"active-messages-book", flags)?);
         file.write_all(&MAGIC)?;
         file.write_all(&postcard::to_stdvec(self).map_err(io::Error::other)?)?;
-        let seals =
-            SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
-        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
         Ok(file.into())
     }
 
-    /// Reads the book that a launcher left.
+    /// Reads the book that a launcher left, and closes it.
     ///
     /// # Errors
-    /// The descriptor is not there, or no book of this version.
+    /// The descriptor is not there, or no book of this version; then it stays open.
     pub(crate) fn inherited(number: u32) -> io::Result<Self> {
+        unclaimed(number)?;
         let mut bytes = Vec::new();
-        File::open(format!("/proc/self/fd/{number}"))?.read_to_end(&mut bytes)?;
+        File::open(format!("/proc/self/fd/{number}"))?.take(LONGEST).read_to_end(&mut bytes)?;
         let other =
             || io::Error::new(io::ErrorKind::InvalidData, "it was written by another version of the launcher");
         let book: Self =
             postcard::from_bytes(bytes.strip_prefix(&MAGIC).ok_or_else(other)?).map_err(|_| other())?;
         let sound = book.ranks.iter().all(|card| (card.host as usize) < book.hosts.len());
-        if sound { Ok(book) } else { Err(other()) }
+        if !sound {
+            return Err(other());
+        }
+        claim(number, Legacy::Memory(SEALS)).map(|_| book)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spawn::tests::unused;
     use std::os::fd::AsRawFd;
 
     fn book(choice: TransportChoice) -> Book {
@@ -129,14 +141,15 @@ mod tests {
     fn a_book_is_read_as_it_was_written_and_cannot_be_changed() {
         let book = book(TransportChoice::Auto);
         let file = book.file().unwrap();
-        assert_eq!(Book::inherited(file.as_raw_fd() as u32).unwrap(), book);
-        assert!(File::from(file).write_all(b"x").is_err());
+        assert!(File::from(file.try_clone().unwrap()).write_all(b"x").is_err());
+        assert_eq!(Book::inherited(unused(&file)).unwrap(), book);
     }
 
     #[test]
     fn other_files_are_no_books() {
         let file = memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap();
         assert!(Book::inherited(file.as_raw_fd() as u32).is_err());
+        assert!(fcntl(&file, FcntlArg::F_GETFD).is_ok(), "it is still open");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use am_core::Rank;
 use am_core::select::Select;
+use nix::fcntl::SealFlag;
 use nix::unistd::getppid;
 use transport_shm::{Job, JobError, JoinError, JoinOptions, Shm};
 use transport_udp::UdpConfig;
@@ -22,7 +23,7 @@ use crate::lifeline;
 use crate::meet::{MeetError, Meeting, launcher_name, reopen};
 use crate::net::{AttachError, JobTransport, Line, Net};
 use crate::secret::{Secret, SecretError};
-use crate::spawn::claim;
+use crate::spawn::{Legacy, claim, unclaimed};
 use crate::transport::{Carrier, TransportChoice};
 
 /// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, unless `AM_MEET_TIMEOUT` says
@@ -317,6 +318,17 @@ pub enum RankError {
         /// Ranks according to the environment.
         ranks: u32,
     },
+    /// The sockets are another rank's.
+    #[error(
+        "{} in the environment names {found} socket(s), but this rank has {addresses} address(es)",
+        contract::UDP_FDS
+    )]
+    Sockets {
+        /// Sockets that were named.
+        found: usize,
+        /// Addresses of this rank in the book.
+        addresses: usize,
+    },
     /// The job's shared memory could not be made.
     #[error("job {job}: {source}")]
     Create {
@@ -361,18 +373,21 @@ pub enum RankError {
 /// lifeline has to be watched.
 fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
     let (Some(launcher), Some(number)) = (identity.launcher_pid, identity.lifeline_fd) else { return Ok(()) };
-    if getppid().as_raw() as u32 == launcher {
-        return Ok(());
-    }
     let variable = contract::LIFELINE_FD;
-    let line = File::open(format!("/proc/self/fd/{number}"));
-    line.and_then(lifeline::watch).map_err(|source| RankError::Descriptor { variable, number, source })
+    let line = claim(number, Legacy::Lifeline).and_then(|line| {
+        if getppid().as_raw() as u32 == launcher { Ok(()) } else { lifeline::watch(File::from(line)) }
+    });
+    line.map_err(|source| RankError::Descriptor { variable, number, source })
 }
 
 fn inherited(number: u32, ranks: u32) -> Result<Job, RankError> {
     let variable = contract::SHM_FD;
-    let file = reopen(number).map_err(|source| RankError::Descriptor { variable, number, source })?;
-    open(file, ranks).map_err(|source| RankError::Segment { variable, number, source })
+    let descriptor = |source| RankError::Descriptor { variable, number, source };
+    let file = unclaimed(number).and_then(|()| reopen(number)).map_err(descriptor)?;
+    let job = open(file, ranks).map_err(|source| RankError::Segment { variable, number, source })?;
+    // What was inherited is closed here; programs that this one starts get neither.
+    claim(number, Legacy::Memory(SealFlag::F_SEAL_SHRINK)).map_err(descriptor)?;
+    Ok(job)
 }
 
 /// What a launcher left for a job with UDP.
@@ -382,9 +397,17 @@ fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankE
     let found = book.shape().ranks;
     let card = book.ranks.get(rank.0 as usize).filter(|_| found == ranks);
     let host = card.ok_or(RankError::Book { number: net.book, found, ranks })?.host;
-    let socket = |&number: &u32| claim(number).map(UdpSocket::from).map_err(missing(contract::UDP_FDS, number));
-    let sockets = net.sockets.iter().map(socket).collect::<Result<_, _>>()?;
-    let line = claim(net.line).map_err(missing(contract::LINE_FD, net.line))?;
+    let addresses = &book.ranks[rank.0 as usize].udp;
+    if addresses.len() != net.sockets.len() {
+        let (found, addresses) = (net.sockets.len(), addresses.len());
+        return Err(RankError::Sockets { found, addresses });
+    }
+    let socket = |(&number, &address): (&u32, &SocketAddr)| {
+        let socket = claim(number, Legacy::Udp(address)).map(UdpSocket::from);
+        socket.map_err(missing(contract::UDP_FDS, number))
+    };
+    let sockets = net.sockets.iter().zip(addresses).map(socket).collect::<Result<_, _>>()?;
+    let line = claim(net.line, Legacy::Line).map_err(missing(contract::LINE_FD, net.line))?;
     Ok(Net::new(book, host, rank, sockets, Line::Launcher(line), DEFAULT_MEET_TIMEOUT))
 }
 

@@ -161,7 +161,7 @@ fn check_size(job: Option<RankJob>, asked: Option<u32>) -> Result<Option<RankJob
 fn is_usage(error: &RankError) -> bool {
     match error {
         RankError::Environment(_) | RankError::OtherSize { .. } => true,
-        RankError::Descriptor { .. } | RankError::Segment { .. } => true,
+        RankError::Descriptor { .. } | RankError::Segment { .. } | RankError::Sockets { .. } => true,
         RankError::Create { source, .. } => matches!(source, JobError::Config(_)),
         RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::Book { .. } => true,
         RankError::Rendezvous(RendezvousError::Address { .. } | RendezvousError::Secret(_)) => true,

@@ -1,18 +1,23 @@
 //! The two ends of a rank's inheritance: the few system calls between fork and exec, and the claim of what was inherited.
 //! The crate's only unsafe code.
 
+use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, SealFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::socket::sockopt::SockType;
+use nix::sys::socket::{SockType as NixSockType, SockaddrStorage, UnixAddr, getsockname, getsockopt};
+use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{Pid, getpid, getppid};
 
 /// What a rank's process gets from its launcher besides arguments and environment.
@@ -59,22 +64,105 @@ fn prepare(launcher: Pid, inheritance: &Inheritance) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over an inherited descriptor that a variable of the launcher names, once; programs that this one starts don't get
-/// it.
+/// What an inherited descriptor has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Legacy {
+    /// A memory file with these seals at least.
+    Memory(SealFlag),
+    /// A UDP socket that is bound to this address.
+    Udp(SocketAddr),
+    /// One end of a pair of stream sockets.
+    Line,
+    /// The end of a pipe that is read.
+    Lifeline,
+}
+
+impl Legacy {
+    /// Whether a descriptor is so.
+    fn is(self, file: BorrowedFd<'_>) -> nix::Result<bool> {
+        let kind = SFlag::from_bits_truncate(fstat(file)?.st_mode) & SFlag::S_IFMT;
+        let socket = |kind| getsockopt(&file, SockType).map(|found| found == kind);
+        Ok(match self {
+            Self::Memory(seals) => {
+                let found = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
+                kind == SFlag::S_IFREG && found.is_ok_and(|found| found.contains(seals))
+            }
+            Self::Udp(address) => {
+                kind == SFlag::S_IFSOCK
+                    && socket(NixSockType::Datagram)?
+                    && getsockname::<SockaddrStorage>(file.as_raw_fd())? == SockaddrStorage::from(address)
+            }
+            Self::Line => {
+                kind == SFlag::S_IFSOCK
+                    && socket(NixSockType::Stream)?
+                    && getsockname::<UnixAddr>(file.as_raw_fd()).is_ok()
+            }
+            Self::Lifeline => {
+                let mode = OFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GETFL)?) & OFlag::O_ACCMODE;
+                kind == SFlag::S_IFIFO && mode == OFlag::O_RDONLY
+            }
+        })
+    }
+}
+
+impl fmt::Display for Legacy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(_) => f.write_str("a sealed memory file"),
+            Self::Udp(address) => write!(f, "a UDP socket bound to {address}"),
+            Self::Line => f.write_str("a Unix stream socket"),
+            Self::Lifeline => f.write_str("the reading end of a pipe"),
+        }
+    }
+}
+
+/// The descriptors that this process has taken over.
+static CLAIMED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+/// Whether an inherited descriptor that a variable of the launcher names can still be taken over.
 ///
 /// # Errors
 /// There is no such descriptor, or it has been taken over before.
-#[expect(unsafe_code, reason = "an inherited socket, unlike a memory file, can't be opened again by its number")]
-pub(crate) fn claim(number: u32) -> io::Result<OwnedFd> {
+pub(crate) fn unclaimed(number: u32) -> io::Result<()> {
+    look_up(number, &CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)).map(drop)
+}
+
+fn look_up(number: u32, claimed: &[RawFd]) -> io::Result<RawFd> {
     let number = RawFd::try_from(number).map_err(|_| nix::Error::EBADF)?;
-    static CLAIMED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
-    let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-    // The standard streams belong to the standard library.
-    if number <= 2 || claimed.contains(&number) || !fs::exists(format!("/proc/self/fd/{number}"))? {
-        return Err(nix::Error::EBADF.into());
+    if claimed.contains(&number) {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "this process has taken it over before, which it can do once",
+        ));
     }
-    // SAFETY: the descriptor is open, and nobody else in this process owns it: the launcher opened it in this process for
-    // this call before the program ran, and the list above lets only one call have it.
+    // The standard streams belong to the standard library.
+    if number <= 2 || !fs::exists(format!("/proc/self/fd/{number}"))? {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "it is not open; only the process that a launcher starts inherits it, not that one's own children, \
+             which have to be started without the variables AM_*",
+        ));
+    }
+    Ok(number)
+}
+
+/// Takes over an inherited descriptor that a variable of the launcher names, once, if it is what the launcher leaves there;
+/// programs that this one starts don't get it. Anything else stays open and as it is.
+///
+/// # Errors
+/// There is no such descriptor, it is something else, or it has been taken over before.
+#[expect(unsafe_code, reason = "an inherited socket, unlike a memory file, can't be opened again by its number")]
+pub(crate) fn claim(number: u32, legacy: Legacy) -> io::Result<OwnedFd> {
+    let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = look_up(number, &claimed)?;
+    // SAFETY: the descriptor is open, as was just seen, and is only looked at. Nobody in this process closes what the launcher
+    // left; if the number stands for something else, its owner may close it meanwhile, and then an error is the worst.
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
+    if !legacy.is(file)? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {legacy}")));
+    }
+    // SAFETY: the descriptor is open, and nobody else in this process owns it: it is what only the launcher can have left
+    // under this number, opened in this process for this call before the program ran, and the list lets only one call have it.
     let file = unsafe { OwnedFd::from_raw_fd(number) };
     claimed.push(number);
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
@@ -126,4 +214,79 @@ pub(crate) fn hear_of_children() -> nix::Result<()> {
     }
     // SAFETY: the default disposition runs no code of ours.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map(drop)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::unistd::pipe;
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK;
+
+    /// A descriptor of a number that no other test has had: each number is taken over once.
+    pub(crate) fn unused(file: &OwnedFd) -> u32 {
+        static NEXT: AtomicI32 = AtomicI32::new(300);
+        fcntl(file, FcntlArg::F_DUPFD(NEXT.fetch_add(10, Ordering::Relaxed))).unwrap() as u32
+    }
+
+    fn memory(seals: SealFlag) -> OwnedFd {
+        let file = memfd_create(c"test", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        file
+    }
+
+    #[test]
+    fn other_files_stay_open() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let elsewhere = SocketAddr::from(([127, 0, 0, 1], address.port() ^ 1));
+        let (reading, writing) = pipe().unwrap();
+        let files: [OwnedFd; 5] =
+            [socket.into(), UnixStream::pair().unwrap().0.into(), reading, writing, memory(SealFlag::F_SEAL_GROW)];
+        let wishes = [Legacy::Udp(address), Legacy::Line, Legacy::Lifeline, Legacy::Memory(SEALS)];
+        for (place, file) in files.iter().enumerate() {
+            for (other, legacy) in wishes.into_iter().enumerate() {
+                if place != other {
+                    assert!(claim(file.as_raw_fd() as u32, legacy).is_err(), "{file:?} is not {legacy}");
+                }
+            }
+        }
+        let error = claim(files[0].as_raw_fd() as u32, Legacy::Udp(elsewhere)).unwrap_err().to_string();
+        assert_eq!(error, format!("it is not a UDP socket bound to {elsewhere}"));
+        assert!(files.iter().all(|file| fcntl(file, FcntlArg::F_GETFD).is_ok()), "all of them are still open");
+    }
+
+    #[test]
+    fn each_kind_is_taken_over_once() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let (reading, _writing) = pipe().unwrap();
+        let files: [(OwnedFd, Legacy); 4] = [
+            (socket.into(), Legacy::Udp(address)),
+            (UnixStream::pair().unwrap().0.into(), Legacy::Line),
+            (reading, Legacy::Lifeline),
+            (memory(SEALS | SealFlag::F_SEAL_GROW), Legacy::Memory(SEALS)),
+        ];
+        let claimed = files.map(|(file, legacy)| {
+            let number = unused(&file);
+            let file = claim(number, legacy).unwrap();
+            let flags = FdFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GETFD).unwrap());
+            assert!(flags.contains(FdFlag::FD_CLOEXEC), "{legacy} is for this program alone");
+            let again = claim(number, legacy).unwrap_err();
+            assert!(again.to_string().contains("taken it over before"), "{again}");
+            file
+        });
+        assert!(unclaimed(claimed[0].as_raw_fd() as u32).is_err());
+    }
+
+    #[test]
+    fn closed_descriptors_and_standard_streams_are_refused() {
+        for number in [0, 2, 99_999, u32::MAX] {
+            assert!(claim(number, Legacy::Lifeline).is_err());
+        }
+    }
 }

@@ -8,8 +8,8 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{ANTI_HANG, InRole, Running, Test, amrun, clean, finish};
-use crate::roles::{LINES, long_line};
+use crate::harness::{ANTI_HANG, Finished, InRole, Roll, Running, Test, amrun, clean, finish};
+use crate::roles::{LINES, LIST_FILES, ROLL, long_line};
 
 pub(crate) const TESTS: &[Test] = &[
     ("amrun_codes", codes),
@@ -27,6 +27,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("amrun_standard_input", standard_input),
     ("amrun_64_ranks", sixty_four_ranks),
     ("amrun_lost_ranks_reach_the_survivors", lost_ranks_reach_the_survivors),
+    ("amrun_few_descriptors", few_descriptors),
+    ("amrun_full_many_ranks", many_ranks),
+    ("amrun_children_of_ranks_inherit_nothing", children_of_ranks_inherit_nothing),
+    ("amrun_descriptors_are_taken_over_once", descriptors_are_taken_over_once),
     ("amrun_ring_sizes", ring_sizes),
     ("amrun_binding", binding),
     ("amrun_program_missing", program_missing),
@@ -213,6 +217,57 @@ fn lost_ranks_reach_the_survivors() {
         );
         assert!(errors.iter().any(|line| line.contains("rank 1 is lost")), "{errors:?}");
     }
+}
+
+/// `amrun` by a shell that limits what it and the ranks may have.
+fn limited(limit: &str, flags: &[&str], actions: &[&str]) -> Finished {
+    let script = format!("{limit}; exec \"$0\" \"$@\"");
+    let roll = Roll::new("limited");
+    let mut command = clean("sh");
+    command.env(ROLL, &roll.0).args(["-c", &script, env!("CARGO_BIN_EXE_amrun")]).args(flags);
+    finish(command.role("job").args(actions))
+}
+
+fn few_descriptors() {
+    let finished = limited("ulimit -n 24", &["-n", "40"], &["barrier"]);
+    assert_eq!((finished.code(), &*finished.err), (0, ""), "{finished:?}");
+    // A death reaches everyone, also those that could not have a descriptor for the rank.
+    let finished = limited("ulimit -n 24", &["-n", "40", "--keep-going"], &["7:killed", "outlive"]);
+    assert_eq!(finished.code(), 137, "{finished:?}");
+    assert_eq!(finished.text(), "rank 7 is lost: its process died\n".repeat(39), "{finished:?}");
+}
+
+/// As many ranks as a host may well have, with the usual limit of files. It takes a minute.
+fn many_ranks() {
+    let began = std::time::Instant::now();
+    let finished = limited("ulimit -Sn 1024", &["-n", "2000"], &["barrier"]);
+    assert_eq!((finished.code(), &*finished.err), (0, ""), "{finished:?}");
+    println!("2000 ranks: {:?}", began.elapsed());
+}
+
+fn children_of_ranks_inherit_nothing() {
+    // This program may itself have inherited some.
+    let expected = finish(clean("sh").args(["-c", LIST_FILES])).text();
+    for transport in ["shm", "udp"] {
+        let finished =
+            finish(amrun(&["-n", "2", "--transport", transport]).role("job").args(["child", "barrier"]));
+        assert_eq!(finished.code(), 0, "{finished:?}");
+        assert_eq!(finished.text(), expected.repeat(2), "{finished:?}");
+    }
+}
+
+fn descriptors_are_taken_over_once() {
+    for transport in ["shm", "udp"] {
+        let finished =
+            finish(amrun(&["-n", "1", "--transport", transport]).role("job").args(["again", "barrier"]));
+        assert_eq!(finished.code(), 0, "{finished:?}");
+        let text = finished.text();
+        assert!(text.starts_with("AM_LIFELINE_FD=") && text.contains("taken it over before"), "{text}");
+    }
+    // What is not the launcher's stays as it is.
+    let script = "exec 9</dev/null; AM_SHM_FD=9 \"$0\" \"$@\"";
+    let finished = finish(amrun(&["-n", "1"]).args(["sh", "-c", script]).role("job").arg("barrier"));
+    assert!(finished.err.contains("AM_SHM_FD=9 in the environment is no descriptor of this job"), "{finished:?}");
 }
 
 fn ring_sizes() {

@@ -1,8 +1,10 @@
 //! A small test runner with libtest's command line, and processes that can't hang a test for ever.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::panic::catch_unwind;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -75,6 +77,23 @@ pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     }
     command.env_remove(contract::DEFAULT_RANKS);
     command
+}
+
+/// An empty file for the survivors of a loss, which a variable names; removed when dropped.
+pub(crate) struct Roll(pub(crate) PathBuf);
+
+impl Roll {
+    pub(crate) fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("am-roll-{}-{test}", std::process::id()));
+        fs::write(&path, "").expect("a temporary file");
+        Self(path)
+    }
+}
+
+impl Drop for Roll {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// Appends this program in a role to the command line of a launcher.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs, io, process, thread};
 
 use am_core::{Endpoint, Handlers};
@@ -13,8 +13,14 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::getpid;
 use transport_shm::JoinOptions;
 
+use crate::harness::ANTI_HANG;
+
 /// The length of a line in the role `lines`: many times what a pipe passes on at once.
 pub(crate) const LONG_LINE: usize = 300_000;
+/// The variable with the file that the survivors of a loss sign, each with one byte.
+pub(crate) const ROLL: &str = "T_ROLL";
+/// A shell's command that names the files which the shell has open.
+pub(crate) const LIST_FILES: &str = "cd /proc/$$/fd; echo *";
 /// How many lines each rank writes in the role `lines`.
 pub(crate) const LINES: usize = 5;
 
@@ -147,6 +153,20 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
             let first = scope.spawn(|| barrier(job, 0));
             barrier(job, 1).and(first.join().expect("no panic"))
         })?,
+        // Lists what a program that this one starts inherits.
+        "child" => {
+            let list = process::Command::new("sh").args(["-c", LIST_FILES]).output();
+            say(String::from_utf8_lossy(&list.map_err(|error| error.to_string())?.stdout).trim_end());
+        }
+        "again" => match RankJob::from_environment() {
+            Err(error) => say(&error.to_string()),
+            Ok(_) => return Err("descriptors were taken over twice".into()),
+        },
+        "vanish" => vanish(job, || process::exit(0))?,
+        "killed" => vanish(job, || {
+            let _ = kill(getpid(), Signal::SIGKILL);
+        })?,
+        "outlive" => vanish(job, || {})?,
         "arg0" => say(&format!("{:?}", env::args_os().next())),
         _ => return Err(format!("no action {action}")),
     }
@@ -160,6 +180,32 @@ fn barrier(job: &RankJob, endpoint: u16) -> Result<(), String> {
         Endpoint::attach(transport, Handlers::<()>::new(), ()).map_err(|error| error.to_string())?;
     endpoint.barrier().map_err(|error| error.to_string())?;
     endpoint.finish().map_err(|error| error.to_string())
+}
+
+/// Meets the others and then ends in some way; whoever does not end says how it learned that another one did.
+fn vanish(job: &RankJob, end: impl FnOnce()) -> Result<(), String> {
+    // Before descriptors become scarce.
+    let roll = env::var_os(ROLL).ok_or("no roll to sign")?;
+    let mut roll = fs::File::options().append(true).open(roll).map_err(|error| error.to_string())?;
+    let transport = job.attach(JoinOptions::default()).map_err(|error| error.to_string())?;
+    let mut endpoint =
+        Endpoint::attach(transport, Handlers::<()>::new(), ()).map_err(|error| error.to_string())?;
+    // One that ends may do so while others have not quite met it.
+    let met = endpoint.barrier();
+    end();
+    let limit = am_core::Span::from_secs(100);
+    let heard = met.and_then(|()| endpoint.wait_until_for(limit, |_| false));
+    say(&heard.map_or_else(|error| error.to_string(), |()| "nothing".into()));
+    // Nobody leaves before all survivors have seen the loss, as a rank that leaves is lost, too.
+    let mut sign = || -> io::Result<()> {
+        roll.write_all(b"x")?;
+        let until = Instant::now() + ANTI_HANG;
+        while roll.metadata()?.len() + 1 < u64::from(job.ranks()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    };
+    sign().map_err(|error| error.to_string())
 }
 
 /// Looks for the job's secret where others could see it: in the arguments and the environment of this process and all above
