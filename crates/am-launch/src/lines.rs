@@ -1,5 +1,6 @@
 //! The lines between a launcher or agent and its ranks in a job with UDP: each rank says once how large its segment is, hears
-//! how large everybody's is, and from then on who has died.
+//! how large everybody's is, and from then on whose process has ended without taking leave. What it says last is that it has
+//! taken leave itself.
 //!
 //! Sizes are known only when a program attaches, so they can't be in the book that ranks inherit. Deaths are known to launchers
 //! at once; without a word from them, a rank on another host is missed only after a long silence.
@@ -10,10 +11,38 @@ use std::os::unix::net::UnixStream;
 
 use am_core::Rank;
 
+/// What a rank says in place of a size when its endpoints have taken leave.
+const LEFT: u64 = u64::MAX;
+
+/// The launcher's end of one line.
+#[derive(Debug)]
+struct Line {
+    stream: UnixStream,
+    /// What the rank has not taken yet.
+    backlog: Vec<u8>,
+}
+
+impl Line {
+    /// Says as much of the backlog as the rank takes. A rank that is stopped must not stop its launcher.
+    fn flush(&mut self) {
+        while !self.backlog.is_empty() {
+            match self.stream.write(&self.backlog) {
+                Ok(taken) => drop(self.backlog.drain(..taken)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The rank has gone; `hear` finds that out.
+                Err(_) => self.backlog.clear(),
+            }
+        }
+    }
+}
+
 /// The launcher's ends of all lines of a host. A line is dropped when its rank has hung up.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    lines: Vec<Option<UnixStream>>,
+    lines: Vec<Option<Line>>,
+    /// Whether the rank of each place has taken leave.
+    left: Vec<bool>,
     /// Whether the ranks know the sizes, which they have to hear first.
     answered: bool,
     /// Who died before that.
@@ -28,27 +57,42 @@ impl Lines {
     pub(crate) fn add(&mut self) -> io::Result<OwnedFd> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        self.lines.push(Some(ours));
+        self.left.push(false);
+        self.lines.push(Some(Line { stream: ours, backlog: Vec::new() }));
         Ok(theirs.into())
     }
 
     /// What to wait for.
     pub(crate) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.lines.iter().flatten().map(AsFd::as_fd)
+        self.lines.iter().flatten().map(|line| line.stream.as_fd())
     }
 
-    /// What ranks have said since the last call: their places and the sizes of their segments in bytes.
+    /// Whether a rank has not taken all that was said to it, so that [`hear`](Self::hear) should be called again soon.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.lines.iter().flatten().any(|line| !line.backlog.is_empty())
+    }
+
+    /// What ranks have said since the last call: their places and the sizes of their segments in bytes. Says again what a rank
+    /// could not take before.
     pub(crate) fn hear(&mut self) -> Vec<(usize, u64)> {
         let mut heard = Vec::new();
         for (place, slot) in self.lines.iter_mut().enumerate() {
             let Some(line) = slot else { continue };
-            // A rank writes its eight bytes at once, so they come at once.
+            line.flush();
+            // A rank writes eight bytes at once, so they come at once.
             let mut bytes = [0; 8];
-            match line.read(&mut bytes) {
-                Ok(8) => heard.push((place, u64::from_le_bytes(bytes))),
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                // The rank has gone, or something else sits there.
-                Ok(_) | Err(_) => *slot = None,
+            loop {
+                match line.stream.read(&mut bytes) {
+                    Ok(8) if u64::from_le_bytes(bytes) == LEFT => self.left[place] = true,
+                    Ok(8) => heard.push((place, u64::from_le_bytes(bytes))),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // The rank has gone, or something else sits there.
+                    Ok(_) | Err(_) => {
+                        *slot = None;
+                        break;
+                    }
+                }
             }
         }
         heard
@@ -62,7 +106,13 @@ impl Lines {
         self.bury(&dead);
     }
 
-    /// Tells every rank that these are dead, as soon as it knows the sizes.
+    /// Whether the rank of this place has said that it has taken leave. Complete for ranks whose processes have ended, once
+    /// [`hear`](Self::hear) was called after that.
+    pub(crate) fn has_left(&self, place: usize) -> bool {
+        self.left.get(place).is_some_and(|left| *left)
+    }
+
+    /// Tells every rank that these have ended without taking leave, as soon as it knows the sizes.
     pub(crate) fn bury(&mut self, dead: &[u32]) {
         if self.answered {
             self.say(&dead.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>());
@@ -71,10 +121,10 @@ impl Lines {
         }
     }
 
-    fn say(&self, bytes: &[u8]) {
-        for mut line in self.lines.iter().flatten() {
-            // It fits the socket's buffer. A rank that is stopped must not stop its launcher.
-            let _ = line.write_all(bytes);
+    fn say(&mut self, bytes: &[u8]) {
+        for line in self.lines.iter_mut().flatten() {
+            line.backlog.extend_from_slice(bytes);
+            line.flush();
         }
     }
 }
@@ -118,6 +168,14 @@ pub(crate) fn exchange(line: &mut UnixStream, bytes: u64, ranks: u32) -> io::Res
     let mut all = vec![0; 8 * ranks as usize];
     line.read_exact(&mut all)?;
     Ok(all.chunks_exact(8).map(|size| u64::from_le_bytes(size.try_into().expect("chunks of eight"))).collect())
+}
+
+/// A rank's end: says that the rank has taken leave.
+///
+/// # Errors
+/// The launcher has gone.
+pub(crate) fn say_left(mut line: &UnixStream) -> io::Result<()> {
+    line.write_all(&LEFT.to_le_bytes())
 }
 
 /// Calls `died` for every rank whose death the launcher tells, until the launcher has gone or the line is shut down. Blocks.
@@ -167,6 +225,47 @@ mod tests {
         for rank in ranks {
             assert_eq!(rank.join().unwrap(), (vec![10, 11, 0], vec![Rank(2), Rank(1), Rank(0)]));
         }
+    }
+
+    #[test]
+    fn who_has_left_is_known_when_the_line_is_cut() {
+        let mut lines = Lines::default();
+        let theirs: Vec<UnixStream> = (0..2).map(|_| lines.add().unwrap().into()).collect();
+        for mut line in &theirs {
+            line.write_all(&77u64.to_le_bytes()).unwrap();
+        }
+        say_left(&theirs[1]).unwrap();
+        drop(theirs);
+        assert_eq!(lines.hear(), [(0, 77), (1, 77)]);
+        assert_eq!([0, 1, 2].map(|place| lines.has_left(place)), [false, true, false]);
+        assert_eq!(lines.ends().count(), 0);
+    }
+
+    #[test]
+    fn a_rank_that_does_not_listen_misses_nothing() {
+        let mut lines = Lines::default();
+        let theirs = lines.add().unwrap();
+        lines.answer(&[0]);
+        let mut said = 0;
+        while !lines.is_behind() {
+            lines.bury(&[said]);
+            said += 1;
+        }
+        let hear = thread::spawn(move || {
+            let mut line = UnixStream::from(theirs);
+            line.read_exact(&mut [0; 8]).unwrap();
+            let mut heard = 0;
+            hear_of_deaths(&line, |rank| {
+                assert_eq!(rank, Rank(heard));
+                heard += 1;
+            });
+            heard
+        });
+        while lines.is_behind() {
+            assert!(lines.hear().is_empty());
+        }
+        drop(lines);
+        assert_eq!(hear.join().unwrap(), said);
     }
 
     #[test]

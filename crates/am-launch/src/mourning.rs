@@ -6,22 +6,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use am_core::Rank;
+use am_core::segment::Memory;
 use am_core::transport::LossCause;
-use transport_udp::Obituary;
+use transport_udp::{Obituary, Udp};
 
-use crate::lines::hear_of_deaths;
+use crate::lines::{hear_of_deaths, say_left};
 
 /// What the thread and the endpoints share. The thread sleeps until somebody dies; it ends with the launcher, and so outlives
 /// this, since endpoints do, too.
 #[derive(Debug)]
 pub(crate) struct Mourning {
     known: Arc<Mutex<Known>>,
+    line: Arc<UnixStream>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     endpoints: Vec<Obituary>,
     dead: Vec<Rank>,
+    departed: usize,
 }
 
 impl Mourning {
@@ -31,7 +34,8 @@ impl Mourning {
     /// Those of starting a thread.
     pub(crate) fn begin(line: UnixStream) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(Known::default()));
-        let mourning = Self { known: Arc::clone(&known) };
+        let line = Arc::new(line);
+        let mourning = Self { known: Arc::clone(&known), line: Arc::clone(&line) };
         let listen = move || {
             hear_of_deaths(&line, |rank| {
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,8 +47,19 @@ impl Mourning {
         Ok(mourning)
     }
 
-    /// Tells an endpoint of all deaths, also of those that are known already.
-    pub(crate) fn tell(&self, endpoint: Obituary) {
+    /// Tells an endpoint of all deaths, also of those that are known already. When all endpoints that were told have taken
+    /// leave, the launcher hears that this rank has.
+    pub(crate) fn tell<M: Memory>(&self, endpoint: &mut Udp<M>) {
+        let (all, line) = (Arc::clone(&self.known), Arc::clone(&self.line));
+        endpoint.when_departed(move || {
+            let mut known = all.lock().unwrap_or_else(PoisonError::into_inner);
+            known.departed += 1;
+            if known.departed == known.endpoints.len() {
+                // A launcher that is gone needs no word.
+                let _ = say_left(&line);
+            }
+        });
+        let endpoint = endpoint.obituary();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.dead.iter().for_each(|&rank| endpoint.lost(rank, LossCause::Died));
         known.endpoints.push(endpoint);

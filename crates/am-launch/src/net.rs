@@ -139,24 +139,24 @@ impl Net {
         let me = Address::new(self.rank, options.endpoint);
         let Some(job) = near else {
             let segment = self.own_segment(options)?;
-            let far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
-            self.mourn(&far);
+            let mut far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
+            self.mourn(&mut far);
             return Ok(Select::far(far));
         };
         let members = self.book.members(self.host);
         let local = members.iter().position(|&rank| rank == self.rank).expect("a rank is on its own host");
         let near = job.join_with(local as u32, options)?;
         let segment = am_core::Transport::segment(&near).clone();
-        let far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
-        self.mourn(&far);
+        let mut far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
+        self.mourn(&mut far);
         Ok(Select::both(near, far, &members, |_| true)?)
     }
 
     /// Lets an endpoint hear of deaths, too.
-    fn mourn(&self, far: &Udp<ShmMemory>) {
+    fn mourn(&self, far: &mut Udp<ShmMemory>) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mourning) = &state.mourning {
-            mourning.tell(far.obituary());
+            mourning.tell(far);
         }
     }
 

@@ -28,7 +28,7 @@ const PASSED_ON: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// How often a launcher looks after its ranks where other threads of its process may swallow the SIGCHLD meant for
-/// it.
+/// it, or while a rank does not take what it is told.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The signals of the calling thread, read from a descriptor for as long as this lives.
@@ -111,7 +111,7 @@ pub(crate) fn supervise(
     let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
     while !policy.is_over() {
         // SIGCHLD is blocked since before the first rank started, so no end can slip through before this wait.
-        let look_at = (!signals.alone).then(|| Instant::now() + LOOK_EVERY);
+        let look_at = (!signals.alone || lines.is_behind()).then(|| Instant::now() + LOOK_EVERY);
         wait(signals, lines.ends(), policy.wake_at().into_iter().chain(look_at).min());
         let mut first = None;
         while let Some(Arrival { signal, sender, from_terminal }) = signals.next() {
@@ -133,7 +133,10 @@ pub(crate) fn supervise(
         if let Some(sizes) = segments.complete() {
             lines.answer(&sizes);
         }
-        lines.bury(&ended.iter().filter(|(_, end)| !end.is_success()).map(|(rank, _)| rank.0).collect::<Vec<_>>());
+        // Also those that exit with 0: whoever has not taken leave before is lost.
+        let lost = ended.iter().filter(|(rank, end)| !(end.is_success() && lines.has_left(rank.0 as usize)));
+        let lost: Vec<u32> = lost.map(|(rank, _)| rank.0).collect();
+        lines.bury(&lost);
         obey(launcher, ranks, policy.ended(&ended, first, Instant::now()));
         obey(launcher, ranks, policy.tick(Instant::now()));
         if let Some(adoption) = adoption {

@@ -233,9 +233,6 @@ impl<'a> Agent<'a> {
         while ranks.iter().any(Option::is_some) {
             let mut first = None;
             let messages = self.hear(lines.ends());
-            for (place, bytes) in lines.hear() {
-                self.tell(&FromAgent::Segment { rank: rank_of[place], bytes });
-            }
             while let Some(arrival) = self.signals.next() {
                 if arrival.signal == Signal::SIGCHLD {
                     first = first.or(place_of(ranks, arrival.sender));
@@ -244,12 +241,19 @@ impl<'a> Agent<'a> {
                 }
             }
             let ended = reap(ranks);
+            // After that: what a rank said last is there once it has ended.
+            for (place, bytes) in lines.hear() {
+                self.tell(&FromAgent::Segment { rank: rank_of[place], bytes });
+            }
             if let Some(job) = job {
                 ended.iter().for_each(|&(place, _)| job.mark_dead(place as u32));
             }
             if !ended.is_empty() {
                 let ends = ended.iter().map(|&(place, end)| (rank_of[place], end)).collect();
-                self.tell(&FromAgent::Ended { ends, first: first.map(|place| rank_of[place]) });
+                let left =
+                    ended.iter().filter(|(place, _)| lines.has_left(*place)).map(|(place, _)| rank_of[*place]);
+                let (first, left) = (first.map(|place| rank_of[place]), left.collect());
+                self.tell(&FromAgent::Ended { ends, first, left });
             }
             adoption.reap(ranks);
             // Dropping the ranks, as an error does, kills them; what they left behind goes the same way.

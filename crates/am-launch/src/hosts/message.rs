@@ -78,7 +78,7 @@ pub(crate) enum FromAgent {
     /// The agent can't go on: the exit code and the reason.
     Failed { host: u32, code: u8, reason: String },
     /// These ranks have ended since the last report; the first of them, if that is known.
-    Ended { ends: Vec<(u32, RankEnd)>, first: Option<u32> },
+    Ended { ends: Vec<(u32, RankEnd)>, first: Option<u32>, left: Vec<u32> },
     /// A rank attaches with a segment of this size in bytes.
     Segment { rank: u32, bytes: u64 },
     /// Every rank has ended, and nothing is left of them.

@@ -198,7 +198,7 @@ impl Watch<'_> {
     fn take(&mut self, index: usize, word: FromAgent) {
         let member = &mut self.members[index];
         match word {
-            FromAgent::Ended { ends, first } => {
+            FromAgent::Ended { ends, first, left } => {
                 // An agent speaks for its own ranks, and for each of them once.
                 let known: Vec<(Rank, RankEnd)> = ends
                     .into_iter()
@@ -208,7 +208,7 @@ impl Watch<'_> {
                 // Nobody has to wait for the dead: that they are lost shows later.
                 known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
                 member.live.retain(|&rank| known.iter().all(|&(ended, _)| ended != Rank(rank)));
-                self.bury(&known);
+                self.bury(&known, &left);
                 let orders = self.policy.ended(&known, first.map(Rank), Instant::now());
                 self.obey(orders);
             }
@@ -271,16 +271,18 @@ impl Watch<'_> {
         let ends: Vec<_> =
             std::mem::take(&mut member.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
         ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.segments.note(rank.0, 0));
-        self.bury(&ends);
+        self.bury(&ends, &[]);
         let line = format!("host {} was lost: {reason}", self.members[index].site.name);
         self.launcher.say(&line);
         let orders = self.policy.ended(&ends, None, Instant::now());
         self.obey(orders);
     }
 
-    /// Tells all hosts who has died, so that nobody has to find it out by silence.
-    fn bury(&mut self, ends: &[(Rank, RankEnd)]) {
-        let dead: Vec<u32> = ends.iter().filter(|(_, end)| !end.is_success()).map(|(rank, _)| rank.0).collect();
+    /// Tells all hosts who has died, so that nobody has to find it out by silence: whoever failed, or did not take leave.
+    fn bury(&mut self, ends: &[(Rank, RankEnd)], left: &[u32]) {
+        let proper = |rank: Rank, end: RankEnd| end.is_success() && left.contains(&rank.0);
+        let dead: Vec<u32> =
+            ends.iter().filter(|&&(rank, end)| !proper(rank, end)).map(|(rank, _)| rank.0).collect();
         if !dead.is_empty() {
             self.tell(&ToAgent::Died(dead));
         }

@@ -29,6 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("amrun_lost_ranks_reach_the_survivors", lost_ranks_reach_the_survivors),
     ("amrun_few_descriptors", few_descriptors),
     ("amrun_full_many_ranks", many_ranks),
+    ("amrun_ranks_that_exit_are_lost", ranks_that_exit_are_lost),
     ("amrun_children_of_ranks_inherit_nothing", children_of_ranks_inherit_nothing),
     ("amrun_descriptors_are_taken_over_once", descriptors_are_taken_over_once),
     ("amrun_ring_sizes", ring_sizes),
@@ -243,6 +244,17 @@ fn many_ranks() {
     let finished = limited("ulimit -Sn 1024", &["-n", "2000"], &["barrier"]);
     assert_eq!((finished.code(), &*finished.err), (0, ""), "{finished:?}");
     println!("2000 ranks: {:?}", began.elapsed());
+}
+
+fn ranks_that_exit_are_lost() {
+    for transport in ["shm", "udp"] {
+        let flags = ["-n", "3", "--transport", transport, "--keep-going"];
+        let roll = Roll::new("exit");
+        let mut command = amrun(&flags);
+        let finished = finish(command.env(ROLL, &roll.0).role("job").args(["1:vanish", "outlive"]));
+        assert_eq!(finished.code(), 0, "{finished:?}");
+        assert_eq!(finished.text(), "rank 1 is lost: its process died\n".repeat(2), "{finished:?}");
+    }
 }
 
 fn children_of_ranks_inherit_nothing() {

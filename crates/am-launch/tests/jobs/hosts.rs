@@ -11,9 +11,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{ANTI_HANG, Finished, InRole, Running, Test, amrun, finish};
+use crate::harness::{ANTI_HANG, Finished, InRole, Roll, Running, Test, amrun, finish};
 use crate::orphans::{gone, within};
-use crate::roles::{LINES, long_line};
+use crate::roles::{LINES, ROLL, long_line};
 
 pub(crate) const TESTS: &[Test] = &[
     ("hosts_codes", codes),
@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("hosts_slow_reader", slow_reader),
     ("hosts_reports", reports),
     ("hosts_secret_is_hidden", secret_is_hidden),
+    ("hosts_ranks_that_exit_are_lost", ranks_that_exit_are_lost),
     ("hosts_transports", transports),
     ("hosts_keep_going", keep_going),
     ("hosts_time_limit", time_limit),
@@ -277,6 +278,16 @@ fn reports() {
     assert!(finished.text().contains("at 127.0.0.5 ("), "{finished:?}");
     let finished = finish(two_hosts(&["-n", "2", "--interface", "none7"]).arg("true"));
     refused(&finished, 125, &["host 127.0.0.", "no interface fits none7; there are ", "127.0.0.1", "--interface"]);
+}
+
+/// The word goes round by all launchers, long before the silence would be noticed.
+fn ranks_that_exit_are_lost() {
+    let mut command = two_hosts(&["-n", "4", "--keep-going"]);
+    let roll = Roll::new("hosts");
+    command.env("AM_UDP_SILENCE", "100").env(ROLL, &roll.0);
+    let finished = finish(command.role("job").args(["1:vanish", "outlive"]));
+    assert_eq!(finished.code(), 0, "{finished:?}");
+    assert_eq!(finished.text(), "rank 1 is lost: its process died\n".repeat(3), "{finished:?}");
 }
 
 fn secret_is_hidden() {

@@ -39,6 +39,7 @@ use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape};
 use engine::Engine;
 use nix::poll::PollFlags;
 use service::{Clock, Service, Shared};
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -238,6 +239,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
             arrived: false,
             service: Some(service),
             left: false,
+            departed: OnDeparture::default(),
             shared,
         };
         Ok(Self::new(driver, &settings, segment))
@@ -262,6 +264,13 @@ impl<M: Memory> Udp<M> {
         self.obituary().lost(rank, cause);
     }
 
+    /// Calls `call` once, on the thread that uses this endpoint, as soon as it has taken leave: its peers have been told, and
+    /// have confirmed it unless they took too long. For those who have to tell an endpoint that left from one whose process
+    /// just ended. Replaces what an earlier call of this set; does nothing more once the endpoint has left.
+    pub fn when_departed(&mut self, call: impl FnOnce() + Send + 'static) {
+        self.driver_mut().departed.0 = Some(Box::new(call));
+    }
+
     /// Where this endpoint's socket listens.
     ///
     /// # Errors
@@ -279,6 +288,16 @@ enum Helper {
     Thread(#[expect(dead_code, reason = "it is held to be dropped")] Service),
     #[cfg(feature = "tokio")]
     Task(#[expect(dead_code, reason = "it is held to be dropped")] asynchronous::Tender),
+}
+
+/// What is called when the endpoint has taken leave.
+#[derive(Default)]
+struct OnDeparture(Option<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for OnDeparture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnDeparture").field(&self.0.is_some()).finish()
+    }
 }
 
 /// The [`Driver`] of a real socket; made by [`Udp::join`].
@@ -315,6 +334,7 @@ pub struct SocketDriver {
     arrived: bool,
     /// The helper drives the endpoint, as the program has asked it to.
     left: bool,
+    departed: OnDeparture,
 }
 
 impl SocketDriver {
@@ -508,6 +528,9 @@ impl Driver for SocketDriver {
             }
         }
         self.service = None;
+        if let Some(call) = self.departed.0.take() {
+            call();
+        }
     }
 }
 
