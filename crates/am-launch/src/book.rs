@@ -9,7 +9,9 @@ use std::os::fd::OwnedFd;
 use am_core::{Rank, Shape};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 use crate::spawn::{Legacy, claim, unclaimed};
@@ -88,8 +90,18 @@ impl Book {
     pub(crate) fn file(&self) -> io::Result<OwnedFd> {
         let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
         let mut file = File::from(memfd_create(c"active-messages-book", flags)?);
+        let pages = Zeroizing::new(postcard::to_stdvec(self).map_err(io::Error::other)?);
+        let needed = (MAGIC.len() + pages.len()) as u64;
+        // Beyond its limit of file sizes the kernel would end this process with a signal.
+        let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
+        if needed > limit {
+            return Err(io::Error::other(format!(
+                "{needed} bytes for the ranks' addresses, but this process may make files of {limit} (ulimit -f): start it \
+                 with `ulimit -f unlimited`"
+            )));
+        }
         file.write_all(&MAGIC)?;
-        file.write_all(&postcard::to_stdvec(self).map_err(io::Error::other)?)?;
+        file.write_all(&pages)?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
         Ok(file.into())
     }
@@ -100,7 +112,7 @@ impl Book {
     /// The descriptor is not there, or no book of this version; then it stays open.
     pub(crate) fn inherited(number: u32) -> io::Result<Self> {
         unclaimed(number)?;
-        let mut bytes = Vec::new();
+        let mut bytes = Zeroizing::new(Vec::new());
         File::open(format!("/proc/self/fd/{number}"))?.take(LONGEST).read_to_end(&mut bytes)?;
         let other =
             || io::Error::new(io::ErrorKind::InvalidData, "it was written by another version of the launcher");

@@ -25,6 +25,11 @@ const HINT: &str = "; is it on another host, or does it belong to another job? (
 /// How long a rank waits between attempts to reach rank 0, at most.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a caller may take for its greeting, which ranks send at once.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How many callers may owe their greeting at the same time.
+const MOST_CALLERS: usize = 256;
+
 /// Where and until when the ranks of one job meet.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting {
@@ -126,33 +131,63 @@ impl Meeting {
         })?;
         listener.set_nonblocking(true).map_err(|error| self.system(error))?;
         let mut missing: BTreeSet<u32> = (1..self.ranks).collect();
+        let mut callers: Vec<Caller> = Vec::new();
         while let Some(&rank) = missing.first() {
             let Some(left) = self.left() else {
                 let (job, seconds) = (self.job.clone(), self.limit.as_secs_f64());
                 return Err(MeetError::Missing { job, rank, missing: missing.len(), seconds });
             };
-            let mut ends = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            // With so many callers that say nothing, others wait until the first of these has had its time.
+            let full = callers.len() >= MOST_CALLERS;
+            let mut ends =
+                vec![PollFd::new(listener.as_fd(), if full { PollFlags::empty() } else { PollFlags::POLLIN })];
+            ends.extend(callers.iter().map(|caller| PollFd::new(caller.stream.as_fd(), PollFlags::POLLIN)));
+            let left = if callers.is_empty() { left } else { left.min(SILENCE) };
             let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
-            let Ok((mut stream, _)) = listener.accept() else { continue };
-            // Whoever is not one of us, or hangs up half-way, is no reason to give up on the others.
-            let Ok((rank, ranks)) = greeted(&mut stream, left) else { continue };
-            if ranks != self.ranks {
-                let (job, theirs, ours) = (self.job.clone(), ranks, self.ranks);
-                return Err(MeetError::OtherSize { job, rank, theirs, ours });
+            while callers.len() < MOST_CALLERS
+                && let Ok((stream, _)) = listener.accept()
+            {
+                callers.extend(Caller::admit(stream));
             }
-            if !missing.contains(&rank) {
-                return Err(MeetError::Twice { job: self.job.clone(), rank });
+            let mut waiting = Vec::new();
+            for mut caller in callers {
+                // Whoever is not one of us, hangs up half-way or says nothing is no reason to give up on the others.
+                match caller.greeting() {
+                    Ok(Some((rank, ranks))) => self.hand_out(&caller, rank, ranks, &mut missing, file)?,
+                    Ok(None) if caller.since.elapsed() < SILENCE => waiting.push(caller),
+                    Ok(None) | Err(_) => {}
+                }
             }
-            let sent = sendmsg::<()>(
-                stream.as_raw_fd(),
-                &[io::IoSlice::new(&GREETING)],
-                &[ControlMessage::ScmRights(&[file.as_raw_fd()])],
-                MsgFlags::MSG_NOSIGNAL,
-                None,
-            );
-            if sent.is_ok() {
-                missing.remove(&rank);
-            }
+            callers = waiting;
+        }
+        Ok(())
+    }
+
+    /// Hands the descriptor to one of the missing ranks.
+    fn hand_out(
+        &self,
+        caller: &Caller,
+        rank: u32,
+        ranks: u32,
+        missing: &mut BTreeSet<u32>,
+        file: BorrowedFd<'_>,
+    ) -> Result<(), MeetError> {
+        if ranks != self.ranks {
+            let (job, theirs, ours) = (self.job.clone(), ranks, self.ranks);
+            return Err(MeetError::OtherSize { job, rank, theirs, ours });
+        }
+        if !missing.contains(&rank) {
+            return Err(MeetError::Twice { job: self.job.clone(), rank });
+        }
+        let sent = sendmsg::<()>(
+            caller.stream.as_raw_fd(),
+            &[io::IoSlice::new(&GREETING)],
+            &[ControlMessage::ScmRights(&[file.as_raw_fd()])],
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        );
+        if sent.is_ok() {
+            missing.remove(&rank);
         }
         Ok(())
     }
@@ -214,21 +249,43 @@ impl Meeting {
     }
 }
 
-/// Rank and number of ranks of a process of the same user.
-fn greeted(stream: &mut UnixStream, patience: Duration) -> io::Result<(u32, u32)> {
-    if getsockopt(stream, PeerCredentials)?.uid() != geteuid().as_raw() {
-        return Err(io::ErrorKind::PermissionDenied.into());
+/// Somebody who has connected to rank 0 and has not said all of its greeting.
+struct Caller {
+    stream: UnixStream,
+    since: Instant,
+    said: Vec<u8>,
+}
+
+impl Caller {
+    /// Bytes of a rank's greeting: the word, the rank, the number of ranks.
+    const LENGTH: usize = GREETING.len() + 8;
+
+    /// A process of the same user.
+    fn admit(stream: UnixStream) -> Option<Self> {
+        let ours = getsockopt(&stream, PeerCredentials).is_ok_and(|who| who.uid() == geteuid().as_raw());
+        let ready = ours && stream.set_nonblocking(true).is_ok();
+        ready.then(|| Self { stream, since: Instant::now(), said: Vec::with_capacity(Self::LENGTH) })
     }
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(patience))?;
-    let (mut greeting, mut rank, mut ranks) = ([0; 8], [0; 4], [0; 4]);
-    stream.read_exact(&mut greeting)?;
-    if greeting != GREETING {
-        return Err(io::ErrorKind::InvalidData.into());
+
+    /// Rank and number of ranks, once it has said both.
+    fn greeting(&mut self) -> io::Result<Option<(u32, u32)>> {
+        let mut bytes = [0; Self::LENGTH];
+        match self.stream.read(&mut bytes[self.said.len()..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => {
+                let from = self.said.len();
+                self.said.extend_from_slice(&bytes[from..from + length]);
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+        let Some((word, numbers)) = self.said.split_at_checked(GREETING.len()) else { return Ok(None) };
+        if word != GREETING {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let ([rank, ranks], []) = numbers.as_chunks::<4>() else { return Ok(None) };
+        Ok(Some((u32::from_ne_bytes(*rank), u32::from_ne_bytes(*ranks))))
     }
-    stream.read_exact(&mut rank)?;
-    stream.read_exact(&mut ranks)?;
-    Ok((u32::from_ne_bytes(rank), u32::from_ne_bytes(ranks)))
 }
 
 /// The descriptor that arrives next; `None` if something else does, or nothing any more.
@@ -346,6 +403,21 @@ mod tests {
             let other = Meeting { ranks: 3, ..size.clone() }.fetch(Rank(2));
             assert!(matches!(other, Err(MeetError::Refused { .. })), "{other:?}");
             assert!(matches!(zero.join().unwrap(), Err(MeetError::OtherSize { theirs: 3, ours: 2, .. })));
+        });
+    }
+
+    #[test]
+    fn silent_callers_keep_nobody_waiting() {
+        let meeting = meeting("silent", 2, PATIENCE);
+        thread::scope(|scope| {
+            let zero = scope.spawn(|| meeting.serve(memory("shared").as_fd()));
+            let silent: Vec<UnixStream> = (0..10).map(|_| meeting.connect().unwrap().0).collect();
+            let mut slow = meeting.connect().unwrap().0;
+            slow.write_all(&GREETING[..3]).unwrap();
+            assert!(meeting.fetch(Rank(1)).is_ok());
+            // Rank 0 has gone on while they were still there.
+            assert!(zero.join().unwrap().is_ok());
+            drop((silent, slow));
         });
     }
 

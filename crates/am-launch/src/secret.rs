@@ -8,29 +8,41 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::libc;
+use nix::unistd::geteuid;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
 
 use crate::contract;
 
 /// The fewest bytes of a secret.
 const LEAST: usize = 16;
-/// The most bytes that are read of a secret's file.
+/// The most bytes of a secret's file.
 const MOST: u64 = 4096;
 
-/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it.
+/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, and its bytes are overwritten when it
+/// is dropped.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(Vec<u8>);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl Secret {
     /// A fresh secret of 32 bytes from the operating system's random source.
     pub(crate) fn random() -> io::Result<Self> {
-        let mut bytes = vec![0; 32];
-        SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("no random bytes from the system"))?;
-        Ok(Self(bytes))
+        let mut secret = Self(vec![0; 32]);
+        SystemRandom::new()
+            .fill(&mut secret.0)
+            .map_err(|_| io::Error::other("no random bytes from the system"))?;
+        Ok(secret)
     }
 
     /// No secret, for what is told to those who have it.
@@ -38,26 +50,38 @@ impl Secret {
         Self(Vec::new())
     }
 
-    /// Reads a secret from a file that only its owner can read. White space at its end doesn't count, so that a line of
-    /// text will do.
+    /// Reads a secret from a regular file of at most 4096 bytes that belongs to this process's user and that nobody else can
+    /// read or write. White space at its end doesn't count, so that a line of text will do.
     ///
     /// # Errors
     /// [`SecretError`].
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
-        let file = File::open(path).map_err(unreadable)?;
+        // Without waiting, should it be a pipe that nobody writes to.
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(unreadable)?;
         let meta = file.metadata().map_err(unreadable)?;
+        if !meta.is_file() {
+            return Err(SecretError::NoFile { path: path.to_owned() });
+        }
+        let (owner, user) = (meta.uid(), geteuid().as_raw());
+        if owner != user {
+            return Err(SecretError::Foreign { path: path.to_owned(), owner, user });
+        }
         let mode = meta.mode() & 0o777;
-        if meta.is_file() && mode & 0o077 != 0 {
+        if mode & 0o077 != 0 {
             return Err(SecretError::Open { path: path.to_owned(), mode });
         }
-        let mut bytes = Vec::new();
-        file.take(MOST).read_to_end(&mut bytes).map_err(unreadable)?;
-        bytes.truncate(bytes.trim_ascii_end().len());
-        if bytes.len() < LEAST {
-            return Err(SecretError::Short { path: path.to_owned(), bytes: bytes.len() });
+        if meta.len() > MOST {
+            return Err(SecretError::Long { path: path.to_owned(), bytes: meta.len() });
         }
-        Ok(Self(bytes))
+        // Room for all of it, so that no part is left behind in memory when it grows.
+        let mut secret = Self(Vec::with_capacity(MOST as usize + 1));
+        file.take(MOST).read_to_end(&mut secret.0).map_err(unreadable)?;
+        secret.0.truncate(secret.0.trim_ascii_end().len());
+        if secret.0.len() < LEAST {
+            return Err(SecretError::Short { path: path.to_owned(), bytes: secret.0.len() });
+        }
+        Ok(secret)
     }
 
     /// The secret itself, at least 16 bytes.
@@ -97,6 +121,34 @@ pub enum SecretError {
         /// Its permissions.
         mode: u32,
     },
+    /// It is no regular file.
+    #[error(
+        "the job's secret is read from a regular file, which {} is not: `head -c 32 /dev/urandom > FILE; chmod 600 FILE` \
+         makes one",
+        path.display()
+    )]
+    NoFile {
+        /// What it is instead.
+        path: PathBuf,
+    },
+    /// It belongs to somebody else, who can change it.
+    #[error("the job's secret in {0} belongs to user {owner}, but this process runs as {user}: chown {user} {0}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// The user of this process.
+        user: u32,
+    },
+    /// It is some other file.
+    #[error("the job's secret in {} has {bytes} bytes, but at most {MOST} are read", path.display())]
+    Long {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
     /// It can be guessed.
     #[error("the job's secret in {} has {bytes} bytes, but needs at least {LEAST} random ones", path.display())]
     Short {
@@ -132,6 +184,27 @@ mod tests {
     }
 
     #[test]
+    fn files_of_other_users_are_refused() {
+        let other = Path::new("/etc/passwd");
+        if fs::metadata(other).unwrap().uid() != geteuid().as_raw() {
+            assert!(matches!(Secret::from_file(other), Err(SecretError::Foreign { owner: 0, .. })));
+        } else if let Some(path) = given_away() {
+            let error = Secret::from_file(&path).unwrap_err();
+            fs::remove_file(&path).unwrap();
+            assert!(error.to_string().ends_with(&format!(": chown 0 {}", path.display())), "{error}");
+        }
+    }
+
+    /// A good file that the superuser has given to somebody else, if this process may do so.
+    fn given_away() -> Option<PathBuf> {
+        let path = std::env::temp_dir().join(format!("am-secret-foreign-{}", std::process::id()));
+        fs::write(&path, "0123456789abcdef").ok()?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).ok()?;
+        std::os::unix::fs::chown(&path, Some(12_345), None).ok()?;
+        Some(path)
+    }
+
+    #[test]
     fn files_are_checked() {
         let path = std::env::temp_dir().join(format!("am-secret-{}", std::process::id()));
         let write = |text: &str, mode| {
@@ -143,6 +216,14 @@ mod tests {
         assert!(matches!(write("0123456789abcde\n \n", 0o600), Err(SecretError::Short { bytes: 15, .. })));
         let open = write("0123456789abcdef", 0o640).unwrap_err();
         assert!(open.to_string().contains("(mode 640): chmod 600 "), "{open}");
+        let long = write(&"x".repeat(4097), 0o600);
+        assert!(matches!(long, Err(SecretError::Long { bytes: 4097, .. })), "{long:?}");
+        for other in ["/dev/zero", "/proc/self/fd"] {
+            assert!(matches!(Secret::from_file(Path::new(other)), Err(SecretError::NoFile { .. })));
+        }
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(Secret::from_file(&path), Err(SecretError::NoFile { .. })), "nobody waits for a writer");
         fs::remove_file(&path).unwrap();
         assert!(matches!(Secret::from_file(&path), Err(SecretError::Unreadable { .. })));
     }

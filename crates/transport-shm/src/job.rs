@@ -9,6 +9,7 @@ use crate::transport::Shm;
 use am_core::{LossCause, Peer, PeerStatus, Rank, Segment, Shape};
 use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +26,17 @@ pub enum JobError {
     /// The operating system refused memory.
     #[error("shared memory for the job: {0}")]
     Memory(#[from] io::Error),
+    /// This process may not make files as large as the job's memory file, most of which is never filled.
+    #[error(
+        "the job's memory file spans {needed} bytes, most of them never used, but this process may make files of {limit} \
+         (ulimit -f): start it with `ulimit -f unlimited`"
+    )]
+    FileSize {
+        /// Bytes that the file spans.
+        needed: u64,
+        /// The limit of this process in bytes.
+        limit: u64,
+    },
     /// The descriptor is not a job file.
     #[error("the descriptor is not a job file of this crate")]
     NotAJob,
@@ -202,12 +214,18 @@ impl Job {
     /// Makes a job. Its descriptor is inherited by child processes, which [`Job::open`] it.
     ///
     /// # Errors
-    /// [`JobError::Config`] for sizes out of range, [`JobError::Memory`] from the system.
+    /// [`JobError::Config`] for sizes out of range, [`JobError::FileSize`] under a limit of file sizes, [`JobError::Memory`] from
+    /// the system.
     pub fn create(config: &JobConfig) -> Result<Self, JobError> {
         config.check()?;
         let layout = Layout::new(config);
         let fd = memfd_create(c"active-messages", MFdFlags::MFD_ALLOW_SEALING).map_err(io::Error::from)?;
         let file = File::from(fd);
+        // Beyond its limit of file sizes the kernel would end this process with a signal.
+        let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).map_err(io::Error::from)?;
+        if layout.file_bytes() > limit {
+            return Err(JobError::FileSize { needed: layout.file_bytes(), limit });
+        }
         file.set_len(layout.file_bytes())?;
         // Nobody can shrink the file any more, so no access to a mapping can fault because a peer truncated it; nor add a
         // seal that keeps others from joining.

@@ -32,6 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("amrun_ranks_that_exit_are_lost", ranks_that_exit_are_lost),
     ("amrun_children_of_ranks_inherit_nothing", children_of_ranks_inherit_nothing),
     ("amrun_descriptors_are_taken_over_once", descriptors_are_taken_over_once),
+    ("amrun_file_size_limit", file_size_limit),
     ("amrun_ring_sizes", ring_sizes),
     ("amrun_binding", binding),
     ("amrun_program_missing", program_missing),
@@ -280,6 +281,15 @@ fn descriptors_are_taken_over_once() {
     let script = "exec 9</dev/null; AM_SHM_FD=9 \"$0\" \"$@\"";
     let finished = finish(amrun(&["-n", "1"]).args(["sh", "-c", script]).role("job").arg("barrier"));
     assert!(finished.err.contains("AM_SHM_FD=9 in the environment is no descriptor of this job"), "{finished:?}");
+}
+
+fn file_size_limit() {
+    for (limit, transport) in [("ulimit -f 1000000", "shm"), ("ulimit -f 0", "shm"), ("ulimit -f 0", "udp")] {
+        let finished = limited(limit, &["-n", "2", "--transport", transport], &["barrier"]);
+        assert_eq!(finished.code(), 125, "{finished:?}");
+        assert!(finished.err.ends_with("(ulimit -f): start it with `ulimit -f unlimited`\n"), "{finished:?}");
+        assert_eq!(finished.err.lines().count(), 1, "{finished:?}");
+    }
 }
 
 fn ring_sizes() {

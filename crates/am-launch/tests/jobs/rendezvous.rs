@@ -151,7 +151,9 @@ fn secret_files() {
     fails(hand(0, 2, &address, &short), 2, &["has 8 bytes, but needs at least 16"]);
     let mut missing = hand(0, 2, &address, &secret);
     missing[3].1 = "/no/such/secret".into();
-    fails(missing, 2, &["can't be read from /no/such/secret"]);
+    fails(missing.clone(), 2, &["can't be read from /no/such/secret"]);
+    missing[3].1 = "/dev/zero".into();
+    fails(missing, 2, &["the job's secret is read from a regular file, which /dev/zero is not"]);
 }
 
 fn wrong_secret() {
