@@ -188,13 +188,20 @@ pub(crate) struct RequestOut {
     reply_cells: Account,
     reply_bytes: Account,
     bare_seen: [u64; 2],
-    /// The peer takes no more requests.
-    pub(crate) gone: bool,
+    /// Zero if the peer takes no more requests, or this is not the process that joined.
+    open: View<AtomicU64>,
     /// Room was found missing since this was last reset, or nothing has been sent yet: the next send has more to do.
     pub(crate) starved: bool,
 }
 
 impl RequestOut {
+    /// Whether the peer takes no more requests, or none from this process.
+    #[inline(always)]
+    pub(crate) fn is_gone(&self) -> bool {
+        // Relaxed: only the endpoint writes it, and a fork.
+        self.open[0].load(Relaxed) == 0
+    }
+
     /// Admits a request: `cells` cells, `len` bytes of the byte ring if any, and room for the reply. Returns where the
     /// payload starts and the position after it. Only the reply's room is taken; cells and bytes are when written.
     #[inline(always)]
@@ -204,7 +211,7 @@ impl RequestOut {
         len: Option<usize>,
         reply: ReplyBound,
     ) -> Result<(usize, Position), Denied> {
-        if self.gone {
+        if self.is_gone() {
             return Err(Denied::Gone);
         }
         if !self.writer.room(&self.lane.cells, &self.back[back::CELLS], cells)? {
@@ -518,11 +525,18 @@ pub(crate) struct ReplyOut {
     writer: Writer,
     position: Position,
     bare: [u64; 2],
-    /// The asker takes no more replies.
-    pub(crate) gone: bool,
+    /// Zero if the asker takes no more replies, or this is not the process that joined.
+    open: View<AtomicU64>,
 }
 
 impl ReplyOut {
+    /// Whether the asker takes no more replies, or none from this process.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        // Relaxed: only the endpoint writes it, and a fork.
+        self.open[0].load(Relaxed) == 0
+    }
+
     /// Sends a Short or Long reply; its room was set aside by the asker.
     #[inline]
     pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
@@ -559,8 +573,14 @@ impl ReplyOut {
     }
 }
 
-/// Both ends of an endpoint as asker towards one peer.
-pub(crate) fn asker(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: usize) -> (RequestOut, ReplyIn) {
+/// Both ends of an endpoint as asker towards one peer, while the word is not zero.
+pub(crate) fn asker(
+    mapping: &Arc<Mapping>,
+    layout: &Layout,
+    me: usize,
+    peer: usize,
+    open: View<AtomicU64>,
+) -> (RequestOut, ReplyIn) {
     let pair = layout.pair(me, peer);
     let requests =
         Lane::new(mapping, (pair.request_cells, layout.request_cells), (pair.request_bytes, layout.request_bytes));
@@ -575,7 +595,7 @@ pub(crate) fn asker(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: us
         reply_cells: Account::new(layout.reply_cells as u32),
         reply_bytes: Account::new(layout.reply_budget() as u32),
         bare_seen: [0; 2],
-        gone: false,
+        open,
         starved: true,
     };
     let inward = ReplyIn {
@@ -587,8 +607,14 @@ pub(crate) fn asker(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: us
     (out, inward)
 }
 
-/// Both ends of an endpoint as answerer towards one peer.
-pub(crate) fn answerer(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer: usize) -> (RequestIn, ReplyOut) {
+/// Both ends of an endpoint as answerer towards one peer, while the word is not zero.
+pub(crate) fn answerer(
+    mapping: &Arc<Mapping>,
+    layout: &Layout,
+    me: usize,
+    peer: usize,
+    open: View<AtomicU64>,
+) -> (RequestIn, ReplyOut) {
     let pair = layout.pair(peer, me);
     let requests =
         Lane::new(mapping, (pair.request_cells, layout.request_cells), (pair.request_bytes, layout.request_bytes));
@@ -609,7 +635,7 @@ pub(crate) fn answerer(mapping: &Arc<Mapping>, layout: &Layout, me: usize, peer:
         back: View::new(mapping, pair.back, back::WORDS),
         position: Position::default(),
         bare: [0; 2],
-        gone: false,
+        open,
     };
     (inward, out)
 }

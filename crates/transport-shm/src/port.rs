@@ -48,7 +48,7 @@ impl<'a> ReplyPort<'a> {
 
     /// The frame of a reply, which repeats what was set aside so that the asker can give it back to its accounts.
     fn frame(&mut self, category: Category, handler: u8, args: &Words, len: usize) -> Result<Frame, PortGone> {
-        if self.replies.gone || self.set_aside.is_none() || self.used {
+        if self.replies.is_gone() || self.set_aside.is_none() || self.used {
             return Err(PortGone);
         }
         self.used = true;
@@ -115,6 +115,7 @@ impl Drop for ReplyPort<'_> {
     fn drop(&mut self) {
         if let Some(granules) = self.set_aside
             && !self.used
+            && !self.replies.is_gone()
         {
             *self.bare += 1;
             self.replies.bare(granules);

@@ -38,6 +38,15 @@ impl Mapping {
         Ok(Arc::new(Self { raw }))
     }
 
+    /// Zeroed memory of this process alone, of at least `len` bytes: a child that it forks finds all of it zero again, where the
+    /// kernel can do that.
+    pub(crate) fn wiped_on_fork(len: usize) -> std::io::Result<Arc<Self>> {
+        let raw = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
+        // Kernels before 4.14 cannot; a child then sees what its parent had.
+        let _ = crate::sys::wipe_on_fork(&raw);
+        Ok(Arc::new(Self { raw }))
+    }
+
     /// Asks for huge pages; only a hint, so failure is of no consequence.
     pub(crate) fn advise_huge(&self) {
         let _ = self.raw.advise(Advice::HugePage);

@@ -1,5 +1,6 @@
-//! The system calls that no crate wraps safely: futex, membarrier and pidfd.
+//! The system calls that no crate wraps safely: futex, membarrier, pidfd and one kind of madvise.
 
+use memmap2::MmapRaw;
 use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd;
@@ -39,6 +40,16 @@ pub(crate) fn register_for_fences() -> bool {
 /// Makes every running thread of all registered processes execute a full memory fence. False if that was not possible.
 pub(crate) fn fence_everyone() -> bool {
     membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)
+}
+
+/// Makes private memory read as zeros in children that this process forks.
+///
+/// # Errors
+/// Where the kernel has no such thing.
+pub(crate) fn wipe_on_fork(memory: &MmapRaw) -> io::Result<()> {
+    // SAFETY: the range is one whole mapping, which is alive; the advice changes nothing in this process.
+    let outcome = unsafe { libc::madvise(memory.as_mut_ptr().cast(), memory.len(), libc::MADV_WIPEONFORK) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A descriptor that becomes readable when the process ends, even before its parent has collected it.

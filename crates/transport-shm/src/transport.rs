@@ -6,7 +6,7 @@ use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken
 use crate::layout::endpoint;
 use crate::nudge::Nudge;
 use crate::port::{Outlet, ReplyPort, ShmSlot};
-use crate::region::{ShmMemory, Unshared, View};
+use crate::region::{Mapping, ShmMemory, Unshared, View};
 use crate::ring::{Broken, Cell, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
@@ -39,7 +39,20 @@ const GLANCE: usize = 32;
 /// A place to watch where no frame ever appears: no mapping has so many cells.
 const NOWHERE: u64 = u64::MAX;
 
+/// Indices of the words of an endpoint that are zero in a fork.
+mod own {
+    pub(super) const NEWS_SEEN: usize = 0;
+    pub(super) const HOME: usize = 1;
+    /// The first of one word per peer.
+    pub(super) const PEERS: usize = 2;
+}
+
 /// An endpoint of a shared-memory job.
+///
+/// # After `fork`
+/// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Left`]): sends and waits are
+/// errors, polls find nothing, and dropping it does nothing. Its segments are mapped there and are the job's. The kernel has
+/// to have `MADV_WIPEONFORK` (Linux 4.14). The child of a fork that then executes a program has nothing of the job.
 ///
 /// It may be sent to the thread that uses it. Dropping it stops its death watch and tells the peers that it has gone, unless
 /// its [`am_core::Endpoint`] has done so.
@@ -63,7 +76,9 @@ pub struct Shm {
     first: usize,
     /// What there is to look for outside the lanes, and how much of it has been looked for.
     news: View<AtomicU64>,
-    news_seen: u64,
+    /// Words of this process alone, which a fork finds zero: how much of the news has been looked for, whether this is the
+    /// process that joined, and whether each peer still takes messages.
+    own: View<AtomicU64>,
     /// The words by which peers say that they send to this endpoint.
     contacts: View<AtomicU64>,
     changes_seen: u64,
@@ -185,12 +200,17 @@ impl Shm {
             return Err(job.taken(me));
         }
         let peers = 0..layout.peers();
+        let words = own::PEERS + layout.peers();
+        let guard = Mapping::wiped_on_fork(8 * words)?;
+        let own = View::<AtomicU64>::new(&guard, 0, words);
+        own[own::HOME..].iter().for_each(|word| word.store(1, Relaxed));
+        let open = |peer| View::new(&guard, 8 * (own::PEERS + peer), 1);
         let asking = peers.clone().map(|peer| {
-            let (requests, replies) = lanes::asker(&job.mapping, &layout, me.index(), peer);
+            let (requests, replies) = lanes::asker(&job.mapping, &layout, me.index(), peer, open(peer));
             Asking { requests, replies, broken: false }
         });
         let answering = peers.map(|peer| {
-            let (requests, replies) = lanes::answerer(&job.mapping, &layout, me.index(), peer);
+            let (requests, replies) = lanes::answerer(&job.mapping, &layout, me.index(), peer, open(peer));
             Answering { requests, replies }
         });
         let (asking, answering): (Vec<Asking>, Vec<Answering>) = (asking.collect(), answering.collect());
@@ -218,7 +238,7 @@ impl Shm {
             watched: vec![[NOWHERE; 2]; layout.peers()],
             first: 0,
             news: View::new(&job.mapping, layout.endpoint(me.index()) + 8 * endpoint::NEWS, 1),
-            news_seen: 0,
+            own,
             contacts: View::new(&job.mapping, layout.contacts(me.index()), layout.peers()),
             changes_seen: 0,
             losses: 0,
@@ -236,7 +256,13 @@ impl Shm {
     /// Takes in that peers send to this endpoint or that somebody's status changed.
     #[cold]
     fn note_news(&mut self, news: u64) {
-        self.news_seen = news;
+        self.own[own::NEWS_SEEN].store(news, Relaxed);
+        if self.is_fork() {
+            // Nothing of the job is this process's: it neither reads lanes nor gives anything back.
+            self.watched.fill([NOWHERE; 2]);
+            self.losses = self.watched.len() as u32;
+            return;
+        }
         for peer in 0..self.watched.len() {
             // Acquire: pairs with the Release in `contact`; on its own it is enough to find the peer's frames.
             if self.watched[peer][1] == NOWHERE
@@ -282,10 +308,14 @@ impl Shm {
         for peer in 0..self.asking.len() {
             let status = self.status_of(peer);
             let gone = status != PeerStatus::Active;
-            self.asking[peer].requests.gone = gone;
-            self.answering[peer].replies.gone = gone;
+            self.own[own::PEERS + peer].store(u64::from(!gone), Relaxed);
             self.losses += u32::from(matches!(status, PeerStatus::Lost(_)));
         }
+    }
+
+    /// Whether this is a fork of the process that joined.
+    fn is_fork(&self) -> bool {
+        self.own[own::HOME].load(Relaxed) == 0
     }
 
     /// Gives up on a peer that broke the protocol, and tells everyone.
@@ -300,6 +330,7 @@ impl Shm {
     /// What is known of a peer. One that broke the protocol is lost to this endpoint whatever it has written as its status.
     fn status_of(&self, peer: usize) -> PeerStatus {
         match self.board.status(peer) {
+            _ if self.is_fork() => PeerStatus::Lost(LossCause::Left),
             PeerStatus::Active | PeerStatus::Finished if self.asking[peer].broken => {
                 PeerStatus::Lost(LossCause::Faulty)
             }
@@ -450,7 +481,7 @@ impl Shm {
             let asked = watched[0] != NOWHERE && (asking.replies.ready() || asking.requests.news());
             !asking.broken && (asked || watched[1] != NOWHERE && answering.requests.ready())
         };
-        self.news[0].load(Acquire) != self.news_seen || (0..self.asking.len()).any(found)
+        self.news[0].load(Acquire) != self.own[own::NEWS_SEEN].load(Relaxed) || (0..self.asking.len()).any(found)
     }
 
     /// Sleeps until something happens, after putting everything in order for a long absence.
@@ -458,6 +489,11 @@ impl Shm {
     fn park(&mut self, until: Option<Instant>) {
         // A faulty rank can change the count of news, so a sleeper looks for them at least this often.
         self.note_news(self.news[0].load(Acquire));
+        if self.is_fork() {
+            // Nobody wakes it.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            return;
+        }
         let mut news = false;
         for peer in 0..self.asking.len() {
             if self.answering[peer].requests.owes() {
@@ -635,7 +671,7 @@ impl Transport for Shm {
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         // Acquire: pairs with the AcqRel in `Board::add_news`.
         let news = self.news[0].load(Acquire);
-        if news != self.news_seen {
+        if news != self.own[own::NEWS_SEEN].load(Relaxed) {
             self.note_news(news);
         }
         let (start, peers) = (self.first, self.watched.len());
@@ -667,7 +703,7 @@ impl Transport for Shm {
     fn quiet(&mut self) -> bool {
         let mut all = true;
         for asking in &self.asking {
-            all &= asking.requests.gone || asking.requests.quiet();
+            all &= asking.requests.is_gone() || asking.requests.quiet();
         }
         all
     }
@@ -724,6 +760,9 @@ impl Transport for Shm {
     }
 
     fn depart(&mut self, how: Departure) {
+        if self.is_fork() {
+            return;
+        }
         for peer in 0..self.answering.len() {
             if self.answering[peer].requests.owes() {
                 self.answering[peer].requests.publish();

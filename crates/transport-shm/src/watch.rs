@@ -46,6 +46,8 @@ pub(crate) const UNKNOWN: u64 = 0;
 pub(crate) struct Watch {
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
+    /// The process whose thread it is.
+    process: u32,
 }
 
 impl Watch {
@@ -58,12 +60,17 @@ impl Watch {
             std::thread::Builder::new().name("am-death-watch".into()).stack_size(128 << 10).spawn(move || {
                 Watcher::new(board, me, Kernel).run(&ours);
             })?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread), process: std::process::id() })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A fork has neither a thread to join nor the right to stop that of its parent.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         // A full counter or a thread that is gone already both mean that nothing needs to be stopped.
         let _ = self.stop.write(1);
         if let Some(thread) = self.thread.take() {

@@ -44,11 +44,13 @@ enum Role {
     Finish,
     /// Attaches, waits for a second and a half, and says how many microseconds of processor time that took.
     Idle,
+    /// Attaches, and sends back what it gets until the other one is lost.
+    Echo,
     /// Is a whole job by itself, and looks what remains of it.
     Whole,
 }
 
-const ROLES: [Role; 9] = [
+const ROLES: [Role; 10] = [
     Role::Join,
     Role::Wait,
     Role::WaitLater,
@@ -57,6 +59,7 @@ const ROLES: [Role; 9] = [
     Role::Panic,
     Role::Finish,
     Role::Idle,
+    Role::Echo,
     Role::Whole,
 ];
 
@@ -132,7 +135,7 @@ fn play() {
         std::io::stdin().read_to_end(&mut Vec::new()).expect("the parent closes it");
         return;
     }
-    let (mut endpoint, _) = attach(transport).expect("everyone attaches");
+    let (mut endpoint, ping) = attach(transport).expect("everyone attaches");
     say("attached");
     match role {
         Role::Wait | Role::WaitLater => {
@@ -141,6 +144,14 @@ fn play() {
             }
             say(&endpoint.wait_until(|_| false).expect_err("nothing else ends this wait").to_string());
         }
+        Role::Echo => loop {
+            let before = *endpoint.state();
+            if endpoint.wait_until(|seen| *seen != before).is_err() {
+                return;
+            }
+            let value = *endpoint.state();
+            endpoint.request(Rank(0), ping, value).expect("it is there");
+        },
         Role::Exit => std::process::exit(0),
         Role::Leave => drop(endpoint),
         Role::Panic => panic!("as the role demands"),
@@ -306,6 +317,52 @@ fn a_status_from_nowhere_does_not_hide_a_death() {
         assert!(Instant::now() < until, "{:?}", job.status(1));
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// What a child of a rank makes of the endpoint that it has a copy of; which step went wrong, or 0.
+fn misuse(mut endpoint: Endpoint<Shm, u64>, ping: Ping) -> i32 {
+    let before = *endpoint.state();
+    if endpoint.request(Rank(1), ping, 7).is_ok() {
+        return 1;
+    }
+    // An error or nothing found, as long as it returns.
+    let _ = endpoint.poll();
+    if endpoint.wait_until_for(PATIENCE, |_| false).is_ok() || endpoint.barrier().is_ok() {
+        return 2;
+    }
+    if *endpoint.state() != before {
+        return 3;
+    }
+    drop(endpoint);
+    0
+}
+
+#[test]
+#[expect(unsafe_code, reason = "there is no safe fork")]
+fn a_fork_of_a_rank_has_no_part_in_the_job() {
+    let job = create(2);
+    let mut other = Process::start(&job, 1, Role::Echo);
+    let (mut endpoint, ping) = attach(job.join(0).expect("it is free")).expect("everyone attaches");
+    assert_eq!(other.line(), "attached");
+    for round in 1..=3 {
+        // A message is on its way to the parent when it forks: the child does not take it.
+        endpoint.request(Rank(1), ping, round).expect("it is there");
+        // SAFETY: the child has the forking thread alone, uses what no other thread of the parent can have locked (the C
+        // library makes its allocator usable), and ends without running anything else of the test.
+        match unsafe { libc::fork() } {
+            // SAFETY: ends the process at once.
+            0 => unsafe { libc::_exit(misuse(endpoint, ping)) },
+            child => {
+                let status = nix::sys::wait::waitpid(Pid::from_raw(child), None).expect("it is a child");
+                assert_eq!(status, nix::sys::wait::WaitStatus::Exited(Pid::from_raw(child), 0));
+            }
+        }
+        endpoint.wait_until_for(PATIENCE, |seen| *seen == round).expect("the answer is still there");
+        assert_eq!([0, 1].map(|rank| job.status(rank)), [Some(PeerStatus::Active); 2]);
+    }
+    // The parent's watch is still there, too.
+    other.kill();
+    assert_eq!(endpoint.wait_until(|_| false), Err(lost(1, LossCause::Died)));
 }
 
 #[test]
