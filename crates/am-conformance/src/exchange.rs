@@ -65,7 +65,8 @@ impl<T: Transport> Exchange<T> {
             .expect("the table has room");
         let heard = Heard { answers: 0, value: 0, buffer: vec![0; 1 << 16] };
         let patience = Some(Span::from_secs(60));
-        let endpoint = Endpoint::attach_patiently(transport, handlers, heard, patience).expect("two ranks attach");
+        let endpoint =
+            Endpoint::attach_with_timeout(transport, handlers, heard, patience).expect("two ranks attach");
         let to = Rank(1 - endpoint.rank().0);
         Self { endpoint, short, medium, long, silent, to, payload: vec![7; 1 << 16], asked: 0 }
     }

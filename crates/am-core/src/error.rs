@@ -120,7 +120,7 @@ pub enum WaitError {
     /// Serving incoming messages found something wrong.
     #[error(transparent)]
     Poll(#[from] PollError),
-    /// The deadline or the endpoint's patience ran out.
+    /// The deadline or the endpoint's time-out ran out.
     #[error("timed out: {0}")]
     TimedOut(Box<StallReport>),
 }

@@ -409,6 +409,11 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         }
     }
 
+    #[inline]
+    fn spins(&self) -> bool {
+        own!(self, near => near.spins(), far => far.spins())
+    }
+
     fn waker(&self) -> Option<Waker> {
         own!(self, near => near.waker(), far => far.waker())
     }

@@ -533,8 +533,15 @@ pub trait Transport {
 
     /// Waits a little after a fruitless poll or a refusal: until something may have changed, or until `until`. May
     /// return early, and does so at once if something has come, or room has, since then. Real transports spin, then
-    /// yield, then park; simulated ones suspend the rank. `reason` is for their reports.
+    /// yield, then park, for at most about a second at a time, so that the endpoint can see a request for its stall report;
+    /// simulated ones suspend the rank. `reason` is for their reports.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
+
+    /// Whether the next [`Transport::idle`] of a wait that has just begun only spins, so that asking for the time would
+    /// delay it. Where this is true, the first 64 idlings of a wait do not sleep.
+    fn spins(&self) -> bool {
+        false
+    }
 
     /// What ends this transport's idling, from any thread and at any time: an idling that is about to begin ends at once.
     /// `None` where nothing can, as in a simulation.

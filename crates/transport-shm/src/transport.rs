@@ -717,6 +717,11 @@ impl Transport for Shm {
         }
     }
 
+    #[inline]
+    fn spins(&self) -> bool {
+        self.patience.spins()
+    }
+
     fn waker(&self) -> Option<Waker> {
         Some(Arc::clone(&self.nudge).into())
     }

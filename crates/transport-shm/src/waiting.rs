@@ -60,6 +60,12 @@ impl Patience {
         Self { tries: 0, crowded: endpoints > processors, since: None, stage: Next::Spin }
     }
 
+    /// Whether fruitless tries begin with more spinning than a short wait takes.
+    #[inline]
+    pub(crate) fn spins(&self) -> bool {
+        self.spins > 1
+    }
+
     /// Something was achieved.
     #[inline]
     pub(crate) fn reset(&mut self) {

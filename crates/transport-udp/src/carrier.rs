@@ -210,6 +210,10 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
         self.driver.idle(until, reason);
     }
 
+    fn spins(&self) -> bool {
+        self.driver.spins()
+    }
+
     fn notify(&mut self, waker: &Waker) -> Notify {
         self.driver.send_out(None);
         self.driver.notify(waker)

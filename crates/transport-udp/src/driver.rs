@@ -53,6 +53,11 @@ pub trait Driver {
     /// Waits until something may have changed, or until `until`; at once if something has since the last call.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
 
+    /// Whether the next idling of a wait that has just begun only spins.
+    fn spins(&self) -> bool {
+        false
+    }
+
     /// Drives the machine without further calls, and calls `waker` once when something may have come for the program.
     fn notify(&mut self, waker: &Waker) -> Notify {
         let _ = waker;

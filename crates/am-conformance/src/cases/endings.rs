@@ -257,7 +257,7 @@ pub(super) fn hangs<T: Transport>(world: &World, transport: T) -> Verdict {
         endpoint.leave();
         return Ok(());
     }
-    endpoint.set_patience(Some(PATIENCE));
+    endpoint.set_timeout(Some(PATIENCE));
     match endpoint.barrier() {
         Err(WaitError::TimedOut(report)) => {
             ensure(report.waited >= PATIENCE, || format!("patience ended early: {report}"))?;
@@ -280,6 +280,6 @@ pub(super) fn hangs<T: Transport>(world: &World, transport: T) -> Verdict {
         format!("the report does not say who takes nothing: {report}")
     })?;
     equal("whether the report names the rank", report.to_string().contains(&format!("rank {victim}")), true)?;
-    endpoint.set_patience(Some(world.patience));
+    endpoint.set_timeout(Some(world.patience));
     leave_with_survivors(endpoint, &table, victim)
 }

@@ -101,7 +101,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     ///
     /// # Errors
     /// A lost rank, even an acknowledged one, or one that has left by itself, since it cannot come any more; a bad
-    /// message; patience run out (its report names the endpoint that nothing was heard from). The barrier cannot be used
+    /// message; a time-out (its report names the endpoint that nothing was heard from). The barrier cannot be used
     /// afterwards.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
         self.minima([u64::MAX; 2])?;

@@ -13,7 +13,7 @@ use crate::address::{Address, Peer, Rank, Shape};
 use crate::error::{AttachError, BadMessage, PollError, WaitError};
 use crate::handlers::{Handlers, Table};
 use crate::segment::Segment;
-use crate::stall::StallReport;
+use crate::stall::{self, StallReport};
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::Abandoned;
@@ -44,8 +44,13 @@ pub struct Endpoint<T: Transport, S> {
     /// The first message dropped in the poll under way: sender, handler, reason.
     bad: Option<(Peer, u8, BadMessage)>,
     acknowledged: Vec<Rank>,
-    patience: Option<Span>,
+    timeout: Option<Span>,
+    /// When the wait under way began, once it has lasted long enough to ask for the time.
     wait_began: Option<Instant>,
+    /// Fruitless steps of the wait under way.
+    wait_steps: u32,
+    /// How many reports had been requested when this endpoint printed its last one.
+    reports_seen: u32,
     blocked_on: Option<(Address, Resource)>,
 }
 
@@ -61,25 +66,25 @@ impl<T: Transport, S: fmt::Debug> fmt::Debug for Endpoint<T, S> {
 
 impl<T: Transport, S> Endpoint<T, S> {
     /// Joins the job: compares handler tables with all other endpoints and returns when all have arrived. Collective;
-    /// blocks and allocates.
+    /// blocks and allocates. The time-out of this and every later wait is [`stall::default_timeout`], initially none.
     ///
     /// # Errors
     /// [`AttachError`] names the first handler that differs, a reply bound that does not fit the transport, or the rank
     /// that was lost meanwhile.
     pub fn attach(transport: T, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
-        Self::attach_patiently(transport, handlers, state, None)
+        Self::attach_with_timeout(transport, handlers, state, stall::default_timeout())
     }
 
     /// [`Endpoint::attach`] with a limit on how long this and every later wait may take; see
-    /// [`Endpoint::set_patience`].
+    /// [`Endpoint::set_timeout`].
     ///
     /// # Errors
     /// As [`Endpoint::attach`], and a time-out.
-    pub fn attach_patiently(
+    pub fn attach_with_timeout(
         transport: T,
         handlers: Handlers<S>,
         state: S,
-        patience: Option<Span>,
+        timeout: Option<Span>,
     ) -> Result<Self, AttachError> {
         let transport = Member { transport, departed: false, loss_told: false };
         let shape = transport.shape();
@@ -104,8 +109,10 @@ impl<T: Transport, S> Endpoint<T, S> {
             losses_seen: 0,
             bad: None,
             acknowledged: Vec::new(),
-            patience,
+            timeout,
             wait_began: None,
+            wait_steps: 0,
+            reports_seen: stall::requests(),
             blocked_on: None,
             transport,
         };
@@ -247,11 +254,21 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.charge(cost);
     }
 
-    /// Limits how long any wait of this endpoint may take (sending, `wait_until`, `barrier`, `finish`); `None`, the
-    /// default, waits as long as it takes. A wait beyond it fails with a stall report. This is how a rank notices
-    /// another that hangs: a rank that computes for long cannot be told from one that hangs otherwise.
-    pub fn set_patience(&mut self, patience: Option<Span>) {
-        self.patience = patience;
+    /// Limits how long any later wait of this endpoint may take (sending, `wait_until`, `drain`, `barrier`, `finish`);
+    /// `None` waits as long as it takes. A wait beyond it fails with [`WaitError::TimedOut`] and a [`StallReport`], and
+    /// waiting again is allowed. Returns the endpoint, for another setting. Attaching itself is limited by
+    /// [`stall::set_default_timeout`] or [`Endpoint::attach_with_timeout`].
+    ///
+    /// This is how a rank notices another that hangs. It cannot tell that from one that computes for long: a time-out is
+    /// longer than the longest computation between two polls.
+    pub fn set_timeout(&mut self, timeout: impl Into<Option<Span>>) -> &mut Self {
+        self.timeout = timeout.into();
+        self
+    }
+
+    /// The limit on waits that [`Endpoint::set_timeout`] sets.
+    pub fn timeout(&self) -> Option<Span> {
+        self.timeout
     }
 
     /// The ranks lost so far, with their causes (allocates).
@@ -279,16 +296,18 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Why this endpoint does not get on, if it does not: what it waits for, and towards whom what is used up
     /// (allocates).
     pub fn stall_report(&self) -> StallReport {
-        self.stall_report_of(WaitReason::Message)
+        self.stall_report_of(None)
     }
 
-    fn stall_report_of(&self, reason: WaitReason) -> StallReport {
+    fn stall_report_of(&self, reason: Option<WaitReason>) -> StallReport {
         let mut report = StallReport {
+            of: self.address(),
             waited: self.wait_began.map_or(Span::ZERO, |began| self.transport.now() - began),
-            waiting_for: reason.to_string(),
+            waiting_for: reason.map_or_else(String::new, |reason| reason.to_string()),
             blocked_on: self.blocked_on,
+            needs: Vec::new(),
+            short_of: Vec::new(),
             lost: self.lost(),
-            ..StallReport::default()
         };
         if let Some((to, resource)) = self.blocked_on {
             report.waiting_for = format!("{resource} towards rank {to}");

@@ -183,7 +183,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     ///
     /// # Errors
     /// A destination outside the job, a handler of another table, a destination that is lost or has finished, a loss or
-    /// bad message met while waiting, patience run out. Nothing was sent then.
+    /// bad message met while waiting, a time-out. Nothing was sent then.
     #[inline]
     pub fn request<A: Arguments>(
         &mut self,
@@ -437,5 +437,6 @@ impl<T: Transport, S> Endpoint<T, S> {
     pub(super) fn end_wait(&mut self) {
         self.blocked_on = None;
         self.wait_began = None;
+        self.wait_steps = 0;
     }
 }

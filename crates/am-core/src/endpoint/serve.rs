@@ -7,7 +7,7 @@ use crate::arguments::Words;
 use crate::error::{BadMessage, PollError, WaitError};
 use crate::handlers::{Code, Table};
 use crate::payload::Payload;
-use crate::stall::StallReport;
+use crate::stall::{self, StallReport};
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::{Abandoned, Outcome, Token, TokenContext};
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// Messages that one `poll` serves at most.
 pub(super) const DEFAULT_BUDGET: usize = 1024;
+
+/// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is waited for.
+const SPINS: u32 = 64;
 
 /// Runs handlers for what a transport delivers.
 struct Dispatcher<'a, S> {
@@ -101,6 +104,16 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// As [`Endpoint::poll`].
     #[inline]
     pub fn poll_budget(&mut self, budget: usize) -> Result<usize, PollError> {
+        let handled = self.serve(budget)?;
+        if handled == 0 && self.reports_seen != stall::requests() {
+            self.print_report(None);
+        }
+        Ok(handled)
+    }
+
+    /// [`Endpoint::poll_budget`] inside a wait, which prints requested reports itself.
+    #[inline]
+    fn serve(&mut self, budget: usize) -> Result<usize, PollError> {
         let mut dispatcher = Dispatcher {
             table: &mut self.table,
             state: &mut self.state,
@@ -121,6 +134,13 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.tell_trouble()?;
         }
         Ok(handled)
+    }
+
+    /// Prints the report that was requested of all endpoints.
+    #[cold]
+    fn print_report(&mut self, reason: Option<WaitReason>) {
+        self.reports_seen = stall::requests();
+        stall::print(&self.stall_report_of(reason));
     }
 
     /// Gives back the credits of pending replies that were dropped unanswered.
@@ -175,7 +195,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
-        if self.poll()? != 0 {
+        if self.serve(DEFAULT_BUDGET)? != 0 {
             return Ok(());
         }
         if self.losses_seen != 0
@@ -183,18 +203,25 @@ impl<T: Transport, S> Endpoint<T, S> {
         {
             return Err(loss.into());
         }
+        self.wait_steps = self.wait_steps.wrapping_add(1);
         let mut until = deadline;
-        if let Some(patience) = self.patience {
-            let began = *self.wait_began.get_or_insert_with(|| self.transport.now());
-            let limit = began + patience;
-            until = Some(until.map_or(limit, |deadline| deadline.min(limit)));
+        if self.timeout.is_some() || deadline.is_some() {
+            let now = self.transport.now();
+            let began = *self.wait_began.get_or_insert(now);
+            if let Some(timeout) = self.timeout {
+                let limit = began + timeout;
+                until = Some(until.map_or(limit, |deadline| deadline.min(limit)));
+            }
+            if until.is_some_and(|limit| now >= limit) {
+                let report = self.stall_report_of(Some(reason));
+                crate::trace::timed_out(&report);
+                return Err(WaitError::TimedOut(Box::new(report)));
+            }
+        } else if self.wait_began.is_none() && (self.wait_steps >= SPINS || !self.transport.spins()) {
+            self.wait_began = Some(self.transport.now());
         }
-        if let Some(limit) = until
-            && self.transport.now() >= limit
-        {
-            let report = self.stall_report_of(reason);
-            crate::trace::timed_out(&report);
-            return Err(WaitError::TimedOut(Box::new(report)));
+        if self.reports_seen != stall::requests() {
+            self.print_report(Some(reason));
         }
         self.stats.idles += 1;
         self.transport.idle(until, reason);
@@ -202,9 +229,9 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// One step of a wait that other threads take part in: serves what is there, else idles for at most `span`. `began`
-    /// is when this thread's wait first found nothing, for the endpoint's patience.
+    /// is when this thread's wait first found nothing, for the endpoint's time-out.
     pub(crate) fn serve_step(&mut self, span: Span, began: &mut Option<Instant>) -> Result<(), WaitError> {
-        if self.poll()? != 0 {
+        if self.serve(DEFAULT_BUDGET)? != 0 {
             return Ok(());
         }
         if self.losses_seen != 0
@@ -214,9 +241,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         let now = self.transport.now();
         let began = *began.get_or_insert(now);
-        if self.patience.is_some_and(|patience| now >= began + patience) {
-            let report = StallReport { waited: now - began, ..self.stall_report() };
-            return Err(WaitError::TimedOut(Box::new(report)));
+        let report = |endpoint: &Self| {
+            let report = endpoint.stall_report_of(Some(WaitReason::Message));
+            StallReport { waited: now - began, ..report }
+        };
+        if self.timeout.is_some_and(|timeout| now >= began + timeout) {
+            return Err(WaitError::TimedOut(Box::new(report(self))));
+        }
+        if self.reports_seen != stall::requests() {
+            self.reports_seen = stall::requests();
+            stall::print(&report(self));
         }
         self.transport.idle(Some(now + span), WaitReason::Message);
         Ok(())
@@ -225,8 +259,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Serves incoming messages until `done` holds. Blocks; does not allocate.
     ///
     /// # Errors
-    /// A lost peer that has not been acknowledged (the condition might depend on it), a bad message, or patience run
-    /// out. Waiting again is allowed.
+    /// A lost peer that has not been acknowledged (the condition might depend on it), a bad message, or a time-out. Waiting
+    /// again is allowed.
     #[inline]
     pub fn wait_until(&mut self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
         self.wait_while(None, |state, _| !done(state))
@@ -237,7 +271,9 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::wait_until`], and [`WaitError::TimedOut`] when `span` has passed.
     pub fn wait_until_for(&mut self, span: Span, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
-        let deadline = self.transport.now() + span;
+        let now = self.transport.now();
+        self.wait_began = Some(now);
+        let deadline = now + span;
         self.wait_while(Some(deadline), |state, _| !done(state))
     }
 

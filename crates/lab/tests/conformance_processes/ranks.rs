@@ -99,7 +99,7 @@ pub(crate) fn attach(transport: Shm, end: fn()) -> Result<(Endpoint<Shm, Party>,
             .one_way("fatal", move |_: &mut Party, _: Address, (): (), _: Payload<'_>| end())
             .expect(registered),
     };
-    let mut endpoint = Endpoint::attach_patiently(transport, handlers, Party::default(), Some(PATIENCE))?;
+    let mut endpoint = Endpoint::attach_with_timeout(transport, handlers, Party::default(), Some(PATIENCE))?;
     let last = Rank(endpoint.ranks() - 1);
     if endpoint.rank() == last {
         endpoint.wait_until(|party| party.ready == last.0)?;
@@ -121,7 +121,7 @@ fn hang(job: &RankJob) -> Result<ExitCode, Box<dyn Error>> {
         raise(Signal::SIGSTOP)?;
         return Err("the victim went on".into());
     }
-    endpoint.set_patience(Some(Span::from_millis(300)));
+    endpoint.set_timeout(Some(Span::from_millis(300)));
     let report = match endpoint.barrier() {
         Err(WaitError::TimedOut(report)) => report,
         other => return Err(format!("the barrier ended with {other:?}").into()),
@@ -130,7 +130,7 @@ fn hang(job: &RankJob) -> Result<ExitCode, Box<dyn Error>> {
     if me == Rank(0) && report.needs != [victim.into()] {
         return Err(format!("the report does not name the rank that hangs: {report}").into());
     }
-    endpoint.set_patience(Some(PATIENCE));
+    endpoint.set_timeout(Some(PATIENCE));
     let survivors: Vec<Address> = endpoint.others().filter(|other| other.rank != victim).collect();
     for other in &survivors {
         endpoint.request(*other, table.ready, ())?;
@@ -159,7 +159,7 @@ fn fail(job: &RankJob) -> Result<(), Box<dyn Error>> {
 /// Arguments, variables, the own number; and that the job's memory has no name in any file system.
 fn surroundings(job: &RankJob) -> Result<(), Box<dyn Error>> {
     check_surroundings(env::args_os().skip(1), |name| env::var_os(name))?;
-    let endpoint = Endpoint::attach_patiently(join(job)?, Handlers::<()>::new(), (), Some(PATIENCE))?;
+    let endpoint = Endpoint::attach_with_timeout(join(job)?, Handlers::<()>::new(), (), Some(PATIENCE))?;
     if (endpoint.rank(), endpoint.ranks()) != (job.rank(), job.ranks()) {
         return Err(format!("rank {} of {} by the job's memory", endpoint.rank(), endpoint.ranks()).into());
     }

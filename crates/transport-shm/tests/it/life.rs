@@ -70,7 +70,7 @@ fn attach(transport: Shm) -> Result<(Endpoint<Shm, u64>, Ping), AttachError> {
     let ping = handlers
         .one_way("ping", |seen: &mut u64, _: Address, value: u64, _: Payload<'_>| *seen = value)
         .expect("the table is empty");
-    Ok((Endpoint::attach_patiently(transport, handlers, 0, Some(PATIENCE))?, ping))
+    Ok((Endpoint::attach_with_timeout(transport, handlers, 0, Some(PATIENCE))?, ping))
 }
 
 /// A rank in a process of its own.

@@ -35,7 +35,7 @@ use crate::carrier::{Carrier, OwnMemory};
 use crate::driver::Driver;
 use crate::proto::{ConfigError, Lent, Machine};
 use am_core::transport::{Departure, LossCause, Notify, WaitReason};
-use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape};
+use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use engine::Engine;
 use nix::poll::PollFlags;
 use service::{Clock, Service, Shared};
@@ -61,6 +61,9 @@ const EAGER: u64 = 24 << 10;
 
 /// So many fruitless looks at the socket alone follow a whole round.
 const GLANCES: u32 = 8;
+
+/// The longest sleep of an endpoint that waits: rare enough to cost nothing.
+const LONGEST_SLEEP: Span = Span::from_secs(1);
 
 /// An endpoint could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -362,12 +365,16 @@ impl SocketDriver {
             }
             self.shared.park();
             let now = self.shared.clock.now();
-            let next = engine.deadline.into_iter().chain(until).min();
+            // Who sleeps looks up now and then, for what no descriptor tells: a request for a stall report.
+            let next = engine.deadline.into_iter().chain(until).fold(now + LONGEST_SLEEP, Instant::min);
             let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
-            (next.map(|at| at.since(now).into()), PollFlags::POLLIN | out)
+            (next.since(now).into(), PollFlags::POLLIN | out)
         };
         // A notice that came before is not missed: the bell stays rung until the next round has heard it.
-        sleep(&[(self.shared.socket.as_fd(), events), (self.shared.bell.as_fd(), PollFlags::POLLIN)], timeout);
+        sleep(
+            &[(self.shared.socket.as_fd(), events), (self.shared.bell.as_fd(), PollFlags::POLLIN)],
+            Some(timeout),
+        );
         self.shared.unpark();
     }
 }
@@ -481,6 +488,10 @@ impl Driver for SocketDriver {
             Next::Yield => std::thread::yield_now(),
             Next::Park => self.park(until),
         }
+    }
+
+    fn spins(&self) -> bool {
+        self.patience.spins()
     }
 
     fn notify(&mut self, waker: &Waker) -> Notify {

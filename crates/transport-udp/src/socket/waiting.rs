@@ -49,6 +49,11 @@ impl Patience {
         Self { tries: 0, spins, yields }
     }
 
+    /// Whether fruitless tries begin with more spinning than a short wait takes.
+    pub(super) fn spins(&self) -> bool {
+        self.spins >= SPINS
+    }
+
     /// Something was achieved.
     pub(super) fn reset(&mut self) {
         self.tries = 0;

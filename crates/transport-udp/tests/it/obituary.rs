@@ -38,7 +38,7 @@ fn attach(job: &LocalJob, rank: u32) -> (Endpoint<Udp, State>, Request<u64>) {
         })
         .unwrap();
     let mut endpoint =
-        Endpoint::attach_patiently(job.join(rank).unwrap(), handlers, State::default(), Some(LIMIT.into()))
+        Endpoint::attach_with_timeout(job.join(rank).unwrap(), handlers, State::default(), Some(LIMIT.into()))
             .unwrap();
     endpoint.barrier().unwrap();
     (endpoint, note)
