@@ -27,7 +27,7 @@ static PRINTER: RwLock<Option<Printer>> = RwLock::new(None);
 /// Asks every endpoint of this process for its stall report.
 ///
 /// Each endpoint prints one report per request, through [`set_printer`]'s function, when it next finds nothing to serve:
-/// in a step of a wait, or in a poll that serves no message. An endpoint that waits on a real network does so within about
+/// in a step of a wait, or in one of sixteen polls that serve no message. An endpoint that waits on a real network does so within about
 /// a second, also if it sleeps. One that computes does so when it polls or waits next, and one that is dropped before
 /// prints nothing. A simulated rank does so at its next turn.
 ///

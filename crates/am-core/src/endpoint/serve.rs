@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Messages that one `poll` serves at most.
 pub(super) const DEFAULT_BUDGET: usize = 1024;
 
+/// Polls without a message, after which an endpoint looks for a request for its stall report.
+const POLLS: u64 = 16;
+
 /// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is waited for.
 const SPINS: u32 = 64;
 
@@ -104,16 +107,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// As [`Endpoint::poll`].
     #[inline]
     pub fn poll_budget(&mut self, budget: usize) -> Result<usize, PollError> {
-        let handled = self.serve(budget)?;
-        if handled == 0 && self.reports_seen != stall::requests() {
-            self.print_report(None);
-        }
-        Ok(handled)
+        self.serve::<false>(budget)
     }
 
-    /// [`Endpoint::poll_budget`] inside a wait, which prints requested reports itself.
+    /// [`Endpoint::poll_budget`], for the program or `WAITING`: a wait prints requested reports itself.
     #[inline]
-    fn serve(&mut self, budget: usize) -> Result<usize, PollError> {
+    fn serve<const WAITING: bool>(&mut self, budget: usize) -> Result<usize, PollError> {
         let mut dispatcher = Dispatcher {
             table: &mut self.table,
             state: &mut self.state,
@@ -126,6 +125,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         let handled = self.transport.poll(budget, &mut dispatcher);
         if handled == 0 {
             self.stats.empty_polls += 1;
+            // Rarely, since an empty poll takes less time than this question would add if it were asked every time.
+            if !WAITING && self.stats.empty_polls.is_multiple_of(POLLS) && self.reports_seen != stall::requests() {
+                self.print_report(None);
+            }
         }
         if !self.abandoned.is_empty() {
             self.return_abandoned();
@@ -195,7 +198,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
-        if self.serve(DEFAULT_BUDGET)? != 0 {
+        if self.serve::<true>(DEFAULT_BUDGET)? != 0 {
             return Ok(());
         }
         if self.losses_seen != 0
@@ -231,7 +234,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// One step of a wait that other threads take part in: serves what is there, else idles for at most `span`. `began`
     /// is when this thread's wait first found nothing, for the endpoint's time-out.
     pub(crate) fn serve_step(&mut self, span: Span, began: &mut Option<Instant>) -> Result<(), WaitError> {
-        if self.serve(DEFAULT_BUDGET)? != 0 {
+        if self.serve::<true>(DEFAULT_BUDGET)? != 0 {
             return Ok(());
         }
         if self.losses_seen != 0
