@@ -258,7 +258,14 @@ impl<S> Handlers<S> {
         for (slot, bound) in bounds.iter_mut().zip(&self.bounds) {
             *slot = bound.unwrap_or(ReplyBound::UpTo(default));
         }
-        Table { serial: self.serial, codes: self.codes, bounds: Box::new(bounds) }
+        let Self { serial, codes, names, .. } = self;
+        Table {
+            serial,
+            codes,
+            names,
+            bounds: Box::new(bounds),
+            tallies: Box::new([Tally::default(); MAX_HANDLERS]),
+        }
     }
 
     /// The handler that declares the largest replies, with its bound.
@@ -275,7 +282,25 @@ impl<S> Handlers<S> {
 pub(crate) struct Table<S> {
     pub(crate) serial: u32,
     pub(crate) codes: Vec<Code<S>>,
+    pub(crate) names: Vec<String>,
     pub(crate) bounds: Box<[ReplyBound; MAX_HANDLERS]>,
+    pub(crate) tallies: Box<[Tally; MAX_HANDLERS]>,
+}
+
+impl<S> Table<S> {
+    /// The name of a registered handler.
+    pub(crate) fn name(&self, handler: u8) -> String {
+        self.names.get(usize::from(handler)).cloned().unwrap_or_default()
+    }
+}
+
+/// What became of the requests of one handler that were not answered in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Ended without a reply, in the handler or by dropping its pending reply.
+    pub(crate) forgotten: u64,
+    /// Detached, and neither answered nor dropped yet.
+    pub(crate) detached: u64,
 }
 
 /// The first handler in which two descriptions differ: its index, and what each side has there.

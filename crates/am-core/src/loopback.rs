@@ -10,8 +10,8 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
-    Arrival, Category, CreditSnapshot, Departure, Head, Limits, Notify, PayloadWriter, PeerStatus, PendingKey,
-    Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Arrival, Category, CreditSnapshot, Departure, Head, Limits, Notify, Owed, PayloadWriter, PeerStatus,
+    PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -596,6 +596,13 @@ impl Transport for Loopback {
             reply_frames: config.replies as u64 - owed,
             reply_bytes: (config.replies as u64 - owed) * config.medium as u64,
         }
+    }
+
+    fn owed(&self, peer: Peer) -> Option<Owed> {
+        let index = peer.index();
+        let inbox = self.network.inbox(self.me);
+        let replies = self.owed[index] - (inbox.bare[index] - self.bare_seen[index]);
+        Some(Owed { handling: self.sent[index] != inbox.handled[index], replies, or_more: false })
     }
 
     fn bare_credits(&self) -> u64 {

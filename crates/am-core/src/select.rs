@@ -15,7 +15,7 @@ use crate::arguments::Words;
 use crate::segment::Segment;
 use crate::time::{Instant, Span};
 use crate::transport::{
-    CreditSnapshot, Departure, Head, Limits, Notify, PeerStatus, PendingKey, Port, Refused, Sink, Transport,
+    CreditSnapshot, Departure, Head, Limits, Notify, Owed, PeerStatus, PendingKey, Port, Refused, Sink, Transport,
     WaitReason,
 };
 use far::Far;
@@ -485,6 +485,10 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         known_of!(self, peer, |transport, known| transport.credits(known))
+    }
+
+    fn owed(&self, peer: Peer) -> Option<Owed> {
+        known_of!(self, peer, |transport, known| transport.owed(known))
     }
 
     fn bare_credits(&self) -> u64 {

@@ -76,7 +76,28 @@ pub fn default_timeout() -> Option<Span> {
     Some(DEFAULT_TIMEOUT.load(Relaxed)).filter(|picos| *picos != NO_TIMEOUT).map(Span)
 }
 
+/// The requests that one peer has not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unanswered {
+    /// Their destination.
+    pub to: Address,
+    /// How many there are, of those that permit a reply. Exact unless `or_more`.
+    pub requests: u64,
+    /// Whether there may be more: some transports set room aside for replies in bytes and do not count them.
+    pub or_more: bool,
+    /// The handlers that they went to are among these: those of the latest requests to this peer that permit a reply, each
+    /// once, from the latest on. Requests before the endpoint's latest 64 are not known.
+    pub handlers: Vec<String>,
+    /// How long ago the oldest one was sent, at least: the time that the wait has taken, since nothing is sent meanwhile.
+    /// `None` outside of waits, and where several threads share the endpoint.
+    pub age: Option<Span>,
+}
+
 /// A snapshot of why an endpoint does not get on.
+///
+/// Nothing is recorded per message for it but the handler and the destination of the latest 64 requests that permit a reply;
+/// the rest comes from accounts that endpoint and transport keep anyway. Each field says what of it is exact.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StallReport {
@@ -91,11 +112,25 @@ pub struct StallReport {
     pub blocked_on: Option<(Address, Resource)>,
     /// The peers whose message the wait needs, as far as known (a barrier knows).
     pub needs: Vec<Address>,
+    /// The peers that have not answered all requests, by rank, where the transport keeps an account per peer.
+    pub unanswered: Vec<Unanswered>,
+    /// The peers that have not handled all requests, where the transport knows; told only by a wait for that, as in `drain`.
+    pub unhandled: Vec<Address>,
+    /// How many of this endpoint's requests were ended without a reply: their handlers let the token go. Exact, but `None`
+    /// where the transport does not count unanswered requests exactly.
+    pub ended: Option<u64>,
+    /// Handlers of this endpoint that ended requests of others without a reply, and how many (exact).
+    pub forgotten: Vec<(String, u64)>,
+    /// Handlers of this endpoint that detached the tokens of requests which are not answered yet, and how many (exact).
+    pub detached: Vec<(String, u64)>,
     /// Peers to which something is used up, and what is left towards them.
     pub short_of: Vec<(Address, CreditSnapshot)>,
     /// Lost ranks.
     pub lost: Vec<(Rank, LossCause)>,
 }
+
+/// Peers or handlers that one kind of clause names before the rest is only counted.
+const NAMED: usize = 8;
 
 impl StallReport {
     /// The report as lines that each begin with the rank and end with a line feed (allocates).
@@ -117,16 +152,54 @@ impl StallReport {
         if let Some((to, resource)) = self.blocked_on {
             clauses.push(format!("no {resource} left towards rank {to}"));
         }
-        clauses.extend(self.needs.iter().map(|address| format!("nothing yet from rank {address}")));
-        clauses.extend(self.short_of.iter().map(|(to, left)| {
+        name(&mut clauses, &self.needs, "ranks", |address| format!("nothing yet from rank {address}"));
+        name(&mut clauses, &self.unanswered, "ranks with unanswered requests", Unanswered::to_string);
+        name(&mut clauses, &self.unhandled, "ranks", |to| format!("rank {to} has not handled all requests"));
+        if let Some(ended @ 1..) = self.ended {
+            let plural = if ended == 1 { "request of this rank was" } else { "requests of this rank were" };
+            clauses.push(format!("{ended} {plural} ended by a handler without a reply"));
+        }
+        name(&mut clauses, &self.forgotten, "handlers", |(handler, count)| {
+            format!("handler '{handler}' ended {} without a reply", requests_of(*count))
+        });
+        name(&mut clauses, &self.detached, "handlers", |(handler, count)| {
+            format!("handler '{handler}' detached {} that are not answered yet", requests_of(*count))
+        });
+        name(&mut clauses, &self.short_of, "ranks that something is used up towards", |(to, left)| {
             let CreditSnapshot { request_frames, request_bytes, reply_frames, reply_bytes } = left;
             format!(
                 "towards rank {to}: {request_frames} request frames, {request_bytes} request bytes, {reply_frames} \
                  reply frames, {reply_bytes} reply bytes left"
             )
-        }));
-        clauses.extend(self.lost.iter().map(|(rank, cause)| format!("rank {rank} is lost ({cause})")));
+        });
+        name(&mut clauses, &self.lost, "lost ranks", |(rank, cause)| format!("rank {rank} is lost ({cause})"));
         clauses
+    }
+}
+
+/// Adds a clause for each of the first few, and one that counts the rest.
+fn name<A>(clauses: &mut Vec<String>, all: &[A], what: &str, clause: impl Fn(&A) -> String) {
+    clauses.extend(all.iter().take(NAMED).map(clause));
+    if all.len() > NAMED {
+        clauses.push(format!("and {} more {what}", all.len() - NAMED));
+    }
+}
+
+fn requests_of(count: u64) -> String {
+    if count == 1 { "1 request".into() } else { format!("{count} requests") }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_more = if self.or_more { " or more" } else { "" };
+        let plural = if self.requests == 1 && !self.or_more { "request" } else { "requests" };
+        write!(f, "{}{or_more} {plural} to rank {} unanswered", self.requests, self.to)?;
+        match &self.handlers[..] {
+            [] => {}
+            [one] => write!(f, ", to handler '{one}'")?,
+            several => write!(f, ", to handlers among '{}' (latest first)", several.join("', '"))?,
+        }
+        self.age.map_or(Ok(()), |age| write!(f, ", for at least {age}"))
     }
 }
 

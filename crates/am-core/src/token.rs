@@ -22,27 +22,27 @@ pub(crate) enum Outcome {
     Detached,
 }
 
-/// The ways back of pending replies that were dropped unanswered, until their endpoint returns the credits. It keeps its
+/// The ways back of pending replies that were dropped unanswered, with the handlers that detached them, until their endpoint returns the credits. It keeps its
 /// room, so that it allocates no more once it has held as many as are ever dropped between two polls.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
-    keys: Mutex<Vec<PendingKey>>,
+    keys: Mutex<Vec<(PendingKey, u8)>>,
     any: AtomicBool,
 }
 
 impl Abandoned {
-    fn keys(&self) -> MutexGuard<'_, Vec<PendingKey>> {
+    fn keys(&self) -> MutexGuard<'_, Vec<(PendingKey, u8)>> {
         // A panic elsewhere cannot leave the list half changed.
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, key: PendingKey) {
+    fn push(&self, key: (PendingKey, u8)) {
         let mut keys = self.keys();
         keys.push(key);
         self.any.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn pop(&self) -> Option<PendingKey> {
+    pub(crate) fn pop(&self) -> Option<(PendingKey, u8)> {
         let mut keys = self.keys();
         let key = keys.pop();
         self.any.store(!keys.is_empty(), Ordering::Relaxed);
@@ -61,6 +61,7 @@ impl Abandoned {
 #[derive(Debug)]
 pub(crate) struct TokenContext<'a> {
     pub(crate) from: Address,
+    pub(crate) handler: u8,
     pub(crate) table: u32,
     /// The bytes that the request's handler declared for Medium replies.
     pub(crate) bound: usize,
@@ -223,6 +224,7 @@ impl<'a> Token<'a> {
         PendingReply {
             key: Some(self.port.detach()),
             from: self.context.from,
+            handler: self.context.handler,
             table: self.context.table,
             bound: self.context.bound,
             abandoned: Arc::clone(self.context.abandoned),
@@ -237,6 +239,7 @@ impl<'a> Token<'a> {
 pub struct PendingReply {
     key: Option<PendingKey>,
     from: Address,
+    handler: u8,
     table: u32,
     bound: usize,
     abandoned: Arc<Abandoned>,
@@ -251,7 +254,7 @@ impl fmt::Debug for PendingReply {
 impl Drop for PendingReply {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.abandoned.push(key);
+            self.abandoned.push((key, self.handler));
         }
     }
 }
@@ -276,6 +279,11 @@ impl PendingReply {
 
     pub(crate) fn bound(&self) -> usize {
         self.bound
+    }
+
+    /// The handler that detached it.
+    pub(crate) fn handler(&self) -> u8 {
+        self.handler
     }
 
     pub(crate) fn table(&self) -> u32 {

@@ -283,6 +283,17 @@ pub struct CreditSnapshot {
     pub reply_bytes: u64,
 }
 
+/// What a peer owes this endpoint, for stall reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// Whether a request of any kind has not been handled there.
+    pub handling: bool,
+    /// Requests that permit a reply and have got neither it nor a bare credit.
+    pub replies: u64,
+    /// Whether there may be more than `replies` of them.
+    pub or_more: bool,
+}
+
 /// An arrived request or reply, valid while its handler runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
@@ -582,6 +593,12 @@ pub trait Transport {
 
     /// What could still be sent to a peer now.
     fn credits(&self, peer: Peer) -> CreditSnapshot;
+
+    /// What a peer owes this endpoint, from accounts that the transport keeps anyway; `None` where it keeps none per peer.
+    fn owed(&self, peer: Peer) -> Option<Owed> {
+        let _ = peer;
+        None
+    }
 
     /// How many bare credits have been given back so far, instead of replies.
     fn bare_credits(&self) -> u64;

@@ -1,7 +1,9 @@
 //! What an endpoint that does not get on says about itself: requested reports, time-outs, and how long it has waited.
 
-use am_core::loopback::single;
-use am_core::{Endpoint, Handlers, Span, StallReport, WaitError, stall};
+use am_core::loopback::{Loopback, single};
+use am_core::{
+    Endpoint, Handlers, LossCause, PendingReply, Rank, Reply, Request, Span, StallReport, WaitError, stall,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -84,4 +86,105 @@ fn endpoints_take_the_default_timeout_when_they_attach() {
     let outcome = endpoint.set_timeout(span).wait_until(|()| false);
     assert!(matches!(outcome, Err(WaitError::TimedOut(report)) if report.waited >= span));
     assert_eq!(endpoint.set_timeout(None).timeout(), None);
+}
+
+/// What a rank keeps.
+#[derive(Default)]
+struct State {
+    answers: u32,
+    kept: Vec<PendingReply>,
+}
+
+struct Rig {
+    endpoint: Endpoint<Loopback, State>,
+    answer: Reply<()>,
+    echo: Request<()>,
+    forget: Request<()>,
+    keep: Request<()>,
+}
+
+fn rig() -> Rig {
+    let mut handlers = Handlers::<State>::new();
+    let answer = handlers.reply("answer", |state: &mut State, _, (), _| state.answers += 1).unwrap();
+    let echo = handlers.request("echo", move |_, token, (), _| token.reply(answer, ()).unwrap()).unwrap();
+    let forget = handlers.request("forget", |_, _, (), _| ()).unwrap();
+    let keep = handlers.request("keep", |state, token, (), _| state.kept.push(token.detach())).unwrap();
+    let endpoint = Endpoint::attach(single(), handlers, State::default()).unwrap();
+    Rig { endpoint, answer, echo, forget, keep }
+}
+
+/// The report of a wait for something that does not happen.
+fn stalled(endpoint: &mut Endpoint<Loopback, State>) -> StallReport {
+    match endpoint.wait_until_for(Span::from_millis(5), |_| false) {
+        Err(WaitError::TimedOut(report)) => *report,
+        other => panic!("the wait ended with {other:?}"),
+    }
+}
+
+#[test]
+fn a_report_names_unanswered_and_forgotten_requests() {
+    let Rig { mut endpoint, answer, echo, forget, keep } = rig();
+    let me = endpoint.rank();
+    for handler in [echo, forget, keep, echo, keep, forget, forget] {
+        endpoint.request(me, handler, ()).unwrap();
+    }
+    let before = endpoint.stall_report();
+    assert_eq!((before.unanswered[0].requests, before.unanswered[0].age), (7, None), "{before}");
+    assert_eq!(before.unanswered[0].handlers, ["forget", "keep", "echo"]);
+    assert_eq!((before.ended, &before.forgotten, &before.detached), (Some(0), &vec![], &vec![]));
+
+    let report = stalled(&mut endpoint);
+    assert_eq!(endpoint.state().answers, 2);
+    assert_eq!((report.unanswered.len(), report.unanswered[0].requests), (1, 2), "{report}");
+    assert!(report.unanswered[0].age.is_some_and(|age| age >= Span::from_millis(5)), "{report}");
+    assert_eq!(report.ended, Some(3), "{report}");
+    assert_eq!(report.forgotten, [("forget".into(), 3)]);
+    assert_eq!(report.detached, [("keep".into(), 2)]);
+    let text = report.to_string();
+    for part in [
+        "for incoming messages; 2 requests to rank 0 unanswered, to handlers among 'forget', 'keep', 'echo' (latest first), \
+         for at least ",
+        "3 requests of this rank were ended by a handler without a reply; ",
+        "handler 'forget' ended 3 requests without a reply; handler 'keep' detached 2 requests that are not answered yet",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+
+    // One is answered late, the other is dropped.
+    let pending = endpoint.state_mut().kept.pop().unwrap();
+    endpoint.answer(pending, answer, ()).unwrap();
+    endpoint.state_mut().kept.clear();
+    let report = stalled(&mut endpoint);
+    assert_eq!((report.unanswered, report.ended), (vec![], Some(4)));
+    assert_eq!(report.forgotten, [("forget".into(), 3), ("keep".into(), 1)]);
+    assert_eq!(report.detached, []);
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn refused_requests_are_not_counted() {
+    let Rig { mut endpoint, echo, .. } = rig();
+    let me = endpoint.rank();
+    let accepted = (0..).take_while(|_| endpoint.try_request(me, echo, ()).is_ok()).count() as u64;
+    assert!(endpoint.try_reserve_medium(me, echo, (), 8).is_err());
+    assert_eq!(endpoint.stall_report().unanswered[0].requests, accepted);
+    assert_eq!(endpoint.stall_report().ended, Some(0));
+    // This one waits for room.
+    endpoint.request(me, echo, ()).unwrap();
+    drop(endpoint.reserve_medium(me, echo, (), 8).unwrap());
+    endpoint.reserve_medium(me, echo, (), 8).unwrap().commit();
+    endpoint.wait_until(|state| u64::from(state.answers) == accepted + 2).unwrap();
+    let report = endpoint.stall_report();
+    assert_eq!((report.unanswered, report.ended), (vec![], Some(0)));
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn long_lists_end_with_a_count() {
+    let Rig { endpoint, .. } = rig();
+    let mut report = endpoint.stall_report();
+    report.lost = (0..20).map(|rank| (Rank(rank), LossCause::Died)).collect();
+    assert_eq!(report.lines().lines().count(), 1 + 8 + 1);
+    assert!(report.lines().ends_with("rank 0: and 12 more lost ranks\n"), "{}", report.lines());
+    endpoint.leave();
 }

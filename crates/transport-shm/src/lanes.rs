@@ -311,6 +311,12 @@ impl RequestOut {
         self.writer.written() == 0 || self.back[back::CELLS].load(Acquire) == self.writer.written()
     }
 
+    /// Requests that have got neither a reply nor a bare credit.
+    pub(crate) fn unanswered(&self) -> u64 {
+        let bare = self.back[back::BARE_CELLS].load(Relaxed).wrapping_sub(self.bare_seen[0]);
+        u64::from(self.reply_cells.outstanding()).saturating_sub(bare) / u64::from(REPLY_CELLS)
+    }
+
     #[inline]
     pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
         self.lane.fetch_ahead(self.writer.written(), Use::Write);

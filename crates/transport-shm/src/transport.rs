@@ -13,7 +13,8 @@ use crate::sys;
 use crate::waiting::{Next, Patience};
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::transport::{
-    Arrival, CreditSnapshot, Departure, Head, NoPort, PendingKey, Port, Refused, ReplyBound, Sink, WaitReason,
+    Arrival, CreditSnapshot, Departure, Head, NoPort, Owed, PendingKey, Port, Refused, ReplyBound, Sink,
+    WaitReason,
 };
 use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
@@ -758,6 +759,11 @@ impl Transport for Shm {
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let [request_frames, request_bytes, reply_frames, reply_bytes] = self.asking[peer.index()].requests.free();
         CreditSnapshot { request_frames, request_bytes, reply_frames, reply_bytes }
+    }
+
+    fn owed(&self, peer: Peer) -> Option<Owed> {
+        let requests = &self.asking[peer.index()].requests;
+        Some(Owed { handling: !requests.quiet(), replies: requests.unanswered(), or_more: false })
     }
 
     fn bare_credits(&self) -> u64 {

@@ -4,7 +4,7 @@ use crate::driver::Driver;
 use crate::proto::{Config, Lent, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    CreditSnapshot, Departure, Head, Limits, Notify, PayloadWriter, PeerStatus, PendingKey, Port, Refused,
+    CreditSnapshot, Departure, Head, Limits, Notify, Owed, PayloadWriter, PeerStatus, PendingKey, Port, Refused,
     Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
@@ -249,6 +249,10 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         self.driver.look(|machine| machine.credits(peer))
+    }
+
+    fn owed(&self, peer: Peer) -> Option<Owed> {
+        Some(self.driver.look(|machine| machine.owed(peer)))
     }
 
     fn bare_credits(&self) -> u64 {

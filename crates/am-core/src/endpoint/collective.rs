@@ -84,7 +84,11 @@ impl Control {
     /// Whose message a barrier under way waits for.
     pub(super) fn awaited(&self, me: Peer, shape: Shape) -> Option<(Address, String)> {
         let round = self.waiting?;
-        let what = format!("barrier {}, round {round} of {}", self.generation, self.rounds);
+        let barrier = match self.generation {
+            0 => "the comparison of handler tables at attach".into(),
+            generation => format!("barrier {generation}"),
+        };
+        let what = format!("{barrier}, round {} of {}", round + 1, self.rounds);
         Some((shape.address(source(me, round, shape)), what))
     }
 }

@@ -4,6 +4,7 @@
 //!   tables at attach.
 
 mod collective;
+mod recent;
 mod send;
 mod serve;
 
@@ -11,16 +12,18 @@ pub use send::Reservation;
 
 use crate::address::{Address, Peer, Rank, Shape};
 use crate::error::{AttachError, BadMessage, PollError, WaitError};
-use crate::handlers::{Handlers, Table};
+use crate::handlers::{Handlers, Table, Tally};
 use crate::segment::Segment;
-use crate::stall::{self, StallReport};
+use crate::stall::{self, StallReport, Unanswered};
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::Abandoned;
 use crate::transport::{
-    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, PeerStatus, Resource, Transport, WaitReason,
+    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, Owed, PeerStatus, Resource, Transport,
+    WaitReason,
 };
 use collective::Control;
+use recent::Recent;
 use serve::DEFAULT_BUDGET;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -38,6 +41,7 @@ pub struct Endpoint<T: Transport, S> {
     state: S,
     shape: Shape,
     stats: Statistics,
+    recent: Recent,
     control: Control,
     abandoned: Arc<Abandoned>,
     losses_seen: u32,
@@ -45,6 +49,8 @@ pub struct Endpoint<T: Transport, S> {
     bad: Option<(Peer, u8, BadMessage)>,
     acknowledged: Vec<Rank>,
     timeout: Option<Span>,
+    /// What the wait under way is for.
+    reason: Option<WaitReason>,
     /// When the wait under way began, once it has lasted long enough to ask for the time.
     wait_began: Option<Instant>,
     /// Fruitless steps of the wait under way.
@@ -104,12 +110,14 @@ impl<T: Transport, S> Endpoint<T, S> {
             state,
             shape,
             stats: Statistics::default(),
+            recent: Recent::new(),
             control: Control::new(shape.peers()),
             abandoned: Arc::default(),
             losses_seen: 0,
             bad: None,
             acknowledged: Vec::new(),
             timeout,
+            reason: None,
             wait_began: None,
             wait_steps: 0,
             reports_seen: stall::requests(),
@@ -293,31 +301,55 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Why this endpoint does not get on, if it does not: what it waits for, and towards whom what is used up
-    /// (allocates).
+    /// Why this endpoint does not get on, if it does not: what it waits for, which requests have no answer, and towards
+    /// whom what is used up (allocates; looks at every peer).
     pub fn stall_report(&self) -> StallReport {
-        self.stall_report_of(None)
-    }
-
-    fn stall_report_of(&self, reason: Option<WaitReason>) -> StallReport {
+        let waited = self.wait_began.map_or(Span::ZERO, |began| self.transport.now() - began);
+        let tallied = |count: fn(&Tally) -> u64| {
+            let all = self.table.names.iter().zip(self.table.tallies.iter());
+            all.map(|(name, tally)| (name.clone(), count(tally))).filter(|(_, count)| *count != 0).collect()
+        };
         let mut report = StallReport {
             of: self.address(),
-            waited: self.wait_began.map_or(Span::ZERO, |began| self.transport.now() - began),
-            waiting_for: reason.map_or_else(String::new, |reason| reason.to_string()),
+            waited,
+            waiting_for: self.reason.map_or_else(String::new, |reason| reason.to_string()),
             blocked_on: self.blocked_on,
             needs: Vec::new(),
+            unanswered: Vec::new(),
+            unhandled: Vec::new(),
+            ended: None,
+            forgotten: tallied(|tally| tally.forgotten),
+            detached: tallied(|tally| tally.detached),
             short_of: Vec::new(),
             lost: self.lost(),
         };
+        // Every request that permits a reply was replied to, was ended without one, or is still owed an answer.
+        let replies: u64 = self.stats.replies_received.iter().map(|traffic| traffic.messages).sum();
+        let mut ended = self.recent.count().checked_sub(replies);
+        for peer in (0..self.shape.peers()).map(Peer) {
+            let owed = self.transport.owed(peer);
+            ended = owed.filter(|owed| !owed.or_more).and_then(|owed| ended?.checked_sub(owed.replies));
+            if self.transport.status(peer) != PeerStatus::Active {
+                continue;
+            }
+            let (to, left) = (self.shape.address(peer), self.transport.credits(peer));
+            if [left.request_frames, left.request_bytes, left.reply_frames, left.reply_bytes].contains(&0) {
+                report.short_of.push((to, left));
+            }
+            let Some(Owed { handling, replies: requests, or_more }) = owed else { continue };
+            if requests > 0 {
+                let handlers = self.recent.handlers(peer);
+                let handlers = handlers.into_iter().map(|handler| self.table.name(handler)).collect();
+                let age = Some(waited).filter(|waited| *waited > Span::ZERO);
+                report.unanswered.push(Unanswered { to, requests, or_more, handlers, age });
+            }
+            if handling && self.reason == Some(WaitReason::Handling) {
+                report.unhandled.push(to);
+            }
+        }
+        report.ended = ended;
         if let Some((to, resource)) = self.blocked_on {
             report.waiting_for = format!("{resource} towards rank {to}");
-        }
-        for peer in (0..self.shape.peers()).map(Peer) {
-            let left = self.transport.credits(peer);
-            let parts = [left.request_frames, left.request_bytes, left.reply_frames, left.reply_bytes];
-            if parts.contains(&0) && self.transport.status(peer) == PeerStatus::Active {
-                report.short_of.push((self.shape.address(peer), left));
-            }
         }
         if let Some((needs, what)) = self.control.awaited(self.transport.me(), self.shape) {
             report.needs.push(needs);

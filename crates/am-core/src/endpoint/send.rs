@@ -1,13 +1,15 @@
 //! The request forms of an [`Endpoint`], and the answers to detached requests.
 
 use super::Endpoint;
+use super::recent::Recent;
 use crate::address::{Address, Peer};
 use crate::arguments::{Arguments, encode};
 use crate::error::{PollError, Rejected, ReplyError, SendError, WaitError};
 use crate::handlers::{Reply, Request};
+use crate::stats::Traffic;
 use crate::token::{Message, PendingReply, send};
 use crate::transport::{
-    Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, Slot, Transport, WaitReason,
+    Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, ReplyBound, Slot, Transport, WaitReason,
 };
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
@@ -16,7 +18,10 @@ use crate::transport::{
 #[must_use = "a reservation that is not committed sends nothing"]
 pub struct Reservation<'a, Claimed> {
     slot: Claimed,
-    sent: &'a mut crate::stats::Traffic,
+    sent: &'a mut Traffic,
+    recent: &'a mut Recent,
+    peer: Peer,
+    head: Head,
 }
 
 impl<Claimed: Slot> Reservation<'_, Claimed> {
@@ -24,6 +29,7 @@ impl<Claimed: Slot> Reservation<'_, Claimed> {
     #[inline]
     pub fn commit(self) {
         self.sent.count(self.slot.len());
+        self.recent.note(self.peer, self.head);
         self.slot.commit();
     }
 }
@@ -97,7 +103,8 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// The error of a refused request.
     #[cold]
-    fn refused(&mut self, to: Address, peer: Peer, refused: Refused) -> SendError {
+    fn refused(&mut self, to: Address, peer: Peer, head: Head, refused: Refused) -> SendError {
+        self.recent.take_back(head.reply);
         match refused {
             Refused::Busy(resource) => {
                 self.stats.stall(resource);
@@ -122,18 +129,20 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// Tries until the transport accepts, serving incoming messages in between.
+    /// Tries until the transport accepts, serving incoming messages in between. `noted` is the reply bound of a request that
+    /// has been noted as sent.
     #[inline]
     fn insist(
         &mut self,
         to: Address,
         peer: Peer,
+        noted: ReplyBound,
         mut attempt: impl FnMut(&mut T) -> Result<(), Refused>,
     ) -> Result<(), SendError> {
         let Err(refused) = attempt(&mut self.transport) else {
             return Ok(());
         };
-        self.insist_slowly(to, peer, refused, attempt)
+        self.insist_slowly(to, peer, noted, refused, attempt)
     }
 
     #[cold]
@@ -141,15 +150,20 @@ impl<T: Transport, S> Endpoint<T, S> {
         &mut self,
         to: Address,
         peer: Peer,
+        noted: ReplyBound,
         mut refused: Refused,
         mut attempt: impl FnMut(&mut T) -> Result<(), Refused>,
     ) -> Result<(), SendError> {
+        self.recent.take_back(noted);
         let outcome = loop {
             if let Err(error) = self.make_room(to, peer, refused) {
                 break Err(error);
             }
             match attempt(&mut self.transport) {
-                Ok(()) => break Ok(()),
+                Ok(()) => {
+                    self.recent.restore(noted);
+                    break Ok(());
+                }
                 Err(again) => refused = again,
             }
         };
@@ -170,12 +184,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     ) -> Result<(), SendError> {
         let to = to.into();
         let (peer, head) = self.prepare(to, handler)?;
+        self.recent.note(peer, head);
         match self.transport.short(peer, head, &encode(&args)) {
             Ok(()) => {
                 self.stats.requests_sent[Category::Short as usize].count(0);
                 Ok(())
             }
-            Err(refused) => Err(self.refused(to, peer, refused)),
+            Err(refused) => Err(self.refused(to, peer, head, refused)),
         }
     }
 
@@ -194,7 +209,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         let to = to.into();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
-        self.insist(to, peer, |transport| transport.short(peer, head, &words))?;
+        self.recent.note(peer, head);
+        self.insist(to, peer, head.reply, |transport| transport.short(peer, head, &words))?;
         self.stats.requests_sent[Category::Short as usize].count(0);
         Ok(())
     }
@@ -215,12 +231,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.check_medium(peer, to, payload.len(), words.len())?;
+        self.recent.note(peer, head);
         match self.transport.medium(peer, head, &words, payload) {
             Ok(()) => {
                 self.stats.requests_sent[Category::Medium as usize].count(payload.len());
                 Ok(())
             }
-            Err(refused) => Err(self.refused(to, peer, refused)),
+            Err(refused) => Err(self.refused(to, peer, head, refused)),
         }
     }
 
@@ -240,7 +257,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.check_medium(peer, to, payload.len(), words.len())?;
-        self.insist(to, peer, |transport| transport.medium(peer, head, &words, payload))?;
+        self.recent.note(peer, head);
+        self.insist(to, peer, head.reply, |transport| transport.medium(peer, head, &words, payload))?;
         self.stats.requests_sent[Category::Medium as usize].count(payload.len());
         Ok(())
     }
@@ -263,9 +281,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.check_medium(peer, to, len, words.len())?;
         // Asked beforehand, since the slot borrows the transport.
         let status = self.transport.status(peer);
-        let Self { transport, stats, .. } = self;
+        let Self { transport, stats, recent, .. } = self;
         match transport.claim(peer, head, &words, len) {
-            Ok(slot) => Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize] }),
+            Ok(slot) => {
+                let sent = &mut stats.requests_sent[Category::Medium as usize];
+                Ok(Reservation { slot, sent, recent, peer, head })
+            }
             Err(Refused::Busy(resource)) => {
                 stats.stall(resource);
                 Err(SendError::WouldBlock { to, resource })
@@ -292,11 +313,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         let words = encode(&args);
         self.check_medium(peer, to, len, words.len())?;
         // A claim that is dropped at once only tests for room: nothing else can take it before the next line.
-        self.insist(to, peer, |transport| transport.claim(peer, head, &words, len).map(drop))?;
-        let Self { transport, stats, .. } = self;
+        self.insist(to, peer, ReplyBound::None, |transport| transport.claim(peer, head, &words, len).map(drop))?;
+        let Self { transport, stats, recent, .. } = self;
         let slot = transport.claim(peer, head, &words, len);
         let slot = slot.expect("room that was there a moment ago is there still");
-        Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize] })
+        Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize], recent, peer, head })
     }
 
     /// Places a payload at byte `offset` of the peer's segment and sends the request, if there is room.
@@ -315,12 +336,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         let to = to.into();
         let (peer, head) = self.prepare(to, handler)?;
         self.check_long(peer, to, payload.len(), offset)?;
+        self.recent.note(peer, head);
         match self.transport.long(peer, head, &encode(&args), payload, offset) {
             Ok(()) => {
                 self.stats.requests_sent[Category::Long as usize].count(payload.len());
                 Ok(())
             }
-            Err(refused) => Err(self.refused(to, peer, refused)),
+            Err(refused) => Err(self.refused(to, peer, head, refused)),
         }
     }
 
@@ -342,7 +364,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         let (peer, head) = self.prepare(to, handler)?;
         self.check_long(peer, to, payload.len(), offset)?;
         let words = encode(&args);
-        self.insist(to, peer, |transport| transport.long(peer, head, &words, payload, offset))?;
+        self.recent.note(peer, head);
+        self.insist(to, peer, head.reply, |transport| transport.long(peer, head, &words, payload, offset))?;
         self.stats.requests_sent[Category::Long as usize].count(payload.len());
         Ok(())
     }
@@ -369,6 +392,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             Ok(()) => {
                 pending.set_key(None);
                 self.stats.replies_sent += 1;
+                // A handler that unwound after it had detached its token was not counted.
+                let tally = &mut self.table.tallies[usize::from(pending.handler())];
+                tally.detached = tally.detached.saturating_sub(1);
                 Ok(())
             }
             Err((error, key)) => {
@@ -427,7 +453,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         payload: &[u8],
     ) -> Result<(), WaitError> {
         let to = self.shape.address(peer);
-        let sent = self.insist(to, peer, |transport| transport.control(peer, words, payload));
+        let sent = self.insist(to, peer, ReplyBound::None, |transport| transport.control(peer, words, payload));
         sent.map_err(|error| match error {
             SendError::Wait(wait) => wait,
             _ => PollError::PeerLost { rank: to.rank, cause: LossCause::Left }.into(),
@@ -436,6 +462,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     pub(super) fn end_wait(&mut self) {
         self.blocked_on = None;
+        self.reason = None;
         self.wait_began = None;
         self.wait_steps = 0;
     }

@@ -7,7 +7,7 @@ use crate::arguments::Words;
 use crate::error::{BadMessage, PollError, WaitError};
 use crate::handlers::{Code, Table};
 use crate::payload::Payload;
-use crate::stall::{self, StallReport};
+use crate::stall;
 use crate::stats::Statistics;
 use crate::time::{Instant, Span};
 use crate::token::{Abandoned, Outcome, Token, TokenContext};
@@ -62,14 +62,17 @@ impl<S> Sink for Dispatcher<'_, S> {
                     ReplyBound::UpTo(bytes) => bytes as usize,
                 };
                 let outcome = Cell::new(Outcome::Unused);
-                let context =
-                    TokenContext { from, table: self.table.serial, bound, abandoned: self.abandoned, outcome };
+                let (handler, table) = (arrival.handler, self.table.serial);
+                let context = TokenContext { from, handler, table, bound, abandoned: self.abandoned, outcome };
                 let token = Token::new(port, &context);
                 let fitted = code(self.state, token, arrival.args, arrival.payload);
                 match context.outcome.get() {
                     Outcome::Replied => self.stats.replies_sent += 1,
-                    Outcome::Detached => self.stats.detached += 1,
-                    Outcome::Unused => {}
+                    Outcome::Detached => {
+                        self.stats.detached += 1;
+                        self.table.tallies[usize::from(handler)].detached += 1;
+                    }
+                    Outcome::Unused => self.table.tallies[usize::from(handler)].forgotten += u64::from(fitted),
                 }
                 fitted
             }
@@ -107,12 +110,6 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// As [`Endpoint::poll`].
     #[inline]
     pub fn poll_budget(&mut self, budget: usize) -> Result<usize, PollError> {
-        self.serve::<false>(budget)
-    }
-
-    /// [`Endpoint::poll_budget`], for the program or `WAITING`: a wait prints requested reports itself.
-    #[inline]
-    fn serve<const WAITING: bool>(&mut self, budget: usize) -> Result<usize, PollError> {
         let mut dispatcher = Dispatcher {
             table: &mut self.table,
             state: &mut self.state,
@@ -125,9 +122,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         let handled = self.transport.poll(budget, &mut dispatcher);
         if handled == 0 {
             self.stats.empty_polls += 1;
-            // Rarely, since an empty poll takes less time than this question would add if it were asked every time.
-            if !WAITING && self.stats.empty_polls.is_multiple_of(POLLS) && self.reports_seen != stall::requests() {
-                self.print_report(None);
+            // Rarely, since an empty poll takes hardly longer than this question.
+            if self.stats.empty_polls.is_multiple_of(POLLS) {
+                self.look_for_requests();
             }
         }
         if !self.abandoned.is_empty() {
@@ -139,17 +136,22 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(handled)
     }
 
-    /// Prints the report that was requested of all endpoints.
+    /// Prints the report that was requested of all endpoints, if one was since the last look.
     #[cold]
-    fn print_report(&mut self, reason: Option<WaitReason>) {
-        self.reports_seen = stall::requests();
-        stall::print(&self.stall_report_of(reason));
+    fn look_for_requests(&mut self) {
+        if self.reports_seen != stall::requests() {
+            self.reports_seen = stall::requests();
+            stall::print(&self.stall_report());
+        }
     }
 
     /// Gives back the credits of pending replies that were dropped unanswered.
     #[cold]
     fn return_abandoned(&mut self) {
-        while let Some(key) = self.abandoned.pop() {
+        while let Some((key, handler)) = self.abandoned.pop() {
+            let tally = &mut self.table.tallies[usize::from(handler)];
+            tally.detached = tally.detached.saturating_sub(1);
+            tally.forgotten += 1;
             self.transport.answer(key, |_| ());
         }
     }
@@ -198,7 +200,8 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
-        if self.serve::<true>(DEFAULT_BUDGET)? != 0 {
+        self.reason = Some(reason);
+        if self.poll()? != 0 {
             return Ok(());
         }
         if self.losses_seen != 0
@@ -216,7 +219,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 until = Some(until.map_or(limit, |deadline| deadline.min(limit)));
             }
             if until.is_some_and(|limit| now >= limit) {
-                let report = self.stall_report_of(Some(reason));
+                let report = self.stall_report();
                 crate::trace::timed_out(&report);
                 return Err(WaitError::TimedOut(Box::new(report)));
             }
@@ -224,7 +227,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.wait_began = Some(self.transport.now());
         }
         if self.reports_seen != stall::requests() {
-            self.print_report(Some(reason));
+            self.look_for_requests();
         }
         self.stats.idles += 1;
         self.transport.idle(until, reason);
@@ -234,7 +237,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// One step of a wait that other threads take part in: serves what is there, else idles for at most `span`. `began`
     /// is when this thread's wait first found nothing, for the endpoint's time-out.
     pub(crate) fn serve_step(&mut self, span: Span, began: &mut Option<Instant>) -> Result<(), WaitError> {
-        if self.serve::<true>(DEFAULT_BUDGET)? != 0 {
+        if self.poll()? != 0 {
             return Ok(());
         }
         if self.losses_seen != 0
@@ -244,16 +247,18 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         let now = self.transport.now();
         let began = *began.get_or_insert(now);
-        let report = |endpoint: &Self| {
-            let report = endpoint.stall_report_of(Some(WaitReason::Message));
-            StallReport { waited: now - began, ..report }
-        };
-        if self.timeout.is_some_and(|timeout| now >= began + timeout) {
-            return Err(WaitError::TimedOut(Box::new(report(self))));
-        }
-        if self.reports_seen != stall::requests() {
+        let late = self.timeout.is_some_and(|timeout| now >= began + timeout);
+        if late || self.reports_seen != stall::requests() {
+            (self.reason, self.wait_began) = (Some(WaitReason::Message), Some(began));
+            let mut report = self.stall_report();
+            self.end_wait();
+            // Other threads may have sent since this one waits.
+            report.unanswered.iter_mut().for_each(|unanswered| unanswered.age = None);
+            if late {
+                return Err(WaitError::TimedOut(Box::new(report)));
+            }
             self.reports_seen = stall::requests();
-            stall::print(&report(self));
+            stall::print(&report);
         }
         self.transport.idle(Some(now + span), WaitReason::Message);
         Ok(())

@@ -9,7 +9,7 @@ use super::pages::Pool;
 use super::shared::{BULK, Counters};
 use super::slot::Slot;
 use am_core::arguments::Words;
-use am_core::transport::{CreditSnapshot, Departure, Head, PeerStatus, Refused, ReplyBound, Resource};
+use am_core::transport::{CreditSnapshot, Departure, Head, Owed, PeerStatus, Refused, ReplyBound, Resource};
 use am_core::{Instant, Peer};
 
 /// Payload of a request, and bound of a reply, in bytes, that credits are counted in.
@@ -291,6 +291,13 @@ impl Machine {
             reply_frames: reply_bytes / cost_of(room_of(ReplyBound::UpTo(usual))),
             reply_bytes,
         }
+    }
+
+    /// What a peer owes this endpoint. Room is set aside for replies in bytes, so that their number is not known.
+    pub fn owed(&self, peer: Peer) -> Owed {
+        let Some(session) = self.session(peer) else { return Owed::default() };
+        let some = session.set_aside > 0;
+        Owed { handling: !session.is_quiet(), replies: some.into(), or_more: some }
     }
 
     /// Takes leave of all peers; what was accepted before is still delivered. Keep driving the machine until it is
