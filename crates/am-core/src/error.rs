@@ -1,9 +1,12 @@
 //! The errors of an endpoint, one type per operation. Whatever fails has sent nothing and left the endpoint usable.
 
 use crate::address::{Address, Rank};
+use crate::outcome::HandlerFailure;
 use crate::segment::SegmentError;
 use crate::stall::StallReport;
+use crate::token::PendingReply;
 use crate::transport::{Category, LossCause, Resource};
+use std::fmt;
 
 /// A request was not sent.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -93,6 +96,10 @@ pub enum PollError {
         /// What did not fit.
         reason: BadMessage,
     },
+    /// A handler of this endpoint returned an error. Its message counts as handled, and so do all others of the poll; if
+    /// several handlers failed in one poll, this is the first, and [`Statistics`](crate::Statistics) counts them all.
+    #[error("{0}")]
+    Handler(Box<HandlerFailure>),
 }
 
 /// Why a delivered message was dropped.
@@ -182,13 +189,25 @@ pub enum ReplyError {
 }
 
 /// A reply that was refused, with the token or pending reply to try again with.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
+#[derive(Debug)]
 pub struct Rejected<K> {
     /// What was wrong.
     pub error: ReplyError,
     /// The unused permission to reply.
     pub token: K,
+}
+
+impl<K> fmt::Display for Rejected<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+// Not for tokens: a handler's error is made of them in another way, and coherence lets only one be.
+impl std::error::Error for Rejected<PendingReply> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
 }
 
 /// A handler could not be registered.

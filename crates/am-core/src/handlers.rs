@@ -7,6 +7,7 @@
 use crate::address::Address;
 use crate::arguments::{Arguments, Words, decode};
 use crate::error::RegisterError;
+use crate::outcome::{HandlerError, HandlerOutcome};
 use crate::payload::Payload;
 use crate::token::Token;
 use crate::transport::ReplyBound;
@@ -65,10 +66,36 @@ handle! {
     Reply
 }
 
-/// Whether a delivered message fitted its handler's arguments.
-pub(crate) type Fitted = bool;
-type OneWayFn<S> = Box<dyn FnMut(&mut S, Address, &Words, Payload<'_>) -> Fitted + Send>;
-type RequestFn<S> = Box<dyn FnMut(&mut S, Token<'_>, &Words, Payload<'_>) -> Fitted + Send>;
+/// Why a delivered message was not handled well.
+pub(crate) enum Fault {
+    /// It did not fit its handler's arguments.
+    Misfit,
+    /// Its handler ran and failed.
+    Failed(HandlerError),
+}
+
+/// What became of a delivered message. Boxed, since all that matters to a message that was handled well is how fast that
+/// shows.
+pub(crate) type Handled = Option<Box<Fault>>;
+
+#[inline(always)]
+fn judge(outcome: Option<impl HandlerOutcome>) -> Handled {
+    let fault = match outcome {
+        None => Fault::Misfit,
+        Some(outcome) => Fault::Failed(outcome.failure()?),
+    };
+    Some(fault.boxed())
+}
+
+impl Fault {
+    #[cold]
+    fn boxed(self) -> Box<Self> {
+        Box::new(self)
+    }
+}
+
+type OneWayFn<S> = Box<dyn FnMut(&mut S, Address, &Words, Payload<'_>) -> Handled + Send>;
+type RequestFn<S> = Box<dyn FnMut(&mut S, Token<'_>, &Words, Payload<'_>) -> Handled + Send>;
 
 /// A handler's code.
 pub(crate) enum Code<S> {
@@ -79,13 +106,18 @@ pub(crate) enum Code<S> {
 
 /// The handlers of an endpoint, being registered. `S` is the endpoint's state.
 ///
+/// A handler returns nothing, or a `Result` if it can fail ([`HandlerResult`](crate::HandlerResult)); an error ends the
+/// poll or wait that ran the handler. The types of a handler's parameters need not be written down, except that of its
+/// arguments where nothing else tells it.
+///
 /// ```
-/// use am_core::{Address, Handlers, Payload, Token};
+/// use am_core::{HandlerResult, Handlers};
 ///
 /// let mut handlers = Handlers::<u64>::new();
-/// let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
-/// let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
-///     token.reply(sum, a + b).expect("the requester is there");
+/// let sum = handlers.reply("sum", |total, _, value: u64, _| *total += value)?;
+/// let add = handlers.request("add", move |_, token, (a, b): (u64, u64), _| -> HandlerResult {
+///     token.reply(sum, a + b)?;
+///     Ok(())
 /// })?;
 /// assert_eq!((sum.index(), add.index()), (0, 1));
 /// # Ok::<(), am_core::RegisterError>(())
@@ -149,13 +181,14 @@ impl<S> Handlers<S> {
     ///
     /// # Errors
     /// [`RegisterError`] for a bad or taken name, or a full table.
-    pub fn one_way<A, F>(&mut self, name: &str, mut handler: F) -> Result<Request<A>, RegisterError>
+    pub fn one_way<A, F, O>(&mut self, name: &str, mut handler: F) -> Result<Request<A>, RegisterError>
     where
         A: Arguments + 'static,
-        F: FnMut(&mut S, Address, A, Payload<'_>) + Send + 'static,
+        F: FnMut(&mut S, Address, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
     {
         let code: OneWayFn<S> = Box::new(move |state, from, words, payload| {
-            decode::<A>(words).map(|args| handler(state, from, args, payload)).is_some()
+            judge(decode::<A>(words).map(|args| handler(state, from, args, payload)))
         });
         let signature = format!("one-way {}", A::signature());
         let index = self.add(name, signature, Some(ReplyBound::None), Code::OneWay(code))?;
@@ -166,10 +199,11 @@ impl<S> Handlers<S> {
     ///
     /// # Errors
     /// As [`Handlers::one_way`].
-    pub fn request<A, F>(&mut self, name: &str, handler: F) -> Result<Request<A>, RegisterError>
+    pub fn request<A, F, O>(&mut self, name: &str, handler: F) -> Result<Request<A>, RegisterError>
     where
         A: Arguments + 'static,
-        F: FnMut(&mut S, Token<'_>, A, Payload<'_>) + Send + 'static,
+        F: FnMut(&mut S, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
     {
         self.add_request(name, None, handler)
     }
@@ -179,7 +213,7 @@ impl<S> Handlers<S> {
     ///
     /// # Errors
     /// As [`Handlers::one_way`]. A bound beyond the transport's limit is refused when the table is attached.
-    pub fn request_bounded<A, F>(
+    pub fn request_bounded<A, F, O>(
         &mut self,
         name: &str,
         max_reply: u32,
@@ -187,12 +221,13 @@ impl<S> Handlers<S> {
     ) -> Result<Request<A>, RegisterError>
     where
         A: Arguments + 'static,
-        F: FnMut(&mut S, Token<'_>, A, Payload<'_>) + Send + 'static,
+        F: FnMut(&mut S, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
     {
         self.add_request(name, Some(ReplyBound::UpTo(max_reply)), handler)
     }
 
-    fn add_request<A, F>(
+    fn add_request<A, F, O>(
         &mut self,
         name: &str,
         bound: Option<ReplyBound>,
@@ -200,10 +235,11 @@ impl<S> Handlers<S> {
     ) -> Result<Request<A>, RegisterError>
     where
         A: Arguments + 'static,
-        F: FnMut(&mut S, Token<'_>, A, Payload<'_>) + Send + 'static,
+        F: FnMut(&mut S, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
     {
         let code: RequestFn<S> = Box::new(move |state, token, words, payload| {
-            decode::<A>(words).map(|args| handler(state, token, args, payload)).is_some()
+            judge(decode::<A>(words).map(|args| handler(state, token, args, payload)))
         });
         let signature = match bound {
             Some(ReplyBound::UpTo(bytes)) => format!("request {} replying up to {bytes}", A::signature()),
@@ -217,13 +253,14 @@ impl<S> Handlers<S> {
     ///
     /// # Errors
     /// As [`Handlers::one_way`].
-    pub fn reply<A, F>(&mut self, name: &str, mut handler: F) -> Result<Reply<A>, RegisterError>
+    pub fn reply<A, F, O>(&mut self, name: &str, mut handler: F) -> Result<Reply<A>, RegisterError>
     where
         A: Arguments + 'static,
-        F: FnMut(&mut S, Address, A, Payload<'_>) + Send + 'static,
+        F: FnMut(&mut S, Address, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
     {
         let code: OneWayFn<S> = Box::new(move |state, from, words, payload| {
-            decode::<A>(words).map(|args| handler(state, from, args, payload)).is_some()
+            judge(decode::<A>(words).map(|args| handler(state, from, args, payload)))
         });
         let signature = format!("reply {}", A::signature());
         let index = self.add(name, signature, Some(ReplyBound::None), Code::Reply(code))?;

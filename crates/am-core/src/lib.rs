@@ -13,6 +13,7 @@
 //! | [`payload`] | what a handler sees of a Medium or Long message |
 //! | [`segment`] | memory that peers may read and write |
 //! | [`handlers`] | registration, typed handles, the table's fingerprint |
+//! | [`outcome`] | what handlers may return, and their errors |
 //! | [`token`] | the permission to reply: tokens and pending replies |
 //! | [`endpoint`] | sending, polling, waiting, the barrier |
 //! | [`shared`] | one endpoint for several threads |
@@ -29,14 +30,15 @@
 //! Two ranks as two threads: rank 0 asks rank 1 to add numbers.
 //!
 //! ```
-//! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token, loopback};
+//! use am_core::{Endpoint, HandlerResult, Handlers, Rank, loopback};
 //!
 //! let ranks = loopback::network(2, loopback::LoopbackConfig::default()).into_iter().map(|transport| {
 //!     std::thread::spawn(move || {
 //!         let mut handlers = Handlers::<u64>::new();
-//!         let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
-//!         let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
-//!             token.reply(sum, a + b).expect("the requester waits for the reply");
+//!         let sum = handlers.reply("sum", |total, _, value: u64, _| *total += value)?;
+//!         let add = handlers.request("add", move |_, token, (a, b): (u64, u64), _| -> HandlerResult {
+//!             token.reply(sum, a + b)?;
+//!             Ok(())
 //!         })?;
 //!         let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
 //!         if endpoint.rank() == Rank(0) {
@@ -63,6 +65,7 @@ pub mod handlers;
 pub mod loopback;
 #[cfg(doctest)]
 mod misuse;
+pub mod outcome;
 pub mod payload;
 pub mod segment;
 pub mod select;
@@ -79,6 +82,7 @@ pub use arguments::{Arguments, Plain, Words};
 pub use endpoint::{Endpoint, Reservation};
 pub use error::{AttachError, BadMessage, PollError, RegisterError, Rejected, ReplyError, SendError, WaitError};
 pub use handlers::{Handlers, Reply, Request};
+pub use outcome::{HandlerError, HandlerFailure, HandlerOutcome, HandlerResult};
 pub use payload::Payload;
 pub use segment::{AnyMemory, Memory, Segment, SegmentError};
 pub use select::Select;

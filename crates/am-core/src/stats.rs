@@ -33,6 +33,8 @@ pub struct Statistics {
     pub bare_credits: u64,
     /// Tokens turned into pending replies.
     pub detached: u64,
+    /// Messages whose handler returned an error, unless it only said that the requester is gone.
+    pub failed: u64,
     /// Messages dropped because they did not fit the handler table.
     pub bad_messages: u64,
     /// Polls that found nothing.

@@ -20,6 +20,8 @@ pub(crate) enum Outcome {
     Unused,
     Replied,
     Detached,
+    /// A reply was refused because nobody takes it any more.
+    Gone,
 }
 
 /// The ways back of pending replies that were dropped unanswered, with the handlers that detached them, until their endpoint returns the credits. It keeps its
@@ -161,7 +163,12 @@ impl<'a> Token<'a> {
                 self.context.outcome.set(Outcome::Replied);
                 Ok(())
             }
-            Err(error) => Err(Rejected { error, token: self }),
+            Err(error) => {
+                if matches!(error, ReplyError::Gone { .. }) {
+                    self.context.outcome.set(Outcome::Gone);
+                }
+                Err(Rejected { error, token: self })
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 
 use crate::address::{Address, Rank};
 use crate::error::BadMessage;
+use crate::outcome::HandlerFailure;
 use crate::stall::StallReport;
 use crate::transport::{LossCause, Resource};
 
@@ -41,3 +42,6 @@ event!(
 event!(
     /// A message was dropped.
     dropped(from: Address, handler: u8, reason: BadMessage), warn, "message dropped");
+event!(
+    /// A handler returned an error.
+    failed(failure: &HandlerFailure), warn, "handler failed");

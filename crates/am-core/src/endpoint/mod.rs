@@ -11,7 +11,7 @@ mod serve;
 pub use send::Reservation;
 
 use crate::address::{Address, Peer, Rank, Shape};
-use crate::error::{AttachError, BadMessage, PollError, WaitError};
+use crate::error::{AttachError, PollError, WaitError};
 use crate::handlers::{Handlers, Table, Tally};
 use crate::segment::Segment;
 use crate::stall::{self, StallReport, Unanswered};
@@ -45,8 +45,8 @@ pub struct Endpoint<T: Transport, S> {
     control: Control,
     abandoned: Arc<Abandoned>,
     losses_seen: u32,
-    /// The first message dropped in the poll under way: sender, handler, reason.
-    bad: Option<(Peer, u8, BadMessage)>,
+    /// The first thing that went wrong in the poll under way.
+    trouble: Option<PollError>,
     acknowledged: Vec<Rank>,
     timeout: Option<Span>,
     /// What the wait under way is for.
@@ -114,7 +114,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             control: Control::new(shape.peers()),
             abandoned: Arc::default(),
             losses_seen: 0,
-            bad: None,
+            trouble: None,
             acknowledged: Vec::new(),
             timeout,
             reason: None,
@@ -366,7 +366,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Serves what has arrived, at most 1024 messages; returns how many.
     ///
     /// # Errors
-    /// A peer newly lost, or a dropped message, told once; messages that fit were handled all the same.
+    /// A peer newly lost, a dropped message, or an error that a handler returned, told once; messages that fit were handled
+    /// all the same.
     #[inline]
     pub fn poll(&mut self) -> Result<usize, PollError> {
         self.poll_budget(DEFAULT_BUDGET)

@@ -5,7 +5,8 @@ use super::collective::Control;
 use crate::address::{Address, Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::error::{BadMessage, PollError, WaitError};
-use crate::handlers::{Code, Table};
+use crate::handlers::{Code, Fault, Handled, Table};
+use crate::outcome::HandlerFailure;
 use crate::payload::Payload;
 use crate::stall;
 use crate::stats::Statistics;
@@ -32,14 +33,52 @@ struct Dispatcher<'a, S> {
     control: &'a mut Control,
     abandoned: &'a Arc<Abandoned>,
     shape: Shape,
-    bad: &'a mut Option<(Peer, u8, BadMessage)>,
+    trouble: &'a mut Option<PollError>,
 }
 
 impl<S> Dispatcher<'_, S> {
     #[cold]
     fn drop_message(&mut self, arrival: &Arrival<'_>, reason: BadMessage) {
         self.stats.bad_messages += 1;
-        self.bad.get_or_insert((arrival.from, arrival.handler, reason));
+        let (from, handler) = (self.shape.address(arrival.from), arrival.handler);
+        crate::trace::dropped(from, handler, reason);
+        self.trouble.get_or_insert(PollError::BadMessage { from, handler, reason });
+    }
+
+    /// A message that did not fit its handler, or whose handler failed.
+    #[cold]
+    fn unwell(&mut self, arrival: &Arrival<'_>, fault: Fault) {
+        let Fault::Failed(error) = fault else {
+            return self.drop_message(arrival, BadMessage::WrongArguments { words: arrival.args.len() });
+        };
+        self.stats.failed += 1;
+        let (handler, from) = (self.table.name(arrival.handler), self.shape.address(arrival.from));
+        let failure = HandlerFailure { handler, from, error };
+        crate::trace::failed(&failure);
+        self.trouble.get_or_insert_with(|| PollError::Handler(Box::new(failure)));
+    }
+
+    /// Counts a request whose handler has run.
+    #[inline(always)]
+    fn count_request(&mut self, arrival: &Arrival<'_>, handled: Handled) {
+        if let Some(fault) = handled {
+            self.unwell(arrival, *fault);
+        }
+        self.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
+    }
+
+    /// Counts a request whose handler has not replied.
+    #[inline(never)]
+    fn not_replied(&mut self, handler: u8, outcome: Outcome, handled: &Handled) {
+        let tally = &mut self.table.tallies[usize::from(handler)];
+        match outcome {
+            Outcome::Detached => {
+                self.stats.detached += 1;
+                tally.detached += 1;
+            }
+            Outcome::Unused if !matches!(handled.as_deref(), Some(Fault::Misfit)) => tally.forgotten += 1,
+            Outcome::Unused | Outcome::Gone | Outcome::Replied => {}
+        }
     }
 
     #[cold]
@@ -54,8 +93,11 @@ impl<S> Sink for Dispatcher<'_, S> {
     #[inline(always)]
     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
         let from = self.shape.address(arrival.from);
-        let fitted = match self.table.codes.get_mut(usize::from(arrival.handler)) {
-            Some(Code::OneWay(code)) => code(self.state, from, arrival.args, arrival.payload),
+        match self.table.codes.get_mut(usize::from(arrival.handler)) {
+            Some(Code::OneWay(code)) => {
+                let handled = code(self.state, from, arrival.args, arrival.payload);
+                self.count_request(&arrival, handled);
+            }
             Some(Code::Request(code)) => {
                 let bound = match self.table.bounds[usize::from(arrival.handler)] {
                     ReplyBound::None => 0,
@@ -65,22 +107,14 @@ impl<S> Sink for Dispatcher<'_, S> {
                 let (handler, table) = (arrival.handler, self.table.serial);
                 let context = TokenContext { from, handler, table, bound, abandoned: self.abandoned, outcome };
                 let token = Token::new(port, &context);
-                let fitted = code(self.state, token, arrival.args, arrival.payload);
+                let handled = code(self.state, token, arrival.args, arrival.payload);
                 match context.outcome.get() {
                     Outcome::Replied => self.stats.replies_sent += 1,
-                    Outcome::Detached => {
-                        self.stats.detached += 1;
-                        self.table.tallies[usize::from(handler)].detached += 1;
-                    }
-                    Outcome::Unused => self.table.tallies[usize::from(handler)].forgotten += u64::from(fitted),
+                    outcome => self.not_replied(handler, outcome, &handled),
                 }
-                fitted
+                self.count_request(&arrival, handled);
             }
-            _ => return self.misfit(&arrival),
-        };
-        self.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
-        if !fitted {
-            self.drop_message(&arrival, BadMessage::WrongArguments { words: arrival.args.len() });
+            _ => self.misfit(&arrival),
         }
     }
 
@@ -90,11 +124,11 @@ impl<S> Sink for Dispatcher<'_, S> {
         let Some(Code::Reply(code)) = self.table.codes.get_mut(usize::from(arrival.handler)) else {
             return self.misfit(&arrival);
         };
-        let fitted = code(self.state, from, arrival.args, arrival.payload);
-        self.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
-        if !fitted {
-            self.drop_message(&arrival, BadMessage::WrongArguments { words: arrival.args.len() });
+        let handled = code(self.state, from, arrival.args, arrival.payload);
+        if let Some(fault) = handled {
+            self.unwell(&arrival, *fault);
         }
+        self.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
     }
 
     #[cold]
@@ -117,7 +151,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             control: &mut self.control,
             abandoned: &self.abandoned,
             shape: self.shape,
-            bad: &mut self.bad,
+            trouble: &mut self.trouble,
         };
         let handled = self.transport.poll(budget, &mut dispatcher);
         if handled == 0 {
@@ -130,7 +164,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if !self.abandoned.is_empty() {
             self.return_abandoned();
         }
-        if self.bad.is_some() || self.transport.losses() != self.losses_seen {
+        if self.trouble.is_some() || self.transport.losses() != self.losses_seen {
             self.tell_trouble()?;
         }
         Ok(handled)
@@ -158,10 +192,8 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     #[cold]
     fn tell_trouble(&mut self) -> Result<(), PollError> {
-        if let Some((from, handler, reason)) = self.bad.take() {
-            let from = self.shape.address(from);
-            crate::trace::dropped(from, handler, reason);
-            return Err(PollError::BadMessage { from, handler, reason });
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
         }
         self.losses_seen = self.transport.losses();
         self.transport.loss_told = true;
