@@ -11,7 +11,8 @@
 use active_messages::launch::{self, RunOptions};
 use active_messages::shm::JoinOptions;
 use active_messages::{
-    Address, AttachError, Endpoint, Handlers, Payload, Rank, RegisterError, Reply, Request, SendError,
+    Address, AttachError, Endpoint, HandlerResult, Handlers, Payload, Rank, RegisterError, Reply, Request,
+    SendError,
 };
 use active_messages::{Token, Transport, WaitError};
 use clap::Parser;
@@ -71,16 +72,14 @@ impl Pings {
             handlers.reply("pong", |state: &mut State, _: Address, (): (), _: Payload<'_>| {
                 state.replies += 1;
             })?;
-        let short = move |_: &mut State, token: Token<'_>, _: u64, _: Payload<'_>| {
-            token.reply(pong, ()).expect("the asker waits");
+        let short = move |_: &mut State, token: Token<'_>, _: u64, _: Payload<'_>| -> HandlerResult {
+            Ok(token.reply(pong, ())?)
         };
-        let medium = move |state: &mut State, token: Token<'_>, (): (), payload: Payload<'_>| {
-            let back = &state.payload[..payload.len()];
-            token.reply_medium(pong, (), back).expect("requests are as large as replies may be");
+        let medium = move |state: &mut State, token: Token<'_>, (): (), payload: Payload<'_>| -> HandlerResult {
+            Ok(token.reply_medium(pong, (), &state.payload[..payload.len()])?)
         };
-        let long = move |state: &mut State, token: Token<'_>, (): (), payload: Payload<'_>| {
-            let back = &state.payload[..payload.len()];
-            token.reply_long(pong, (), back, 0).expect("all segments are as large");
+        let long = move |state: &mut State, token: Token<'_>, (): (), payload: Payload<'_>| -> HandlerResult {
+            Ok(token.reply_long(pong, (), &state.payload[..payload.len()], 0)?)
         };
         Ok(Self {
             short: handlers.request_bounded("short", 0, short)?,

@@ -38,7 +38,7 @@
 //! fn main() -> ExitCode {
 //!     launch::run(RunOptions::new().default_ranks(4), |job: RankJob| {
 //!         let mut handlers = Handlers::<u64>::new();
-//!         let add = handlers.one_way("add", |sum: &mut u64, _: Address, value: u64, _: Payload<'_>| *sum += value)?;
+//!         let add = handlers.one_way("add", |sum, _, value: u64, _| *sum += value)?;
 //!         let mut endpoint = Endpoint::attach(job.attach(JoinOptions::default())?, handlers, 0)?;
 //!         endpoint.request(Rank(0), add, u64::from(endpoint.rank().0))?;
 //!         let first = endpoint.rank() == Rank(0);
@@ -65,8 +65,8 @@ pub mod prelude {
     pub use crate::launch::{self, RankJob, RunOptions};
     pub use crate::shm::{JobConfig, JoinOptions, Shm};
     pub use crate::{
-        Address, Arguments, Category, Endpoint, Handlers, Instant, Payload, PayloadWriter, PendingReply, Plain,
-        Rank, Reply, Request, Segment, SendError, Span, Token, Transport, WaitError, Words,
+        Address, Arguments, Category, Endpoint, HandlerResult, Handlers, Instant, Payload, PayloadWriter,
+        PendingReply, Plain, Rank, Reply, Request, Segment, SendError, Span, Token, Transport, WaitError, Words,
     };
 }
 

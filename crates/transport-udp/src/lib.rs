@@ -27,7 +27,7 @@
 //! a socket with [`bind`], tells the others where it listens, and calls [`Udp::join`].
 //!
 //! ```
-//! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
+//! use am_core::{Endpoint, HandlerResult, Handlers, Rank};
 //! use transport_udp::LocalJob;
 //!
 //! let job = LocalJob::new(2)?;
@@ -36,14 +36,12 @@
 //!         let job = &job;
 //!         scope.spawn(move || {
 //!             let mut handlers = Handlers::<u64>::new();
-//!             let sum = handlers
-//!                 .reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)
-//!                 .unwrap();
-//!             let add = handlers
-//!                 .request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
-//!                     token.reply(sum, a + b).expect("the requester waits for the reply");
-//!                 })
-//!                 .unwrap();
+//!             let sum = handlers.reply("sum", |total, _, value: u64, _| *total += value).unwrap();
+//!             let add = handlers.request("add", move |_, token, (a, b): (u64, u64), _| -> HandlerResult {
+//!                 token.reply(sum, a + b)?;
+//!                 Ok(())
+//!             });
+//!             let add = add.unwrap();
 //!             let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
 //!             endpoint.request(Rank(1 - rank), add, (20, 22)).unwrap();
 //!             endpoint.wait_until(|total| *total == 42).unwrap();

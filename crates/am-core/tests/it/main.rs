@@ -3,6 +3,7 @@
 mod allocation;
 mod credit_network;
 mod model;
+mod stall;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
 #[global_allocator]

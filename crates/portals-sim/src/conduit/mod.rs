@@ -36,17 +36,16 @@
 //! message's worth of credits.
 //!
 //! ```
-//! use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
+//! use am_core::{Endpoint, HandlerResult, Handlers, Rank};
 //! use portals_sim::{PortalsConfig, conduit::{self, ConduitConfig}};
 //!
 //! let report = conduit::run(&PortalsConfig::pair(), &ConduitConfig::default(), |transport| {
 //!     let mut handlers = Handlers::<u64>::new();
-//!     let sum = |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value;
-//!     let sum = handlers.reply("sum", sum)?;
-//!     let add = move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
-//!         token.reply(sum, a + b).expect("the requester waits for the reply");
-//!     };
-//!     let add = handlers.request("add", add)?;
+//!     let sum = handlers.reply("sum", |total, _, value: u64, _| *total += value)?;
+//!     let add = handlers.request("add", move |_, token, (a, b): (u64, u64), _| -> HandlerResult {
+//!         token.reply(sum, a + b)?;
+//!         Ok(())
+//!     })?;
 //!     let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
 //!     if endpoint.rank() == Rank(0) {
 //!         endpoint.request(Rank(1), add, (20, 22))?;

@@ -102,16 +102,17 @@ fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
 /// its methods may be cancelled: what was accepted stays accepted, what was not is not.
 ///
 /// ```
-/// use am_core::{Address, Handlers, Payload, Rank, Token};
+/// use am_core::{HandlerResult, Handlers, Rank};
 /// use transport_udp::{AsyncEndpoint, LocalJob};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let job = std::sync::Arc::new(LocalJob::new(2)?);
 /// let rank = |rank: u32, job: std::sync::Arc<LocalJob>| async move {
 ///     let mut handlers = Handlers::<u64>::new();
-///     let sum = handlers.reply("sum", |total: &mut u64, _: Address, value: u64, _: Payload<'_>| *total += value)?;
-///     let add = handlers.request("add", move |_: &mut u64, token: Token<'_>, (a, b): (u64, u64), _: Payload<'_>| {
-///         token.reply(sum, a + b).expect("the requester waits for the reply");
+///     let sum = handlers.reply("sum", |total, _, value: u64, _| *total += value)?;
+///     let add = handlers.request("add", move |_, token, (a, b): (u64, u64), _| -> HandlerResult {
+///         token.reply(sum, a + b)?;
+///         Ok(())
 ///     })?;
 ///     let mut endpoint = AsyncEndpoint::attach(job.join_tokio(rank)?, handlers, 0)?;
 ///     endpoint.request(Rank(1 - rank), add, (20, 22)).await?;
