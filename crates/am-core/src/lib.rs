@@ -21,6 +21,7 @@
 //! | [`select`] | several transports in one job, chosen per peer |
 //! | [`credit`] | the credit state machines that transports embed |
 //! | [`stats`], [`stall`], [`error`], [`time`] | counters, the stall report, errors, time |
+//! | [`supervision`] | what a launcher is told of endpoints |
 //! | [`loopback`] | a network inside one process |
 //!
 //! The feature `tracing` reports joining, stalls, time-outs, losses and dropped messages to the `tracing` crate.
@@ -72,6 +73,7 @@ pub mod select;
 pub mod shared;
 pub mod stall;
 pub mod stats;
+pub mod supervision;
 pub mod time;
 pub mod token;
 mod trace;

@@ -10,6 +10,7 @@ use crate::arguments::{Words, encode};
 use crate::error::{AttachError, PollError, WaitError};
 use crate::handlers::first_difference;
 use crate::payload::Payload;
+use crate::supervision;
 use crate::transport::{LossCause, PeerStatus, Transport, WaitReason};
 
 const BARRIER: u32 = 1;
@@ -163,7 +164,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         if self.transport.losses() == 0 {
             return Ok(());
         }
-        self.root_loss(|_| true).map_or(Ok(()), |loss| Err(loss.into()))
+        let Some(loss) = self.root_loss(|_| true) else { return Ok(()) };
+        if let PollError::PeerLost { rank, .. } = loss {
+            supervision::tell(self.address(), supervision::Event::LossTold(rank));
+        }
+        Err(loss.into())
     }
 
     /// Fails if a peer has left by itself. What it sent before has been served then.
@@ -173,6 +178,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         self.serve_rest()?;
         let rank = self.shape.address(peer).rank;
+        supervision::tell(self.address(), supervision::Event::LossTold(rank));
         Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
     }
 

@@ -16,6 +16,7 @@ use crate::handlers::{Handlers, Table, Tally};
 use crate::segment::Segment;
 use crate::stall::{self, StallReport, Unanswered};
 use crate::stats::Statistics;
+use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::token::Abandoned;
 use crate::transport::{
@@ -130,8 +131,11 @@ impl<T: Transport, S> Endpoint<T, S> {
                 Ok(endpoint)
             }
             Err(error) => {
-                // The others fail likewise; a rank that counted as lost now would hide the reason from those on the way.
-                endpoint.leave();
+                // Tables that differ fail everybody alike; a rank that counted as lost would hide that from those on the
+                // way. Any other failure is this endpoint's alone: the others must not think that it has finished.
+                if matches!(error, AttachError::TablesDiffer { .. }) {
+                    endpoint.leave();
+                }
                 Err(error)
             }
         }
@@ -406,6 +410,10 @@ impl<T: Transport> Drop for Member<T> {
     fn drop(&mut self) {
         if !self.departed {
             let how = if self.loss_told { Departure::Left } else { Departure::of_drop() };
+            if !self.loss_told {
+                let me = self.transport.shape().address(self.transport.me());
+                supervision::tell(me, supervision::Event::Left);
+            }
             self.transport.depart(how);
         }
     }

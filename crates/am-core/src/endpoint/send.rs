@@ -7,6 +7,7 @@ use crate::arguments::{Arguments, encode};
 use crate::error::{PollError, Rejected, ReplyError, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::stats::Traffic;
+use crate::supervision;
 use crate::token::{Message, PendingReply, send};
 use crate::transport::{
     Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, ReplyBound, Slot, Transport, WaitReason,
@@ -110,7 +111,13 @@ impl<T: Transport, S> Endpoint<T, S> {
                 self.stats.stall(resource);
                 SendError::WouldBlock { to, resource }
             }
-            Refused::Gone => gone(to, self.transport.status(peer)),
+            Refused::Gone => {
+                let status = self.transport.status(peer);
+                if let PeerStatus::Lost(_) = status {
+                    supervision::tell(self.address(), supervision::Event::LossTold(to.rank));
+                }
+                gone(to, status)
+            }
         }
     }
 

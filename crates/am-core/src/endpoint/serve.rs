@@ -10,6 +10,7 @@ use crate::outcome::HandlerFailure;
 use crate::payload::Payload;
 use crate::stall;
 use crate::stats::Statistics;
+use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::token::{Abandoned, Outcome, Token, TokenContext};
 use crate::transport::{Arrival, LossCause, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason};
@@ -200,6 +201,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let loss = self.unacknowledged_loss();
         if let Some(PollError::PeerLost { rank, cause }) = loss {
             crate::trace::lost(rank, cause);
+            supervision::tell(self.address(), supervision::Event::LossTold(rank));
         }
         loss.map_or(Ok(()), Err)
     }

@@ -1,6 +1,7 @@
 //! The integration tests of am-core, one program: each module is a subject.
 
 mod allocation;
+mod attach;
 mod credit_network;
 mod model;
 mod stall;

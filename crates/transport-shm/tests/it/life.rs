@@ -417,3 +417,14 @@ fn a_waiting_rank_uses_next_to_no_processor_time() {
     let used = Duration::from_micros(other.line().parse().expect("a number"));
     assert!(used < Duration::from_millis(200), "{used:?} of 1.5 s");
 }
+
+/// Nobody else ever attaches, so that attaching fails at any time-out.
+#[test]
+fn a_failed_attach_is_no_finish() {
+    let job = create(2);
+    let timeout = Some(am_core::Span::from_millis(1));
+    let transport = job.join(0).expect("it is free");
+    let outcome = Endpoint::attach_with_timeout(transport, Handlers::new(), (), timeout);
+    assert!(matches!(outcome, Err(AttachError::Wait(_))), "{outcome:?}");
+    assert_eq!(job.status(0), Some(PeerStatus::Lost(LossCause::Left)));
+}
