@@ -104,6 +104,10 @@ pub struct EnvironmentError {
 }
 
 impl UdpConfig {
+    /// The variables that [`UdpConfig::from_environment`] reads.
+    pub const VARIABLES: [&'static str; 5] =
+        ["AM_UDP_PROTECTION", "AM_UDP_WAITING", "AM_UDP_DATAGRAM", "AM_UDP_SILENCE", "AM_UDP_LINGER"];
+
     /// Encrypted, adaptive, 64 KiB Medium messages, 10 s of silence.
     pub fn new(secret: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -254,6 +258,13 @@ mod tests {
         assert_eq!(all.datagram_limit, Some(8952));
         assert_eq!((all.silence, all.linger), (Duration::from_millis(2500), Duration::ZERO));
         assert!(!format!("{all:?}").contains('7'));
+        let asked = std::cell::RefCell::new(Vec::new());
+        let note = |name: &str| {
+            asked.borrow_mut().push(name.to_owned());
+            None
+        };
+        UdpConfig::from_variables([7; 16], note).unwrap();
+        assert_eq!(asked.into_inner(), UdpConfig::VARIABLES);
         for (name, value) in [
             ("AM_UDP_PROTECTION", "none"),
             ("AM_UDP_WAITING", ""),
