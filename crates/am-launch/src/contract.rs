@@ -45,13 +45,24 @@ pub const DEFAULT_RANKS: &str = "AM_DEFAULT_RANKS";
 /// Read by [`run`](crate::run) under `mpirun` and `srun`: seconds that ranks wait for each other at the start.
 pub const MEET_TIMEOUT: &str = "AM_MEET_TIMEOUT";
 
+/// The time-out of every wait of every rank: `500ms`, `10s`, `2m`.
+pub const TIMEOUT: &str = "AM_TIMEOUT";
+/// Names of variables, with commas between them, that begin as this family's do but belong to other programs; a final `*`
+/// stands for any rest.
+pub const IGNORE: &str = "AM_IGNORE";
+
+/// The number of the inherited pipe end through which ranks tell their launcher what their exit codes don't.
+pub const NOTICE_FD: &str = "AM_NOTICE_FD";
+/// Set to 1 where the other ranks go on when one fails.
+pub const KEEP_GOING: &str = "AM_KEEP_GOING";
+
 /// The value of [`LAUNCHER`] for a job started by `amrun`.
 pub const LAUNCHER_AMRUN: &str = "amrun";
 /// The value of [`LAUNCHER`] for a job that the program itself started.
 pub const LAUNCHER_ITSELF: &str = "self";
 
 /// The variables that a launcher sets for every rank and that nobody else may set for it.
-pub const SET_BY_LAUNCHER: [&str; 12] = [
+pub const SET_BY_LAUNCHER: [&str; 14] = [
     RANK,
     RANKS,
     LOCAL_RANK,
@@ -64,7 +75,13 @@ pub const SET_BY_LAUNCHER: [&str; 12] = [
     LAUNCHER,
     LAUNCHER_PID,
     LIFELINE_FD,
+    NOTICE_FD,
+    KEEP_GOING,
 ];
+
+/// The variables that users set.
+pub const SETTINGS: [&str; 9] =
+    [DEFAULT_RANKS, MEET_TIMEOUT, RENDEZVOUS, SECRET_FILE, TRANSPORT, INTERFACE, REMOTE, TIMEOUT, IGNORE];
 
 /// Whether a variable of this family is for ranks on other hosts as well, rather than for one process or its launcher.
 pub(crate) fn is_forwarded(key: &OsStr) -> bool {

@@ -22,6 +22,7 @@ use crate::launch_error::{LaunchError, system};
 use crate::lifeline::Lifeline;
 use crate::limits;
 use crate::lines::Lines;
+use crate::notices::Notices;
 use crate::output::Stream;
 use crate::spawn::{Inheritance, tie};
 use crate::supervise::Signals;
@@ -42,6 +43,7 @@ pub(crate) struct Crew {
     pub(crate) kind: String,
     pub(crate) prefix: bool,
     pub(crate) bind: bool,
+    pub(crate) keep_going: bool,
 }
 
 /// What the ranks of a host share.
@@ -64,8 +66,10 @@ impl Crew {
         let processors = if self.bind { Some(processors().map_err(system("processor binding"))?) } else { None };
         limits::make_room(64 + if self.prefix { 2 * self.members.len() } else { 0 });
         let segment = shared.segment.map(Arc::new);
-        let mut started = Started::default();
-        started.members.clone_from(&self.members);
+        let notices = Notices::new().map_err(system("a pipe"))?;
+        let voice = Arc::clone(notices.inherited());
+        let (members, ranks, pipes, lines) = (self.members.clone(), Vec::new(), Vec::new(), Lines::default());
+        let mut started = Started { members, ranks, pipes, lines, notices };
         let (mut book, mut sockets) = (None, Vec::new().into_iter());
         if let Some((pages, all)) = shared.net {
             book = Some(Arc::new(pages.file().map_err(system("a memory file"))?));
@@ -73,9 +77,10 @@ impl Crew {
         }
         for (local, &rank) in self.members.iter().enumerate() {
             let cpus = processors.as_ref().map(|usable| usable[local % usable.len()]);
-            let mut files = vec![Arc::clone(shared.lifeline.watched())];
+            let mut files = vec![Arc::clone(shared.lifeline.watched()), Arc::clone(&voice)];
             let mut command = self.command(rank, local);
             command.env(contract::JOB, shared.job).env(contract::LIFELINE_FD, number(&files[0]));
+            command.env(contract::NOTICE_FD, number(&voice));
             if let Some(segment) = &segment {
                 command.env(contract::SHM_FD, number(segment));
                 files.push(Arc::clone(segment));
@@ -124,6 +129,9 @@ impl Crew {
             .env(contract::LOCAL_RANKS, self.members.len().to_string())
             .env(contract::LAUNCHER, &self.kind)
             .env(contract::LAUNCHER_PID, getpid().to_string());
+        if self.keep_going {
+            command.env(contract::KEEP_GOING, "1");
+        }
         if rank > 0 {
             command.stdin(Stdio::null());
         }
@@ -153,7 +161,7 @@ fn number(file: &OwnedFd) -> String {
 }
 
 /// The running ranks of a host; those that haven't ended when this is dropped are killed and waited for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Started {
     /// The rank of each process.
     pub(crate) members: Vec<u32>,
@@ -162,6 +170,7 @@ pub(crate) struct Started {
     pub(crate) pipes: Vec<(Rank, Stream, OwnedFd)>,
     /// Those of a job with UDP.
     pub(crate) lines: Lines,
+    pub(crate) notices: Notices,
 }
 
 impl Drop for Started {

@@ -51,6 +51,7 @@ pub(crate) struct Identity {
     pub(crate) shm_fd: Option<u32>,
     pub(crate) launcher_pid: Option<u32>,
     pub(crate) lifeline_fd: Option<u32>,
+    pub(crate) notice_fd: Option<u32>,
     /// What a launcher leaves in a job with UDP.
     pub(crate) net: Option<NetIdentity>,
     /// Where ranks meet that no launcher of this family started.
@@ -95,6 +96,20 @@ pub enum EnvironmentError {
         /// What it should be.
         expected: &'static str,
     },
+    /// A variable with this family's prefix is none that anybody in it reads.
+    #[error(
+        "{variable} in the environment is no variable of active messages; the nearest is {nearest} (AM_IGNORE={variable} if \
+         another program reads it)"
+    )]
+    Unknown {
+        /// The variable.
+        variable: String,
+        /// The known variable whose name is most like it.
+        nearest: &'static str,
+    },
+    /// A variable with a setting for UDP makes no sense.
+    #[error(transparent)]
+    Udp(#[from] transport_udp::EnvironmentError),
     /// A variable's value is not text.
     #[error("{variable} in the environment is not UTF-8 text: {value:?}")]
     NotText {
@@ -194,6 +209,7 @@ fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
         shm_fd,
         launcher_pid: environment.number(contract::LAUNCHER_PID, "a process id")?,
         lifeline_fd: environment.descriptor(contract::LIFELINE_FD)?,
+        notice_fd: environment.descriptor(contract::NOTICE_FD)?,
         ..pair.identity(started_by, job)
     }))
 }
@@ -294,6 +310,7 @@ impl Pair {
             shm_fd: None,
             launcher_pid: None,
             lifeline_fd: None,
+            notice_fd: None,
             net: None,
             rendezvous: None,
         }

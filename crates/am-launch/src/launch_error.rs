@@ -13,6 +13,7 @@ use crate::crew::quoted;
 use crate::hosts::door::DoorError;
 use crate::hosts::gather::code_of;
 use crate::hosts::place::TooFewSlots;
+use crate::identity::EnvironmentError;
 use crate::launcher::MAX_RANKS;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE};
 
@@ -38,6 +39,9 @@ pub enum LaunchError {
         /// The name.
         key: OsString,
     },
+    /// A variable of this family is unknown or makes no sense.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     /// The program does not exist.
     #[error("program {} not found: {source}", quoted(program))]
     NotFound {
@@ -173,7 +177,7 @@ impl LaunchError {
     pub fn code(&self) -> u8 {
         match self {
             Self::RankCount { .. } | Self::ReservedVariable { .. } | Self::MalformedVariable { .. } => EXIT_USAGE,
-            Self::Job(JobError::Config(_)) => EXIT_USAGE,
+            Self::Environment(_) | Self::Job(JobError::Config(_)) => EXIT_USAGE,
             Self::NotFound { .. } => EXIT_NOT_FOUND,
             Self::NotExecutable { .. } => EXIT_NOT_EXECUTABLE,
             Self::Slots(_) | Self::ShmAcrossHosts => EXIT_USAGE,

@@ -12,7 +12,8 @@ use crate::adoption::Adoption;
 use crate::attach::Configure;
 use crate::book::{Book, HostCard, RankCard};
 use crate::contract;
-use crate::crew::{Crew, Shared, addresses_of, bind_sockets};
+use crate::crew::{Crew, Shared, addresses_of, bind_sockets, quoted};
+use crate::environment::check_own;
 use crate::hosts::interface::{InterfaceWish, choose, interface_of};
 use crate::hosts::message::Rings;
 use crate::hosts::options::Hosts;
@@ -23,7 +24,7 @@ use crate::outcome::Outcome;
 use crate::policy::Rules;
 use crate::secret::Secret;
 use crate::supervise::{Signals, supervise};
-use crate::transport::TransportChoice;
+use crate::transport::{Carrier, TransportChoice};
 
 /// The most ranks of one launched job; beyond it a mistyped number is likelier than a wish.
 pub const MAX_RANKS: u32 = 4096;
@@ -48,7 +49,7 @@ pub struct Launcher {
     kind: &'static str,
     prefix: bool,
     keep_going: bool,
-    timeout: Option<Duration>,
+    time_limit: Option<Duration>,
     grace: Duration,
     bind: bool,
     adopt: bool,
@@ -73,7 +74,7 @@ impl Launcher {
             kind: contract::LAUNCHER_AMRUN,
             prefix: false,
             keep_going: false,
-            timeout: None,
+            time_limit: None,
             grace: DEFAULT_GRACE,
             bind: false,
             adopt: false,
@@ -136,11 +137,18 @@ impl Launcher {
         self
     }
 
-    /// Ends the job after this time.
+    /// Ends the job after this time; the ranks say before what they wait for.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
         self
+    }
+
+    /// The time-out of every wait of every rank: sets `AM_TIMEOUT` for them. A wait beyond it fails with a report of what it
+    /// waits for.
+    #[must_use]
+    pub fn wait_timeout(self, timeout: Duration) -> Self {
+        self.env(contract::TIMEOUT, format!("{}s", timeout.as_secs_f64()))
     }
 
     /// How long ranks that were told to end (SIGTERM) get before they are killed; [`DEFAULT_GRACE`] by default.
@@ -222,7 +230,8 @@ impl Launcher {
         self
     }
 
-    /// Whether the launcher says on standard error which host, address and transport each rank has. Off by default.
+    /// Whether the launcher says on standard error which host, address, transport, process and processors each rank has, and
+    /// how and when it ends. Off by default.
     #[must_use]
     pub fn verbose(mut self, verbose: bool) -> Self {
         self.verbose = verbose;
@@ -232,12 +241,14 @@ impl Launcher {
     /// Starts the ranks and waits until the last one has ended.
     ///
     /// Rank 0 inherits standard input, the others read from `/dev/null`. While it runs, the calling thread passes
-    /// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the ranks. In a process with other threads
+    /// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the ranks, of which SIGQUIT makes them print what they wait
+    /// for. In a process with other threads
     /// these may get the signals instead, and the end of a rank may be noticed 20 ms late. If the calling thread
-    /// or process dies, the ranks die. A message on standard error names the first rank that fails.
+    /// or process dies, the ranks die. A message on standard error names the first rank that fails, not one that failed because
+    /// another one was lost.
     ///
     /// # Errors
-    /// A wrong configuration, a program that can't be started, a host that can't be reached, or a refusing operating
+    /// A wrong configuration, an unknown or senseless `AM_` variable, a program that can't be started, a host that can't be reached, or a refusing operating
     /// system. No rank is left running.
     pub fn launch(&self) -> Result<Outcome, LaunchError> {
         self.check()?;
@@ -255,8 +266,14 @@ impl Launcher {
         let adoption =
             if self.adopt { Some(Adoption::begin().map_err(system("adopting orphans"))?) } else { None };
         let (book, sockets) = net.unzip();
+        let job_id = book.as_ref().map_or_else(job_id, |book| book.job.clone());
+        let (program, carrier) = (quoted(&self.program), if book.is_some() { Carrier::Udp } else { Carrier::Shm });
+        self.whisper(&format!(
+            "job {job_id}: {} ranks of {program} on this host, {carrier} among them",
+            self.ranks
+        ));
         let shared = Shared {
-            job: &book.as_ref().map_or_else(job_id, |book| book.job.clone()),
+            job: &job_id,
             segment: segment.map_err(system("sharing memory with ranks"))?,
             net: book.as_ref().zip(sockets),
             lifeline: &lifeline,
@@ -279,6 +296,7 @@ impl Launcher {
                 return Err(LaunchError::MalformedVariable { key: key.clone() });
             }
         }
+        check_own(&self.environment)?;
         Ok(())
     }
 
@@ -327,6 +345,7 @@ impl Launcher {
             kind: self.kind.into(),
             prefix: self.prefix,
             bind: self.bind,
+            keep_going: self.keep_going,
         }
     }
 
@@ -335,7 +354,7 @@ impl Launcher {
     }
 
     pub(crate) fn rules(&self) -> Rules {
-        Rules { keep_going: self.keep_going, grace: self.grace, timeout: self.timeout }
+        Rules { keep_going: self.keep_going, grace: self.grace, timeout: self.time_limit }
     }
 
     /// Prints one of the launcher's own messages; a closed standard error is no reason to stop.

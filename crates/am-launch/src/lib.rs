@@ -31,9 +31,9 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `launcher`, `crew`, `spawn`, `supervise`, `policy`, `output` | the start of ranks, their supervision, their output |
+//! | `launcher`, `environment`, `crew`, `spawn`, `supervise`, `policy`, `output` | the start of ranks, their supervision, their output |
 //! | `hosts/` | jobs on several hosts: launcher, agents, rendezvous |
-//! | `rank`, `identity`, `meet`, `net`, `book`, `lines`, `mourning` | a rank's side: who it is, whom it meets, how it attaches |
+//! | `rank`, `identity`, `meet`, `net`, `book`, `lines`, `mourning`, `notices` | a rank's side: who it is, whom it meets, how it attaches |
 //!
 //! # Environment of a rank
 //!
@@ -46,6 +46,8 @@
 //! | `AM_BOOK_FD`, `AM_UDP_FDS`, `AM_LINE_FD` | in a job with UDP: the book, the sockets, a line to the launcher |
 //! | `AM_LAUNCHER`, `AM_LAUNCHER_PID` | `amrun` or `self`, and the process id of the launcher or agent |
 //! | `AM_LIFELINE_FD` | an inherited pipe end that hangs up when the launcher is gone |
+//! | `AM_NOTICE_FD` | an inherited pipe end through which ranks tell the launcher what their exit codes don't |
+//! | `AM_KEEP_GOING` | 1 if the other ranks go on when one fails |
 //!
 //! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` and `AM_SHM_FD` was started by
 //! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and `srun`,
@@ -54,7 +56,21 @@
 //!
 //! More are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one; `AM_MEET_TIMEOUT`, how
 //! many seconds ranks that no launcher of this family started wait for each other; `AM_TRANSPORT` (`auto`, `shm`, `udp`);
-//! `AM_INTERFACE`, the interface for traffic between hosts; and by `amrun` `AM_REMOTE`, the remote command.
+//! `AM_INTERFACE`, the interface for traffic between hosts; `AM_TIMEOUT`, the time-out of every wait; by `amrun` `AM_REMOTE`,
+//! the remote command; and by UDP [`UdpConfig::VARIABLES`](transport_udp::UdpConfig::VARIABLES). Any other variable whose name
+//! begins with `AM_` is an error that names the nearest known one, unless `AM_IGNORE` lists it. The launcher checks all of them
+//! before it starts a rank.
+//!
+//! # A job that does not get on
+//!
+//! SIGQUIT to a rank, or to its launcher for all of them, makes ranks print what they wait for and go on. When a job's time
+//! limit is over (`amrun -t`), the ranks do so before they are ended. `AM_TIMEOUT=10s` or `amrun --timeout 10s` makes waits
+//! that take longer fail with the same report. A program's own handler for SIGQUIT stays.
+//!
+//! # Which rank is named
+//!
+//! A rank that fails because another one was lost is not the reason. Ranks tell the launcher of whose loss they have learned;
+//! before it names such a rank it waits up to 5 s for the end of the lost one, and exits with that one's code.
 //!
 //! # What is left behind
 //!
@@ -71,8 +87,10 @@ mod attach;
 mod book;
 pub mod contract;
 mod crew;
+mod environment;
 mod hosts;
 mod identity;
+mod intervals;
 mod launch_error;
 mod launcher;
 mod lifeline;
@@ -81,6 +99,7 @@ mod lines;
 mod meet;
 mod mourning;
 mod net;
+mod notices;
 mod outcome;
 mod output;
 mod policy;
@@ -94,6 +113,7 @@ mod transport;
 pub use attach::OpenError;
 pub use book::HostCard;
 pub use crew::usable_processors;
+pub use environment::parse_time;
 pub use hosts::agent::serve_as_agent;
 pub use hosts::channel::ChannelError;
 pub use hosts::door::{DoorError, KnockError};
@@ -108,10 +128,12 @@ pub use launch_error::LaunchError;
 pub use launcher::{DEFAULT_GRACE, Launcher, MAX_RANKS};
 pub use meet::MeetError;
 pub use net::{AttachError, JobTransport};
+pub use notices::exit_job;
 pub use outcome::{
-    EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE, Outcome, RankEnd,
+    EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE,
+    Outcome, RankEnd,
 };
 pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, RankJob};
-pub use run::{RunOptions, default_ranks, run};
+pub use run::{RunOptions, default_ranks, run, run_status};
 pub use secret::{Secret, SecretError};
 pub use transport::{Carrier, TransportChoice};

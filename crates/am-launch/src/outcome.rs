@@ -19,6 +19,11 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 /// The exit code for wrong flags, a wrong configuration or a malformed environment.
 pub const EXIT_USAGE: u8 = 2;
 
+/// The exit code of a rank whose output nobody reads any more, as a shell shows the end by SIGPIPE.
+pub const EXIT_BROKEN_PIPE: u8 = 128 + SIGPIPE;
+
+const SIGPIPE: u8 = Signal::SIGPIPE as u8;
+
 /// How one rank's process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -35,6 +40,11 @@ impl RankEnd {
     /// Whether the rank exited with code 0.
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Exited(0))
+    }
+
+    /// Whether the rank ended because nobody read its output any more: by SIGPIPE, or as [`run`](crate::run) ends then.
+    pub(crate) const fn is_broken_pipe(self) -> bool {
+        matches!(self, Self::Killed(SIGPIPE) | Self::Exited(EXIT_BROKEN_PIPE))
     }
 
     /// The code that a shell would show: the exit code, or 128 + the signal's number; [`EXIT_LAUNCHER_FAILED`] for a lost one.
@@ -77,6 +87,7 @@ pub struct Outcome {
     pub(crate) ends: Vec<RankEnd>,
     pub(crate) first_failure: Option<Rank>,
     pub(crate) timed_out: bool,
+    pub(crate) exit: Option<(Rank, u8)>,
 }
 
 impl Outcome {
@@ -96,14 +107,22 @@ impl Outcome {
         self.timed_out
     }
 
-    /// Whether every rank exited with code 0 in time.
+    /// The rank that ended the whole job with [`exit_job`](crate::exit_job), and its code.
+    pub fn exited_by(&self) -> Option<(Rank, u8)> {
+        self.exit
+    }
+
+    /// Whether the job's code is 0: every rank exited with code 0 in time, or one of them ended the job so.
     pub fn is_success(&self) -> bool {
         self.code() == 0
     }
 
-    /// The launcher's own exit code: the code of the rank that failed first ([`RankEnd::code`]), else
-    /// [`EXIT_TIMED_OUT`] if the time was up, else 0.
+    /// The launcher's own exit code: that of [`exit_job`](crate::exit_job) if a rank has called it, else the code of the rank
+    /// that failed first ([`RankEnd::code`]), else [`EXIT_TIMED_OUT`] if the time was up, else 0.
     pub fn code(&self) -> u8 {
+        if let Some((_, code)) = self.exit {
+            return code;
+        }
         match self.first_failure {
             Some(rank) => self.ends[rank.0 as usize].code(),
             None if self.timed_out => EXIT_TIMED_OUT,
@@ -129,7 +148,8 @@ mod tests {
     #[test]
     fn the_first_failure_decides_even_after_the_time_was_up() {
         let ends = vec![RankEnd::Killed(15), RankEnd::Exited(3)];
-        let outcome = |first_failure, timed_out| Outcome { ends: ends.clone(), first_failure, timed_out };
+        let outcome =
+            |first_failure, timed_out| Outcome { ends: ends.clone(), first_failure, timed_out, exit: None };
         assert_eq!(outcome(Some(Rank(1)), true).code(), 3);
         assert_eq!(outcome(Some(Rank(0)), false).code(), 143);
         assert_eq!(outcome(None, true).code(), EXIT_TIMED_OUT);

@@ -26,6 +26,14 @@ pub(crate) enum Stream {
     Err,
 }
 
+/// Whether somebody may still read this process's standard output: whether it is not a pipe or socket without a reader.
+pub(crate) fn is_read() -> bool {
+    let out = io::stdout();
+    let mut ends = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    let _ = poll(&mut ends, PollTimeout::ZERO);
+    !ends[0].revents().unwrap_or(PollFlags::empty()).contains(PollFlags::POLLERR)
+}
+
 /// The thread that merges output. A thread of its own, because a reader downstream may block it for any time, and
 /// the launcher has to keep hearing signals meanwhile.
 #[derive(Debug)]

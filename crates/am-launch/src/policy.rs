@@ -7,10 +7,18 @@ use std::time::{Duration, Instant};
 use am_core::Rank;
 use nix::sys::signal::Signal;
 
+use crate::notices::Notice;
 use crate::outcome::{Outcome, RankEnd};
 
 /// A repeated request to end counts only after this long: `timeout(1)` and process groups deliver one wish twice.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the launcher waits for the end of a rank whose loss others have failed over: what it has to say counts more than
+/// they. Longer than an endpoint over UDP lingers by default (2 s).
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// How long ranks get to say what they wait for, when their time is over. A rank that sleeps looks up about once a second.
+const REPORTING: Duration = Duration::from_millis(1500);
 
 /// Longer than any job.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -22,6 +30,10 @@ pub(crate) enum Order {
     Say(String),
     /// Send the signal to every rank that still lives.
     Deliver(Signal),
+    /// Print this line if somebody still reads the job's output: it tells of a rank that noticed that nobody does.
+    SayIfRead(String),
+    /// Ask every rank that can answer what it waits for.
+    Report,
 }
 
 /// Where the job stands on its way to the end.
@@ -29,6 +41,8 @@ pub(crate) enum Order {
 enum Phase {
     /// Nothing has gone wrong.
     Running,
+    /// The time is over, and the ranks say what they wait for; at `at` they are told to leave.
+    Reporting { at: Instant },
     /// The ranks should leave by themselves; at `at` the `next` signal tells them again.
     Leaving { next: Signal, at: Instant },
     /// They got a SIGKILL; only the kernel can keep them now.
@@ -55,6 +69,25 @@ pub(crate) struct Policy {
     asked: Option<(Signal, Instant)>,
     first_failure: Option<Rank>,
     timed_out: bool,
+    /// The rank that has ended the whole job by itself, and its code.
+    exit: Option<(Rank, u8)>,
+    /// Failures of which the first is not known yet, as they came.
+    pending: Vec<Failure>,
+    /// When the first of them is chosen, come what may.
+    judge_at: Option<Instant>,
+    /// Who has learned of whose loss.
+    told: Vec<(Rank, Rank)>,
+    /// Who has left without finishing, in that order.
+    left: Vec<Rank>,
+}
+
+/// A rank that has failed.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    rank: Rank,
+    end: RankEnd,
+    /// How many ranks had left without finishing when it left or ended.
+    left_before: usize,
 }
 
 impl Policy {
@@ -68,6 +101,11 @@ impl Policy {
             asked: None,
             first_failure: None,
             timed_out: false,
+            exit: None,
+            pending: Vec::new(),
+            judge_at: None,
+            told: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -82,17 +120,19 @@ impl Policy {
             return None;
         }
         let step = match self.phase {
-            Phase::Leaving { at, .. } => Some(at),
+            Phase::Leaving { at, .. } | Phase::Reporting { at } => Some(at),
             Phase::Running | Phase::Killed => None,
         };
         let deadline = self.deadline.filter(|_| !self.timed_out);
-        step.into_iter().chain(deadline).min()
+        step.into_iter().chain(deadline).chain(self.judge_at).min()
     }
 
     /// These ranks were found ended, all at the same time; `first` is the one that ended first, if that is known.
     ///
     /// Where it isn't, a rank that a signal killed counts as earlier than one that failed with a code: survivors
-    /// of a crash often fail right after it, hardly ever the other way round.
+    /// of a crash often fail right after it, hardly ever the other way round. And a rank that had been told of another one's
+    /// loss, or that left after another one, counts as later than that one, even if that one ends later: until then, but
+    /// not for longer than [`SETTLE`], nobody is named.
     pub(crate) fn ended(&mut self, batch: &[(Rank, RankEnd)], first: Option<Rank>, now: Instant) -> Vec<Order> {
         for &(rank, end) in batch {
             let slot = &mut self.ends[rank.0 as usize];
@@ -105,30 +145,117 @@ impl Policy {
 
         let mut orders = Vec::new();
         for (rank, end) in failures {
-            let first = self.first_failure.is_none() && !self.timed_out;
-            if first {
-                self.first_failure = Some(rank);
-            }
-            if !first && !self.is_news(end) {
+            if self.first_failure.is_some() || self.timed_out || self.exit.is_some() {
+                if self.is_news(end) {
+                    orders.push(about(end, format!("rank {rank} {end}")));
+                }
                 continue;
             }
-            let mut line = format!("rank {rank} {end}");
-            if !self.rules.keep_going && self.phase == Phase::Running && self.live > 0 {
-                // After a request from outside the ranks have been told already, so they get their time first.
-                if self.asked.is_none() {
-                    line += &match self.live {
-                        1 => "; ending the other rank".into(),
-                        others => format!("; ending the other {others} ranks"),
-                    };
-                    orders.push(Order::Deliver(Signal::SIGTERM));
-                    self.leave(Signal::SIGKILL, now);
-                } else {
-                    self.leave(Signal::SIGTERM, now);
-                }
+            let left_before = self.left.iter().position(|&left| left == rank).unwrap_or(self.left.len());
+            self.pending.push(Failure { rank, end, left_before });
+        }
+        orders.extend(self.judge(now));
+        orders
+    }
+
+    /// A rank has said something beside its end, before that.
+    pub(crate) fn noticed(&mut self, notice: Notice, now: Instant) -> Vec<Order> {
+        match notice {
+            Notice::Lost { rank, lost } => self.told.push((Rank(rank), Rank(lost))),
+            Notice::Left { rank } if !self.left.contains(&Rank(rank)) => self.left.push(Rank(rank)),
+            Notice::Left { .. } => {}
+            Notice::Exit { rank, code } => return self.exit(Rank(rank), code, now),
+        }
+        Vec::new()
+    }
+
+    /// A rank ends the whole job. A job that ends already keeps its reason.
+    fn exit(&mut self, rank: Rank, code: u8, now: Instant) -> Vec<Order> {
+        if self.exit.is_some() || self.first_failure.is_some() || self.timed_out || self.is_over() {
+            return Vec::new();
+        }
+        self.exit = Some((rank, code));
+        self.pending.clear();
+        self.judge_at = None;
+        self.leave(Signal::SIGKILL, now);
+        let line = (code != 0).then(|| Order::Say(format!("rank {rank} ended the job with code {code}")));
+        line.into_iter().chain([Order::Deliver(Signal::SIGTERM)]).collect()
+    }
+
+    /// Chooses the first of the failures, if it is known or too late to wait for it, and says what follows from it.
+    fn judge(&mut self, now: Instant) -> Vec<Order> {
+        if self.pending.is_empty() {
+            return Vec::new();
+        }
+        // A job that ends anyway has no time for others to explain themselves.
+        let due = self.live == 0 || self.asked.is_some() || self.phase != Phase::Running;
+        let overdue = self.judge_at.is_some_and(|at| now >= at);
+        let Some(first) = self.first_of_pending(due || overdue) else {
+            self.judge_at.get_or_insert(now + SETTLE);
+            return Vec::new();
+        };
+        self.judge_at = None;
+        let first = self.pending.remove(first);
+        self.first_failure = Some(first.rank);
+        let mut line = format!("rank {} {}{}", first.rank, first.end, self.circumstances(first));
+        let mut orders = Vec::new();
+        let ends_others = !self.rules.keep_going && self.phase == Phase::Running && self.live > 0;
+        if ends_others {
+            // After a request from outside the ranks have been told already, so they get their time first.
+            if self.asked.is_none() {
+                line += &match self.live {
+                    1 => "; ending the other rank".into(),
+                    others => format!("; ending the other {others} ranks"),
+                };
+                orders.push(Order::Deliver(Signal::SIGTERM));
+                self.leave(Signal::SIGKILL, now);
+            } else {
+                self.leave(Signal::SIGTERM, now);
             }
-            orders.push(Order::Say(line));
+        }
+        orders.push(about(first.end, line));
+        for other in std::mem::take(&mut self.pending) {
+            let follows = self.suspects(other).next().is_some();
+            if (self.rules.keep_going || !follows) && self.is_news(other.end) {
+                orders.push(about(other.end, format!("rank {} {}", other.rank, other.end)));
+            }
         }
         orders
+    }
+
+    /// The place of the first failure: one that does not follow from a rank that has failed as well or, unless it is time,
+    /// may still do so.
+    fn first_of_pending(&self, time_is_up: bool) -> Option<usize> {
+        let failed = |rank: Rank| self.ends[rank.0 as usize].is_some_and(|end| !end.is_success());
+        let lives = |rank: Rank| self.ends[rank.0 as usize].is_none();
+        let first = |follows: &dyn Fn(Rank) -> bool| {
+            self.pending.iter().position(|&failure| !self.suspects(failure).any(follows))
+        };
+        if let Some(first) = first(&|rank| failed(rank) || lives(rank)) {
+            return Some(first);
+        }
+        if time_is_up { first(&failed).or(Some(0)) } else { None }
+    }
+
+    /// The ranks that a failure may follow from.
+    fn suspects(&self, failure: Failure) -> impl Iterator<Item = Rank> {
+        let told = self.told.iter().filter(move |(rank, _)| *rank == failure.rank).map(|&(_, lost)| lost);
+        let left = self.left[..failure.left_before].iter().copied();
+        let known = self.ends.len();
+        told.chain(left).filter(move |&rank| rank != failure.rank && (rank.0 as usize) < known)
+    }
+
+    /// What a rank had been told before it failed first.
+    fn circumstances(&self, failure: Failure) -> String {
+        let mut told = self.told.iter().filter(|(rank, _)| *rank == failure.rank);
+        let Some(&(_, lost)) = told.find(|(_, lost)| (lost.0 as usize) < self.ends.len()) else {
+            return String::new();
+        };
+        match self.ends[lost.0 as usize] {
+            None => format!(" after it had lost rank {lost}, which still runs"),
+            Some(end) if end.is_success() => format!(" after rank {lost} had ended without finishing"),
+            Some(_) => String::new(),
+        }
     }
 
     /// The launcher got a signal. `delivered` says that the terminal has sent it to the ranks as well.
@@ -157,10 +284,16 @@ impl Policy {
             self.timed_out = true;
             let limit = self.rules.timeout.unwrap_or_default().as_secs_f64();
             let line = format!("the job's {limit} s are over; ending {}", Ranks(self.live));
-            self.leave(Signal::SIGKILL, now);
-            return vec![Order::Say(line), Order::Deliver(Signal::SIGTERM)];
+            self.pending.clear();
+            self.judge_at = None;
+            self.phase = Phase::Reporting { at: now + REPORTING };
+            return vec![Order::Say(line), Order::Report];
+        }
+        if self.judge_at.is_some_and(|at| now >= at) {
+            return self.judge(now);
         }
         match self.phase {
+            Phase::Reporting { at } if now >= at => self.reported(now),
             Phase::Leaving { next: Signal::SIGKILL, at } if now >= at => {
                 let grace = self.rules.grace.as_secs_f64();
                 self.kill(&format!("still there {grace} s after being told to end"))
@@ -173,12 +306,22 @@ impl Policy {
         }
     }
 
+    /// Nobody has more to report: the ranks are told to leave.
+    pub(crate) fn reported(&mut self, now: Instant) -> Vec<Order> {
+        if !matches!(self.phase, Phase::Reporting { .. }) {
+            return Vec::new();
+        }
+        self.leave(Signal::SIGKILL, now);
+        vec![Order::Deliver(Signal::SIGTERM)]
+    }
+
     /// The outcome, once [`is_over`](Self::is_over).
     pub(crate) fn outcome(&self) -> Outcome {
         Outcome {
             ends: self.ends.iter().map(|end| end.expect("every rank has ended")).collect(),
             first_failure: self.first_failure,
             timed_out: self.timed_out,
+            exit: self.exit,
         }
     }
 
@@ -210,9 +353,14 @@ impl Policy {
     }
 }
 
-/// Whether a signal's usual meaning is that the job should end.
+/// The order to print a line about a rank that ended so.
+fn about(end: RankEnd, line: String) -> Order {
+    if end.is_broken_pipe() { Order::SayIfRead(line) } else { Order::Say(line) }
+}
+
+/// Whether a signal's usual meaning is that the job should end. SIGQUIT asks ranks what they wait for.
 pub(crate) fn asks_to_end(signal: Signal) -> bool {
-    matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT)
+    matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
 }
 
 /// "1 rank", "2 ranks".
@@ -324,11 +472,111 @@ mod tests {
         let (mut policy, now) = policy(2, true);
         let late = now + Duration::from_secs(60);
         assert_eq!(policy.wake_at(), Some(late));
-        let orders = policy.tick(late);
-        assert_eq!(orders, [say("the job's 60 s are over; ending 2 ranks"), Order::Deliver(Signal::SIGTERM)]);
+        assert_eq!(policy.tick(late), [say("the job's 60 s are over; ending 2 ranks"), Order::Report]);
+        assert_eq!(policy.wake_at(), Some(late + REPORTING));
+        let late = late + REPORTING;
+        assert_eq!(policy.tick(late), [Order::Deliver(Signal::SIGTERM)]);
         assert_eq!(policy.wake_at(), Some(late + GRACE));
         policy.ended(&[(Rank(0), RankEnd::Exited(0)), (Rank(1), RankEnd::Killed(15))], None, late);
         assert_eq!(policy.outcome().code(), 124);
         assert!(policy.outcome().timed_out());
+    }
+
+    #[test]
+    fn the_time_limit_does_not_wait_for_ranks_that_cannot_answer() {
+        let (mut policy, now) = policy(1, false);
+        let late = now + Duration::from_secs(60);
+        policy.tick(late);
+        assert_eq!(policy.reported(late), [Order::Deliver(Signal::SIGTERM)]);
+        assert_eq!(policy.reported(late), []);
+    }
+
+    #[test]
+    fn a_failure_over_a_loss_waits_for_the_lost_rank() {
+        let (mut policy, now) = policy(3, false);
+        policy.noticed(Notice::Lost { rank: 2, lost: 0 }, now);
+        assert_eq!(policy.ended(&[(Rank(2), RankEnd::Exited(1))], None, now), []);
+        assert_eq!(policy.wake_at(), Some(now + SETTLE));
+        let orders = policy.ended(&[(Rank(0), RankEnd::Exited(7))], None, now);
+        assert_eq!(
+            orders,
+            [Order::Deliver(Signal::SIGTERM), say("rank 0 exited with code 7; ending the other rank")]
+        );
+        assert_eq!(policy.ended(&[(Rank(1), RankEnd::Exited(1))], None, now), []);
+        assert_eq!((policy.outcome().code(), policy.outcome().first_failure()), (7, Some(Rank(0))));
+    }
+
+    #[test]
+    fn who_left_first_counts_even_where_nobody_was_told() {
+        let (mut policy, now) = policy(3, false);
+        policy.noticed(Notice::Left { rank: 0 }, now);
+        policy.noticed(Notice::Left { rank: 1 }, now);
+        assert_eq!(policy.ended(&[(Rank(1), RankEnd::Exited(101))], None, now), []);
+        let orders = policy.ended(&[(Rank(0), RankEnd::Exited(1))], None, now);
+        assert_eq!(orders[1], say("rank 0 exited with code 1; ending the other rank"));
+    }
+
+    #[test]
+    fn chains_of_losses_lead_to_their_beginning_also_in_a_batch() {
+        let (mut policy, now) = policy(4, false);
+        policy.noticed(Notice::Lost { rank: 3, lost: 2 }, now);
+        policy.noticed(Notice::Lost { rank: 2, lost: 1 }, now);
+        let batch = [(Rank(3), RankEnd::Killed(6)), (Rank(2), RankEnd::Exited(1)), (Rank(1), RankEnd::Exited(9))];
+        let orders = policy.ended(&batch, Some(Rank(3)), now);
+        assert_eq!(orders[1], say("rank 1 exited with code 9; ending the other rank"));
+        assert_eq!(policy.first_failure, Some(Rank(1)));
+    }
+
+    #[test]
+    fn a_lost_rank_that_does_not_end_is_not_waited_for_for_ever() {
+        let (mut policy, now) = policy(3, false);
+        policy.noticed(Notice::Lost { rank: 2, lost: 0 }, now);
+        policy.noticed(Notice::Lost { rank: 0, lost: 2 }, now);
+        assert_eq!(policy.ended(&[(Rank(2), RankEnd::Exited(1))], None, now), []);
+        assert_eq!(policy.tick(now + SETTLE / 2), []);
+        let line =
+            "rank 2 exited with code 1 after it had lost rank 0, which still runs; ending the other 2 ranks";
+        assert_eq!(policy.tick(now + SETTLE), [Order::Deliver(Signal::SIGTERM), say(line)]);
+    }
+
+    #[test]
+    fn a_lost_rank_that_ended_well_is_named_with_the_failure() {
+        let (mut policy, now) = policy(3, false);
+        assert_eq!(policy.ended(&[(Rank(0), RankEnd::Exited(0))], None, now), []);
+        policy.noticed(Notice::Lost { rank: 2, lost: 0 }, now);
+        let orders = policy.ended(&[(Rank(2), RankEnd::Exited(1))], None, now);
+        let line = "rank 2 exited with code 1 after rank 0 had ended without finishing; ending the other rank";
+        assert_eq!(orders[1], say(line));
+    }
+
+    #[test]
+    fn two_ranks_that_blame_each_other_fail_all_the_same() {
+        let (mut policy, now) = policy(2, true);
+        policy.noticed(Notice::Lost { rank: 0, lost: 1 }, now);
+        policy.noticed(Notice::Lost { rank: 1, lost: 0 }, now);
+        assert_eq!(policy.ended(&[(Rank(1), RankEnd::Exited(3))], None, now), []);
+        let orders = policy.ended(&[(Rank(0), RankEnd::Exited(4))], None, now);
+        assert_eq!(orders, [say("rank 1 exited with code 3"), say("rank 0 exited with code 4")]);
+    }
+
+    #[test]
+    fn the_first_rank_that_ends_the_job_chooses_the_code() {
+        let (mut policy, now) = policy(3, true);
+        assert_eq!(
+            policy.noticed(Notice::Exit { rank: 1, code: 5 }, now),
+            [say("rank 1 ended the job with code 5"), Order::Deliver(Signal::SIGTERM)]
+        );
+        assert_eq!(policy.noticed(Notice::Exit { rank: 2, code: 6 }, now), []);
+        let ends = [(Rank(1), RankEnd::Exited(5)), (Rank(2), RankEnd::Exited(6)), (Rank(0), RankEnd::Killed(15))];
+        assert_eq!(policy.ended(&ends, None, now), []);
+        assert_eq!((policy.outcome().code(), policy.outcome().first_failure()), (5, None));
+    }
+
+    #[test]
+    fn a_job_may_end_well_before_its_ranks() {
+        let (mut policy, now) = policy(2, false);
+        assert_eq!(policy.noticed(Notice::Exit { rank: 1, code: 0 }, now), [Order::Deliver(Signal::SIGTERM)]);
+        policy.ended(&[(Rank(1), RankEnd::Exited(0)), (Rank(0), RankEnd::Killed(15))], None, now);
+        assert!(policy.outcome().is_success());
     }
 }

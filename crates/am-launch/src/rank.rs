@@ -1,6 +1,5 @@
 //! A rank's own view of its job: who it is, where the others are, and the transport that it attaches with.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use am_core::Rank;
 use am_core::select::Select;
+use am_core::stall;
 use nix::fcntl::SealFlag;
 use nix::unistd::getppid;
 use transport_shm::{Job, JobError, JoinError, JoinOptions, Shm};
@@ -16,14 +16,17 @@ use transport_udp::UdpConfig;
 use crate::attach::{Configure, OpenError, open};
 use crate::book::{Book, HostCard};
 use crate::contract;
+use crate::environment::{self, check_own};
 use crate::hosts::interface::InterfaceWish;
 use crate::hosts::rendezvous::{Met, RendezvousError, Visitor};
 use crate::identity::{EnvironmentError, Identity, NetIdentity, StartedBy, identify};
+use crate::intervals::Intervals;
 use crate::lifeline;
 use crate::meet::{MeetError, Meeting, launcher_name, reopen};
 use crate::net::{AttachError, JobTransport, Line, Net};
+use crate::notices;
 use crate::secret::{Secret, SecretError};
-use crate::spawn::{Legacy, claim, unclaimed};
+use crate::spawn::{Legacy, claim, report_on_quit, unclaimed};
 use crate::transport::{Carrier, TransportChoice};
 
 /// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, unless `AM_MEET_TIMEOUT` says
@@ -51,6 +54,9 @@ impl RankJob {
     /// and its relatives, PMIx), then that of `srun`. Within a Slurm allocation only a process of a job step with
     /// several tasks is a rank: a batch script has `SLURM_PROCID` too, but no `SLURM_STEP_ID`.
     ///
+    /// SIGQUIT makes this process print what its endpoints wait for from now on, unless it has a handler of its own, and
+    /// `AM_TIMEOUT` becomes the time-out of waits.
+    ///
     /// Under `mpirun` and `srun`, and when the variables were set by hand, this call waits for the other ranks: on one
     /// host by the job's name, on several at `AM_RENDEZVOUS`.
     ///
@@ -65,6 +71,22 @@ impl RankJob {
     pub(crate) fn identified(configure: &Configure) -> Result<Option<Self>, RankError> {
         let Some(identity) = identify(&|name| std::env::var_os(name))? else { return Ok(None) };
         follow_launcher(&identity)?;
+        // A launcher of this family has checked the rest of the environment.
+        if identity.launcher_pid.is_none() && identity.rank == Rank(0) {
+            check_own(&[])?;
+        }
+        if let Some(timeout) = environment::timeout()? {
+            stall::set_default_timeout(Some(timeout.into()));
+        }
+        report_on_quit().map_err(RankError::Signal)?;
+        if let Some(number) = identity.notice_fd {
+            let variable = contract::NOTICE_FD;
+            notices::begin(identity.rank, number).map_err(|source| RankError::Descriptor {
+                variable,
+                number,
+                source,
+            })?;
+        }
         let Identity { rank, ranks, local_rank, started_by, shm_fd, .. } = identity;
         let unnamed = Self { rank, ranks, local_rank, job_id: String::new(), started_by, near: None, net: None };
         if let Some(address) = &identity.rendezvous {
@@ -193,6 +215,11 @@ impl RankJob {
         &self.job_id
     }
 
+    /// Ends the whole job with `code`, at once; [`exit_job`](crate::exit_job) has the details. Does not return.
+    pub fn exit_job(&self, code: u8) -> ! {
+        notices::exit_job(code)
+    }
+
     /// How the job's ranks were started.
     pub fn started_by(&self) -> StartedBy {
         self.started_by
@@ -246,24 +273,6 @@ impl RankJob {
     }
 }
 
-/// Numbers as `0-3 5`.
-struct Intervals(Vec<u32>);
-
-impl fmt::Display for Intervals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut space = "";
-        for run in self.0.chunk_by(|a, b| a + 1 == *b) {
-            match run {
-                [one] => write!(f, "{space}{one}")?,
-                [first, .., last] => write!(f, "{space}{first}-{last}")?,
-                [] => {}
-            }
-            space = " ";
-        }
-        Ok(())
-    }
-}
-
 /// Why a rank could not join its job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -281,6 +290,9 @@ pub enum RankError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// The handler for SIGQUIT can't be set.
+    #[error("no handler for SIGQUIT: {0}")]
+    Signal(nix::Error),
     /// The ranks of this host did not find each other.
     #[error(transparent)]
     Meet(#[from] MeetError),
@@ -436,14 +448,4 @@ fn meet_timeout() -> Result<Duration, EnvironmentError> {
         value,
         expected: "a number of seconds",
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_are_listed_in_intervals() {
-        assert_eq!(Intervals(vec![0, 1, 2, 4, 6, 7]).to_string(), "0-2 4 6-7");
-    }
 }

@@ -4,10 +4,12 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::panic;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::time::Duration;
 
+use am_core::Rank;
 use transport_shm::{JobConfig, JobError};
 
 use crate::attach::Configure;
@@ -16,7 +18,9 @@ use crate::crew::usable_processors;
 use crate::hosts::rendezvous::RendezvousError;
 use crate::identity::EnvironmentError;
 use crate::launcher::Launcher;
-use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
+use crate::notices;
+use crate::outcome::{EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_USAGE};
+use crate::output::is_read;
 use crate::rank::{RankError, RankJob};
 use crate::transport::TransportChoice;
 
@@ -27,7 +31,8 @@ pub struct RunOptions {
     default_ranks: Option<u32>,
     prefix: bool,
     keep_going: bool,
-    timeout: Option<Duration>,
+    time_limit: Option<Duration>,
+    wait_timeout: Option<Duration>,
     grace: Option<Duration>,
     bind: bool,
     transport: Option<TransportChoice>,
@@ -78,10 +83,17 @@ impl RunOptions {
         self
     }
 
-    /// As [`Launcher::timeout`].
+    /// As [`Launcher::time_limit`].
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
+    }
+
+    /// As [`Launcher::wait_timeout`].
+    #[must_use]
+    pub fn wait_timeout(mut self, timeout: Duration) -> Self {
+        self.wait_timeout = Some(timeout);
         self
     }
 
@@ -120,12 +132,15 @@ impl RunOptions {
 /// rank.
 ///
 /// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes on to
-/// `main`, which makes it 101. A malformed environment is 2; ranks that don't find each other or memory that can't be
+/// `main`, which makes it 101; a line with the rank comes before its message. A rank that fails after it was told of another
+/// rank's loss waits up to 3 s with its message (not with `keep_going`), so that the lost rank's own comes first, and is
+/// usually ended meanwhile. A rank that prints to a standard output that nobody reads any more ends quietly with
+/// [`EXIT_BROKEN_PIPE`], and the job with it. [`exit_job`](crate::exit_job) ends the whole job from anywhere. A malformed environment is 2; ranks that don't find each other or memory that can't be
 /// had are [`EXIT_LAUNCHER_FAILED`]. The exit code of the launcher is that of the rank that failed first
 /// ([`Outcome::code`](crate::Outcome::code)), or that of [`LaunchError::code`](crate::LaunchError::code).
 ///
 /// ```no_run
-/// use std::process::ExitCode;
+/// use std::process::{self, ExitCode};
 /// use am_launch::{RankJob, RunOptions};
 ///
 /// fn main() -> ExitCode {
@@ -136,16 +151,54 @@ impl RunOptions {
 /// }
 /// ```
 pub fn run<E: Display>(options: RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> ExitCode {
+    ExitCode::from(status(&options, program))
+}
+
+/// As [`run`], with the exit code as a number from 0 to 255, for programs whose `main` is not Rust's.
+pub fn run_status<E: Display>(options: RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> i32 {
+    status(&options, program).into()
+}
+
+fn status<E: Display>(options: &RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> u8 {
     let job = match RankJob::identified(&options.configure).and_then(|job| check_size(job, options.ranks)) {
         Ok(Some(job)) => job,
-        Ok(None) => return become_launcher(&options),
+        Ok(None) => return become_launcher(options),
         Err(error) => return fail(&error, if is_usage(&error) { EXIT_USAGE } else { EXIT_LAUNCHER_FAILED }),
     };
     let rank = job.rank();
+    name_rank_in_panics(rank);
     match program(job) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format_args!("rank {rank}: {error:#}"), 1),
+        Ok(()) => 0,
+        Err(error) => {
+            let text = format!("rank {rank}: {error:#}");
+            if tells_of_closed_output(&text) {
+                return EXIT_BROKEN_PIPE;
+            }
+            notices::hold_back();
+            fail(&text, 1)
+        }
     }
+}
+
+/// Puts the rank in front of panics' messages, and makes printing to nobody end the process quietly.
+fn name_rank_in_panics(rank: Rank) {
+    let previous = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let payload = info.payload();
+        let text =
+            payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
+        if text.is_some_and(tells_of_closed_output) {
+            process::exit(EXIT_BROKEN_PIPE.into());
+        }
+        notices::hold_back();
+        let _ = io::stderr().write_all(format!("{}: rank {rank} panicked:\n", own_name()).as_bytes());
+        previous(info);
+    }));
+}
+
+/// Whether an error is that nobody reads standard output any more.
+fn tells_of_closed_output(text: &str) -> bool {
+    text.contains("Broken pipe") && !is_read()
 }
 
 /// Refuses a job of another size than the user asked the program for.
@@ -165,11 +218,11 @@ fn is_usage(error: &RankError) -> bool {
         RankError::Create { source, .. } => matches!(source, JobError::Config(_)),
         RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::Book { .. } => true,
         RankError::Rendezvous(RendezvousError::Address { .. } | RendezvousError::Secret(_)) => true,
-        RankError::Open { .. } | RankError::Meet(_) | RankError::Rendezvous(_) => false,
+        RankError::Signal(_) | RankError::Open { .. } | RankError::Meet(_) | RankError::Rendezvous(_) => false,
     }
 }
 
-fn become_launcher(options: &RunOptions) -> ExitCode {
+fn become_launcher(options: &RunOptions) -> u8 {
     let ranks = match options.ranks.map_or_else(default_ranks, |ranks| Ok(Some(ranks))) {
         Ok(ranks) => ranks.or(options.default_ranks).unwrap_or_else(usable_processors),
         Err(error) => return fail(&error, EXIT_USAGE),
@@ -188,14 +241,17 @@ fn become_launcher(options: &RunOptions) -> ExitCode {
         .prefix(options.prefix)
         .keep_going(options.keep_going)
         .bind(options.bind);
-    if let Some(timeout) = options.timeout {
-        launcher = launcher.timeout(timeout);
+    if let Some(limit) = options.time_limit {
+        launcher = launcher.time_limit(limit);
+    }
+    if let Some(timeout) = options.wait_timeout {
+        launcher = launcher.wait_timeout(timeout);
     }
     if let Some(grace) = options.grace {
         launcher = launcher.grace(grace);
     }
     match launcher.launch() {
-        Ok(outcome) => ExitCode::from(outcome.code()),
+        Ok(outcome) => outcome.code(),
         Err(error) => fail(&error, error.code()),
     }
 }
@@ -226,7 +282,7 @@ fn own_name() -> String {
 }
 
 /// Prints an error under this program's name.
-fn fail(error: &dyn Display, code: u8) -> ExitCode {
+fn fail(error: &dyn Display, code: u8) -> u8 {
     let _ = io::stderr().write_all(format!("{}: {error}\n", own_name()).as_bytes());
-    ExitCode::from(code)
+    code
 }

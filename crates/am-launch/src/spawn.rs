@@ -14,7 +14,7 @@ use nix::fcntl::{FcntlArg, FdFlag, OFlag, SealFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
-use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
 use nix::sys::socket::sockopt::SockType;
 use nix::sys::socket::{SockType as NixSockType, SockaddrStorage, UnixAddr, getsockname, getsockopt};
 use nix::sys::stat::{SFlag, fstat};
@@ -75,6 +75,8 @@ pub(crate) enum Legacy {
     Line,
     /// The end of a pipe that is read.
     Lifeline,
+    /// The end of a pipe that is written.
+    Notices,
 }
 
 impl Legacy {
@@ -97,9 +99,10 @@ impl Legacy {
                     && socket(NixSockType::Stream)?
                     && getsockname::<UnixAddr>(file.as_raw_fd()).is_ok()
             }
-            Self::Lifeline => {
+            Self::Lifeline | Self::Notices => {
                 let mode = OFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GETFL)?) & OFlag::O_ACCMODE;
-                kind == SFlag::S_IFIFO && mode == OFlag::O_RDONLY
+                let wanted = if self == Self::Lifeline { OFlag::O_RDONLY } else { OFlag::O_WRONLY };
+                kind == SFlag::S_IFIFO && mode == wanted
             }
         })
     }
@@ -112,6 +115,7 @@ impl fmt::Display for Legacy {
             Self::Udp(address) => write!(f, "a UDP socket bound to {address}"),
             Self::Line => f.write_str("a Unix stream socket"),
             Self::Lifeline => f.write_str("the reading end of a pipe"),
+            Self::Notices => f.write_str("the writing end of a pipe"),
         }
     }
 }
@@ -216,14 +220,36 @@ pub(crate) fn hear_of_children() -> nix::Result<()> {
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map(drop)
 }
 
+/// Makes SIGQUIT ask every endpoint of this process for its stall report, unless the program has a handler of its own.
+///
+/// # Errors
+/// Those of `sigaction(2)`; none is expected.
+#[expect(unsafe_code, reason = "nix has no safe call that sets a handler")]
+pub(crate) fn report_on_quit() -> nix::Result<()> {
+    extern "C" fn request(_: nix::libc::c_int) {
+        am_core::stall::request();
+    }
+    // System calls of the program go on after the signal, on whichever stack it came.
+    let flags = SaFlags::SA_RESTART | SaFlags::SA_ONSTACK;
+    let ours = SigAction::new(SigHandler::Handler(request), flags, SigSet::empty());
+    // SAFETY: the handler increments one atomic number, which is async-signal-safe, and touches nothing else.
+    let before = unsafe { sigaction(Signal::SIGQUIT, &ours) }?;
+    if !matches!(before.handler(), SigHandler::SigDfl | SigHandler::SigIgn) {
+        // SAFETY: what the program had set is what it had made sure of.
+        unsafe { sigaction(Signal::SIGQUIT, &before) }?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::sys::signal::raise;
     use nix::unistd::pipe;
     use std::net::UdpSocket;
     use std::os::unix::net::UnixStream;
-    use std::sync::atomic::{AtomicI32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, Ordering::SeqCst};
 
     const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK;
 
@@ -247,7 +273,8 @@ pub(crate) mod tests {
         let (reading, writing) = pipe().unwrap();
         let files: [OwnedFd; 5] =
             [socket.into(), UnixStream::pair().unwrap().0.into(), reading, writing, memory(SealFlag::F_SEAL_GROW)];
-        let wishes = [Legacy::Udp(address), Legacy::Line, Legacy::Lifeline, Legacy::Memory(SEALS)];
+        let wishes =
+            [Legacy::Udp(address), Legacy::Line, Legacy::Lifeline, Legacy::Notices, Legacy::Memory(SEALS)];
         for (place, file) in files.iter().enumerate() {
             for (other, legacy) in wishes.into_iter().enumerate() {
                 if place != other {
@@ -288,5 +315,27 @@ pub(crate) mod tests {
         for number in [0, 2, 99_999, u32::MAX] {
             assert!(claim(number, Legacy::Lifeline).is_err());
         }
+    }
+
+    static HANDLED: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn own(_: nix::libc::c_int) {
+        HANDLED.store(true, SeqCst);
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "a program's own handler has to be set")]
+    fn a_programs_own_handler_for_quit_stays() {
+        // Without one it is ours, twice in a row, too.
+        report_on_quit().unwrap();
+        report_on_quit().unwrap();
+        raise(Signal::SIGQUIT).unwrap();
+        assert!(!HANDLED.load(SeqCst));
+        let action = SigAction::new(SigHandler::Handler(own), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler stores one atomic flag, which is async-signal-safe.
+        unsafe { sigaction(Signal::SIGQUIT, &action) }.unwrap();
+        report_on_quit().unwrap();
+        raise(Signal::SIGQUIT).unwrap();
+        assert!(HANDLED.load(SeqCst));
     }
 }

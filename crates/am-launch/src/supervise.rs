@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use am_core::Rank;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::sched_getaffinity;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
@@ -15,11 +16,12 @@ use transport_shm::Job;
 
 use crate::adoption::Adoption;
 use crate::crew::Started;
+use crate::intervals::Intervals;
 use crate::launch_error::{LaunchError, system};
 use crate::launcher::Launcher;
 use crate::lines::Segments;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
-use crate::output::{Merger, Source};
+use crate::output::{Merger, Source, is_read};
 use crate::policy::{Order, Policy, asks_to_end};
 use crate::spawn::hear_of_children;
 
@@ -106,13 +108,16 @@ pub(crate) fn supervise(
             Some(Merger::start(sources).map_err(system("the output thread"))?)
         }
     };
-    let Started { ranks, lines, .. } = &mut started;
+    describe(launcher, &started);
+    let began = Instant::now();
+    let Started { members, ranks, lines, notices, .. } = &mut started;
     let mut segments = Segments::new(ranks.len() as u32);
     let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
     while !policy.is_over() {
         // SIGCHLD is blocked since before the first rank started, so no end can slip through before this wait.
         let look_at = (!signals.alone || lines.is_behind()).then(|| Instant::now() + LOOK_EVERY);
-        wait(signals, lines.ends(), policy.wake_at().into_iter().chain(look_at).min());
+        let ends = lines.ends().chain([notices.arrivals()]);
+        wait(signals, ends, policy.wake_at().into_iter().chain(look_at).min());
         let mut first = None;
         while let Some(Arrival { signal, sender, from_terminal }) = signals.next() {
             if signal == Signal::SIGCHLD {
@@ -120,7 +125,8 @@ pub(crate) fn supervise(
                 // its child.
                 first = first.or(place_of(ranks, sender).map(|rank| Rank(rank as u32)));
             } else {
-                obey(launcher, ranks, policy.signalled(signal, from_terminal, Instant::now()));
+                let orders = policy.signalled(signal, from_terminal, Instant::now());
+                obey(launcher, ranks, &mut policy, orders);
             }
         }
         let ended: Vec<_> = reap(ranks).into_iter().map(|(place, end)| (Rank(place as u32), end)).collect();
@@ -137,8 +143,18 @@ pub(crate) fn supervise(
         let lost = ended.iter().filter(|(rank, end)| !(end.is_success() && lines.has_left(rank.0 as usize)));
         let lost: Vec<u32> = lost.map(|(rank, _)| rank.0).collect();
         lines.bury(&lost);
-        obey(launcher, ranks, policy.ended(&ended, first, Instant::now()));
-        obey(launcher, ranks, policy.tick(Instant::now()));
+        for (rank, end) in &ended {
+            launcher.whisper(&format!("rank {rank} {end} after {:.3} s", began.elapsed().as_secs_f64()));
+        }
+        // After the ranks were reaped, so that the notices of those that have ended are all there.
+        for notice in notices.hear(members) {
+            let orders = policy.noticed(notice, Instant::now());
+            obey(launcher, ranks, &mut policy, orders);
+        }
+        let orders = policy.ended(&ended, first, Instant::now());
+        obey(launcher, ranks, &mut policy, orders);
+        let orders = policy.tick(Instant::now());
+        obey(launcher, ranks, &mut policy, orders);
         if let Some(adoption) = adoption {
             adoption.reap(ranks);
         }
@@ -150,6 +166,16 @@ pub(crate) fn supervise(
         finish_output(merger, signals);
     }
     Ok(policy.outcome())
+}
+
+/// Says who was started, for those who want to know more.
+fn describe(launcher: &Launcher, started: &Started) {
+    for (rank, child) in started.members.iter().zip(&started.ranks) {
+        let Some(child) = child else { continue };
+        let processors = sched_getaffinity(pid(child)).map(|set| Intervals::of_processors(&set).to_string());
+        let processors = processors.unwrap_or_else(|_| "unknown".into());
+        launcher.whisper(&format!("rank {rank} is process {}, processors {processors}", child.id()));
+    }
 }
 
 /// The place among the ranks of the process with this id.
@@ -173,13 +199,34 @@ pub(crate) fn reap(ranks: &mut [Option<Child>]) -> Vec<(usize, RankEnd)> {
     ended
 }
 
-fn obey(launcher: &Launcher, ranks: &[Option<Child>], orders: Vec<Order>) {
+fn obey(launcher: &Launcher, ranks: &[Option<Child>], policy: &mut Policy, orders: Vec<Order>) {
     for order in orders {
         match order {
             Order::Say(line) => launcher.say(&line),
+            Order::SayIfRead(line) if is_read() => launcher.say(&line),
+            Order::SayIfRead(_) => {}
             Order::Deliver(signal) => deliver(ranks, signal),
+            Order::Report => {
+                if ask_for_reports(ranks) == 0 {
+                    let orders = policy.reported(Instant::now());
+                    obey(launcher, ranks, policy, orders);
+                }
+            }
         }
     }
+}
+
+/// Sends SIGQUIT to the ranks that have a handler for it, and would not be killed; returns how many have.
+pub(crate) fn ask_for_reports(ranks: &[Option<Child>]) -> usize {
+    let able = ranks.iter().flatten().filter(|child| handles(child.id(), Signal::SIGQUIT));
+    able.filter(|child| kill(pid(child), Signal::SIGQUIT).is_ok()).count()
+}
+
+/// Whether a process has a handler for a signal.
+fn handles(process: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
+    u64::from_str_radix(caught.trim(), 16).is_ok_and(|caught| caught & 1 << (signal as u64 - 1) != 0)
 }
 
 /// Sends a signal to every rank that lives.

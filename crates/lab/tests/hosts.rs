@@ -106,7 +106,7 @@ impl Play {
             .env(ROLE, role)
             .env(SCRATCH, &scratch)
             .ranks(ranks)
-            .timeout(HANGS)
+            .time_limit(HANGS)
             .grace(Duration::from_millis(300));
         Ok(Self { launcher, scratch })
     }
@@ -259,7 +259,7 @@ fn suite(network: &Network, ranks: u32, profile: Profile) -> Outcomes {
         }
         let role = format!("case {} {} {}", case.name, profile == Profile::Full, plan.seed);
         let play = Play::new(network, &role, ranks)?.with(|launcher| {
-            let launcher = launcher.keep_going(true).timeout(plan.limit()).endpoints(case.needs.endpoints);
+            let launcher = launcher.keep_going(true).time_limit(plan.limit()).endpoints(case.needs.endpoints);
             // No case waits for silence, but ranks of a crowded machine may be silent for long.
             let launcher = launcher.env("AM_UDP_SILENCE", "60");
             match case.needs.buffers {

@@ -63,7 +63,7 @@ impl Patience {
     /// Whether fruitless tries begin with more spinning than a short wait takes.
     #[inline]
     pub(crate) fn spins(&self) -> bool {
-        self.spins > 1
+        !self.crowded
     }
 
     /// Something was achieved.

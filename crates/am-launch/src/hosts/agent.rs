@@ -24,7 +24,7 @@ use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::output::{Merger, Source};
 use crate::policy::asks_to_end;
 use crate::spawn::restore_signals;
-use crate::supervise::{Signals, deliver, place_of, reap};
+use crate::supervise::{Signals, ask_for_reports, deliver, place_of, reap};
 use crate::transport::TransportChoice;
 
 /// The terminal's signals, which a launcher keeps from the commands that start its agents.
@@ -107,6 +107,8 @@ struct Agent<'a> {
     spoke: Instant,
     /// When this agent last looked around.
     awake: Instant,
+    /// What the launcher has said together with the permission to start.
+    early: Vec<ToAgent>,
 }
 
 /// Why an agent stops before its ranks have ended.
@@ -127,7 +129,7 @@ impl<'a> Agent<'a> {
     fn run(orders: &'a Orders, signals: &'a Signals) -> Result<u8, LaunchError> {
         let channel = knock(&orders.doors, &orders.secret, orders.patience).map_err(unreachable)?;
         let now = Instant::now();
-        let mut agent = Self { orders, signals, channel, spoke: now, awake: now };
+        let mut agent = Self { orders, signals, channel, spoke: now, awake: now, early: Vec::new() };
         match agent.work() {
             Ok(()) => Ok(0),
             Err(Stop::Abandoned) => Ok(EXIT_LAUNCHER_FAILED),
@@ -211,8 +213,11 @@ impl<'a> Agent<'a> {
     /// Waits until all hosts are ready and the launcher says so.
     fn permission(&mut self) -> Result<crate::book::Book, Stop> {
         loop {
-            for message in self.hear([])? {
+            let mut messages = self.hear([])?.into_iter();
+            while let Some(message) = messages.next() {
                 if let ToAgent::Start(mut book) = message {
+                    // A job may end as soon as the first of its ranks runs, on another host.
+                    self.early = messages.collect();
                     // The launcher leaves it out, since both ends have it.
                     book.secret = self.orders.secret.clone();
                     return Ok(book);
@@ -229,10 +234,13 @@ impl<'a> Agent<'a> {
     /// Watches the ranks until the last one has ended.
     fn supervise(&mut self, started: &mut Started, job: Option<&Job>, adoption: &Adoption) -> Result<(), Stop> {
         let rank_of = started.members.clone();
-        let Started { ranks, lines, .. } = started;
+        let Started { ranks, lines, notices, .. } = started;
         while ranks.iter().any(Option::is_some) {
             let mut first = None;
-            let messages = self.hear(lines.ends());
+            let messages = match std::mem::take(&mut self.early) {
+                early if early.is_empty() => self.hear(lines.ends().chain([notices.arrivals()])),
+                early => Ok(early),
+            };
             while let Some(arrival) = self.signals.next() {
                 if arrival.signal == Signal::SIGCHLD {
                     first = first.or(place_of(ranks, arrival.sender));
@@ -247,6 +255,11 @@ impl<'a> Agent<'a> {
             }
             if let Some(job) = job {
                 ended.iter().for_each(|&(place, _)| job.mark_dead(place as u32));
+            }
+            // After the ranks were reaped, so that the notices of those that have ended are told before their ends.
+            let said = notices.hear(&rank_of);
+            if !said.is_empty() {
+                self.tell(&FromAgent::Notices(said));
             }
             if !ended.is_empty() {
                 let ends = ended.iter().map(|&(place, end)| (rank_of[place], end)).collect();
@@ -271,6 +284,7 @@ impl<'a> Agent<'a> {
                             deliver(ranks, signal);
                         }
                     }
+                    ToAgent::Report => drop(ask_for_reports(ranks)),
                     ToAgent::Start(_) | ToAgent::Alive => {}
                 }
             }

@@ -8,6 +8,7 @@ use transport_shm::JobConfig;
 
 use crate::book::Book;
 use crate::crew::Crew;
+use crate::notices::Notice;
 use crate::outcome::RankEnd;
 use crate::secret::Secret;
 use crate::transport::TransportChoice;
@@ -79,6 +80,8 @@ pub(crate) enum FromAgent {
     Failed { host: u32, code: u8, reason: String },
     /// These ranks have ended since the last report; the first of them, if that is known.
     Ended { ends: Vec<(u32, RankEnd)>, first: Option<u32>, left: Vec<u32> },
+    /// What ranks of this host have said beside their ends, in that order.
+    Notices(Vec<Notice>),
     /// A rank attaches with a segment of this size in bytes.
     Segment { rank: u32, bytes: u64 },
     /// Every rank has ended, and nothing is left of them.
@@ -96,6 +99,8 @@ pub(crate) enum ToAgent {
     Segments(Vec<u64>),
     /// Send every rank that lives this signal.
     Signal(i32),
+    /// Ask every rank that can answer what it waits for.
+    Report,
     /// These ranks are dead, wherever they were.
     Died(Vec<u32>),
     /// Nothing has happened.

@@ -18,7 +18,7 @@ use crate::launch_error::{LaunchError, system};
 use crate::launcher::Launcher;
 use crate::lines::Segments;
 use crate::outcome::{Outcome, RankEnd};
-use crate::output::{Merger, Source, Stream};
+use crate::output::{Merger, Source, Stream, is_read};
 use crate::policy::{Order, Policy, asks_to_end};
 use crate::supervise::{Signals, finish_output};
 use crate::transport::TransportChoice;
@@ -208,9 +208,19 @@ impl Watch<'_> {
                 // Nobody has to wait for the dead: that they are lost shows later.
                 known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
                 member.live.retain(|&rank| known.iter().all(|&(ended, _)| ended != Rank(rank)));
+                for (rank, end) in &known {
+                    self.launcher.whisper(&format!("rank {rank} {end}"));
+                }
                 self.bury(&known, &left);
                 let orders = self.policy.ended(&known, first.map(Rank), Instant::now());
                 self.obey(orders);
+            }
+            FromAgent::Notices(notices) => {
+                let ours = notices.into_iter().filter(|notice| member.site.ranks.contains(&notice.rank()));
+                for notice in ours.collect::<Vec<_>>() {
+                    let orders = self.policy.noticed(notice, Instant::now());
+                    self.obey(orders);
+                }
             }
             FromAgent::Segment { rank, bytes } => {
                 if member.site.ranks.contains(&rank) {
@@ -292,6 +302,9 @@ impl Watch<'_> {
         for order in orders {
             match order {
                 Order::Say(line) => self.launcher.say(&line),
+                Order::SayIfRead(line) if is_read() => self.launcher.say(&line),
+                Order::SayIfRead(_) => {}
+                Order::Report => self.tell(&ToAgent::Report),
                 Order::Deliver(signal) => {
                     if signal == Signal::SIGKILL {
                         self.killed.get_or_insert_with(Instant::now);

@@ -32,6 +32,7 @@ fn amrun_and_the_program_itself() {
         ("AM_LAUNCHER", "amrun"),
         ("AM_LAUNCHER_PID", "17"),
         ("AM_LIFELINE_FD", "6"),
+        ("AM_NOTICE_FD", "7"),
         // An outer mpirun that started amrun.
         ("OMPI_COMM_WORLD_RANK", "1"),
         ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -46,6 +47,7 @@ fn amrun_and_the_program_itself() {
         shm_fd: Some(5),
         launcher_pid: Some(17),
         lifeline_fd: Some(6),
+        notice_fd: Some(7),
         net: None,
         rendezvous: None,
     };

@@ -88,7 +88,7 @@ fn keep_going() {
 }
 
 fn time_limit() {
-    let finished = finish(amrun(&["-n", "2", "--timeout", "0.2"]).role("sleep"));
+    let finished = finish(amrun(&["-n", "2", "-t", "0.2"]).role("sleep"));
     assert_eq!(finished.code(), 124, "{finished:?}");
     assert_eq!(finished.err, "amrun: the job's 0.2 s are over; ending 2 ranks\n");
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
@@ -138,6 +138,7 @@ pub(crate) struct Running {
     child: Child,
     lines: mpsc::Receiver<Vec<u8>>,
     err: thread::JoinHandle<String>,
+    err_lines: mpsc::Receiver<()>,
     seen: Vec<u8>,
 }
 
@@ -148,13 +149,16 @@ impl Running {
         let (sender, lines) = mpsc::channel();
         let out = BufReader::new(child.stdout.take().expect("piped"));
         thread::spawn(move || send_lines(out, &sender));
-        let mut pipe = child.stderr.take().expect("piped");
+        let pipe = child.stderr.take().expect("piped");
+        let (sender, err_lines) = mpsc::channel();
         let err = thread::spawn(move || {
-            let mut bytes = Vec::new();
-            pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+            let (mut pipe, mut bytes) = (BufReader::new(pipe), Vec::new());
+            while pipe.read_until(b'\n', &mut bytes).expect("a pipe can be read") > 0 {
+                let _ = sender.send(());
+            }
             String::from_utf8_lossy(&bytes).into_owned()
         });
-        Self { child, lines, err, seen: Vec::new() }
+        Self { child, lines, err, err_lines, seen: Vec::new() }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -166,6 +170,11 @@ impl Running {
         let line = self.lines.recv_timeout(ANTI_HANG).expect("another line");
         self.seen.extend_from_slice(&line);
         String::from_utf8(line).expect("output is text").trim_end().to_owned()
+    }
+
+    /// Waits until it has written so many more lines to standard error.
+    pub(crate) fn wait_for_errors(&mut self, lines: usize) {
+        (0..lines).for_each(|_| self.err_lines.recv_timeout(ANTI_HANG).expect("another line of errors"));
     }
 
     /// Writes to its standard input, which the command has to have piped, and closes it.

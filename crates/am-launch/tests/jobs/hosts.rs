@@ -50,7 +50,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// A remote command that runs its program here, with the host's name in the environment.
-const REMOTE: &str = "sh -c 'T_HOST={host} exec \"$@\"' sh";
+pub(crate) const REMOTE: &str = "sh -c 'T_HOST={host} exec \"$@\"' sh";
 
 /// `amrun` on the two hosts 127.0.0.1 and 127.0.0.2.
 fn two_hosts(flags: &[&str]) -> Command {
@@ -317,7 +317,7 @@ fn keep_going() {
 }
 
 fn time_limit() {
-    let finished = finish(two_hosts(&["-n", "2", "--timeout", "0.3"]).role("sleep"));
+    let finished = finish(two_hosts(&["-n", "2", "-t", "0.3"]).role("sleep"));
     assert_eq!(finished.code(), 124, "{finished:?}");
     assert_eq!(finished.err, "amrun: the job's 0.3 s are over; ending 2 ranks\n");
 }

@@ -14,6 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("library_number_of_ranks", number_of_ranks),
     ("library_arguments_and_name_are_kept", arguments_and_name_are_kept),
     ("library_ends_of_a_rank", ends_of_a_rank),
+    ("library_status_is_a_number", status_is_a_number),
     ("library_another_size_is_refused", another_size_is_refused),
     ("library_malformed_environment", malformed_environment),
     ("library_launcher_beside_other_threads", launcher_beside_other_threads),
@@ -64,6 +65,15 @@ fn ends_of_a_rank() {
     let finished = finish(role("job").args(["2", "0:kill", "sleep"]));
     assert_eq!(finished.code(), 137);
     assert!(finished.err.contains("rank 0 was killed by signal 9 (SIGKILL)"), "{finished:?}");
+}
+
+/// The same as a number: for the launcher and for its ranks.
+fn status_is_a_number() {
+    let number = |actions: [&str; 3]| finish(role("job").env("T_NUMBER", "1").args(actions)).code();
+    assert_eq!(number(["2", "who", "barrier"]), 0);
+    assert_eq!(number(["2", "0:fail", "sleep"]), 1);
+    assert_eq!(number(["2", "0:kill", "sleep"]), 137);
+    assert_eq!(number(["5000", "who", "who"]), 2);
 }
 
 fn another_size_is_refused() {

@@ -3,12 +3,14 @@
 //! This program is both the tests and the ranks that they start: `jobs --role NAME ARGS...` plays a rank.
 
 mod amrun;
+mod causes;
 mod harness;
 mod hosts;
 mod launchers;
 mod library;
 mod orphans;
 mod rendezvous;
+mod reports;
 mod roles;
 
 use std::process::ExitCode;
@@ -20,7 +22,16 @@ fn main() -> ExitCode {
         return roles::play(role.to_str().expect("roles are text"), args.collect());
     }
     harness::run(
-        &[amrun::TESTS, library::TESTS, launchers::TESTS, orphans::TESTS, hosts::TESTS, rendezvous::TESTS]
-            .concat(),
+        &[
+            amrun::TESTS,
+            library::TESTS,
+            launchers::TESTS,
+            orphans::TESTS,
+            hosts::TESTS,
+            rendezvous::TESTS,
+            causes::TESTS,
+            reports::TESTS,
+        ]
+        .concat(),
     )
 }

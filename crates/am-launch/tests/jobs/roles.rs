@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{env, fs, io, process, thread};
 
-use am_core::{Endpoint, Handlers};
-use am_launch::{Launcher, RankJob, RunOptions};
+use am_core::{Address, Endpoint, Handlers, Payload, Rank, Request, Transport};
+use am_launch::{JobTransport, Launcher, RankJob, RunOptions};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::getpid;
 use transport_shm::JoinOptions;
@@ -122,7 +122,8 @@ fn job(args: &[OsString]) -> ExitCode {
     let words: Vec<&str> = args.iter().map(|arg| arg.to_str().expect("text")).collect();
     let ranks = words.first().and_then(|word| word.parse().ok());
     let actions = if ranks.is_some() { &words[1..] } else { &words[..] };
-    am_launch::run(RunOptions::new().ranks(ranks).default_ranks(3), |job: RankJob| {
+    let options = RunOptions::new().ranks(ranks).default_ranks(3);
+    let program = |job: RankJob| {
         for action in actions {
             let (whose, action) = action.split_once(':').unwrap_or((".", action));
             if whose == "." || whose == job.rank().to_string() {
@@ -130,7 +131,11 @@ fn job(args: &[OsString]) -> ExitCode {
             }
         }
         Ok::<(), String>(())
-    })
+    };
+    if env::var_os("T_NUMBER").is_some() {
+        process::exit(am_launch::run_status(options, program));
+    }
+    am_launch::run(options, program)
 }
 
 fn act(job: &RankJob, action: &str) -> Result<(), String> {
@@ -167,10 +172,69 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
             let _ = kill(getpid(), Signal::SIGKILL);
         })?,
         "outlive" => vanish(job, || {})?,
+        // What the ranks of the next tests fail over.
+        "too-large" => exchange(job, |endpoint, poke| {
+            endpoint
+                .request_medium(next(endpoint), poke, (), &vec![0; 10 << 20])
+                .map_err(|error| error.to_string())
+        })?,
+        "no-rank" => exchange(job, |endpoint, poke| {
+            endpoint.request(Rank(99), poke, ()).map_err(|error| error.to_string())
+        })?,
+        "panicking" => exchange(job, |_, _| panic!("on purpose"))?,
+        "waiting" => exchange(job, |endpoint, _| {
+            // Nobody ever sends what this waits for.
+            endpoint.wait_until(|_| false).map_err(|error| error.to_string())
+        })?,
+        "saying" => exchange(job, |endpoint, _| {
+            say(&getpid().to_string());
+            endpoint.wait_until(|_| false).map_err(|error| error.to_string())
+        })?,
+        "unwrapping" => exchange(job, |endpoint, _| {
+            endpoint.wait_until(|_| false).expect("all peers stay");
+            Ok(())
+        })?,
+        "exiting" => exchange(job, |endpoint, _| {
+            let Err(error) = endpoint.wait_until(|_| false) else { return Ok(()) };
+            eprintln!("{error}");
+            process::exit(77)
+        })?,
+        "exit-job" => job.exit_job(9),
+        "exit-job-well" => job.exit_job(0),
+        "exit-job-in-handler" => exchange(job, |endpoint, poke| {
+            endpoint.request(next(endpoint), poke, ()).map_err(|error| error.to_string())?;
+            endpoint.wait_until(|_| false).map_err(|error| error.to_string())
+        })?,
+        "print" => loop {
+            println!("{}", "y".repeat(4000));
+        },
+        "print-checked" => loop {
+            writeln!(io::stdout(), "{}", "y".repeat(4000)).map_err(|error| error.to_string())?;
+        },
         "arg0" => say(&format!("{:?}", env::args_os().next())),
         _ => return Err(format!("no action {action}")),
     }
     Ok(())
+}
+
+/// The rank after an endpoint's own.
+fn next<T: Transport, S>(endpoint: &Endpoint<T, S>) -> Rank {
+    Rank((endpoint.rank().0 + 1) % endpoint.ranks())
+}
+
+/// Attaches, meets all others, and does something. The handler that is handed over ends the job with code 23.
+fn exchange(
+    job: &RankJob,
+    act: impl FnOnce(&mut Endpoint<JobTransport, ()>, Request<()>) -> Result<(), String>,
+) -> Result<(), String> {
+    let transport = job.attach(JoinOptions::default()).map_err(|error| error.to_string())?;
+    let mut handlers = Handlers::new();
+    let poke = handlers.one_way("poke", |_: &mut (), _: Address, (): (), _: Payload<'_>| am_launch::exit_job(23));
+    let poke = poke.map_err(|error| error.to_string())?;
+    let mut endpoint = Endpoint::attach(transport, handlers, ()).map_err(|error| error.to_string())?;
+    endpoint.barrier().map_err(|error| error.to_string())?;
+    act(&mut endpoint, poke)?;
+    endpoint.finish().map_err(|error| error.to_string())
 }
 
 /// All endpoints meet in a barrier over whatever the job spans.

@@ -67,7 +67,7 @@ impl Play {
             .env(ROLE, role)
             .env(SCRATCH, &scratch)
             .ranks(ranks)
-            .timeout(HANGS)
+            .time_limit(HANGS)
             .grace(Duration::from_millis(300));
         Ok(Self { launcher, ranks, scratch })
     }
@@ -137,7 +137,7 @@ fn suite(profile: Profile, ranks: u32) -> Outcomes {
         };
         let role = format!("case {} {} {}", case.description.name, profile == Profile::Full, plan.seed);
         let play = Play::new(&role, ranks)?;
-        let outcome = play.with(|l| l.keep_going(true).timeout(plan.limit()).configure(configure)).run()?;
+        let outcome = play.with(|l| l.keep_going(true).time_limit(plan.limit()).configure(configure)).run()?;
         if !outcome.is_success() {
             problems += &format!("      {} with {ranks} ranks: {:?}\n", case.description.name, outcome.ends());
         }

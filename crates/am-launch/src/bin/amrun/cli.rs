@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use am_launch::{
     DEFAULT_GRACE, Hosts, InterfaceWish, Launcher, MAX_RANKS, Placement, RemoteError, TransportChoice, contract,
-    default_ranks, parse_hosts, read_host_file, usable_processors,
+    default_ranks, parse_hosts, parse_time, read_host_file, usable_processors,
 };
 use clap::error::ErrorKind;
 use clap::{Parser, value_parser};
@@ -26,15 +26,18 @@ the job and hands on through standard input.
 
 Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS and AM_JOB in its environment. \
 Rank 0 inherits standard input, the others read from /dev/null. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and \
-SIGUSR2 are passed on to every rank; asking the job to end a second time, a second later, kills it. Processes that \
+SIGUSR2 are passed on to every rank; asking the job to end a second time, a second later, kills it. SIGQUIT (Ctrl-\\) \
+makes ranks print what they wait for and go on, if they have joined their job. Processes that \
 the ranks leave behind end with the job, and everything ends if amrun itself is killed.
 
 Exit codes:
   0        every rank exited with code 0
   1-255    the code of the rank that failed first (named on standard error)
+           or the code with which a rank ended the whole job
   128+N    signal N killed the rank that failed first
-  2        wrong flags
+  2        wrong flags, or an AM_ variable that is unknown or makes no sense
   124      the time limit was over
+  141      nobody reads the output any more
   125      amrun itself failed, or a host was lost or could not be reached
   126      the program can't be executed
   127      the program was not found";
@@ -51,13 +54,8 @@ Exit codes:
 struct Flags {
     /// Number of ranks [default: $AM_DEFAULT_RANKS, else one for every slot of the hosts, else the number of usable
     /// processors]
-    #[arg(
-        short = 'n',
-        long = "ranks",
-        value_name = "N",
-        value_parser = value_parser!(u32).range(1..=i64::from(MAX_RANKS))
-    )]
-    ranks: Option<u32>,
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = count)]
+    ranks: Option<Count>,
 
     // Not a doc comment: rustdoc would read the brackets as a link.
     #[arg(
@@ -71,8 +69,13 @@ struct Flags {
     #[arg(short, long)]
     keep_going: bool,
 
-    /// End the job after this time
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    /// End the job after this time, such as 500ms, 90s or 2m (a bare number is seconds); the ranks say before what they wait for
+    #[arg(short = 't', long, value_name = "TIME", value_parser = parse_time)]
+    time_limit: Option<Duration>,
+
+    /// Let every wait of a rank that takes longer than this fail, with a report of what it waits for [default: $AM_TIMEOUT,
+    /// else none]
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
     timeout: Option<Duration>,
 
     /// Time between asking ranks to end (SIGTERM) and killing them (SIGKILL) [default: 3]
@@ -108,7 +111,7 @@ struct Flags {
     #[arg(long, value_name = "NAME|CIDR", value_parser = InterfaceWish::from_str)]
     interface: Option<InterfaceWish>,
 
-    /// Say which host, address, interface and transport the ranks have
+    /// Say what is started where, with which transport and processors, and how each rank ends
     #[arg(short, long)]
     verbose: bool,
 
@@ -183,12 +186,9 @@ pub(crate) enum Stop {
 
 /// Reads a command line, the program's own name first.
 pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher, Stop> {
-    let flags = Flags::try_parse_from(args).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Shown(error.render().to_string()),
-        _ => Stop::Usage(one_line(&error)),
-    })?;
+    let flags = parse(args.into_iter().collect())?;
     let hosts = hosts(&flags)?;
-    let ranks = match flags.ranks.map_or_else(default_ranks, |ranks| Ok(Some(ranks))) {
+    let ranks = match flags.ranks.and_then(Count::number).map_or_else(default_ranks, |ranks| Ok(Some(ranks))) {
         Ok(ranks) => ranks.unwrap_or_else(|| hosts.as_ref().map_or_else(usable_processors, Hosts::default_ranks)),
         Err(error) => return Err(Stop::Usage(error.to_string())),
     };
@@ -214,8 +214,11 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
     } else if let Some(wish) = flags.interface.or(interface_from_environment()?) {
         launcher = launcher.interface(wish);
     }
+    if let Some(limit) = flags.time_limit {
+        launcher = launcher.time_limit(limit);
+    }
     if let Some(timeout) = flags.timeout {
-        launcher = launcher.timeout(timeout);
+        launcher = launcher.wait_timeout(timeout);
     }
     for pair in flags.env {
         let (key, value) = split(&pair)?;
@@ -271,6 +274,52 @@ fn one_line(error: &clap::Error) -> String {
     format!("{} (see amrun --help)", line.strip_prefix("error: ").unwrap_or(&line))
 }
 
+/// The flags of a command line, also of one that has `-np N` as that of an `mpirun` has.
+fn parse(mut args: Vec<OsString>) -> Result<Flags, Stop> {
+    let stop = |error: clap::Error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Shown(error.render().to_string()),
+        _ => Stop::Usage(one_line(&error)),
+    };
+    let flags = Flags::try_parse_from(&args).map_err(stop)?;
+    match (flags.ranks, args.iter().position(|arg| arg == "-np")) {
+        (Some(Count::Np), Some(at)) => {
+            args[at] = "-n".into();
+            Flags::try_parse_from(&args).map_err(stop)
+        }
+        (Some(Count::Np), None) => Err(Stop::Usage("-n p: not a number of ranks (see amrun --help)".into())),
+        _ => Ok(flags),
+    }
+}
+
+/// What follows `-n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Count {
+    Number(u32),
+    /// The rest of `-np`, whose number is the next word.
+    Np,
+}
+
+impl Count {
+    fn number(self) -> Option<u32> {
+        match self {
+            Self::Number(number) => Some(number),
+            Self::Np => None,
+        }
+    }
+}
+
+fn count(text: &str) -> Result<Count, String> {
+    match text.parse() {
+        Ok(number) if (1..=MAX_RANKS).contains(&number) => Ok(Count::Number(number)),
+        _ if text == "p" => Ok(Count::Np),
+        _ => Err(format!("not a number from 1 to {MAX_RANKS}")),
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, &'static str> {
+    parse_time(text).and_then(|time| if time.is_zero() { Err("a time-out is longer than 0") } else { Ok(time) })
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a number of seconds from 0".to_owned())
@@ -312,9 +361,19 @@ mod tests {
     fn everything_after_the_program_is_the_programs() {
         let all = ["prog", "-n", "9", "--prefix", "--", "", "-h", "--help", "--version", "a b"];
         let flags = flags(&[&["-n", "2"], &all[..]].concat());
-        assert_eq!(flags.ranks, Some(2));
+        assert_eq!(flags.ranks, Some(Count::Number(2)));
         assert!(!flags.prefix);
         assert_eq!(flags.command, all);
+    }
+
+    #[test]
+    fn the_number_of_ranks_may_follow_np() {
+        let parsed =
+            |args: &[&str]| parse([&["amrun"], args].concat().into_iter().map(OsString::from).collect()).unwrap();
+        let flags = parsed(&["-e", "A=b", "-np", "4", "--prefix", "prog", "-np", "5"]);
+        assert_eq!((flags.ranks, flags.prefix), (Some(Count::Number(4)), true));
+        assert_eq!(flags.command, ["prog", "-np", "5"]);
+        assert_eq!(parsed(&["prog", "-np", "5"]).ranks, None);
     }
 
     #[test]
@@ -330,8 +389,12 @@ mod tests {
             (&["-n", "0", "true"], "invalid value '0'"),
             (&["-n", "many", "true"], "invalid value 'many'"),
             (&["--frobnicate", "true"], "'--frobnicate'"),
-            (&["--timeout", "-1", "true"], "'-1'"),
-            (&["--timeout", "soon", "true"], "not a number of seconds"),
+            (&["-np", "0", "true"], "invalid value '0'"),
+            (&["-n", "p", "true"], "not a number of ranks"),
+            (&["-t", "-1", "true"], "'-1'"),
+            (&["-t", "soon", "true"], "not a time such as 500ms"),
+            (&["--timeout", "0s", "true"], "longer than 0"),
+            (&["--grace", "soon", "true"], "not a number of seconds"),
             (&["--env", "novalue", "true"], "'novalue' is not KEY=VALUE"),
             (&["--env", "=x", "true"], "'=x' is not KEY=VALUE"),
         ] {

@@ -1,0 +1,167 @@
+//! The check of an environment: that every variable of this family in it is known, and that those with settings make sense.
+//!
+//! It is made once per job, by the launcher before it starts a rank; without a launcher of this family by rank 0.
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use transport_udp::UdpConfig;
+
+use crate::contract;
+use crate::identity::EnvironmentError;
+
+/// What every variable of this family begins with.
+const PREFIX: &str = "AM_";
+/// What the variables of this family's own tests begin with.
+const TESTS: [&str; 5] = ["AM_CONFORMANCE_", "AM_FAULTY_", "AM_HOSTS_", "AM_TEST_", "AM_UDP_SIM_"];
+/// What a time looks like, for messages.
+pub(crate) const TIME: &str = "a time such as 500ms, 10s or 2m";
+
+/// The environment of this process with what `more` sets in it.
+pub(crate) fn check_own(more: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
+    let own = std::env::vars_os().filter(|(key, _)| more.iter().all(|(other, _)| other != key));
+    check(&own.chain(more.iter().cloned()).collect::<Vec<_>>())
+}
+
+/// # Errors
+/// A variable with this family's prefix that nobody reads, or one whose value makes no sense.
+fn check(variables: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
+    let lookup = |name: &str| variables.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value);
+    let ignored = lookup(contract::IGNORE).map(|list| list.to_string_lossy()).unwrap_or_default();
+    for (key, _) in variables {
+        let text = key.to_string_lossy();
+        let of_tests = TESTS.iter().any(|prefix| text.starts_with(prefix));
+        let others = ignored.split(',').map(str::trim).any(|pattern| fits(&text, pattern));
+        if text.starts_with(PREFIX) && !of_tests && !others && !known().any(|name| name == text) {
+            let nearest = known().min_by_key(|name| distance(name, &text)).unwrap_or_default();
+            return Err(EnvironmentError::Unknown { variable: text.into_owned(), nearest });
+        }
+    }
+    timeout_in(lookup(contract::TIMEOUT).map(OsString::as_os_str))?;
+    // Any secret will do: only the settings are looked at.
+    UdpConfig::from_variables([0; 32], |name| lookup(name).map(|value| value.to_string_lossy().into_owned()))?;
+    Ok(())
+}
+
+/// Every variable that something in this family reads.
+fn known() -> impl Iterator<Item = &'static str> {
+    contract::SET_BY_LAUNCHER.into_iter().chain(contract::SETTINGS).chain(UdpConfig::VARIABLES)
+}
+
+/// Whether a name is the pattern, or begins with what stands before the pattern's final `*`.
+fn fits(name: &str, pattern: &str) -> bool {
+    pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
+}
+
+/// How many characters have to be put in, left out or replaced to make one text of the other (Levenshtein's distance).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, left) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, right) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(left != right);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// The time-out of waits that this process's environment sets, if it does.
+///
+/// # Errors
+/// `AM_TIMEOUT` is no time.
+pub(crate) fn timeout() -> Result<Option<Duration>, EnvironmentError> {
+    timeout_in(std::env::var_os(contract::TIMEOUT).as_deref())
+}
+
+fn timeout_in(value: Option<&OsStr>) -> Result<Option<Duration>, EnvironmentError> {
+    let Some(value) = value else { return Ok(None) };
+    let time = value.to_str().and_then(|text| parse_time(text).ok()).filter(|time| !time.is_zero());
+    let (variable, expected) = (contract::TIMEOUT, TIME);
+    time.map(Some).ok_or(EnvironmentError::NotANumber { variable, value: value.to_owned(), expected })
+}
+
+/// A time as flags and variables have it: a number, not necessarily whole, and its unit (`us`, `ms`, `s`, `m` or `h`); seconds
+/// without one.
+///
+/// # Errors
+/// The text is none; the reason ends "... such as 500ms, 10s or 2m".
+pub fn parse_time(text: &str) -> Result<Duration, &'static str> {
+    const WRONG: &str = "not a time such as 500ms, 10s or 2m";
+    let text = text.trim();
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(WRONG),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| WRONG)?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| WRONG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(variables: &[(&str, &str)]) -> Result<(), String> {
+        let variables: Vec<_> = variables.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        check(&variables).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn unknown_variables_name_the_nearest_known_one() {
+        for (unknown, nearest) in [
+            ("AM_UDP_PROTECTOIN", "AM_UDP_PROTECTION"),
+            ("AM_RANK_S", "AM_RANKS"),
+            ("AM_TIMOUT", "AM_TIMEOUT"),
+            ("AM_DEFAULT_RANK", "AM_DEFAULT_RANKS"),
+        ] {
+            assert_eq!(
+                checked(&[("PATH", "/bin"), (unknown, "x")]),
+                Err(format!(
+                    "{unknown} in the environment is no variable of active messages; the nearest is {nearest} \
+                     (AM_IGNORE={unknown} if another program reads it)"
+                ))
+            );
+        }
+    }
+
+    #[test]
+    fn known_and_ignored_variables_pass() {
+        let all: Vec<(&str, &str)> = contract::SETTINGS
+            .into_iter()
+            .chain(contract::SET_BY_LAUNCHER)
+            .filter(|name| *name != contract::TIMEOUT)
+            .map(|name| (name, "1"))
+            .collect();
+        assert_eq!(checked(&all), Ok(()));
+        assert_eq!(checked(&[("AM_IGNORE", "AM_X,AM_COLOR*"), ("AM_X", ""), ("AM_COLOR_TESTS", "1")]), Ok(()));
+        assert!(checked(&[("AM_IGNORE", "AM_X"), ("AM_XY", "")]).is_err());
+        assert_eq!(checked(&[("AMBER", "1"), ("XAM_Y", "")]), Ok(()));
+    }
+
+    #[test]
+    fn values_without_sense_are_named() {
+        let message = "AM_TIMEOUT=soon in the environment is not a time such as 500ms, 10s or 2m";
+        assert_eq!(checked(&[("AM_TIMEOUT", "soon")]), Err(message.into()));
+        assert!(checked(&[("AM_TIMEOUT", "0")]).is_err());
+        assert!(checked(&[("AM_UDP_SILENCE", "never")]).unwrap_err().starts_with("AM_UDP_SILENCE"));
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, millis) in
+            [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1.5", 1500), ("1h", 3_600_000), ("0 s", 0)]
+        {
+            assert_eq!(parse_time(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "-1", "10 sec", "1e400", "ms500", "nan", "inf"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+}

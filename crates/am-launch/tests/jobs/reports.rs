@@ -1,0 +1,112 @@
+//! A job that does not get on says why: on SIGQUIT, when its time is over, and when a wait takes too long. And what a launcher
+//! says of an environment that it does not understand.
+
+use std::process::Stdio;
+
+use am_launch::contract;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::harness::{Finished, InRole, Running, Test, amrun, finish, role};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("reports_on_quit", on_quit),
+    ("reports_at_the_time_limit", at_the_time_limit),
+    ("reports_of_waits_that_time_out", waits_that_time_out),
+    ("reports_unknown_variables", unknown_variables),
+    ("reports_verbose", verbose),
+];
+
+const HOSTS: [&str; 4] = ["--hosts", "127.0.0.1:2,127.0.0.2", "--remote", crate::hosts::REMOTE];
+
+/// Fails unless every rank has said once what it waits for.
+fn all_report(finished: &Finished, ranks: u32) {
+    for rank in 0..ranks {
+        let start = format!("rank {rank}: waited ");
+        let reports = finished.err.lines().filter(|line| line.starts_with(&start)).count();
+        assert_eq!(reports, 1, "rank {rank}: {finished:?}");
+    }
+}
+
+/// SIGQUIT to the launcher, and to a rank.
+fn on_quit() {
+    for flags in [&["--transport", "shm"][..], &["--transport", "udp"], &HOSTS] {
+        let mut running = Running::start(amrun(&["-n", "3"]).args(flags).role("job").args(["saying"]));
+        let _ = [(); 3].map(|()| running.line());
+        // Their endpoints are there; those that are still on their way into the wait report when they get there.
+        running.signal(Signal::SIGQUIT);
+        running.wait_for_errors(3);
+        running.signal(Signal::SIGTERM);
+        let finished = running.finish();
+        assert_eq!(finished.code(), 143, "{finished:?}");
+        all_report(&finished, 3);
+    }
+    let mut running = Running::start(amrun(&["-n", "1"]).role("job").args(["saying"]));
+    let rank = Pid::from_raw(running.line().parse().expect("a process id"));
+    kill(rank, Signal::SIGQUIT).expect("it lives");
+    running.wait_for_errors(1);
+    running.signal(Signal::SIGTERM);
+    all_report(&running.finish(), 1);
+}
+
+fn at_the_time_limit() {
+    for flags in [&["--transport", "shm"][..], &["--transport", "udp"], &HOSTS] {
+        let finished = finish(amrun(&["-n", "3", "-t", "3s"]).args(flags).role("job").arg("waiting"));
+        assert_eq!(finished.code(), 124, "{finished:?}");
+        assert!(finished.err.contains("amrun: the job's 3 s are over; ending 3 ranks\n"), "{finished:?}");
+        all_report(&finished, 3);
+    }
+}
+
+fn waits_that_time_out() {
+    let plain = |finished: &Finished| {
+        assert_eq!(finished.code(), 1, "{finished:?}");
+        assert!(finished.err.contains(": timed out: waited ") && finished.err.contains(" for "), "{finished:?}");
+    };
+    for transport in ["shm", "udp"] {
+        let flags = ["-n", "2", "--timeout", "300ms", "--transport", transport];
+        plain(&finish(amrun(&flags).role("job").arg("waiting")));
+    }
+    plain(&finish(amrun(&["-n", "3", "--timeout", "300ms"]).args(HOSTS).role("job").arg("waiting")));
+    plain(&finish(role("job").args(["2", "waiting"]).env("AM_TIMEOUT", "0.3")));
+}
+
+fn unknown_variables() {
+    let line = "AM_UDP_PROTECTOIN in the environment is no variable of active messages; the nearest is \
+                AM_UDP_PROTECTION (AM_IGNORE=AM_UDP_PROTECTOIN if another program reads it)\n";
+    let refused = |finished: Finished, line: &str| {
+        assert_eq!(finished.code(), 2, "{finished:?}");
+        assert!(finished.err.ends_with(line) && finished.err.lines().count() == 1, "{finished:?}");
+        assert_eq!(finished.text(), "");
+    };
+    let key = "AM_UDP_PROTECTOIN";
+    refused(finish(amrun(&["-n", "3"]).env(key, "unauthenticated").role("job").arg("who")), line);
+    refused(finish(amrun(&["-n", "3", "-e", &format!("{key}=x")]).role("job").arg("who")), line);
+    refused(finish(role("job").env(key, "unauthenticated").args(["3", "who"])), line);
+    let by_hand = [(contract::RANK, "0"), (contract::RANKS, "1"), (contract::JOB, "am-test-unknown"), (key, "x")];
+    refused(finish(role("job").envs(by_hand).arg("who")), line);
+    let wrong = "AM_UDP_SILENCE is \"soon\", but must be a number of seconds from 0.1 to 86400\n";
+    for transport in ["shm", "udp"] {
+        let mut command = amrun(&["-n", "3", "--transport", transport]);
+        refused(finish(command.env("AM_UDP_SILENCE", "soon").role("job").arg("barrier")), wrong);
+    }
+    let wrong = "AM_TIMEOUT=soon in the environment is not a time such as 500ms, 10s or 2m\n";
+    refused(finish(role("job").env("AM_TIMEOUT", "soon").args(["3", "barrier"])), wrong);
+    let finished = finish(role("job").env(key, "x").env("AM_IGNORE", "AM_A,AM_UDP_PROTECT*").args(["2", "who"]));
+    assert_eq!(finished.code(), 0, "{finished:?}");
+}
+
+fn verbose() {
+    let finished = finish(amrun(&["-v", "-np", "2", "--bind"]).role("job").arg("pid").stdin(Stdio::null()));
+    assert_eq!(finished.code(), 0, "{finished:?}");
+    let said = |part: &str| assert!(finished.err.contains(part), "{part}: {finished:?}");
+    said(" on this host, shared memory among them\n");
+    said(": 2 ranks of '");
+    let processes: Vec<String> = finished.text().lines().map(str::to_owned).collect();
+    for process in &processes {
+        said(&format!(" is process {process}, processors "));
+    }
+    (0..2).for_each(|rank| said(&format!("amrun: rank {rank} exited with code 0 after ")));
+    let finished = finish(amrun(&["-v", "-n", "2", "--transport", "udp"]).role("job").arg("barrier"));
+    assert!(finished.err.contains(" on this host, UDP among them\n"), "{finished:?}");
+}
