@@ -278,9 +278,9 @@ fn descriptors_are_taken_over_once() {
         assert!(text.starts_with("AM_LIFELINE_FD=") && text.contains("taken it over before"), "{text}");
     }
     // What is not the launcher's stays as it is.
-    let script = "exec 9</dev/null; AM_SHM_FD=9 \"$0\" \"$@\"";
+    let script = "exec 3</dev/null; AM_SHM_FD=3 \"$0\" \"$@\"";
     let finished = finish(amrun(&["-n", "1"]).args(["sh", "-c", script]).role("job").arg("barrier"));
-    assert!(finished.err.contains("AM_SHM_FD=9 in the environment is no descriptor of this job"), "{finished:?}");
+    assert!(finished.err.contains("AM_SHM_FD=3 in the environment is no descriptor of this job"), "{finished:?}");
 }
 
 fn file_size_limit() {
