@@ -192,7 +192,9 @@ impl Machine {
             let slot = &self.slots[peer.index()];
             let leave = slot.session.as_ref().and_then(|session| session.has_left());
             let after = leave.and_then(|leave| leave.after).filter(|_| slot.ended.is_none());
-            let waits = after.filter(|(first, _)| self.slots[*first as usize].ended.is_none());
+            // The peer may have come back since, and have left once more with another word, which is not checked yet.
+            let lives = |first: &u32| self.slots.get(*first as usize).is_some_and(|slot| slot.ended.is_none());
+            let waits = after.filter(|(first, _)| lives(first));
             if waits.is_some() && now < limit {
                 index += 1;
                 continue;

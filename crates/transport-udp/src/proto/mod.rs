@@ -35,6 +35,8 @@
 mod bytes;
 mod config;
 mod deliver;
+#[cfg(test)]
+mod hostile;
 mod machine;
 mod message;
 mod pages;

@@ -289,9 +289,10 @@ impl Session {
 
     /// The peer told new counts. Requests that it has handled have arrived, whatever became of their acknowledgement.
     pub(super) fn on_credit(&mut self, shared: &mut Shared, credit: Credit) -> Result<(), Fault> {
-        let written = self.traffic.out[0].fifo.end();
+        // What was accepted here and has not been sent cannot have been handled there.
+        let sent = self.traffic.out[0].sent();
         let back = credit.bare_bytes.saturating_sub(self.told.bare_bytes);
-        if credit.requests > written || back > self.set_aside {
+        if credit.requests > sent || back > self.set_aside {
             return Err(Fault);
         }
         self.set_aside -= back;

@@ -26,6 +26,11 @@ impl Outgoing {
         self.fifo.end() - self.fifo.start()
     }
 
+    /// Where the bytes end that have been sent at least once.
+    pub(super) fn sent(&self) -> u64 {
+        self.next
+    }
+
     /// What to send next, at most `most` bytes and not beyond `limit`: lost bytes first.
     pub(super) fn next_range(&self, most: u64, limit: u64) -> Option<(u64, u64)> {
         let (start, end) = match self.lost.first() {
