@@ -74,6 +74,14 @@ impl fmt::Display for Span {
 pub struct Instant(pub u64);
 
 impl Instant {
+    /// The point in time so long after the origin, for clocks that count from their start. It saturates after 213 days: from
+    /// then on such a clock stands still, and does not begin anew.
+    #[inline]
+    pub const fn after(elapsed: std::time::Duration) -> Self {
+        let whole = elapsed.as_secs().saturating_mul(1_000_000_000_000);
+        Self(whole.saturating_add(elapsed.subsec_nanos() as u64 * 1_000))
+    }
+
     /// The span since an earlier instant; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -104,6 +112,12 @@ mod tests {
         assert_eq!(Span::from_micros(2).to_string(), "2.000 us");
         assert_eq!(std::time::Duration::from(Span(1)), std::time::Duration::from_nanos(1));
         assert_eq!(Instant(5) - Instant(9), Span::ZERO);
+        let end = std::time::Duration::from_nanos(u64::MAX / 1_000);
+        let nano = std::time::Duration::from_nanos(1);
+        assert_eq!(Instant::after(end - nano), Instant(u64::MAX / 1_000 * 1_000 - 1_000));
+        assert_eq!(Instant::after(end), Instant(u64::MAX / 1_000 * 1_000));
+        assert_eq!(Instant::after(end + nano), Instant(u64::MAX));
+        assert_eq!(Instant::after(std::time::Duration::MAX), Instant(u64::MAX));
         assert_eq!(Instant(5) + Span(u64::MAX), Instant(u64::MAX));
     }
 }

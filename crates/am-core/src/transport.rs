@@ -205,6 +205,10 @@ pub enum LossCause {
     Incompatible,
     /// It was started anew; its predecessor is gone.
     Restarted,
+    /// Nothing is wrong with it: this endpoint's own transport has failed, and reaches nobody any more.
+    Broken,
+    /// Nothing is wrong with it: this process is a fork of the one that the endpoint belongs to, and may not use it.
+    Forked,
 }
 
 impl fmt::Display for LossCause {
@@ -217,6 +221,12 @@ impl fmt::Display for LossCause {
             Self::Silent => "it does not answer",
             Self::Incompatible => "it is of an incompatible version or layout",
             Self::Restarted => "it was started anew",
+            Self::Broken => {
+                "this endpoint's own transport has failed and reaches nobody; the process has to be started anew"
+            }
+            Self::Forked => {
+                "this endpoint belongs to the process that this one was forked from, which alone can use it"
+            }
         })
     }
 }
