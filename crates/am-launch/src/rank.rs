@@ -250,7 +250,8 @@ impl RankJob {
         self.net.as_ref().map_or(&[], |net| net.addresses(rank))
     }
 
-    /// The job's secret, where it has one: in a job with UDP.
+    /// The secret of this run of the job, where it has one: in a job with UDP. Where the ranks met with `AM_SECRET_FILE`, it comes
+    /// from that file's and from a value that is new in every run.
     pub fn secret(&self) -> Option<&Secret> {
         self.net.as_ref().map(|net| &net.book.secret)
     }

@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::geteuid;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::contract;
 
@@ -24,25 +23,26 @@ const LEAST: usize = 16;
 /// The most bytes of a secret's file.
 const MOST: u64 = 4096;
 
-/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, and its bytes are overwritten when it
-/// is dropped.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, and it is wiped when dropped.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
 pub struct Secret(Vec<u8>);
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
 
 impl Secret {
     /// A fresh secret of 32 bytes from the operating system's random source.
     pub(crate) fn random() -> io::Result<Self> {
-        let mut secret = Self(vec![0; 32]);
-        SystemRandom::new()
-            .fill(&mut secret.0)
-            .map_err(|_| io::Error::other("no random bytes from the system"))?;
-        Ok(secret)
+        let mut bytes = vec![0; 32];
+        getrandom::fill(&mut bytes).map_err(|_| io::Error::other("no random bytes from the system"))?;
+        Ok(Self(bytes))
+    }
+
+    /// The secret of one run of a job whose ranks share this one: it also comes from a value that is new in every run, so what
+    /// was recorded in one run means nothing in another, however long the file with this secret is used.
+    pub(crate) fn of_run(&self, run: &[u8; 32]) -> Self {
+        let mut hash = blake3::Hasher::new_derive_key("active-messages launch 2026-11 run");
+        hash.update(run).update(&self.0);
+        let secret = Self(hash.finalize().as_bytes().to_vec());
+        hash.zeroize();
+        secret
     }
 
     /// No secret, for what is told to those who have it.
@@ -202,6 +202,14 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).ok()?;
         std::os::unix::fs::chown(&path, Some(12_345), None).ok()?;
         Some(path)
+    }
+
+    #[test]
+    fn every_run_has_a_secret_of_its_own() {
+        let (a, b) = (Secret::random().unwrap(), Secret::random().unwrap());
+        assert_eq!(a.of_run(&[1; 32]), a.of_run(&[1; 32]));
+        assert!(a.of_run(&[1; 32]) != a.of_run(&[2; 32]) && a.of_run(&[1; 32]) != b.of_run(&[1; 32]));
+        assert!(a.of_run(&[1; 32]) != a && a.of_run(&[1; 32]).bytes().len() == 32);
     }
 
     #[test]

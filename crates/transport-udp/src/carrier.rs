@@ -4,8 +4,8 @@ use crate::driver::Driver;
 use crate::proto::{Config, Lent, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    CreditSnapshot, Departure, Head, Limits, Notify, Owed, PayloadWriter, PeerStatus, PendingKey, Port, Refused,
-    Resource, Sink, Slot, Transport, WaitReason,
+    CreditSnapshot, Departure, Head, Limits, NoPort, Notify, Owed, PayloadWriter, PeerStatus, PendingKey, Port,
+    Refused, Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use std::sync::Arc;
@@ -51,6 +51,9 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
 
     fn leave(&mut self, how: Departure) {
         self.departed = true;
+        if self.driver.failure().is_some() {
+            return;
+        }
         self.driver.with(|machine, _| machine.depart(how));
         self.driver.depart();
     }
@@ -70,7 +73,14 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
         self.driver.look(look)
     }
 
+    /// Everybody is gone for an endpoint that can be used no more.
+    #[inline]
+    fn usable(&self) -> Result<(), Refused> {
+        if self.driver.failure().is_some() { Err(Refused::Gone) } else { Ok(()) }
+    }
+
     fn request(&mut self, to: Peer, head: Head, args: &Words, payload: Option<&[u8]>) -> Result<(), Refused> {
+        self.usable()?;
         let accepted = self.driver.with(|machine, now| machine.request(now, to, head, args, payload));
         // A refusal may have begun a handshake, which has to leave, too.
         self.driver.accepted();
@@ -141,6 +151,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Claim<'_, D, M>, Refused> {
+        self.usable()?;
         let promised = self.promised.take() == Some((to, len));
         let room = self.driver.with(|machine, now| machine.check(now, to, head, len));
         if room.is_err() {
@@ -159,6 +170,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+        self.usable()?;
         let len = payload.len() as u64;
         let begun = self.driver.with(|machine, now| machine.long(now, to, head, args, len, at));
         self.driver.accepted();
@@ -170,6 +182,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
             kept = self.driver.round(Some(lent), |machine, _| machine.keep(lent))?;
             if !kept {
                 self.driver.idle(None, WaitReason::Room(to, Resource::RequestBytes));
+                self.usable()?;
             }
         }
         self.driver.accepted();
@@ -177,6 +190,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        self.usable()?;
         let accepted = self.driver.with(|machine, now| machine.control(now, to, args, payload));
         self.driver.accepted();
         accepted
@@ -184,28 +198,40 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.promised = None;
-        if self.driver.is_still() {
+        if self.usable().is_err() || self.driver.is_still() {
             return 0;
         }
         self.driver.round(None, |machine, now| machine.poll(now, budget, sink))
     }
 
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        if self.usable().is_err() {
+            let bound = self.limits.medium_reply;
+            return reply(&mut NoPort { bound, segment_len: u64::MAX, key });
+        }
         let result = self.driver.with(|machine, now| machine.answer(now, key, reply));
         self.driver.accepted();
         result
     }
 
     fn flush(&mut self) {
-        self.driver.send_out(None);
+        if self.usable().is_ok() {
+            self.driver.send_out(None);
+        }
     }
 
     fn quiet(&mut self) -> bool {
+        if self.usable().is_err() {
+            return false;
+        }
         self.driver.take_in();
         self.driver.with(|machine, _| machine.quiet())
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if self.usable().is_err() {
+            return;
+        }
         self.driver.send_out(None);
         self.driver.idle(until, reason);
     }
@@ -215,6 +241,9 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn notify(&mut self, waker: &Waker) -> Notify {
+        if self.usable().is_err() {
+            return Notify::Ready;
+        }
         self.driver.send_out(None);
         self.driver.notify(waker)
     }
@@ -240,14 +269,17 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn losses(&self) -> u32 {
-        self.driver.losses()
+        self.driver.losses().saturating_add(self.usable().is_err().into())
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
-        self.driver.status(peer)
+        self.driver.failure().map_or_else(|| self.driver.status(peer), PeerStatus::Lost)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
+        if self.usable().is_err() {
+            return CreditSnapshot::default();
+        }
         self.driver.look(|machine| machine.credits(peer))
     }
 
@@ -256,6 +288,9 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn bare_credits(&self) -> u64 {
+        if self.usable().is_err() {
+            return 0;
+        }
         self.driver.look(Machine::bare_credits)
     }
 

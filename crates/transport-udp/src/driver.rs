@@ -2,7 +2,7 @@
 //! fabric is another; [`Carrier`](crate::Carrier) makes a transport of either.
 
 use crate::proto::{Lent, Machine};
-use am_core::transport::{Notify, PeerStatus, WaitReason};
+use am_core::transport::{LossCause, Notify, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
 use std::task::Waker;
 
@@ -11,6 +11,13 @@ pub trait Driver {
     /// Works on the machine at the present moment. Handlers run within, so an implementation must not hold anything that
     /// they might need.
     fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R;
+
+    /// Why the endpoint can be used no more, if that is so. Then everybody counts as lost for this reason, and nothing else of
+    /// the driver is called. Asked before every call, so it has to be cheap.
+    #[inline]
+    fn failure(&self) -> Option<LossCause> {
+        None
+    }
 
     /// Looks at the machine, without letting time pass.
     fn look<R>(&self, work: impl FnOnce(&Machine) -> R) -> R;

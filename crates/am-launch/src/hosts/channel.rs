@@ -7,20 +7,19 @@
 //! both               frames: length u32, sealed bytes          (the first one empty: it proves the secret)
 //! ```
 //!
-//! Keys come from HKDF-SHA256 over the secret with both nonces as salt, one per direction, so that neither an old
-//! conversation nor one's own words can be played back. Frames are AES-256-GCM with a counter as nonce and the length as
-//! associated data. Until the first frame has been opened, a peer may send 64 bytes at most.
+//! Keys come from the secret and both nonces by BLAKE3's key derivation, one per direction, so that neither an old
+//! conversation nor one's own words can be played back. Frames are sealed with AEGIS-256 with a counter as nonce and the length
+//! as associated data. Until the first frame has been opened, a peer may send 64 bytes at most.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use aegis::aegis256::Aegis256;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::hkdf::{HKDF_SHA256, Salt};
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Serialize, de::DeserializeOwned};
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::secret::Secret;
 
@@ -74,11 +73,14 @@ pub enum ChannelError {
     System(#[from] io::Error),
 }
 
+/// The key of one direction.
+type Key = Zeroizing<[u8; 32]>;
+
 /// The keys of an open channel and their counters.
 struct Keys {
-    seal: LessSafeKey,
+    seal: Key,
     sealed: u64,
-    open: LessSafeKey,
+    open: Key,
     opened: u64,
 }
 
@@ -117,7 +119,7 @@ impl Channel {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut nonce = [0; NONCE];
-        SystemRandom::new().fill(&mut nonce).map_err(|_| io::Error::other("no random bytes from the system"))?;
+        getrandom::fill(&mut nonce).map_err(|_| io::Error::other("no random bytes from the system"))?;
         let mut channel = Self {
             stream,
             side,
@@ -281,8 +283,11 @@ impl Channel {
             }
             let mut frame = self.arrived[4..4 + length].to_vec();
             let keys = self.keys.as_mut().expect("frames are looked for once there are keys");
-            let opened = keys.open.open_in_place(number(keys.opened), Aad::from(prefix), &mut frame);
-            let Ok(text) = opened.map(|text| text.len()) else {
+            let opened = frame.split_last_chunk_mut::<TAG>().and_then(|(text, tag)| {
+                cipher(&keys.open, keys.opened).decrypt_in_place(text, tag, &prefix).ok()?;
+                Some(text.len())
+            });
+            let Some(text) = opened else {
                 return Err(if self.proven { ChannelError::Damaged } else { ChannelError::WrongSecret });
             };
             keys.opened += 1;
@@ -335,12 +340,11 @@ impl Channel {
     fn seal(&mut self, mut frame: Vec<u8>) {
         let keys = self.keys.as_mut().expect("frames are sealed once there are keys");
         let length = ((frame.len() + TAG) as u32).to_le_bytes();
-        keys.seal
-            .seal_in_place_append_tag(number(keys.sealed), Aad::from(length), &mut frame)
-            .expect("frames are shorter than the cipher's limit");
+        let tag = cipher(&keys.seal, keys.sealed).encrypt_in_place(&mut frame, &length);
         keys.sealed += 1;
         self.leaving.extend_from_slice(&length);
         self.leaving.extend_from_slice(&frame);
+        self.leaving.extend_from_slice(&tag);
     }
 
     /// Reads what is there, at most one frame of the longest kind beyond what is known.
@@ -396,18 +400,21 @@ fn is_hang_up(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-fn number(counter: u64) -> Nonce {
-    let mut bytes = [0; NONCE_LEN];
-    bytes[..8].copy_from_slice(&counter.to_le_bytes());
-    Nonce::assume_unique_for_key(bytes)
+/// The cipher of one frame: no two frames of a key have the same counter.
+fn cipher(key: &Key, counter: u64) -> Aegis256<TAG> {
+    let mut nonce = [0; 32];
+    nonce[..8].copy_from_slice(&counter.to_le_bytes());
+    Aegis256::new(key, &nonce)
 }
 
 /// The key of one direction.
-fn key(secret: &Secret, salt: &[u8], direction: &[u8]) -> LessSafeKey {
-    let info = [b"active-messages rendezvous ", direction];
-    let expanded = Salt::new(HKDF_SHA256, salt).extract(secret.bytes());
-    let key = expanded.expand(&info, &AES_256_GCM).expect("32 bytes are within what HKDF gives");
-    LessSafeKey::new(UnboundKey::from(key))
+fn key(secret: &Secret, salt: &[u8], direction: &[u8]) -> Key {
+    let mut hash = blake3::Hasher::new_derive_key("active-messages launch 2026-11 channel");
+    // Nonces and direction have fixed lengths.
+    hash.update(salt).update(direction).update(secret.bytes());
+    let key = Zeroizing::new(*hash.finalize().as_bytes());
+    hash.zeroize();
+    key
 }
 
 #[cfg(test)]

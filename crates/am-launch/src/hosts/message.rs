@@ -135,8 +135,9 @@ pub(crate) struct RankArrival {
 /// From rank 0 to such a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// All ranks are there. The book has no secret: who can read it here has it.
-    Table(Book),
+    /// All ranks are there. The book has no secret: who can read it here has the one that it comes from, together with the value
+    /// that is new in this run.
+    Table(Book, [u8; 32]),
     /// The job can't start.
     Refused(String),
     /// All ranks attach; the sizes of their segments, by rank.

@@ -216,14 +216,16 @@ impl Visitor<'_> {
             );
             return Err(refuse(arrived, reason));
         }
+        let mut run = [0; 32];
+        getrandom::fill(&mut run).map_err(|_| self.system(io::Error::other("no random bytes from the system")))?;
         let (secret, choice, endpoints) = (Secret::none(), self.choice, self.endpoints);
         let mut book = Book { job: job_id(), secret, choice, endpoints, hosts, ranks };
         let mut circle = Vec::with_capacity(arrived.len());
         for (rank, (_, mut channel)) in arrived {
-            channel.send(&Answer::Table(book.clone()));
+            channel.send(&Answer::Table(book.clone(), run));
             circle.push((rank, channel));
         }
-        book.secret = self.secret.clone();
+        book.secret = self.secret.of_run(&run);
         let mut met = Met { book, host: 0, sockets, circle: Circle::Centre(circle) };
         met.circle.flush(Instant::now() + self.limit);
         Ok(met)
@@ -240,8 +242,8 @@ impl Visitor<'_> {
         channel.send(&FromRank::Arrived(mine));
         let mut words = channel.wait::<Answer>(until).map_err(|source| self.lost(source))?;
         match words.remove(0) {
-            Answer::Table(mut book) => {
-                book.secret = self.secret.clone();
+            Answer::Table(mut book, run) => {
+                book.secret = self.secret.of_run(&run);
                 let host = book.ranks.get(self.rank.0 as usize).map(|card| card.host);
                 let host = host.filter(|_| book.ranks.len() == self.ranks as usize);
                 let host = host.ok_or_else(|| self.lost(ChannelError::Damaged))?;

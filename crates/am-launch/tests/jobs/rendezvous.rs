@@ -13,6 +13,7 @@ use crate::launchers::allow_mpirun;
 
 pub(crate) const TESTS: &[Test] = &[
     ("rendezvous_by_hand", by_hand),
+    ("rendezvous_every_run_has_a_secret", every_run_has_a_secret),
     ("rendezvous_mpirun_on_several_hosts", mpirun_on_several_hosts),
     ("rendezvous_real_mpirun", real_mpirun),
     ("rendezvous_secret_files", secret_files),
@@ -85,6 +86,23 @@ fn by_hand() {
             assert!(text.ends_with(near) && text.contains(far), "{text}");
         }
     }
+}
+
+/// What is sent in one run is sealed with other keys than in every other run, though the file is the same.
+fn every_run_has_a_secret() {
+    let file = SecretFile::new("every-run", "0123456789abcdef");
+    let run = || {
+        let address = free_address();
+        let udp = ("AM_TRANSPORT", "udp".to_owned());
+        let ranks = (0..3).map(|rank| [hand(rank, 3, &address, &file), vec![udp.clone()]].concat());
+        let finished = start(&["secret", "barrier"], ranks.collect());
+        finished.iter().for_each(|rank| assert_eq!(rank.code(), 0, "{rank:?}"));
+        finished.iter().map(|rank| rank.text()).collect::<Vec<_>>()
+    };
+    let (first, second) = (run(), run());
+    assert!(first.iter().all(|rank| *rank == first[0]) && second.iter().all(|rank| *rank == second[0]));
+    assert_ne!(first[0], second[0]);
+    assert!(!first[0].is_empty() && !first[0].contains("0123456789abcdef"));
 }
 
 /// Open MPI says that only some of the ranks are here: they meet where they are told to.

@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         self.rest = self.rest.get(zeros..).unwrap_or(&[]);
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 

@@ -3,11 +3,12 @@
 use am_core::address::{Peer, Shape};
 use am_core::time::Span;
 use thiserror::Error;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// How datagrams are protected. All ranks of a job use the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// Encrypted and authenticated, AES-256-GCM.
+    /// Encrypted and authenticated, by AEGIS-128L and AEGIS-128X2.
     #[default]
     Encrypted,
     /// Authenticated, but readable on the wire. Slower than [`Protection::Encrypted`] on processors with AES
@@ -17,8 +18,8 @@ pub enum Protection {
     Unauthenticated,
 }
 
-/// The job's secret and what this process alone knows. Its `Debug` form shows neither.
-#[derive(Clone)]
+/// The job's secret and what this process alone knows. Its `Debug` form shows neither; both are wiped when dropped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Secrets {
     /// Shared by all ranks of the job and nobody else, at least 16 bytes from a cryptographic random source.
     pub job: Vec<u8>,

@@ -2,13 +2,13 @@
 
 use super::OwnSegment;
 use super::config::{Config, ConfigError, Protection};
-use super::seal::Keyring;
+use super::seal::{Keepalive, Keyring};
 use super::session::{Fault, Session};
 use super::shared::{Dropped, Shared};
 use super::slot::{Outcome, Slot};
 use super::timer::Timers;
 use super::transmit::Loan;
-use super::wire::{HELLO, Header, Hello, KIND_HELLO, first_datagram};
+use super::wire::{self, HELLO, Header, Hello, KEEPALIVE, KIND_HELLO, KIND_KEEPALIVE, MAX_ROW, first_datagram};
 use super::{Event, replay::Stale};
 use am_core::transport::{Departure, LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
@@ -34,9 +34,6 @@ pub struct Machine {
     /// Farewells that wait for those that their senders knew of, since when at the latest.
     held: Vec<(Peer, Instant)>,
 }
-
-/// Bytes of a datagram of [`Machine::signs_of_life`].
-pub const SIGN_OF_LIFE: usize = HELLO;
 
 /// The payload of a Long request that is under way, sent from where it is. See [`Machine::keep`].
 #[derive(Clone, Copy, Debug)]
@@ -240,10 +237,12 @@ impl Machine {
         let len = datagram.len() as u64;
         let result = if len > u64::from(self.shared.config.datagram_limit) {
             Err(Dropped::Oversized)
-        } else if datagram.first() == Some(&KIND_HELLO) {
-            self.handle_hello(now, datagram)
         } else {
-            self.handle_data(now, datagram)
+            match datagram.first() {
+                Some(&KIND_HELLO) => self.handle_hello(now, datagram),
+                Some(&KIND_KEEPALIVE) => self.handle_keepalive(now, datagram),
+                _ => self.handle_data(now, datagram),
+            }
         };
         let counters = &mut self.shared.counters;
         match result {
@@ -276,6 +275,28 @@ impl Machine {
         self.note_outcome(peer, outcome);
         self.make_ready(peer);
         Ok(peer)
+    }
+
+    fn handle_keepalive(&mut self, now: Instant, datagram: &[u8]) -> Result<Peer, Dropped> {
+        let datagram: &[u8; KEEPALIVE] = datagram.try_into().map_err(|_| Dropped::Stranger)?;
+        let header = wire::Keepalive::parse(datagram).ok_or(Dropped::Stranger)?;
+        let slot = self.slots.get_mut(header.sender as usize).ok_or(Dropped::Stranger)?;
+        if header.mode != self.shared.config.protection as u8 {
+            return Err(Dropped::WrongMode);
+        }
+        let session = slot.session.as_deref_mut().ok_or(Dropped::NoSession)?;
+        if header.epoch != session.open.epoch {
+            return Err(Dropped::WrongEpoch);
+        }
+        // A copy of one that has counted says nothing of the present, nor does one that was overtaken.
+        if header.counter <= session.alive {
+            return Err(Dropped::Replayed);
+        }
+        if !session.open.verify_keepalive(header.counter, datagram) {
+            return Err(Dropped::Forged);
+        }
+        (session.alive, session.last_heard) = (header.counter, now);
+        Ok(slot.peer)
     }
 
     fn handle_data(&mut self, now: Instant, datagram: &mut [u8]) -> Result<Peer, Dropped> {
@@ -318,14 +339,27 @@ impl Machine {
 
     /// Takes in what may be several datagrams in a row, as an interface that coalesces hands them over. Returns how many were
     /// accepted; the others are counted as dropped.
+    ///
+    /// Of a row, at most one Hello and 64 datagrams are looked at: no peer sends more of the first in a row, and no interface hands
+    /// over more of the second. What follows is dropped unseen as [`Dropped::Surplus`], so that bytes that were made up to look like
+    /// many datagrams cost no more than others.
     pub fn handle_row(&mut self, now: Instant, mut bytes: &mut [u8]) -> usize {
-        let mut accepted = 0;
-        while !bytes.is_empty() {
+        let (mut accepted, mut hellos) = (0, 0);
+        for _ in 0..MAX_ROW {
+            if bytes.is_empty() {
+                return accepted;
+            }
             let end = first_datagram(bytes);
             let (datagram, rest) = std::mem::take(&mut bytes).split_at_mut(end);
+            hellos += u32::from(datagram.first() == Some(&KIND_HELLO));
+            if hellos > 1 {
+                self.shared.counters.dropped[Dropped::Surplus as usize] += 1;
+                return accepted;
+            }
             accepted += usize::from(self.handle(now, datagram).is_ok());
             bytes = rest;
         }
+        self.shared.counters.dropped[Dropped::Surplus as usize] += u64::from(!bytes.is_empty());
         accepted
     }
 
@@ -372,7 +406,7 @@ impl Machine {
         );
         while let Some(peer) = self.ready.pop_front() {
             let slot = &mut self.slots[peer as usize];
-            let hello = slot.next_hello(&self.shared, now);
+            let hello = slot.next_hello(&self.shared, &self.keyring, now);
             let mut loan = Lent::to(lent, peer, stays);
             let len = match (hello, &mut slot.session) {
                 (Some(hello), _) => {
@@ -429,25 +463,24 @@ impl Machine {
         !self.arrived.is_empty() || !self.held.is_empty()
     }
 
-    /// Peers whose sessions have begun or ended since this was last called, each with a datagram that tells it that this
-    /// endpoint lives, if there is a session.
+    /// Peers whose sessions have begun or ended since this was last called, each with what makes the keep-alives of the new
+    /// session; `None` if there is none any more.
     ///
     /// For drivers whose program may be kept from driving the machine for long, by a handler for instance: what the machine
-    /// itself would send must wait for it, but these datagrams may be sent at any time, as often as one likes. They
+    /// itself would send must wait for it, but keep-alives may be sent at any time and by another thread. They
     /// say nothing but that somebody is there.
-    pub fn signs_of_life(&mut self) -> impl Iterator<Item = (Peer, Option<[u8; SIGN_OF_LIFE]>)> + '_ {
-        let Self { changed, slots, shared, keyring, .. } = self;
+    pub fn keepalives(&mut self) -> impl Iterator<Item = (Peer, Option<Keepalive>)> + '_ {
+        let Self { changed, slots, .. } = self;
         changed.drain(..).map(|peer| {
             let slot = &mut slots[peer.index()];
             slot.changed = false;
-            let hello = slot.sign_of_life(shared);
-            (peer, hello.map(|hello| keyring.sign_hello(&hello.encode())))
+            (peer, slot.take_keepalive())
         })
     }
 
-    /// Whether [`Machine::signs_of_life`] has something to tell.
+    /// Whether [`Machine::keepalives`] has something to tell.
     #[inline]
-    pub fn has_signs_of_life(&self) -> bool {
+    pub fn has_keepalives(&self) -> bool {
         !self.changed.is_empty()
     }
 

@@ -8,7 +8,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `bytes`, `wire`, `message` | the bytes of datagrams and of messages inside a lane |
-//! | `seal`, `replay` | keys, authentication, and the numbers that have been seen |
+//! | `seal`, `replay` | keys, authentication, keep-alives, and the numbers that have been seen |
 //! | `slot` | one peer: handshake, epochs, loss |
 //! | `session`, `transmit`, `receive` | the accounts of a session; datagrams put together and taken apart |
 //! | `stream`, `ranges`, `pages` | lanes and payload streams, their gaps, their memory |
@@ -56,7 +56,8 @@ mod transmit;
 mod wire;
 
 pub use config::{Config, ConfigError, Protection, Secrets};
-pub use machine::{Lent, Machine, Parts, SIGN_OF_LIFE};
+pub use machine::{Lent, Machine, Parts};
+pub use seal::Keepalive;
 pub use shared::{Counters, Dropped};
 
 use am_core::transport::{Departure, LossCause};

@@ -1,9 +1,14 @@
 //! Keys and authentication: nothing of a datagram is believed before it has passed here.
 //!
-//! All keys come from the job's secret by HKDF-SHA256 (RFC 5869). A Hello carries an HMAC-SHA256. Data datagrams are
-//! sealed with AEGIS (draft-irtf-cfrg-aegis-aead) under keys of one direction of one session: both tokens of the handshake
-//! are part of the derivation, so no two sessions share a key and the datagram's number can serve as the nonce. A key
-//! bears more datagrams than a session can number, and no number is used twice.
+//! All keys come from the job's secret by BLAKE3 (its key derivation for what there is once, its keyed hash for the rest). A
+//! Hello carries a keyed hash of 32 bytes. Data datagrams are sealed with AEGIS (draft-irtf-cfrg-aegis-aead) under keys of one
+//! direction of one session: both tokens of the handshake are part of the derivation, so no two sessions share a key and
+//! the datagram's number can serve as the nonce. A key bears more datagrams than a session can number, and no number is
+//! used twice. Keep-alives have a third key and a counter of their own.
+//!
+//! The secret authenticates a session and does not suffice to read it: both Hellos carry an X25519 public key (RFC 7748), and
+//! what the two agree on is part of the derivation. The private keys are made when a process starts and are wiped when it
+//! ends; who learns the secret later cannot read what was recorded before.
 //!
 //! AEGIS-128L seals datagrams below [`LONG`] bytes, AEGIS-128X2 the longer ones, each with a key of its own. Per byte the
 //! second is the faster one, and it takes longer to start. Cycles of a 2.3 GHz Xeon, the fastest twentieth of many calls in
@@ -19,97 +24,130 @@
 //! instructions is served by software, slowly.
 
 use super::config::Protection;
-use super::wire::{HEADER, HELLO, HELLO_BODY, TAG};
+use super::wire::{HEADER, HELLO, HELLO_BODY, KEEPALIVE, Keepalive as Header, MAC, PUBLIC, TAG};
 use aegis::aegis128l::Aegis128L;
 use aegis::aegis128x2::Aegis128X2;
-use ring::{hkdf, hmac};
+use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Datagrams of so many bytes, tag included, are sealed by the cipher for long ones.
 const LONG: usize = 512;
 
+type Key32 = Zeroizing<[u8; 32]>;
+
 /// The job's secret, ready for derivation.
-#[derive(Debug)]
 pub(super) struct Keyring {
-    root: hkdf::Prk,
-    hello: hmac::Key,
+    root: Key32,
+    hello: Key32,
     /// Source of this incarnation's tokens.
-    entropy: hkdf::Prk,
+    entropy: Key32,
+    /// What this incarnation agrees on keys with. Wipes itself.
+    private: StaticSecret,
+    public: [u8; PUBLIC],
 }
 
-struct Bytes32;
-
-impl hkdf::KeyType for Bytes32 {
-    fn len(&self) -> usize {
-        32
+impl std::fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyring").finish_non_exhaustive()
     }
 }
 
-fn expand(prk: &hkdf::Prk, info: &[&[u8]]) -> [u8; 32] {
-    let mut out = [0; 32];
-    prk.expand(info, Bytes32).and_then(|okm| okm.fill(&mut out)).expect("32 bytes are a permitted HKDF output");
-    out
-}
+/// What both sides of a session call it: endpoint and token of the sender of a direction, then of its receiver.
+type Names = [(u32, u64); 2];
 
 impl Keyring {
     pub(super) fn new(secret: &[u8], entropy: &[u8; 32]) -> Self {
-        let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"active messages over udp, version 1").extract(secret);
-        let hello = hmac::Key::new(hmac::HMAC_SHA256, &expand(&root, &[b"hello"]));
-        let entropy = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens").extract(entropy);
-        Self { root, hello, entropy }
+        let derive = |context, from: &[u8]| Zeroizing::new(blake3::derive_key(context, from));
+        let private = derive("active-messages udp 2026-11 exchange", entropy);
+        let private = StaticSecret::from(*private);
+        Self {
+            root: derive("active-messages udp 2026-11 sessions", secret),
+            hello: derive("active-messages udp 2026-11 hello", secret),
+            entropy: derive("active-messages udp 2026-11 tokens", entropy),
+            public: PublicKey::from(&private).to_bytes(),
+            private,
+        }
     }
 
     /// A token that this incarnation uses once: its part of the name of one session with one peer. Never 0.
     pub(super) fn token(&self, peer: u32, session: u64) -> u64 {
-        let bytes = expand(&self.entropy, &[&peer.to_le_bytes(), &session.to_le_bytes()]);
-        let [a, b, c, d, e, f, g, h, ..] = bytes;
+        let mut name = [0; 12];
+        name[..4].copy_from_slice(&peer.to_le_bytes());
+        name[4..].copy_from_slice(&session.to_le_bytes());
+        let hash = blake3::keyed_hash(&self.entropy, &name);
+        let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1)
+    }
+
+    /// The public key of this incarnation, for its Hellos.
+    pub(super) fn public(&self) -> [u8; PUBLIC] {
+        self.public
     }
 
     pub(super) fn sign_hello(&self, body: &[u8; HELLO_BODY]) -> [u8; HELLO] {
         let mut out = [0; HELLO];
         let (head, mac) = out.split_at_mut(HELLO_BODY);
         head.copy_from_slice(body);
-        mac.copy_from_slice(hmac::sign(&self.hello, body).as_ref());
+        mac.copy_from_slice(blake3::keyed_hash(&self.hello, body).as_bytes());
         out
     }
 
     pub(super) fn verify_hello(&self, datagram: &[u8]) -> bool {
-        match datagram.split_at_checked(HELLO_BODY) {
-            Some((body, mac)) => hmac::verify(&self.hello, body, mac).is_ok(),
+        match datagram.split_last_chunk::<MAC>() {
+            // Hashes are compared in constant time.
+            Some((body, mac)) => blake3::keyed_hash(&self.hello, body) == *mac,
             None => false,
         }
     }
 
-    /// The key chain of datagrams from `from` to `to` in the session of these two tokens.
-    pub(super) fn chain(&self, from: (u32, u64), to: (u32, u64)) -> Chain {
-        let (sender, receiver) = (from.0.to_le_bytes(), to.0.to_le_bytes());
-        let (mine, theirs) = (from.1.to_le_bytes(), to.1.to_le_bytes());
-        let secret = expand(&self.root, &[b"session", &sender, &receiver, &mine, &theirs]);
-        let root = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &secret);
-        let [low, high, ..] = expand(&root, &[b"epoch"]);
-        let (short, long) = (key(&root, b"short"), key(&root, b"long"));
-        Chain { epoch: u16::from_le_bytes([low, high]), short, long }
+    /// What this incarnation and the owner of a public key agree on; costs some 100 us, so only an authentic and fresh Hello
+    /// may ask for it.
+    pub(super) fn agree(&self, theirs: &[u8; PUBLIC]) -> Agreement {
+        let shared = self.private.diffie_hellman(&PublicKey::from(*theirs));
+        let mut hash = blake3::Hasher::new_keyed(&self.root);
+        hash.update(shared.as_bytes());
+        let root = Zeroizing::new(*hash.finalize().as_bytes());
+        hash.zeroize();
+        Agreement { root }
+    }
+}
+
+/// What the keys of both directions of a session come from.
+pub(super) struct Agreement {
+    root: Key32,
+}
+
+impl Agreement {
+    /// The key chain of datagrams from the first to the second endpoint of the session of these tokens.
+    pub(super) fn chain(&self, [from, to]: Names) -> Chain {
+        let mut hash = blake3::Hasher::new_keyed(&self.root);
+        for (endpoint, token) in [from, to] {
+            hash.update(&endpoint.to_le_bytes()).update(&token.to_le_bytes());
+        }
+        let mut bytes = Zeroizing::new([0; 2 + 3 * 16]);
+        hash.finalize_xof().fill(&mut *bytes);
+        hash.zeroize();
+        let ([low, high], keys) = bytes.split_first_chunk().expect("there are more than two bytes");
+        let (keys, _) = keys.as_chunks::<16>();
+        Chain { epoch: u16::from_le_bytes([*low, *high]), short: keys[0], long: keys[1], alive: keys[2] }
     }
 }
 
 /// A key of AEGIS-128L or AEGIS-128X2.
 type Key = [u8; 16];
 
-fn key(root: &hkdf::Prk, purpose: &[u8]) -> Key {
-    let mut key = Key::default();
-    key.copy_from_slice(&expand(root, &[b"key", purpose])[..16]);
-    key
-}
-
 fn nonce(number: u64) -> [u8; 16] {
     u128::from(number).to_le_bytes()
 }
 
 /// The keys of one direction of one session.
+#[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Chain {
     pub(super) epoch: u16,
     short: Key,
     long: Key,
+    /// Of keep-alives alone.
+    alive: Key,
 }
 
 impl std::fmt::Debug for Chain {
@@ -118,7 +156,50 @@ impl std::fmt::Debug for Chain {
     }
 }
 
+/// Makes the keep-alives of one session: datagrams that say that this endpoint is there, and nothing else.
+///
+/// It has a key and a counter that nobody else uses, so it can be at work while the machine is not: no nonce is used twice
+/// whoever of the two sends when. There is one for each session.
+#[derive(ZeroizeOnDrop)]
+pub struct Keepalive {
+    key: Key,
+    #[zeroize(skip)]
+    header: Header,
+}
+
+impl std::fmt::Debug for Keepalive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keepalive").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl Keepalive {
+    /// The next datagram. Each counts once at the peer.
+    pub fn next_datagram(&mut self) -> [u8; KEEPALIVE] {
+        self.header.counter += 1;
+        let header = self.header.encode();
+        let mut out = [0; KEEPALIVE];
+        let (head, tag) = out.split_at_mut(header.len());
+        head.copy_from_slice(&header);
+        let cipher = Aegis128L::<TAG>::new(&self.key, &nonce(self.header.counter));
+        tag.copy_from_slice(&cipher.encrypt_in_place(&mut [], &header));
+        out
+    }
+}
+
 impl Chain {
+    /// What makes the keep-alives of this direction; to be called once.
+    pub(super) fn keepalive(&self, mode: u8, sender: u32) -> Keepalive {
+        Keepalive { key: self.alive, header: Header { mode, epoch: self.epoch, sender, counter: 0 } }
+    }
+
+    /// Whether a keep-alive with this counter is authentic, whatever the protection of other datagrams.
+    pub(super) fn verify_keepalive(&self, counter: u64, datagram: &[u8; KEEPALIVE]) -> bool {
+        let Some((header, tag)) = datagram.split_last_chunk::<TAG>() else { return false };
+        let cipher = Aegis128L::<TAG>::new(&self.alive, &nonce(counter));
+        cipher.decrypt_in_place(&mut [], tag, header).is_ok()
+    }
+
     /// Seals `datagram[..len]` (header and frames) in place and returns its length on the wire.
     ///
     /// # Panics
@@ -169,8 +250,9 @@ mod tests {
     use super::*;
 
     fn pair() -> (Chain, Chain) {
-        let ring = Keyring::new(b"secret", &[1; 32]);
-        (ring.chain((0, 5), (1, 6)), ring.chain((0, 5), (1, 6)))
+        let (a, b) = (Keyring::new(b"secret", &[1; 32]), Keyring::new(b"secret", &[2; 32]));
+        let names = [(0, 5), (1, 6)];
+        (a.agree(&b.public()).chain(names), b.agree(&a.public()).chain(names))
     }
 
     #[test]
@@ -201,7 +283,7 @@ mod tests {
             for len in [HEADER, LONG - TAG - 1, LONG - TAG, LONG, 65_000] {
                 let mut datagram = vec![7; len + TAG];
                 seal.seal(protection, 3, &mut datagram, len);
-                let crossed = Chain { epoch: open.epoch, short: open.long, long: open.short };
+                let crossed = Chain { epoch: open.epoch, short: open.long, long: open.short, alive: open.alive };
                 assert!(crossed.open(protection, 3, &mut datagram.clone()).is_none());
                 let mut longer = datagram.clone();
                 longer.push(0);
@@ -216,12 +298,15 @@ mod tests {
     #[test]
     fn sessions_directions_and_secrets_have_keys_of_their_own() {
         let ring = Keyring::new(b"secret", &[1; 32]);
-        let other = Keyring::new(b"Secret", &[1; 32]);
+        let (reborn, other) = (Keyring::new(b"secret", &[3; 32]), Keyring::new(b"Secret", &[1; 32]));
+        let theirs = Keyring::new(b"secret", &[2; 32]).public();
         let chains = [
-            ring.chain((1, 6), (0, 5)),
-            ring.chain((0, 5), (1, 7)),
-            ring.chain((0, 4), (1, 6)),
-            other.chain((0, 5), (1, 6)),
+            ring.agree(&theirs).chain([(1, 6), (0, 5)]),
+            ring.agree(&theirs).chain([(0, 5), (1, 7)]),
+            ring.agree(&theirs).chain([(0, 4), (1, 6)]),
+            ring.agree(&reborn.public()).chain([(0, 5), (1, 6)]),
+            reborn.agree(&theirs).chain([(0, 5), (1, 6)]),
+            other.agree(&theirs).chain([(0, 5), (1, 6)]),
         ];
         let mut datagram = [7; 64];
         pair().0.seal(Protection::Encrypted, 0, &mut datagram, 48);
@@ -231,6 +316,22 @@ mod tests {
         assert_ne!(ring.token(1, 0), ring.token(1, 1));
         assert!(!other.verify_hello(&ring.sign_hello(&[0; HELLO_BODY])));
         assert!(ring.verify_hello(&ring.sign_hello(&[0; HELLO_BODY])));
-        assert!(!ring.verify_hello(&[0; HELLO_BODY]));
+        assert!(!ring.verify_hello(&[0; HELLO_BODY]) && !ring.verify_hello(&[0; 5]));
+    }
+
+    #[test]
+    fn keepalives_count_and_share_no_key() {
+        let (seal, open) = pair();
+        let mut source = seal.keepalive(0, 0);
+        let (first, second) = (source.next_datagram(), source.next_datagram());
+        assert!(open.verify_keepalive(1, &first) && open.verify_keepalive(2, &second));
+        assert!(!open.verify_keepalive(2, &first), "the counter is part of it");
+        for bit in 0..KEEPALIVE * 8 {
+            let mut copy = second;
+            copy[bit / 8] ^= 1 << (bit % 8);
+            assert!(!open.verify_keepalive(2, &copy), "bit {bit}");
+        }
+        let crossed = Chain { epoch: open.epoch, short: open.alive, long: open.long, alive: open.short };
+        assert!(!crossed.verify_keepalive(1, &first));
     }
 }

@@ -7,7 +7,7 @@ use super::message::{Kind, MAX_HEADER, Message, Parsed, cost_of};
 use super::path::Path;
 use super::recovery::{Carried, Fate, Recovery};
 use super::replay::Replay;
-use super::seal::{Chain, Keyring};
+use super::seal::{Agreement, Chain, Keepalive};
 use super::shared::{BULK, IN, Shared};
 use super::stream::{Incoming, IncomingBulk, Outgoing, OutgoingBulk};
 use super::wire::{Credit, Leave};
@@ -50,6 +50,9 @@ pub(super) struct Session {
     pub(super) peer_segment: u64,
     pub(super) seal: Chain,
     pub(super) open: Chain,
+    /// What makes this side's keep-alives, until a driver takes it, and the counter of the peer's last one.
+    pub(super) keepalive: Option<Keepalive>,
+    pub(super) alive: u64,
     pub(super) replay: Replay,
     pub(super) recovery: Recovery,
     pub(super) path: Path,
@@ -87,16 +90,19 @@ pub(super) struct Names {
 }
 
 impl Session {
-    pub(super) fn new(config: &Config, base: u64, keyring: &Keyring, names: &Names, now: Instant) -> Self {
+    pub(super) fn new(config: &Config, base: u64, keys: &Agreement, names: &Names, now: Instant) -> Self {
         let (me, peer) = ((config.me.0, names.mine), (names.peer, names.theirs));
+        let seal = keys.chain([me, peer]);
         Self {
             own: names.peer == config.me.0,
             mine: names.mine,
             theirs: names.theirs,
             confirmed: false,
             peer_segment: names.peer_segment,
-            seal: keyring.chain(me, peer),
-            open: keyring.chain(peer, me),
+            keepalive: Some(seal.keepalive(config.protection as u8, config.me.0)),
+            alive: 0,
+            seal,
+            open: keys.chain([peer, me]),
             replay: Replay::default(),
             recovery: Recovery::new(now, config.datagram_start.into(), config.ack_delay),
             path: Path::new(config.datagram_start, config.datagram_limit, now),

@@ -25,11 +25,13 @@ pub enum Dropped {
     Forged,
     /// It breaks the protocol in a mode where anybody may have sent it.
     Malformed,
+    /// It follows more in one piece than an interface hands over at once, or a second Hello; it was not looked at.
+    Surplus,
 }
 
 impl Dropped {
     /// All reasons, in the order of their array indices.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Stranger,
         Self::Oversized,
         Self::WrongMode,
@@ -38,6 +40,7 @@ impl Dropped {
         Self::Replayed,
         Self::Forged,
         Self::Malformed,
+        Self::Surplus,
     ];
 }
 
@@ -54,7 +57,7 @@ pub struct Counters {
     /// Their bytes.
     pub received_bytes: u64,
     /// Datagrams dropped, by reason, in the order of [`Dropped::ALL`].
-    pub dropped: [u64; 8],
+    pub dropped: [u64; 9],
     /// Parts of datagrams that were given up as lost and sent again.
     pub lost: u64,
     /// Timeouts without any acknowledgement.

@@ -1,14 +1,15 @@
 //! The place of one peer: no session, a handshake, or a session, and how one becomes the other.
 //!
 //! A session is named by two tokens, each made by one side for this session alone. Who sees its own unused token echoed
-//! in an authentic Hello knows that the peer is there *now*, and opens the session. A recorded Hello echoes a token that is
+//! in an authentic Hello knows that the peer is there *now*, and opens the session. Nothing else of a Hello is judged before,
+//! neither its version nor its sender's settings. A recorded Hello echoes a token that is
 //! used up. A restarted peer knows no token: it is told a fresh one, and only when that comes back does the old session
-//! end. Every Hello causes at most one Hello of the same size.
+//! end. Every Hello causes at most one Hello of the same size, and none is a sign of life: copies of it would be one, too.
 
 use super::session::{Names, Session};
 use super::shared::Shared;
 use super::wire::{Hello, VERSION};
-use super::{Event, seal::Keyring};
+use super::{Event, seal::Keepalive, seal::Keyring};
 use am_core::transport::{LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
 
@@ -100,7 +101,8 @@ impl Slot {
     fn open(&mut self, shared: &Shared, keyring: &Keyring, hello: &Hello, now: Instant) {
         let names =
             Names { peer: self.peer.0, mine: self.token, theirs: hello.token, peer_segment: hello.segment };
-        let mut session = Session::new(&shared.config, shared.base, keyring, &names, now);
+        let keys = keyring.agree(&hello.public);
+        let mut session = Session::new(&shared.config, shared.base, &keys, &names, now);
         session.confirmed = hello.open;
         self.session = Some(Box::new(session));
         self.segment = hello.segment;
@@ -131,8 +133,32 @@ impl Slot {
         hello: &Hello,
         now: Instant,
     ) -> Outcome {
-        if self.ended.is_some() {
+        if let Some(status) = self.ended {
+            if status == PeerStatus::Lost(LossCause::Incompatible) && hello.asking {
+                // It should learn the same of us.
+                (self.candidate, self.hello_due) = (hello.token, true);
+            }
             return Outcome::Nothing;
+        }
+        match &mut self.session {
+            Some(session) if hello.token == session.theirs => {
+                session.confirmed |= hello.open && hello.echo == session.mine;
+                self.hello_due |= hello.asking;
+                return Outcome::Nothing;
+            }
+            // Said at some time, not now.
+            Some(_) if hello.echo != self.token => {
+                if hello.asking {
+                    (self.candidate, self.challenge_due) = (hello.token, true);
+                }
+                return Outcome::Nothing;
+            }
+            None if hello.echo != self.token => {
+                self.candidate = hello.token;
+                self.hello_due |= hello.asking;
+                return Outcome::Nothing;
+            }
+            _ => {}
         }
         let ours = shared.config.layout();
         let segment = self.promised_segment.is_none_or(|promised| promised == hello.segment);
@@ -140,42 +166,21 @@ impl Slot {
             self.end(shared, PeerStatus::Lost(LossCause::Incompatible));
             self.ended = Some(PeerStatus::Lost(LossCause::Incompatible));
             // It should learn the same of us.
-            self.hello_due = true;
+            (self.candidate, self.hello_due) = (hello.token, true);
             let (theirs, version) = (hello.layout, hello.version);
             return Outcome::Event(Event::Incompatible { peer: self.peer, version, ours, theirs });
         }
-        let fresh = hello.echo == self.token;
-        match &mut self.session {
-            Some(session) if hello.token == session.theirs => {
-                if hello.echo == session.mine {
-                    session.confirmed |= hello.open;
-                    session.last_heard = now;
-                }
-                self.hello_due |= hello.asking;
-                Outcome::Nothing
-            }
-            Some(_) if fresh => {
-                self.end(shared, PeerStatus::Lost(LossCause::Restarted));
-                if self.ended.is_none() {
-                    self.open(shared, keyring, hello, now);
-                }
-                Outcome::Replaced(LossCause::Restarted)
-            }
-            None if fresh => {
-                self.open(shared, keyring, hello, now);
-                Outcome::Event(Event::Connected(self.peer))
-            }
-            Some(_) => {
-                if hello.asking {
-                    (self.candidate, self.challenge_due) = (hello.token, true);
-                }
-                Outcome::Nothing
-            }
-            None => {
-                self.candidate = hello.token;
-                self.hello_due |= hello.asking;
-                Outcome::Nothing
-            }
+        let replaces = self.session.is_some();
+        if replaces {
+            self.end(shared, PeerStatus::Lost(LossCause::Restarted));
+        }
+        if self.ended.is_none() {
+            self.open(shared, keyring, hello, now);
+        }
+        if replaces {
+            Outcome::Replaced(LossCause::Restarted)
+        } else {
+            Outcome::Event(Event::Connected(self.peer))
         }
     }
 
@@ -185,7 +190,7 @@ impl Slot {
     }
 
     /// The Hello to send now, if any.
-    pub(super) fn next_hello(&mut self, shared: &Shared, now: Instant) -> Option<Hello> {
+    pub(super) fn next_hello(&mut self, shared: &Shared, keyring: &Keyring, now: Instant) -> Option<Hello> {
         let (token, echo, asking, open) = match &self.session {
             Some(session) if std::mem::take(&mut self.hello_due) => {
                 (session.mine, session.theirs, !session.confirmed, true)
@@ -202,18 +207,13 @@ impl Slot {
             self.hello_at = Some(now + wait);
         }
         let (sender, receiver) = (shared.config.me.0, self.peer.0);
-        let (layout, segment) = (shared.config.layout(), shared.segment.len() as u64);
-        Some(Hello { version: VERSION, asking, open, sender, receiver, token, echo, layout, segment })
+        let (layout, segment, public) = (shared.config.layout(), shared.segment.len() as u64, keyring.public());
+        Some(Hello { version: VERSION, asking, open, sender, receiver, token, echo, layout, segment, public })
     }
 
-    /// What tells the peer of an open session that this side lives, without taking part in anything: the Hello that confirms
-    /// the session once more.
-    pub(super) fn sign_of_life(&self, shared: &Shared) -> Option<Hello> {
-        let session = self.session.as_ref().filter(|_| self.ended.is_none())?;
-        let (sender, receiver) = (shared.config.me.0, self.peer.0);
-        let (layout, segment) = (shared.config.layout(), shared.segment.len() as u64);
-        let (token, echo) = (session.mine, session.theirs);
-        Some(Hello { version: VERSION, asking: false, open: true, sender, receiver, token, echo, layout, segment })
+    /// What makes the keep-alives of the session, if there is one, and it is asked for the first time.
+    pub(super) fn take_keepalive(&mut self) -> Option<Keepalive> {
+        self.session.as_mut().filter(|_| self.ended.is_none())?.keepalive.take()
     }
 
     /// When [`Slot::on_timer`] wants to be called, seen after nothing more can be sent.

@@ -50,10 +50,11 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
         let mut pause = None;
         // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does nothing.
         let _ = socket.try_io(Interest::READABLE, || {
-            pause = Some(work(&shared, &mut held_since));
+            pause = Some(shared.guarded(|| work(&shared, &mut held_since)));
             Err::<(), _>(io::ErrorKind::WouldBlock.into())
         });
-        let pause = pause.unwrap_or_else(|| work(&shared, &mut held_since));
+        let pause = pause.unwrap_or_else(|| shared.guarded(|| work(&shared, &mut held_since)));
+        let Some(pause) = pause else { return };
         tokio::select! {
             // An error says that the runtime is shutting down.
             ready = socket.readable() => if ready.is_err() { return },
@@ -75,6 +76,8 @@ fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
         }
     };
     *held_since = None;
+    #[cfg(test)]
+    shared.sabotaged();
     if shared.is_parked() {
         return LONGEST;
     }
@@ -176,10 +179,16 @@ impl<S> AsyncEndpoint<S> {
     /// Waits until something may have come. May end early.
     pub async fn idle(&mut self) {
         self.endpoint.flush();
+        if self.shared.failure().is_some() {
+            return;
+        }
         let Self { shared, news, .. } = self;
         let mut asked = false;
         poll_fn(|context| {
             let mut engine = shared.engine();
+            if shared.failure().is_some() {
+                return Poll::Ready(());
+            }
             let current = engine.news;
             if current != std::mem::replace(news, current) || engine.machine.has_arrived() || asked {
                 return Poll::Ready(());

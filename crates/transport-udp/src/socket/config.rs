@@ -3,7 +3,6 @@
 use super::peers::Peers;
 use crate::proto::{Config, Protection, Secrets};
 use am_core::{Peer, Span};
-use ring::rand::{SecureRandom, SystemRandom};
 use std::time::Duration;
 
 /// What an endpoint does while it waits.
@@ -211,9 +210,9 @@ impl UdpConfig {
     }
 
     /// The settings of the machine of one endpoint.
-    pub(super) fn machine(&self, peers: &Peers, me: Peer) -> Result<Config, ring::error::Unspecified> {
+    pub(super) fn machine(&self, peers: &Peers, me: Peer) -> Result<Config, getrandom::Error> {
         let mut incarnation = [0; 32];
-        SystemRandom::new().fill(&mut incarnation)?;
+        getrandom::fill(&mut incarnation)?;
         let secrets = Secrets { job: self.secret.clone(), incarnation };
         let usual = if peers.is_loopback() { LOOPBACK_DATAGRAM } else { ETHERNET_DATAGRAM };
         let mut config = Config::new(peers.shape(), me, secrets);

@@ -1,5 +1,6 @@
 //! What the program's thread and the helper thread take turns in driving: a machine and its socket.
 
+use super::process::Process;
 use super::vitals::Vitals;
 use super::wire::{LARGEST, Sent, Wire};
 use crate::proto::{Lent, Machine, Parts};
@@ -27,6 +28,8 @@ const SMALL: usize = 512;
 pub(super) struct Engine {
     pub(super) machine: Machine,
     pub(super) wire: Wire,
+    /// A handler may have forked: the child must not go on with what the parent does.
+    pub(super) process: Process,
     /// What the helper sends while a handler keeps it from the machine.
     pub(super) vitals: Arc<Vitals>,
     addresses: Arc<[SocketAddr]>,
@@ -51,12 +54,13 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(machine: Machine, wire: Wire, addresses: Arc<[SocketAddr]>) -> Self {
+    pub(super) fn new(machine: Machine, wire: Wire, addresses: Arc<[SocketAddr]>, process: Process) -> Self {
         let (me, limit) = (machine.config().me, usize::from(machine.config().datagram_limit));
         Self {
             vitals: Arc::new(Vitals::new(machine.config().silence)),
             machine,
             wire,
+            process,
             addresses,
             me,
             incoming: vec![0; LARGEST],
@@ -102,6 +106,9 @@ impl Engine {
     ///
     /// `now` may be a little old; it is renewed when something has come. `early` is what the caller has taken from the socket itself.
     pub(super) fn take_in(&mut self, now: &mut Instant, clock: impl Fn() -> Instant, early: &mut [u8]) -> bool {
+        if self.process.is_other() {
+            return false;
+        }
         let due = self.deadline.is_some_and(|at| at <= *now);
         let thorough = due || self.flowing || now.since(self.asked) > PAUSE;
         self.asked = *now;
@@ -150,6 +157,9 @@ impl Engine {
 
     /// Sends all that may leave at this moment, in rows where the system takes them.
     pub(super) fn send_out(&mut self, now: Instant, lent: Option<Lent<'_>>) {
+        if self.process.is_other() {
+            return;
+        }
         if let Some((to, filled, each)) = self.blocked.take()
             && !self.send(to, 0, filled, each)
         {
@@ -205,9 +215,9 @@ impl Engine {
             }
         }
         self.deadline = self.machine.deadline();
-        if self.machine.has_signs_of_life() {
-            let signs = self.machine.signs_of_life().filter(|(peer, _)| *peer != self.me);
-            self.vitals.note(signs.map(|(peer, sign)| (self.addresses[peer.index()], sign)));
+        if self.machine.has_keepalives() {
+            let changed = self.machine.keepalives().filter(|(peer, _)| *peer != self.me);
+            self.vitals.note(changed.map(|(peer, session)| (self.addresses[peer.index()], session)));
         }
     }
 

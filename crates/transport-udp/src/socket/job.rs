@@ -5,7 +5,6 @@ use super::peers::Peers;
 use super::{Udp, UdpError, bind, segment};
 use crate::carrier::OwnMemory;
 use am_core::{Address, Rank, Segment, Shape};
-use ring::rand::{SecureRandom, SystemRandom};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,7 +57,7 @@ impl LocalJob {
         let shape = Shape { ranks, endpoints: options.endpoints };
         if config.secret.is_empty() {
             config.secret = vec![0; 32];
-            SystemRandom::new().fill(&mut config.secret).map_err(|_| UdpError::Randomness)?;
+            getrandom::fill(&mut config.secret).map_err(|_| UdpError::Randomness)?;
         }
         let address = SocketAddr::new(options.interface, 0);
         let sockets: Vec<UdpSocket> = (0..shape.peers()).map(|_| bind(address)).collect::<Result<_, _>>()?;

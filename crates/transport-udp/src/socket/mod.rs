@@ -6,6 +6,7 @@
 //! | `wire` | the socket: rows of datagrams out and in |
 //! | `engine` | machine and socket together: taking in, sending out |
 //! | `service` | the helper thread |
+//! | `process` | whose endpoint it is: a fork may not use it |
 //! | `asynchronous` | the tokio mode (feature `tokio`) |
 //! | `obituary` | what others know of the ends of ranks |
 //! | `vitals` | signs of life while a handler runs for long |
@@ -19,6 +20,7 @@ mod engine;
 mod job;
 mod obituary;
 mod peers;
+mod process;
 mod service;
 mod vitals;
 mod waiting;
@@ -37,7 +39,9 @@ use crate::proto::{ConfigError, Lent, Machine};
 use am_core::transport::{Departure, LossCause, Notify, WaitReason};
 use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use engine::Engine;
+use nix::errno::Errno;
 use nix::poll::PollFlags;
+use process::Process;
 use service::{Clock, Service, Shared};
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -114,7 +118,8 @@ pub enum UdpError {
     },
     /// The address cannot be listened at.
     #[error(
-        "cannot listen at {address}: {cause}; is the port in use, or the address another host's? port 0 takes a free one"
+        "cannot listen at {address}: {cause}; {}",
+        no_files(cause).unwrap_or("is the port in use, or the address another host's? port 0 takes a free one")
     )]
     Bind {
         /// The address.
@@ -123,11 +128,20 @@ pub enum UdpError {
         cause: io::Error,
     },
     /// The system refused a socket option, a descriptor or a thread.
-    #[error("setting up a UDP endpoint: {0}")]
+    #[error("setting up a UDP endpoint: {}{}{}", .0, if no_files(.0).is_some() { "; " } else { "" }, no_files(.0).unwrap_or(""))]
     System(#[from] io::Error),
     /// The system's source of randomness failed.
     #[error("the system has no randomness for keys")]
     Randomness,
+}
+
+/// What to do if there are too many open files.
+fn no_files(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE) => Some("this process may open no more files: raise `ulimit -n`"),
+        Some(Errno::ENFILE) => Some("this host may open no more files: raise the sysctl fs.file-max"),
+        _ => None,
+    }
 }
 
 /// Opens a socket for one endpoint. Port 0 takes a free one; an unspecified IPv6 address takes IPv4 as well.
@@ -215,7 +229,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
                 machine.connect(clock.now(), peer);
             }
         }
-        let mut engine = Engine::new(machine, wire, addresses?);
+        let mut engine = Engine::new(machine, wire, addresses?, Process::current()?);
         if let Some((permille, seed)) = config.loss {
             engine.lose(permille, seed);
         }
@@ -253,6 +267,9 @@ impl<M: Memory> Udp<M> {
     /// The last failure that the system told of sending to a peer since this was last asked, and which peer it was; the
     /// protocol treats it as a lost datagram.
     pub fn take_failure(&mut self) -> Option<(Peer, ErrorKind)> {
+        if self.driver().shared.failure().is_some() {
+            return None;
+        }
         self.driver_mut().shared.engine().failure.take()
     }
 
@@ -388,7 +405,14 @@ impl Driver for SocketDriver {
         result
     }
 
+    #[inline]
+    fn failure(&self) -> Option<LossCause> {
+        self.shared.failure()
+    }
+
     fn look<R>(&self, work: impl FnOnce(&Machine) -> R) -> R {
+        // The parent may have held the lock at that moment.
+        assert!(!self.shared.process.is_other(), "an endpoint cannot be looked at in a fork of its process");
         work(&self.shared.engine().machine)
     }
 
@@ -548,9 +572,15 @@ impl Driver for SocketDriver {
 impl Drop for SocketDriver {
     /// An endpoint that nobody took leave with tells its peers nevertheless.
     fn drop(&mut self) {
-        if self.service.is_some() {
+        if self.shared.process.is_other() {
+            // Threads and tasks are the parent's.
+            std::mem::forget(self.service.take());
+        } else if self.service.is_some() && self.shared.failure().is_none() {
             self.with(|machine, _| machine.depart(Departure::of_drop()));
             self.depart();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

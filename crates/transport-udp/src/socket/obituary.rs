@@ -75,7 +75,7 @@ impl Obituary {
     /// first end of a rank counts. Nothing happens if the job has no such rank, if it is the endpoint's own, or if the
     /// endpoint is no more. Allocates a few bytes.
     pub fn lost(&self, rank: Rank, cause: LossCause) {
-        let Some(shared) = self.shared.upgrade() else { return };
+        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.process.is_other()) else { return };
         shared.notices.add(rank, cause);
         shared.ring();
     }

@@ -18,15 +18,18 @@
 
 use super::engine::Engine;
 use super::obituary::Notices;
+use super::process::Process;
 use super::vitals::Vitals;
 use super::waiting::sleep;
 use am_core::Instant;
+use am_core::transport::LossCause;
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
@@ -55,6 +58,12 @@ pub(super) struct Shared {
     /// The program has left the endpoint to the helper.
     left: AtomicBool,
     stop: AtomicBool,
+    /// The helper has panicked: what the machine holds is no longer to be trusted.
+    failed: AtomicBool,
+    /// Tests make the helper panic.
+    #[cfg(test)]
+    pub(super) sabotage: AtomicBool,
+    pub(super) process: Process,
     wake: EventFd,
     /// Wakes the program when it sleeps in `idle`; stays rung until the notices have been taken in.
     pub(super) bell: EventFd,
@@ -75,14 +84,14 @@ impl Clock {
     }
 
     pub(super) fn now(&self) -> Instant {
-        let elapsed = self.0.elapsed();
-        Instant(elapsed.as_secs() * 1_000_000_000_000 + u64::from(elapsed.subsec_nanos()) * 1_000)
+        Instant::after(self.0.elapsed())
     }
 }
 
 impl Shared {
     pub(super) fn new(engine: Engine, clock: Clock) -> io::Result<Self> {
         let (socket, vitals) = (Arc::clone(engine.wire.socket()), Arc::clone(&engine.vitals));
+        let process = engine.process.clone();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             engine: Mutex::new(engine),
@@ -95,12 +104,46 @@ impl Shared {
             asleep: AtomicBool::new(false),
             left: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            #[cfg(test)]
+            sabotage: AtomicBool::new(false),
+            process,
             wake: EventFd::from_value_and_flags(0, flags)?,
             bell: EventFd::from_value_and_flags(0, flags)?,
             notices: Notices::default(),
             #[cfg(feature = "tokio")]
             nudge: tokio::sync::Notify::new(),
         })
+    }
+
+    /// Why this endpoint can be used no more, if that is so.
+    #[inline]
+    pub(super) fn failure(&self) -> Option<LossCause> {
+        if self.process.is_other() {
+            return Some(LossCause::Forked);
+        }
+        // Acquire: pairs with the Release of `guarded`.
+        self.failed.load(Acquire).then_some(LossCause::Broken)
+    }
+
+    /// Does a helper's work. If it panics, the program, which may rely on the helper and never look, learns of it with its next
+    /// call, and is woken for that.
+    pub(super) fn guarded<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        // What is broken is not looked at again.
+        let result = catch_unwind(AssertUnwindSafe(work)).ok();
+        if result.is_none() {
+            self.failed.store(true, Release);
+            self.ring();
+            if let Some(watcher) = self.engine().watcher.take() {
+                watcher.wake();
+            }
+        }
+        result
+    }
+
+    #[cfg(test)]
+    pub(super) fn sabotaged(&self) {
+        assert!(!self.sabotage.load(SeqCst), "a test makes the helper panic");
     }
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
@@ -213,6 +256,8 @@ impl Shared {
                     }
                 };
                 held_since = None;
+                #[cfg(test)]
+                self.sabotaged();
                 if self.stopped() || self.parked.load(SeqCst) || self.drives.load(Relaxed) != seen {
                     return;
                 }
@@ -272,17 +317,22 @@ impl Service {
     pub(super) fn start(shared: &Arc<Shared>, absence: Duration) -> io::Result<Self> {
         let inside = Arc::clone(shared);
         let builder = std::thread::Builder::new().name("am-udp".into()).stack_size(256 << 10);
-        let thread = builder.spawn(move || inside.serve(absence))?;
+        let thread = builder.spawn(move || inside.guarded(|| inside.serve(absence)).unwrap_or_default())?;
         Ok(Self { shared: Arc::clone(shared), thread: Some(thread) })
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
+        if self.shared.process.is_other() {
+            // The thread is the parent's; here is none that could be joined.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.stop.store(true, Relaxed);
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // It has no way to panic but a broken invariant, which its own message tells.
+            // It tells of its own panic.
             let _ = thread.join();
         }
     }

@@ -1,19 +1,19 @@
 //! Signs of life: what the helper sends to all peers while a handler of the program runs for so long that they would take
 //! this endpoint for dead.
 //!
-//! Handlers run under the endpoint's lock, so nobody else can drive the machine meanwhile. The datagrams sent here have been
-//! made beforehand, when the sessions began.
+//! Handlers run under the endpoint's lock, so nobody else can drive the machine meanwhile. What is sent here needs no more of
+//! it than what it handed out when the sessions began: keep-alives have a key and a counter of their own.
 
-use crate::proto::SIGN_OF_LIFE;
+use crate::proto::Keepalive;
 use am_core::{Instant, Span};
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 
-/// The datagrams for the peers that have a session with this endpoint.
+/// What makes the datagrams for the peers that have a session with this endpoint.
 #[derive(Debug)]
 pub(super) struct Vitals {
-    signs: Mutex<HashMap<SocketAddr, [u8; SIGN_OF_LIFE]>>,
+    sessions: Mutex<HashMap<SocketAddr, Keepalive>>,
     /// How often they are sent.
     every: Span,
 }
@@ -21,16 +21,16 @@ pub(super) struct Vitals {
 impl Vitals {
     /// Peers that miss this endpoint for `silence` take it for dead.
     pub(super) fn new(silence: Span) -> Self {
-        Self { signs: Mutex::default(), every: Span(silence.0 / 4) }
+        Self { sessions: Mutex::default(), every: Span(silence.0 / 4) }
     }
 
     /// Notes sessions that have begun, and such as have ended.
-    pub(super) fn note(&self, changed: impl Iterator<Item = (SocketAddr, Option<[u8; SIGN_OF_LIFE]>)>) {
-        let mut signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
-        for (address, sign) in changed {
-            match sign {
-                Some(sign) => drop(signs.insert(address, sign)),
-                None => drop(signs.remove(&address)),
+    pub(super) fn note(&self, changed: impl Iterator<Item = (SocketAddr, Option<Keepalive>)>) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        for (address, session) in changed {
+            match session {
+                Some(session) => drop(sessions.insert(address, session)),
+                None => drop(sessions.remove(&address)),
             }
         }
     }
@@ -43,10 +43,10 @@ impl Vitals {
             return;
         }
         *since = Some(now);
-        let signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
-        for (address, sign) in signs.iter() {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        for (address, session) in sessions.iter_mut() {
             // One that can't be sent now counts as lost: the next one follows long before it is missed.
-            let _ = socket.send_to(sign, address);
+            let _ = socket.send_to(&session.next_datagram(), address);
         }
     }
 }

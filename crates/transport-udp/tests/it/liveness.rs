@@ -4,7 +4,7 @@ use crate::common::World;
 use am_core::arguments::Words;
 use am_core::transport::{Departure, Head, LossCause, PeerStatus, Refused, ReplyBound};
 use am_core::{Instant, Peer, Resource, Span};
-use transport_udp::proto::Event;
+use transport_udp::proto::{Dropped, Event};
 
 fn one(world: &mut World, from: u32, to: u32) {
     let (from, to) = (Peer(from), Peer(to));
@@ -57,33 +57,69 @@ fn time_in_which_a_rank_was_stopped_is_nobodys_silence() {
     assert_eq!(machine.status(Peer(1)), PeerStatus::Lost(LossCause::Silent));
 }
 
-/// A handler that runs for long keeps its machine from everything; what was made beforehand speaks for it.
+/// Rank 1 falls silent after one message, except for what `say` makes every 2.5 seconds; returns what rank 0 thinks of it a
+/// minute later, and what it made of the last datagram.
+fn after_a_minute(
+    world: &mut World,
+    mut say: impl FnMut() -> Option<Vec<u8>>,
+) -> (PeerStatus, Option<Result<Peer, Dropped>>) {
+    let (mut now, mut buffer) = (world.net.now(), vec![0; 2000]);
+    let (end, mut next, mut last) = (now + Span::from_secs(60), now + Span::from_millis(2500), None);
+    let machine = world.machine(0);
+    while machine.status(Peer(1)) == PeerStatus::Active && now < end {
+        while machine.transmit(now, &mut buffer).is_some() {}
+        now = machine.deadline().unwrap().min(next);
+        if now == next {
+            next = now + Span::from_millis(2500);
+            last = say().map(|mut datagram| machine.handle(now, &mut datagram)).or(last);
+        }
+        machine.tick(now);
+    }
+    (machine.status(Peer(1)), last)
+}
+
+/// A handler that runs for long keeps its machine from everything; keep-alives speak for it, each of them once.
 #[test]
-fn signs_of_life_stand_in_for_a_machine_that_nobody_drives() {
-    for signs in [true, false] {
+fn keepalives_stand_in_for_a_machine_that_nobody_drives() {
+    let met = || {
         let mut world = World::new(9, 2, |_| {});
         one(&mut world, 0, 1);
         rest(&mut world, Span::from_millis(100));
-        assert!(world.machine(1).has_signs_of_life());
-        let sign = world.machine(1).signs_of_life().find_map(|(peer, sign)| sign.filter(|_| peer == Peer(0)));
-        let sign = sign.expect("there is a session");
-        assert!(!world.machine(1).has_signs_of_life());
-        let (mut now, mut buffer) = (world.net.now(), vec![0; 2000]);
-        let (end, mut next) = (now + Span::from_secs(60), now + Span::from_millis(2500));
-        let machine = world.machine(0);
-        while machine.status(Peer(1)) == PeerStatus::Active && now < end {
-            while machine.transmit(now, &mut buffer).is_some() {}
-            now = machine.deadline().unwrap().min(next);
-            if now == next {
-                next = now + Span::from_millis(2500);
-                if signs {
-                    assert_eq!(machine.handle(now, &mut sign.clone()), Ok(Peer(1)));
-                }
-            }
-            machine.tick(now);
-        }
-        let status = if signs { PeerStatus::Active } else { PeerStatus::Lost(LossCause::Silent) };
-        assert_eq!(machine.status(Peer(1)), status);
+        assert!(world.machine(1).has_keepalives());
+        let source = world.machine(1).keepalives().find_map(|(peer, source)| source.filter(|_| peer == Peer(0)));
+        assert!(!world.machine(1).has_keepalives());
+        (world, source.expect("there is a session"))
+    };
+    let (mut world, mut source) = met();
+    let active = after_a_minute(&mut world, || Some(source.next_datagram().to_vec()));
+    assert_eq!(active, (PeerStatus::Active, Some(Ok(Peer(1)))));
+    let lost = PeerStatus::Lost(LossCause::Silent);
+    assert_eq!(after_a_minute(&mut met().0, || None), (lost, None));
+
+    let (mut world, mut source) = met();
+    let copy = source.next_datagram().to_vec();
+    assert_eq!(after_a_minute(&mut world, || Some(copy.clone())), (lost, Some(Err(Dropped::Replayed))));
+
+    // An older one than the newest says nothing of the present, either.
+    let (mut world, mut source) = met();
+    let mut kept: Vec<_> = (0..30).map(|_| source.next_datagram().to_vec()).collect();
+    let late = after_a_minute(&mut world, || kept.pop());
+    assert_eq!(late, (lost, Some(Err(Dropped::Replayed))));
+}
+
+/// The Hellos of a session are the same whenever they are sent, so anybody can repeat them.
+#[test]
+fn recorded_hellos_keep_nobody_alive() {
+    for open in [0, 2] {
+        let mut world = World::new(9, 2, |_| {});
+        world.net.recording = Some(Vec::new());
+        one(&mut world, 0, 1);
+        rest(&mut world, Span::from_millis(100));
+        let recording = world.net.recording.take().unwrap();
+        let hello = recording.iter().rfind(|(to, bytes)| to.0 == 0 && bytes[0] == 0xA0 && bytes[2] & 2 == open);
+        let (_, hello) = hello.expect("rank 1 has said so");
+        let (status, last) = after_a_minute(&mut world, || Some(hello.clone()));
+        assert_eq!((status, last), (PeerStatus::Lost(LossCause::Silent), Some(Ok(Peer(1)))), "flag {open}");
     }
 }
 

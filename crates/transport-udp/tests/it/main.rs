@@ -5,6 +5,7 @@ mod common;
 mod conformance;
 mod entries;
 mod faults;
+mod fork;
 mod fuzz;
 mod fuzz_flood;
 mod liveness;

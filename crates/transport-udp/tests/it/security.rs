@@ -3,7 +3,7 @@
 use crate::common::{SEGMENT, World, app, config};
 use am_core::transport::{LossCause, PeerStatus, Refused};
 use am_core::{Peer, Span};
-use transport_udp::proto::{Dropped, Event, Protection};
+use transport_udp::proto::{Config, Dropped, Event, Protection};
 use transport_udp::sim::{self, SplitMix64};
 
 fn exchange(world: &mut World, count: u64) {
@@ -67,12 +67,12 @@ fn a_stranger_that_floods_gets_nothing_and_delays_nobody() {
         let len = rng.below(1600) as usize;
         let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
         // Half of them look right as far as can be seen without the key.
-        let head: &[u8] = if round % 4 == 0 { &[0xA0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0] } else { &[0xA1, 0] };
+        let head: &[u8] = if round % 4 == 0 { &[0xA0, 3, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0] } else { &[0xA1, 0] };
         if round % 2 == 0 && bytes.len() >= 12 {
             bytes[..head.len()].copy_from_slice(head);
             bytes[4..8].copy_from_slice(&[0; 4]);
             if round % 8 == 0 {
-                bytes.resize(76, 1);
+                bytes.resize(108, 1);
             }
         }
         let now = world.net.now();
@@ -236,6 +236,75 @@ fn a_hello_of_the_predecessor_ends_no_session_and_opens_none() {
     }
     exchange(&mut world, 5);
     assert_eq!(world.machine(0).losses(), 1);
+}
+
+/// The same secret, other settings, another run: what was recorded then says nothing now, whether a session is open, being
+/// opened or not wanted yet.
+#[test]
+fn hellos_of_an_earlier_run_are_not_judged() {
+    let hellos = |ranks: u32, change: fn(&mut Config)| {
+        let mut world = World::new(100, ranks, change);
+        world.net.recording = Some(Vec::new());
+        exchange(&mut world, 3);
+        let recording = world.net.recording.take().unwrap();
+        recording.into_iter().filter(|(to, bytes)| to.0 == 0 && bytes[0] == 0xA0 && bytes[4] == 1)
+    };
+    let earlier: Vec<Vec<u8>> = (hellos(3, |_| {})
+        .chain(hellos(2, |config| config.ack_delay = Span::from_micros(400))))
+    .chain(hellos(2, |config| config.datagram_limit = 9000))
+    .map(|(_, bytes)| bytes)
+    .collect();
+    assert!(earlier.len() >= 6);
+    for moment in 0..8 {
+        let mut world = World::new(101 + moment, 2, |_| {});
+        let play = |world: &mut World| {
+            earlier.iter().for_each(|hello| world.net.inject(Peer(0), hello.clone()));
+        };
+        if moment > 0 {
+            let _ = world.send(Peer(0), Peer(1), 0);
+        }
+        for _ in 0..moment {
+            play(&mut world);
+            let until = world.net.now() + Span::from_micros(15);
+            world.step(until);
+        }
+        play(&mut world);
+        exchange(&mut world, 5);
+        play(&mut world);
+        exchange(&mut world, 5);
+        assert_eq!((world.lost(0, 1), world.machine(0).losses(), world.machine(1).losses()), (None, 0, 0));
+    }
+}
+
+/// What looks like many datagrams in one costs one look at a Hello, and a row's worth of looks at others.
+#[test]
+fn a_datagram_of_forged_ones_is_mostly_not_looked_at() {
+    let mut world = World::new(11, 2, |config| config.datagram_limit = 9000);
+    exchange(&mut world, 3);
+    world.net.recording = Some(Vec::new());
+    exchange(&mut world, 3);
+    let recording = world.net.recording.take().unwrap();
+    let (_, data) = recording.iter().rfind(|(to, bytes)| to.0 == 1 && bytes[0] == 0xA1).unwrap();
+    let now = world.net.now();
+    let looked = |world: &mut World| {
+        let counters = world.machine(1).counters();
+        let surplus = counters.dropped[Dropped::Surplus as usize];
+        (counters.received + counters.dropped.iter().sum::<u64>() - surplus, surplus)
+    };
+    let mut hello = vec![0; 108];
+    hello[..12].copy_from_slice(&[0xA0, 3, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    // The epoch is that of the session, the number one that was not used.
+    let mut forged = data[..34].to_vec();
+    (forged[14], forged[16], forged[17]) = (1, 34, 0);
+    let before = looked(&mut world);
+    world.machine(1).handle_row(now, &mut hello.repeat(600));
+    assert_eq!(looked(&mut world), (before.0 + 1, before.1 + 1));
+    world.machine(1).handle_row(now, &mut forged.repeat(1900));
+    assert_eq!(looked(&mut world), (before.0 + 65, before.1 + 2));
+    assert_eq!(dropped(&mut world, 1, Dropped::Forged), 65);
+    world.machine(1).handle_row(now, &mut [&forged[..], &hello, &forged, &hello, &forged].concat());
+    assert_eq!(looked(&mut world), (before.0 + 68, before.1 + 3));
+    exchange(&mut world, 3);
 }
 
 #[test]

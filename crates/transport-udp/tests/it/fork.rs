@@ -1,0 +1,105 @@
+//! A process that forks goes on as if nothing had happened; its child can neither use its endpoints nor harm them.
+
+use am_core::{Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, Token, WaitError};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+use transport_udp::proto::Dropped;
+use transport_udp::{LocalJob, Udp};
+
+/// What ranks count, and the child that the handler of rank 1 makes when it is asked to.
+#[derive(Default)]
+struct State {
+    sum: u64,
+    child: Option<Pid>,
+    is_child: bool,
+}
+
+type Rank0 = Endpoint<Udp, State>;
+
+/// Forks; `None` in the child.
+fn split() -> Option<Pid> {
+    // SAFETY: the child of this program with several threads does only what needs no thread and no lock of them: it asks the
+    // endpoint, which takes no lock in a child, drops it, and exits. The C library keeps its allocator usable in children.
+    match unsafe { fork() }.expect("a process may fork") {
+        ForkResult::Parent { child } => Some(child),
+        ForkResult::Child => None,
+    }
+}
+
+fn handlers() -> (Handlers<State>, Request<u64>) {
+    let mut handlers = Handlers::<State>::new();
+    let sum = handlers
+        .reply("sum", |state: &mut State, _: Address, value: u64, _: Payload<'_>| state.sum += value)
+        .unwrap();
+    let add = handlers
+        .request("add", move |state: &mut State, token: Token<'_>, value: u64, _: Payload<'_>| {
+            if value == 1000 {
+                state.child = split();
+                state.is_child = state.child.is_none();
+            }
+            // In the child this is sealed and goes nowhere.
+            let _ = token.reply(sum, value);
+        })
+        .unwrap();
+    (handlers, add)
+}
+
+/// What the child does with an endpoint of its parent; exits with 0 if that is told to be an error.
+fn try_in_child(mut endpoint: Rank0, add: Request<u64>) -> ! {
+    let forked =
+        |error: &WaitError| matches!(error, WaitError::Poll(PollError::PeerLost { cause: LossCause::Forked, .. }));
+    let polled = endpoint.wait_until(|_| false).is_err_and(|error| forked(&error));
+    let sent = (0..2).all(|rank| endpoint.request(Rank(rank), add, 5).is_err());
+    let lost = endpoint.lost().iter().all(|(_, cause)| *cause == LossCause::Forked);
+    let waited = endpoint.barrier().is_err();
+    endpoint.flush();
+    drop(endpoint);
+    std::process::exit(if polled && sent && lost && waited { 0 } else { 1 })
+}
+
+fn exchange(endpoint: &mut Rank0, add: Request<u64>, value: u64) {
+    let before = endpoint.state().sum;
+    endpoint.request(Rank(1), add, value).unwrap();
+    endpoint.wait_until(|state| state.sum == before + value).unwrap();
+}
+
+fn well(child: Pid) {
+    assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+}
+
+#[test]
+fn a_child_is_told_that_the_endpoint_is_its_parents() {
+    let job = LocalJob::new(2).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (handlers, add) = handlers();
+            let mut endpoint = Endpoint::attach(job.join(0).unwrap(), handlers, State::default()).unwrap();
+            exchange(&mut endpoint, add, 3);
+            // With requests under way, which both would send.
+            for _ in 0..100 {
+                endpoint.request(Rank(1), add, 1).unwrap();
+            }
+            let Some(child) = split() else { try_in_child(endpoint, add) };
+            well(child);
+            endpoint.wait_until(|state| state.sum == 103).unwrap();
+            exchange(&mut endpoint, add, 1000);
+            exchange(&mut endpoint, add, 7);
+            endpoint.barrier().unwrap();
+            endpoint.finish().unwrap();
+        });
+        scope.spawn(|| {
+            let (handlers, add) = handlers();
+            let mut endpoint = Endpoint::attach(job.join(1).unwrap(), handlers, State::default()).unwrap();
+            let waited = endpoint.wait_until(|state| state.child.is_some() || state.is_child);
+            if endpoint.state().is_child {
+                try_in_child(endpoint, add);
+            }
+            waited.unwrap();
+            well(endpoint.state().child.unwrap());
+            endpoint.barrier().unwrap();
+            let dropped = endpoint.transport().machine(|machine| machine.counters().dropped);
+            assert_eq!(dropped[Dropped::Replayed as usize] + dropped[Dropped::Forged as usize], 0);
+            endpoint.finish().unwrap();
+        });
+    });
+}
