@@ -60,6 +60,14 @@
 //! alive; it looks every 2 ms whether the program is at work ([`UdpConfig::absence`]), which costs the program one plain
 //! store per call and an uncontended lock per poll. A handler that runs for long keeps both waiting.
 //!
+//! # Failures of this side
+//!
+//! A panic of the helper thread, or a call in a process that was forked from the endpoint's own, makes every rank count as lost with
+//! [`LossCause::Broken`](am_core::LossCause::Broken) or [`Forked`](am_core::LossCause::Forked): the next poll or wait is that
+//! error, and sending is refused. In a fork, nothing is sent or received, since the child has the parent's keys and counters and no
+//! nonce may be used twice; the endpoint may be dropped there, which its peers do not notice. The parent goes on unharmed, and the child
+//! may join with endpoints of its own. Forks are counted by the C library; one made by a bare system call is not noticed.
+//!
 //! # Environment
 //!
 //! [`UdpConfig::from_environment`] reads these; a value that makes no sense is an error that names it.

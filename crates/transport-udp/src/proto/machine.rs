@@ -14,6 +14,7 @@ use am_core::transport::{Departure, LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
 use std::collections::VecDeque;
 use std::ops::Range;
+use zeroize::Zeroize;
 
 /// The protocol's state at one endpoint. See the [module](super).
 #[derive(Debug)]
@@ -72,9 +73,10 @@ impl Machine {
     ///
     /// # Errors
     /// [`ConfigError`] if the settings contradict each other.
-    pub fn new(config: Config, segment: OwnSegment) -> Result<Self, ConfigError> {
+    pub fn new(mut config: Config, segment: OwnSegment) -> Result<Self, ConfigError> {
         config.validate()?;
         let keyring = Keyring::new(&config.secrets.job, &config.secrets.incarnation);
+        config.secrets.zeroize();
         let peers = config.shape.peers();
         Ok(Self {
             slots: (0..peers).map(|peer| Slot::new(Peer(peer), &keyring)).collect(),

@@ -17,7 +17,7 @@ const SMALL: u64 = 64;
 const USUAL_REPLY: u32 = 1024;
 
 impl Machine {
-    /// The settings.
+    /// The settings; the secrets among them have been wiped once keys were derived.
     pub fn config(&self) -> &Config {
         &self.shared.config
     }

@@ -4,6 +4,7 @@ use super::peers::Peers;
 use crate::proto::{Config, Protection, Secrets};
 use am_core::{Peer, Span};
 use std::time::Duration;
+use zeroize::{Zeroize, Zeroizing};
 
 /// What an endpoint does while it waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Waiting {
 /// Settings of a UDP transport. All ranks of a job must have the same secret, protection, sizes and acknowledgement
 /// delay; a peer that has others is [incompatible](am_core::LossCause::Incompatible). Sizes are bytes.
 ///
-/// `Debug` does not show the secret.
+/// `Debug` does not show the secret, and it is wiped when dropped.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct UdpConfig {
@@ -77,6 +78,12 @@ pub struct UdpConfig {
 /// The largest datagram between loopback addresses unless told otherwise.
 pub const LOOPBACK_DATAGRAM: u16 = 65_487;
 const ETHERNET_DATAGRAM: u16 = 1452;
+
+impl Drop for UdpConfig {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
 
 impl std::fmt::Debug for UdpConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -136,16 +143,15 @@ impl UdpConfig {
 
     /// The smallest buffers: Medium messages of 1 KiB, and hardly more than one of them under way.
     pub fn smallest(secret: impl Into<Vec<u8>>) -> Self {
-        Self {
-            medium: 1024,
-            send_queue: 1200,
-            send_budget: 1200,
-            bulk_queue: 4096,
-            receive_budget: 4096,
-            reply_window: 1200,
-            reply_budget: 1200,
-            ..Self::new(secret)
-        }
+        let mut config = Self::new(secret);
+        config.medium = 1024;
+        config.send_queue = 1200;
+        config.send_budget = 1200;
+        config.bulk_queue = 4096;
+        config.receive_budget = 4096;
+        config.reply_window = 1200;
+        config.reply_budget = 1200;
+        config
     }
 
     /// [`UdpConfig::new`], changed by the environment: `AM_UDP_PROTECTION` (`encrypted`, `plain-text`,
@@ -211,9 +217,9 @@ impl UdpConfig {
 
     /// The settings of the machine of one endpoint.
     pub(super) fn machine(&self, peers: &Peers, me: Peer) -> Result<Config, getrandom::Error> {
-        let mut incarnation = [0; 32];
-        getrandom::fill(&mut incarnation)?;
-        let secrets = Secrets { job: self.secret.clone(), incarnation };
+        let mut incarnation = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *incarnation)?;
+        let secrets = Secrets { job: self.secret.clone(), incarnation: *incarnation };
         let usual = if peers.is_loopback() { LOOPBACK_DATAGRAM } else { ETHERNET_DATAGRAM };
         let mut config = Config::new(peers.shape(), me, secrets);
         config.protection = self.protection;

@@ -308,6 +308,13 @@ fn a_datagram_of_forged_ones_is_mostly_not_looked_at() {
 }
 
 #[test]
+fn secrets_are_wiped_once_keys_are_derived() {
+    let mut world = World::new(12, 2, |_| {});
+    let secrets = &world.machine(0).config().secrets;
+    assert!(secrets.job.is_empty() && secrets.incarnation == [0; 32]);
+}
+
+#[test]
 fn without_rejoin_a_restarted_rank_stays_out() {
     let mut world = World::new(9, 2, |_| {});
     exchange(&mut world, 5);
