@@ -26,7 +26,9 @@ fn a_panic_of_the_helper_reaches_the_program() {
         let shared = Arc::clone(&endpoint.transport().driver().shared);
         shared.sabotage.store(true, SeqCst);
         // The program is absent until its helper has come to grief.
+        let limit = std::time::Instant::now() + Duration::from_secs(60);
         while shared.failure().is_none() {
+            assert!(std::time::Instant::now() < limit, "the helper's panic is not known here");
             std::thread::sleep(Duration::from_millis(1));
         }
         let broken = |rank| PollError::PeerLost { rank: Rank(rank), cause: LossCause::Broken };
