@@ -2,7 +2,7 @@
 
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, Token, WaitError};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid, alarm, fork};
 use transport_udp::proto::Dropped;
 use transport_udp::{LocalJob, Udp};
 
@@ -46,6 +46,8 @@ fn handlers() -> (Handlers<State>, Request<u64>) {
 
 /// What the child does with an endpoint of its parent; exits with 0 if that is told to be an error.
 fn try_in_child(mut endpoint: Rank0, add: Request<u64>) -> ! {
+    // A child that takes a lock of its parent's threads would wait for ever; so it is ended, which the parent sees.
+    alarm::set(60);
     let forked =
         |error: &WaitError| matches!(error, WaitError::Poll(PollError::PeerLost { cause: LossCause::Forked, .. }));
     let polled = endpoint.wait_until(|_| false).is_err_and(|error| forked(&error));
