@@ -11,8 +11,8 @@
 use active_messages::launch::{self, RunOptions};
 use active_messages::shm::JoinOptions;
 use active_messages::{
-    Address, AttachError, Endpoint, HandlerResult, Handlers, Payload, Rank, RegisterError, Reply, Request,
-    SendError,
+    Address, AttachError, Category, Endpoint, HandlerResult, Handlers, Lane, Payload, Rank, RegisterError, Reply,
+    Request, SendError,
 };
 use active_messages::{Token, Transport, WaitError};
 use clap::Parser;
@@ -27,6 +27,9 @@ struct Cli {
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     trips: u32,
 }
+
+/// The largest Medium message, in bytes: its handler declares that it may reply with so much.
+const LARGEST: u32 = 8 << 10;
 
 /// Bytes of each rank's segment, where Long payloads are placed.
 const SEGMENT: usize = 1 << 20;
@@ -83,7 +86,7 @@ impl Pings {
         };
         Ok(Self {
             short: handlers.request_bounded("short", 0, short)?,
-            medium: handlers.request("medium", medium)?,
+            medium: handlers.request_bounded("medium", LARGEST, medium)?,
             long: handlers.request_bounded("long", 0, long)?,
         })
     }
@@ -130,10 +133,8 @@ fn measure_all<T: Transport>(
     let peer = Rank(1);
     row(endpoint, "Short", 0, trips, |endpoint| endpoint.request(peer, pings.short, 0))?;
     let payload = vec![0xa5; SEGMENT];
-    // A reply is as large as its request, and a handler that declares no bound may reply with so much.
-    let limit = endpoint.limits(peer).map_or(0, |limits| limits.medium_request.min(limits.default_reply));
-    for bytes in [8, 64, 512, 1 << 10, 4 << 10, 8 << 10] {
-        if bytes <= limit {
+    for bytes in [8, 64, 512, 1 << 10, 4 << 10, LARGEST as usize] {
+        if bytes as u64 <= endpoint.max_payload(peer, Category::Medium, Lane::Request, 0).unwrap_or(0) {
             let ping = |endpoint: &mut Endpoint<T, State>| {
                 endpoint.request_medium(peer, pings.medium, (), &payload[..bytes])
             };

@@ -124,7 +124,11 @@ impl Protocol {
                     token.reply(done_full, words).expect(took);
                 },
             )?,
-            echo_payload: handlers.request("echo payload", echo_payload(done, largest as usize))?,
+            echo_payload: handlers.request_bounded(
+                "echo payload",
+                largest.min(ECHO_BOUND),
+                echo_payload(done, largest as usize),
+            )?,
             echo_largest: handlers.request_bounded(
                 "echo largest",
                 largest,
@@ -151,6 +155,9 @@ impl Protocol {
     }
 }
 
+/// The bound of replies up to 8 KB, in bytes; larger ones have a handler of their own, with more set aside.
+const ECHO_BOUND: u32 = 8 << 10;
+
 /// A handler that replies with a Medium of the request's size. It sends bytes of its own, as the tests of other libraries do:
 /// what reading a payload costs has figures of its own.
 fn echo_payload(
@@ -167,7 +174,6 @@ fn echo_payload(
 pub(crate) struct AmRank {
     endpoint: Endpoint<Shm, State>,
     protocol: Protocol,
-    default_reply: usize,
     payload: Vec<u8>,
 }
 
@@ -180,7 +186,7 @@ impl AmRank {
         let limits = *shm.limits(Peer(0));
         let protocol = Protocol::register(&mut handlers, limits.medium_reply as u32).expect("the names differ");
         let endpoint = Endpoint::attach(shm, handlers, State::default()).expect("all ranks run this program");
-        Self { endpoint, protocol, default_reply: limits.default_reply, payload: vec![0x5a; SEGMENT_BYTES] }
+        Self { endpoint, protocol, payload: vec![0x5a; SEGMENT_BYTES] }
     }
 
     /// Leaves without a word to the others, who are leaving too.
@@ -229,7 +235,7 @@ impl AmRank {
     fn lead(&mut self, task: AmTask, to: Rank, iterations: u64) {
         let Protocol { echo, echo_word, echo_full, echo_payload, echo_largest, count_word, count, read, .. } =
             self.protocol;
-        let Self { endpoint, default_reply, payload, .. } = self;
+        let Self { endpoint, payload, .. } = self;
         let sent = "the partner serves";
         match task {
             AmTask::EmptyTrip => {
@@ -245,7 +251,7 @@ impl AmRank {
                 // Room for the largest possible reply is set aside: a small bound lets more requests be under way.
                 let handler = match back {
                     false => echo,
-                    true if bytes <= *default_reply => echo_payload,
+                    true if bytes <= ECHO_BOUND as usize => echo_payload,
                     true => echo_largest,
                 };
                 let payload = &payload[..bytes];

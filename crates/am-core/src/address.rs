@@ -37,6 +37,31 @@ impl From<Rank> for Address {
     }
 }
 
+/// What names an endpoint: an [`Address`], or a [`Rank`] for its endpoint 0.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name an endpoint",
+    label = "a rank is written `Rank(0)`",
+    note = "endpoint 2 of rank 0 is `Address::new(Rank(0), 2)`"
+)]
+pub trait Destination {
+    /// The endpoint's address.
+    fn address(self) -> Address;
+}
+
+impl Destination for Rank {
+    #[inline]
+    fn address(self) -> Address {
+        self.into()
+    }
+}
+
+impl Destination for Address {
+    #[inline]
+    fn address(self) -> Address {
+        self
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.endpoint == 0 { write!(f, "{}", self.rank) } else { write!(f, "{}.{}", self.rank, self.endpoint) }

@@ -178,7 +178,13 @@ impl Reader<'_> {
 ///
 /// Implemented for `()`, the 32- and 64-bit numbers, `bool`, arrays of up to sixteen `u32`, tuples of up to six of
 /// these, [`Plain`] structures, and [`Words`] for a dynamic number of words. Types of more than sixteen words do not
-/// compile as arguments.
+/// compile as arguments, neither where a handler is registered nor where a message is sent.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not travel as handler arguments",
+    label = "not made of 32- and 64-bit numbers",
+    note = "text and lists travel as the payload of a Medium or Long message",
+    note = "use `u64` or `u32` for `usize`, and `Plain<T>` for a structure"
+)]
 pub trait Arguments: Sized {
     /// Number of 32-bit words of a value; the maximum if [`Arguments::EXACT`] is false.
     const WORDS: usize;
@@ -198,7 +204,7 @@ pub trait Arguments: Sized {
 /// The words of a value.
 #[inline]
 pub fn encode<A: Arguments>(value: &A) -> Words {
-    const { assert!(A::WORDS <= MAX_WORDS, "arguments of more than sixteen 32-bit words") };
+    const { assert!(A::WORDS <= MAX_WORDS, "arguments of more than sixteen 32-bit words: send the rest as payload") };
     let mut words = Words::EMPTY;
     value.store(&mut Writer { words: &mut words });
     words
@@ -318,11 +324,17 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 /// A plain-old-data structure as handler arguments; its size must be at most 64 bytes.
 ///
+/// The structure implements [`FromBytes`], [`IntoBytes`] and [`Immutable`] of the crate `zerocopy`, which derives them for
+/// structures without padding. It is re-exported as [`am_core::zerocopy`](crate::zerocopy), so that its version fits; the
+/// derived code must be told its place, as here. (A program that depends on the same version of `zerocopy` itself needs no
+/// `zerocopy(crate = ..)`.)
+///
 /// ```
 /// use am_core::arguments::{Plain, decode, encode};
-/// use zerocopy::{FromBytes, Immutable, IntoBytes};
+/// use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
 /// #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
+/// #[zerocopy(crate = "am_core::zerocopy")]
 /// #[repr(C)]
 /// struct Update { index: u64, value: u32, flags: u32 }
 ///

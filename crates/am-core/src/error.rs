@@ -13,7 +13,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum SendError {
     /// The destination is not part of the job.
-    #[error("no endpoint {to} in a job of {ranks} ranks with {endpoints} endpoint(s) each")]
+    #[error("no rank {to} in a job of {ranks} ranks (from 0) with {endpoints} endpoint(s) each")]
     NoSuchEndpoint {
         /// Destination asked for.
         to: Address,
@@ -29,7 +29,10 @@ pub enum SendError {
         handler: u8,
     },
     /// The payload exceeds the limit for this peer, category and number of arguments.
-    #[error("payload of {len} bytes exceeds the {limit}-byte limit for {category} requests to rank {to}")]
+    #[error(
+        "payload of {len} bytes exceeds the {limit}-byte limit for {category} requests to rank {to}: send it in pieces{}",
+        if *category == Category::Long { "" } else { ", or into the segment with request_long" }
+    )]
     PayloadTooLarge {
         /// Bytes given.
         len: usize,
@@ -42,7 +45,8 @@ pub enum SendError {
     },
     /// The destination range of a Long request is not inside the peer's segment.
     #[error(
-        "long request to rank {to}: {len} bytes at offset {offset} lie outside its segment of {segment} bytes"
+        "long request to rank {to}: {len} bytes at offset {offset} lie outside its segment of {segment} bytes{}",
+        if *segment == 0 { "; segments have no bytes by default, JoinOptions::segment_bytes asks for some" } else { "" }
     )]
     OutsideSegment {
         /// Bytes given.
@@ -164,7 +168,8 @@ pub enum ReplyError {
     },
     /// The payload exceeds what the request handler's declaration set aside.
     #[error(
-        "payload of {len} bytes exceeds the {bound}-byte bound that this request's handler declared for replies"
+        "payload of {len} bytes exceeds the {bound}-byte bound for replies to this request: register its handler with \
+         request_bounded, or reply_long"
     )]
     PayloadTooLarge {
         /// Bytes given.

@@ -5,7 +5,7 @@
 //! endpoint.
 
 use crate::address::Address;
-use crate::arguments::{Arguments, Words, decode};
+use crate::arguments::{Arguments, MAX_WORDS, Words, decode};
 use crate::error::RegisterError;
 use crate::outcome::{HandlerError, HandlerOutcome};
 use crate::payload::Payload;
@@ -142,6 +142,11 @@ impl<S> Default for Handlers<S> {
     }
 }
 
+/// Refuses argument types that no message can carry.
+const fn fits<A: Arguments>() {
+    assert!(A::WORDS <= MAX_WORDS, "a handler takes at most sixteen 32-bit words: let the rest come as payload");
+}
+
 /// Tells handles of one table from those of another within a process.
 static TABLES: AtomicU32 = AtomicU32::new(1);
 
@@ -187,6 +192,7 @@ impl<S> Handlers<S> {
         F: FnMut(&mut S, Address, A, Payload<'_>) -> O + Send + 'static,
         O: HandlerOutcome,
     {
+        const { fits::<A>() };
         let code: OneWayFn<S> = Box::new(move |state, from, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, from, args, payload)))
         });
@@ -195,7 +201,10 @@ impl<S> Handlers<S> {
         Ok(Request { index, table: self.serial, arguments: PhantomData })
     }
 
-    /// Registers a handler that may reply once, with up to the transport's default reply payload.
+    /// Registers a handler that may reply once, with a Medium reply of up to
+    /// [`DEFAULT_REPLY`](crate::transport::DEFAULT_REPLY) bytes (1024; 944 over SCI, whose
+    /// buffers are no larger), or any Short or Long reply. For larger ones, or to have more requests under way, declare a
+    /// bound with [`Handlers::request_bounded`].
     ///
     /// # Errors
     /// As [`Handlers::one_way`].
@@ -238,6 +247,7 @@ impl<S> Handlers<S> {
         F: FnMut(&mut S, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
         O: HandlerOutcome,
     {
+        const { fits::<A>() };
         let code: RequestFn<S> = Box::new(move |state, token, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, token, args, payload)))
         });
@@ -259,6 +269,7 @@ impl<S> Handlers<S> {
         F: FnMut(&mut S, Address, A, Payload<'_>) -> O + Send + 'static,
         O: HandlerOutcome,
     {
+        const { fits::<A>() };
         let code: OneWayFn<S> = Box::new(move |state, from, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, from, args, payload)))
         });

@@ -79,7 +79,7 @@ pub mod token;
 mod trace;
 pub mod transport;
 
-pub use address::{Address, Peer, Rank, Shape};
+pub use address::{Address, Destination, Peer, Rank, Shape};
 pub use arguments::{Arguments, Plain, Words};
 pub use endpoint::{Endpoint, Reservation};
 pub use error::{AttachError, BadMessage, PollError, RegisterError, Rejected, ReplyError, SendError, WaitError};
@@ -93,6 +93,9 @@ pub use stall::StallReport;
 pub use stats::{Statistics, Traffic};
 pub use time::{Instant, Span};
 pub use token::{PendingReply, Token};
+/// What derives the traits that [`Plain`] asks for.
+pub use zerocopy;
+
 pub use transport::{
     Category, Lane, Limits, LossCause, PayloadWriter, PeerStatus, Resource, Transport, WaitReason,
 };

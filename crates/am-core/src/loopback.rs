@@ -10,8 +10,8 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
-    Arrival, Category, CreditSnapshot, Departure, Head, Limits, Notify, Owed, PayloadWriter, PeerStatus,
-    PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Arrival, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Notify, Owed, PayloadWriter,
+    PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -184,7 +184,7 @@ pub fn network_over(segments: Vec<Segment<LoopbackMemory>>, config: LoopbackConf
             medium_request: config.medium,
             medium_reply: config.medium,
             long: u64::MAX,
-            default_reply: config.medium,
+            default_reply: config.medium.min(DEFAULT_REPLY),
             per_argument: 0,
             ordered: true,
         },

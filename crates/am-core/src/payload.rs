@@ -7,7 +7,8 @@ use crate::segment::Memory;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The payload of a message, borrowed for the time its handler runs.
+/// The payload of a message, borrowed for the time its handler runs: it cannot be kept in the state. Keep a copy
+/// ([`Payload::to_vec`], or [`Payload::copy_to`] a buffer of the state), or let a Long message place the bytes in the segment.
 ///
 /// Reading allocates nothing except where a method says so.
 #[derive(Clone, Copy, Debug)]

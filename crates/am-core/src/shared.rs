@@ -3,7 +3,7 @@
 //! Every operation locks for as long as it takes; waits let go of the lock between their steps, so that other threads
 //! can send and poll meanwhile. The fast mode is one endpoint per thread; this is the simple one.
 
-use crate::address::Address;
+use crate::address::Destination;
 use crate::arguments::Arguments;
 use crate::endpoint::Endpoint;
 use crate::error::{PollError, SendError, WaitError};
@@ -84,11 +84,11 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     /// As [`Endpoint::request`].
     pub fn request<A: Arguments + Clone>(
         &self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         self.insist(|endpoint| endpoint.try_request(to, handler, args.clone()))
     }
 
@@ -98,12 +98,12 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     /// As [`Endpoint::request_medium`].
     pub fn request_medium<A: Arguments + Clone>(
         &self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         self.insist(|endpoint| endpoint.try_request_medium(to, handler, args.clone(), payload))
     }
 
@@ -113,13 +113,13 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     /// As [`Endpoint::request_long`].
     pub fn request_long<A: Arguments + Clone>(
         &self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         payload: &[u8],
         offset: u64,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         self.insist(|endpoint| endpoint.try_request_long(to, handler, args.clone(), payload, offset))
     }
 

@@ -73,6 +73,30 @@ pub(crate) struct TokenContext<'a> {
 
 /// The permission to send one reply to the request that is being handled.
 ///
+/// A handler has no endpoint: it cannot send requests, poll or wait, and a token does not outlive it. What is to happen later
+/// goes into the state: push the data (or the [`PendingReply`] that [`Token::detach`] makes of the token) there, and let the
+/// program send, or [answer](crate::Endpoint::answer), after the poll or wait that ran the handler:
+///
+/// ```
+/// use am_core::{Endpoint, HandlerResult, Handlers, PendingReply, Rank, loopback};
+///
+/// #[derive(Default)]
+/// struct State { asked: Vec<(PendingReply, u64)>, answer: u64 }
+///
+/// let mut handlers = Handlers::<State>::new();
+/// let answer = handlers.reply("answer", |state, _, value: u64, _| state.answer = value)?;
+/// let ask = handlers.request("ask", |state, token, value: u64, _| state.asked.push((token.detach(), value)))?;
+/// let mut endpoint = Endpoint::attach(loopback::single(), handlers, State::default())?;
+/// endpoint.request(Rank(0), ask, 41)?;
+/// endpoint.wait_until(|state| !state.asked.is_empty())?;
+/// for (pending, value) in std::mem::take(&mut endpoint.state_mut().asked) {
+///     endpoint.answer(pending, answer, value + 1)?; // or a request, now that the endpoint is free
+/// }
+/// endpoint.wait_until(|state| state.answer == 42)?;
+/// # endpoint.finish()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// ```compile_fail
 /// # use am_core::*;
 /// // A token is used up by its reply.

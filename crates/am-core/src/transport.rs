@@ -75,6 +75,13 @@ pub struct Head {
     pub reply: ReplyBound,
 }
 
+/// The reply bound of handlers that declare none, in payload bytes, wherever a Medium reply can be as large.
+///
+/// One number for all transports, so that a reply that fits on one fits on another. Room for it is set aside for every
+/// request under way: a kilobyte lets hundreds of them be. [`Handlers::request_bounded`](crate::Handlers::request_bounded)
+/// declares another bound.
+pub const DEFAULT_REPLY: usize = 1024;
+
 /// The largest payloads towards one peer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -84,11 +91,13 @@ pub struct Limits {
     pub medium_reply: usize,
     /// Payload of a Long message, request or reply; the destination's segment limits it further.
     pub long: u64,
-    /// The reply bound of handlers that declare none; the same towards all peers.
+    /// The reply bound of handlers that declare none; the same towards all peers. [`DEFAULT_REPLY`], unless
+    /// `medium_reply` or the transport's settings are smaller.
     pub default_reply: usize,
     /// Extra Medium payload for each argument fewer than sixteen (0 where arguments and payload do not share room).
     pub per_argument: usize,
-    /// Whether requests of one pair are handled in the order they were sent, and replies likewise.
+    /// Whether requests of one pair are handled in the order they were sent, and replies likewise. Nothing else is ordered
+    /// anywhere; see [`Endpoint`](crate::Endpoint#order).
     pub ordered: bool,
 }
 
@@ -214,7 +223,7 @@ pub enum LossCause {
 impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Left => "it left without finishing",
+            Self::Left => "it left without finishing (neither Endpoint::finish nor leave)",
             Self::Panicked => "it panicked",
             Self::Died => "its process died",
             Self::Faulty => "it sent a malformed frame",

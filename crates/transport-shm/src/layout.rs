@@ -7,6 +7,7 @@
 
 use crate::config::JobConfig;
 use crate::ring::{Cell, GRANULE};
+use am_core::transport::DEFAULT_REPLY;
 
 /// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each other.
 pub(crate) const VERSION: u64 = 2;
@@ -186,7 +187,7 @@ impl Layout {
 
     /// The reply bound of handlers that declare none.
     pub(crate) fn default_reply(&self) -> usize {
-        self.medium_reply().min((self.reply_bytes / 8).clamp(GRANULE, 8192))
+        self.medium_reply().min((self.reply_bytes / 8).clamp(GRANULE, DEFAULT_REPLY))
     }
 
     /// Reply payload bytes that can be set aside at once: all but one largest piece, which may be lost to the ring's end.

@@ -4,16 +4,13 @@ use crate::driver::Driver;
 use crate::proto::{Config, Lent, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    CreditSnapshot, Departure, Head, Limits, NoPort, Notify, Owed, PayloadWriter, PeerStatus, PendingKey, Port,
-    Refused, Resource, Sink, Slot, Transport, WaitReason,
+    CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, NoPort, Notify, Owed, PayloadWriter, PeerStatus,
+    PendingKey, Port, Refused, Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::Waker;
-
-/// The reply bound in bytes of handlers that declare none: what fits one datagram, so that many requests may be under way.
-const DEFAULT_REPLY: u32 = 1024;
 
 /// Memory of this process alone.
 pub type OwnMemory = Arc<[AtomicU64]>;
@@ -41,7 +38,7 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
             medium_request: medium,
             medium_reply: medium,
             long: u64::MAX,
-            default_reply: config.medium.min(DEFAULT_REPLY) as usize,
+            default_reply: medium.min(DEFAULT_REPLY),
             per_argument: 0,
             ordered: true,
         };

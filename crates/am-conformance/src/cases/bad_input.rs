@@ -2,12 +2,13 @@
 //! works on.
 
 use super::{left, right};
-use crate::world::{Failure, Findings, Verdict, World, equal};
+use crate::world::{Failure, Findings, Verdict, World, ensure, equal};
 use am_core::arguments::TooManyWords;
 use am_core::loopback;
+use am_core::transport::DEFAULT_REPLY;
 use am_core::{
-    Address, AttachError, Category, Endpoint, Handlers, Lane, Payload, PendingReply, Rank, Rejected, Reply,
-    ReplyError, Request, SegmentError, SendError, Token, Transport, Words,
+    Address, AttachError, Category, Endpoint, Handlers, Lane, Limits, Payload, PendingReply, Rank, Rejected,
+    Reply, ReplyError, Request, SegmentError, SendError, Token, Transport, Words,
 };
 
 #[derive(Default)]
@@ -212,7 +213,12 @@ fn wrong_answers<T: Transport>(
 
 /// A handler that declares larger replies than the transport carries is refused on every rank.
 pub(super) fn reply_bound<T: Transport>(world: &World, transport: T) -> Verdict {
-    let limit = transport.limits(transport.me()).medium_reply;
+    let Limits { medium_reply: limit, default_reply, .. } = *transport.limits(transport.me());
+    ensure(default_reply <= limit.min(DEFAULT_REPLY), || {
+        format!(
+            "replies without a declared bound may have {default_reply} bytes, beyond {limit} or {DEFAULT_REPLY}"
+        )
+    })?;
     let bound = u32::try_from(limit + 1).unwrap_or(u32::MAX);
     let mut handlers = Handlers::<()>::new();
     handlers.request_bounded("large", bound, |(): &mut (), _: Token<'_>, (): (), _: Payload<'_>| {})?;

@@ -10,7 +10,7 @@ mod serve;
 
 pub use send::Reservation;
 
-use crate::address::{Address, Peer, Rank, Shape};
+use crate::address::{Address, Destination, Peer, Rank, Shape};
 use crate::error::{AttachError, PollError, WaitError};
 use crate::handlers::{Handlers, Table, Tally};
 use crate::segment::Segment;
@@ -35,7 +35,27 @@ use std::sync::Arc;
 /// An endpoint belongs to one thread at a time; it is the fast mode, without locks. Threads that want to share one use
 /// [`SharedEndpoint`](crate::SharedEndpoint).
 ///
-/// Dropping an endpoint without [`Endpoint::finish`] tells the peers that this rank left; their waits then fail.
+/// Dropping an endpoint without [`Endpoint::finish`] or [`Endpoint::leave`] tells the peers that this rank left; their waits
+/// then fail.
+///
+/// # Order
+///
+/// Where [`Limits::ordered`] is true, requests from one endpoint to another are handled in the order in which they were
+/// sent, whatever their categories, and replies from one endpoint to another likewise, in the order of `reply` and
+/// `answer`. A Long payload is in place before its own handler runs. Every backend keeps this order with its default
+/// settings; the published conduits of EXTOLL and SCI can be had without.
+///
+/// Nothing else is ordered: not a reply with the requests of the same endpoint, not messages to or from different endpoints,
+/// and not direct access to a segment with messages. A [`barrier`](Endpoint::barrier) alone does not wait for requests to be
+/// handled; [`drain`](Endpoint::drain) and then `barrier` tell that all requests sent before, by anyone, have been. Handlers
+/// cannot send requests, so this is all that an algorithm in rounds needs to know that a round has ended.
+///
+/// # Where it may be used
+///
+/// * Not in a signal handler: no method of an endpoint is async-signal-safe. [`stall::request`] is.
+/// * Not in the child of a `fork`; see the transport.
+/// * What a launcher gave the transport may be dropped once the endpoint is attached: the endpoint keeps what it needs.
+/// * Segments of shared memory and of files are sparse: a page takes memory when it is first written.
 pub struct Endpoint<T: Transport, S> {
     transport: Member<T>,
     table: Table<S>,
@@ -206,32 +226,32 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// The limits towards a peer, or `None` outside the job.
-    pub fn limits(&self, to: impl Into<Address>) -> Option<&Limits> {
-        self.shape.peer(to.into()).map(|peer| self.transport.limits(peer))
+    pub fn limits(&self, to: impl Destination) -> Option<&Limits> {
+        self.shape.peer(to.address()).map(|peer| self.transport.limits(peer))
     }
 
     /// The largest payload towards a peer, or `None` outside the job.
     pub fn max_payload(
         &self,
-        to: impl Into<Address>,
+        to: impl Destination,
         category: Category,
         lane: Lane,
         arguments: usize,
     ) -> Option<u64> {
-        let to = to.into();
+        let to = to.address();
         let limit = self.limits(to)?.max_payload(category, lane, arguments);
         let segment = self.transport.segment_len(to.rank);
         Some(if category == Category::Long { limit.min(segment) } else { limit })
     }
 
     /// What could be sent to a peer right now, or `None` outside the job.
-    pub fn credits(&self, to: impl Into<Address>) -> Option<CreditSnapshot> {
-        self.shape.peer(to.into()).map(|peer| self.transport.credits(peer))
+    pub fn credits(&self, to: impl Destination) -> Option<CreditSnapshot> {
+        self.shape.peer(to.address()).map(|peer| self.transport.credits(peer))
     }
 
     /// What is known of a peer, or `None` outside the job.
-    pub fn status(&self, of: impl Into<Address>) -> Option<PeerStatus> {
-        self.shape.peer(of.into()).map(|peer| self.transport.status(peer))
+    pub fn status(&self, of: impl Destination) -> Option<PeerStatus> {
+        self.shape.peer(of.address()).map(|peer| self.transport.status(peer))
     }
 
     /// This rank's own segment.

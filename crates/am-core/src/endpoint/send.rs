@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use super::recent::Recent;
-use crate::address::{Address, Peer};
+use crate::address::{Address, Destination, Peer};
 use crate::arguments::{Arguments, encode};
 use crate::error::{PollError, Rejected, ReplyError, SendError, WaitError};
 use crate::handlers::{Reply, Request};
@@ -185,11 +185,11 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn try_request<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         self.recent.note(peer, head);
         match self.transport.short(peer, head, &encode(&args)) {
@@ -209,11 +209,11 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn request<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.recent.note(peer, head);
@@ -229,12 +229,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn try_request_medium<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.check_medium(peer, to, payload.len(), words.len())?;
@@ -255,12 +255,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn request_medium<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.check_medium(peer, to, payload.len(), words.len())?;
@@ -277,12 +277,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn try_reserve_medium<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         len: usize,
     ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.check_medium(peer, to, len, words.len())?;
@@ -310,12 +310,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn reserve_medium<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         len: usize,
     ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
         self.check_medium(peer, to, len, words.len())?;
@@ -334,13 +334,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn try_request_long<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         payload: &[u8],
         offset: u64,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         self.check_long(peer, to, payload.len(), offset)?;
         self.recent.note(peer, head);
@@ -361,13 +361,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn request_long<A: Arguments>(
         &mut self,
-        to: impl Into<Address>,
+        to: impl Destination,
         handler: Request<A>,
         args: A,
         payload: &[u8],
         offset: u64,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         self.check_long(peer, to, payload.len(), offset)?;
         let words = encode(&args);

@@ -48,6 +48,94 @@ mod request_as_reply_target {}
 /// ```
 mod too_many_words {}
 
+/// A handler for so many does not register.
+///
+/// ```compile_fail,E0080
+/// use am_core::*;
+///
+/// pub fn misuse(handlers: &mut Handlers<()>) {
+///     let _ = handlers.one_way("sixteen", |(), _, _: [u32; 16], _| ());
+///     let _ = handlers.one_way("more", |(), _, _: [u32; 17], _| ()); //~ E0080
+/// }
+///
+/// fn main() {
+///     std::hint::black_box(misuse as *const ());
+/// }
+/// ```
+///
+/// Without it:
+///
+/// ```
+/// use am_core::*;
+///
+/// pub fn misuse(handlers: &mut Handlers<()>) {
+///     let _ = handlers.one_way("sixteen", |(), _, _: [u32; 16], _| ());
+/// }
+/// ```
+mod too_many_words_registered {}
+
+/// Text is no argument: it travels as payload.
+///
+/// ```compile_fail,E0277
+/// use am_core::*;
+///
+/// pub fn misuse(handlers: &mut Handlers<()>) {
+///     let _ = handlers.one_way("text", |(), _, _: String, _| ()); //~ E0277
+/// }
+/// ```
+///
+/// Without it:
+///
+/// ```
+/// use am_core::*;
+///
+/// pub fn misuse(handlers: &mut Handlers<()>) {
+/// }
+/// ```
+mod text_as_argument {}
+
+/// A number is no address: a rank is written `Rank(0)`.
+///
+/// ```compile_fail,E0277
+/// use am_core::loopback::Loopback;
+/// use am_core::*;
+///
+/// pub fn misuse(endpoint: &mut Endpoint<Loopback, ()>, note: Request<()>) {
+///     let _ = endpoint.request(0, note, ()); //~ E0277
+/// }
+/// ```
+///
+/// Without it:
+///
+/// ```
+/// use am_core::loopback::Loopback;
+/// use am_core::*;
+///
+/// pub fn misuse(endpoint: &mut Endpoint<Loopback, ()>, note: Request<()>) {
+/// }
+/// ```
+mod number_as_address {}
+
+/// A handler returns nothing or a result.
+///
+/// ```compile_fail,E0277
+/// use am_core::*;
+///
+/// pub fn misuse(handlers: &mut Handlers<u64>) {
+///     let _ = handlers.one_way("value", |sum, _, value: u64, _| *sum + value); //~ E0277
+/// }
+/// ```
+///
+/// Without it:
+///
+/// ```
+/// use am_core::*;
+///
+/// pub fn misuse(handlers: &mut Handlers<u64>) {
+/// }
+/// ```
+mod value_from_handler {}
+
 /// Nor do several arguments that are more than sixteen words together.
 ///
 /// ```compile_fail,E0080

@@ -59,7 +59,7 @@ fn attach(transport: Loopback) -> Rig {
     let table = Table {
         note: handlers.one_way("note", note).unwrap(),
         ask: handlers.request("ask", ask).unwrap(),
-        keep: handlers.request("keep", keep).unwrap(),
+        keep: handlers.request_bounded("keep", 4096, keep).unwrap(),
         reply,
     };
     let state = State { handled: 0, sum: 0, kept: Vec::with_capacity(64) };

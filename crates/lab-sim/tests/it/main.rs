@@ -1,4 +1,5 @@
 //! The integration tests of lab-sim, one program: each module is a program that users run.
 
 mod figures;
+mod limits;
 mod random_access;

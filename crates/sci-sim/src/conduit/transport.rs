@@ -12,8 +12,8 @@ use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
 use am_core::transport::{
-    CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport,
-    WaitReason,
+    CreditSnapshot, DEFAULT_REPLY, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink,
+    Slot, Transport, WaitReason,
 };
 use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::Cell;
@@ -113,7 +113,7 @@ impl<N: Sisci> Conduit<N> {
                 medium_request: layout.medium(),
                 medium_reply: layout.medium(),
                 long: config.segment,
-                default_reply: layout.medium(),
+                default_reply: layout.medium().min(DEFAULT_REPLY),
                 per_argument: 0,
                 ordered: config.ordered,
             },

@@ -13,8 +13,8 @@ use super::header::Envelope;
 use super::port::{Buffer, ReplyPort};
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Arrival, Category, CreditSnapshot, Departure, Head, Limits, LossCause, PayloadWriter, PeerStatus, PendingKey,
-    Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Arrival, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause, PayloadWriter,
+    PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
 use fabric_sim::{Report, RunError};
@@ -122,7 +122,7 @@ impl<'a> Pscom<'a> {
             medium_request: medium,
             medium_reply: medium,
             long: am.long.into(),
-            default_reply: medium,
+            default_reply: medium.min(DEFAULT_REPLY),
             per_argument: 0,
             ordered: true,
         };
