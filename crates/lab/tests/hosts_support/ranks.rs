@@ -76,7 +76,7 @@ fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
     let needs = case.description.needs;
     let udp = move |config: UdpConfig| match needs.buffers {
         Buffers::Default => config,
-        Buffers::Smallest => UdpConfig::smallest(config.secret),
+        Buffers::Smallest => UdpConfig::smallest(config.secret.clone()),
     };
     let attach = |endpoint| job.attach_with(JoinOptions { segment_bytes: SEGMENT, endpoint }, udp);
     let transports = (0..needs.endpoints).map(attach).collect::<Result<Vec<_>, _>>()?;
