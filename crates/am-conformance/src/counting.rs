@@ -46,6 +46,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
         unsafe { System.alloc(layout) }
     }
 
+    // Without this the system's zeroed pages would be written once more, and so take memory that nobody uses.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: as above; the pointer came from `alloc` or `realloc`, so from the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
@@ -55,5 +62,34 @@ unsafe impl GlobalAlloc for CountingAllocator {
         count();
         // SAFETY: as above.
         unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+
+    /// Pages of the process that are in memory, in KiB.
+    fn resident() -> Option<usize> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.trim().trim_end_matches("kB").trim().parse().ok()
+    }
+
+    #[test]
+    fn zeroed_memory_is_not_touched() {
+        const SIZE: usize = 256 << 20;
+        let layout = Layout::from_size_align(SIZE, 8).expect("the size is possible");
+        let (counted, before) = (allocations(), resident());
+        // SAFETY: the layout has a size.
+        let memory = black_box(unsafe { CountingAllocator.alloc_zeroed(layout) });
+        assert!(!memory.is_null());
+        assert_eq!(allocations(), counted + 1);
+        if let (Some(before), Some(after)) = (before, resident()) {
+            assert!(after < before + (SIZE >> 11), "{} KiB have become resident", after - before);
+        }
+        // SAFETY: it was allocated above, with this layout.
+        unsafe { CountingAllocator.dealloc(memory, layout) };
     }
 }
