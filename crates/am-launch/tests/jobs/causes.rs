@@ -54,7 +54,7 @@ const CASES: [Case; 5] = [
         reason: "payload of 10485760 bytes exceeds the 65536-byte limit",
         code: 1,
     },
-    Case { action: "no-rank", others: "unwrapping", reason: "no endpoint 99 in a job of 3 ranks", code: 1 },
+    Case { action: "no-rank", others: "unwrapping", reason: "no rank 99 in a job of 3 ranks", code: 1 },
     Case { action: "panicking", others: "waiting", reason: "on purpose", code: 101 },
     Case { action: "fail", others: "unwrapping", reason: "it did not work", code: 1 },
     Case { action: "too-large", others: "exiting", reason: "payload of 10485760 bytes", code: 1 },
