@@ -273,3 +273,33 @@ pub enum AttachError {
     #[error("attaching failed: {0}")]
     Wait(#[from] WaitError),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_remedy() {
+        let to = Address::from(Rank(9));
+        let too_large = |category| SendError::PayloadTooLarge { len: 10, limit: 5, category, to }.to_string();
+        let outside = |segment| SendError::OutsideSegment { len: 1, offset: 64, segment, to }.to_string();
+        let ranks = SendError::NoSuchEndpoint { to, ranks: 3, endpoints: 1 }.to_string();
+        for (text, remedy) in [
+            (too_large(Category::Medium), "to rank 9: send it in pieces, or into the segment with request_long"),
+            (too_large(Category::Long), "to rank 9: send it in pieces"),
+            (
+                outside(0),
+                "outside its segment of 0 bytes; segments have no bytes by default, JoinOptions::segment_bytes asks for some",
+            ),
+            (outside(64), "outside its segment of 64 bytes"),
+            (
+                ReplyError::PayloadTooLarge { len: 10, bound: 5 }.to_string(),
+                "register its handler with request_bounded, or reply_long",
+            ),
+            (LossCause::Left.to_string(), "neither Endpoint::finish nor leave)"),
+        ] {
+            assert!(text.ends_with(remedy), "{text}");
+        }
+        assert!(ranks.starts_with("no rank 9 in a job of 3 ranks"), "{ranks}");
+    }
+}
