@@ -39,8 +39,13 @@ enum Repr {
 
 impl HandlerError {
     /// An error of a text, or of another error.
+    ///
+    /// A [`ReplyError`] stays one, so that [`is_gone`](Self::is_gone) knows it.
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(Repr::Other(error.into().into()))
+        Self(match error.into().downcast::<ReplyError>() {
+            Ok(reply) => Repr::Reply(*reply),
+            Err(other) => Repr::Other(other.into()),
+        })
     }
 
     /// Whether this says that a reply was refused because its requester is lost or has finished.
@@ -224,6 +229,10 @@ mod tests {
         let gone = HandlerError(Repr::Reply(ReplyError::Gone { to }));
         assert!(gone.is_gone());
         assert_eq!(Err::<(), _>(gone).failure(), None);
+        assert!(
+            HandlerError::new(ReplyError::Gone { to }).is_gone()
+                && HandlerError::from(ReplyError::Gone { to }).is_gone()
+        );
         assert_eq!(Err::<(), _>(HandlerError::new("x")).failure(), Some(HandlerError::new("x")));
         assert_eq!(HandlerResult::Ok(()).failure(), None);
     }

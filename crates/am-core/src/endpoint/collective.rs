@@ -107,7 +107,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// # Errors
     /// A lost rank, even an acknowledged one, or one that has left by itself, since it cannot come any more; a bad
     /// message; a time-out (its report names the endpoint that nothing was heard from). The barrier cannot be used
-    /// afterwards.
+    /// afterwards. An error of a handler that ran meanwhile does not end the barrier: the next poll or wait returns it.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
         self.minima([u64::MAX; 2])?;
         self.stats.barriers += 1;
@@ -116,15 +116,20 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// A barrier that finds the minima of two numbers over all endpoints.
     fn minima(&mut self, mine: Minima) -> Result<Minima, WaitError> {
-        let outcome = self.disseminate(mine);
+        let mut deferred = None;
+        let outcome = self.disseminate(mine, &mut deferred);
         self.control.waiting = None;
+        if self.trouble.is_none() {
+            self.trouble = deferred;
+        }
         if outcome.is_ok() {
             self.control.generation = self.control.generation.wrapping_add(1);
         }
         outcome
     }
 
-    fn disseminate(&mut self, mine: Minima) -> Result<Minima, WaitError> {
+    /// Errors that do not end the barrier are `deferred`, the first of them.
+    fn disseminate(&mut self, mine: Minima, deferred: &mut Option<PollError>) -> Result<Minima, WaitError> {
         let (mut all, parity) = (mine, self.control.generation & 1);
         let (me, peers) = (u64::from(self.transport.me().0), u64::from(self.shape.peers()));
         for round in 0..self.control.rounds {
@@ -146,12 +151,23 @@ impl<T: Transport, S> Endpoint<T, S> {
                 }
                 let step = self.wait_step(None, WaitReason::Collective(from)).and_then(|()| self.nobody_lost());
                 let step = step.and_then(|()| self.may_come(from));
-                if let Err(error) = step {
-                    // What the lost rank sent before it went may have arrived together with the news.
-                    if self.control.arrived[index.0][index.1].is_none() {
+                let arrived = self.control.arrived[index.0][index.1].is_some();
+                match step {
+                    Ok(()) => {}
+                    // The other endpoints have come in vain if this one stops halfway.
+                    Err(WaitError::Poll(error @ PollError::Handler { .. })) => {
+                        deferred.get_or_insert(error);
+                    }
+                    Err(error) if !arrived => {
                         self.end_wait();
                         return Err(error);
                     }
+                    // What the lost rank sent before it went may have arrived together with the news.
+                    Err(WaitError::Poll(PollError::PeerLost { .. })) => {}
+                    Err(WaitError::Poll(error)) => {
+                        deferred.get_or_insert(error);
+                    }
+                    Err(_) => {}
                 }
             }
             self.end_wait();

@@ -165,13 +165,32 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// brought, then ends. Returns the state. Collective; blocks.
     ///
     /// # Errors
-    /// If a rank was lost; this endpoint has then left without finishing.
+    /// If a rank was lost; this endpoint has then left without finishing. The first error of a handler that ran meanwhile:
+    /// this endpoint has then finished like the others, which do not notice.
     pub fn finish(mut self) -> Result<S, WaitError> {
-        self.drain()?;
+        let mut failed = None;
+        self.past_handlers(&mut failed, Self::drain)?;
         self.barrier()?;
         // Nobody sends any more, so what is there by now is all there will be.
-        self.serve_rest()?;
-        Ok(self.leave())
+        self.past_handlers(&mut failed, |endpoint| Ok(endpoint.serve_rest()?))?;
+        let state = self.leave();
+        failed.map_or(Ok(state), |error| Err(error.into()))
+    }
+
+    /// Repeats a step that errors of handlers interrupt; keeps the first of these.
+    fn past_handlers(
+        &mut self,
+        failed: &mut Option<PollError>,
+        step: impl Fn(&mut Self) -> Result<(), WaitError>,
+    ) -> Result<(), WaitError> {
+        loop {
+            match step(self) {
+                Err(WaitError::Poll(error @ PollError::Handler { .. })) => {
+                    failed.get_or_insert(error);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Leaves the job properly without waiting for anyone, as survivors of a lost rank do. Returns the state. The peers

@@ -111,21 +111,25 @@ impl<T: Transport, S> Endpoint<T, S> {
                 self.stats.stall(resource);
                 SendError::WouldBlock { to, resource }
             }
-            Refused::Gone => {
-                let status = self.transport.status(peer);
-                if let PeerStatus::Lost(_) = status {
-                    supervision::tell(self.address(), supervision::Event::LossTold(to.rank));
-                }
-                gone(to, status)
-            }
+            Refused::Gone => self.gone(to, peer),
         }
+    }
+
+    /// The error of a request to a peer that has gone.
+    #[cold]
+    fn gone(&self, to: Address, peer: Peer) -> SendError {
+        let status = self.transport.status(peer);
+        if let PeerStatus::Lost(_) = status {
+            supervision::tell(self.address(), supervision::Event::LossTold(to.rank));
+        }
+        gone(to, status)
     }
 
     /// Serves incoming messages after a refusal, so that the next try may succeed; `began` marks the first refusal.
     #[cold]
     pub(super) fn make_room(&mut self, to: Address, peer: Peer, refused: Refused) -> Result<(), SendError> {
         let Refused::Busy(resource) = refused else {
-            return Err(gone(to, self.transport.status(peer)));
+            return Err(self.gone(to, peer));
         };
         if self.blocked_on != Some((to, resource)) {
             self.stats.stall(resource);

@@ -3,6 +3,7 @@
 mod allocation;
 mod attach;
 mod credit_network;
+mod handler_errors;
 mod model;
 mod stall;
 
