@@ -169,16 +169,17 @@ impl<S: System> Watcher<S> {
         let watched = self.known.iter().filter_map(|(pid, process)| Some((*pid, process.fd.as_ref()?)));
         let (pids, fds): (Vec<u32>, Vec<&File>) = watched.unzip();
         waits.extend(fds.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        match poll(&mut waits, timeout) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            // The kernel is out of memory, or the limit of files was lowered below what is watched.
-            Err(_) => std::thread::sleep(std::time::Duration::from_millis(INTERVAL.into())),
+        // The kernel is out of memory, or the limit of files was lowered below what is watched: then nothing is known of any
+        // descriptor, and everyone is asked about.
+        let blind = !matches!(poll(&mut waits, timeout), Ok(_) | Err(Errno::EINTR));
+        if blind {
+            std::thread::sleep(std::time::Duration::from_millis(INTERVAL.into()));
         }
         let fired = |wait: &PollFd<'_>| wait.any().unwrap_or(false);
-        let stopped = fired(&waits[0]);
+        let stopped = if blind { stop.read().is_ok() } else { fired(&waits[0]) };
         let ended = pids.iter().zip(&waits[1..]).filter(|(_, wait)| fired(wait));
         let mut dead: Vec<u32> = ended.map(|(pid, _)| *pid).collect();
-        let unseen = self.known.iter().filter(|(_, process)| process.fd.is_none()).map(|(pid, _)| *pid);
+        let unseen = self.known.iter().filter(|(_, process)| blind || process.fd.is_none()).map(|(pid, _)| *pid);
         dead.extend(unseen.filter(|pid| is_gone(*pid)));
         dead.into_iter().for_each(|pid| self.declare_dead(pid));
         stopped
@@ -226,10 +227,14 @@ impl<S: System> Watcher<S> {
     /// Takes a peer's process up, or makes up for what could not be done before; returns whether it lives as far as is known.
     fn watch(&mut self, pid: u32, peer: usize) -> bool {
         let process = self.known.entry(pid).or_insert(Process { fd: None, peers: BTreeMap::new() });
-        let identified = process.peers.entry(peer).or_insert(false);
+        process.peers.entry(peer).or_insert(false);
         if process.fd.is_none() {
             match self.system.pidfd(pid) {
-                Ok(fd) => process.fd = Some(fd),
+                Ok(fd) => {
+                    process.fd = Some(fd);
+                    // Whom it belongs to is not known before the start time is looked at again.
+                    process.peers.values_mut().for_each(|identified| *identified = false);
+                }
                 // There is no such process; `EINVAL` if there can be none of that number.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL)) => {
                     self.declare_dead(pid);
@@ -238,6 +243,7 @@ impl<S: System> Watcher<S> {
                 Err(_) => {}
             }
         }
+        let identified = process.peers.get_mut(&peer).expect("it was entered above");
         if !*identified {
             // After the descriptor was opened: what is read belongs to the process that is watched, or to a later one.
             let joined = self.board.endpoints[peer][endpoint::STARTED].load(Relaxed);
