@@ -27,7 +27,6 @@ impl Session {
                 Frame::parse(&mut reader).ok_or(Fault)?;
             }
         }
-        self.last_heard = now;
         self.confirmed = true;
         let (mut eliciting, mut news, mut kept) = (false, false, true);
         let mut reader = Reader::new(frames);
@@ -42,6 +41,8 @@ impl Session {
         }
         // A datagram that was not taken whole is not acknowledged. Taking part of it twice does no harm.
         if kept {
+            // Its number is remembered, so a copy of it counts for nothing; one that was not kept could be sent again for ever.
+            self.last_heard = now;
             let in_order = self.replay.insert(number);
             if eliciting {
                 self.newest_at = now;
