@@ -111,6 +111,8 @@ impl Notices {
 #[derive(Debug)]
 struct Voice {
     rank: Rank,
+    /// The process that speaks for the rank: its forks do not.
+    process: u32,
     pipe: OwnedFd,
     /// Whom this rank has been told to be lost.
     lost: Mutex<Vec<Rank>>,
@@ -131,7 +133,7 @@ pub(crate) fn begin(rank: Rank, number: u32) -> io::Result<()> {
     let pipe = claim(number, Legacy::Notices)?;
     // Where the others go on, nobody ends those that fail over a loss, and each has its say at once.
     let held = AtomicBool::new(std::env::var_os(contract::KEEP_GOING).is_some());
-    if VOICE.set(Voice { rank, pipe, lost: Mutex::default(), held }).is_ok() {
+    if VOICE.set(Voice { rank, process: std::process::id(), pipe, lost: Mutex::default(), held }).is_ok() {
         supervision::observe(observed);
     }
     Ok(())
@@ -158,6 +160,9 @@ fn observed(whose: Address, event: Event) {
 impl Voice {
     /// Writes a notice; a launcher that doesn't read misses it.
     fn say(&self, notice: Notice) {
+        if self.process != std::process::id() {
+            return;
+        }
         let _ = write(&self.pipe, &notice.encode());
     }
 }

@@ -200,14 +200,15 @@ impl Watch<'_> {
         match word {
             FromAgent::Ended { ends, first, left } => {
                 // An agent speaks for its own ranks, and for each of them once.
-                let known: Vec<(Rank, RankEnd)> = ends
-                    .into_iter()
-                    .filter(|(rank, _)| member.live.contains(rank))
-                    .map(|(rank, end)| (Rank(rank), end))
-                    .collect();
+                let mut known: Vec<(Rank, RankEnd)> = Vec::new();
+                for (rank, end) in ends {
+                    if let Some(place) = member.live.iter().position(|&live| live == rank) {
+                        member.live.remove(place);
+                        known.push((Rank(rank), end));
+                    }
+                }
                 // Nobody has to wait for the dead: that they are lost shows later.
                 known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
-                member.live.retain(|&rank| known.iter().all(|&(ended, _)| ended != Rank(rank)));
                 for (rank, end) in &known {
                     self.launcher.whisper(&format!("rank {rank} {end}"));
                 }
