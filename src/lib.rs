@@ -10,10 +10,10 @@
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
 //! | [`select`] | several transports in one job, chosen per peer |
-//! | `extoll` | [`extoll_sim`]: EXTOLL's VELO and RMA in virtual time, and two conduits on them |
-//! | `sci` | [`sci_sim`]: SCI's shared segments, in virtual time and as mapped files, and the conduit on them |
-//! | `portals` | [`portals_sim`]: Portals 3.3 and Portals 4 in virtual time, and the conduit on them |
-//! | `fabric` | [`fabric_sim`]: the virtual-time machine below simulated interfaces |
+//! | `extoll` | `extoll_sim`: EXTOLL's VELO and RMA in virtual time, and two conduits on them |
+//! | `sci` | `sci_sim`: SCI's shared segments, in virtual time and as mapped files, and the conduit on them |
+//! | `portals` | `portals_sim`: Portals 3.3 and Portals 4 in virtual time, and the conduit on them |
+//! | `fabric` | `fabric_sim`: the virtual-time machine below simulated interfaces |
 //! | [`loopback`] | a whole job inside one process, for tests and examples |
 //! | [`prelude`] | what almost every program uses |
 //!

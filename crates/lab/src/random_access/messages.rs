@@ -1,6 +1,6 @@
 //! Updates as active messages: the owner of a word applies them one at a time, in its handlers.
 //!
-//! A rank looks ahead at most [`BLOCK`] samples at a time and holds at most [`LOOK_AHEAD`] updates. What a message carries is
+//! A rank looks ahead at most `BLOCK` samples at a time and holds at most [`LOOK_AHEAD`] updates. What a message carries is
 //! on its way, and no longer held by the sender.
 
 use super::buckets::Buckets;

@@ -30,7 +30,7 @@ impl Progress {
         Self { bar, done: 0, shown: 0 }
     }
 
-    /// Counts updates; draws at most once in [`STRIDE`] of them.
+    /// Counts updates; draws at most once in `STRIDE` of them.
     #[inline(always)]
     pub fn advance(&mut self, updates: usize) {
         self.done += updates as u64;

@@ -55,7 +55,7 @@ fn time(now: impl Fn() -> active_messages::Instant, trips: Trips, mut exchange: 
 /// Raw VELO: a message is as many packets of 64 bytes as it needs.
 ///
 /// # Errors
-/// As [`extoll::run`].
+/// As [`extoll_sim::run`].
 pub fn raw_velo(machine: &ExtollConfig, trips: &[Trips]) -> Result<Vec<Span>, RunError> {
     let trips = trips.to_vec();
     let report = extoll_sim::run(machine, move |nic| {
@@ -108,7 +108,7 @@ fn receive(velo: &Velo<'_>, bytes: usize) {
 /// Raw RMA: a message is a put into registered memory, noticed by its completer notification.
 ///
 /// # Errors
-/// As [`extoll::run`].
+/// As [`extoll_sim::run`].
 pub fn raw_rma(machine: &ExtollConfig, trips: &[Trips]) -> Result<Vec<Span>, RunError> {
     let trips = trips.to_vec();
     let report = extoll_sim::run(machine, move |nic| {

@@ -40,7 +40,7 @@ pub enum Way {
 /// Half a round trip of so many bytes, from the first store until the last byte has landed.
 ///
 /// # Errors
-/// As [`sci::run`].
+/// As [`sci_sim::run`].
 pub fn raw(machine: &SciConfig, way: Way, bytes: usize) -> Result<Span, RunError> {
     let report =
         sci_sim::run(machine, move |nic| raw_rank(&nic, way, bytes).expect("the interface refuses nothing"))?;
@@ -113,7 +113,7 @@ fn connect(
 /// The time of reading so many bytes from the other node.
 ///
 /// # Errors
-/// As [`sci::run`].
+/// As [`sci_sim::run`].
 pub fn read(machine: &SciConfig, bytes: usize) -> Result<Span, RunError> {
     let report = sci_sim::run(machine, move |nic| read_rank(&nic, bytes).expect("the interface refuses nothing"))?;
     Ok(first(report))
