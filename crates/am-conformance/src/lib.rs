@@ -28,6 +28,7 @@ mod exchange;
 mod loopback;
 mod random;
 mod report;
+mod seeds;
 mod selected;
 mod simulated;
 mod threads;
@@ -40,6 +41,7 @@ pub use environment::{check_surroundings, difficult_arguments, difficult_variabl
 pub use exchange::{Exchange, Heard};
 pub use loopback::{Job, Loopback};
 pub use report::{Line, Report, Skipped};
+pub use seeds::each_mutation;
 pub use selected::{Selected, SelectedJob};
 pub use simulated::{Draw, chosen_seeds, play_part, problems, run_seeds, wait_in_vain};
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};

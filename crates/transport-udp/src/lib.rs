@@ -134,6 +134,9 @@
 
 mod carrier;
 mod driver;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod proto;
 pub mod sim;
 #[cfg(feature = "sim")]

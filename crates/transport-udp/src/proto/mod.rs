@@ -35,7 +35,7 @@
 mod bytes;
 mod config;
 mod deliver;
-#[cfg(test)]
+#[cfg(feature = "fuzzing")]
 mod hostile;
 mod machine;
 mod message;
@@ -54,6 +54,10 @@ mod surface;
 mod timer;
 mod transmit;
 mod wire;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use hostile::authentic;
 
 pub use config::{Config, ConfigError, Protection, Secrets};
 pub use machine::{Lent, Machine, Parts};

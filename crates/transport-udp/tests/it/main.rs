@@ -1,13 +1,12 @@
 //! The integration tests of transport-udp, one program: each module is a subject.
 
 mod allocation;
-mod common;
 mod conformance;
-mod entries;
 mod faults;
 mod fork;
 mod fuzz;
 mod fuzz_flood;
+mod fuzz_seeds;
 mod liveness;
 mod obituary;
 mod security;
@@ -16,6 +15,8 @@ mod simulated_conformance;
 mod simulated_network;
 mod sockets;
 mod tokio;
+
+use transport_udp::fuzzing::{self as entries, world as common};
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
 #[global_allocator]

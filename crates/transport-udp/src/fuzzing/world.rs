@@ -1,12 +1,10 @@
-//! What the tests of the simulated network share: endpoints with a small application, and its books.
+//! What fuzz targets and the tests of the simulated network share: endpoints with a small application, and its books.
 
-#![allow(unreachable_pub, reason = "shared by the modules of this program alone")]
-
+use crate::proto::{Config, Event, Machine, Secrets};
+use crate::sim::{self, Network, SplitMix64};
 use am_core::arguments::Words;
 use am_core::transport::{Arrival, Category, Head, LossCause, Port, Refused, ReplyBound, Sink};
 use am_core::{Instant, Payload, Peer, Shape, Span};
-use transport_udp::proto::{Config, Event, Machine, Secrets};
-use transport_udp::sim::{self, Network, SplitMix64};
 
 /// Eight regions of 256 KiB.
 pub const SEGMENT: usize = 2 << 20;

@@ -1,17 +1,17 @@
-//! What fuzzers and ordinary tests call alike: each entry turns bytes into datagrams or operations, and panics if a machine
+//! What fuzzers and ordinary tests call alike: each target turns bytes into datagrams or operations, and panics if a machine
 //! does what it must not.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test program uses a part, fuzzers outside the workspace another"
-)]
+#![allow(missing_docs, reason = "for this project's own fuzzers and tests")]
 
-use crate::common::{SEGMENT, World, app};
+pub mod world;
+
+pub use crate::proto::authentic;
+
+use crate::proto::{Config, Dropped, Protection};
+use crate::sim::{self, SplitMix64};
 use am_core::transport::{Arrival, Departure, LossCause, PeerStatus, Port, Sink};
 use am_core::{Payload, Peer, Span, Words};
-use transport_udp::proto::{Config, Dropped, Protection};
-use transport_udp::sim::{self, SplitMix64};
+use world::{SEGMENT, World, app};
 
 /// Decisions, read from bytes until these are used up; then all are the first.
 pub struct Choices<'a>(pub &'a [u8]);
@@ -36,7 +36,7 @@ impl<'a> Choices<'a> {
         (usize::from(self.byte()) << 8 | usize::from(self.byte())) % limit
     }
 
-    fn take(&mut self, len: usize) -> &'a [u8] {
+    pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (now, later) = self.0.split_at(len.min(self.0.len()));
         self.0 = later;
         now
@@ -246,7 +246,7 @@ pub fn operations(data: &[u8]) {
                 link.down = !link.down;
             }
             19 => {
-                let mut config = crate::common::config(3, a, now.0 + 1);
+                let mut config = world::config(3, a, now.0 + 1);
                 settings(&mut config);
                 let (machine, _) = sim::machine(config, SEGMENT).expect("the settings fit together");
                 world.net.replace(Peer(a), Some(machine));
