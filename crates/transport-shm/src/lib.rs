@@ -57,6 +57,9 @@
 mod config;
 #[cfg(not(am_loom))]
 mod frame;
+#[cfg(all(feature = "fuzzing", not(am_loom)))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(not(am_loom))]
 mod job;
 #[cfg(not(am_loom))]

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
-#[cfg(test)]
-mod faulty;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod faulty;
 #[cfg(test)]
 mod mappings;
 

@@ -3,6 +3,7 @@
 mod allocation;
 mod conformance;
 mod crowd;
+mod fuzz;
 mod job;
 mod life;
 
