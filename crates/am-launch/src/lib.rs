@@ -88,6 +88,9 @@ mod book;
 pub mod contract;
 mod crew;
 mod environment;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hosts;
 mod identity;
 mod intervals;

@@ -288,6 +288,31 @@ impl Caller {
     }
 }
 
+/// What a process of the same user may say to rank 0, in two parts; the first byte is the length of the first one. Returns whether
+/// it was taken for a rank's greeting.
+///
+/// # Panics
+/// If anything but a whole greeting is, or a greeting isn't.
+#[cfg(feature = "fuzzing")]
+pub fn greeting(data: &[u8]) -> bool {
+    let Some((first, words)) = data.split_first() else { return false };
+    let (ours, mut theirs) = UnixStream::pair().expect("the system has two more descriptors");
+    let mut caller = Caller::admit(ours).expect("both ends are this process");
+    let (first, second) = words.split_at(words.len().min(usize::from(*first)));
+    let mut heard = Ok(None);
+    for part in [first, second] {
+        theirs.set_nonblocking(true).expect("a new socket can be set so");
+        let _ = theirs.write(part);
+        if let Ok(None) = heard {
+            heard = caller.greeting();
+        }
+        assert!(caller.said.len() <= Caller::LENGTH);
+    }
+    let expected = words.first_chunk::<{ Caller::LENGTH }>().filter(|words| words.starts_with(&GREETING));
+    assert_eq!(matches!(heard, Ok(Some(_))), expected.is_some(), "{heard:?}");
+    expected.is_some()
+}
+
 /// The descriptor that arrives next; `None` if something else does, or nothing any more.
 fn received(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut greeting = [0; GREETING.len()];

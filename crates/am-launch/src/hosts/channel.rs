@@ -116,8 +116,13 @@ impl Channel {
     /// # Errors
     /// Those of the system.
     pub(crate) fn new(stream: TcpStream, side: Side, secret: &Secret) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        Self::over(stream, side, secret)
+    }
+
+    /// Starts a conversation over any connected stream.
+    fn over(stream: TcpStream, side: Side, secret: &Secret) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
         let mut nonce = [0; NONCE];
         getrandom::fill(&mut nonce).map_err(|_| io::Error::other("no random bytes from the system"))?;
         let mut channel = Self {
@@ -417,5 +422,7 @@ fn key(secret: &Secret, salt: &[u8], direction: &[u8]) -> Key {
     key
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;

@@ -99,7 +99,11 @@ pub fn parse_hosts(list: &str) -> Result<Vec<HostSpec>, HostListError> {
 /// [`HostListError`] that names the line.
 pub fn read_host_file(path: &Path) -> Result<Vec<HostSpec>, HostListError> {
     let unreadable = |source| HostListError::Unreadable { path: path.into(), source };
-    let text = fs::read_to_string(path).map_err(unreadable)?;
+    host_file(&fs::read_to_string(path).map_err(unreadable)?, path)
+}
+
+/// The hosts of a host file's text.
+pub(crate) fn host_file(text: &str, path: &Path) -> Result<Vec<HostSpec>, HostListError> {
     let mut hosts = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default();

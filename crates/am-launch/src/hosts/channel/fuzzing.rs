@@ -1,0 +1,129 @@
+//! What fuzzers let the other end of a channel say.
+
+use super::*;
+use crate::book::Book;
+use crate::hosts::message::{Answer, FromAgent, FromRank, Orders, ToAgent};
+use am_core::Rank;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+/// Both ends of a connection that takes no port, so that there may be any number of them.
+fn pair() -> (TcpStream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("the system has two more descriptors");
+    theirs.set_nonblocking(true).expect("a new socket can be set so");
+    (OwnedFd::from(ours).into(), theirs)
+}
+
+/// What an end without the secret may say, in two parts: an even first byte says it to a server, an odd one to a client, and the
+/// second byte is the length of the first part. Returns whether the greeting was taken.
+///
+/// # Panics
+/// If it is believed, or kept at length, or a client or server says more than its greeting and proof.
+pub fn stranger(data: &[u8]) -> bool {
+    let Some(([side, first], words)) = data.split_first_chunk::<2>() else { return false };
+    let side = if side & 1 == 0 { Side::Server } else { Side::Client };
+    let (stream, mut other) = pair();
+    let mut channel = Channel::over(stream, side, &Secret::none()).expect("a new socket can be set so");
+    channel.send(&ToAgent::Alive);
+    let most = GREETING + 4 + TAG + 1;
+    let (first, second) = words.split_at(words.len().min(usize::from(*first)));
+    let mut ended = false;
+    for part in [first, second, &[]] {
+        if !part.is_empty() {
+            // An end that has hung up takes nothing.
+            let _ = other.write(part);
+        }
+        for _ in 0..4 {
+            if !ended {
+                let proven = channel.prove();
+                assert!(!matches!(proven, Ok(true)), "an end without the secret is believed");
+                ended = proven.is_err();
+            }
+        }
+        assert!(channel.arrived.len() <= most, "{} bytes of a stranger are kept", channel.arrived.len());
+    }
+    let greeted = channel.keys.is_some();
+    drop(channel);
+    let (mut said, mut buffer) = (0, [0; 4096]);
+    while let Ok(length @ 1..) = other.read(&mut buffer) {
+        said += length;
+    }
+    // The first message is sealed and waits behind the proof.
+    assert!(said <= GREETING + 4 + TAG + 4 + 16 + TAG, "{said} bytes for a stranger");
+    assert!(side == Side::Client || greeted || said <= GREETING, "{said} bytes before a greeting");
+    greeted
+}
+
+/// What an end with the secret may say: the first byte chooses who listens for what, the others are one message. Returns
+/// whether it was understood.
+///
+/// # Panics
+/// If the channel gives anything else than the message or [`ChannelError::Damaged`].
+pub fn message(data: &[u8]) -> bool {
+    let Some((listener, words)) = data.split_first() else { return false };
+    match listener % 5 {
+        0 => hear::<FromAgent>(words).is_some(),
+        1 => hear::<ToAgent>(words).is_some_and(|message| {
+            if let ToAgent::Start(book) = message {
+                read(&book);
+            }
+            true
+        }),
+        2 => hear::<FromRank>(words).is_some(),
+        3 => hear::<Answer>(words).is_some_and(|message| {
+            if let Answer::Table(book, _) = message {
+                read(&book);
+            }
+            true
+        }),
+        _ => hear::<Orders>(words).is_some(),
+    }
+}
+
+/// Asks a book what its readers ask.
+fn read(book: &Book) {
+    let ranks = book.ranks.len() as u32;
+    assert_eq!(book.shape().ranks, ranks);
+    for rank in 0..ranks {
+        let _ = (book.carrier(Rank(0), Rank(rank)), book.members(rank));
+    }
+    let _ = book.needs_udp();
+}
+
+/// Both ends prove themselves, one seals these bytes as they are, and the other one takes them for a message.
+fn hear<M: DeserializeOwned>(words: &[u8]) -> Option<M> {
+    let (stream, other) = pair();
+    let secret = Secret::none();
+    let over = |stream, side| Channel::over(stream, side, &secret).expect("a new socket can be set so");
+    let (mut server, mut client) = (over(stream, Side::Server), over(OwnedFd::from(other).into(), Side::Client));
+    for _ in 0..8 {
+        let _ = (client.prove().expect("its peer is sound"), server.prove().expect("its peer is sound"));
+    }
+    assert!(client.proven && server.proven, "eight turns are enough");
+    client.seal(words.to_vec());
+    for _ in 0..1000 {
+        client.push().expect("its peer listens");
+        match server.pump() {
+            Ok(messages) if messages.is_empty() => {}
+            Ok(mut messages) => return messages.pop(),
+            Err(ChannelError::Damaged) => return None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("{} bytes do not arrive", words.len());
+}
+
+/// Messages of every kind, as [`message`] takes them.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sound_messages_are_understood() {
+        let with = |listener: u8, words: Vec<u8>| [vec![listener], words].concat();
+        let segments = postcard::to_stdvec(&ToAgent::Segments(vec![1, 2])).unwrap();
+        assert!(message(&with(1, segments)));
+        let refused = postcard::to_stdvec(&Answer::Refused("why".into())).unwrap();
+        assert!(message(&with(3, refused.clone())) && !message(&with(3, refused[..3].to_vec())));
+    }
+}

@@ -1,0 +1,31 @@
+//! The fuzz targets as ordinary tests, with inputs made of their seeds.
+
+use am_conformance::each_mutation;
+use am_launch::fuzzing;
+
+/// Of the inputs that are made of a target's seeds: how many are taken for what they pretend to be, and how many are not.
+fn counted(name: &str, mutations: u64, target: fn(&[u8]) -> bool) {
+    let (mut taken, mut refused) = (0, 0);
+    each_mutation(name, mutations, |data| if target(data) { taken += 1 } else { refused += 1 });
+    assert!(taken > mutations / 20 && refused > mutations / 20, "{name}: {taken} taken, {refused} refused");
+}
+
+#[test]
+fn strangers_are_not_believed() {
+    counted("launch_stranger", 3000, fuzzing::stranger);
+}
+
+#[test]
+fn messages_are_understood_or_refused() {
+    counted("launch_message", 3000, fuzzing::message);
+}
+
+#[test]
+fn greetings_are_taken_whole_or_not() {
+    counted("launch_greeting", 3000, fuzzing::greeting);
+}
+
+#[test]
+fn lists_of_hosts_are_usable_or_refused() {
+    counted("launch_hosts", 3000, fuzzing::hosts);
+}
