@@ -46,6 +46,9 @@
 
 pub mod conduit;
 mod config;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod model;
 pub mod nic;
 mod run;

@@ -82,6 +82,9 @@
 pub mod conduit;
 #[cfg(not(am_loom))]
 mod config;
+#[cfg(all(feature = "fuzzing", not(am_loom)))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(not(am_loom))]
 pub mod model;
 pub mod nic;

@@ -4,6 +4,7 @@ mod allocation;
 mod commands;
 mod conformance;
 mod degenerate;
+mod fuzz;
 mod gasnet;
 mod gasnet_allocation;
 mod gasnet_order;

@@ -5,6 +5,7 @@ mod conduit;
 mod conformance;
 mod credits;
 mod degenerate;
+mod fuzz;
 mod holds;
 mod leisure;
 mod p3;

@@ -7,6 +7,7 @@ mod conduit_support;
 mod conformance_mapped;
 mod conformance_virtual;
 mod degenerate;
+mod fuzz;
 mod holds;
 mod nic;
 mod nic_allocation;
