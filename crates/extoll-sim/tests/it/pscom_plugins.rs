@@ -17,13 +17,12 @@ fn all_to_all(machine: &ExtollConfig, pscom: &PscomConfig, rounds: u32, bytes: u
             *got += 1;
         });
         let back = back.unwrap();
-        let ask =
-            handlers.request("ask", move |_: &mut u32, token: Token<'_>, number: u32, payload: Payload<'_>| {
-                let add = (number >> 16) as u8;
-                let answer: Vec<u8> = payload.to_vec().iter().map(|byte| byte.wrapping_add(add)).collect();
-                token.reply_medium(back, number & 0xffff, &answer).unwrap();
-            });
-        let ask = ask.unwrap();
+        let ask = move |_: &mut u32, token: Token<'_>, number: u32, payload: Payload<'_>| {
+            let add = (number >> 16) as u8;
+            let answer: Vec<u8> = payload.to_vec().iter().map(|byte| byte.wrapping_add(add)).collect();
+            token.reply_medium(back, number & 0xffff, &answer).unwrap();
+        };
+        let ask = handlers.request_bounded("ask", bytes as u32, ask).unwrap();
         let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
         let (me, ranks) = (endpoint.rank().0, endpoint.shape().ranks);
         for round in 0..rounds {
