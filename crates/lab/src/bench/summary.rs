@@ -34,7 +34,6 @@ pub enum Unit {
     CpuPercent,
     /// Seconds for a second of virtual time; less is better.
     #[serde(rename = "s/s")]
-    #[allow(dead_code, reason = "only the bench of the simulator has two kinds of time")]
     SecondsPerSecond,
 }
 
