@@ -10,7 +10,7 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
-    Arrival, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Notify, Owed, PayloadWriter,
+    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Notify, Owed, PayloadWriter,
     PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use std::collections::VecDeque;
@@ -214,8 +214,9 @@ impl Loopback {
     /// Checks flow control and takes what a request needs.
     fn admit(&mut self, to: Peer, reply: ReplyBound) -> Result<(), Refused> {
         let index = to.index();
-        if self.network.status(to) != PeerStatus::Active {
-            return Err(Refused::Gone);
+        match self.network.status(to) {
+            PeerStatus::Active => {}
+            status => return Err(Refused::Gone(status)),
         }
         let inbox = self.network.inbox(self.me);
         let (handled, bare) = (inbox.handled[index], inbox.bare[index]);
@@ -224,12 +225,10 @@ impl Loopback {
         if self.sent[index] - handled >= self.network.config.requests as u64 {
             return Err(Refused::Busy(Resource::RequestFrames));
         }
-        if reply != ReplyBound::None {
-            if self.owed[index] >= self.network.config.replies as u64 {
-                return Err(Refused::Busy(Resource::ReplyFrames));
-            }
-            self.owed[index] += 1;
+        if reply != ReplyBound::None && self.owed[index] >= self.network.config.replies as u64 {
+            return Err(Refused::Busy(Resource::ReplyFrames));
         }
+        self.owed[index] += u64::from(reply != ReplyBound::None);
         self.sent[index] += 1;
         Ok(())
     }
@@ -246,16 +245,17 @@ impl Loopback {
         buffer
     }
 
+    /// A payload buffer with a copy of some bytes.
+    fn filled(&self, payload: &[u8]) -> Vec<u8> {
+        let mut buffer = self.buffer(payload.len());
+        buffer.copy_from_slice(payload);
+        buffer
+    }
+
     fn deliver(&self, to: Peer, frame: Frame) {
         let mut inbox = self.network.inbox(to);
         inbox.frames.push_back(frame);
         self.network.wake(to, inbox);
-    }
-
-    fn request(&mut self, to: Peer, head: Head, args: &Words, category: Category, placed: (u64, usize)) {
-        let kind = Kind::Request(category, head.reply);
-        let payload = Vec::new();
-        self.deliver(to, Frame { from: self.me, kind, handler: head.handler, args: *args, payload, placed });
     }
 
     fn place(&self, to: Peer, payload: &[u8], at: u64) {
@@ -337,19 +337,11 @@ impl PayloadWriter for Buffer<'_> {
 }
 
 impl ReplyPort<'_> {
-    fn send(
-        &mut self,
-        category: Category,
-        handler: u8,
-        args: &Words,
-        payload: Vec<u8>,
-        placed: (u64, usize),
-    ) -> Result<(), PortGone> {
+    fn deliver(&mut self, category: Category, handler: u8, args: &Words, payload: Vec<u8>, placed: (u64, usize)) {
         self.used = true;
         let kind = Kind::Reply(category);
         let frame = Frame { from: self.transport.me, kind, handler, args: *args, payload, placed };
         self.transport.deliver(self.to, frame);
-        Ok(())
     }
 
     fn check(&self) -> Result<(), PortGone> {
@@ -373,12 +365,24 @@ impl Port for ReplyPort<'_> {
         segments[shape.address(self.to).rank.0 as usize].len() as u64
     }
 
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         self.check()?;
-        self.send(Category::Short, handler, args, Vec::new(), (0, 0))
+        let (payload, placed) = match body {
+            Body::None => (Vec::new(), (0, 0)),
+            Body::Copy(payload) => {
+                assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
+                (self.transport.filled(payload), (0, 0))
+            }
+            Body::Place(payload, at) => {
+                self.transport.place(self.to, payload, at);
+                (Vec::new(), (at, payload.len()))
+            }
+        };
+        self.deliver(body.category(), handler, args, payload, placed);
+        Ok(())
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
@@ -389,13 +393,8 @@ impl Port for ReplyPort<'_> {
         self.check()?;
         let mut payload = self.transport.buffer(len);
         fill(&mut Buffer(&mut payload));
-        self.send(Category::Medium, handler, args, payload, (0, 0))
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        self.check()?;
-        self.transport.place(self.to, payload, at);
-        self.send(Category::Long, handler, args, Vec::new(), (at, payload.len()))
+        self.deliver(Category::Medium, handler, args, payload, (0, 0));
+        Ok(())
     }
 
     fn detach(&mut self) -> PendingKey {
@@ -442,6 +441,7 @@ impl Drop for InHand {
 
 impl Transport for Loopback {
     type Memory = Arc<[AtomicU64]>;
+    type Room = ();
     type Slot<'a> = LoopbackSlot<'a>;
 
     fn me(&self) -> Peer {
@@ -456,31 +456,35 @@ impl Transport for Loopback {
         &self.network.limits
     }
 
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.admit(to, head.reply)?;
-        self.request(to, head, args, Category::Short, (0, 0));
+        let (payload, placed) = match body {
+            Body::None => (Vec::new(), (0, 0)),
+            Body::Copy(payload) => (self.filled(payload), (0, 0)),
+            Body::Place(payload, at) => {
+                self.place(to, payload, at);
+                (Vec::new(), (at, payload.len()))
+            }
+        };
+        let kind = Kind::Request(body.category(), head.reply);
+        let frame = Frame { from: self.me, kind, handler: head.handler, args: *args, payload, placed };
+        self.deliver(to, frame);
         Ok(())
     }
 
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<LoopbackSlot<'_>, Refused> {
-        self.admit(to, head.reply)?;
+    fn reserve(&mut self, to: Peer, head: Head, _: &Words, _: usize) -> Result<(), Refused> {
+        self.admit(to, head.reply)
+    }
+
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> LoopbackSlot<'_> {
         let payload = self.buffer(len);
-        Ok(LoopbackSlot { to, head, args: *args, payload, committed: false, transport: self })
-    }
-
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
-        self.admit(to, head.reply)?;
-        self.place(to, payload, at);
-        self.request(to, head, args, Category::Long, (at, payload.len()));
-        Ok(())
+        LoopbackSlot { to, head, args: *args, payload, committed: false, transport: self }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         self.admit(to, ReplyBound::None)?;
-        let mut buffer = self.buffer(payload.len());
-        buffer.copy_from_slice(payload);
-        let kind = Kind::Control;
-        let frame = Frame { from: self.me, kind, handler: 0, args: *args, payload: buffer, placed: (0, 0) };
+        let (kind, payload) = (Kind::Control, self.filled(payload));
+        let frame = Frame { from: self.me, kind, handler: 0, args: *args, payload, placed: (0, 0) };
         self.deliver(to, frame);
         Ok(())
     }

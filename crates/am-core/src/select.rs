@@ -8,15 +8,15 @@ mod far;
 mod port;
 mod slot;
 
-pub use slot::SelectSlot;
+pub use slot::{SelectRoom, SelectSlot};
 
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::segment::Segment;
 use crate::time::{Instant, Span};
 use crate::transport::{
-    CreditSnapshot, Departure, Head, Limits, Notify, Owed, PeerStatus, PendingKey, Port, Refused, Sink, Transport,
-    WaitReason,
+    Body, CreditSnapshot, Departure, Head, Limits, Notify, Owed, PeerStatus, PendingKey, Port, Refused, Sink,
+    Transport, WaitReason,
 };
 use far::Far;
 use port::{Homeward, Mapped};
@@ -269,6 +269,7 @@ macro_rules! own {
 
 impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> {
     type Memory = N::Memory;
+    type Room = SelectRoom<N::Room, F::Room>;
     type Slot<'a>
         = SelectSlot<N::Slot<'a>, F::Slot<'a>>
     where
@@ -298,42 +299,42 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         }
     }
 
-    #[inline]
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
-        towards!(self, to, |transport, peer| transport.short(peer, head, args))
+    #[inline(always)]
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        towards!(self, to, |transport, peer| transport.send(peer, head, args, body))
     }
 
     #[inline]
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Slot<'_>, Refused> {
+    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Room, Refused> {
         match &mut self.0 {
-            Choice::Near(near) => near.claim(to, head, args, len).map(SelectSlot::Near),
-            Choice::Far(far) => far.claim(to, head, args, len).map(SelectSlot::Far),
+            Choice::Near(near) => near.reserve(to, head, args, len).map(SelectRoom::Near),
+            Choice::Far(far) => far.reserve(to, head, args, len).map(SelectRoom::Far),
             Choice::Both(both) => match both.ways[to.index()] {
-                Way::Near(peer) => both.near.claim(peer, head, args, len).map(SelectSlot::Near),
+                Way::Near(peer) => both.near.reserve(peer, head, args, len).map(SelectRoom::Near),
                 Way::Far => {
-                    let Far { transport, watch, .. } = &mut both.far;
-                    match transport.claim(to, head, args, len) {
-                        Ok(slot) => {
-                            watch.end();
-                            Ok(SelectSlot::Far(slot))
-                        }
-                        Err(refused) => {
-                            watch.look();
-                            Err(refused)
-                        }
-                    }
+                    let room = both.far.transport.reserve(to, head, args, len);
+                    both.far.sent(room.is_ok());
+                    room.map(SelectRoom::Far)
                 }
             },
         }
     }
 
     #[inline]
-    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        towards!(self, to, |transport, peer| transport.medium(peer, head, args, payload))
-    }
-
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
-        towards!(self, to, |transport, peer| transport.long(peer, head, args, payload, at))
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Self::Room) -> Self::Slot<'_> {
+        let (near, far, to) = match &mut self.0 {
+            Choice::Near(near) => (Some(near), None, to),
+            Choice::Far(far) => (None, Some(far), to),
+            Choice::Both(both) => match both.ways[to.index()] {
+                Way::Near(peer) => (Some(&mut both.near), None, peer),
+                Way::Far => (None, Some(&mut both.far.transport), to),
+            },
+        };
+        match (near, far, room) {
+            (Some(near), _, SelectRoom::Near(room)) => SelectSlot::Near(near.slot(to, head, args, len, room)),
+            (_, Some(far), SelectRoom::Far(room)) => SelectSlot::Far(far.slot(to, head, args, len, room)),
+            _ => unreachable!("room is turned into a slot of the peer that it was reserved for"),
+        }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {

@@ -8,7 +8,7 @@ use crate::arguments::{Arguments, Words, encode};
 use crate::error::{Rejected, ReplyError};
 use crate::handlers::Reply;
 use crate::segment::SegmentError;
-use crate::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use crate::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,10 +118,8 @@ impl fmt::Debug for Token<'_> {
 
 /// A reply as the port needs it.
 pub(crate) enum Message<'a> {
-    Short,
-    Medium(&'a [u8]),
+    Send(Body<'a>),
     Fill(usize, &'a mut dyn FnMut(&mut dyn PayloadWriter)),
-    Long(&'a [u8], u64),
 }
 
 /// Checks a reply against its bound, segment and table, then sends it.
@@ -142,22 +140,23 @@ pub(crate) fn send(
         if len > bound { Err(ReplyError::PayloadTooLarge { len, bound }) } else { Ok(()) }
     };
     let sent = match message {
-        Message::Short => port.short(handler, args),
-        Message::Medium(payload) => {
-            fits(payload.len())?;
-            port.medium(handler, args, payload.len(), &mut |buffer| buffer.write(0, payload))
+        Message::Send(body) => {
+            match body {
+                Body::None => {}
+                Body::Copy(payload) => fits(payload.len())?,
+                Body::Place(payload, at) => {
+                    let (len, segment) = (payload.len() as u64, port.segment_len());
+                    if at.checked_add(len).is_none_or(|end| end > segment) {
+                        let source = SegmentError::OutOfRange { offset: at, len, segment };
+                        return Err(ReplyError::OutsideSegment { to, source });
+                    }
+                }
+            }
+            port.send(handler, args, body)
         }
         Message::Fill(len, fill) => {
             fits(len)?;
-            port.medium(handler, args, len, fill)
-        }
-        Message::Long(payload, at) => {
-            let (len, segment) = (payload.len() as u64, port.segment_len());
-            if at.checked_add(len).is_none_or(|end| end > segment) {
-                let source = SegmentError::OutOfRange { offset: at, len, segment };
-                return Err(ReplyError::OutsideSegment { to, source });
-            }
-            port.long(handler, args, payload, at)
+            port.send_filled(handler, args, len, fill)
         }
     };
     sent.map_err(|PortGone| ReplyError::Gone { to })
@@ -202,7 +201,7 @@ impl<'a> Token<'a> {
     /// [`Rejected`] with the token to try again with.
     #[inline]
     pub fn reply<A: Arguments>(self, handler: Reply<A>, args: A) -> Result<(), Rejected<Self>> {
-        self.finish(handler.index(), handler.table(), &encode(&args), Message::Short)
+        self.finish(handler.index(), handler.table(), &encode(&args), Message::Send(Body::None))
     }
 
     /// Replies with arguments and a payload that is copied once. Never blocks, never allocates.
@@ -216,7 +215,7 @@ impl<'a> Token<'a> {
         args: A,
         payload: &[u8],
     ) -> Result<(), Rejected<Self>> {
-        self.finish(handler.index(), handler.table(), &encode(&args), Message::Medium(payload))
+        self.finish(handler.index(), handler.table(), &encode(&args), Message::Send(Body::Copy(payload)))
     }
 
     /// Replies with a payload of `len` bytes that `fill` writes directly into the transport's buffer.
@@ -245,7 +244,7 @@ impl<'a> Token<'a> {
         payload: &[u8],
         at: u64,
     ) -> Result<(), Rejected<Self>> {
-        self.finish(handler.index(), handler.table(), &encode(&args), Message::Long(payload, at))
+        self.finish(handler.index(), handler.table(), &encode(&args), Message::Send(Body::Place(payload, at)))
     }
 
     /// Keeps the permission to reply beyond the handler. The requester's credit stays taken until the

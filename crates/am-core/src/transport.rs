@@ -192,8 +192,46 @@ impl fmt::Display for WaitReason {
 pub enum Refused {
     /// This resource is used up for now; serve incoming messages and try again.
     Busy(Resource),
-    /// The peer is lost or has finished.
-    Gone,
+    /// The peer takes no more messages: it has finished, or is lost.
+    Gone(PeerStatus),
+}
+
+/// What a message carries besides its arguments. The body tells the message's [`Category`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// Nothing: a Short message.
+    None,
+    /// Bytes that the destination's handler sees in a buffer: a Medium message.
+    Copy(&'a [u8]),
+    /// Bytes that are placed at a byte offset of the destination's segment before the handler runs: a Long message.
+    Place(&'a [u8], u64),
+}
+
+impl Body<'_> {
+    /// The category of a message with this body.
+    #[inline(always)]
+    pub const fn category(&self) -> Category {
+        match self {
+            Self::None => Category::Short,
+            Self::Copy(_) => Category::Medium,
+            Self::Place(..) => Category::Long,
+        }
+    }
+
+    /// Number of payload bytes.
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Copy(bytes) | Self::Place(bytes, _) => bytes.len(),
+        }
+    }
+
+    /// Whether there are no payload bytes.
+    #[inline(always)]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// How a peer was lost.
@@ -357,7 +395,7 @@ pub trait PayloadWriter {
     }
 }
 
-/// A claimed Medium request: a buffer to fill, sent by [`Slot::commit`], given back when dropped.
+/// A reserved Medium request: a buffer to fill, sent by [`Slot::commit`], given back when dropped.
 pub trait Slot: PayloadWriter {
     /// Sends the message.
     fn commit(self);
@@ -375,35 +413,30 @@ pub trait Port {
     /// Size of the requester's segment in bytes.
     fn segment_len(&self) -> u64;
 
-    /// Sends a Short reply.
+    /// Sends a reply; a Long one is placed in the requester's segment first.
     ///
     /// # Errors
     /// [`PortGone`] if the requester is gone.
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone>;
+    ///
+    /// # Panics
+    /// If a payload to copy exceeds [`Port::bound`], or one to place does not lie in the requester's segment; the core
+    /// checks both first.
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone>;
 
-    /// Sends a Medium reply of `len` bytes that `fill` writes.
+    /// Sends a Medium reply of `len` bytes that `fill` writes into the transport's buffer.
     ///
     /// # Errors
     /// [`PortGone`] if the requester is gone; `fill` is not called then.
     ///
     /// # Panics
     /// If `len` exceeds [`Port::bound`]; the core checks it first.
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
         len: usize,
         fill: &mut dyn FnMut(&mut dyn PayloadWriter),
     ) -> Result<(), PortGone>;
-
-    /// Places a payload in the requester's segment, then sends a Long reply.
-    ///
-    /// # Errors
-    /// [`PortGone`] if the requester is gone.
-    ///
-    /// # Panics
-    /// If the range is outside the requester's segment; the core checks it first.
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone>;
 
     /// Keeps the way back open beyond the handler; [`Transport::answer`] opens it again.
     fn detach(&mut self) -> PendingKey;
@@ -446,21 +479,17 @@ impl Port for NoPort {
         self.segment_len
     }
 
-    fn short(&mut self, _: u8, _: &Words) -> Result<(), PortGone> {
+    fn send(&mut self, _: u8, _: &Words, _: Body<'_>) -> Result<(), PortGone> {
         Err(PortGone)
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         _: u8,
         _: &Words,
         _: usize,
         _: &mut dyn FnMut(&mut dyn PayloadWriter),
     ) -> Result<(), PortGone> {
-        Err(PortGone)
-    }
-
-    fn long(&mut self, _: u8, _: &Words, _: &[u8], _: u64) -> Result<(), PortGone> {
         Err(PortGone)
     }
 
@@ -485,7 +514,9 @@ pub trait Sink {
 pub trait Transport {
     /// The memory of segments.
     type Memory: Memory + Clone;
-    /// A claimed Medium request.
+    /// What [`Transport::reserve`] has taken, until it becomes a slot.
+    type Room;
+    /// A reserved Medium request being filled.
     type Slot<'a>: Slot
     where
         Self: 'a;
@@ -499,41 +530,27 @@ pub trait Transport {
     /// The limits towards a peer.
     fn limits(&self, peer: Peer) -> &Limits;
 
-    /// Sends a Short request. Does not block or allocate.
+    /// Sends a request. A Long payload is placed in the destination's segment, then the frame is delivered; the caller has
+    /// checked its range against [`Transport::segment_len`], and the length of a Medium one against
+    /// [`Limits::max_payload`]. Does not allocate.
     ///
-    /// # Errors
-    /// [`Refused`]; nothing was sent.
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused>;
-
-    /// Claims room for a Medium request of `len` payload bytes, at most [`Limits::medium_request`].
-    /// Does not block or allocate.
-    ///
-    /// # Errors
-    /// [`Refused`]; nothing was claimed.
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Slot<'_>, Refused>;
-
-    /// Sends a Medium request. Does not block or allocate.
-    ///
-    /// # Errors
-    /// [`Refused`]; nothing was sent.
-    #[inline]
-    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        let mut slot = self.claim(to, head, args, payload.len())?;
-        slot.write(0, payload);
-        slot.commit();
-        Ok(())
-    }
-
-    /// Places `payload` at byte `at` of the peer's segment, then delivers the frame. The caller has checked the range
-    /// against [`Transport::segment_len`].
-    ///
-    /// A payload larger than the transport's buffers may make this block for as long as the medium takes to carry it;
-    /// meanwhile the transport takes in what arrives without delivering it. A peer lost on the way ends that with
-    /// [`Refused::Gone`].
+    /// Does not block, except that a Long payload larger than the transport's buffers may take as long as the medium takes
+    /// to carry it. Meanwhile the transport takes in what arrives without delivering it; a peer lost on the way ends that
+    /// with [`Refused::Gone`].
     ///
     /// # Errors
     /// [`Refused`]; the frame will not be delivered. Unless the peer is gone, nothing was placed.
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused>;
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused>;
+
+    /// Takes the room of a Medium request of `len` payload bytes, at most [`Limits::max_payload`]. Does not block or
+    /// allocate. The caller turns what it gets into a slot, with the same arguments and before any other call.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was taken.
+    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Room, Refused>;
+
+    /// The buffer in room that [`Transport::reserve`] has just taken. Does not block or allocate.
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Self::Room) -> Self::Slot<'_>;
 
     /// Sends a message between cores on the request lane; it has no reply and no handler. Such messages may overtake each
     /// other where [`Limits::ordered`] is false.

@@ -6,7 +6,7 @@ use crate::lanes::{ReplyOut, RequestOut};
 use crate::park::Parking;
 use crate::ring::{GRANULE, Position};
 use crate::transport::Segments;
-use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Slot};
+use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Slot};
 use am_core::{Category, Peer, Rank, Words};
 
 /// What a port needs of its endpoint.
@@ -56,6 +56,16 @@ impl<'a> ReplyPort<'a> {
         Ok(Frame { kind, handler, args: args.len(), len, reply: self.set_aside, in_ring: true })
     }
 
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
+        let segment = self.outlet.segments.put(self.outlet.job, self.outlet.rank()).ok_or(PortGone)?;
+        let frame = self.frame(Category::Long, handler, args, 0)?;
+        segment.write(at, payload).expect("the core checks the range of a Long reply");
+        let frame = Frame { in_ring: false, ..frame };
+        self.replies.send(&frame, args, Some((at, payload.len() as u64)));
+        self.notify();
+        Ok(())
+    }
+
     fn notify(&self) {
         self.outlet.board.parking[self.outlet.to.index()].notify(self.outlet.fenced);
     }
@@ -71,14 +81,22 @@ impl Port for ReplyPort<'_> {
     }
 
     #[inline]
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
-        let frame = Frame { in_ring: false, ..self.frame(Category::Short, handler, args, 0)? };
-        self.replies.send(&frame, args, None);
-        self.notify();
-        Ok(())
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+        match body {
+            Body::None => {
+                let frame = Frame { in_ring: false, ..self.frame(Category::Short, handler, args, 0)? };
+                self.replies.send(&frame, args, None);
+                self.notify();
+                Ok(())
+            }
+            Body::Copy(payload) => {
+                self.send_filled(handler, args, payload.len(), &mut |buffer| buffer.write(0, payload))
+            }
+            Body::Place(payload, at) => self.long(handler, args, payload, at),
+        }
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
@@ -90,16 +108,6 @@ impl Port for ReplyPort<'_> {
         let (start, next) = self.replies.place(len);
         fill(&mut ReplyBuffer { replies: self.replies, start, len });
         self.replies.send_filled(&frame, args, next);
-        self.notify();
-        Ok(())
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        let segment = self.outlet.segments.put(self.outlet.job, self.outlet.rank()).ok_or(PortGone)?;
-        let frame = self.frame(Category::Long, handler, args, 0)?;
-        segment.write(at, payload).expect("the core checks the range of a Long reply");
-        let frame = Frame { in_ring: false, ..frame };
-        self.replies.send(&frame, args, Some((at, payload.len() as u64)));
         self.notify();
         Ok(())
     }

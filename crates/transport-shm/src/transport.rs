@@ -7,13 +7,13 @@ use crate::layout::endpoint;
 use crate::nudge::Nudge;
 use crate::port::{Outlet, ReplyPort, ShmSlot};
 use crate::region::{Mapping, ShmMemory, Unshared, View};
-use crate::ring::{Broken, Cell, arrived};
+use crate::ring::{Broken, Cell, Position, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
 use crate::waiting::{Next, Patience};
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::transport::{
-    Arrival, CreditSnapshot, Departure, Head, NoPort, Owed, PendingKey, Port, Refused, ReplyBound, Sink,
+    Arrival, Body, CreditSnapshot, Departure, Head, NoPort, Owed, PendingKey, Port, Refused, ReplyBound, Sink,
     WaitReason,
 };
 use am_core::{
@@ -343,10 +343,10 @@ impl Shm {
     fn deny(&mut self, peer: Peer, denied: Denied) -> Refused {
         match denied {
             Denied::Busy(resource) => Refused::Busy(resource),
-            Denied::Gone => Refused::Gone,
+            Denied::Gone => Refused::Gone(self.status_of(peer.index())),
             Denied::Broken => {
                 self.break_with(peer.index());
-                Refused::Gone
+                Refused::Gone(self.status_of(peer.index()))
             }
         }
     }
@@ -565,25 +565,11 @@ fn request_frame(category: Category, head: Head, args: &Words, len: usize, in_ri
     Frame { kind: Kind::Message(category), handler: head.handler, args: args.len(), len, reply, in_ring }
 }
 
-impl Transport for Shm {
-    type Memory = ShmMemory;
-    type Slot<'a> = ShmSlot<'a>;
+/// Room in a byte ring: where the payload starts, and the ring's position behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place((usize, Position));
 
-    #[inline]
-    fn me(&self) -> Peer {
-        self.me
-    }
-
-    #[inline]
-    fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    #[inline]
-    fn limits(&self, _: Peer) -> &Limits {
-        &self.limits
-    }
-
+impl Shm {
     #[inline]
     fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
         let frame = request_frame(Category::Short, head, args, 0, false);
@@ -614,22 +600,6 @@ impl Transport for Shm {
         Ok(())
     }
 
-    #[inline]
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<ShmSlot<'_>, Refused> {
-        let frame = request_frame(Category::Medium, head, args, len, true);
-        match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
-            Err(denied) => Err(self.deny(to, denied)),
-            Ok(place) => {
-                if self.asking[to.index()].requests.starved {
-                    self.after_starving(to);
-                }
-                let parking = &self.board.parking[to.index()];
-                let requests = &mut self.asking[to.index()].requests;
-                Ok(ShmSlot::new(requests, parking, self.fenced, frame, *args, place, head.reply))
-            }
-        }
-    }
-
     fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
         let frame = request_frame(Category::Long, head, args, 0, false);
         let rank = self.shape.address(to).rank;
@@ -640,11 +610,63 @@ impl Transport for Shm {
         if !matches!(placed, Some(Ok(()))) {
             // The segment cannot be mapped: the peer went, or this process is out of address space.
             self.asking[to.index()].requests.cancel(head.reply);
-            return Err(Refused::Gone);
+            return Err(Refused::Gone(self.status_of(to.index())));
         }
         self.asking[to.index()].requests.send(&frame, args, Some((at, payload.len() as u64)));
         self.sent(to);
         Ok(())
+    }
+}
+
+impl Transport for Shm {
+    type Memory = ShmMemory;
+    type Room = Place;
+    type Slot<'a> = ShmSlot<'a>;
+
+    #[inline]
+    fn me(&self) -> Peer {
+        self.me
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    #[inline]
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    #[inline(always)]
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        match body {
+            Body::None => self.short(to, head, args),
+            Body::Copy(payload) => self.medium(to, head, args, payload),
+            Body::Place(payload, at) => self.long(to, head, args, payload, at),
+        }
+    }
+
+    #[inline]
+    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Place, Refused> {
+        let frame = request_frame(Category::Medium, head, args, len, true);
+        match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
+            Err(denied) => Err(self.deny(to, denied)),
+            Ok(place) => {
+                if self.asking[to.index()].requests.starved {
+                    self.after_starving(to);
+                }
+                Ok(Place(place))
+            }
+        }
+    }
+
+    #[inline]
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, Place(place): Place) -> ShmSlot<'_> {
+        let frame = request_frame(Category::Medium, head, args, len, true);
+        let parking = &self.board.parking[to.index()];
+        let requests = &mut self.asking[to.index()].requests;
+        ShmSlot::new(requests, parking, self.fenced, frame, *args, place, head.reply)
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {

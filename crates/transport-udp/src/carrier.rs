@@ -4,7 +4,7 @@ use crate::driver::Driver;
 use crate::proto::{Config, Lent, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, NoPort, Notify, Owed, PayloadWriter, PeerStatus,
+    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, NoPort, Notify, Owed, PayloadWriter, PeerStatus,
     PendingKey, Port, Refused, Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
@@ -23,10 +23,8 @@ pub struct Carrier<D: Driver, M: Memory = OwnMemory> {
     shape: Shape,
     limits: Limits,
     segment: Segment<M>,
-    /// The payload of a claimed request while it is being filled.
+    /// The payload of a reserved request while it is being filled.
     scratch: Vec<u8>,
-    /// A claim that found room and was let go: the next like it finds room, too.
-    promised: Option<(Peer, usize)>,
     departed: bool,
 }
 
@@ -43,7 +41,7 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
             ordered: true,
         };
         let (me, shape, scratch) = (config.me, config.shape, Vec::with_capacity(medium));
-        Self { driver, me, shape, limits, segment, scratch, promised: None, departed: false }
+        Self { driver, me, shape, limits, segment, scratch, departed: false }
     }
 
     fn leave(&mut self, how: Departure) {
@@ -73,7 +71,7 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
     /// Everybody is gone for an endpoint that can be used no more.
     #[inline]
     fn usable(&self) -> Result<(), Refused> {
-        if self.driver.failure().is_some() { Err(Refused::Gone) } else { Ok(()) }
+        self.driver.failure().map_or(Ok(()), |cause| Err(Refused::Gone(PeerStatus::Lost(cause))))
     }
 
     fn request(&mut self, to: Peer, head: Head, args: &Words, payload: Option<&[u8]>) -> Result<(), Refused> {
@@ -85,87 +83,7 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
     }
 }
 
-/// A claimed Medium request.
-#[derive(Debug)]
-pub struct Claim<'a, D: Driver, M: Memory = OwnMemory> {
-    carrier: &'a mut Carrier<D, M>,
-    to: Peer,
-    head: Head,
-    args: Words,
-    committed: bool,
-}
-
-impl<D: Driver, M: Memory> PayloadWriter for Claim<'_, D, M> {
-    fn len(&self) -> usize {
-        self.carrier.scratch.len()
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.carrier.scratch[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
-    fn commit(mut self) {
-        self.committed = true;
-        let payload = std::mem::take(&mut self.carrier.scratch);
-        // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now is for
-        // a peer that was lost meanwhile, to which messages are lost anyway.
-        let _ = self.carrier.request(self.to, self.head, &self.args, Some(&payload));
-        self.carrier.scratch = payload;
-    }
-}
-
-impl<D: Driver, M: Memory> Drop for Claim<'_, D, M> {
-    fn drop(&mut self) {
-        if !self.committed {
-            self.carrier.promised = Some((self.to, self.carrier.scratch.len()));
-        }
-    }
-}
-
-impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
-    type Memory = M;
-    type Slot<'a>
-        = Claim<'a, D, M>
-    where
-        Self: 'a;
-
-    fn me(&self) -> Peer {
-        self.me
-    }
-
-    fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    fn limits(&self, _: Peer) -> &Limits {
-        &self.limits
-    }
-
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
-        self.request(to, head, args, None)
-    }
-
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Claim<'_, D, M>, Refused> {
-        self.usable()?;
-        let promised = self.promised.take() == Some((to, len));
-        let room = self.driver.with(|machine, now| machine.check(now, to, head, len));
-        if room.is_err() {
-            self.driver.accepted();
-        }
-        if !promised {
-            room?;
-        }
-        self.scratch.clear();
-        self.scratch.resize(len, 0);
-        Ok(Claim { carrier: self, to, head, args: *args, committed: false })
-    }
-
-    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        self.request(to, head, args, Some(payload))
-    }
-
+impl<D: Driver, M: Memory> Carrier<D, M> {
     fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
         self.usable()?;
         let len = payload.len() as u64;
@@ -185,6 +103,79 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
         self.driver.accepted();
         Ok(())
     }
+}
+
+/// A reserved Medium request.
+#[derive(Debug)]
+pub struct Claim<'a, D: Driver, M: Memory = OwnMemory> {
+    carrier: &'a mut Carrier<D, M>,
+    to: Peer,
+    head: Head,
+    args: Words,
+}
+
+impl<D: Driver, M: Memory> PayloadWriter for Claim<'_, D, M> {
+    fn len(&self) -> usize {
+        self.carrier.scratch.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.carrier.scratch[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
+    fn commit(self) {
+        let payload = std::mem::take(&mut self.carrier.scratch);
+        // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now is for
+        // a peer that was lost meanwhile, to which messages are lost anyway.
+        let _ = self.carrier.request(self.to, self.head, &self.args, Some(&payload));
+        self.carrier.scratch = payload;
+    }
+}
+
+impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
+    type Memory = M;
+    type Room = ();
+    type Slot<'a>
+        = Claim<'a, D, M>
+    where
+        Self: 'a;
+
+    fn me(&self) -> Peer {
+        self.me
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        match body {
+            Body::None => self.request(to, head, args, None),
+            Body::Copy(payload) => self.request(to, head, args, Some(payload)),
+            Body::Place(payload, at) => self.long(to, head, args, payload, at),
+        }
+    }
+
+    fn reserve(&mut self, to: Peer, head: Head, _: &Words, len: usize) -> Result<(), Refused> {
+        self.usable()?;
+        let room = self.driver.with(|machine, now| machine.check(now, to, head, len));
+        if room.is_err() {
+            self.driver.accepted();
+        }
+        room
+    }
+
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> Claim<'_, D, M> {
+        self.scratch.clear();
+        self.scratch.resize(len, 0);
+        Claim { carrier: self, to, head, args: *args }
+    }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         self.usable()?;
@@ -194,7 +185,6 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        self.promised = None;
         if self.usable().is_err() || self.driver.is_still() {
             return 0;
         }

@@ -3,7 +3,9 @@
 
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
-use am_core::transport::{CreditSnapshot, Departure, Head, Notify, PendingKey, Port, Refused, Sink, WaitReason};
+use am_core::transport::{
+    Body, CreditSnapshot, Departure, Head, Notify, PendingKey, Port, Refused, Sink, WaitReason,
+};
 use am_core::{
     Address, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError, Rank, Segment,
     SendError, Span, Token, Transport, WaitError, Words, address::Shape,
@@ -25,6 +27,7 @@ impl<T> Tamper<T> {
 
 impl<T: Transport> Transport for Tamper<T> {
     type Memory = T::Memory;
+    type Room = T::Room;
     type Slot<'a>
         = T::Slot<'a>
     where
@@ -39,17 +42,17 @@ impl<T: Transport> Transport for Tamper<T> {
     fn limits(&self, peer: Peer) -> &Limits {
         self.inner.limits(peer)
     }
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let head = self.head(head);
-        self.inner.short(to, head, args)
+        self.inner.send(to, head, args, body)
     }
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<T::Slot<'_>, Refused> {
+    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<T::Room, Refused> {
         let head = self.head(head);
-        self.inner.claim(to, head, args, len)
+        self.inner.reserve(to, head, args, len)
     }
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: T::Room) -> T::Slot<'_> {
         let head = self.head(head);
-        self.inner.long(to, head, args, payload, at)
+        self.inner.slot(to, head, args, len, room)
     }
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         self.inner.control(to, args, payload)

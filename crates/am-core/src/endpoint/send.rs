@@ -3,14 +3,15 @@
 use super::Endpoint;
 use super::recent::Recent;
 use crate::address::{Address, Destination, Peer};
-use crate::arguments::{Arguments, encode};
+use crate::arguments::{Arguments, Words, encode};
 use crate::error::{PollError, Rejected, ReplyError, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::stats::Traffic;
 use crate::supervision;
 use crate::token::{Message, PendingReply, send};
 use crate::transport::{
-    Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, ReplyBound, Slot, Transport, WaitReason,
+    Body, Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, ReplyBound, Slot, Transport,
+    WaitReason,
 };
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
@@ -52,15 +53,6 @@ impl<Claimed: Slot> PayloadWriter for Reservation<'_, Claimed> {
     }
 }
 
-/// The error of sending to a peer that takes no more messages.
-#[cold]
-fn gone(to: Address, status: PeerStatus) -> SendError {
-    match status {
-        PeerStatus::Lost(cause) => SendError::Wait(PollError::PeerLost { rank: to.rank, cause }.into()),
-        PeerStatus::Finished | PeerStatus::Active => SendError::Finished { to },
-    }
-}
-
 impl<T: Transport, S> Endpoint<T, S> {
     /// The peer of an address and the head of a request to it, after checking both.
     #[inline]
@@ -80,8 +72,29 @@ impl<T: Transport, S> Endpoint<T, S> {
         SendError::NoSuchEndpoint { to, ranks: self.shape.ranks, endpoints: self.shape.endpoints }
     }
 
+    /// Checks a payload's size, and the range that a Long one is placed in.
+    #[inline(always)]
+    fn check(&self, peer: Peer, to: Address, words: usize, body: &Body<'_>) -> Result<(), SendError> {
+        let (len, category) = (body.len(), body.category());
+        match *body {
+            Body::None => Ok(()),
+            Body::Copy(_) => self.check_medium(peer, to, words, len),
+            Body::Place(_, offset) => {
+                let limit = self.transport.limits(peer).long;
+                if len as u64 > limit {
+                    return Err(SendError::PayloadTooLarge { len, limit, category, to });
+                }
+                let segment = self.transport.segment_len(to.rank);
+                if offset.checked_add(len as u64).is_none_or(|end| end > segment) {
+                    return Err(SendError::OutsideSegment { len, offset, segment, to });
+                }
+                Ok(())
+            }
+        }
+    }
+
     #[inline]
-    fn check_medium(&self, peer: Peer, to: Address, len: usize, words: usize) -> Result<(), SendError> {
+    fn check_medium(&self, peer: Peer, to: Address, words: usize, len: usize) -> Result<(), SendError> {
         let limit = self.transport.limits(peer).max_payload(Category::Medium, Lane::Request, words);
         if len as u64 > limit {
             return Err(SendError::PayloadTooLarge { len, limit, category: Category::Medium, to });
@@ -89,47 +102,39 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    #[inline]
-    fn check_long(&self, peer: Peer, to: Address, len: usize, offset: u64) -> Result<(), SendError> {
-        let limit = self.transport.limits(peer).long;
-        if len as u64 > limit {
-            return Err(SendError::PayloadTooLarge { len, limit, category: Category::Long, to });
-        }
-        let segment = self.transport.segment_len(to.rank);
-        if offset.checked_add(len as u64).is_none_or(|end| end > segment) {
-            return Err(SendError::OutsideSegment { len, offset, segment, to });
-        }
-        Ok(())
-    }
-
     /// The error of a refused request.
     #[cold]
-    fn refused(&mut self, to: Address, peer: Peer, head: Head, refused: Refused) -> SendError {
+    fn refused(&mut self, to: Address, head: Head, refused: Refused) -> SendError {
         self.recent.take_back(head.reply);
+        self.denied(to, refused)
+    }
+
+    /// The error of a refusal.
+    #[cold]
+    fn denied(&mut self, to: Address, refused: Refused) -> SendError {
         match refused {
             Refused::Busy(resource) => {
                 self.stats.stall(resource);
                 SendError::WouldBlock { to, resource }
             }
-            Refused::Gone => self.gone(to, peer),
+            Refused::Gone(status) => self.gone(to, status),
         }
     }
 
-    /// The error of a request to a peer that has gone.
+    /// The error of a request to a peer that takes no more messages.
     #[cold]
-    fn gone(&self, to: Address, peer: Peer) -> SendError {
-        let status = self.transport.status(peer);
-        if let PeerStatus::Lost(_) = status {
-            supervision::tell(self.address(), supervision::Event::LossTold(to.rank));
-        }
-        gone(to, status)
+    fn gone(&self, to: Address, status: PeerStatus) -> SendError {
+        let PeerStatus::Lost(cause) = status else { return SendError::Finished { to } };
+        supervision::tell(self.address(), supervision::Event::LossTold(to.rank));
+        SendError::Wait(PollError::PeerLost { rank: to.rank, cause }.into())
     }
 
     /// Serves incoming messages after a refusal, so that the next try may succeed; `began` marks the first refusal.
     #[cold]
     pub(super) fn make_room(&mut self, to: Address, peer: Peer, refused: Refused) -> Result<(), SendError> {
-        let Refused::Busy(resource) = refused else {
-            return Err(self.gone(to, peer));
+        let resource = match refused {
+            Refused::Busy(resource) => resource,
+            Refused::Gone(status) => return Err(self.gone(to, status)),
         };
         if self.blocked_on != Some((to, resource)) {
             self.stats.stall(resource);
@@ -143,43 +148,83 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Tries until the transport accepts, serving incoming messages in between. `noted` is the reply bound of a request that
     /// has been noted as sent.
     #[inline]
-    fn insist(
+    fn insist<R>(
         &mut self,
         to: Address,
         peer: Peer,
         noted: ReplyBound,
-        mut attempt: impl FnMut(&mut T) -> Result<(), Refused>,
-    ) -> Result<(), SendError> {
-        let Err(refused) = attempt(&mut self.transport) else {
-            return Ok(());
-        };
-        self.insist_slowly(to, peer, noted, refused, attempt)
+        mut attempt: impl FnMut(&mut T) -> Result<R, Refused>,
+    ) -> Result<R, SendError> {
+        match attempt(&mut self.transport) {
+            Ok(accepted) => Ok(accepted),
+            Err(refused) => self.insist_slowly(to, peer, noted, refused, attempt),
+        }
     }
 
     #[cold]
-    fn insist_slowly(
+    fn insist_slowly<R>(
         &mut self,
         to: Address,
         peer: Peer,
         noted: ReplyBound,
         mut refused: Refused,
-        mut attempt: impl FnMut(&mut T) -> Result<(), Refused>,
-    ) -> Result<(), SendError> {
+        mut attempt: impl FnMut(&mut T) -> Result<R, Refused>,
+    ) -> Result<R, SendError> {
         self.recent.take_back(noted);
         let outcome = loop {
             if let Err(error) = self.make_room(to, peer, refused) {
                 break Err(error);
             }
             match attempt(&mut self.transport) {
-                Ok(()) => {
+                Ok(accepted) => {
                     self.recent.restore(noted);
-                    break Ok(());
+                    break Ok(accepted);
                 }
                 Err(again) => refused = again,
             }
         };
         self.end_wait();
         outcome
+    }
+
+    /// Sends a request of any category if there is room. Does not block or allocate.
+    #[inline(always)]
+    fn try_send<A: Arguments>(
+        &mut self,
+        to: Address,
+        handler: Request<A>,
+        args: &A,
+        body: Body<'_>,
+    ) -> Result<(), SendError> {
+        let (peer, head) = self.prepare(to, handler)?;
+        let words = encode(args);
+        self.check(peer, to, words.len(), &body)?;
+        self.recent.note(peer, head);
+        match self.transport.send(peer, head, &words, body) {
+            Ok(()) => {
+                self.stats.requests_sent[body.category() as usize].count(body.len());
+                Ok(())
+            }
+            Err(refused) => Err(self.refused(to, head, refused)),
+        }
+    }
+
+    /// Sends a request of any category, serving incoming messages while there is no room.
+    #[inline(always)]
+    fn send<A: Arguments>(
+        &mut self,
+        to: Address,
+        handler: Request<A>,
+        args: &A,
+        body: Body<'_>,
+    ) -> Result<(), SendError> {
+        let (peer, head) = self.prepare(to, handler)?;
+        let words = encode(args);
+        self.check(peer, to, words.len(), &body)?;
+        self.recent.note(peer, head);
+        self.insist(to, peer, head.reply, |transport| transport.send(peer, head, &words, body))?;
+        self.stats.requests_sent[body.category() as usize].count(body.len());
+        Ok(())
     }
 
     /// Sends a Short request if there is room. Does not block or allocate.
@@ -193,16 +238,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         handler: Request<A>,
         args: A,
     ) -> Result<(), SendError> {
-        let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
-        self.recent.note(peer, head);
-        match self.transport.short(peer, head, &encode(&args)) {
-            Ok(()) => {
-                self.stats.requests_sent[Category::Short as usize].count(0);
-                Ok(())
-            }
-            Err(refused) => Err(self.refused(to, peer, head, refused)),
-        }
+        self.try_send(to.address(), handler, &args, Body::None)
     }
 
     /// Sends a Short request, serving incoming messages while there is no room. Does not allocate.
@@ -217,13 +253,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         handler: Request<A>,
         args: A,
     ) -> Result<(), SendError> {
-        let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
-        let words = encode(&args);
-        self.recent.note(peer, head);
-        self.insist(to, peer, head.reply, |transport| transport.short(peer, head, &words))?;
-        self.stats.requests_sent[Category::Short as usize].count(0);
-        Ok(())
+        self.send(to.address(), handler, &args, Body::None)
     }
 
     /// Sends a Medium request if there is room; the payload is copied once. Does not block or allocate.
@@ -238,18 +268,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: A,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
-        let words = encode(&args);
-        self.check_medium(peer, to, payload.len(), words.len())?;
-        self.recent.note(peer, head);
-        match self.transport.medium(peer, head, &words, payload) {
-            Ok(()) => {
-                self.stats.requests_sent[Category::Medium as usize].count(payload.len());
-                Ok(())
-            }
-            Err(refused) => Err(self.refused(to, peer, head, refused)),
-        }
+        self.try_send(to.address(), handler, &args, Body::Copy(payload))
     }
 
     /// Sends a Medium request, serving incoming messages while there is no room; the payload is copied once.
@@ -264,17 +283,43 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: A,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
-        let words = encode(&args);
-        self.check_medium(peer, to, payload.len(), words.len())?;
-        self.recent.note(peer, head);
-        self.insist(to, peer, head.reply, |transport| transport.medium(peer, head, &words, payload))?;
-        self.stats.requests_sent[Category::Medium as usize].count(payload.len());
-        Ok(())
+        self.send(to.address(), handler, &args, Body::Copy(payload))
     }
 
-    /// Claims a buffer of `len` bytes in the transport for a Medium request, if there is room.
+    /// Places a payload at byte `offset` of the peer's segment and sends the request, if there is room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::request_long`].
+    #[inline]
+    pub fn try_request_long<A: Arguments>(
+        &mut self,
+        to: impl Destination,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), SendError> {
+        self.try_send(to.address(), handler, &args, Body::Place(payload, offset))
+    }
+
+    /// Places a payload at byte `offset` of the peer's segment, then runs the handler there. Serves incoming messages
+    /// while there is no room.
+    ///
+    /// # Errors
+    /// As [`Endpoint::request`], and a range outside the peer's segment.
+    #[inline]
+    pub fn request_long<A: Arguments>(
+        &mut self,
+        to: impl Destination,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), SendError> {
+        self.send(to.address(), handler, &args, Body::Place(payload, offset))
+    }
+
+    /// Claims a buffer of `len` bytes in the transport for a Medium request, if there is room. Does not block or allocate.
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::reserve_medium`].
@@ -289,20 +334,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
-        self.check_medium(peer, to, len, words.len())?;
-        // Asked beforehand, since the slot borrows the transport.
-        let status = self.transport.status(peer);
-        let Self { transport, stats, recent, .. } = self;
-        match transport.claim(peer, head, &words, len) {
-            Ok(slot) => {
-                let sent = &mut stats.requests_sent[Category::Medium as usize];
-                Ok(Reservation { slot, sent, recent, peer, head })
-            }
-            Err(Refused::Busy(resource)) => {
-                stats.stall(resource);
-                Err(SendError::WouldBlock { to, resource })
-            }
-            Err(Refused::Gone) => Err(gone(to, status)),
+        self.check_medium(peer, to, words.len(), len)?;
+        match self.transport.reserve(peer, head, &words, len) {
+            Ok(room) => Ok(self.reserved(peer, head, &words, len, room)),
+            Err(refused) => Err(self.denied(to, refused)),
         }
     }
 
@@ -322,63 +357,25 @@ impl<T: Transport, S> Endpoint<T, S> {
         let to = to.address();
         let (peer, head) = self.prepare(to, handler)?;
         let words = encode(&args);
-        self.check_medium(peer, to, len, words.len())?;
-        // A claim that is dropped at once only tests for room: nothing else can take it before the next line.
-        self.insist(to, peer, ReplyBound::None, |transport| transport.claim(peer, head, &words, len).map(drop))?;
+        self.check_medium(peer, to, words.len(), len)?;
+        let reserve = |transport: &mut T| transport.reserve(peer, head, &words, len);
+        let room = self.insist(to, peer, ReplyBound::None, reserve)?;
+        Ok(self.reserved(peer, head, &words, len, room))
+    }
+
+    /// The buffer in reserved room.
+    #[inline]
+    fn reserved(
+        &mut self,
+        peer: Peer,
+        head: Head,
+        words: &Words,
+        len: usize,
+        room: T::Room,
+    ) -> Reservation<'_, T::Slot<'_>> {
         let Self { transport, stats, recent, .. } = self;
-        let slot = transport.claim(peer, head, &words, len);
-        let slot = slot.expect("room that was there a moment ago is there still");
-        Ok(Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize], recent, peer, head })
-    }
-
-    /// Places a payload at byte `offset` of the peer's segment and sends the request, if there is room.
-    ///
-    /// # Errors
-    /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::request_long`].
-    #[inline]
-    pub fn try_request_long<A: Arguments>(
-        &mut self,
-        to: impl Destination,
-        handler: Request<A>,
-        args: A,
-        payload: &[u8],
-        offset: u64,
-    ) -> Result<(), SendError> {
-        let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
-        self.check_long(peer, to, payload.len(), offset)?;
-        self.recent.note(peer, head);
-        match self.transport.long(peer, head, &encode(&args), payload, offset) {
-            Ok(()) => {
-                self.stats.requests_sent[Category::Long as usize].count(payload.len());
-                Ok(())
-            }
-            Err(refused) => Err(self.refused(to, peer, head, refused)),
-        }
-    }
-
-    /// Places a payload at byte `offset` of the peer's segment, then runs the handler there. Serves incoming messages
-    /// while there is no room.
-    ///
-    /// # Errors
-    /// As [`Endpoint::request`], and a range outside the peer's segment.
-    #[inline]
-    pub fn request_long<A: Arguments>(
-        &mut self,
-        to: impl Destination,
-        handler: Request<A>,
-        args: A,
-        payload: &[u8],
-        offset: u64,
-    ) -> Result<(), SendError> {
-        let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
-        self.check_long(peer, to, payload.len(), offset)?;
-        let words = encode(&args);
-        self.recent.note(peer, head);
-        self.insist(to, peer, head.reply, |transport| transport.long(peer, head, &words, payload, offset))?;
-        self.stats.requests_sent[Category::Long as usize].count(payload.len());
-        Ok(())
+        let slot = transport.slot(peer, head, words, len, room);
+        Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize], recent, peer, head }
     }
 
     fn answer_with<A: Arguments>(
@@ -425,7 +422,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         handler: Reply<A>,
         args: A,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.answer_with(pending, handler, &args, Message::Short)
+        self.answer_with(pending, handler, &args, Message::Send(Body::None))
     }
 
     /// Answers a detached request with arguments and a payload.
@@ -439,7 +436,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: A,
         payload: &[u8],
     ) -> Result<(), Rejected<PendingReply>> {
-        self.answer_with(pending, handler, &args, Message::Medium(payload))
+        self.answer_with(pending, handler, &args, Message::Send(Body::Copy(payload)))
     }
 
     /// Answers a detached request with a payload placed in the requester's segment.
@@ -454,7 +451,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         payload: &[u8],
         offset: u64,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.answer_with(pending, handler, &args, Message::Long(payload, offset))
+        self.answer_with(pending, handler, &args, Message::Send(Body::Place(payload, offset)))
     }
 
     pub(super) fn control_request(

@@ -3,7 +3,7 @@
 use crate::address::Peer;
 use crate::arguments::Words;
 use crate::payload::Payload;
-use crate::transport::{Arrival, PayloadWriter, PendingKey, Port, PortGone, Sink};
+use crate::transport::{Arrival, Body, PayloadWriter, PendingKey, Port, PortGone, Sink};
 
 /// Hands on what a near transport delivers.
 pub(super) struct Mapped<'a, S> {
@@ -45,22 +45,19 @@ impl Port for Homeward<'_> {
         self.port.segment_len()
     }
 
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
-        self.port.short(handler, args)
+    #[inline]
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+        self.port.send(handler, args, body)
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
         len: usize,
         fill: &mut dyn FnMut(&mut dyn PayloadWriter),
     ) -> Result<(), PortGone> {
-        self.port.medium(handler, args, len, fill)
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        self.port.long(handler, args, payload, at)
+        self.port.send_filled(handler, args, len, fill)
     }
 
     fn detach(&mut self) -> PendingKey {

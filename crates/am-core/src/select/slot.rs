@@ -1,8 +1,17 @@
-//! A claimed buffer of either transport.
+//! Reserved room and buffers of either transport.
 
 use crate::transport::{PayloadWriter, Slot};
 
-/// A claimed Medium request of the near or the far transport.
+/// Room for a Medium request, taken in either transport.
+#[derive(Debug)]
+pub enum SelectRoom<N, F> {
+    /// In the near one.
+    Near(N),
+    /// In the far one.
+    Far(F),
+}
+
+/// A reserved Medium request of the near or the far transport.
 #[derive(Debug)]
 pub enum SelectSlot<N, F> {
     /// Of the near one.

@@ -1,7 +1,7 @@
 //! Active Long messages there and back over both plugins, of all sizes at which something changes: whatever they
 //! bring is what was sent, and nobody waits for ever. Messages of many packets do not end within a poll.
 
-use am_core::transport::{Arrival, Departure, Head, Port, ReplyBound, Sink, Transport};
+use am_core::transport::{Arrival, Body, Departure, Head, Port, ReplyBound, Sink, Transport};
 use am_core::{Address, Endpoint, Handlers, Payload, Peer, Rank, Span, Token, Words};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Plugin, PscomConfig};
@@ -113,7 +113,7 @@ fn fruitless_polls_have_seen_all_that_is_there() {
         let report = pscom::run(&machine, &PscomConfig::with(Plugin::Velo), move |mut transport| {
             let head = Head { handler: 0, reply: ReplyBound::None };
             if transport.me() != Peer(0) {
-                transport.long(Peer(0), head, &Words::EMPTY, &pattern(bytes, 0, false), 0).unwrap();
+                transport.send(Peer(0), head, &Words::EMPTY, Body::Place(&pattern(bytes, 0, false), 0)).unwrap();
                 transport.flush();
                 transport.depart(Departure::Finished);
                 return 0;

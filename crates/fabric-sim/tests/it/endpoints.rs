@@ -3,7 +3,7 @@
 
 use am_core::segment::Segment;
 use am_core::transport::{
-    Arrival, CreditSnapshot, Departure, Head, NoPort, Port, Refused, ReplyBound, Resource, Sink, Slot,
+    Arrival, Body, CreditSnapshot, Departure, Head, NoPort, Port, Refused, ReplyBound, Resource, Sink, Slot,
 };
 use am_core::{
     Category, Endpoint, Handlers, Instant, Limits, Payload, PayloadWriter, Peer, PeerStatus, Rank, Span,
@@ -38,9 +38,10 @@ impl<'a> OneWay<'a> {
         Self { context, limits, segment: Segment::new(Arc::from([]), 0), departed: false }
     }
 
-    fn send(&mut self, to: Peer, handler: Option<u8>, args: &Words) -> Result<(), Refused> {
-        if self.context.known_status(to.0) != PeerStatus::Active {
-            return Err(Refused::Gone);
+    fn launch(&mut self, to: Peer, handler: Option<u8>, args: &Words) -> Result<(), Refused> {
+        let status = self.context.known_status(to.0);
+        if status != PeerStatus::Active {
+            return Err(Refused::Gone(status));
         }
         self.context.send(to.0, 4 * args.len() as u32, (handler, *args));
         Ok(())
@@ -68,6 +69,7 @@ impl Slot for Nothing {
 
 impl Transport for OneWay<'_> {
     type Memory = Arc<[AtomicU64]>;
+    type Room = Nothing;
     type Slot<'b>
         = Nothing
     where
@@ -85,23 +87,24 @@ impl Transport for OneWay<'_> {
         &self.limits
     }
 
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
-        match head.reply {
-            ReplyBound::None => self.send(to, Some(head.handler), args),
-            ReplyBound::UpTo(_) => Err(Refused::Busy(Resource::ReplyFrames)),
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        match (head.reply, body) {
+            (ReplyBound::None, Body::None) => self.launch(to, Some(head.handler), args),
+            (ReplyBound::None, _) => Err(Refused::Busy(Resource::RequestBytes)),
+            (ReplyBound::UpTo(_), _) => Err(Refused::Busy(Resource::ReplyFrames)),
         }
     }
 
-    fn claim(&mut self, _: Peer, _: Head, _: &Words, _: usize) -> Result<Nothing, Refused> {
+    fn reserve(&mut self, _: Peer, _: Head, _: &Words, _: usize) -> Result<Nothing, Refused> {
         Err(Refused::Busy(Resource::RequestBytes))
     }
 
-    fn long(&mut self, _: Peer, _: Head, _: &Words, _: &[u8], _: u64) -> Result<(), Refused> {
-        Err(Refused::Busy(Resource::RequestBytes))
+    fn slot(&mut self, _: Peer, _: Head, _: &Words, _: usize, room: Nothing) -> Nothing {
+        room
     }
 
     fn control(&mut self, to: Peer, args: &Words, _: &[u8]) -> Result<(), Refused> {
-        self.send(to, None, args)
+        self.launch(to, None, args)
     }
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {

@@ -3,7 +3,7 @@
 use super::codec::{Form, Kind};
 use super::send::Outgoing;
 use super::transport::Conduit;
-use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
@@ -36,7 +36,7 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         Self { transport, to: key.to.0, chunk: key.tag as u32, cost: 0, replies: true, used: false }
     }
 
-    fn send(&mut self, frame: &Outgoing<'_>) -> Result<(), PortGone> {
+    fn reply(&mut self, frame: &Outgoing<'_>) -> Result<(), PortGone> {
         if self.transport.known_status(self.to) != PeerStatus::Active {
             return Err(PortGone);
         }
@@ -55,11 +55,12 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.shared.config.segment
     }
 
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
-        self.send(&Outgoing { kind: Kind::Reply, form: Form::Short, handler, args, payload: &[], at: 0 })
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+        let (form, payload, at) = self.transport.form_of(args, body);
+        self.reply(&Outgoing { kind: Kind::Reply, form, handler, args, payload, at })
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
@@ -73,12 +74,7 @@ impl Port for ReplyPort<'_, '_> {
         let mut payload = [0; 4096];
         fill(&mut Buffer(&mut payload[..len]));
         let payload = &payload[..len];
-        self.send(&Outgoing { kind: Kind::Reply, form: Form::Medium, handler, args, payload, at: 0 })
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        let form = self.transport.long_form(args, payload.len());
-        self.send(&Outgoing { kind: Kind::Reply, form, handler, args, payload, at })
+        self.reply(&Outgoing { kind: Kind::Reply, form: Form::Medium, handler, args, payload, at: 0 })
     }
 
     fn detach(&mut self) -> PendingKey {

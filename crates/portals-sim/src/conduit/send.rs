@@ -10,7 +10,7 @@ use super::transport::{Chunk, Conduit, write_args};
 use crate::nic::HostMemory;
 use am_core::credit::Charge;
 use am_core::segment::Memory;
-use am_core::transport::Refused;
+use am_core::transport::{Body, Refused};
 use am_core::{Peer, PeerStatus, Resource, Words};
 
 /// A frame to be sent.
@@ -37,7 +37,7 @@ pub(super) enum Purpose {
 
 /// What a request takes, to be given back if it is not sent.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub struct Admitted {
     /// Offset of its chunk.
     pub(super) chunk: u32,
     charge: Charge,
@@ -62,8 +62,17 @@ impl Conduit<'_> {
         Refused::Busy(resource)
     }
 
+    /// How a body travels, its payload, and where that is placed.
+    pub(super) fn form_of<'b>(&self, args: &Words, body: Body<'b>) -> (Form, &'b [u8], u64) {
+        match body {
+            Body::None => (Form::Short, &[], 0),
+            Body::Copy(payload) => (Form::Medium, payload, 0),
+            Body::Place(payload, at) => (self.long_form(args, payload.len()), payload, at),
+        }
+    }
+
     /// How a Long payload of some bytes travels.
-    pub(super) fn long_form(&self, args: &Words, payload: usize) -> Form {
+    fn long_form(&self, args: &Words, payload: usize) -> Form {
         let packed = 4 * args.len() + PLACE + payload <= self.shared.config.chunk as usize;
         if packed { Form::Packed } else { Form::Unpacked }
     }
@@ -82,8 +91,10 @@ impl Conduit<'_> {
     /// Takes all that a request of some bytes needs: a ticket, a chunk and credits.
     pub(super) fn admit(&mut self, to: Peer, bytes: usize, purpose: Purpose) -> Result<Admitted, Refused> {
         if self.known_status(to.0) != PeerStatus::Active {
-            let gone = self.counting_status(to.0) != PeerStatus::Active;
-            return Err(if gone { Refused::Gone } else { self.busy(Resource::Connection) });
+            return Err(match self.counting_status(to.0) {
+                PeerStatus::Active => self.busy(Resource::Connection),
+                status => Refused::Gone(status),
+            });
         }
         let unreserved = self.shared.config.testing.unreserved;
         let leave = if purpose == Purpose::Control || unreserved { 0 } else { FOR_CONTROL };
@@ -131,7 +142,7 @@ impl Conduit<'_> {
     }
 
     /// Sends a request, or refuses it as a whole.
-    pub(super) fn send(&mut self, to: Peer, frame: &Outgoing<'_>) -> Result<(), Refused> {
+    pub(super) fn send_frame(&mut self, to: Peer, frame: &Outgoing<'_>) -> Result<(), Refused> {
         let Outgoing { form, args, payload, at, .. } = *frame;
         let unpacked = form == Form::Unpacked;
         let lead = Self::lead(form, args);
@@ -297,7 +308,7 @@ impl Conduit<'_> {
                 Ok(admitted) => admitted,
                 Err(refused) => {
                     let bank = self.ledger.bank().expect("there is a bank");
-                    if refused == Refused::Gone {
+                    if let Refused::Gone(_) = refused {
                         // Its credits come back as those of the lost do; the revocation is over with it.
                         bank.drop_revocation();
                         continue;

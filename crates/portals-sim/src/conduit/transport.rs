@@ -16,8 +16,8 @@ use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
 use am_core::segment::Memory;
 use am_core::transport::{
-    CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport,
-    WaitReason,
+    Body, CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot,
+    Transport, WaitReason,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -358,7 +358,7 @@ pub(super) const fn kind_of(reply: ReplyBound) -> Kind {
     }
 }
 
-/// A claimed Medium request: a chunk of the send buffer.
+/// A reserved Medium request: a chunk of the send buffer.
 #[derive(Debug)]
 pub struct ConduitSlot<'t, 'a> {
     transport: &'t mut Conduit<'a>,
@@ -409,6 +409,7 @@ impl Drop for ConduitSlot<'_, '_> {
 
 impl<'a> Transport for Conduit<'a> {
     type Memory = HostMemory;
+    type Room = Admitted;
     type Slot<'t>
         = ConduitSlot<'t, 'a>
     where
@@ -426,34 +427,30 @@ impl<'a> Transport for Conduit<'a> {
         &self.limits
     }
 
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
-        let kind = kind_of(head.reply);
-        self.send(to, &Outgoing { kind, form: Form::Short, handler: head.handler, args, payload: &[], at: 0 })
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        let (form, payload, at) = self.form_of(args, body);
+        self.send_frame(
+            to,
+            &Outgoing { kind: kind_of(head.reply), form, handler: head.handler, args, payload, at },
+        )
     }
 
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<ConduitSlot<'_, 'a>, Refused> {
-        let admitted = self.admit(to, 4 * args.len() + len, Purpose::Request)?;
+    fn reserve(&mut self, to: Peer, _: Head, args: &Words, len: usize) -> Result<Admitted, Refused> {
+        self.admit(to, 4 * args.len() + len, Purpose::Request)
+    }
+
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Admitted) -> ConduitSlot<'_, 'a> {
         // What another peer was sent from here must not reach this one.
-        let begin = admitted.chunk as usize + 4 * args.len();
+        let begin = room.chunk as usize + 4 * args.len();
         for at in (0..len).step_by(ZEROS.len()) {
             self.memories.requests.write(begin + at, &ZEROS[..ZEROS.len().min(len - at)]);
         }
-        Ok(ConduitSlot { to: to.0, head, args: *args, len, admitted: Some(admitted), transport: self })
-    }
-
-    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        let kind = kind_of(head.reply);
-        self.send(to, &Outgoing { kind, form: Form::Medium, handler: head.handler, args, payload, at: 0 })
-    }
-
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
-        let (kind, form) = (kind_of(head.reply), self.long_form(args, payload.len()));
-        self.send(to, &Outgoing { kind, form, handler: head.handler, args, payload, at })
+        ConduitSlot { to: to.0, head, args: *args, len, admitted: Some(room), transport: self }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         let (kind, form) = (Kind::Control, Form::Medium);
-        self.send(to, &Outgoing { kind, form, handler: 0, args, payload, at: 0 })
+        self.send_frame(to, &Outgoing { kind, form, handler: 0, args, payload, at: 0 })
     }
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {

@@ -3,7 +3,7 @@
 //! doubles nor reorders anything. Each with a mistake that the check must find. Every schedule of small networks,
 //! and mistakes of the machines themselves, are the business of am-core's `credit_network` tests.
 
-use am_core::transport::{Arrival, Head, Port, Refused, ReplyBound, Sink, Transport};
+use am_core::transport::{Arrival, Body, Head, Port, Refused, ReplyBound, Sink, Transport};
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Span, Token, WaitReason, Words};
 use fabric_sim::RunError;
 use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl, Testing};
@@ -22,7 +22,7 @@ impl Sink for Tally {
     fn request(&mut self, _: Arrival<'_>, port: &mut dyn Port) {
         self.requests += 1;
         if self.replies {
-            port.short(0, &Words::EMPTY).expect("nobody leaves early");
+            port.send(0, &Words::EMPTY, Body::None).expect("nobody leaves early");
         }
     }
 
@@ -37,7 +37,7 @@ const ASK: Head = Head { handler: 0, reply: ReplyBound::UpTo(0) };
 /// Sends to a peer until it is refused; returns how many messages that were.
 fn fill(transport: &mut Conduit<'_>, to: u32, head: Head, payload: &[u8]) -> u32 {
     let mut sent = 0;
-    while transport.medium(Peer(to), head, &Words::EMPTY, payload).is_ok() {
+    while transport.send(Peer(to), head, &Words::EMPTY, Body::Copy(payload)).is_ok() {
         sent += 1;
     }
     sent
@@ -114,14 +114,14 @@ fn mutual_flood(unreserved: bool) -> Result<(), RunError> {
         let (peer, mut tally) = (1 - transport.me().0, Tally { replies: true, ..Tally::default() });
         let mut sent = 0;
         while sent < 500 {
-            match transport.medium(Peer(peer), ASK, &Words::EMPTY, &[1; 40]) {
+            match transport.send(Peer(peer), ASK, &Words::EMPTY, Body::Copy(&[1; 40])) {
                 Ok(()) => sent += 1,
                 Err(Refused::Busy(resource)) => {
                     if transport.poll(64, &mut tally) == 0 {
                         transport.idle(None, WaitReason::Room(Peer(peer), resource));
                     }
                 }
-                Err(Refused::Gone) => panic!("the peer is there"),
+                Err(Refused::Gone(_)) => panic!("the peer is there"),
             }
         }
         serve(&mut transport, &mut tally, 500);
@@ -178,7 +178,7 @@ fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
         while sent < per_rank {
             let to = if dice.below(4) > 0 { (me / 4 * 4 + sent / 64) % ranks } else { dice.below(ranks) };
             let payload = vec![3; dice.below(1900) as usize];
-            while let Err(refused) = transport.medium(Peer(to), ASK, &Words::EMPTY, &payload) {
+            while let Err(refused) = transport.send(Peer(to), ASK, &Words::EMPTY, Body::Copy(&payload)) {
                 let Refused::Busy(resource) = refused else { panic!("the peer is there") };
                 let polled = transport.poll(8, &mut tally);
                 balanced(&transport);

@@ -5,7 +5,7 @@ use super::net::Gone;
 use super::send::Outgoing;
 use super::transport::Conduit;
 use crate::nic::Sisci;
-use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Category, Lane, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler
@@ -62,7 +62,7 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
 
     /// Sends or stages a reply whose Medium payload is in the conduit's buffer. Its turn is now, whenever it
     /// leaves.
-    fn send(
+    fn end_with(
         &mut self,
         category: Category,
         handler: u8,
@@ -101,12 +101,25 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
         self.conduit.config.segment
     }
 
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
-        self.check()?;
-        self.send(Category::Short, handler, 0, 0, args)
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+        match body {
+            Body::None => {
+                self.check()?;
+                self.end_with(Category::Short, handler, 0, 0, args)
+            }
+            Body::Copy(payload) => {
+                self.send_filled(handler, args, payload.len(), &mut |buffer| buffer.write(0, payload))
+            }
+            Body::Place(payload, at) => {
+                self.check()?;
+                // The payload goes to a place of its own, whatever the handler still reads.
+                self.conduit.place(self.to, at, payload).map_err(|Gone| PortGone)?;
+                self.end_with(Category::Long, handler, payload.len(), at, args)
+            }
+        }
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
@@ -119,14 +132,7 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
         // What is not written must not be what another peer was sent.
         buffer.fill(0);
         fill(&mut Buffer(buffer));
-        self.send(Category::Medium, handler, len, 0, args)
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        self.check()?;
-        // The payload goes to a place of its own, whatever the handler still reads.
-        self.conduit.place(self.to, at, payload).map_err(|Gone| PortGone)?;
-        self.send(Category::Long, handler, payload.len(), at, args)
+        self.end_with(Category::Medium, handler, len, 0, args)
     }
 
     fn detach(&mut self) -> PendingKey {

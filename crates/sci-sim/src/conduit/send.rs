@@ -47,8 +47,9 @@ impl Outgoing<'_> {
 impl<N: Sisci> Conduit<N> {
     /// Takes a request slot at a peer.
     pub(super) fn admit(&mut self, to: Peer) -> Result<u32, Refused> {
-        if self.known_status(to.0) != PeerStatus::Active {
-            return Err(Refused::Gone);
+        let status = self.known_status(to.0);
+        if status != PeerStatus::Active {
+            return Err(Refused::Gone(status));
         }
         if let Some(slot) = self.locations.take(to.0) {
             return Ok(slot);
@@ -71,7 +72,7 @@ impl<N: Sisci> Conduit<N> {
         let header = Header { number: self.number(to.0, Lane::Request), ..frame.header };
         self.transmit(to.0, slot, &Outgoing { header, ..*frame }).map_err(|Gone| {
             self.withdraw(to.0, slot);
-            Refused::Gone
+            Refused::Gone(self.known_status(to.0))
         })?;
         // What was not sent has no number: nobody has to wait for it.
         self.numbered(to.0, Lane::Request);

@@ -12,8 +12,8 @@ use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
 use am_core::transport::{
-    CreditSnapshot, DEFAULT_REPLY, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink,
-    Slot, Transport, WaitReason,
+    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound,
+    Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::Cell;
@@ -194,7 +194,7 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
     }
 }
 
-/// A claimed Medium request.
+/// A reserved Medium request.
 #[derive(Debug)]
 pub struct ConduitSlot<'t, N: Sisci> {
     conduit: &'t mut Conduit<N>,
@@ -245,6 +245,7 @@ impl<N: Sisci> Drop for ConduitSlot<'_, N> {
 
 impl<N: Sisci> Transport for Conduit<N> {
     type Memory = N::Memory;
+    type Room = u32;
     type Slot<'t>
         = ConduitSlot<'t, N>
     where
@@ -262,23 +263,23 @@ impl<N: Sisci> Transport for Conduit<N> {
         &self.limits
     }
 
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
-        self.send_request(to, Category::Short, head, args, &[], 0)
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        let (payload, at) = match body {
+            Body::None => (&[][..], 0),
+            Body::Copy(payload) => (payload, 0),
+            Body::Place(payload, at) => (payload, at),
+        };
+        self.send_request(to, body.category(), head, args, payload, at)
     }
 
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<ConduitSlot<'_, N>, Refused> {
-        let slot = self.admit(to)?;
+    fn reserve(&mut self, to: Peer, _: Head, _: &Words, _: usize) -> Result<u32, Refused> {
+        self.admit(to)
+    }
+
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, slot: u32) -> ConduitSlot<'_, N> {
         // What is not written must not be what another peer was sent.
         self.staged[..len].fill(0);
-        Ok(ConduitSlot { to, head, args: *args, len, slot: Some(slot), conduit: self })
-    }
-
-    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        self.send_request(to, Category::Medium, head, args, payload, 0)
-    }
-
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
-        self.send_request(to, Category::Long, head, args, payload, at)
+        ConduitSlot { to, head, args: *args, len, slot: Some(slot), conduit: self }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {

@@ -14,7 +14,7 @@ use crate::JobConfig;
 use crate::layout::{Layout, back, header};
 use crate::ring::CELL_WORDS;
 use crate::sync::AtomicU64;
-use am_core::transport::{PayloadWriter, Slot};
+use am_core::transport::{Body, PayloadWriter, Slot};
 
 const FAULTY: usize = 2;
 const SEGMENT: usize = 4096;
@@ -123,14 +123,14 @@ fn respond(random: &mut Random<'_>, detached: &mut Vec<PendingKey>, port: &mut d
     // Whether the requester still takes a reply is not the point.
     let _ = match random.below(6) {
         0 => Ok(()),
-        1 => port.short(1, &args),
+        1 => port.send(1, &args, Body::None),
         2 => {
             let len = random.length(port.bound());
-            port.medium(1, &args, len, &mut |buffer| buffer.write(0, &vec![7; len]))
+            port.send(1, &args, Body::Copy(&vec![7; len]))
         }
-        3 => port.medium(1, &args, port.bound(), &mut |buffer| buffer.write(0, &vec![7; buffer.len()])),
+        3 => port.send_filled(1, &args, port.bound(), &mut |buffer| buffer.write(0, &vec![7; buffer.len()])),
         4 => match port.segment_len().checked_sub(8) {
-            Some(at) => port.long(1, &args, &[9; 8], at),
+            Some(at) => port.send(1, &args, Body::Place(&[9; 8], at)),
             None => Ok(()),
         },
         _ => {
@@ -154,16 +154,17 @@ fn send(shm: &mut Shm, random: &mut Random<'_>, to: Peer) {
     let payload = vec![5; random.length(limits.medium_request)];
     let rank = shm.shape().address(to).rank;
     let _ = match random.below(5) {
-        0 => shm.short(to, head, &args),
-        1 => shm.medium(to, head, &args, &payload),
-        2 => shm.claim(to, head, &args, payload.len()).map(|mut slot| {
+        0 => shm.send(to, head, &args, Body::None),
+        1 => shm.send(to, head, &args, Body::Copy(&payload)),
+        2 => shm.reserve(to, head, &args, payload.len()).map(|room| {
+            let mut slot = shm.slot(to, head, &args, payload.len(), room);
             if !slot.is_empty() {
                 slot.write(0, &payload);
                 slot.commit();
             }
         }),
         3 => match shm.segment_len(rank).checked_sub(8) {
-            Some(at) => shm.long(to, head, &args, &[1; 8], at),
+            Some(at) => shm.send(to, head, &args, Body::Place(&[1; 8], at)),
             None => Ok(()),
         },
         _ => shm.control(to, &args, &payload),

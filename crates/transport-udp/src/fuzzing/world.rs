@@ -3,7 +3,7 @@
 use crate::proto::{Config, Event, Machine, Secrets};
 use crate::sim::{self, Network, SplitMix64};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Category, Head, LossCause, Port, Refused, ReplyBound, Sink};
+use am_core::transport::{Arrival, Body, Category, Head, LossCause, Port, Refused, ReplyBound, Sink};
 use am_core::{Instant, Payload, Peer, Shape, Span};
 
 /// Eight regions of 256 KiB.
@@ -89,15 +89,15 @@ impl Sink for App {
         }
         match treatment(from, number) {
             Treatment::OneWay | Treatment::Bare => {}
-            Treatment::Short => port.short(1, arrival.args).unwrap(),
+            Treatment::Short => port.send(1, arrival.args, Body::None).unwrap(),
             Treatment::Medium(len) => {
                 let reply = pattern(me, number, len);
-                port.medium(1, arrival.args, len, &mut |out| out.write(0, &reply)).unwrap();
+                port.send_filled(1, arrival.args, len, &mut |out| out.write(0, &reply)).unwrap();
             }
             Treatment::Long(len) => {
                 // Replies under way at once must not lie over each other.
                 let at = region(me, 1) + number % 64 * 4096;
-                port.long(1, arrival.args, &pattern(me, number, len), at).unwrap();
+                port.send(1, arrival.args, Body::Place(&pattern(me, number, len), at)).unwrap();
             }
         }
     }

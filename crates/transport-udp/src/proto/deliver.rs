@@ -5,7 +5,9 @@ use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::session::{Fault, Session};
 use super::shared::{IN, Shared};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Category, NoPort, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Sink};
+use am_core::transport::{
+    Arrival, Body, Category, NoPort, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Sink,
+};
 use am_core::{Instant, Payload, Peer};
 
 /// Messages of one peer in a row, before others get their turn.
@@ -53,12 +55,27 @@ impl Port for Way<'_> {
         self.session.peer_segment
     }
 
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
-        self.reply(Kind::Short, handler, args, &[]);
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+        match body {
+            Body::None => self.reply(Kind::Short, handler, args, &[]),
+            Body::Copy(payload) => {
+                assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
+                self.reply(Kind::Medium { len: payload.len() as u64 }, handler, args, payload);
+            }
+            Body::Place(payload, at) => {
+                let len = payload.len() as u64;
+                let inside = at.checked_add(len).is_some_and(|end| end <= self.session.peer_segment);
+                assert!(inside, "the core checks the range of a Long reply");
+                let bulk = &mut self.session.traffic.bulk_out[1];
+                let end = bulk.begin(len, at);
+                bulk.push(&mut self.shared.pools[super::shared::BULK], payload);
+                self.reply(Kind::Long { len, at, end }, handler, args, &[]);
+            }
+        }
         Ok(())
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
@@ -72,17 +89,6 @@ impl Port for Way<'_> {
         fill(&mut Buffer(&mut payload));
         self.reply(Kind::Medium { len: len as u64 }, handler, args, &payload);
         self.shared.scratch = payload;
-        Ok(())
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        let len = payload.len() as u64;
-        let inside = at.checked_add(len).is_some_and(|end| end <= self.session.peer_segment);
-        assert!(inside, "the core checks the range of a Long reply");
-        let bulk = &mut self.session.traffic.bulk_out[1];
-        let end = bulk.begin(len, at);
-        bulk.push(&mut self.shared.pools[super::shared::BULK], payload);
-        self.reply(Kind::Long { len, at, end }, handler, args, &[]);
         Ok(())
     }
 

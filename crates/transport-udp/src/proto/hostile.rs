@@ -15,7 +15,7 @@ use super::wire::{AckRanges, Credit, Frame, HEADER, Header, Leave, TAG, encode_a
 use crate::fuzzing::Choices;
 use crate::sim::{self, SplitMix64};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Head, LossCause, PeerStatus, PendingKey, Port, ReplyBound, Sink};
+use am_core::transport::{Arrival, Body, Head, LossCause, PeerStatus, PendingKey, Port, ReplyBound, Sink};
 use am_core::{Instant, Payload, Peer, Shape, Span};
 
 const VICTIM: Peer = Peer(0);
@@ -35,14 +35,14 @@ impl Sink for Handler<'_> {
         *self.delivered += 1;
         let (bound, words) = (port.bound(), Words::from_slice(&[1, 2]).unwrap());
         match self.random.below(6) {
-            0 => port.short(0, &words).unwrap(),
+            0 => port.send(0, &words, Body::None).unwrap(),
             1 => {
                 let len = self.random.below(bound as u64 + 1) as usize;
-                port.medium(0, &words, len, &mut |out| out.write(0, &vec![3; len])).unwrap();
+                port.send(0, &words, Body::Copy(&vec![3; len])).unwrap();
             }
             2 => {
                 let len = self.random.below(port.segment_len().min(600) + 1);
-                port.long(0, &words, &vec![4; len as usize], port.segment_len() - len).unwrap();
+                port.send(0, &words, Body::Place(&vec![4; len as usize], port.segment_len() - len)).unwrap();
             }
             3 if self.kept.len() < 64 => self.kept.push(port.detach()),
             _ => {}
@@ -134,7 +134,7 @@ impl Duel {
         if kept.len() > 8 {
             let key = kept.remove(0);
             machine.answer(self.now, key, |port| {
-                let _ = port.short(0, &Words::EMPTY);
+                let _ = port.send(0, &Words::EMPTY, Body::None);
             });
         }
     }

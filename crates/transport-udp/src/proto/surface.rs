@@ -102,6 +102,12 @@ impl Machine {
         self.make_ready(to);
     }
 
+    /// Fails if a peer is gone, or this endpoint has departed.
+    fn takes_messages(&self, to: Peer) -> Result<(), Refused> {
+        let there = self.slots.get(to.index()).is_some_and(|slot| slot.ended.is_none());
+        if there && self.departing.is_none() { Ok(()) } else { Err(Refused::Gone(self.status(to))) }
+    }
+
     fn submit(
         &mut self,
         now: Instant,
@@ -111,10 +117,8 @@ impl Machine {
         payload: &[u8],
         bulk: Option<u64>,
     ) -> Result<(), Refused> {
-        let slot = self.slots.get_mut(to.index()).ok_or(Refused::Gone)?;
-        if slot.ended.is_some() || self.departing.is_some() {
-            return Err(Refused::Gone);
-        }
+        self.takes_messages(to)?;
+        let slot = &mut self.slots[to.index()];
         let Some(session) = slot.session.as_deref_mut() else {
             self.connect(now, to);
             return Err(Refused::Busy(Resource::Connection));
@@ -160,10 +164,8 @@ impl Machine {
     /// # Errors
     /// As [`Machine::request`].
     pub fn check(&mut self, now: Instant, to: Peer, head: Head, len: usize) -> Result<(), Refused> {
-        let slot = self.slots.get_mut(to.index()).ok_or(Refused::Gone)?;
-        if slot.ended.is_some() || self.departing.is_some() {
-            return Err(Refused::Gone);
-        }
+        self.takes_messages(to)?;
+        let slot = &mut self.slots[to.index()];
         let Some(session) = slot.session.as_deref_mut() else {
             self.connect(now, to);
             return Err(Refused::Busy(Resource::Connection));
@@ -230,8 +232,9 @@ impl Machine {
     /// # Errors
     /// [`Refused::Gone`] if the peer is gone, and the message with it.
     pub fn push(&mut self, to: Peer, bytes: &[u8]) -> Result<usize, Refused> {
-        let session =
-            self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()).ok_or(Refused::Gone)?;
+        let Some(session) = self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()) else {
+            return Err(Refused::Gone(self.status(to)));
+        };
         let bulk = &mut session.traffic.bulk_out[0];
         let room =
             u64::from(self.shared.config.bulk_queue).saturating_sub(bulk.bytes.queued()).min(bulk.missing());
@@ -255,8 +258,9 @@ impl Machine {
     /// If the payload is not as long as was announced.
     pub fn keep(&mut self, lent: Lent<'_>) -> Result<bool, Refused> {
         let Lent { to, payload } = lent;
-        let session =
-            self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()).ok_or(Refused::Gone)?;
+        let Some(session) = self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()) else {
+            return Err(Refused::Gone(self.status(to)));
+        };
         let room = self.shared.config.bulk_queue.into();
         let kept = session.traffic.bulk_out[0].keep(&mut self.shared.pools[BULK], payload, room);
         if kept {

@@ -2,7 +2,7 @@
 
 use super::header::{Kind, Place};
 use super::transport::{Gasnet, Outgoing};
-use am_core::transport::{PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Category, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
@@ -57,7 +57,7 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         if self.transport.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
     }
 
-    fn send(
+    fn transmit(
         &mut self,
         category: Category,
         handler: u8,
@@ -86,12 +86,20 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.segment_size()
     }
 
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         self.check()?;
-        self.send(Category::Short, handler, args, &[], 0)
+        let (payload, at) = match body {
+            Body::None => (&[][..], 0),
+            Body::Copy(payload) => {
+                assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
+                (payload, 0)
+            }
+            Body::Place(payload, at) => (payload, at),
+        };
+        self.transmit(body.category(), handler, args, payload, at)
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
@@ -103,14 +111,9 @@ impl Port for ReplyPort<'_, '_> {
         let mut payload = self.transport.buffers.take();
         payload.resize(len, 0);
         fill(&mut Buffer(&mut payload));
-        let sent = self.send(Category::Medium, handler, args, &payload, 0);
+        let sent = self.transmit(Category::Medium, handler, args, &payload, 0);
         self.transport.buffers.give(payload);
         sent
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        self.check()?;
-        self.send(Category::Long, handler, args, payload, at)
     }
 
     fn detach(&mut self) -> PendingKey {

@@ -39,9 +39,9 @@ pub(super) struct BounceBuffers {
     pub(super) books: Bounce,
 }
 
-/// What a request takes, to be given back if it is not sent.
+/// The room that a request takes, given back if it is not sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Admitted {
+pub struct Admitted {
     requests: u32,
     control: u32,
     pub(super) reserve: u32,
@@ -62,8 +62,9 @@ impl Gasnet<'_> {
         reply: ReplyBound,
         bytes: (usize, usize),
     ) -> Result<Admitted, Refused> {
-        if self.known_status(to.0) != PeerStatus::Active {
-            return Err(Refused::Gone);
+        let status = self.known_status(to.0);
+        if status != PeerStatus::Active {
+            return Err(Refused::Gone(status));
         }
         let (slots, rooms) = (self.layout.slots(bytes.0, bytes.1), self.shared.rooms);
         let (mut requests, mut control) = (slots, 0);
@@ -112,7 +113,7 @@ impl Gasnet<'_> {
         } else {
             self.transmit(to.0, frame, false).map_err(|failure| match failure {
                 Failure::Busy => Refused::Busy(Resource::Interface),
-                Failure::Gone => Refused::Gone,
+                Failure::Gone => Refused::Gone(self.known_status(to.0)),
             })
         };
         if sent.is_err() {

@@ -14,8 +14,8 @@ use crate::nic::rma::{Access, Nla, Rma};
 use crate::nic::velo::Velo;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport,
-    WaitReason,
+    Body, CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot,
+    Transport, WaitReason,
 };
 use am_core::{Category, Instant, Lane, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -200,23 +200,6 @@ impl<'a> Gasnet<'a> {
         self.nic.context().known_status(peer)
     }
 
-    fn send_request(
-        &mut self,
-        to: Peer,
-        category: Category,
-        head: Head,
-        args: &Words,
-        payload: &[u8],
-        at: u64,
-    ) -> Result<(), Refused> {
-        let kind = kind(category, head.reply);
-        let place = Place { offset: at, len: payload.len() as u64 };
-        let bytes = self.bytes(kind, args, payload.len());
-        let admitted = self.admit(to, kind, head.reply, bytes)?;
-        let reserve = admitted.reserve as u16;
-        self.request(to, admitted, &Outgoing { kind, handler: head.handler, reserve, args, payload, place })
-    }
-
     /// Bytes of a frame over VELO: before its payload, and of its payload.
     fn bytes(&self, kind: Kind, args: &Words, payload: usize) -> (usize, usize) {
         let place = if kind.is_long() { PLACE } else { 0 };
@@ -231,7 +214,7 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
     }
 }
 
-/// A claimed Medium request.
+/// A reserved Medium request.
 #[derive(Debug)]
 pub struct GasnetSlot<'t, 'a> {
     transport: &'t mut Gasnet<'a>,
@@ -276,6 +259,7 @@ impl Drop for GasnetSlot<'_, '_> {
 
 impl<'a> Transport for Gasnet<'a> {
     type Memory = HostMemory;
+    type Room = Admitted;
     type Slot<'t>
         = GasnetSlot<'t, 'a>
     where
@@ -293,25 +277,28 @@ impl<'a> Transport for Gasnet<'a> {
         &self.limits
     }
 
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
-        self.send_request(to, Category::Short, head, args, &[], 0)
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        let (payload, at) = match body {
+            Body::None => (&[][..], 0),
+            Body::Copy(payload) => (payload, 0),
+            Body::Place(payload, at) => (payload, at),
+        };
+        let kind = kind(body.category(), head.reply);
+        let place = Place { offset: at, len: payload.len() as u64 };
+        let admitted = self.admit(to, kind, head.reply, self.bytes(kind, args, payload.len()))?;
+        let reserve = admitted.reserve as u16;
+        self.request(to, admitted, &Outgoing { kind, handler: head.handler, reserve, args, payload, place })
     }
 
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<GasnetSlot<'_, 'a>, Refused> {
+    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Admitted, Refused> {
         let kind = kind(Category::Medium, head.reply);
-        let bytes = self.bytes(kind, args, len);
-        let admitted = self.admit(to, kind, head.reply, bytes)?;
+        self.admit(to, kind, head.reply, self.bytes(kind, args, len))
+    }
+
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Admitted) -> GasnetSlot<'_, 'a> {
         let mut payload = self.buffers.take();
         payload.resize(len, 0);
-        Ok(GasnetSlot { to, head, args: *args, payload, admitted: Some(admitted), transport: self })
-    }
-
-    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        self.send_request(to, Category::Medium, head, args, payload, 0)
-    }
-
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
-        self.send_request(to, Category::Long, head, args, payload, at)
+        GasnetSlot { to, head, args: *args, payload, admitted: Some(room), transport: self }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {

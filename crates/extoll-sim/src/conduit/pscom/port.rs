@@ -2,7 +2,9 @@
 
 use super::frame::Kind;
 use super::transport::Pscom;
-use am_core::transport::{Category, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport};
+use am_core::transport::{
+    Body, Category, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport,
+};
 use am_core::{Peer, Rank, Words};
 
 /// A payload being filled.
@@ -67,7 +69,7 @@ impl<'p, 'a> ReplyPort<'p, 'a> {
         let mut body = self.transport.compose(Kind::Reply(category), handler, args, offset);
         fill(&mut body);
         self.count();
-        self.transport.send(self.to, body);
+        self.transport.dispatch(self.to, body);
         Ok(())
     }
 }
@@ -84,11 +86,26 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.segment_len(Rank(self.to))
     }
 
-    fn short(&mut self, handler: u8, args: &Words) -> Result<(), PortGone> {
-        self.reply((Category::Short, handler, args, 0), |_| ())
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+        let (payload, at) = match body {
+            Body::None => (&[][..], 0),
+            Body::Copy(payload) => {
+                assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
+                (payload, 0)
+            }
+            Body::Place(payload, at) => {
+                let end = at.checked_add(payload.len() as u64);
+                assert!(
+                    end.is_some_and(|end| end <= self.segment_len()),
+                    "the core checks the range of a Long reply"
+                );
+                (payload, at)
+            }
+        };
+        self.reply((body.category(), handler, args, at), |frame| frame.extend_from_slice(payload))
     }
 
-    fn medium(
+    fn send_filled(
         &mut self,
         handler: u8,
         args: &Words,
@@ -101,12 +118,6 @@ impl Port for ReplyPort<'_, '_> {
             body.resize(at + len, 0);
             fill(&mut Buffer(&mut body[at..]));
         })
-    }
-
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        let end = at.checked_add(payload.len() as u64);
-        assert!(end.is_some_and(|end| end <= self.segment_len()), "the core checks the range of a Long reply");
-        self.reply((Category::Long, handler, args, at), |body| body.extend_from_slice(payload))
     }
 
     fn detach(&mut self) -> PendingKey {

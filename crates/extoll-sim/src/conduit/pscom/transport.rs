@@ -13,7 +13,7 @@ use super::header::Envelope;
 use super::port::{Buffer, ReplyPort};
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Arrival, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause, PayloadWriter,
+    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause, PayloadWriter,
     PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
@@ -186,20 +186,24 @@ impl<'a> Pscom<'a> {
         }
     }
 
+    /// Fails if a peer is gone.
+    fn check(&self, peer: Peer) -> Result<(), Refused> {
+        match self.last_status(peer.0) {
+            PeerStatus::Active => Ok(()),
+            status => Err(Refused::Gone(status)),
+        }
+    }
+
     /// Takes room for a request.
     fn admit(&mut self, to: Peer, reply: ReplyBound) -> Result<(), Refused> {
-        if self.last_status(to.0) != PeerStatus::Active {
-            return Err(Refused::Gone);
-        }
+        self.check(to)?;
         let reply = reply != ReplyBound::None;
         if self.book(to.0, reply).is_ok() {
             return Ok(());
         }
         // Taking in, without delivering, may bring the counts that are missing; a refusal takes time in any case.
         self.advance();
-        if self.last_status(to.0) != PeerStatus::Active {
-            return Err(Refused::Gone);
-        }
+        self.check(to)?;
         let booked = self.book(to.0, reply);
         self.room &= booked.is_ok();
         booked.map_err(Refused::Busy)
@@ -216,7 +220,7 @@ impl<'a> Pscom<'a> {
         Ok(())
     }
 
-    /// Begins the body of a frame to a peer; what the peer is told is filled in by [`Pscom::send`].
+    /// Begins the body of a frame to a peer; what the peer is told is filled in by [`Pscom::dispatch`].
     pub(super) fn compose(&mut self, kind: Kind, handler: u8, args: &Words, offset: u64) -> Vec<u8> {
         let mut body = self.engine.pool().take();
         Frame { kind, handler, args: *args, told: Default::default(), offset }.write(&mut body);
@@ -224,7 +228,7 @@ impl<'a> Pscom<'a> {
     }
 
     /// Sends a frame, and with it what there is to tell.
-    pub(super) fn send(&mut self, to: u32, mut body: Vec<u8>) {
+    pub(super) fn dispatch(&mut self, to: u32, mut body: Vec<u8>) {
         let told = self.peer(to).account.tell();
         body[TOLD_AT..TOLD_AT + 2].copy_from_slice(&told.handled.to_le_bytes());
         body[TOLD_AT + 2..TOLD_AT + 4].copy_from_slice(&told.bare.to_le_bytes());
@@ -235,7 +239,7 @@ impl<'a> Pscom<'a> {
     /// Sends a frame that has nothing but its kind and what is told.
     fn send_bare(&mut self, to: u32, kind: Kind) {
         let body = self.compose(kind, 0, &Words::EMPTY, 0);
-        self.send(to, body);
+        self.dispatch(to, body);
     }
 
     /// Tells a peer what must not wait.
@@ -384,7 +388,7 @@ impl<'a> Pscom<'a> {
     }
 }
 
-/// A claimed Medium request.
+/// A reserved Medium request.
 #[derive(Debug)]
 pub struct PscomSlot<'s, 'a> {
     transport: &'s mut Pscom<'a>,
@@ -410,7 +414,7 @@ impl Slot for PscomSlot<'_, '_> {
     fn commit(mut self) {
         self.committed = true;
         let body = std::mem::take(&mut self.body);
-        self.transport.send(self.to, body);
+        self.transport.dispatch(self.to, body);
     }
 }
 
@@ -425,6 +429,7 @@ impl Drop for PscomSlot<'_, '_> {
 
 impl<'a> Transport for Pscom<'a> {
     type Memory = HostMemory;
+    type Room = ();
     type Slot<'s>
         = PscomSlot<'s, 'a>
     where
@@ -442,35 +447,36 @@ impl<'a> Transport for Pscom<'a> {
         &self.limits
     }
 
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.admit(to, head.reply)?;
-        let body = self.compose(Kind::Request(Category::Short, head.reply), head.handler, args, 0);
-        self.send(to.0, body);
+        let (payload, at) = match body {
+            Body::None => (&[][..], 0),
+            Body::Copy(payload) => (payload, 0),
+            Body::Place(payload, at) => (payload, at),
+        };
+        let mut frame = self.compose(Kind::Request(body.category(), head.reply), head.handler, args, at);
+        frame.extend_from_slice(payload);
+        self.dispatch(to.0, frame);
         Ok(())
     }
 
-    fn claim(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<PscomSlot<'_, 'a>, Refused> {
-        self.admit(to, head.reply)?;
+    fn reserve(&mut self, to: Peer, head: Head, _: &Words, _: usize) -> Result<(), Refused> {
+        self.admit(to, head.reply)
+    }
+
+    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> PscomSlot<'_, 'a> {
         let mut body = self.compose(Kind::Request(Category::Medium, head.reply), head.handler, args, 0);
         let at = body.len();
         body.resize(at + len, 0);
         let reply = head.reply != ReplyBound::None;
-        Ok(PscomSlot { transport: self, to: to.0, reply, body, at, committed: false })
-    }
-
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
-        self.admit(to, head.reply)?;
-        let mut body = self.compose(Kind::Request(Category::Long, head.reply), head.handler, args, at);
-        body.extend_from_slice(payload);
-        self.send(to.0, body);
-        Ok(())
+        PscomSlot { transport: self, to: to.0, reply, body, at, committed: false }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         self.admit(to, ReplyBound::None)?;
         let mut body = self.compose(Kind::Control, 0, args, 0);
         body.extend_from_slice(payload);
-        self.send(to.0, body);
+        self.dispatch(to.0, body);
         Ok(())
     }
 
