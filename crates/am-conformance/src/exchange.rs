@@ -66,7 +66,7 @@ impl<T: Transport> Exchange<T> {
         let heard = Heard { answers: 0, value: 0, buffer: vec![0; 1 << 16] };
         let patience = Some(Span::from_secs(60));
         let endpoint =
-            Endpoint::attach_with_timeout(transport, handlers, heard, patience).expect("two ranks attach");
+            Endpoint::builder(transport).timeout(patience).attach(handlers, heard).expect("two ranks attach");
         let to = Rank(1 - endpoint.rank().0);
         Self { endpoint, short, medium, long, silent, to, payload: vec![7; 1 << 16], asked: 0 }
     }

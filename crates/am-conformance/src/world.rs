@@ -67,7 +67,7 @@ impl World {
         handlers: Handlers<S>,
         state: S,
     ) -> Result<Endpoint<T, S>, AttachError> {
-        Endpoint::attach_with_timeout(transport, handlers, state, Some(self.patience))
+        Endpoint::builder(transport).timeout(Some(self.patience)).attach(handlers, state)
     }
 }
 

@@ -58,6 +58,18 @@ pub enum SendError {
         /// Destination.
         to: Address,
     },
+    /// A request asks for larger replies than its handler or the transport allows.
+    #[error(
+        "requests to '{handler}' allow replies of at most {limit} bytes, not {bound}: declare more with request_bounded"
+    )]
+    ReplyBound {
+        /// Name of the handler.
+        handler: String,
+        /// Bytes asked for.
+        bound: u32,
+        /// Bytes allowed.
+        limit: u32,
+    },
     /// A `try_` form found a resource used up. Poll and try again.
     #[error("sending to rank {to} would block: no {resource} left")]
     WouldBlock {
@@ -104,6 +116,9 @@ pub enum PollError {
     /// several handlers failed in one poll, this is the first, and [`Statistics`](crate::Statistics) counts them all.
     #[error("{0}")]
     Handler(Box<HandlerFailure>),
+    /// A layer could not send what its handlers had left to it.
+    #[error("a layer could not send: {0}")]
+    Progress(Box<SendError>),
 }
 
 /// Why a delivered message was dropped.
@@ -113,9 +128,6 @@ pub enum BadMessage {
     /// No handler of that index.
     #[error("no such handler")]
     UnknownHandler,
-    /// A request named a reply handler, or the reverse.
-    #[error("the handler is of the other direction")]
-    WrongDirection,
     /// The number of arguments does not fit the handler.
     #[error("it came with {words} argument words, which do not fit the handler")]
     WrongArguments {
@@ -219,8 +231,8 @@ impl std::error::Error for Rejected<PendingReply> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// All 256 handlers are taken.
-    #[error("handler '{name}' does not fit: the table holds 256 handlers")]
+    /// All 256 handlers of a direction are taken, or as many of them as a range needs.
+    #[error("handler '{name}' does not fit: a table holds 256 request handlers and 256 reply handlers")]
     TableFull {
         /// Name of the handler that did not fit.
         name: String,

@@ -13,6 +13,7 @@
 //! | [`payload`] | what a handler sees of a Medium or Long message |
 //! | [`segment`] | memory that peers may read and write |
 //! | [`handlers`] | registration, typed handles, the table's fingerprint |
+//! | [`layer`] | libraries that share one endpoint: their handlers, state and progress |
 //! | [`outcome`] | what handlers may return, and their errors |
 //! | [`token`] | the permission to reply: tokens and pending replies |
 //! | [`endpoint`] | sending, polling, waiting, the barrier |
@@ -63,6 +64,7 @@ pub mod credit;
 pub mod endpoint;
 pub mod error;
 pub mod handlers;
+pub mod layer;
 pub mod loopback;
 #[cfg(doctest)]
 mod misuse;
@@ -83,7 +85,8 @@ pub use address::{Address, Destination, Peer, Rank, Shape};
 pub use arguments::{Arguments, Plain, Words};
 pub use endpoint::{Endpoint, Reservation};
 pub use error::{AttachError, BadMessage, PollError, RegisterError, Rejected, ReplyError, SendError, WaitError};
-pub use handlers::{Handlers, Reply, Request};
+pub use handlers::{Handlers, Reply, ReplyRange, Request, RequestRange};
+pub use layer::HasLayer;
 pub use outcome::{HandlerError, HandlerFailure, HandlerOutcome, HandlerResult};
 pub use payload::Payload;
 pub use segment::{AnyMemory, Memory, Segment, SegmentError};

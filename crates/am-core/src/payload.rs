@@ -4,6 +4,7 @@
 //! copy out, and a faulty sender can at worst make the bytes wrong.
 
 use crate::segment::Memory;
+use crate::transport::Category;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,7 +15,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     bytes: Bytes<'a>,
-    offset: Option<u64>,
+    place: Place,
+}
+
+/// Where a payload lies, which tells its message's category.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Nowhere: there is none.
+    Nowhere,
+    /// In a buffer.
+    Buffer,
+    /// At an offset of the local segment.
+    Segment(u64),
 }
 
 #[derive(Clone, Copy)]
@@ -65,12 +77,12 @@ pub(crate) fn load_bytes(words: &[AtomicU64], from: usize, out: &mut [u8]) {
 
 impl<'a> Payload<'a> {
     /// No bytes, as Short messages carry.
-    pub const EMPTY: Payload<'static> = Payload { bytes: Bytes::Own(&[]), offset: None };
+    pub const EMPTY: Payload<'static> = Payload { bytes: Bytes::Own(&[]), place: Place::Nowhere };
 
     /// A payload in memory that only this process writes.
     #[inline]
     pub fn own(bytes: &'a [u8]) -> Self {
-        Self { bytes: Bytes::Own(bytes), offset: None }
+        Self { bytes: Bytes::Own(bytes), place: Place::Buffer }
     }
 
     /// A payload of `len` bytes that starts `from` bytes into words which others may write.
@@ -81,7 +93,7 @@ impl<'a> Payload<'a> {
     pub fn shared(words: &'a [AtomicU64], from: usize, len: usize) -> Self {
         let end = from.checked_add(len).expect("a payload lies inside its memory");
         let words = &words[from / 8..end.div_ceil(8)];
-        Self { bytes: Bytes::Shared { words, skew: from % 8, len }, offset: None }
+        Self { bytes: Bytes::Shared { words, skew: from % 8, len }, place: Place::Buffer }
     }
 
     /// A payload of `len` bytes that starts `from` bytes into a memory which others may write.
@@ -92,13 +104,13 @@ impl<'a> Payload<'a> {
     pub fn in_memory(memory: &'a dyn Memory, from: usize, len: usize) -> Self {
         let end = from.checked_add(len);
         assert!(end.is_some_and(|end| end <= memory.words().len() * 8), "a payload lies inside its memory");
-        Self { bytes: Bytes::Memory { memory, from, len }, offset: None }
+        Self { bytes: Bytes::Memory { memory, from, len }, place: Place::Buffer }
     }
 
     /// Marks the payload as placed at an offset of the local segment (a Long message).
     #[inline]
     pub fn placed_at(self, offset: u64) -> Self {
-        Self { offset: Some(offset), ..self }
+        Self { place: Place::Segment(offset), ..self }
     }
 
     /// Number of bytes.
@@ -129,7 +141,40 @@ impl<'a> Payload<'a> {
     /// Where a Long message's payload lies in the local segment, in bytes; `None` for Short and Medium.
     #[inline]
     pub fn offset(&self) -> Option<u64> {
-        self.offset
+        match self.place {
+            Place::Segment(offset) => Some(offset),
+            Place::Nowhere | Place::Buffer => None,
+        }
+    }
+
+    /// The category of the message that brings this payload: a Short message and an empty Medium one differ.
+    #[inline]
+    pub fn category(&self) -> Category {
+        match self.place {
+            Place::Nowhere => Category::Short,
+            Place::Buffer => Category::Medium,
+            Place::Segment(_) => Category::Long,
+        }
+    }
+
+    /// The same payload as a message of this category has it.
+    #[inline(always)]
+    pub(crate) fn of(self, category: Category) -> Self {
+        match (category, self.place) {
+            (Category::Short, _) => Self { place: Place::Nowhere, ..self },
+            (Category::Medium, Place::Nowhere) => Self { place: Place::Buffer, ..self },
+            (Category::Medium | Category::Long, _) => self,
+        }
+    }
+
+    /// The bytes themselves, where they lie in memory of this process alone; `None` where the sender could still write them,
+    /// as in shared memory and in segments.
+    #[inline]
+    pub fn as_bytes(&self) -> Option<&'a [u8]> {
+        match self.bytes {
+            Bytes::Own(bytes) => Some(bytes),
+            Bytes::Shared { .. } | Bytes::Memory { .. } => None,
+        }
     }
 
     /// Copies as many bytes as both sides have, starting `from` bytes into the payload; returns how many.

@@ -86,7 +86,7 @@
 //!
 //! ```
 //! use am_core::arguments::Words;
-//! use am_core::transport::{Arrival, Head, Port, ReplyBound, Sink};
+//! use am_core::transport::{Arrival, Body, Head, Port, ReplyBound, Sink};
 //! use am_core::{Instant, Payload, Peer, Shape, Span};
 //! use transport_udp::proto::{Config, Secrets};
 //! use transport_udp::sim::{self, Network};
@@ -96,7 +96,7 @@
 //! impl Sink for Adder {
 //!     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
 //!         let sum = arrival.args.iter().sum();
-//!         port.short(0, &Words::from_slice(&[sum]).unwrap()).unwrap();
+//!         port.send(0, &Words::from_slice(&[sum]).unwrap(), Body::None).unwrap();
 //!     }
 //!     fn reply(&mut self, arrival: Arrival<'_>) {
 //!         self.0 = arrival.args.word(0);

@@ -11,6 +11,7 @@ mod direct;
 mod endings;
 mod flood;
 mod issue;
+mod layers;
 mod order;
 mod ping;
 mod reservations;
@@ -93,6 +94,7 @@ suite! {
     Single(13, "panics-in-handler", "a handler panics", SEVERAL.unwinds(), endings::panics_in_handler),
     Single(13, "unwinding", "panics of handlers, caught", SMALLEST, unwinding::unwinding_handlers),
     Single(15, "direct-access", "segments as memory, where offered", PLAIN, direct::direct_access),
+    Single(16, "layers", "two layers and a program share an endpoint", SMALLEST, layers::together),
 }
 
 suite! {

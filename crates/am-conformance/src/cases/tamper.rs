@@ -1,5 +1,5 @@
-//! Item 10, a faulty peer: requests for handlers that don't exist, of the wrong direction or with other arguments are
-//! dropped, reported to the receiver, and give their credit back.
+//! Item 10, a faulty peer: requests for handlers that don't exist or with other arguments are dropped, reported to the
+//! receiver, and give their credit back.
 
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
@@ -125,8 +125,8 @@ struct State {
 /// What a dropped message must have been: the index it named and why it did not fit.
 const EXPECTED: [(u8, BadMessage); 3] = [
     (200, BadMessage::UnknownHandler),
-    (0, BadMessage::WrongDirection),
-    (2, BadMessage::WrongArguments { words: 1 }),
+    (3, BadMessage::UnknownHandler),
+    (1, BadMessage::WrongArguments { words: 1 }),
 ];
 
 /// Takes bad messages off an outcome; passes everything else on.

@@ -110,7 +110,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// afterwards. An error of a handler that ran meanwhile does not end the barrier: the next poll or wait returns it.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
         self.minima([u64::MAX; 2])?;
-        self.stats.barriers += 1;
+        self.desk.stats.barriers += 1;
         Ok(())
     }
 

@@ -1,24 +1,29 @@
 //! The endpoint: a program's access to its job. It sends requests, serves what arrives, and waits.
 //!
-//! * `send` has the request forms, `serve` polling and waiting, `collective` the barrier and the comparison of handler
+//! * `send` has the request forms, `desk` what they share with those of layers, `serve` polling and waiting, `collective` the barrier and the comparison of handler
 //!   tables at attach.
 
 mod collective;
+mod desk;
+mod joining;
 mod recent;
 mod send;
 mod serve;
 
+pub use joining::Joining;
 pub use send::Reservation;
+
+pub(crate) use desk::{Desk, Link};
 
 use crate::address::{Address, Destination, Peer, Rank, Shape};
 use crate::error::{AttachError, PollError, WaitError};
-use crate::handlers::{Handlers, Table, Tally};
+use crate::handlers::{Handlers, Table};
+use crate::layer::HasLayer;
 use crate::segment::Segment;
 use crate::stall::{self, StallReport, Unanswered};
 use crate::stats::Statistics;
 use crate::supervision;
 use crate::time::{Instant, Span};
-use crate::token::Abandoned;
 use crate::transport::{
     Category, CreditSnapshot, Departure, Lane, Limits, LossCause, Owed, PeerStatus, Resource, Transport,
     WaitReason,
@@ -60,11 +65,17 @@ pub struct Endpoint<T: Transport, S> {
     transport: Member<T>,
     table: Table<S>,
     state: S,
+    desk: Desk,
     shape: Shape,
-    stats: Statistics,
-    recent: Recent,
     control: Control,
-    abandoned: Arc<Abandoned>,
+    /// Whether there are progress functions.
+    layered: bool,
+    /// Whether a progress function has work left.
+    work_left: bool,
+    /// Whether a progress function has done something since a wait last looked.
+    advanced: bool,
+    /// What a progress function lacks room for.
+    layer_lacks: Option<(Peer, Resource)>,
     losses_seen: u32,
     /// The first thing that went wrong in the poll under way.
     trouble: Option<PollError>,
@@ -99,20 +110,10 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// [`AttachError`] names the first handler that differs, a reply bound that does not fit the transport, or the rank
     /// that was lost meanwhile.
     pub fn attach(transport: T, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
-        Self::attach_with_timeout(transport, handlers, state, stall::default_timeout())
+        Self::join(transport, handlers, state, stall::default_timeout())
     }
 
-    /// [`Endpoint::attach`] with a limit on how long this and every later wait may take; see
-    /// [`Endpoint::set_timeout`].
-    ///
-    /// # Errors
-    /// As [`Endpoint::attach`], and a time-out.
-    pub fn attach_with_timeout(
-        transport: T,
-        handlers: Handlers<S>,
-        state: S,
-        timeout: Option<Span>,
-    ) -> Result<Self, AttachError> {
+    fn join(transport: T, handlers: Handlers<S>, state: S, timeout: Option<Span>) -> Result<Self, AttachError> {
         let transport = Member { transport, departed: false, loss_told: false };
         let shape = transport.shape();
         let default = transport.limits(transport.me()).default_reply;
@@ -125,15 +126,27 @@ impl<T: Transport, S> Endpoint<T, S> {
                 }
             }
         }
-        let (fingerprint, description) = (handlers.fingerprint(), handlers.description());
-        let mut endpoint = Self {
-            table: handlers.finish(u32::try_from(default).unwrap_or(u32::MAX)),
-            state,
+        let (fingerprint, description) = (handlers.fingerprint(), handlers.description().to_owned());
+        let (table, directory) = handlers.finish(u32::try_from(default).unwrap_or(u32::MAX));
+        let desk = Desk {
+            me: shape.address(transport.me()),
             shape,
+            directory,
             stats: Statistics::default(),
             recent: Recent::new(),
-            control: Control::new(shape.peers()),
             abandoned: Arc::default(),
+        };
+        let layered = !table.progress.is_empty();
+        let mut endpoint = Self {
+            table,
+            state,
+            desk,
+            shape,
+            control: Control::new(shape.peers()),
+            layered,
+            work_left: layered,
+            advanced: false,
+            layer_lacks: None,
             losses_seen: 0,
             trouble: None,
             acknowledged: Vec::new(),
@@ -206,7 +219,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// This endpoint's address.
     #[inline]
     pub fn address(&self) -> Address {
-        self.shape.address(self.transport.me())
+        self.desk.me
     }
 
     /// This endpoint's rank.
@@ -236,12 +249,32 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The state that handlers work on.
     #[inline]
     pub fn state_mut(&mut self) -> &mut S {
+        // What the program changes may be work for a layer.
+        self.work_left = self.layered;
         &mut self.state
+    }
+
+    /// The state of a layer; see [`layer`](crate::layer).
+    #[inline]
+    pub fn layer<L>(&self) -> &L
+    where
+        S: HasLayer<L>,
+    {
+        self.state.as_layer()
+    }
+
+    /// The state of a layer, whose progress function the next poll or wait calls.
+    #[inline]
+    pub fn layer_mut<L>(&mut self) -> &mut L
+    where
+        S: HasLayer<L>,
+    {
+        self.state_mut().as_layer_mut()
     }
 
     /// What has been counted so far.
     pub fn statistics(&self) -> Statistics {
-        Statistics { bare_credits: self.transport.bare_credits(), ..self.stats }
+        Statistics { bare_credits: self.transport.bare_credits(), ..self.desk.stats }
     }
 
     /// The limits towards a peer, or `None` outside the job.
@@ -257,10 +290,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         lane: Lane,
         arguments: usize,
     ) -> Option<u64> {
-        let to = to.address();
-        let limit = self.limits(to)?.max_payload(category, lane, arguments);
-        let segment = self.transport.segment_len(to.rank);
-        Some(if category == Category::Long { limit.min(segment) } else { limit })
+        self.desk.max_payload(&self.transport.transport, to.address(), category, lane, arguments)
     }
 
     /// What could be sent to a peer right now, or `None` outside the job.
@@ -308,7 +338,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Limits how long any later wait of this endpoint may take (sending, `wait_until`, `drain`, `barrier`, `finish`);
     /// `None` waits as long as it takes. A wait beyond it fails with [`WaitError::TimedOut`] and a [`StallReport`], and
     /// waiting again is allowed. Returns the endpoint, for another setting. Attaching itself is limited by
-    /// [`stall::set_default_timeout`] or [`Endpoint::attach_with_timeout`].
+    /// [`stall::set_default_timeout`] or [`Joining::timeout`].
     ///
     /// This is how a rank notices another that hangs. It cannot tell that from one that computes for long: a time-out is
     /// longer than the longest computation between two polls.
@@ -348,10 +378,6 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// whom what is used up (allocates; looks at every peer).
     pub fn stall_report(&self) -> StallReport {
         let waited = self.wait_began.map_or(Span::ZERO, |began| self.transport.now() - began);
-        let tallied = |count: fn(&Tally) -> u64| {
-            let all = self.table.names.iter().zip(self.table.tallies.iter());
-            all.map(|(name, tally)| (name.clone(), count(tally))).filter(|(_, count)| *count != 0).collect()
-        };
         let mut report = StallReport {
             of: self.address(),
             waited,
@@ -361,14 +387,14 @@ impl<T: Transport, S> Endpoint<T, S> {
             unanswered: Vec::new(),
             unhandled: Vec::new(),
             ended: None,
-            forgotten: tallied(|tally| tally.forgotten),
-            detached: tallied(|tally| tally.detached),
+            forgotten: self.desk.directory.tallied(|tally| tally.forgotten),
+            detached: self.desk.directory.tallied(|tally| tally.detached),
             short_of: Vec::new(),
             lost: self.lost(),
         };
         // Every request that permits a reply was replied to, was ended without one, or is still owed an answer.
-        let replies: u64 = self.stats.replies_received.iter().map(|traffic| traffic.messages).sum();
-        let mut ended = self.recent.count().checked_sub(replies);
+        let replies: u64 = self.desk.stats.replies_received.iter().map(|traffic| traffic.messages).sum();
+        let mut ended = self.desk.recent.count().checked_sub(replies);
         for peer in (0..self.shape.peers()).map(Peer) {
             let owed = self.transport.owed(peer);
             ended = owed.filter(|owed| !owed.or_more).and_then(|owed| ended?.checked_sub(owed.replies));
@@ -381,8 +407,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             }
             let Some(Owed { handling, replies: requests, or_more }) = owed else { continue };
             if requests > 0 {
-                let handlers = self.recent.handlers(peer);
-                let handlers = handlers.into_iter().map(|handler| self.table.name(handler)).collect();
+                let handlers = self.desk.recent.handlers(peer);
+                let handlers =
+                    handlers.into_iter().map(|handler| self.desk.directory.name(Lane::Request, handler)).collect();
                 let age = Some(waited).filter(|waited| *waited > Span::ZERO);
                 report.unanswered.push(Unanswered { to, requests, or_more, handlers, age });
             }

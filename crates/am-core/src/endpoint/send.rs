@@ -1,17 +1,16 @@
 //! The request forms of an [`Endpoint`], and the answers to detached requests.
 
 use super::Endpoint;
+use super::desk::Desk;
 use super::recent::Recent;
 use crate::address::{Address, Destination, Peer};
 use crate::arguments::{Arguments, Words, encode};
-use crate::error::{PollError, Rejected, ReplyError, SendError, WaitError};
+use crate::error::{PollError, Rejected, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::stats::Traffic;
-use crate::supervision;
-use crate::token::{Message, PendingReply, send};
+use crate::token::{Message, PendingReply};
 use crate::transport::{
-    Body, Category, Head, Lane, LossCause, PayloadWriter, PeerStatus, Refused, ReplyBound, Slot, Transport,
-    WaitReason,
+    Body, Category, Head, LossCause, PayloadWriter, Refused, ReplyBound, Slot, Transport, WaitReason,
 };
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
@@ -54,90 +53,15 @@ impl<Claimed: Slot> PayloadWriter for Reservation<'_, Claimed> {
 }
 
 impl<T: Transport, S> Endpoint<T, S> {
-    /// The peer of an address and the head of a request to it, after checking both.
-    #[inline]
-    fn prepare<A>(&self, to: Address, handler: Request<A>) -> Result<(Peer, Head), SendError> {
-        let Some(peer) = self.shape.peer(to) else {
-            return Err(self.no_such_endpoint(to));
-        };
-        if handler.table() != self.table.serial {
-            return Err(SendError::ForeignHandler { handler: handler.index() });
-        }
-        let reply = self.table.bounds[usize::from(handler.index())];
-        Ok((peer, Head { handler: handler.index(), reply }))
-    }
-
-    #[cold]
-    fn no_such_endpoint(&self, to: Address) -> SendError {
-        SendError::NoSuchEndpoint { to, ranks: self.shape.ranks, endpoints: self.shape.endpoints }
-    }
-
-    /// Checks a payload's size, and the range that a Long one is placed in.
-    #[inline(always)]
-    fn check(&self, peer: Peer, to: Address, words: usize, body: &Body<'_>) -> Result<(), SendError> {
-        let (len, category) = (body.len(), body.category());
-        match *body {
-            Body::None => Ok(()),
-            Body::Copy(_) => self.check_medium(peer, to, words, len),
-            Body::Place(_, offset) => {
-                let limit = self.transport.limits(peer).long;
-                if len as u64 > limit {
-                    return Err(SendError::PayloadTooLarge { len, limit, category, to });
-                }
-                let segment = self.transport.segment_len(to.rank);
-                if offset.checked_add(len as u64).is_none_or(|end| end > segment) {
-                    return Err(SendError::OutsideSegment { len, offset, segment, to });
-                }
-                Ok(())
-            }
-        }
-    }
-
-    #[inline]
-    fn check_medium(&self, peer: Peer, to: Address, words: usize, len: usize) -> Result<(), SendError> {
-        let limit = self.transport.limits(peer).max_payload(Category::Medium, Lane::Request, words);
-        if len as u64 > limit {
-            return Err(SendError::PayloadTooLarge { len, limit, category: Category::Medium, to });
-        }
-        Ok(())
-    }
-
-    /// The error of a refused request.
-    #[cold]
-    fn refused(&mut self, to: Address, head: Head, refused: Refused) -> SendError {
-        self.recent.take_back(head.reply);
-        self.denied(to, refused)
-    }
-
-    /// The error of a refusal.
-    #[cold]
-    fn denied(&mut self, to: Address, refused: Refused) -> SendError {
-        match refused {
-            Refused::Busy(resource) => {
-                self.stats.stall(resource);
-                SendError::WouldBlock { to, resource }
-            }
-            Refused::Gone(status) => self.gone(to, status),
-        }
-    }
-
-    /// The error of a request to a peer that takes no more messages.
-    #[cold]
-    fn gone(&self, to: Address, status: PeerStatus) -> SendError {
-        let PeerStatus::Lost(cause) = status else { return SendError::Finished { to } };
-        supervision::tell(self.address(), supervision::Event::LossTold(to.rank));
-        SendError::Wait(PollError::PeerLost { rank: to.rank, cause }.into())
-    }
-
     /// Serves incoming messages after a refusal, so that the next try may succeed; `began` marks the first refusal.
     #[cold]
     pub(super) fn make_room(&mut self, to: Address, peer: Peer, refused: Refused) -> Result<(), SendError> {
         let resource = match refused {
             Refused::Busy(resource) => resource,
-            Refused::Gone(status) => return Err(self.gone(to, status)),
+            Refused::Gone(status) => return Err(self.desk.gone(to, status)),
         };
         if self.blocked_on != Some((to, resource)) {
-            self.stats.stall(resource);
+            self.desk.stats.stall(resource);
             crate::trace::stalled(to, resource);
             self.blocked_on = Some((to, resource));
         }
@@ -170,14 +94,14 @@ impl<T: Transport, S> Endpoint<T, S> {
         mut refused: Refused,
         mut attempt: impl FnMut(&mut T) -> Result<R, Refused>,
     ) -> Result<R, SendError> {
-        self.recent.take_back(noted);
+        self.desk.recent.take_back(noted);
         let outcome = loop {
             if let Err(error) = self.make_room(to, peer, refused) {
                 break Err(error);
             }
             match attempt(&mut self.transport) {
                 Ok(accepted) => {
-                    self.recent.restore(noted);
+                    self.desk.recent.restore(noted);
                     break Ok(accepted);
                 }
                 Err(again) => refused = again,
@@ -185,28 +109,6 @@ impl<T: Transport, S> Endpoint<T, S> {
         };
         self.end_wait();
         outcome
-    }
-
-    /// Sends a request of any category if there is room. Does not block or allocate.
-    #[inline(always)]
-    fn try_send<A: Arguments>(
-        &mut self,
-        to: Address,
-        handler: Request<A>,
-        args: &A,
-        body: Body<'_>,
-    ) -> Result<(), SendError> {
-        let (peer, head) = self.prepare(to, handler)?;
-        let words = encode(args);
-        self.check(peer, to, words.len(), &body)?;
-        self.recent.note(peer, head);
-        match self.transport.send(peer, head, &words, body) {
-            Ok(()) => {
-                self.stats.requests_sent[body.category() as usize].count(body.len());
-                Ok(())
-            }
-            Err(refused) => Err(self.refused(to, head, refused)),
-        }
     }
 
     /// Sends a request of any category, serving incoming messages while there is no room.
@@ -218,13 +120,24 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: &A,
         body: Body<'_>,
     ) -> Result<(), SendError> {
-        let (peer, head) = self.prepare(to, handler)?;
+        let (peer, head) = self.desk.prepare(&self.transport.transport, to, handler)?;
         let words = encode(args);
-        self.check(peer, to, words.len(), &body)?;
-        self.recent.note(peer, head);
+        self.desk.check(&self.transport.transport, peer, to, words.len(), &body)?;
+        self.desk.recent.note(peer, head);
         self.insist(to, peer, head.reply, |transport| transport.send(peer, head, &words, body))?;
-        self.stats.requests_sent[body.category() as usize].count(body.len());
+        self.desk.stats.requests_sent[body.category() as usize].count(body.len());
         Ok(())
+    }
+
+    #[inline(always)]
+    fn try_send<A: Arguments>(
+        &mut self,
+        to: Address,
+        handler: Request<A>,
+        args: &A,
+        body: Body<'_>,
+    ) -> Result<(), SendError> {
+        self.desk.try_send(&mut self.transport.transport, to, handler, args, body)
     }
 
     /// Sends a Short request if there is room. Does not block or allocate.
@@ -306,7 +219,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// while there is no room.
     ///
     /// # Errors
-    /// As [`Endpoint::request`], and a range outside the peer's segment.
+    /// As [`Endpoint::request`], and a range outside the peer's segment. An empty payload needs an offset inside, too, or 0.
     #[inline]
     pub fn request_long<A: Arguments>(
         &mut self,
@@ -332,12 +245,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         len: usize,
     ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
         let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
+        let (peer, head) = self.desk.prepare(&self.transport.transport, to, handler)?;
         let words = encode(&args);
-        self.check_medium(peer, to, words.len(), len)?;
+        self.desk.check_medium(&self.transport.transport, peer, to, words.len(), len)?;
         match self.transport.reserve(peer, head, &words, len) {
             Ok(room) => Ok(self.reserved(peer, head, &words, len, room)),
-            Err(refused) => Err(self.denied(to, refused)),
+            Err(refused) => Err(self.desk.denied(to, refused)),
         }
     }
 
@@ -355,9 +268,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         len: usize,
     ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
         let to = to.address();
-        let (peer, head) = self.prepare(to, handler)?;
+        let (peer, head) = self.desk.prepare(&self.transport.transport, to, handler)?;
         let words = encode(&args);
-        self.check_medium(peer, to, words.len(), len)?;
+        self.desk.check_medium(&self.transport.transport, peer, to, words.len(), len)?;
         let reserve = |transport: &mut T| transport.reserve(peer, head, &words, len);
         let room = self.insist(to, peer, ReplyBound::None, reserve)?;
         Ok(self.reserved(peer, head, &words, len, room))
@@ -373,43 +286,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         len: usize,
         room: T::Room,
     ) -> Reservation<'_, T::Slot<'_>> {
-        let Self { transport, stats, recent, .. } = self;
+        let Self { transport, desk: Desk { stats, recent, .. }, .. } = self;
         let slot = transport.slot(peer, head, words, len, room);
         Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize], recent, peer, head }
-    }
-
-    fn answer_with<A: Arguments>(
-        &mut self,
-        mut pending: PendingReply,
-        handler: Reply<A>,
-        args: &A,
-        message: Message<'_>,
-    ) -> Result<(), Rejected<PendingReply>> {
-        let to = pending.source();
-        if !pending.belongs_to(&self.abandoned) {
-            let error = ReplyError::ForeignHandler { handler: handler.index() };
-            return Err(Rejected { error, token: pending });
-        }
-        let (same_table, bound) = (handler.table() == pending.table(), pending.bound());
-        let words = encode(args);
-        let outcome = self.transport.answer(pending.key(), |port| {
-            let sent = send(port, to, same_table, bound, handler.index(), &words, message);
-            sent.map_err(|error| (error, port.detach()))
-        });
-        match outcome {
-            Ok(()) => {
-                pending.set_key(None);
-                self.stats.replies_sent += 1;
-                // A handler that unwound after it had detached its token was not counted.
-                let tally = &mut self.table.tallies[usize::from(pending.handler())];
-                tally.detached = tally.detached.saturating_sub(1);
-                Ok(())
-            }
-            Err((error, key)) => {
-                pending.set_key(Some(key));
-                Err(Rejected { error, token: pending })
-            }
-        }
     }
 
     /// Answers a detached request with arguments only. Never blocks, never allocates.
@@ -422,7 +301,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         handler: Reply<A>,
         args: A,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.answer_with(pending, handler, &args, Message::Send(Body::None))
+        self.desk.answer(&mut self.transport.transport, pending, handler, &args, Message::Send(Body::None))
     }
 
     /// Answers a detached request with arguments and a payload.
@@ -436,7 +315,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: A,
         payload: &[u8],
     ) -> Result<(), Rejected<PendingReply>> {
-        self.answer_with(pending, handler, &args, Message::Send(Body::Copy(payload)))
+        self.desk.answer(
+            &mut self.transport.transport,
+            pending,
+            handler,
+            &args,
+            Message::Send(Body::Copy(payload)),
+        )
     }
 
     /// Answers a detached request with a payload placed in the requester's segment.
@@ -451,7 +336,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         payload: &[u8],
         offset: u64,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.answer_with(pending, handler, &args, Message::Send(Body::Place(payload, offset)))
+        self.desk.answer(
+            &mut self.transport.transport,
+            pending,
+            handler,
+            &args,
+            Message::Send(Body::Place(payload, offset)),
+        )
     }
 
     pub(super) fn control_request(

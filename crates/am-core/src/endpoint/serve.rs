@@ -2,20 +2,20 @@
 
 use super::Endpoint;
 use super::collective::Control;
-use crate::address::{Address, Peer, Rank, Shape};
+use super::desk::Desk;
+use crate::address::{Address, Peer, Rank};
 use crate::arguments::Words;
-use crate::error::{BadMessage, PollError, WaitError};
-use crate::handlers::{Code, Fault, Handled, Table};
+use crate::error::{BadMessage, PollError, SendError, WaitError};
+use crate::handlers::{Fault, Handled, ReplyCode, RequestCode, Table};
+use crate::layer::{Outbox, Progress};
 use crate::outcome::HandlerFailure;
 use crate::payload::Payload;
 use crate::stall;
-use crate::stats::Statistics;
 use crate::supervision;
 use crate::time::{Instant, Span};
-use crate::token::{Abandoned, Outcome, Token, TokenContext};
-use crate::transport::{Arrival, LossCause, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason};
+use crate::token::{Outcome, Token, TokenContext};
+use crate::transport::{Arrival, Lane, LossCause, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason};
 use std::cell::Cell;
-use std::sync::Arc;
 
 /// Messages that one `poll` serves at most.
 pub(super) const DEFAULT_BUDGET: usize = 1024;
@@ -30,30 +30,29 @@ const SPINS: u32 = 64;
 struct Dispatcher<'a, S> {
     table: &'a mut Table<S>,
     state: &'a mut S,
-    stats: &'a mut Statistics,
+    desk: &'a mut Desk,
     control: &'a mut Control,
-    abandoned: &'a Arc<Abandoned>,
-    shape: Shape,
     trouble: &'a mut Option<PollError>,
 }
 
 impl<S> Dispatcher<'_, S> {
     #[cold]
     fn drop_message(&mut self, arrival: &Arrival<'_>, reason: BadMessage) {
-        self.stats.bad_messages += 1;
-        let (from, handler) = (self.shape.address(arrival.from), arrival.handler);
+        self.desk.stats.bad_messages += 1;
+        let (from, handler) = (self.desk.shape.address(arrival.from), arrival.handler);
         crate::trace::dropped(from, handler, reason);
         self.trouble.get_or_insert(PollError::BadMessage { from, handler, reason });
     }
 
     /// A message that did not fit its handler, or whose handler failed.
     #[cold]
-    fn unwell(&mut self, arrival: &Arrival<'_>, fault: Fault) {
+    fn unwell(&mut self, arrival: &Arrival<'_>, lane: Lane, fault: Fault) {
         let Fault::Failed(error) = fault else {
             return self.drop_message(arrival, BadMessage::WrongArguments { words: arrival.args.len() });
         };
-        self.stats.failed += 1;
-        let (handler, from) = (self.table.name(arrival.handler), self.shape.address(arrival.from));
+        self.desk.stats.failed += 1;
+        let (handler, from) =
+            (self.desk.directory.name(lane, arrival.handler), self.desk.shape.address(arrival.from));
         let failure = HandlerFailure { handler, from, error };
         crate::trace::failed(&failure);
         self.trouble.get_or_insert_with(|| PollError::Handler(Box::new(failure)));
@@ -63,18 +62,18 @@ impl<S> Dispatcher<'_, S> {
     #[inline(always)]
     fn count_request(&mut self, arrival: &Arrival<'_>, handled: Handled) {
         if let Some(fault) = handled {
-            self.unwell(arrival, *fault);
+            self.unwell(arrival, Lane::Request, *fault);
         }
-        self.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
+        self.desk.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
     }
 
     /// Counts a request whose handler has not replied.
     #[inline(never)]
     fn not_replied(&mut self, handler: u8, outcome: Outcome, handled: &Handled) {
-        let tally = &mut self.table.tallies[usize::from(handler)];
+        let tally = &mut self.desk.directory.tallies[usize::from(handler)];
         match outcome {
             Outcome::Detached => {
-                self.stats.detached += 1;
+                self.desk.stats.detached += 1;
                 tally.detached += 1;
             }
             Outcome::Unused if !matches!(handled.as_deref(), Some(Fault::Misfit)) => tally.forgotten += 1,
@@ -83,53 +82,77 @@ impl<S> Dispatcher<'_, S> {
     }
 
     #[cold]
-    fn misfit(&mut self, arrival: &Arrival<'_>) {
-        let known = usize::from(arrival.handler) < self.table.codes.len();
-        let reason = if known { BadMessage::WrongDirection } else { BadMessage::UnknownHandler };
-        self.drop_message(arrival, reason);
+    fn unknown(&mut self, arrival: &Arrival<'_>) {
+        self.drop_message(arrival, BadMessage::UnknownHandler);
+    }
+
+    /// Runs a request's handler with the permission to reply.
+    #[inline(always)]
+    fn with_token(
+        &mut self,
+        arrival: &Arrival<'_>,
+        port: &mut dyn Port,
+        run: impl FnOnce(&mut Table<S>, &mut S, Token<'_>) -> Handled,
+    ) {
+        let handler = arrival.handler;
+        let Self { table, state, desk, .. } = self;
+        let bound = match desk.directory.bounds[usize::from(handler)] {
+            ReplyBound::None => 0,
+            ReplyBound::UpTo(bytes) => bytes as usize,
+        };
+        let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
+        let (serial, abandoned) = (desk.directory.serial, &desk.abandoned);
+        let context = TokenContext { from, handler, table: serial, bound, abandoned, outcome };
+        let handled = run(table, state, Token::new(port, &context));
+        match context.outcome.into_inner() {
+            Outcome::Replied => self.desk.stats.replies_sent += 1,
+            outcome => self.not_replied(handler, outcome, &handled),
+        }
+        self.count_request(arrival, handled);
     }
 }
 
 impl<S> Sink for Dispatcher<'_, S> {
     #[inline(always)]
     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
-        let from = self.shape.address(arrival.from);
-        match self.table.codes.get_mut(usize::from(arrival.handler)) {
-            Some(Code::OneWay(code)) => {
-                let handled = code(self.state, from, arrival.args, arrival.payload);
+        let payload = arrival.payload.of(arrival.category);
+        match self.table.requests.get_mut(usize::from(arrival.handler)) {
+            Some(RequestCode::OneWay(code)) => {
+                let from = self.desk.shape.address(arrival.from);
+                let handled = code(self.state, from, arrival.args, payload);
                 self.count_request(&arrival, handled);
             }
-            Some(Code::Request(code)) => {
-                let bound = match self.table.bounds[usize::from(arrival.handler)] {
-                    ReplyBound::None => 0,
-                    ReplyBound::UpTo(bytes) => bytes as usize,
-                };
-                let outcome = Cell::new(Outcome::Unused);
-                let (handler, table) = (arrival.handler, self.table.serial);
-                let context = TokenContext { from, handler, table, bound, abandoned: self.abandoned, outcome };
-                let token = Token::new(port, &context);
-                let handled = code(self.state, token, arrival.args, arrival.payload);
-                match context.outcome.get() {
-                    Outcome::Replied => self.stats.replies_sent += 1,
-                    outcome => self.not_replied(handler, outcome, &handled),
-                }
-                self.count_request(&arrival, handled);
+            Some(RequestCode::Request(_)) => {
+                self.with_token(&arrival, port, |table, state, token| {
+                    match &mut table.requests[usize::from(arrival.handler)] {
+                        RequestCode::Request(code) => code(state, token, arrival.args, payload),
+                        RequestCode::OneWay(_) | RequestCode::Range(..) => None,
+                    }
+                });
             }
-            _ => self.misfit(&arrival),
+            Some(&mut RequestCode::Range(range, number)) => {
+                self.with_token(&arrival, port, |table, state, token| {
+                    table.request_ranges[usize::from(range)](state, token, number, arrival.args, payload)
+                });
+            }
+            None => self.unknown(&arrival),
         }
     }
 
     #[inline]
     fn reply(&mut self, arrival: Arrival<'_>) {
-        let from = self.shape.address(arrival.from);
-        let Some(Code::Reply(code)) = self.table.codes.get_mut(usize::from(arrival.handler)) else {
-            return self.misfit(&arrival);
+        let (from, payload) = (self.desk.shape.address(arrival.from), arrival.payload.of(arrival.category));
+        let handled = match self.table.replies.get_mut(usize::from(arrival.handler)) {
+            Some(ReplyCode::Reply(code)) => code(self.state, from, arrival.args, payload),
+            Some(&mut ReplyCode::Range(range, number)) => {
+                self.table.reply_ranges[usize::from(range)](self.state, from, number, arrival.args, payload)
+            }
+            None => return self.unknown(&arrival),
         };
-        let handled = code(self.state, from, arrival.args, arrival.payload);
         if let Some(fault) = handled {
-            self.unwell(&arrival, *fault);
+            self.unwell(&arrival, Lane::Reply, *fault);
         }
-        self.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
+        self.desk.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
     }
 
     #[cold]
@@ -148,27 +171,48 @@ impl<T: Transport, S> Endpoint<T, S> {
         let mut dispatcher = Dispatcher {
             table: &mut self.table,
             state: &mut self.state,
-            stats: &mut self.stats,
+            desk: &mut self.desk,
             control: &mut self.control,
-            abandoned: &self.abandoned,
-            shape: self.shape,
             trouble: &mut self.trouble,
         };
         let handled = self.transport.poll(budget, &mut dispatcher);
         if handled == 0 {
-            self.stats.empty_polls += 1;
+            self.desk.stats.empty_polls += 1;
             // Rarely, since an empty poll takes hardly longer than this question.
-            if self.stats.empty_polls.is_multiple_of(POLLS) {
+            if self.desk.stats.empty_polls.is_multiple_of(POLLS) {
                 self.look_for_requests();
             }
         }
-        if !self.abandoned.is_empty() {
+        if self.work_left | (self.layered & (handled != 0)) {
+            self.advance_layers(false);
+        }
+        if !self.desk.abandoned.is_empty() {
             self.return_abandoned();
         }
         if self.trouble.is_some() || self.transport.losses() != self.losses_seen {
             self.tell_trouble()?;
         }
         Ok(handled)
+    }
+
+    /// Lets each layer carry on what is left to do.
+    #[inline(never)]
+    fn advance_layers(&mut self, idle: bool) {
+        (self.work_left, self.layer_lacks) = (false, None);
+        for progress in &mut self.table.progress {
+            let mut outbox = Outbox::new(&mut self.transport.transport, &mut self.desk, idle);
+            let outcome = progress(&mut self.state, &mut outbox);
+            self.layer_lacks = outbox.refused().or(self.layer_lacks);
+            let progress = outcome.unwrap_or_else(|error| {
+                // The program learns of a loss as of any other.
+                if error.lost_rank().is_none() && !matches!(error, SendError::Finished { .. }) {
+                    self.trouble.get_or_insert(PollError::Progress(Box::new(error)));
+                }
+                Progress::Advanced
+            });
+            self.work_left |= progress != Progress::Idle;
+            self.advanced |= progress == Progress::Advanced;
+        }
     }
 
     /// Prints the report that was requested of all endpoints, if one was since the last look.
@@ -183,8 +227,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Gives back the credits of pending replies that were dropped unanswered.
     #[cold]
     fn return_abandoned(&mut self) {
-        while let Some((key, handler)) = self.abandoned.pop() {
-            let tally = &mut self.table.tallies[usize::from(handler)];
+        while let Some((key, handler)) = self.desk.abandoned.pop() {
+            let tally = &mut self.desk.directory.tallies[usize::from(handler)];
             tally.detached = tally.detached.saturating_sub(1);
             tally.forgotten += 1;
             self.transport.answer(key, |_| ());
@@ -235,7 +279,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
         self.reason = Some(reason);
-        if self.poll()? != 0 {
+        if self.poll()? != 0 || std::mem::take(&mut self.advanced) {
             return Ok(());
         }
         if self.losses_seen != 0
@@ -263,15 +307,32 @@ impl<T: Transport, S> Endpoint<T, S> {
         if self.reports_seen != stall::requests() {
             self.look_for_requests();
         }
-        self.stats.idles += 1;
+        let Some(reason) = self.reason_to_idle(reason)? else { return Ok(()) };
+        self.desk.stats.idles += 1;
         self.transport.idle(until, reason);
         Ok(())
+    }
+
+    /// Gives the layers the last chance before the endpoint idles: none if one of them advances, or what to idle for.
+    #[inline]
+    fn reason_to_idle(&mut self, reason: WaitReason) -> Result<Option<WaitReason>, PollError> {
+        if !self.layered {
+            return Ok(Some(reason));
+        }
+        self.advance_layers(true);
+        if self.trouble.is_some() {
+            self.tell_trouble()?;
+        }
+        if std::mem::take(&mut self.advanced) {
+            return Ok(None);
+        }
+        Ok(Some(self.layer_lacks.map_or(reason, |(peer, resource)| WaitReason::Room(peer, resource))))
     }
 
     /// One step of a wait that other threads take part in: serves what is there, else idles for at most `span`. `began`
     /// is when this thread's wait first found nothing, for the endpoint's time-out.
     pub(crate) fn serve_step(&mut self, span: Span, began: &mut Option<Instant>) -> Result<(), WaitError> {
-        if self.poll()? != 0 {
+        if self.poll()? != 0 || std::mem::take(&mut self.advanced) {
             return Ok(());
         }
         if self.losses_seen != 0
@@ -294,8 +355,26 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.reports_seen = stall::requests();
             stall::print(&report);
         }
-        self.transport.idle(Some(now + span), WaitReason::Message);
+        let Some(reason) = self.reason_to_idle(WaitReason::Message)? else { return Ok(()) };
+        self.transport.idle(Some(now + span), reason);
         Ok(())
+    }
+
+    /// Serves what has arrived, at most 1024 messages; if nothing has, idles until something may have, for at most `span`, and
+    /// serves that. Returns how many. One step of a loop that waits for other things, too. Does not allocate.
+    ///
+    /// # Errors
+    /// As [`Endpoint::poll`].
+    pub fn poll_or_idle(&mut self, span: Span) -> Result<usize, PollError> {
+        let handled = self.poll()?;
+        if handled != 0 || std::mem::take(&mut self.advanced) {
+            return Ok(handled);
+        }
+        let Some(reason) = self.reason_to_idle(WaitReason::Message)? else { return Ok(0) };
+        self.desk.stats.idles += 1;
+        let until = self.transport.now() + span;
+        self.transport.idle(Some(until), reason);
+        self.poll()
     }
 
     /// Serves incoming messages until `done` holds. Blocks; does not allocate.
@@ -319,15 +398,18 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.wait_while(Some(deadline), |state, _| !done(state))
     }
 
-    /// Waits until every request that this endpoint sent has been handled at its destination, serving incoming messages
-    /// meanwhile. Replies may still be on their way. Blocks; does not allocate. A following [`Endpoint::barrier`] tells
+    /// Waits until every request that this endpoint sent has been handled at its destination, and no layer has work left,
+    /// serving incoming messages meanwhile. Replies may still be on their way. Blocks; does not allocate. A following [`Endpoint::barrier`] tells
     /// that the same holds for everyone.
     ///
     /// # Errors
     /// As [`Endpoint::wait_until`].
     pub fn drain(&mut self) -> Result<(), WaitError> {
+        if self.layered {
+            self.advance_layers(true);
+        }
         self.transport.flush();
-        while !self.transport.quiet() {
+        while self.work_left || !self.transport.quiet() {
             if let Err(error) = self.wait_step(None, WaitReason::Handling) {
                 self.end_wait();
                 return Err(error);

@@ -8,7 +8,7 @@ use am_core::{AttachError, Endpoint, Handlers, Peer, Span, Transport, WaitError}
 #[test]
 fn failed_attach_is_no_finish() {
     let [failing, other] = network(2, LoopbackConfig::default()).try_into().expect("two ranks");
-    let outcome = Endpoint::attach_with_timeout(failing, Handlers::new(), (), Some(Span::from_millis(1)));
+    let outcome = Endpoint::builder(failing).timeout(Some(Span::from_millis(1))).attach(Handlers::new(), ());
     assert!(matches!(outcome, Err(AttachError::Wait(WaitError::TimedOut(_)))), "{outcome:?}");
     assert_eq!(other.status(Peer(0)), PeerStatus::Lost(LossCause::Left));
 }

@@ -4,6 +4,8 @@ mod allocation;
 mod attach;
 mod credit_network;
 mod handler_errors;
+mod handlers;
+mod layers;
 mod model;
 mod stall;
 

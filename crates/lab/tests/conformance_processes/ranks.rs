@@ -99,7 +99,7 @@ pub(crate) fn attach(transport: Shm, end: fn()) -> Result<(Endpoint<Shm, Party>,
             .one_way("fatal", move |_: &mut Party, _: Address, (): (), _: Payload<'_>| end())
             .expect(registered),
     };
-    let mut endpoint = Endpoint::attach_with_timeout(transport, handlers, Party::default(), Some(PATIENCE))?;
+    let mut endpoint = Endpoint::builder(transport).timeout(Some(PATIENCE)).attach(handlers, Party::default())?;
     let last = Rank(endpoint.ranks() - 1);
     if endpoint.rank() == last {
         endpoint.wait_until(|party| party.ready == last.0)?;
@@ -159,7 +159,7 @@ fn fail(job: &RankJob) -> Result<(), Box<dyn Error>> {
 /// Arguments, variables, the own number; and that the job's memory has no name in any file system.
 fn surroundings(job: &RankJob) -> Result<(), Box<dyn Error>> {
     check_surroundings(env::args_os().skip(1), |name| env::var_os(name))?;
-    let endpoint = Endpoint::attach_with_timeout(join(job)?, Handlers::<()>::new(), (), Some(PATIENCE))?;
+    let endpoint = Endpoint::builder(join(job)?).timeout(Some(PATIENCE)).attach(Handlers::<()>::new(), ())?;
     if (endpoint.rank(), endpoint.ranks()) != (job.rank(), job.ranks()) {
         return Err(format!("rank {} of {} by the job's memory", endpoint.rank(), endpoint.ranks()).into());
     }

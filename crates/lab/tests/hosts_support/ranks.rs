@@ -94,7 +94,7 @@ fn attach(job: &RankJob) -> Result<(Party, Request<()>), Box<dyn Error>> {
     let mut handlers = Handlers::<u64>::new();
     let count = handlers.one_way("count", |sum: &mut u64, _: Address, (): (), _: Payload<'_>| *sum += 1)?;
     let transport = job.attach(JoinOptions { segment_bytes: SEGMENT, endpoint: 0 })?;
-    Ok((Endpoint::attach_with_timeout(transport, handlers, 0, Some(PATIENCE))?, count))
+    Ok((Endpoint::builder(transport).timeout(Some(PATIENCE)).attach(handlers, 0)?, count))
 }
 
 /// Everybody sends to everybody, round by round, until the test leaves a file.

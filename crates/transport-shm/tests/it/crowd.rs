@@ -35,7 +35,7 @@ fn everyone_asks_everyone(job: &Job, rank: u32, rounds: u64) -> Seen {
         .unwrap();
     let transport = job.join(rank).unwrap();
     let patience = Some(Span::from_secs(300));
-    let mut endpoint = Endpoint::attach_with_timeout(transport, handlers, Seen::default(), patience).unwrap();
+    let mut endpoint = Endpoint::builder(transport).timeout(patience).attach(handlers, Seen::default()).unwrap();
     for round in 0..rounds {
         for step in 0..RANKS {
             let to = Rank((rank + step) % RANKS);

@@ -70,7 +70,7 @@ fn attach(transport: Shm) -> Result<(Endpoint<Shm, u64>, Ping), AttachError> {
     let ping = handlers
         .one_way("ping", |seen: &mut u64, _: Address, value: u64, _: Payload<'_>| *seen = value)
         .expect("the table is empty");
-    Ok((Endpoint::attach_with_timeout(transport, handlers, 0, Some(PATIENCE))?, ping))
+    Ok((Endpoint::builder(transport).timeout(Some(PATIENCE)).attach(handlers, 0)?, ping))
 }
 
 /// A rank in a process of its own.
@@ -424,7 +424,7 @@ fn a_failed_attach_is_no_finish() {
     let job = create(2);
     let timeout = Some(am_core::Span::from_millis(1));
     let transport = job.join(0).expect("it is free");
-    let outcome = Endpoint::attach_with_timeout(transport, Handlers::new(), (), timeout);
+    let outcome = Endpoint::builder(transport).timeout(timeout).attach(Handlers::new(), ());
     assert!(matches!(outcome, Err(AttachError::Wait(_))), "{outcome:?}");
     assert_eq!(job.status(0), Some(PeerStatus::Lost(LossCause::Left)));
 }

@@ -37,9 +37,10 @@ fn attach(job: &LocalJob, rank: u32) -> (Endpoint<Udp, State>, Request<u64>) {
             }
         })
         .unwrap();
-    let mut endpoint =
-        Endpoint::attach_with_timeout(job.join(rank).unwrap(), handlers, State::default(), Some(LIMIT.into()))
-            .unwrap();
+    let mut endpoint = Endpoint::builder(job.join(rank).unwrap())
+        .timeout(Some(LIMIT.into()))
+        .attach(handlers, State::default())
+        .unwrap();
     endpoint.barrier().unwrap();
     (endpoint, note)
 }

@@ -88,7 +88,7 @@ fn attach(transport: Udp) -> (Endpoint<Udp, State>, Request<u64>) {
         })
         .unwrap();
     let patience = Some(LIMIT.into());
-    (Endpoint::attach_with_timeout(transport, handlers, State::default(), patience).unwrap(), note)
+    (Endpoint::builder(transport).timeout(patience).attach(handlers, State::default()).unwrap(), note)
 }
 
 /// Rank 0 sends 200 messages over a way that loses every third datagram and then does not touch its endpoint; rank 1 gets
@@ -209,7 +209,7 @@ fn long_streams_cross() {
                         .unwrap();
                     let transport = job.join(rank).unwrap();
                     let mut endpoint =
-                        Endpoint::attach_with_timeout(transport, handlers, 0, Some(LIMIT.into())).unwrap();
+                        Endpoint::builder(transport).timeout(Some(LIMIT.into())).attach(handlers, 0).unwrap();
                     endpoint.barrier().unwrap();
                     for _ in 0..3 {
                         endpoint.request_long(Rank(1 - rank), whole, (), &pattern(rank, len), 0).unwrap();

@@ -37,7 +37,7 @@ fn attach(job: &Job, rank: usize) -> (Endpoint<Shm, u64>, Request<u64>) {
     // Long enough for any machine, short enough to end a test that hangs.
     let patience = Some(Span::from_secs(60));
     let transport = job.join(rank as u32).unwrap();
-    (Endpoint::attach_with_timeout(transport, handlers, 0, patience).unwrap(), add)
+    (Endpoint::builder(transport).timeout(patience).attach(handlers, 0).unwrap(), add)
 }
 
 /// Counts a rank as done when it goes, also by a failed assertion.

@@ -1,0 +1,123 @@
+//! The finished table: what an endpoint calls for a message, and what it knows of its handlers.
+
+use super::MAX_HANDLERS;
+use crate::address::Address;
+use crate::arguments::Words;
+use crate::layer::{Outbox, ProgressResult};
+use crate::outcome::HandlerError;
+use crate::payload::Payload;
+use crate::token::Token;
+use crate::transport::{Lane, ReplyBound};
+
+/// Why a delivered message was not handled well.
+pub(crate) enum Fault {
+    /// It did not fit its handler's arguments.
+    Misfit,
+    /// Its handler ran and failed.
+    Failed(HandlerError),
+}
+
+impl Fault {
+    #[cold]
+    pub(super) fn boxed(self) -> Box<Self> {
+        Box::new(self)
+    }
+}
+
+/// What became of a delivered message. Boxed, since all that matters to a message that was handled well is how fast that
+/// shows.
+pub(crate) type Handled = Option<Box<Fault>>;
+
+pub(super) type OneWayFn<S> = Box<dyn FnMut(&mut S, Address, &Words, Payload<'_>) -> Handled + Send>;
+pub(super) type RequestFn<S> = Box<dyn FnMut(&mut S, Token<'_>, &Words, Payload<'_>) -> Handled + Send>;
+pub(super) type RequestRangeFn<S> = Box<dyn FnMut(&mut S, Token<'_>, u8, &Words, Payload<'_>) -> Handled + Send>;
+pub(super) type ReplyRangeFn<S> = Box<dyn FnMut(&mut S, Address, u8, &Words, Payload<'_>) -> Handled + Send>;
+pub(super) type ProgressFn<S> = Box<dyn FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send>;
+
+/// A request handler's code.
+pub(crate) enum RequestCode<S> {
+    OneWay(OneWayFn<S>),
+    Request(RequestFn<S>),
+    /// One of a range: the range's code, and the number in it.
+    Range(u8, u8),
+}
+
+/// A reply handler's code.
+pub(crate) enum ReplyCode<S> {
+    Reply(OneWayFn<S>),
+    /// One of a range: the range's code, and the number in it.
+    Range(u8, u8),
+}
+
+/// The code of all handlers and layers.
+pub(crate) struct Table<S> {
+    pub(crate) requests: Vec<RequestCode<S>>,
+    pub(crate) replies: Vec<ReplyCode<S>>,
+    pub(crate) request_ranges: Vec<RequestRangeFn<S>>,
+    pub(crate) reply_ranges: Vec<ReplyRangeFn<S>>,
+    pub(crate) progress: Vec<ProgressFn<S>>,
+}
+
+/// The name of a handler, or of a range of them.
+pub(super) struct Name {
+    pub(super) first: u8,
+    pub(super) range: bool,
+    pub(super) name: String,
+}
+
+/// What is known of the handlers besides their code.
+pub(crate) struct Directory {
+    /// Tells handles of this table from those of others.
+    pub(crate) serial: u32,
+    /// The names of a lane's handlers, in the order of their indices.
+    pub(super) names: [Vec<Name>; 2],
+    /// What the replies of each request handler are bounded to.
+    pub(crate) bounds: Box<[ReplyBound; MAX_HANDLERS]>,
+    /// What became of the requests of each handler.
+    pub(crate) tallies: Box<[Tally; MAX_HANDLERS]>,
+}
+
+impl Directory {
+    /// The name of a registered handler; in a range, with the number in it.
+    pub(crate) fn name(&self, lane: Lane, handler: u8) -> String {
+        let names = &self.names[lane as usize];
+        let after = names.partition_point(|name| name.first <= handler);
+        match after.checked_sub(1).and_then(|at| names.get(at)) {
+            None => String::new(),
+            Some(Name { first, range: true, name }) => format!("{name}[{}]", handler - first),
+            Some(Name { name, .. }) => name.clone(),
+        }
+    }
+
+    /// The request handlers whose tally has something to count, by name.
+    pub(crate) fn tallied(&self, count: impl Fn(&Tally) -> u64) -> Vec<(String, u64)> {
+        let all = (0..=u8::MAX).zip(self.tallies.iter());
+        let some = all.map(|(handler, tally)| (handler, count(tally))).filter(|(_, count)| *count != 0);
+        some.map(|(handler, count)| (self.name(Lane::Request, handler), count)).collect()
+    }
+}
+
+/// What became of the requests of one handler that were not answered in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Ended without a reply, in the handler or by dropping its pending reply.
+    pub(crate) forgotten: u64,
+    /// Detached, and neither answered nor dropped yet.
+    pub(crate) detached: u64,
+}
+
+/// The first line in which two descriptions of tables differ: its number, and what each side has there.
+pub(crate) fn first_difference(a: &str, b: &str) -> Option<(usize, String, String)> {
+    let (mut left, mut right) = (a.lines(), b.lines());
+    for index in 0.. {
+        match (left.next(), right.next()) {
+            (None, None) => break,
+            (x, y) if x == y => {}
+            (x, y) => {
+                let show = |line: Option<&str>| line.map_or_else(|| "nothing".into(), String::from);
+                return Some((index, show(x), show(y)));
+            }
+        }
+    }
+    None
+}

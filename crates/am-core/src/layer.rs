@@ -1,0 +1,523 @@
+//! Layers: libraries that share one endpoint with each other and with the program.
+//!
+//! A layer brings handlers and a state. The program's state owns the state of each layer and says where by [`HasLayer`]; the
+//! layer registers its handlers through [`Handlers::layer`], which hands them their own part only. Names of a layer's
+//! handlers begin with the layer's, and the fingerprint that ranks compare at attach covers all layers. Nothing is looked up
+//! when a message comes: a layer's handler costs what the program's own costs.
+//!
+//! # Progress
+//!
+//! Handlers cannot send requests. What a handler wants sent it leaves in its layer's state, and the layer's progress function
+//! ([`LayerHandlers::progress`]) sends it through an [`Outbox`]: at the end of every poll that handled a message, at every
+//! poll while work is left, and before the endpoint idles. So trees, routes over several hops and services advance inside
+//! any wait of any layer or of the program, and no rank has to call a layer to keep others going. An endpoint without layers
+//! pays nothing for this.
+//!
+//! # How much work can be left
+//!
+//! A layer bounds its queue by what bounds the messages that fill it, best by the credits that they hold: a request whose
+//! token is detached until its work is done keeps the credit of its sender taken, so that a queue never holds more than what
+//! the peers may have under way. [`WorkQueue`] has a fixed capacity, allocates once, and refuses what exceeds it, so that a
+//! wrong bound is an error instead of memory that grows.
+//!
+//! # Example
+//!
+//! A layer that passes a message along a ring of ranks, and a program with a handler of its own.
+//!
+//! ```
+//! use am_core::layer::{HasLayer, LayerHandlers, Outbox, Progress, WorkQueue};
+//! use am_core::{Endpoint, Handlers, Rank, RegisterError, Request, loopback};
+//!
+//! struct Ring {
+//!     pass: Request<u32>,
+//!     waiting: WorkQueue<u32>,
+//!     ended: u32,
+//! }
+//!
+//! impl Ring {
+//!     fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
+//!         let mut layer = handlers.layer::<Self>("ring")?;
+//!         let pass = layer.one_way("pass", |ring: &mut Self, _, hops: u32, _| match hops {
+//!             0 => { ring.ended += 1; Ok(()) }
+//!             more => ring.waiting.push(more - 1),
+//!         })?;
+//!         layer.progress(|ring, outbox| {
+//!             let next = Rank((outbox.rank().0 + 1) % outbox.ranks());
+//!             ring.waiting.drain(|hops| outbox.try_request(next, ring.pass, *hops))
+//!         });
+//!         Ok(Self { pass, waiting: WorkQueue::new(64), ended: 0 })
+//!     }
+//! }
+//!
+//! struct State { ring: Ring, greetings: u32 }
+//!
+//! impl HasLayer<Ring> for State {
+//!     fn as_layer(&self) -> &Ring { &self.ring }
+//!     fn as_layer_mut(&mut self) -> &mut Ring { &mut self.ring }
+//! }
+//!
+//! let mut handlers = Handlers::<State>::new();
+//! let ring = Ring::register(&mut handlers)?;
+//! let pass = ring.pass;
+//! let greet = handlers.one_way("greet", |state, _, (), _| state.greetings += 1)?;
+//! let mut endpoint = Endpoint::attach(loopback::single(), handlers, State { ring, greetings: 0 })?;
+//! endpoint.request(Rank(0), pass, 5)?;
+//! endpoint.request(Rank(0), greet, ())?;
+//! endpoint.wait_until(|state| state.ring.ended == 1 && state.greetings == 1)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::address::{Address, Destination, Peer, Rank, Shape};
+use crate::arguments::{Arguments, Words};
+use crate::endpoint::{Desk, Link};
+use crate::error::{RegisterError, Rejected, SendError};
+use crate::handlers::{Handlers, Reply, ReplyRange, Request, RequestRange};
+use crate::outcome::{HandlerOutcome, HandlerResult};
+use crate::payload::Payload;
+use crate::time::Instant;
+use crate::token::{Message, PendingReply, Token};
+use crate::transport::{Body, Category, Lane, PeerStatus, Resource};
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A state that owns the state `L` of a layer. A type is its own layer, for programs that have no other state.
+#[diagnostic::on_unimplemented(
+    message = "the endpoint's state `{Self}` does not own the layer `{L}`",
+    note = "give the state a field for the layer, and `impl HasLayer<{L}>` with references to it"
+)]
+pub trait HasLayer<L> {
+    /// The layer's state.
+    fn as_layer(&self) -> &L;
+
+    /// The layer's state.
+    fn as_layer_mut(&mut self) -> &mut L;
+}
+
+impl<L> HasLayer<L> for L {
+    #[inline(always)]
+    fn as_layer(&self) -> &L {
+        self
+    }
+
+    #[inline(always)]
+    fn as_layer_mut(&mut self) -> &mut L {
+        self
+    }
+}
+
+/// What a progress function has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// There is nothing to do until a message comes, or the program uses the layer.
+    Idle,
+    /// Work is left, and cannot be done now: the function is called again at every poll. A wait may sleep until the
+    /// [`Outbox`]'s last refusal may be over.
+    Blocked,
+    /// Something was done, and there may be more to do: a wait looks at its condition before it goes on.
+    Advanced,
+}
+
+/// What a progress function returns: [`Progress`], or an error that ends the poll or wait under way. That a destination is
+/// lost or has finished is no such error; the program learns of it as of every loss.
+pub type ProgressResult = Result<Progress, SendError>;
+
+/// The handlers of a layer, being registered. `S` is the endpoint's state, `L` the layer's part of it, which is all that the
+/// layer's handlers see.
+///
+/// The methods are those of [`Handlers`]; names are put behind the layer's name and a dot.
+///
+/// ```compile_fail,E0631
+/// # use am_core::{Handlers, layer::HasLayer};
+/// # struct Other;
+/// # struct Layer;
+/// # fn register<S: HasLayer<Layer> + HasLayer<Other>>(handlers: &mut Handlers<S>) {
+/// // A layer's handler does not see another layer's state.
+/// handlers.layer::<Layer>("a").unwrap().one_way("b", |_: &mut Other, _, (), _| ());
+/// # }
+/// ```
+pub struct LayerHandlers<'h, S, L> {
+    handlers: &'h mut Handlers<S>,
+    /// The layer's name and a dot.
+    prefix: String,
+    layer: PhantomData<fn(&mut L)>,
+}
+
+impl<S, L> fmt::Debug for LayerHandlers<'_, S, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LayerHandlers").field(&self.prefix).finish()
+    }
+}
+
+impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
+    pub(crate) fn new(handlers: &'h mut Handlers<S>, prefix: String) -> Self {
+        Self { handlers, prefix, layer: PhantomData }
+    }
+
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// As [`Handlers::one_way`].
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`].
+    pub fn one_way<A, F, O>(&mut self, name: &str, mut handler: F) -> Result<Request<A>, RegisterError>
+    where
+        A: Arguments + 'static,
+        F: FnMut(&mut L, Address, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        let handler = move |state: &mut S, from: Address, args: A, payload: Payload<'_>| {
+            handler(state.as_layer_mut(), from, args, payload)
+        };
+        self.handlers.one_way(&self.name(name), handler)
+    }
+
+    /// As [`Handlers::request`].
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`].
+    pub fn request<A, F, O>(&mut self, name: &str, mut handler: F) -> Result<Request<A>, RegisterError>
+    where
+        A: Arguments + 'static,
+        F: FnMut(&mut L, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
+            handler(state.as_layer_mut(), token, args, payload)
+        };
+        self.handlers.request(&self.name(name), handler)
+    }
+
+    /// As [`Handlers::request_bounded`].
+    ///
+    /// # Errors
+    /// As [`Handlers::request_bounded`].
+    pub fn request_bounded<A, F, O>(
+        &mut self,
+        name: &str,
+        max_reply: u32,
+        mut handler: F,
+    ) -> Result<Request<A>, RegisterError>
+    where
+        A: Arguments + 'static,
+        F: FnMut(&mut L, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
+            handler(state.as_layer_mut(), token, args, payload)
+        };
+        self.handlers.request_bounded(&self.name(name), max_reply, handler)
+    }
+
+    /// As [`Handlers::request_range`].
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`].
+    pub fn request_range<F, O>(
+        &mut self,
+        name: &str,
+        count: u16,
+        max_reply: u32,
+        mut handler: F,
+    ) -> Result<RequestRange, RegisterError>
+    where
+        F: FnMut(&mut L, Token<'_>, u8, &Words, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        let handler = move |state: &mut S, token: Token<'_>, number: u8, words: &Words, payload: Payload<'_>| {
+            handler(state.as_layer_mut(), token, number, words, payload)
+        };
+        self.handlers.request_range(&self.name(name), count, max_reply, handler)
+    }
+
+    /// As [`Handlers::reply`].
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`].
+    pub fn reply<A, F, O>(&mut self, name: &str, mut handler: F) -> Result<Reply<A>, RegisterError>
+    where
+        A: Arguments + 'static,
+        F: FnMut(&mut L, Address, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        let handler = move |state: &mut S, from: Address, args: A, payload: Payload<'_>| {
+            handler(state.as_layer_mut(), from, args, payload)
+        };
+        self.handlers.reply(&self.name(name), handler)
+    }
+
+    /// As [`Handlers::reply_range`].
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`].
+    pub fn reply_range<F, O>(
+        &mut self,
+        name: &str,
+        count: u16,
+        mut handler: F,
+    ) -> Result<ReplyRange, RegisterError>
+    where
+        F: FnMut(&mut L, Address, u8, &Words, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        let handler = move |state: &mut S, from: Address, number: u8, words: &Words, payload: Payload<'_>| {
+            handler(state.as_layer_mut(), from, number, words, payload)
+        };
+        self.handlers.reply_range(&self.name(name), count, handler)
+    }
+
+    /// Adds the function that carries on the work that handlers leave in the layer's state. It never blocks; what the outbox
+    /// refuses stays in the state, and the function says so by [`Progress::Blocked`].
+    pub fn progress(
+        &mut self,
+        mut progress: impl FnMut(&mut L, &mut Outbox<'_>) -> ProgressResult + Send + 'static,
+    ) {
+        self.handlers.progress(move |state, outbox| progress(state.as_layer_mut(), outbox));
+    }
+}
+
+/// What a progress function sends through: the endpoint, without its state and without waiting.
+pub struct Outbox<'a> {
+    link: &'a mut dyn Link,
+    desk: &'a mut Desk,
+    /// The latest refusal.
+    refused: Option<(Peer, Resource)>,
+    idle: bool,
+}
+
+impl fmt::Debug for Outbox<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Outbox<'a> {
+    pub(crate) fn new(link: &'a mut dyn Link, desk: &'a mut Desk, idle: bool) -> Self {
+        Self { link, desk, refused: None, idle }
+    }
+
+    pub(crate) fn refused(&self) -> Option<(Peer, Resource)> {
+        self.refused
+    }
+
+    /// The endpoint's address.
+    #[inline]
+    pub fn address(&self) -> Address {
+        self.desk.me
+    }
+
+    /// The endpoint's rank.
+    #[inline]
+    pub fn rank(&self) -> Rank {
+        self.desk.me.rank
+    }
+
+    /// Number of ranks in the job.
+    #[inline]
+    pub fn ranks(&self) -> u32 {
+        self.desk.shape.ranks
+    }
+
+    /// The shape of the job.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        self.desk.shape
+    }
+
+    /// Whether the endpoint idles unless a progress function advances: the time to send what was held back to go together
+    /// with more.
+    #[inline]
+    pub fn about_to_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// The time of the transport.
+    pub fn now(&self) -> Instant {
+        self.link.time()
+    }
+
+    /// The largest payload towards a peer, or `None` outside the job; see [`Endpoint::max_payload`](crate::Endpoint::max_payload).
+    pub fn max_payload(
+        &self,
+        to: impl Destination,
+        category: Category,
+        lane: Lane,
+        arguments: usize,
+    ) -> Option<u64> {
+        self.desk.max_payload(self.link, to.address(), category, lane, arguments)
+    }
+
+    /// What is known of a peer, or `None` outside the job.
+    pub fn status(&self, of: impl Destination) -> Option<PeerStatus> {
+        self.desk.shape.peer(of.address()).map(|peer| self.link.status_of(peer))
+    }
+
+    fn try_send<A: Arguments>(
+        &mut self,
+        to: Address,
+        handler: Request<A>,
+        args: &A,
+        body: Body<'_>,
+    ) -> Result<(), SendError> {
+        let sent = self.desk.try_send(self.link, to, handler, args, body);
+        if let Err(SendError::WouldBlock { to, resource }) = sent {
+            self.refused = self.desk.shape.peer(to).map(|peer| (peer, resource));
+        }
+        sent
+    }
+
+    /// Sends a Short request if there is room. Does not block or allocate.
+    ///
+    /// # Errors
+    /// As [`Endpoint::try_request`](crate::Endpoint::try_request).
+    pub fn try_request<A: Arguments>(
+        &mut self,
+        to: impl Destination,
+        handler: Request<A>,
+        args: A,
+    ) -> Result<(), SendError> {
+        self.try_send(to.address(), handler, &args, Body::None)
+    }
+
+    /// Sends a Medium request if there is room; the payload is copied once. Does not block or allocate.
+    ///
+    /// # Errors
+    /// As [`Endpoint::try_request_medium`](crate::Endpoint::try_request_medium).
+    pub fn try_request_medium<A: Arguments>(
+        &mut self,
+        to: impl Destination,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.try_send(to.address(), handler, &args, Body::Copy(payload))
+    }
+
+    /// Places a payload at byte `offset` of the peer's segment and sends the request, if there is room.
+    ///
+    /// # Errors
+    /// As [`Endpoint::try_request_long`](crate::Endpoint::try_request_long).
+    pub fn try_request_long<A: Arguments>(
+        &mut self,
+        to: impl Destination,
+        handler: Request<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), SendError> {
+        self.try_send(to.address(), handler, &args, Body::Place(payload, offset))
+    }
+
+    /// Answers a detached request with arguments only. Never blocks, never allocates.
+    ///
+    /// # Errors
+    /// As [`Endpoint::answer`](crate::Endpoint::answer).
+    pub fn answer<A: Arguments>(
+        &mut self,
+        pending: PendingReply,
+        handler: Reply<A>,
+        args: A,
+    ) -> Result<(), Rejected<PendingReply>> {
+        self.desk.answer(self.link, pending, handler, &args, Message::Send(Body::None))
+    }
+
+    /// Answers a detached request with arguments and a payload.
+    ///
+    /// # Errors
+    /// As [`Endpoint::answer_medium`](crate::Endpoint::answer_medium).
+    pub fn answer_medium<A: Arguments>(
+        &mut self,
+        pending: PendingReply,
+        handler: Reply<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), Rejected<PendingReply>> {
+        self.desk.answer(self.link, pending, handler, &args, Message::Send(Body::Copy(payload)))
+    }
+
+    /// Answers a detached request with a payload placed in the requester's segment.
+    ///
+    /// # Errors
+    /// As [`Endpoint::answer_long`](crate::Endpoint::answer_long).
+    pub fn answer_long<A: Arguments>(
+        &mut self,
+        pending: PendingReply,
+        handler: Reply<A>,
+        args: A,
+        payload: &[u8],
+        offset: u64,
+    ) -> Result<(), Rejected<PendingReply>> {
+        self.desk.answer(self.link, pending, handler, &args, Message::Send(Body::Place(payload, offset)))
+    }
+}
+
+/// A [`WorkQueue`] holds as much as it was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a layer's queue holds its {capacity} items already: its bound does not hold")]
+pub struct QueueFull {
+    /// Items that the queue holds at most.
+    pub capacity: usize,
+}
+
+/// Work that a layer's handlers leave for its progress function: a queue of fixed capacity. Only making it allocates.
+#[derive(Debug)]
+pub struct WorkQueue<W> {
+    items: VecDeque<W>,
+    capacity: usize,
+}
+
+impl<W> WorkQueue<W> {
+    /// An empty queue for at most `capacity` items. Allocates.
+    pub fn new(capacity: usize) -> Self {
+        Self { items: VecDeque::with_capacity(capacity), capacity }
+    }
+
+    /// Adds an item at the end. A handler can return what this returns.
+    ///
+    /// # Errors
+    /// [`QueueFull`]; the item is dropped, and with it the token that it may hold.
+    pub fn push(&mut self, item: W) -> HandlerResult {
+        if self.items.len() == self.capacity {
+            return Err(QueueFull { capacity: self.capacity }.into());
+        }
+        self.items.push_back(item);
+        Ok(())
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Takes the first item out.
+    pub fn pop(&mut self) -> Option<W> {
+        self.items.pop_front()
+    }
+
+    /// Sends the items in order until one would block, which stays.
+    ///
+    /// # Errors
+    /// Any other error of `send`; its item is taken out.
+    pub fn drain(&mut self, mut send: impl FnMut(&mut W) -> Result<(), SendError>) -> ProgressResult {
+        let mut progress = Progress::Idle;
+        while let Some(first) = self.items.front_mut() {
+            match send(first) {
+                Ok(()) => progress = Progress::Advanced,
+                Err(SendError::WouldBlock { .. }) => return Ok(progress.max(Progress::Blocked)),
+                Err(error) => {
+                    self.items.pop_front();
+                    return Err(error);
+                }
+            }
+            self.items.pop_front();
+        }
+        Ok(progress)
+    }
+}

@@ -1,0 +1,210 @@
+//! Layers: their names, their borders, the work that they leave, and what bounds it.
+
+use am_core::layer::{HasLayer, Outbox, Progress, WorkQueue};
+use am_core::loopback::{Loopback, LoopbackConfig, network, single};
+use am_core::{
+    Endpoint, Handlers, PendingReply, PollError, Rank, RegisterError, Reply, Request, SendError, Span, WaitError,
+};
+use std::thread;
+
+/// Passes numbers on to the next rank until they are used up.
+#[derive(Debug)]
+struct Relay {
+    pass: Request<u32>,
+    queue: WorkQueue<u32>,
+    arrived: u32,
+    /// Calls of the progress function when the endpoint was about to idle.
+    idle_calls: u64,
+}
+
+impl Relay {
+    fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>, capacity: usize) -> Self {
+        let mut layer = handlers.layer::<Self>("relay").unwrap();
+        let pass = layer.one_way("pass", |relay: &mut Self, _, hops: u32, _| {
+            if hops == 0 {
+                relay.arrived += 1;
+                return Ok(());
+            }
+            relay.queue.push(hops - 1)
+        });
+        layer.progress(|relay, outbox: &mut Outbox<'_>| {
+            relay.idle_calls += u64::from(outbox.about_to_idle());
+            let next = Rank((outbox.rank().0 + 1) % outbox.ranks());
+            relay.queue.drain(|hops| outbox.try_request(next, relay.pass, *hops))
+        });
+        Self { pass: pass.unwrap(), queue: WorkQueue::new(capacity), arrived: 0, idle_calls: 0 }
+    }
+
+    fn endpoint(transport: Loopback, capacity: usize) -> (Endpoint<Loopback, Self>, Request<u32>) {
+        let mut handlers = Handlers::<Self>::new();
+        let relay = Self::register(&mut handlers, capacity);
+        let pass = relay.pass;
+        (Endpoint::attach(transport, handlers, relay).unwrap(), pass)
+    }
+}
+
+#[test]
+fn names_are_prefixed_and_unique() {
+    let mut handlers = Handlers::<Relay>::new();
+    let relay = Relay::register(&mut handlers, 1);
+    assert_eq!(handlers.description(), "'relay.pass' (one-way u32)\n");
+    let again = handlers.layer::<Relay>("relay").unwrap_err();
+    assert_eq!(again, RegisterError::NameTaken { name: "relay".into() });
+    for bad in ["", "a.b", "tab\t", "longer than twenty-four bytes"] {
+        assert_eq!(handlers.layer::<Relay>(bad).unwrap_err(), RegisterError::BadName { name: bad.into() });
+    }
+    // The program's own handlers keep their names, and the layer's cannot be taken.
+    assert!(handlers.one_way("pass", |_, _, (), _| ()).is_ok());
+    assert!(handlers.one_way("relay.pass", |_, _, (), _| ()).is_err());
+    assert_eq!(relay.pass.index(), 0);
+}
+
+#[test]
+fn layers_are_part_of_the_comparison_at_attach() {
+    let mut ranks = network(2, LoopbackConfig::default()).into_iter();
+    let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut handlers = Handlers::<Relay>::new();
+            let relay = Relay::register(&mut handlers, 1);
+            let error = Endpoint::attach(first, handlers, relay).unwrap_err().to_string();
+            assert!(error.contains("relay.pass") && error.contains("nothing"), "{error}");
+        });
+        scope.spawn(|| assert!(Endpoint::attach(second, Handlers::<()>::new(), ()).is_err()));
+    });
+}
+
+#[test]
+fn work_goes_on_inside_every_wait() {
+    const HOPS: u32 = 300;
+    thread::scope(|scope| {
+        for transport in network(3, LoopbackConfig::default()) {
+            scope.spawn(move || {
+                let (mut endpoint, pass) = Relay::endpoint(transport, 1);
+                let first = endpoint.rank() == Rank(0);
+                if first {
+                    endpoint.request(Rank(1), pass, HOPS - 1).unwrap();
+                    endpoint.wait_until(|relay| relay.arrived == 1).unwrap();
+                }
+                // The others do nothing but wait for the barrier, and carry every hop.
+                endpoint.barrier().unwrap();
+                assert_eq!(endpoint.finish().unwrap().arrived, u32::from(first));
+            });
+        }
+    });
+}
+
+#[test]
+fn work_that_lacks_room_waits_for_it() {
+    // One request may be under way, so that most of the work is refused at first.
+    let config = LoopbackConfig { requests: 1, ..LoopbackConfig::default() };
+    let transport = network(1, config).pop().unwrap();
+    let (mut endpoint, pass) = Relay::endpoint(transport, 64);
+    for _ in 0..32 {
+        endpoint.layer_mut::<Relay>().queue.push(3).unwrap();
+    }
+    assert!(matches!(endpoint.try_request(Rank(0), pass, 0), Ok(()) | Err(SendError::WouldBlock { .. })));
+    endpoint.wait_until(|relay| relay.arrived >= 32).unwrap();
+    assert!(endpoint.statistics().stalls(am_core::Resource::RequestFrames) > 0);
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn drain_waits_for_work_left() {
+    let (mut endpoint, _) = Relay::endpoint(single(), 8);
+    for _ in 0..8 {
+        endpoint.layer_mut::<Relay>().queue.push(20).unwrap();
+    }
+    endpoint.drain().unwrap();
+    // The last hop of each was sent, and has been handled.
+    assert_eq!((endpoint.state().arrived, endpoint.state().queue.len()), (8, 0));
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn a_full_queue_is_an_error_of_its_handler() {
+    let (mut endpoint, pass) = Relay::endpoint(single(), 0);
+    endpoint.request(Rank(0), pass, 1).unwrap();
+    let failed = endpoint.wait_until(|_| false).unwrap_err();
+    let WaitError::Poll(PollError::Handler(failure)) = failed else { panic!("{failed}") };
+    assert_eq!(failure.handler, "relay.pass");
+    assert!(failure.to_string().contains("holds its 0 items already"), "{failure}");
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn layers_are_called_before_idling_and_not_while_nothing_happens() {
+    let (mut endpoint, _) = Relay::endpoint(single(), 0);
+    endpoint.poll().unwrap();
+    let calls = endpoint.state().idle_calls;
+    for _ in 0..1000 {
+        endpoint.poll().unwrap();
+    }
+    assert_eq!(endpoint.state().idle_calls, calls);
+    assert_eq!(endpoint.poll_or_idle(Span::from_micros(1)), Ok(0));
+    assert_eq!(endpoint.state().idle_calls, calls + 1);
+    endpoint.finish().unwrap();
+}
+
+/// Keeps what it is asked until it is told to answer: its queue is bounded by its peers' credits.
+struct Keeper {
+    kept: WorkQueue<PendingReply>,
+    most: usize,
+    answering: bool,
+    answers: u32,
+}
+
+#[test]
+fn detached_tokens_bound_a_queue_by_credits() {
+    const REPLIES: usize = 5;
+    let config = LoopbackConfig { replies: REPLIES, requests: 1000, ..LoopbackConfig::default() };
+    let mut handlers = Handlers::<Keeper>::new();
+    let mut layer = handlers.layer::<Keeper>("keeper").unwrap();
+    let answer: Reply<()> = layer.reply("answer", |keeper: &mut Keeper, _, (), _| keeper.answers += 1).unwrap();
+    let ask = layer.request("ask", |keeper: &mut Keeper, token, (), _| {
+        let pushed = keeper.kept.push(token.detach());
+        keeper.most = keeper.most.max(keeper.kept.len());
+        pushed
+    });
+    let ask: Request<()> = ask.unwrap();
+    layer.progress(move |keeper, outbox| {
+        if !keeper.answering {
+            return Ok(Progress::Idle);
+        }
+        while let Some(pending) = keeper.kept.pop() {
+            outbox.answer(pending, answer, ()).unwrap();
+        }
+        Ok(Progress::Idle)
+    });
+    let keeper = Keeper { kept: WorkQueue::new(REPLIES), most: 0, answering: false, answers: 0 };
+    let mut endpoint = Endpoint::attach(network(1, config).pop().unwrap(), handlers, keeper).unwrap();
+    let mut asked = 0;
+    while endpoint.try_request(Rank(0), ask, ()).is_ok() {
+        asked += 1;
+        endpoint.poll().unwrap();
+    }
+    // The queue was made for what the credits allow, and never refused an item.
+    assert_eq!((asked, endpoint.state().most), (REPLIES as u32, REPLIES));
+    endpoint.layer_mut::<Keeper>().answering = true;
+    endpoint.wait_until(|keeper| keeper.answers == REPLIES as u32).unwrap();
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn an_error_of_sending_ends_the_wait_once() {
+    let mut handlers = Handlers::<u32>::new();
+    let far = handlers.one_way("far", |_, _, (), _| ()).unwrap();
+    handlers.progress(move |left, outbox| {
+        if *left == 0 {
+            return Ok(Progress::Idle);
+        }
+        *left -= 1;
+        outbox.try_request(Rank(9), far, ()).map(|()| Progress::Idle)
+    });
+    let mut endpoint = Endpoint::attach(single(), handlers, 0).unwrap();
+    *endpoint.state_mut() = 1;
+    let Err(PollError::Progress(error)) = endpoint.poll() else { panic!("the error is told") };
+    assert!(matches!(*error, SendError::NoSuchEndpoint { .. }), "{error}");
+    assert_eq!(endpoint.poll(), Ok(0));
+    endpoint.finish().unwrap();
+}
