@@ -40,7 +40,10 @@ pub(crate) fn config(needs: &Needs) -> LoopbackConfig {
     let endpoints = needs.endpoints;
     match needs.buffers {
         Buffers::Default => LoopbackConfig { endpoints, ..LoopbackConfig::default() },
-        Buffers::Smallest => LoopbackConfig { requests: 1, replies: 1, endpoints, ..LoopbackConfig::default() },
+        // Without a look at each other's memory, so that the suite sees both kinds.
+        Buffers::Smallest => {
+            LoopbackConfig { requests: 1, replies: 1, endpoints, direct: false, ..LoopbackConfig::default() }
+        }
     }
 }
 

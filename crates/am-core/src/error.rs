@@ -227,6 +227,11 @@ impl std::error::Error for Rejected<PendingReply> {
     }
 }
 
+/// What a layer's handler finds wrong with a message of its own kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct HandlerFault(pub(crate) &'static str);
+
 /// A handler could not be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

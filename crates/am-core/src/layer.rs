@@ -211,6 +211,22 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         self.handlers.request_bounded(&self.name(name), max_reply, handler)
     }
 
+    /// As [`Handlers::request_largest`].
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`].
+    pub fn request_largest<A, F, O>(&mut self, name: &str, mut handler: F) -> Result<Request<A>, RegisterError>
+    where
+        A: Arguments + 'static,
+        F: FnMut(&mut L, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
+            handler(state.as_layer_mut(), token, args, payload)
+        };
+        self.handlers.request_largest(&self.name(name), handler)
+    }
+
     /// As [`Handlers::request_range`].
     ///
     /// # Errors

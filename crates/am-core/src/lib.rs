@@ -68,6 +68,7 @@ pub mod layer;
 pub mod loopback;
 #[cfg(doctest)]
 mod misuse;
+pub mod one_sided;
 pub mod outcome;
 pub mod payload;
 pub mod segment;

@@ -32,11 +32,13 @@ pub struct LoopbackConfig {
     pub segment: usize,
     /// Endpoints per rank, at least 1.
     pub endpoints: u16,
+    /// Whether ranks see each other's segments as memory, as those of one host do.
+    pub direct: bool,
 }
 
 impl Default for LoopbackConfig {
     fn default() -> Self {
-        Self { requests: 64, replies: 64, medium: 8192, segment: 1 << 16, endpoints: 1 }
+        Self { requests: 64, replies: 64, medium: 8192, segment: 1 << 16, endpoints: 1, direct: true }
     }
 }
 
@@ -577,7 +579,7 @@ impl Transport for Loopback {
     }
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
-        self.network.segments.get(rank.0 as usize)
+        self.network.segments.get(rank.0 as usize).filter(|_| self.network.config.direct)
     }
 
     fn losses(&self) -> u32 {

@@ -64,6 +64,27 @@ impl Memory for AnyMemory {
     }
 }
 
+/// Memory borrowed from whoever has it.
+pub type MemoryRef<'a> = &'a (dyn Memory + 'a);
+
+impl Memory for MemoryRef<'_> {
+    fn words(&self) -> &[AtomicU64] {
+        (**self).words()
+    }
+
+    fn store(&self, at: usize, source: &[u8]) {
+        (**self).store(at, source);
+    }
+
+    fn load(&self, at: usize, out: &mut [u8]) {
+        (**self).load(at, out);
+    }
+
+    fn prefetch(&self, at: usize) {
+        (**self).prefetch(at);
+    }
+}
+
 /// Writes bytes into words; words that are only partly covered keep their other bytes.
 fn store_bytes(words: &[AtomicU64], at: usize, source: &[u8]) {
     let (mut word, skew) = (at / 8, at % 8);
@@ -112,20 +133,22 @@ pub enum SegmentError {
         /// Size of the segment in bytes.
         segment: u64,
     },
-    /// Words are accessed at multiples of eight bytes.
-    #[error("offset {offset} is not a multiple of 8")]
+    /// Words and atomics are accessed at multiples of their size.
+    #[error("offset {offset} is not a multiple of {alignment}")]
     Misaligned {
         /// The offset asked for.
         offset: u64,
+        /// What it must be a multiple of, in bytes.
+        alignment: u64,
     },
 }
 
 /// A segment: remotely accessible memory of one rank, seen from this process.
 ///
 /// Clones are cheap and see the same memory.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub struct Segment<M> {
-    memory: M,
+    pub(crate) memory: M,
     len: usize,
 }
 
@@ -153,6 +176,12 @@ impl<M: Memory> Segment<M> {
         Segment { memory: Arc::new(self.memory.clone()), len: self.len }
     }
 
+    /// The same segment, borrowed, with its kind of memory left open. Does not allocate.
+    #[inline]
+    pub fn borrow(&self) -> Segment<MemoryRef<'_>> {
+        Segment { memory: &self.memory, len: self.len }
+    }
+
     /// Size in bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -166,7 +195,7 @@ impl<M: Memory> Segment<M> {
     }
 
     #[inline]
-    fn range(&self, offset: u64, len: usize) -> Result<usize, SegmentError> {
+    pub(crate) fn range(&self, offset: u64, len: usize) -> Result<usize, SegmentError> {
         let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
         let error = SegmentError::OutOfRange { offset, len: len as u64, segment: self.len as u64 };
         if inside { Ok(offset as usize) } else { Err(error) }
@@ -180,7 +209,7 @@ impl<M: Memory> Segment<M> {
     pub fn word(&self, offset: u64) -> Result<&AtomicU64, SegmentError> {
         let at = self.range(offset, 8)?;
         if at % 8 != 0 {
-            return Err(SegmentError::Misaligned { offset });
+            return Err(SegmentError::Misaligned { offset, alignment: 8 });
         }
         Ok(&self.memory.words()[at / 8])
     }
@@ -247,7 +276,7 @@ mod tests {
         assert_eq!(segment.write(15, &[0; 6]), Err(SegmentError::OutOfRange { offset: 15, len: 6, segment: 20 }));
         assert!(segment.read(u64::MAX, &mut [0; 2]).is_err());
         assert!(segment.write(20, &[]).is_ok());
-        assert_eq!(segment.word(4).unwrap_err(), SegmentError::Misaligned { offset: 4 });
+        assert_eq!(segment.word(4).unwrap_err(), SegmentError::Misaligned { offset: 4, alignment: 8 });
         assert!(segment.word(16).is_err());
         segment.prefetch(u64::MAX);
     }

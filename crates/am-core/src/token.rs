@@ -7,7 +7,7 @@ use crate::address::Address;
 use crate::arguments::{Arguments, Words, encode};
 use crate::error::{Rejected, ReplyError};
 use crate::handlers::Reply;
-use crate::segment::SegmentError;
+use crate::segment::{MemoryRef, Segment, SegmentError};
 use crate::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
 use std::cell::Cell;
 use std::fmt;
@@ -68,6 +68,7 @@ pub(crate) struct TokenContext<'a> {
     /// The bytes that the request's handler declared for Medium replies.
     pub(crate) bound: usize,
     pub(crate) abandoned: &'a Arc<Abandoned>,
+    pub(crate) segment: Segment<MemoryRef<'a>>,
     pub(crate) outcome: Cell<Outcome>,
 }
 
@@ -171,6 +172,12 @@ impl<'a> Token<'a> {
     #[inline]
     pub fn source(&self) -> Address {
         self.context.from
+    }
+
+    /// This rank's own segment, for handlers that answer from it.
+    #[inline]
+    pub fn segment(&self) -> Segment<MemoryRef<'a>> {
+        self.context.segment
     }
 
     /// The largest Medium payload, in bytes, that this token can reply with.

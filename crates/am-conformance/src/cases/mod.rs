@@ -12,6 +12,7 @@ mod endings;
 mod flood;
 mod issue;
 mod layers;
+mod one_sided;
 mod order;
 mod ping;
 mod reservations;
@@ -27,6 +28,11 @@ use crate::case::{Case, Code, Description, Needs};
 use crate::world::{Verdict, World};
 use am_core::{Endpoint, Rank, Shape, Span, Transport, WaitError};
 
+/// A transport that can go from thread to thread, with its segment.
+pub trait Threaded: Transport<Memory: Send> + Send {}
+
+impl<T: Transport<Memory: Send> + Send> Threaded for T {}
+
 const PLAIN: Needs = Needs::PLAIN;
 const SMALLEST: Needs = Needs::PLAIN.smallest();
 const SEVERAL: Needs = Needs::PLAIN.ranks(2);
@@ -36,7 +42,7 @@ const OWN: Needs = Needs::PLAIN.endpoints(threads::ENDPOINTS);
 macro_rules! suite {
     (
         $(#[$about_table:meta])* static $table:ident;
-        $(#[$about_cases:meta])* fn $cases:ident<T: $first:ident $(+ $more:ident)?>;
+        $(#[$about_cases:meta])* fn $cases:ident<T: $bound:ident>;
         $($kind:ident($item:literal, $name:literal, $about:literal, $needs:expr, $code:path),)*
     ) => {
         $(#[$about_table])*
@@ -44,7 +50,7 @@ macro_rules! suite {
             &[$(Description { item: $item, name: $name, about: $about, needs: $needs }),*];
 
         $(#[$about_cases])*
-        pub fn $cases<T: $first $(+ $more)?>() -> Vec<Case<T>> {
+        pub fn $cases<T: $bound>() -> Vec<Case<T>> {
             let codes: Vec<Code<T>> = vec![$(Code::$kind($code)),*];
             $table.iter().zip(codes).map(|(description, code)| Case::new(*description, code)).collect()
         }
@@ -95,12 +101,15 @@ suite! {
     Single(13, "unwinding", "panics of handlers, caught", SMALLEST, unwinding::unwinding_handlers),
     Single(15, "direct-access", "segments as memory, where offered", PLAIN, direct::direct_access),
     Single(16, "layers", "two layers and a program share an endpoint", SMALLEST, layers::together),
+    Single(17, "put-and-get", "one-sided reads and writes", SMALLEST, one_sided::put_and_get),
+    Single(17, "atomics", "everyone updates everyone's counters", PLAIN, one_sided::atomics),
+    Single(17, "signals", "puts that tell their target; refusals", PLAIN, one_sided::signals_and_errors),
 }
 
 suite! {
     static THREADED_DESCRIPTIONS;
     /// The cases in which a rank has threads; these transports can go from thread to thread.
-    fn threaded_cases<T: Transport + Send>;
+    fn threaded_cases<T: Threaded>;
     Single(12, "threads-shared", "threads share an endpoint", PLAIN, threads::shared_endpoint),
     Several(12, "threads-own", "an endpoint for each thread", OWN, threads::endpoint_per_thread),
 }
@@ -130,7 +139,7 @@ pub fn run_part<T: Transport>(case: &Description, world: &World, transports: Vec
 }
 
 /// All cases, by item.
-pub fn all_cases<T: Transport + Send>() -> Vec<Case<T>> {
+pub fn all_cases<T: Threaded>() -> Vec<Case<T>> {
     let mut all = cases();
     all.extend(threaded_cases());
     all.sort_by_key(|case| case.description.item);

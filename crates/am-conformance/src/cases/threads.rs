@@ -1,7 +1,7 @@
 //! Item 12: one to four threads per rank as senders and pollers, (n, 1), (1, n) and (n, n): on a shared endpoint, and
 //! with an endpoint for each thread.
 
-use super::{left, right};
+use super::{Threaded, left, right};
 use crate::random::pattern;
 use crate::world::{Failure, Findings, Verdict, World, equal};
 use am_core::{
@@ -85,7 +85,7 @@ fn join_all(threads: Vec<thread::ScopedJoinHandle<'_, Verdict>>) -> Verdict {
 }
 
 /// A locked endpoint that all threads of a rank use.
-pub(super) fn shared_endpoint<T: Transport + Send>(world: &World, transport: T) -> Verdict {
+pub(super) fn shared_endpoint<T: Threaded>(world: &World, transport: T) -> Verdict {
     let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
     let to = Address::from(right(shape, me));
     let (handlers, ask, state) = table(world)?;
@@ -144,7 +144,7 @@ fn own_endpoint<T: Transport>(world: &World, transport: T) -> Verdict {
 }
 
 /// An endpoint for each thread of a rank.
-pub(super) fn endpoint_per_thread<T: Transport + Send>(world: &World, transports: Vec<T>) -> Verdict {
+pub(super) fn endpoint_per_thread<T: Threaded>(world: &World, transports: Vec<T>) -> Verdict {
     let peers: Vec<Peer> = transports.iter().map(Transport::me).collect();
     equal("order of a rank's endpoints", peers.is_sorted(), true)?;
     thread::scope(|scope| {

@@ -66,6 +66,8 @@ pub struct Endpoint<T: Transport, S> {
     table: Table<S>,
     state: S,
     desk: Desk,
+    /// This rank's own segment, for handlers, while the transport is being polled.
+    segment: Segment<T::Memory>,
     shape: Shape,
     control: Control,
     /// Whether there are progress functions.
@@ -127,7 +129,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             }
         }
         let (fingerprint, description) = (handlers.fingerprint(), handlers.description().to_owned());
-        let (table, directory) = handlers.finish(u32::try_from(default).unwrap_or(u32::MAX));
+        let largest = (0..shape.peers()).map(|peer| transport.limits(Peer(peer)).medium_reply).min().unwrap_or(0);
+        let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let (table, directory) = handlers.finish(bytes(default), bytes(largest));
         let desk = Desk {
             me: shape.address(transport.me()),
             shape,
@@ -141,6 +145,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             table,
             state,
             desk,
+            segment: transport.segment().clone(),
             shape,
             control: Control::new(shape.peers()),
             layered,
@@ -306,7 +311,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// This rank's own segment.
     #[inline]
     pub fn segment(&self) -> &Segment<T::Memory> {
-        self.transport.segment()
+        &self.segment
     }
 
     /// Size in bytes of a rank's segment, or `None` outside the job.

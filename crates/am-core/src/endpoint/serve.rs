@@ -10,6 +10,7 @@ use crate::handlers::{Fault, Handled, ReplyCode, RequestCode, Table};
 use crate::layer::{Outbox, Progress};
 use crate::outcome::HandlerFailure;
 use crate::payload::Payload;
+use crate::segment::{MemoryRef, Segment};
 use crate::stall;
 use crate::supervision;
 use crate::time::{Instant, Span};
@@ -31,6 +32,7 @@ struct Dispatcher<'a, S> {
     table: &'a mut Table<S>,
     state: &'a mut S,
     desk: &'a mut Desk,
+    segment: Segment<MemoryRef<'a>>,
     control: &'a mut Control,
     trouble: &'a mut Option<PollError>,
 }
@@ -95,14 +97,15 @@ impl<S> Dispatcher<'_, S> {
         run: impl FnOnce(&mut Table<S>, &mut S, Token<'_>) -> Handled,
     ) {
         let handler = arrival.handler;
-        let Self { table, state, desk, .. } = self;
+        let Self { table, state, desk, segment, .. } = self;
         let bound = match desk.directory.bounds[usize::from(handler)] {
             ReplyBound::None => 0,
             ReplyBound::UpTo(bytes) => bytes as usize,
         };
         let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
         let (serial, abandoned) = (desk.directory.serial, &desk.abandoned);
-        let context = TokenContext { from, handler, table: serial, bound, abandoned, outcome };
+        let segment = *segment;
+        let context = TokenContext { from, handler, table: serial, bound, abandoned, segment, outcome };
         let handled = run(table, state, Token::new(port, &context));
         match context.outcome.into_inner() {
             Outcome::Replied => self.desk.stats.replies_sent += 1,
@@ -172,6 +175,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             table: &mut self.table,
             state: &mut self.state,
             desk: &mut self.desk,
+            segment: self.segment.borrow(),
             control: &mut self.control,
             trouble: &mut self.trouble,
         };
@@ -430,6 +434,34 @@ impl<T: Transport, S> Endpoint<T, S> {
                 break Ok(());
             }
             if let Err(error) = self.wait_step(deadline, WaitReason::Message) {
+                break Err(error);
+            }
+        };
+        self.end_wait();
+        outcome
+    }
+
+    /// Serves incoming messages until `done` holds (true), or until a peer that this depends on is gone (false); without a
+    /// peer, until any is gone that was not when the wait began.
+    pub(crate) fn wait_for(
+        &mut self,
+        on: Option<Peer>,
+        mut done: impl FnMut(&mut S) -> bool,
+    ) -> Result<bool, WaitError> {
+        let losses = self.transport.losses();
+        let outcome = loop {
+            if done(&mut self.state) {
+                break Ok(true);
+            }
+            let gone = match on {
+                Some(peer) => self.transport.status(peer) != PeerStatus::Active,
+                None => self.transport.losses() != losses,
+            };
+            if gone {
+                // What it sent before has arrived.
+                break self.serve_rest().map(|()| done(&mut self.state)).map_err(WaitError::from);
+            }
+            if let Err(error) = self.wait_step(None, WaitReason::Message) {
                 break Err(error);
             }
         };

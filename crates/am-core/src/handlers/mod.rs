@@ -65,7 +65,7 @@ pub struct Handlers<S> {
     names: [Vec<Name>; 2],
     /// One line per handler or range, in the order of registration.
     description: String,
-    bounds: Vec<Option<ReplyBound>>,
+    bounds: Vec<Bound>,
     layers: Vec<String>,
 }
 
@@ -79,6 +79,19 @@ impl<S> Default for Handlers<S> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// What a request handler declares of its replies.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// There are none.
+    None,
+    /// The transport's default.
+    Default,
+    /// This many bytes.
+    UpTo(u32),
+    /// As many bytes as the transport carries.
+    Largest,
 }
 
 /// Refuses argument types that no message can carry.
@@ -140,7 +153,7 @@ impl<S> Handlers<S> {
     {
         const { fits::<A>() };
         let index = self.add(Lane::Request, name, false, 1, &format!("one-way {}", A::signature()))?;
-        self.bounds.push(Some(ReplyBound::None));
+        self.bounds.push(Bound::None);
         self.table.requests.push(RequestCode::OneWay(Box::new(move |state, from, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, from, args, payload)))
         })));
@@ -160,7 +173,7 @@ impl<S> Handlers<S> {
         F: FnMut(&mut S, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
         O: HandlerOutcome,
     {
-        self.add_request(name, None, handler)
+        self.add_request(name, Bound::Default, handler)
     }
 
     /// Registers a handler that may reply once, with at most `max_reply` payload bytes in a Medium reply (Short and Long
@@ -180,13 +193,27 @@ impl<S> Handlers<S> {
         F: FnMut(&mut S, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
         O: HandlerOutcome,
     {
-        self.add_request(name, Some(max_reply), handler)
+        self.add_request(name, Bound::UpTo(max_reply), handler)
+    }
+
+    /// Registers a handler that may reply once, with as much as the transport carries in a Medium reply. So much is set aside
+    /// for each request that does not say by [`Request::reply_up_to`] that it needs less.
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`].
+    pub fn request_largest<A, F, O>(&mut self, name: &str, handler: F) -> Result<Request<A>, RegisterError>
+    where
+        A: Arguments + 'static,
+        F: FnMut(&mut S, Token<'_>, A, Payload<'_>) -> O + Send + 'static,
+        O: HandlerOutcome,
+    {
+        self.add_request(name, Bound::Largest, handler)
     }
 
     fn add_request<A, F, O>(
         &mut self,
         name: &str,
-        bound: Option<u32>,
+        bound: Bound,
         mut handler: F,
     ) -> Result<Request<A>, RegisterError>
     where
@@ -196,11 +223,12 @@ impl<S> Handlers<S> {
     {
         const { fits::<A>() };
         let kind = match bound {
-            Some(bytes) => format!("request {} replying up to {bytes}", A::signature()),
-            None => format!("request {}", A::signature()),
+            Bound::UpTo(bytes) => format!("request {} replying up to {bytes}", A::signature()),
+            Bound::Largest => format!("request {} replying as much as there is room for", A::signature()),
+            Bound::Default | Bound::None => format!("request {}", A::signature()),
         };
         let index = self.add(Lane::Request, name, false, 1, &kind)?;
-        self.bounds.push(bound.map(ReplyBound::UpTo));
+        self.bounds.push(bound);
         self.table.requests.push(RequestCode::Request(Box::new(move |state, token, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, token, args, payload)))
         })));
@@ -250,7 +278,7 @@ impl<S> Handlers<S> {
         let first = self.add(Lane::Request, name, true, count, &kind)?;
         let range = u8::try_from(self.table.request_ranges.len());
         let range = range.map_err(|_| RegisterError::TableFull { name: name.into() })?;
-        self.bounds.extend((0..count).map(|_| Some(ReplyBound::UpTo(max_reply))));
+        self.bounds.extend((0..count).map(|_| Bound::UpTo(max_reply)));
         self.table.requests.extend((0..count).map(|number| RequestCode::Range(range, number as u8)));
         self.table.request_ranges.push(Box::new(move |state, token, number, words, payload| {
             judge(Some(handler(state, token, number, words, payload)))
@@ -346,10 +374,15 @@ impl<S> Handlers<S> {
     }
 
     /// The finished table. Handlers that declared no bound get `default`.
-    pub(crate) fn finish(self, default: u32) -> (Table<S>, Directory) {
+    pub(crate) fn finish(self, default: u32, largest: u32) -> (Table<S>, Directory) {
         let mut bounds = [ReplyBound::None; MAX_HANDLERS];
         for (slot, bound) in bounds.iter_mut().zip(&self.bounds) {
-            *slot = bound.unwrap_or(ReplyBound::UpTo(default));
+            *slot = match *bound {
+                Bound::None => ReplyBound::None,
+                Bound::Default => ReplyBound::UpTo(default),
+                Bound::UpTo(bytes) => ReplyBound::UpTo(bytes),
+                Bound::Largest => ReplyBound::UpTo(largest),
+            };
         }
         let Self { serial, table, names, .. } = self;
         let tallies = Box::new([Tally::default(); MAX_HANDLERS]);
@@ -360,7 +393,7 @@ impl<S> Handlers<S> {
     pub(crate) fn largest_bound(&self) -> Option<(&str, u32)> {
         let declared = self.names[Lane::Request as usize].iter().filter_map(|name| {
             match self.bounds.get(usize::from(name.first)) {
-                Some(Some(ReplyBound::UpTo(bytes))) => Some((name.name.as_str(), *bytes)),
+                Some(Bound::UpTo(bytes)) => Some((name.name.as_str(), *bytes)),
                 _ => None,
             }
         });
@@ -407,7 +440,7 @@ mod tests {
         assert!(range.at(254).is_none());
         assert!(handlers.request_range("too long", 2, 8, |(), _, _, _, _| ()).is_err());
         assert_eq!(handlers.one_way("last", noop::<()>).unwrap().index(), 255);
-        let (_, directory) = handlers.finish(0);
+        let (_, directory) = handlers.finish(0, 0);
         let names = [0, 1, 254, 255].map(|index| directory.name(Lane::Request, index));
         assert_eq!(names, ["first", "range[0]", "range[253]", "last"]);
         assert_eq!(directory.bounds[254], ReplyBound::UpTo(8));

@@ -1,0 +1,223 @@
+//! One-sided access: a rank reads, writes and updates the segments of others without their program's help.
+//!
+//! [`OneSided`] is a [layer](crate::layer). Where the transport shows a peer's segment as memory
+//! ([`Transport::remote_segment`](crate::Transport::remote_segment): ranks of one host), operations are loads, stores and
+//! atomics of the processor, done when the call returns. Elsewhere they travel as active messages, which the peer answers
+//! whenever it polls or waits. Atomics are coherent with each other however they travel, since a handler does them with the
+//! processor's atomics, too.
+//!
+//! | form | returns when |
+//! |---|---|
+//! | [`put`](Endpoint::put), [`get`](Endpoint::get), [`atomic`](Endpoint::atomic) | the operation is done at the target |
+//! | [`put_nb`](Endpoint::put_nb), [`get_nb`](Endpoint::get_nb), [`atomic_nb`](Endpoint::atomic_nb) | it is under way; an [`Operation`] is waited for or tested |
+//! | [`put_nbi`](Endpoint::put_nbi), [`get_nbi`](Endpoint::get_nbi), [`atomic_nbi`](Endpoint::atomic_nbi) | it is under way; [`quiet`](Endpoint::quiet) waits for all of these |
+//!
+//! The source of a put can be reused when the call returns. A non-blocking form blocks while there is no room to send, and
+//! serves incoming messages meanwhile. Operations are not ordered among each other: wait for one before the next if that
+//! matters. [`put_signal`](Endpoint::put_signal) tells the target that its bytes have arrived.
+//!
+//! # Example
+//!
+//! ```
+//! use am_core::one_sided::{AtomicOp, OneSided};
+//! use am_core::{Endpoint, Handlers, Rank, loopback};
+//!
+//! let ranks = loopback::network(2, loopback::LoopbackConfig { segment: 64, ..Default::default() }).into_iter().map(|transport| {
+//!     std::thread::spawn(move || {
+//!         let mut handlers = Handlers::<OneSided>::new();
+//!         let one_sided = OneSided::register(&mut handlers)?;
+//!         let mut endpoint = Endpoint::attach(transport, handlers, one_sided)?;
+//!         let other = Rank(1 - endpoint.rank().0);
+//!         endpoint.put(other, 8, b"greetings")?;
+//!         endpoint.atomic(Rank(0), 0, AtomicOp::Add(1u64))?;
+//!         endpoint.barrier()?;
+//!         let mut greetings = [0; 9];
+//!         endpoint.get(other, 8, &mut greetings)?;
+//!         assert_eq!((&greetings, endpoint.atomic(Rank(0), 0, AtomicOp::<u64>::Get)?), (b"greetings", 2));
+//!         endpoint.finish()?;
+//!         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!     })
+//! });
+//! for rank in ranks.collect::<Vec<_>>() {
+//!     rank.join().unwrap().unwrap();
+//! }
+//! ```
+
+mod access;
+pub mod atomic;
+mod operation;
+
+pub use atomic::{Atomic, AtomicCode, AtomicKind, AtomicOp, AtomicValue};
+pub use operation::{Operation, Output};
+
+use crate::address::Rank;
+use crate::error::{HandlerFault, RegisterError, SendError, WaitError};
+use crate::handlers::{Handlers, Request};
+use crate::layer::HasLayer;
+use crate::outcome::HandlerResult;
+use crate::payload::Payload;
+use crate::segment::{MemoryRef, Segment, SegmentError};
+use crate::token::Token;
+use crate::transport::PayloadWriter;
+use operation::Operations;
+
+#[cfg(doc)]
+use crate::Endpoint;
+
+/// Bytes that a get into a segment asks for in one message: the answering handler copies as many at once.
+const PIECE: usize = 16 << 10;
+
+/// An operation could not be done. Nothing was changed unless the error says that a rank was lost.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OneSidedError {
+    /// The job has no such rank.
+    #[error("no rank {rank} in a job of {ranks} ranks (from 0)")]
+    NoSuchRank {
+        /// The rank asked for.
+        rank: Rank,
+        /// Ranks in the job.
+        ranks: u32,
+    },
+    /// The range is outside a segment, or an atomic's place is not aligned.
+    #[error("segment of rank {rank}: {source}")]
+    Segment {
+        /// Whose segment.
+        rank: Rank,
+        /// What is wrong with the place.
+        source: SegmentError,
+    },
+    /// Floating-point numbers have no bit operations.
+    #[error("{code:?} is not an operation on {kind:?}")]
+    Unsupported {
+        /// The operation.
+        code: AtomicCode,
+        /// The type.
+        kind: AtomicKind,
+    },
+    /// The target was lost, or left, before it had done the operation.
+    #[error("rank {rank} is gone before it has done the operation")]
+    Gone {
+        /// The target.
+        rank: Rank,
+    },
+    /// The operation was started on another endpoint.
+    #[error("the operation was started on another endpoint")]
+    Foreign,
+    /// A request could not be sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// A wait failed. The operation is still under way.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+}
+
+/// The handlers that operations travel to.
+#[derive(Clone, Copy, Debug)]
+struct Requests {
+    /// A Long message: the operation.
+    put: Request<u64>,
+    /// A Long message that adds one to a counter: the operation, the counter's offset.
+    put_signal: Request<(u64, u64)>,
+    /// The operation, the offset, the length, and where in the answer's buffer the bytes belong.
+    get: Request<(u64, u64, u32, u64)>,
+    /// The operation, the offset, the length, and where in the requester's segment the bytes belong.
+    get_into: Request<(u64, u64, u32, u64)>,
+    /// The operation, the offset, what to do, its operands.
+    atomic: Request<(u64, u64, u32, u64, u64)>,
+}
+
+/// The layer of one-sided access; see the [module](self).
+#[derive(Debug)]
+pub struct OneSided {
+    requests: Requests,
+    operations: Operations,
+    /// A piece of this segment on its way to a requester's.
+    scratch: Vec<u8>,
+}
+
+impl OneSided {
+    /// Registers the layer `one-sided` and makes its state, which belongs into the endpoint's. Allocates.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the layer is there already, or the table is full.
+    pub fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
+        let mut layer = handlers.layer::<Self>("one-sided")?;
+        let done = layer.reply("done", |layer: &mut Self, _, (operation, value): (u64, u64), _| {
+            layer.operations.part_done(operation, value);
+        })?;
+        let got = layer.reply("got", |layer: &mut Self, _, (operation, at): (u64, u64), bytes: Payload<'_>| {
+            layer.operations.part_got(operation, at, &bytes);
+        })?;
+        let put = layer.request_bounded("put", 0, move |_: &mut Self, token, operation, _| -> HandlerResult {
+            Ok(token.reply(done, (operation, 0))?)
+        })?;
+        let put_signal = layer.request_bounded(
+            "put-signal",
+            0,
+            move |_: &mut Self, token: Token<'_>, (operation, counter): (u64, u64), _| -> HandlerResult {
+                let add = Atomic::new(AtomicOp::Add(1u64));
+                let value = token.segment().atomic(counter, &add)?;
+                Ok(token.reply(done, (operation, value))?)
+            },
+        )?;
+        let get = layer.request_largest(
+            "get",
+            move |_: &mut Self,
+                  token: Token<'_>,
+                  (operation, at, len, into): (u64, u64, u32, u64),
+                  _|
+                  -> HandlerResult {
+                let bytes = token.segment();
+                let len = bytes.range(at, len as usize).map(|_| len as usize)?;
+                let fill = |buffer: &mut dyn PayloadWriter| copy(&bytes, at, buffer);
+                Ok(token.reply_medium_with(got, (operation, into), len, fill)?)
+            },
+        )?;
+        let get_into = layer.request_bounded(
+            "get-into",
+            0,
+            move |layer: &mut Self,
+                  token: Token<'_>,
+                  (operation, at, len, into): (u64, u64, u32, u64),
+                  _|
+                  -> HandlerResult {
+                let buffer = layer.scratch.get_mut(..len as usize);
+                let buffer = buffer.ok_or(HandlerFault("a piece of a get is longer than the layer's buffer"))?;
+                token.segment().read(at, buffer)?;
+                Ok(token.reply_long(done, (operation, 0), buffer, into)?)
+            },
+        )?;
+        let atomic = layer.request_bounded(
+            "atomic",
+            0,
+            move |_: &mut Self,
+                  token: Token<'_>,
+                  (operation, at, number, operand, expected),
+                  _|
+                  -> HandlerResult {
+                let atomic = Atomic::from_number(number, operand, expected);
+                let atomic = atomic.ok_or(HandlerFault("no such atomic operation"))?;
+                let old = token.segment().atomic(at, &atomic)?;
+                Ok(token.reply(done, (operation, old))?)
+            },
+        )?;
+        let requests = Requests { put, put_signal, get, get_into, atomic };
+        Ok(Self { requests, operations: Operations::default(), scratch: vec![0; PIECE] })
+    }
+
+    /// Operations under way, those included whose handle was dropped.
+    pub fn under_way(&self) -> usize {
+        self.operations.under_way()
+    }
+}
+
+/// Copies bytes of a segment into the buffer of a message.
+fn copy(segment: &Segment<MemoryRef<'_>>, at: u64, buffer: &mut dyn PayloadWriter) {
+    let mut piece = [0; 1024];
+    for start in (0..buffer.len()).step_by(piece.len()) {
+        let piece = &mut piece[..(buffer.len() - start).min(1024)];
+        segment.read(at + start as u64, piece).expect("the range was checked");
+        buffer.write(start, piece);
+    }
+}
