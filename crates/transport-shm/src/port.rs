@@ -5,7 +5,7 @@ use crate::job::{Board, Job};
 use crate::lanes::{ReplyOut, RequestOut};
 use crate::park::Parking;
 use crate::ring::{GRANULE, Position};
-use crate::transport::Segments;
+use crate::transport::segments::Segments;
 use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Slot};
 use am_core::{Category, Peer, Rank, Words};
 

@@ -6,10 +6,11 @@ use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken
 use crate::layout::endpoint;
 use crate::nudge::Nudge;
 use crate::port::{Outlet, ReplyPort, ShmSlot};
-use crate::region::{Mapping, ShmMemory, Unshared, View};
+use crate::region::{Mapping, ShmMemory, View};
 use crate::ring::{Broken, Cell, Position, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
+use crate::transport::segments::Segments;
 use crate::waiting::{Next, Patience};
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::transport::{
@@ -19,7 +20,6 @@ use am_core::transport::{
 use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
 };
-use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -29,6 +29,7 @@ use std::task::Waker;
 pub(crate) mod faulty;
 #[cfg(test)]
 mod mappings;
+pub(crate) mod segments;
 
 /// Frames of one peer's lane that a poll handles before it looks at the next peer.
 const QUANTUM: usize = 256;
@@ -107,77 +108,6 @@ struct Asking {
 struct Answering {
     requests: RequestIn,
     replies: ReplyOut,
-}
-
-/// The segments of all ranks, mapped when first used.
-#[derive(Debug)]
-pub(crate) struct Segments {
-    /// For the program, which may hand them to other threads.
-    mapped: Vec<OnceCell<Segment<ShmMemory>>>,
-    /// For the Long messages that this endpoint sends; only written, and only by the thread that has the endpoint.
-    puts: Vec<OnceCell<Segment<Unshared>>>,
-    /// For those that it receives; only read.
-    arrivals: Segment<Unshared>,
-    lens: Vec<OnceCell<u64>>,
-}
-
-impl Segments {
-    /// The segments of a job, of which the own one has `bytes` bytes and is mapped.
-    fn new(job: &Job, own: Rank, bytes: u64) -> std::io::Result<Self> {
-        let ranks = 0..job.board.layout.ranks;
-        let (segment, arrivals) = (job.map_segment(own, bytes)?, job.map_unshared(own, bytes)?);
-        let mapped: Vec<_> = ranks.clone().map(|_| OnceCell::new()).collect();
-        let puts = ranks.clone().map(|_| OnceCell::new()).collect();
-        let lens: Vec<_> = ranks.map(|_| OnceCell::new()).collect();
-        lens[own.0 as usize].get_or_init(|| segment.len() as u64);
-        mapped[own.0 as usize].get_or_init(|| segment);
-        Ok(Self { mapped, puts, arrivals, lens })
-    }
-
-    /// The size of a rank's segment in bytes, once it has joined. It is read once: what was checked against it stays true,
-    /// whatever a faulty rank writes later.
-    #[inline]
-    fn len(&self, job: &Job, rank: Rank) -> Option<u64> {
-        let cell = self.lens.get(rank.0 as usize)?;
-        match cell.get() {
-            Some(len) => Some(*len),
-            None => {
-                let len = job.segment_len(rank)?;
-                Some(*cell.get_or_init(|| len))
-            }
-        }
-    }
-
-    #[inline]
-    pub(crate) fn len_of(&self, job: &Job, rank: Rank) -> u64 {
-        self.len(job, rank).unwrap_or(0)
-    }
-
-    /// A rank's segment, if it has joined and its segment can be mapped.
-    #[inline]
-    pub(crate) fn get(&self, job: &Job, rank: Rank) -> Option<&Segment<ShmMemory>> {
-        let cell = self.mapped.get(rank.0 as usize)?;
-        match cell.get() {
-            Some(segment) => Some(segment),
-            None => {
-                let segment = job.map_segment(rank, self.len(job, rank)?).ok()?;
-                Some(cell.get_or_init(|| segment))
-            }
-        }
-    }
-
-    /// What Long messages to a rank are written to, if it has joined and its segment can be mapped.
-    #[inline]
-    pub(crate) fn put(&self, job: &Job, rank: Rank) -> Option<&Segment<Unshared>> {
-        let cell = self.puts.get(rank.0 as usize)?;
-        match cell.get() {
-            Some(segment) => Some(segment),
-            None => {
-                let segment = job.map_unshared(rank, self.len(job, rank)?).ok()?;
-                Some(cell.get_or_init(|| segment))
-            }
-        }
-    }
 }
 
 impl Shm {

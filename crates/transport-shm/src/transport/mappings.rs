@@ -1,6 +1,7 @@
 //! What an endpoint maps a segment for: no plain copy goes through a mapping that the program has, too.
 
 use super::*;
+use crate::region::Unshared;
 use crate::{JobConfig, JoinOptions};
 use am_core::transport::{Head, ReplyBound};
 use std::collections::BTreeSet;
