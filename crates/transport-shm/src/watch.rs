@@ -2,8 +2,14 @@
 //!
 //! Watches share the work, so that descriptors do not grow with the job: each one watches the processes of the next
 //! [`PLACES`] peers, counted round the job, and on from there to the first that is active. So every active process is
-//! watched by the nearest active one before it, and usually by fifteen others, which matters when some are stopped. When a
-//! watched process ends or leaves, the watch moves on to the next. The board tells everyone.
+//! watched by the nearest active one before it, and usually by fifteen others. When a watched process ends or leaves, the
+//! watch moves on to the next. The board tells everyone.
+//!
+//! A process that is stopped (SIGSTOP, a debugger) sees no deaths. It is watched like any other, but takes no place: the watches
+//! before it go on to as many processes that run. So every process is watched by the nearest *running* one before it, however
+//! many are stopped between them. Watches that have passed somebody by look for stopped processes every 500 ms. What cannot be
+//! seen is a process that the kernel keeps from running without stopping it (a frozen cgroup): sixteen such in a row hide the
+//! death of the next until one of them runs again.
 //!
 //! A pidfd becomes readable when its process ends for whatever reason, also before anyone has collected the exit status, so
 //! no polling is needed and a death is known within a scheduling delay. Where no pidfd is to be had (the process has run out
@@ -29,13 +35,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
-/// How many peers a watch is responsible for.
+/// How many peers that run a watch is responsible for.
 const PLACES: usize = 16;
 
 /// How often the watch looks for peers that have joined meanwhile, and for deaths where it has no pidfd, in ms.
 const INTERVAL: u16 = 100;
 
-/// How often the watch looks whether peers that it watches have left, so that it has to watch others, in ms.
+/// How often the watch looks whether peers that it watches have left or are stopped, so that it has to watch others, in ms.
 const REVIEW: u16 = 500;
 
 /// What stands for the start time of a process that could not read its own.
@@ -82,10 +88,21 @@ impl Drop for Watch {
 /// When a process was started, in clock ticks since boot; `None` if that can't be read. Tells a process from a later one of
 /// the same number.
 pub(crate) fn started(pid: u32) -> Option<u64> {
+    // Field 22.
+    field(pid, 19)?.parse().ok()
+}
+
+/// Whether a process is stopped, by a signal or by a debugger.
+fn is_stopped(pid: u32) -> bool {
+    field(pid, 0).is_some_and(|state| state == "T" || state == "t")
+}
+
+/// What the system says of a process, by the place behind its program's name.
+fn field(pid: u32, place: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in parentheses and may contain anything; field 22 is the start time.
+    // The second field is the program's name in parentheses and may contain anything.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
+    fields.split_whitespace().nth(place).map(str::to_owned)
 }
 
 /// What a watch asks the system; a test answers in its place.
@@ -94,6 +111,10 @@ trait System {
     fn pidfd(&self, pid: u32) -> io::Result<File>;
     /// As the function [`started`].
     fn started(&self, pid: u32) -> Option<u64>;
+    /// As the function [`is_stopped`].
+    fn is_stopped(&self, pid: u32) -> bool {
+        is_stopped(pid)
+    }
 }
 
 /// The system itself.
@@ -191,6 +212,8 @@ impl<S: System> Watcher<S> {
         let mut mine = BTreeSet::new();
         let count = self.board.endpoints.len();
         let me = self.me;
+        // In a small job everyone watches everyone, whoever is stopped.
+        let crowded = count > PLACES + 1;
         for peer in (1..count).map(|ahead| (me + ahead) % count) {
             if places >= PLACES && active {
                 rest = true;
@@ -204,8 +227,9 @@ impl<S: System> Watcher<S> {
                     let pid =
                         known.unwrap_or_else(|| self.board.endpoints[peer][endpoint::PID].load(Relaxed) as u32);
                     if pid != std::process::id() && self.watch(pid, peer) {
-                        active = true;
-                        places += usize::from(mine.insert(pid));
+                        let runs = mine.insert(pid) && !(crowded && self.system.is_stopped(pid));
+                        active |= runs;
+                        places += usize::from(runs);
                     }
                 }
                 _ => {
@@ -401,6 +425,34 @@ mod tests {
         (31..36).for_each(|peer| members[&peer].leave(&job, peer));
         watcher.review();
         assert_eq!(watched(&watcher), (0..=11).chain(36..40).collect());
+    }
+
+    #[test]
+    fn stopped_processes_hide_no_death() {
+        const RANKS: usize = 40;
+        let job = Job::create(&JobConfig::new(RANKS as u32)).expect("memory is there");
+        let mut members: Vec<Member> = (1..RANKS).map(|peer| Member::join(&job, peer)).collect();
+        let (mut watcher, stop) = watcher(&job, 0);
+        assert_eq!(watcher.review(), Again::InMillis(REVIEW));
+        for member in &members[..PLACES] {
+            let pid = Pid::from_raw(member.0.id() as i32);
+            kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
+            while !is_stopped(member.0.id()) {
+                std::thread::yield_now();
+            }
+        }
+        // The next sixteen that run are watched as well, and so is the first of them.
+        assert_eq!(watcher.review(), Again::InMillis(REVIEW));
+        assert_eq!(watcher.known.len(), 2 * PLACES);
+        members[PLACES].0.kill().expect("it runs");
+        ended(&members[PLACES].0);
+        watcher.wait(&stop, Again::InMillis(1));
+        assert_eq!(job.board.status(PLACES + 1), DIED);
+        // Those that are stopped are still watched, too.
+        members[3].0.kill().expect("it is there");
+        ended(&members[3].0);
+        watcher.wait(&stop, Again::InMillis(1));
+        assert_eq!(job.board.status(4), DIED);
     }
 
     #[test]
