@@ -13,6 +13,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -96,6 +97,18 @@ pub enum JoinError {
         a: u64,
         /// Another size.
         b: u64,
+    },
+    /// The endpoint's process is in another pid namespace than the job's first one, where process ids mean other processes.
+    #[error(
+        "this process is in pid namespace {ours}, but the job's first rank is in {first}: ranks over shared memory watch each \
+         other by their process ids; start all ranks of a host in one pid namespace (docker, podman: --pid=host or \
+         --pid=container:NAME), or let them talk over UDP (AM_TRANSPORT=udp)"
+    )]
+    PidNamespace {
+        /// The inode of this process's namespace.
+        ours: u64,
+        /// The inode of the first endpoint's.
+        first: u64,
     },
     /// The operating system refused memory or the death watch.
     #[error("joining the job: {0}")]
@@ -351,6 +364,19 @@ impl Job {
         // Sizes are stored plus one, so that zero means "not yet known".
         match word.compare_exchange(0, bytes + 1, AcqRel, Acquire) {
             Err(other) if other != bytes + 1 => Err(JoinError::SegmentsDiffer { rank, a: other - 1, b: bytes }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes the pid namespace of the first endpoint that joins, and compares those of the others with it. Where `/proc` does not
+    /// tell, nothing is compared.
+    pub(crate) fn check_pid_namespace(&self) -> Result<(), JoinError> {
+        let Ok(ours) = std::fs::metadata("/proc/self/ns/pid").map(|namespace| namespace.ino()) else {
+            return Ok(());
+        };
+        // Relaxed: nothing else is read by it.
+        match self.board.header[header::PID_NAMESPACE].compare_exchange(0, ours, Relaxed, Relaxed) {
+            Err(first) if first != ours => Err(JoinError::PidNamespace { ours, first }),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use crate::ring::{Cell, GRANULE};
 use am_core::transport::DEFAULT_REPLY;
 
 /// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each other.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 /// The first word of a job file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"amshmjob");
 /// Space for the header, in bytes.
@@ -27,6 +27,8 @@ pub(crate) mod header {
     pub(crate) const REPLY_BYTES: usize = 7;
     /// [`Layout::digest`](super::Layout::digest) of the sizes, to tell a damaged header.
     pub(crate) const DIGEST: usize = 8;
+    /// The pid namespace of the first endpoint that joined; zero as long as none is known.
+    pub(crate) const PID_NAMESPACE: usize = 9;
     /// Counts changes of any endpoint's status; on a line of its own.
     pub(crate) const CHANGES: usize = 16;
     /// Number of words that a view of the header needs.

@@ -10,6 +10,10 @@
 //! beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.5 MiB each. [`JobConfig`]
 //! changes it.
 //!
+//! # Limits
+//!
+//! All ranks of a job are in one pid namespace: joining from another one fails with [`JoinError::PidNamespace`].
+//!
 //! # Modules
 //!
 //! | module | owns |

@@ -107,6 +107,10 @@ impl Port for ReplyPort<'_> {
         let frame = self.frame(Category::Medium, handler, args, len)?;
         let (start, next) = self.replies.place(len);
         fill(&mut ReplyBuffer { replies: self.replies, start, len });
+        // The program may have forked while it filled the buffer.
+        if self.replies.is_gone() {
+            return Err(PortGone);
+        }
         self.replies.send_filled(&frame, args, next);
         self.notify();
         Ok(())
@@ -146,11 +150,13 @@ impl PayloadWriter for ReplyBuffer<'_> {
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= self.len), "writes stay inside the buffer");
-        self.replies.fill(self.start + at, bytes);
+        if !self.replies.is_gone() {
+            self.replies.fill(self.start + at, bytes);
+        }
     }
 }
 
-/// A claimed Medium request: a piece of the peer's byte ring.
+/// A claimed Medium request: a piece of the peer's byte ring. In a fork, writing and committing do nothing.
 #[derive(Debug)]
 pub struct ShmSlot<'a> {
     requests: &'a mut RequestOut,
@@ -189,13 +195,17 @@ impl PayloadWriter for ShmSlot<'_> {
     fn write(&mut self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.frame.len), "writes stay inside the buffer");
-        self.requests.fill(self.start + at, bytes);
+        if !self.requests.is_gone() {
+            self.requests.fill(self.start + at, bytes);
+        }
     }
 
     #[inline]
     fn write_u64(&mut self, index: usize, value: u64) {
         assert!(index < self.frame.len / 8, "writes stay inside the buffer");
-        self.requests.fill_word(self.start + 8 * index, value);
+        if !self.requests.is_gone() {
+            self.requests.fill_word(self.start + 8 * index, value);
+        }
     }
 }
 
@@ -203,6 +213,10 @@ impl Slot for ShmSlot<'_> {
     #[inline]
     fn commit(mut self) {
         self.committed = true;
+        // Nothing ends the relation to a peer while a slot is open, except that this is a fork: the slot is the parent's.
+        if self.requests.is_gone() {
+            return;
+        }
         self.requests.send_filled(&self.frame, &self.args, self.next);
         self.parking.notify(self.fenced);
     }

@@ -30,6 +30,8 @@ pub(crate) mod faulty;
 #[cfg(test)]
 mod mappings;
 pub(crate) mod segments;
+#[cfg(test)]
+mod waits;
 
 /// Frames of one peer's lane that a poll handles before it looks at the next peer.
 const QUANTUM: usize = 256;
@@ -52,8 +54,9 @@ mod own {
 /// An endpoint of a shared-memory job.
 ///
 /// # After `fork`
-/// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Left`]): sends and waits are
-/// errors, polls find nothing, and dropping it does nothing. Its segments are mapped there and are the job's. The kernel has
+/// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Forked`]): sends and waits are
+/// errors, polls find nothing, and dropping it does nothing. The same holds for what the child has in its hands: a reservation
+/// that it fills and commits sends nothing, and a handler that it was forked in cannot reply. Its segments are mapped there and are the job's. The kernel has
 /// to have `MADV_WIPEONFORK` (Linux 4.14). The child of a fork that then executes a program has nothing of the job.
 ///
 /// It may be sent to the thread that uses it. Dropping it stops its death watch and tells the peers that it has gone, unless
@@ -118,8 +121,14 @@ impl Shm {
         if board.raw_status(me.index()) != status::ABSENT {
             return Err(job.taken(me));
         }
+        job.check_pid_namespace()?;
         job.publish_segment(rank, segment_bytes)?;
         let segments = Segments::new(&job, Rank(rank), segment_bytes)?;
+        // What can fail comes before the endpoint is claimed, so that a failed attempt can be repeated.
+        let words = own::PEERS + layout.peers();
+        let guard = Mapping::wiped_on_fork(8 * words)?;
+        let own = View::<AtomicU64>::new(&guard, 0, words);
+        own[own::HOME..].iter().for_each(|word| word.store(1, Relaxed));
         // Of several claimants for an endpoint one gets to write its identity, which the status then makes valid.
         let pid = std::process::id();
         if block[endpoint::PID].compare_exchange(0, u64::from(pid), Relaxed, Relaxed).is_err() {
@@ -131,10 +140,6 @@ impl Shm {
             return Err(job.taken(me));
         }
         let peers = 0..layout.peers();
-        let words = own::PEERS + layout.peers();
-        let guard = Mapping::wiped_on_fork(8 * words)?;
-        let own = View::<AtomicU64>::new(&guard, 0, words);
-        own[own::HOME..].iter().for_each(|word| word.store(1, Relaxed));
         let open = |peer| View::new(&guard, 8 * (own::PEERS + peer), 1);
         let asking = peers.clone().map(|peer| {
             let (requests, replies) = lanes::asker(&job.mapping, &layout, me.index(), peer, open(peer));
@@ -226,7 +231,6 @@ impl Shm {
     #[cold]
     fn after_starving(&mut self, to: Peer) {
         self.asking[to.index()].requests.starved = false;
-        self.patience.reset();
         self.contact(to);
     }
 
@@ -245,13 +249,17 @@ impl Shm {
     }
 
     /// Whether this is a fork of the process that joined.
+    #[inline]
     fn is_fork(&self) -> bool {
-        self.own[own::HOME].load(Relaxed) == 0
+        is_wiped(&self.own)
     }
 
     /// Gives up on a peer that broke the protocol, and tells everyone.
     #[cold]
     fn break_with(&mut self, peer: usize) {
+        if self.is_fork() {
+            return;
+        }
         self.asking[peer].broken = true;
         self.watched[peer] = [NOWHERE; 2];
         self.board.set_status(peer, &[status::ABSENT, status::ACTIVE], status::FAULTY);
@@ -261,7 +269,7 @@ impl Shm {
     /// What is known of a peer. One that broke the protocol is lost to this endpoint whatever it has written as its status.
     fn status_of(&self, peer: usize) -> PeerStatus {
         match self.board.status(peer) {
-            _ if self.is_fork() => PeerStatus::Lost(LossCause::Left),
+            _ if self.is_fork() => PeerStatus::Lost(LossCause::Forked),
             PeerStatus::Active | PeerStatus::Finished if self.asking[peer].broken => {
                 PeerStatus::Lost(LossCause::Faulty)
             }
@@ -283,6 +291,7 @@ impl Shm {
 
     #[inline]
     fn sent(&mut self, to: Peer) {
+        self.patience.reset();
         if self.asking[to.index()].requests.starved {
             self.after_starving(to);
         }
@@ -292,12 +301,13 @@ impl Shm {
     /// Hands arrived replies of one peer to the sink; how many, and whether the peer broke the protocol then.
     #[inline]
     fn take_replies<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> (usize, Result<(), Broken>) {
-        let Self { asking, segments, .. } = self;
+        let Self { asking, segments, own, .. } = self;
         let Asking { requests, replies, .. } = &mut asking[peer];
         let segment = &segments.arrivals;
         let mut done = 0;
         let from = Peer(peer as u32);
-        while done < budget {
+        // A handler may have forked: the rest is the parent's.
+        while done < budget && !is_wiped(own) {
             let mut deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                 if let Kind::Message(category) = frame.kind {
                     sink.reply(Arrival { from, category, handler: frame.handler, args, payload });
@@ -322,12 +332,16 @@ impl Shm {
     /// protocol then.
     #[inline(always)]
     fn take_requests<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> (usize, Result<(), Broken>) {
-        let Self { answering, segments, job, board, fenced, bare, .. } = self;
+        let Self { answering, segments, job, board, fenced, bare, own, .. } = self;
         let Answering { requests, replies } = &mut answering[peer];
         let segment = &segments.arrivals;
         let from = Peer(peer as u32);
         let mut done = 0;
         let outcome = loop {
+            // A handler may have forked: the rest is the parent's, and so is the account of what was read.
+            if is_wiped(own) {
+                return (done, Ok(()));
+            }
             if done == budget {
                 break Ok(());
             }
@@ -350,7 +364,7 @@ impl Shm {
                 break Err(broken);
             }
             done += 1;
-            if requests.due() {
+            if requests.due() && !is_wiped(own) {
                 requests.publish();
                 board.parking[peer].notify(*fenced);
             }
@@ -456,6 +470,13 @@ impl Drop for Shm {
     fn drop(&mut self) {
         self.depart(Departure::of_drop());
     }
+}
+
+/// Whether words that are wiped in a fork are.
+#[inline]
+fn is_wiped(own: &[AtomicU64]) -> bool {
+    // Relaxed: they are this process's alone.
+    own[own::HOME].load(Relaxed) == 0
 }
 
 /// The first peer from which something has arrived.
@@ -583,6 +604,7 @@ impl Transport for Shm {
         match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
             Err(denied) => Err(self.deny(to, denied)),
             Ok(place) => {
+                self.patience.reset();
                 if self.asking[to.index()].requests.starved {
                     self.after_starving(to);
                 }
@@ -657,6 +679,10 @@ impl Transport for Shm {
         let mut all = true;
         for asking in &self.asking {
             all &= asking.requests.is_gone() || asking.requests.quiet();
+        }
+        if all {
+            // The wait for it is over, though no message ended it.
+            self.patience.reset();
         }
         all
     }

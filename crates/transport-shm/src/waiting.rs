@@ -20,7 +20,7 @@ const LOOK: u32 = 16;
 /// How often an endpoint that shares its processor yields before it sleeps.
 const CROWDED_YIELDS: u32 = 100;
 
-/// Counts fruitless tries and says what to do next.
+/// Counts fruitless tries since something was achieved or sent, and says what to do next.
 #[derive(Debug)]
 pub(crate) struct Patience {
     tries: u32,
@@ -66,7 +66,7 @@ impl Patience {
         !self.crowded
     }
 
-    /// Something was achieved.
+    /// Something was achieved, or something new is waited for.
     #[inline]
     pub(crate) fn reset(&mut self) {
         self.tries = 0;

@@ -12,6 +12,7 @@ const MAGIC: u64 = 0;
 const VERSION: u64 = 8;
 const RANKS: u64 = 16;
 const REQUEST_CELLS: u64 = 32;
+const PID_NAMESPACE: u64 = 72;
 
 fn create(ranks: u32) -> Job {
     Job::create(&JobConfig::smallest(ranks)).expect("memory is there")
@@ -41,6 +42,18 @@ fn a_job_is_opened_through_its_descriptor() {
     let transport = again.join(2).expect("rank 2 is free");
     assert_eq!(transport.status(am_core::Peer(2)), PeerStatus::Active);
     assert!(matches!(job.join(2), Err(JoinError::Taken { rank: 2, endpoint: 0 })));
+}
+
+#[test]
+fn ranks_of_other_pid_namespaces_are_refused() {
+    let job = create(2);
+    let _first = job.join(0).expect("rank 0 is free");
+    job.join(1).expect("both are in one namespace");
+    let job = create(2);
+    overwrite(&job, PID_NAMESPACE, 1);
+    let error = job.join(0).expect_err("the first endpoint was in another namespace");
+    assert!(matches!(error, JoinError::PidNamespace { first: 1, .. }), "{error}");
+    assert!(error.to_string().contains("--pid=host"), "{error}");
 }
 
 #[test]

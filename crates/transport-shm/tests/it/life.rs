@@ -8,7 +8,7 @@ use am_core::{
     Address, AttachError, Endpoint, Handlers, LossCause, Payload, PeerStatus, PollError, Rank, Request, Span,
     WaitError,
 };
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
@@ -18,16 +18,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use transport_shm::{Job, JobConfig, Shm};
+use transport_shm::{Job, JobConfig, JoinError, Shm};
 
 /// Long enough for any machine, short enough to end a test that hangs.
-const PATIENCE: Span = Span::from_secs(60);
+pub(crate) const PATIENCE: Span = Span::from_secs(60);
 
 const ROLE: &str = "AM_TEST_ROLE";
 
 /// What another process does as a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+pub(crate) enum Role {
     /// Joins, says so, and goes when its input ends.
     Join,
     /// Attaches, and waits for what ends its wait.
@@ -48,9 +48,11 @@ enum Role {
     Echo,
     /// Is a whole job by itself, and looks what remains of it.
     Whole,
+    /// Joins a job of its own again and again, with a little more address space each time.
+    Scarce,
 }
 
-const ROLES: [Role; 10] = [
+const ROLES: [Role; 11] = [
     Role::Join,
     Role::Wait,
     Role::WaitLater,
@@ -61,11 +63,12 @@ const ROLES: [Role; 10] = [
     Role::Idle,
     Role::Echo,
     Role::Whole,
+    Role::Scarce,
 ];
 
-type Ping = Request<u64>;
+pub(crate) type Ping = Request<u64>;
 
-fn attach(transport: Shm) -> Result<(Endpoint<Shm, u64>, Ping), AttachError> {
+pub(crate) fn attach(transport: Shm) -> Result<(Endpoint<Shm, u64>, Ping), AttachError> {
     let mut handlers = Handlers::<u64>::new();
     let ping = handlers
         .one_way("ping", |seen: &mut u64, _: Address, value: u64, _: Payload<'_>| *seen = value)
@@ -74,13 +77,13 @@ fn attach(transport: Shm) -> Result<(Endpoint<Shm, u64>, Ping), AttachError> {
 }
 
 /// A rank in a process of its own.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
 impl Process {
-    fn start(job: &Job, rank: u32, role: Role) -> Self {
+    pub(crate) fn start(job: &Job, rank: u32, role: Role) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has a file"));
         command.args(["--exact", "life::play", "--nocapture", "--quiet"]).env(ROLE, format!("{role:?}"));
         command.env("AM_TEST_RANK", rank.to_string()).env("AM_TEST_JOB", job.fd().as_raw_fd().to_string());
@@ -91,7 +94,7 @@ impl Process {
     }
 
     /// The next line that the process has to say.
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
             assert_ne!(self.out.read_line(&mut line).expect("it writes text"), 0, "the process has ended");
@@ -102,7 +105,7 @@ impl Process {
         }
     }
 
-    fn kill(&self) {
+    pub(crate) fn kill(&self) {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL).expect("it runs");
     }
 }
@@ -124,6 +127,9 @@ fn play() {
     let role = ROLES.into_iter().find(|known| format!("{known:?}") == role).expect("a known role");
     if role == Role::Whole {
         return whole();
+    }
+    if role == Role::Scarce {
+        return scarce();
     }
     let number = |name| std::env::var(name).expect("the parent sets it").parse::<u32>().expect("a number");
     let path = format!("/proc/self/fd/{}", number("AM_TEST_JOB"));
@@ -161,7 +167,7 @@ fn play() {
             say(&(used() - before).as_micros().to_string());
         }
         Role::Finish => drop(endpoint.finish().expect("everyone finishes")),
-        Role::Join | Role::Whole => {}
+        Role::Join | Role::Whole | Role::Scarce => {}
     }
 }
 
@@ -170,11 +176,11 @@ fn say(what: &str) {
     std::io::stdout().flush().expect("the parent listens");
 }
 
-fn create(ranks: u32) -> Job {
+pub(crate) fn create(ranks: u32) -> Job {
     Job::create(&JobConfig::new(ranks)).expect("memory is there")
 }
 
-fn lost(rank: u32, cause: LossCause) -> WaitError {
+pub(crate) fn lost(rank: u32, cause: LossCause) -> WaitError {
     PollError::PeerLost { rank: Rank(rank), cause }.into()
 }
 
@@ -319,52 +325,6 @@ fn a_status_from_nowhere_does_not_hide_a_death() {
     }
 }
 
-/// What a child of a rank makes of the endpoint that it has a copy of; which step went wrong, or 0.
-fn misuse(mut endpoint: Endpoint<Shm, u64>, ping: Ping) -> i32 {
-    let before = *endpoint.state();
-    if endpoint.request(Rank(1), ping, 7).is_ok() {
-        return 1;
-    }
-    // An error or nothing found, as long as it returns.
-    let _ = endpoint.poll();
-    if endpoint.wait_until_for(PATIENCE, |_| false).is_ok() || endpoint.barrier().is_ok() {
-        return 2;
-    }
-    if *endpoint.state() != before {
-        return 3;
-    }
-    drop(endpoint);
-    0
-}
-
-#[test]
-#[expect(unsafe_code, reason = "there is no safe fork")]
-fn a_fork_of_a_rank_has_no_part_in_the_job() {
-    let job = create(2);
-    let mut other = Process::start(&job, 1, Role::Echo);
-    let (mut endpoint, ping) = attach(job.join(0).expect("it is free")).expect("everyone attaches");
-    assert_eq!(other.line(), "attached");
-    for round in 1..=3 {
-        // A message is on its way to the parent when it forks: the child does not take it.
-        endpoint.request(Rank(1), ping, round).expect("it is there");
-        // SAFETY: the child has the forking thread alone, uses what no other thread of the parent can have locked (the C
-        // library makes its allocator usable), and ends without running anything else of the test.
-        match unsafe { libc::fork() } {
-            // SAFETY: ends the process at once.
-            0 => unsafe { libc::_exit(misuse(endpoint, ping)) },
-            child => {
-                let status = nix::sys::wait::waitpid(Pid::from_raw(child), None).expect("it is a child");
-                assert_eq!(status, nix::sys::wait::WaitStatus::Exited(Pid::from_raw(child), 0));
-            }
-        }
-        endpoint.wait_until_for(PATIENCE, |seen| *seen == round).expect("the answer is still there");
-        assert_eq!([0, 1].map(|rank| job.status(rank)), [Some(PeerStatus::Active); 2]);
-    }
-    // The parent's watch is still there, too.
-    other.kill();
-    assert_eq!(endpoint.wait_until(|_| false), Err(lost(1, LossCause::Died)));
-}
-
 #[test]
 fn nothing_remains_of_a_job() {
     // Other tests of this program have jobs too, so this is looked at in a process of its own.
@@ -397,6 +357,34 @@ fn whole() {
         std::thread::sleep(Duration::from_millis(1));
     }
     say("nothing remains");
+}
+
+/// The limit of address space concerns a whole process.
+#[test]
+fn a_join_that_failed_can_be_repeated() {
+    let job = create(1);
+    let mut process = Process::start(&job, 0, Role::Scarce);
+    assert_eq!(process.line(), "joined in the end");
+}
+
+/// Joins with one page more each time, so that each of the mappings fails in turn.
+fn scarce() {
+    let job = create(1);
+    let sizes = std::fs::read_to_string("/proc/self/statm").expect("it is always there");
+    let pages: u64 = sizes.split(' ').next().and_then(|size| size.parse().ok()).expect("a number of pages");
+    let (before, most) = getrlimit(Resource::RLIMIT_AS).expect("every process may ask");
+    let mut failures = 0;
+    let outcome = (0..64).find_map(|more| {
+        setrlimit(Resource::RLIMIT_AS, (pages + more) * 4096, most).expect("it is no more than before");
+        let outcome = job.join(0).map(drop);
+        setrlimit(Resource::RLIMIT_AS, before, most).expect("it is no more than allowed");
+        let scarce = matches!(outcome, Err(JoinError::System(_)));
+        failures += u32::from(scarce);
+        (!scarce).then_some(outcome)
+    });
+    outcome.expect("a few pages are enough").expect("nobody else joins");
+    assert!(failures >= 3, "{failures} joins failed");
+    say("joined in the end");
 }
 
 /// Processor time that this process has used.

@@ -3,6 +3,7 @@
 mod allocation;
 mod conformance;
 mod crowd;
+mod forks;
 mod fuzz;
 mod job;
 mod life;

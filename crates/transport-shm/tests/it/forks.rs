@@ -1,0 +1,183 @@
+//! Forks of a rank have no part in its job, whatever they have in their hands.
+
+use crate::life::{PATIENCE, Ping, Process, Role, attach, create, lost};
+use am_core::transport::PayloadWriter;
+use am_core::{
+    Address, Endpoint, Handlers, LossCause, Payload, Peer, PeerStatus, PollError, Rank, Reply, Request, Token,
+    Transport, WaitError,
+};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::sync::{Arc, Mutex};
+use transport_shm::{Job, Shm};
+
+/// Forks: the child's number, or `None` in the child.
+#[expect(unsafe_code, reason = "there is no safe fork")]
+fn fork() -> Option<Pid> {
+    // SAFETY: the child has the forking thread alone, uses what no other thread of the parent can have locked (the C
+    // library makes its allocator usable), and ends by `end` without running anything else of the test.
+    match unsafe { libc::fork() } {
+        0 => None,
+        child => Some(Pid::from_raw(child)),
+    }
+}
+
+/// Ends the child of a fork at once.
+#[expect(unsafe_code, reason = "no safe exit leaves out what the parent has registered for it")]
+fn end(code: i32) -> ! {
+    // SAFETY: the call takes a number and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits for the child, which says by 0 that nothing went wrong.
+fn ended_well(child: Pid) {
+    assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+}
+
+/// What a child of a rank makes of the endpoint that it has a copy of; which step went wrong, or 0.
+fn misuse(mut endpoint: Endpoint<Shm, u64>, ping: Ping) -> i32 {
+    let before = *endpoint.state();
+    if endpoint.request(Rank(1), ping, 7).is_ok() {
+        return 1;
+    }
+    // An error or nothing found, as long as it returns.
+    let _ = endpoint.poll();
+    let waited = endpoint.wait_until_for(PATIENCE, |_| false);
+    if !matches!(waited, Err(WaitError::Poll(PollError::PeerLost { cause: LossCause::Forked, .. }))) {
+        return 2;
+    }
+    if endpoint.barrier().is_ok() {
+        return 3;
+    }
+    if *endpoint.state() != before {
+        return 4;
+    }
+    drop(endpoint);
+    0
+}
+
+#[test]
+fn a_fork_of_a_rank_has_no_part_in_the_job() {
+    let job = create(2);
+    let mut other = Process::start(&job, 1, Role::Echo);
+    let (mut endpoint, ping) = attach(job.join(0).expect("it is free")).expect("everyone attaches");
+    assert_eq!(other.line(), "attached");
+    for round in 1..=3 {
+        // A message is on its way to the parent when it forks: the child does not take it.
+        endpoint.request(Rank(1), ping, round).expect("it is there");
+        let Some(child) = fork() else { end(misuse(endpoint, ping)) };
+        ended_well(child);
+        endpoint.wait_until_for(PATIENCE, |seen| *seen == round).expect("the answer is still there");
+        assert_eq!([0, 1].map(|rank| job.status(rank)), [Some(PeerStatus::Active); 2]);
+    }
+    // The parent's watch is still there, too.
+    other.kill();
+    assert_eq!(endpoint.wait_until(|_| false), Err(lost(1, LossCause::Died)));
+}
+
+/// Both ranks of a job in this process.
+fn both<S: Send, H: Send>(
+    job: &Job,
+    make: impl Fn(u32) -> (Handlers<S>, H, S) + Sync,
+) -> [(Endpoint<Shm, S>, H); 2] {
+    let attach = |rank| {
+        let (handlers, handles, state) = make(rank);
+        let transport = job.join(rank).expect("it is free");
+        let endpoint = Endpoint::builder(transport).timeout(Some(PATIENCE)).attach(handlers, state);
+        (endpoint.expect("both attach"), handles)
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| attach(0));
+        let second = attach(1);
+        [first.join().expect("no panic"), second]
+    })
+}
+
+#[test]
+fn a_fork_cannot_fill_or_commit_a_reservation() {
+    let job = create(2);
+    let [(mut sender, text), (mut receiver, _)] = both(&job, |_| {
+        let mut handlers = Handlers::new();
+        let text = handlers.one_way("text", |seen: &mut Vec<Vec<u8>>, _: Address, (): (), text: Payload<'_>| {
+            seen.push(text.to_vec());
+        });
+        (handlers, text.expect("the table is empty"), Vec::new())
+    });
+    let mut open = sender.reserve_medium(Rank(1), text, (), 16).expect("there is room");
+    open.write(0, b"the parents ");
+    let Some(child) = fork() else {
+        open.write(0, b"the child's ");
+        open.write_u64(1, u64::MAX);
+        open.commit();
+        end(0)
+    };
+    ended_well(child);
+    while receiver.poll().expect("nobody is lost") > 0 {}
+    assert!(receiver.state().is_empty(), "{:?}", receiver.state());
+    open.write(12, b"text");
+    open.commit();
+    receiver.wait_until_for(PATIENCE, |seen| !seen.is_empty()).expect("it was sent");
+    assert_eq!(*receiver.state(), [b"the parents text"]);
+}
+
+/// What the rank that forks in its handler knows.
+#[derive(Default)]
+struct Asked {
+    times: u32,
+    child: bool,
+    replied: u32,
+    /// Whether the asker is told that its requests have not been handled yet.
+    in_hand: Option<Box<dyn Fn() -> bool + Send>>,
+}
+
+type Question = (Request<()>, Reply<()>);
+
+/// The table of a rank: the first question makes the rank that gets it fork.
+fn questions() -> (Handlers<Asked>, Question) {
+    let mut handlers = Handlers::new();
+    let answer =
+        handlers.reply("answer", |asked: &mut Asked, _: Address, (): (), _: Payload<'_>| asked.times += 1);
+    let answer = answer.expect("the table is empty");
+    let ask = handlers.request("ask", move |asked: &mut Asked, token: Token<'_>, (): (), _: Payload<'_>| {
+        asked.times += 1;
+        if asked.times == 1 {
+            match fork() {
+                None => asked.child = true,
+                Some(child) => {
+                    ended_well(child);
+                    let in_hand = asked.in_hand.as_ref().expect("it was asked in time");
+                    assert!(in_hand(), "the child gave back what its parent has not handled");
+                }
+            }
+        }
+        asked.replied += u32::from(token.reply(answer, ()).is_ok());
+    });
+    (handlers, (ask.expect("the name is free"), answer))
+}
+
+#[test]
+fn a_fork_in_a_handler_replies_and_handles_nothing() {
+    let job = create(2);
+    let [(asker, (ask, _)), (mut asked, _)] = both(&job, |_| {
+        let (handlers, question) = questions();
+        (handlers, question, Asked::default())
+    });
+    let asker = Arc::new(Mutex::new(asker));
+    for _ in 0..2 {
+        asker.lock().expect("no panic").request(Rank(1), ask, ()).expect("there is room");
+    }
+    let observed = Arc::clone(&asker);
+    asked.state_mut().in_hand = Some(Box::new(move || {
+        let asker = observed.lock().expect("no panic");
+        asker.transport().owed(Peer(1)).is_some_and(|owed| owed.handling)
+    }));
+    // It is the child, too, that comes back from this.
+    let polled = asked.poll();
+    let state = asked.state();
+    if state.child {
+        end(if state.times != 1 { 1 } else { state.replied as i32 * 2 });
+    }
+    assert_eq!((polled, state.times, state.replied), (Ok(2), 2, 2));
+    let mut asker = asker.lock().expect("no panic");
+    asker.wait_until_for(PATIENCE, |answered| answered.times == 2).expect("both are answered");
+}
