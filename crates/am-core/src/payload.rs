@@ -50,6 +50,9 @@ impl fmt::Debug for Bytes<'_> {
     }
 }
 
+/// Words that one step of a copy moves: compilers do not unroll loops over atomics by themselves.
+pub(crate) const BLOCK: usize = 8;
+
 /// Copies `out.len()` bytes that start `from` bytes into `words`.
 ///
 /// # Panics
@@ -64,14 +67,18 @@ pub(crate) fn load_bytes(words: &[AtomicU64], from: usize, out: &mut [u8]) {
         rest = tail;
         word += 1;
     }
-    let mut chunks = rest.chunks_exact_mut(8);
-    for (chunk, source) in (&mut chunks).zip(words.get(word..).unwrap_or(&[])) {
-        chunk.copy_from_slice(&source.load(Relaxed).to_le_bytes());
-        word += 1;
+    let (whole, tail) = rest.as_chunks_mut::<8>();
+    let end = word + whole.len();
+    let (targets, few_targets) = whole.as_chunks_mut::<BLOCK>();
+    let (sources, few_sources) = words[word..end].as_chunks::<BLOCK>();
+    for (target, source) in targets.iter_mut().zip(sources) {
+        *target = std::array::from_fn(|index| source[index].load(Relaxed).to_le_bytes());
     }
-    let tail = chunks.into_remainder();
+    for (target, source) in few_targets.iter_mut().zip(few_sources) {
+        *target = source.load(Relaxed).to_le_bytes();
+    }
     if !tail.is_empty() {
-        tail.copy_from_slice(&words[word].load(Relaxed).to_le_bytes()[..tail.len()]);
+        tail.copy_from_slice(&words[end].load(Relaxed).to_le_bytes()[..tail.len()]);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Nothing here hands out `&[u8]`: reads and writes copy, and single words are atomics, so that a peer that writes at
 //! the same moment can tear a value but never break the program. Offsets and lengths are in bytes.
 
-use crate::payload::{Payload, load_bytes};
+use crate::payload::{BLOCK, Payload, load_bytes};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,12 +97,18 @@ fn store_bytes(words: &[AtomicU64], at: usize, source: &[u8]) {
         (word, rest) = (word + 1, tail);
     }
     let (whole, tail) = rest.as_chunks::<8>();
-    if let Some(words) = words.get(word..word + whole.len()) {
-        for (word, value) in words.iter().zip(whole) {
-            word.store(u64::from_le_bytes(*value), Ordering::Relaxed);
-        }
-    } else {
+    let Some(targets) = words.get(word..word + whole.len()) else {
         panic!("{} bytes at {at} do not fit a memory of {} words", source.len(), words.len());
+    };
+    let (targets, few_targets) = targets.as_chunks::<BLOCK>();
+    let (sources, few_sources) = whole.as_chunks::<BLOCK>();
+    for (target, source) in targets.iter().zip(sources) {
+        for index in 0..BLOCK {
+            target[index].store(u64::from_le_bytes(source[index]), Ordering::Relaxed);
+        }
+    }
+    for (word, value) in few_targets.iter().zip(few_sources) {
+        word.store(u64::from_le_bytes(*value), Ordering::Relaxed);
     }
     if !tail.is_empty() {
         store_part(&words[word + whole.len()], 0, tail);
@@ -283,20 +289,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_touch_their_bytes_alone(writes in prop::collection::vec((0u64..60, prop::collection::vec(any::<u8>(), 0..30)), 1..20)) {
-            let (segment, mut model) = (segment(67), [0u8; 67]);
+        fn writes_touch_their_bytes_alone(writes in prop::collection::vec((0u64..600, prop::collection::vec(any::<u8>(), 0..300)), 1..20)) {
+            const LEN: usize = 667;
+            let (segment, mut model) = (segment(LEN), [0u8; LEN]);
             for (offset, bytes) in &writes {
                 let start = *offset as usize;
                 if segment.write(*offset, bytes).is_ok() {
                     model[start..start + bytes.len()].copy_from_slice(bytes);
                 } else {
-                    prop_assert!(start + bytes.len() > 67);
+                    prop_assert!(start + bytes.len() > LEN);
                 }
             }
-            let mut all = [0; 67];
+            let mut all = [0; LEN];
             segment.read(0, &mut all).unwrap();
             prop_assert_eq!(all, model);
-            prop_assert_eq!(segment.view(3, 50).unwrap().to_vec(), &model[3..53]);
+            for (from, len) in [(3, 50), (5, 600), (8, 640)] {
+                prop_assert_eq!(segment.view(from as u64, len).unwrap().to_vec(), &model[from..from + len]);
+            }
         }
     }
 }
