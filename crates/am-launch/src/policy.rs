@@ -61,6 +61,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Policy {
     rules: Rules,
+    /// When the job's time is over, until it is.
     deadline: Option<Instant>,
     ends: Vec<Option<RankEnd>>,
     live: usize,
@@ -123,8 +124,7 @@ impl Policy {
             Phase::Leaving { at, .. } | Phase::Reporting { at } => Some(at),
             Phase::Running | Phase::Killed => None,
         };
-        let deadline = self.deadline.filter(|_| !self.timed_out);
-        step.into_iter().chain(deadline).chain(self.judge_at).min()
+        step.into_iter().chain(self.deadline).chain(self.judge_at).min()
     }
 
     /// These ranks were found ended, all at the same time; `first` is the one that ended first, if that is known.
@@ -169,17 +169,30 @@ impl Policy {
         Vec::new()
     }
 
-    /// A rank ends the whole job. A job that ends already keeps its reason.
+    /// A rank ends the whole job. A job that ends already keeps its reason, and so does one in which another rank has failed
+    /// before, unless that one may have failed because this rank ended.
     fn exit(&mut self, rank: Rank, code: u8, now: Instant) -> Vec<Order> {
         if self.exit.is_some() || self.first_failure.is_some() || self.timed_out || self.is_over() {
             return Vec::new();
         }
+        let follows = |failure: &Failure| failure.rank == rank || self.causes(*failure).contains(&rank);
+        if !self.pending.iter().all(follows) {
+            return self.judge_now(now);
+        }
         self.exit = Some((rank, code));
-        self.pending.clear();
         self.judge_at = None;
+        let mut orders = Vec::new();
+        if code != 0 {
+            orders.push(Order::Say(format!("rank {rank} ended the job with code {code}")));
+        }
+        for failure in std::mem::take(&mut self.pending) {
+            if self.rules.keep_going && self.is_news(failure.end) {
+                orders.push(about(failure.end, format!("rank {} {}", failure.rank, failure.end)));
+            }
+        }
         self.leave(Signal::SIGKILL, now);
-        let line = (code != 0).then(|| Order::Say(format!("rank {rank} ended the job with code {code}")));
-        line.into_iter().chain([Order::Deliver(Signal::SIGTERM)]).collect()
+        orders.push(Order::Deliver(Signal::SIGTERM));
+        orders
     }
 
     /// Chooses the first of the failures, if it is known or too late to wait for it, and says what follows from it.
@@ -190,16 +203,43 @@ impl Policy {
         // A job that ends anyway has no time for others to explain themselves.
         let due = self.live == 0 || self.asked.is_some() || self.phase != Phase::Running;
         let overdue = self.judge_at.is_some_and(|at| now >= at);
-        let Some(first) = self.first_of_pending(due || overdue) else {
-            self.judge_at.get_or_insert(now + SETTLE);
-            return Vec::new();
-        };
+        if due || overdue {
+            return self.judge_now(now);
+        }
+        match self.known_first() {
+            Some(first) => self.name(first, now),
+            None => {
+                self.judge_at.get_or_insert(now + SETTLE);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Chooses the likeliest of the failures as the first, since it is too late to wait for certainty.
+    fn judge_now(&mut self, now: Instant) -> Vec<Order> {
+        let failed = |rank: &Rank| self.ends[rank.0 as usize].is_some_and(|end| !end.is_success());
+        let independent = |failure: &Failure| !self.causes(*failure).iter().any(failed);
+        let first = self.known_first().or_else(|| self.pending.iter().position(independent)).unwrap_or(0);
+        self.name(first, now)
+    }
+
+    /// Names the failure at this place as the first, and says what follows from it.
+    fn name(&mut self, first: usize, now: Instant) -> Vec<Order> {
         self.judge_at = None;
         let first = self.pending.remove(first);
         self.first_failure = Some(first.rank);
         let mut line = format!("rank {} {}{}", first.rank, first.end, self.circumstances(first));
         let mut orders = Vec::new();
         let ends_others = !self.rules.keep_going && self.phase == Phase::Running && self.live > 0;
+        // These failed before anybody was told to end, so a signal that killed one of them is not the launcher's.
+        let mut others = Vec::new();
+        for other in std::mem::take(&mut self.pending) {
+            let follows = self.suspects(other).next().is_some();
+            let gave_up = ends_others && matches!(other.end, RankEnd::Exited(_));
+            if (self.rules.keep_going || !follows) && !gave_up && self.is_news(other.end) {
+                others.push(about(other.end, format!("rank {} {}", other.rank, other.end)));
+            }
+        }
         if ends_others {
             // After a request from outside the ranks have been told already, so they get their time first.
             if self.asked.is_none() {
@@ -214,35 +254,52 @@ impl Policy {
             }
         }
         orders.push(about(first.end, line));
-        for other in std::mem::take(&mut self.pending) {
-            let follows = self.suspects(other).next().is_some();
-            if (self.rules.keep_going || !follows) && self.is_news(other.end) {
-                orders.push(about(other.end, format!("rank {} {}", other.rank, other.end)));
-            }
-        }
+        orders.extend(others);
         orders
     }
 
-    /// The place of the first failure: one that does not follow from a rank that has failed as well or, unless it is time,
-    /// may still do so.
-    fn first_of_pending(&self, time_is_up: bool) -> Option<usize> {
-        let failed = |rank: Rank| self.ends[rank.0 as usize].is_some_and(|end| !end.is_success());
-        let lives = |rank: Rank| self.ends[rank.0 as usize].is_none();
-        let first = |follows: &dyn Fn(Rank) -> bool| {
-            self.pending.iter().position(|&failure| !self.suspects(failure).any(follows))
-        };
-        if let Some(first) = first(&|rank| failed(rank) || lives(rank)) {
-            return Some(first);
+    /// The place of the first failure, if that is known. It is looked for among the causes of the failure that came first: what
+    /// failed later for itself is not why that one failed, whatever else is known by then.
+    fn known_first(&self) -> Option<usize> {
+        let earliest = *self.pending.first()?;
+        let at_fault = |rank: &Rank| self.ends[rank.0 as usize].is_none_or(|end| !end.is_success());
+        let causes = self.causes(earliest);
+        let candidate = |failure: &Failure| failure.rank == earliest.rank || causes.contains(&failure.rank);
+        let root = |failure: &Failure| !self.suspects(*failure).any(|rank| at_fault(&rank));
+        self.pending.iter().position(|failure| candidate(failure) && root(failure))
+    }
+
+    /// The ranks that a failure may follow from, directly or through others that fail or leave.
+    fn causes(&self, failure: Failure) -> Vec<Rank> {
+        let mut causes: Vec<Rank> = self.suspects(failure).collect();
+        let mut looked_at = 0;
+        while let Some(&rank) = causes.get(looked_at) {
+            looked_at += 1;
+            for further in self.suspects_of(rank, self.left_before(rank)) {
+                if further != failure.rank && !causes.contains(&further) {
+                    causes.push(further);
+                }
+            }
         }
-        if time_is_up { first(&failed).or(Some(0)) } else { None }
+        causes
     }
 
     /// The ranks that a failure may follow from.
     fn suspects(&self, failure: Failure) -> impl Iterator<Item = Rank> {
-        let told = self.told.iter().filter(move |(rank, _)| *rank == failure.rank).map(|&(_, lost)| lost);
-        let left = self.left[..failure.left_before].iter().copied();
+        self.suspects_of(failure.rank, failure.left_before)
+    }
+
+    /// The ranks that a rank was told to be lost, and the first `left_before` that left without finishing.
+    fn suspects_of(&self, whose: Rank, left_before: usize) -> impl Iterator<Item = Rank> {
+        let told = self.told.iter().filter(move |(rank, _)| *rank == whose).map(|&(_, lost)| lost);
+        let left = self.left[..left_before].iter().copied();
         let known = self.ends.len();
-        told.chain(left).filter(move |&rank| rank != failure.rank && (rank.0 as usize) < known)
+        told.chain(left).filter(move |&rank| rank != whose && (rank.0 as usize) < known)
+    }
+
+    /// How many ranks had left without finishing when this one did; none if it has not.
+    fn left_before(&self, rank: Rank) -> usize {
+        self.left.iter().position(|&left| left == rank).unwrap_or(0)
     }
 
     /// What a rank had been told before it failed first.
@@ -280,14 +337,18 @@ impl Policy {
         if self.is_over() {
             return Vec::new();
         }
-        if !self.timed_out && self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.timed_out = true;
-            let limit = self.rules.timeout.unwrap_or_default().as_secs_f64();
-            let line = format!("the job's {limit} s are over; ending {}", Ranks(self.live));
-            self.pending.clear();
-            self.judge_at = None;
-            self.phase = Phase::Reporting { at: now + REPORTING };
-            return vec![Order::Say(line), Order::Report];
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.deadline = None;
+            // What failed before the time was up is the reason, if it ends the job.
+            let mut orders = if self.pending.is_empty() { Vec::new() } else { self.judge_now(now) };
+            if self.phase == Phase::Running {
+                self.timed_out = true;
+                let limit = self.rules.timeout.unwrap_or_default().as_secs_f64();
+                orders.push(Order::Say(format!("the job's {limit} s are over; ending {}", Ranks(self.live))));
+                orders.push(Order::Report);
+                self.phase = Phase::Reporting { at: now + REPORTING };
+            }
+            return orders;
         }
         if self.judge_at.is_some_and(|at| now >= at) {
             return self.judge(now);
@@ -547,6 +608,70 @@ mod tests {
         let orders = policy.ended(&[(Rank(2), RankEnd::Exited(1))], None, now);
         let line = "rank 2 exited with code 1 after rank 0 had ended without finishing; ending the other rank";
         assert_eq!(orders[1], say(line));
+    }
+
+    #[test]
+    fn a_later_crash_is_not_the_reason_of_an_earlier_failure() {
+        let (mut policy, now) = policy(4, false);
+        policy.noticed(Notice::Lost { rank: 2, lost: 0 }, now);
+        assert_eq!(policy.ended(&[(Rank(2), RankEnd::Exited(1))], None, now), []);
+        let later = now + Duration::from_secs(1);
+        assert_eq!(policy.ended(&[(Rank(3), RankEnd::Killed(9))], None, later), []);
+        let orders = policy.ended(&[(Rank(0), RankEnd::Exited(7))], None, later);
+        let lines = [
+            say("rank 0 exited with code 7; ending the other rank"),
+            say("rank 3 was killed by signal 9 (SIGKILL)"),
+        ];
+        assert_eq!(orders[1..], lines);
+        assert_eq!(policy.first_failure, Some(Rank(0)));
+    }
+
+    #[test]
+    fn a_failure_before_the_job_is_ended_by_a_rank_counts() {
+        let (mut policy, now) = policy(4, false);
+        policy.noticed(Notice::Lost { rank: 2, lost: 0 }, now);
+        assert_eq!(policy.ended(&[(Rank(2), RankEnd::Exited(3))], None, now), []);
+        let orders = policy.noticed(Notice::Exit { rank: 1, code: 0 }, now);
+        let line =
+            "rank 2 exited with code 3 after it had lost rank 0, which still runs; ending the other 3 ranks";
+        assert_eq!(orders, [Order::Deliver(Signal::SIGTERM), say(line)]);
+        let ends = [(Rank(0), RankEnd::Killed(15)), (Rank(1), RankEnd::Exited(0)), (Rank(3), RankEnd::Killed(15))];
+        assert_eq!(policy.ended(&ends, None, now), []);
+        assert_eq!(policy.outcome().code(), 3);
+    }
+
+    #[test]
+    fn who_failed_because_the_job_was_ended_by_a_rank_does_not_count() {
+        // Rank 3 has lost rank 2, which has lost rank 1, which ends the job.
+        let (mut policy, now) = policy(4, false);
+        policy.noticed(Notice::Lost { rank: 2, lost: 1 }, now);
+        policy.noticed(Notice::Lost { rank: 3, lost: 2 }, now);
+        let batch = [(Rank(3), RankEnd::Exited(1)), (Rank(2), RankEnd::Exited(1))];
+        assert_eq!(policy.ended(&batch, None, now), []);
+        let orders = policy.noticed(Notice::Exit { rank: 1, code: 5 }, now);
+        assert_eq!(orders, [say("rank 1 ended the job with code 5"), Order::Deliver(Signal::SIGTERM)]);
+    }
+
+    #[test]
+    fn a_failure_before_the_time_was_up_counts() {
+        let late = |now: Instant| now + Duration::from_secs(60);
+        for keep_going in [false, true] {
+            let (mut policy, now) = policy(3, keep_going);
+            policy.noticed(Notice::Lost { rank: 2, lost: 0 }, now);
+            assert_eq!(policy.ended(&[(Rank(2), RankEnd::Exited(3))], None, late(now) - SETTLE / 2), []);
+            let orders = policy.tick(late(now));
+            let mut line = "rank 2 exited with code 3 after it had lost rank 0, which still runs".to_owned();
+            if keep_going {
+                let over = say("the job's 60 s are over; ending 2 ranks");
+                assert_eq!(orders, [say(&line), over, Order::Report]);
+            } else {
+                line += "; ending the other 2 ranks";
+                assert_eq!(orders, [Order::Deliver(Signal::SIGTERM), say(&line)]);
+                assert_eq!(policy.wake_at(), Some(late(now) + GRACE));
+            }
+            policy.ended(&[(Rank(0), RankEnd::Killed(15)), (Rank(1), RankEnd::Killed(15))], None, late(now));
+            assert_eq!((policy.outcome().code(), policy.outcome().timed_out()), (3, keep_going));
+        }
     }
 
     #[test]
