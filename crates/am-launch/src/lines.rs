@@ -11,8 +11,10 @@ use std::os::unix::net::UnixStream;
 
 use am_core::Rank;
 
-/// What a rank says in place of a size when its endpoints have taken leave.
+/// What a rank says in place of a size when all its endpoints have taken leave.
 const LEFT: u64 = u64::MAX;
+/// What it says when another endpoint attaches after that.
+const BACK: u64 = u64::MAX - 1;
 
 /// The launcher's end of one line.
 #[derive(Debug)]
@@ -84,6 +86,7 @@ impl Lines {
             loop {
                 match line.stream.read(&mut bytes) {
                     Ok(8) if u64::from_le_bytes(bytes) == LEFT => self.left[place] = true,
+                    Ok(8) if u64::from_le_bytes(bytes) == BACK => self.left[place] = false,
                     Ok(8) => heard.push((place, u64::from_le_bytes(bytes))),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -170,12 +173,29 @@ pub(crate) fn exchange(line: &mut UnixStream, bytes: u64, ranks: u32) -> io::Res
     Ok(all.chunks_exact(8).map(|size| u64::from_le_bytes(size.try_into().expect("chunks of eight"))).collect())
 }
 
-/// A rank's end: says that the rank has taken leave.
-///
-/// # Errors
-/// The launcher has gone.
-pub(crate) fn say_left(mut line: &UnixStream) -> io::Result<()> {
-    line.write_all(&LEFT.to_le_bytes())
+/// A rank's endpoints as its launcher has to know them: whether all of them have taken leave.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    attached: usize,
+    departed: usize,
+}
+
+impl Presence {
+    /// One more endpoint is there. A launcher that is gone needs no word, here and below.
+    pub(crate) fn attach(&mut self, mut line: &UnixStream) {
+        if self.attached > 0 && self.attached == self.departed {
+            let _ = line.write_all(&BACK.to_le_bytes());
+        }
+        self.attached += 1;
+    }
+
+    /// One of them has taken leave.
+    pub(crate) fn depart(&mut self, mut line: &UnixStream) {
+        self.departed += 1;
+        if self.departed == self.attached {
+            let _ = line.write_all(&LEFT.to_le_bytes());
+        }
+    }
 }
 
 /// Calls `died` for every rank whose death the launcher tells, until the launcher has gone or the line is shut down. Blocks.
@@ -234,11 +254,32 @@ mod tests {
         for mut line in &theirs {
             line.write_all(&77u64.to_le_bytes()).unwrap();
         }
-        say_left(&theirs[1]).unwrap();
+        let mut presence = Presence::default();
+        presence.attach(&theirs[1]);
+        presence.depart(&theirs[1]);
         drop(theirs);
         assert_eq!(lines.hear(), [(0, 77), (1, 77)]);
         assert_eq!([0, 1, 2].map(|place| lines.has_left(place)), [false, true, false]);
         assert_eq!(lines.ends().count(), 0);
+    }
+
+    #[test]
+    fn a_rank_has_left_when_its_last_endpoint_has() {
+        let mut lines = Lines::default();
+        let line: UnixStream = lines.add().unwrap().into();
+        let (mut presence, mut seen) = (Presence::default(), Vec::new());
+        // One endpoint comes and goes before the other attaches.
+        for step in [Presence::attach, Presence::depart, Presence::attach, Presence::depart] {
+            step(&mut presence, &line);
+            assert!(lines.hear().is_empty());
+            seen.push(lines.has_left(0));
+        }
+        assert_eq!(seen, [false, true, false, true]);
+        // Two of them at the same time.
+        presence.attach(&line);
+        presence.attach(&line);
+        presence.depart(&line);
+        assert!(lines.hear().is_empty() && !lines.has_left(0));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use am_core::segment::Memory;
 use am_core::transport::LossCause;
 use transport_udp::{Obituary, Udp};
 
-use crate::lines::{hear_of_deaths, say_left};
+use crate::lines::{Presence, hear_of_deaths};
 
 /// What the thread and the endpoints share. The thread sleeps until somebody dies; it ends with the launcher, and so outlives
 /// this, since endpoints do, too.
@@ -24,7 +24,7 @@ pub(crate) struct Mourning {
 struct Known {
     endpoints: Vec<Obituary>,
     dead: Vec<Rank>,
-    departed: usize,
+    presence: Presence,
 }
 
 impl Mourning {
@@ -47,20 +47,16 @@ impl Mourning {
         Ok(mourning)
     }
 
-    /// Tells an endpoint of all deaths, also of those that are known already. When all endpoints that were told have taken
-    /// leave, the launcher hears that this rank has.
+    /// Tells an endpoint of all deaths, also of those that are known already. As long as all endpoints that were told have taken
+    /// leave, the launcher takes it that this rank has.
     pub(crate) fn tell<M: Memory>(&self, endpoint: &mut Udp<M>) {
         let (all, line) = (Arc::clone(&self.known), Arc::clone(&self.line));
         endpoint.when_departed(move || {
-            let mut known = all.lock().unwrap_or_else(PoisonError::into_inner);
-            known.departed += 1;
-            if known.departed == known.endpoints.len() {
-                // A launcher that is gone needs no word.
-                let _ = say_left(&line);
-            }
+            all.lock().unwrap_or_else(PoisonError::into_inner).presence.depart(&line);
         });
         let endpoint = endpoint.obituary();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.presence.attach(&self.line);
         known.dead.iter().for_each(|&rank| endpoint.lost(rank, LossCause::Died));
         known.endpoints.push(endpoint);
     }
