@@ -63,11 +63,21 @@ pub enum MeetError {
         /// How long this rank waited.
         seconds: f64,
     },
-    /// Another process is rank 0 of a job of the same name.
-    #[error("job {job}: another process is its rank 0 already; AM_JOB names a job uniquely")]
+    /// Another process is rank 0 of a job of the same name, or keeps its name occupied.
+    #[error(
+        "job {job}: {} already listens at its meeting point, the abstract socket @{socket}: end that process, or give this job \
+         a name of its own (AM_JOB=NAME for every rank)",
+        holder(*holder_pid, *holder_uid)
+    )]
     NameTaken {
         /// The job's name.
         job: String,
+        /// The name of the abstract socket, as `/proc/net/unix` lists it behind an `@`.
+        socket: String,
+        /// The process that listens there, if it told before it ended or stopped taking calls.
+        holder_pid: Option<i32>,
+        /// The user that it belongs to.
+        holder_uid: Option<u32>,
     },
     /// Two processes claim to be the same rank.
     #[error("job {job}: two processes claim to be rank {rank}; AM_JOB names a job uniquely")]
@@ -90,10 +100,18 @@ pub enum MeetError {
         ours: u32,
     },
     /// Another user's process sits at the meeting point.
-    #[error("job {job}: a process of user {uid} poses as its rank 0")]
+    #[error(
+        "job {job}: {} poses as its rank 0 at the abstract socket @{socket}: give this job a name that other users can't guess \
+         (AM_JOB=NAME for every rank)",
+        holder(*pid, Some(*uid))
+    )]
     Stranger {
         /// The job's name.
         job: String,
+        /// The name of the abstract socket.
+        socket: String,
+        /// The other user's process, if it is in this process's pid namespace.
+        pid: Option<i32>,
         /// The other user's id.
         uid: u32,
     },
@@ -126,7 +144,7 @@ impl Meeting {
     /// Rank 0's part: hands the descriptor to each of the other ranks. Blocks until all have it.
     pub(crate) fn serve(&self, file: BorrowedFd<'_>) -> Result<(), MeetError> {
         let listener = UnixListener::bind_addr(&self.address()?).map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => MeetError::NameTaken { job: self.job.clone() },
+            io::ErrorKind::AddrInUse => self.taken(),
             _ => self.system(source),
         })?;
         listener.set_nonblocking(true).map_err(|error| self.system(error))?;
@@ -196,9 +214,10 @@ impl Meeting {
     pub(crate) fn fetch(&self, rank: Rank) -> Result<OwnedFd, MeetError> {
         let (mut stream, left) = self.connect()?;
         let system = |error: io::Error| self.system(error);
-        let uid = getsockopt(&stream, PeerCredentials).map_err(|error| system(error.into()))?.uid();
-        if uid != geteuid().as_raw() {
-            return Err(MeetError::Stranger { job: self.job.clone(), uid });
+        let who = getsockopt(&stream, PeerCredentials).map_err(|error| system(error.into()))?;
+        if who.uid() != geteuid().as_raw() {
+            let (pid, uid) = (known(who.pid()), who.uid());
+            return Err(MeetError::Stranger { job: self.job.clone(), socket: self.name(), pid, uid });
         }
         let greeting = [&GREETING[..], &rank.0.to_ne_bytes(), &self.ranks.to_ne_bytes()].concat();
         stream.set_read_timeout(Some(left)).map_err(system)?;
@@ -235,9 +254,25 @@ impl Meeting {
         Some(self.until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
+    /// The name of the abstract socket.
+    fn name(&self) -> String {
+        format!("active-messages/{}/{}", geteuid(), self.job)
+    }
+
     fn address(&self) -> Result<SocketAddr, MeetError> {
-        let name = format!("active-messages/{}/{}", geteuid(), self.job);
-        SocketAddr::from_abstract_name(name).map_err(|error| self.system(error))
+        SocketAddr::from_abstract_name(self.name()).map_err(|error| self.system(error))
+    }
+
+    /// Somebody else has the name: whoever it is that takes calls there.
+    fn taken(&self) -> MeetError {
+        let stream = self.address().ok().and_then(|address| UnixStream::connect_addr(&address).ok());
+        let who = stream.and_then(|stream| getsockopt(&stream, PeerCredentials).ok());
+        MeetError::NameTaken {
+            job: self.job.clone(),
+            socket: self.name(),
+            holder_pid: who.and_then(|who| known(who.pid())),
+            holder_uid: who.map(|who| who.uid()),
+        }
     }
 
     fn no_rank_zero(&self) -> MeetError {
@@ -246,6 +281,20 @@ impl Meeting {
 
     fn system(&self, source: io::Error) -> MeetError {
         MeetError::System { job: self.job.clone(), source }
+    }
+}
+
+/// A process id as the kernel tells it; 0 stands for one of another namespace.
+fn known(pid: i32) -> Option<i32> {
+    Some(pid).filter(|&pid| pid != 0)
+}
+
+/// Who occupies a meeting point.
+fn holder(pid: Option<i32>, uid: Option<u32>) -> String {
+    match (pid, uid) {
+        (Some(pid), Some(uid)) => format!("process {pid} of user {uid}"),
+        (None, Some(uid)) => format!("a process of user {uid}"),
+        _ => "another process".into(),
     }
 }
 
@@ -450,7 +499,12 @@ mod tests {
     fn two_jobs_of_one_name_are_refused() {
         let meeting = meeting("name", 2, PATIENCE);
         let _taken = UnixListener::bind_addr(&meeting.address().unwrap()).unwrap();
-        assert!(matches!(meeting.serve(memory("").as_fd()), Err(MeetError::NameTaken { .. })));
+        let error = meeting.serve(memory("").as_fd()).unwrap_err();
+        let (pid, uid) = (std::process::id(), geteuid());
+        let holder = format!("process {pid} of user {uid} already listens at its meeting point");
+        let socket = format!("the abstract socket @active-messages/{uid}/{}: end that process", meeting.job);
+        let text = error.to_string();
+        assert!(text.contains(&holder) && text.contains(&socket) && text.contains("AM_JOB=NAME"), "{text}");
     }
 
     #[test]
