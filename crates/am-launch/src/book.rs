@@ -13,7 +13,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::secret::Secret;
+use crate::secret::{Secret, encode_wiped};
 use crate::spawn::{Legacy, claim, unclaimed};
 use crate::transport::{Carrier, TransportChoice};
 
@@ -90,7 +90,7 @@ impl Book {
     pub(crate) fn file(&self) -> io::Result<OwnedFd> {
         let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
         let mut file = File::from(memfd_create(c"active-messages-book", flags)?);
-        let pages = Zeroizing::new(postcard::to_stdvec(self).map_err(io::Error::other)?);
+        let pages = encode_wiped(self)?;
         let needed = (MAGIC.len() + pages.len()) as u64;
         // Beyond its limit of file sizes the kernel would end this process with a signal.
         let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
@@ -112,8 +112,11 @@ impl Book {
     /// The descriptor is not there, or no book of this version; then it stays open.
     pub(crate) fn inherited(number: u32) -> io::Result<Self> {
         unclaimed(number)?;
-        let mut bytes = Zeroizing::new(Vec::new());
-        File::open(format!("/proc/self/fd/{number}"))?.take(LONGEST).read_to_end(&mut bytes)?;
+        let file = File::open(format!("/proc/self/fd/{number}"))?;
+        // Room for all of it, so that no part is left behind in memory when it grows.
+        let length = file.metadata()?.len().min(LONGEST);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(length as usize + 64));
+        file.take(length).read_to_end(&mut bytes)?;
         let other =
             || io::Error::new(io::ErrorKind::InvalidData, "it was written by another version of the launcher");
         let book: Self =

@@ -18,14 +18,14 @@ pub const SHM_FD: &str = "AM_SHM_FD";
 pub const LAUNCHER: &str = "AM_LAUNCHER";
 /// The process id of the launcher.
 pub const LAUNCHER_PID: &str = "AM_LAUNCHER_PID";
-/// The number of an inherited pipe end that hangs up when the launcher is gone.
+/// An inherited pipe end that hangs up when the launcher is gone, as `NUMBER:DEVICE:INODE`.
 pub const LIFELINE_FD: &str = "AM_LIFELINE_FD";
 
 /// The number of the inherited descriptor of the job's book: addresses, hosts and the secret.
 pub const BOOK_FD: &str = "AM_BOOK_FD";
 /// The numbers of the inherited descriptors of this rank's UDP sockets, one per endpoint, with commas between them.
 pub const UDP_FDS: &str = "AM_UDP_FDS";
-/// The number of the inherited descriptor of this rank's line to its launcher.
+/// The inherited descriptor of this rank's line to its launcher, as `NUMBER:DEVICE:INODE`.
 pub const LINE_FD: &str = "AM_LINE_FD";
 
 /// `host:port` at which ranks that were started by hand, by `mpirun` or by `srun` on several hosts meet; rank 0 listens
@@ -51,7 +51,7 @@ pub const TIMEOUT: &str = "AM_TIMEOUT";
 /// stands for any rest.
 pub const IGNORE: &str = "AM_IGNORE";
 
-/// The number of the inherited pipe end through which ranks tell their launcher what their exit codes don't.
+/// The inherited pipe end through which ranks tell their launcher what their exit codes don't, as `NUMBER:DEVICE:INODE`.
 pub const NOTICE_FD: &str = "AM_NOTICE_FD";
 /// Set to 1 where the other ranks go on when one fails.
 pub const KEEP_GOING: &str = "AM_KEEP_GOING";

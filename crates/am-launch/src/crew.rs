@@ -24,8 +24,8 @@ use crate::limits;
 use crate::lines::Lines;
 use crate::notices::Notices;
 use crate::output::Stream;
-use crate::spawn::{Inheritance, tie};
-use crate::supervise::Signals;
+use crate::spawn::{Descriptor, Inheritance, tie};
+use crate::supervise::{Places, Signals};
 
 /// What one host has to know to start its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl Crew {
         let notices = Notices::new().map_err(system("a pipe"))?;
         let voice = Arc::clone(notices.inherited());
         let (members, ranks, pipes, lines) = (self.members.clone(), Vec::new(), Vec::new(), Lines::default());
-        let mut started = Started { members, ranks, pipes, lines, notices };
+        let mut started = Started { members, ranks, places: Places::new(), pipes, lines, notices };
         let (mut book, mut sockets) = (None, Vec::new().into_iter());
         if let Some((pages, all)) = shared.net {
             book = Some(Arc::new(pages.file().map_err(system("a memory file"))?));
@@ -79,8 +79,8 @@ impl Crew {
             let cpus = processors.as_ref().map(|usable| usable[local % usable.len()]);
             let mut files = vec![Arc::clone(shared.lifeline.watched()), Arc::clone(&voice)];
             let mut command = self.command(rank, local);
-            command.env(contract::JOB, shared.job).env(contract::LIFELINE_FD, number(&files[0]));
-            command.env(contract::NOTICE_FD, number(&voice));
+            command.env(contract::JOB, shared.job).env(contract::LIFELINE_FD, named(&files[0])?);
+            command.env(contract::NOTICE_FD, named(&voice)?);
             if let Some(segment) = &segment {
                 command.env(contract::SHM_FD, number(segment));
                 files.push(Arc::clone(segment));
@@ -91,7 +91,7 @@ impl Crew {
                 let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
                 let line = started.lines.add().map_err(system("a line to a rank"))?;
                 let numbers: Vec<String> = sockets.iter().map(number).collect();
-                command.env(contract::UDP_FDS, numbers.join(",")).env(contract::LINE_FD, number(&line));
+                command.env(contract::UDP_FDS, numbers.join(",")).env(contract::LINE_FD, named(&line)?);
                 command.env(contract::BOOK_FD, number(book));
                 files.push(Arc::clone(book));
                 files.extend(sockets.into_iter().chain([line]).map(Arc::new));
@@ -102,6 +102,7 @@ impl Crew {
             let out = child.stdout.take().map(|pipe| (Rank(rank), Stream::Out, pipe.into()));
             let err = child.stderr.take().map(|pipe| (Rank(rank), Stream::Err, pipe.into()));
             started.pipes.extend(out.into_iter().chain(err));
+            started.places.insert(child.id(), local);
             started.ranks.push(Some(child));
         }
         Ok(started)
@@ -160,6 +161,11 @@ fn number(file: &OwnedFd) -> String {
     file.as_raw_fd().to_string()
 }
 
+/// A descriptor's number and which file it is.
+fn named(file: &OwnedFd) -> Result<String, LaunchError> {
+    Descriptor::of(file).map(|file| file.to_string()).map_err(system("a descriptor"))
+}
+
 /// The running ranks of a host; those that haven't ended when this is dropped are killed and waited for.
 #[derive(Debug)]
 pub(crate) struct Started {
@@ -167,6 +173,8 @@ pub(crate) struct Started {
     pub(crate) members: Vec<u32>,
     /// By place among the members; `None` once waited for.
     pub(crate) ranks: Vec<Option<Child>>,
+    /// The places by process.
+    pub(crate) places: Places,
     pub(crate) pipes: Vec<(Rank, Stream, OwnedFd)>,
     /// Those of a job with UDP.
     pub(crate) lines: Lines,

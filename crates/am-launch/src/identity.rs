@@ -7,6 +7,7 @@ use std::str::FromStr;
 use am_core::Rank;
 
 use crate::contract;
+use crate::spawn::Descriptor;
 
 /// How the ranks of a job were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +51,8 @@ pub(crate) struct Identity {
     /// The inherited shared memory; absent if ranks have to meet first.
     pub(crate) shm_fd: Option<u32>,
     pub(crate) launcher_pid: Option<u32>,
-    pub(crate) lifeline_fd: Option<u32>,
-    pub(crate) notice_fd: Option<u32>,
+    pub(crate) lifeline_fd: Option<Descriptor>,
+    pub(crate) notice_fd: Option<Descriptor>,
     /// What a launcher leaves in a job with UDP.
     pub(crate) net: Option<NetIdentity>,
     /// Where ranks meet that no launcher of this family started.
@@ -64,7 +65,7 @@ pub(crate) struct NetIdentity {
     pub(crate) book: u32,
     /// One per endpoint.
     pub(crate) sockets: Vec<u32>,
-    pub(crate) line: u32,
+    pub(crate) line: Descriptor,
 }
 
 /// What to do where only some of this crate's variables are set.
@@ -208,8 +209,8 @@ fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
         local_rank: environment.rank(contract::LOCAL_RANK)?.unwrap_or(pair.rank.0),
         shm_fd,
         launcher_pid: environment.number(contract::LAUNCHER_PID, "a process id")?,
-        lifeline_fd: environment.descriptor(contract::LIFELINE_FD)?,
-        notice_fd: environment.descriptor(contract::NOTICE_FD)?,
+        lifeline_fd: environment.file(contract::LIFELINE_FD)?,
+        notice_fd: environment.file(contract::NOTICE_FD)?,
         ..pair.identity(started_by, job)
     }))
 }
@@ -386,11 +387,15 @@ impl Environment<'_> {
         self.number(variable, "a file descriptor's number")
     }
 
+    fn file(&self, variable: &'static str) -> Result<Option<Descriptor>, EnvironmentError> {
+        self.number(variable, "a file descriptor as NUMBER:DEVICE:INODE")
+    }
+
     /// What a launcher leaves in a job with UDP: all of it or nothing.
     fn net(&self) -> Result<Option<NetIdentity>, EnvironmentError> {
         let Some(book) = self.descriptor(contract::BOOK_FD)? else { return Ok(None) };
         let missing = |missing| self.incomplete(contract::BOOK_FD, missing);
-        let line = self.descriptor(contract::LINE_FD)?.ok_or_else(|| missing(contract::LINE_FD))?;
+        let line = self.file(contract::LINE_FD)?.ok_or_else(|| missing(contract::LINE_FD))?;
         let variable = contract::UDP_FDS;
         let text = self.text(variable)?.ok_or_else(|| missing(variable))?;
         let sockets = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| {

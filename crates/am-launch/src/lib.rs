@@ -49,6 +49,10 @@
 //! | `AM_NOTICE_FD` | an inherited pipe end through which ranks tell the launcher what their exit codes don't |
 //! | `AM_KEEP_GOING` | 1 if the other ranks go on when one fails |
 //!
+//! `AM_LINE_FD`, `AM_LIFELINE_FD` and `AM_NOTICE_FD` have the form `NUMBER:DEVICE:INODE`, which says which file the descriptor is.
+//! A rank takes its descriptors over once, and programs that it starts do not inherit them. Such a program that is linked to this
+//! library and was started with the variables above gets [`RankError::Descriptor`]; it has to be started without them.
+//!
 //! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` and `AM_SHM_FD` was started by
 //! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and `srun`,
 //! `AM_JOB` overrides the name that the ranks meet under; without it and without a name from the launcher, the

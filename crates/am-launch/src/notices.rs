@@ -1,33 +1,43 @@
 //! Notices: what a rank tells its launcher or agent beside its exit code, through one pipe that all ranks of a host share.
 //!
-//! A notice is written at once and before its rank ends, so whoever reads the pipe after it has reaped a rank has all of that
-//! rank's notices. They say which failure came first ([`Notice::Lost`], [`Notice::Left`]) and end whole jobs
-//! ([`Notice::Exit`]).
+//! A notice is written before its rank ends, so whoever reads the pipe after it has reaped a rank has all of that rank's notices.
+//! They say which failure came first ([`Notice::Lost`], [`Notice::Left`]) and end whole jobs ([`Notice::Exit`]).
+//!
+//! A pipe that is full, because its launcher is stopped or very busy, takes none. A rank keeps what it could not write, tries again
+//! with every further notice, and waits up to [`ROOM`] for room when it leaves, fails or ends the job. Notices are written whole;
+//! whatever else gets into the pipe is skipped byte by byte until the next one.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use am_core::supervision::{self, Event};
 use am_core::{Address, Rank};
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{pipe2, write};
 use serde::{Deserialize, Serialize};
 
 use crate::contract;
-use crate::spawn::{Legacy, claim};
+use crate::spawn::{Descriptor, Legacy, claim};
 
 /// How long a rank that fails over another one's loss waits with its own message, so that the other one's comes first. The
 /// launcher usually ends it before.
 const HOLD: Duration = Duration::from_secs(3);
-/// The bytes of a notice: kind, rank, and a value, each a little-endian word of 32 bits.
-const LENGTH: usize = 12;
+/// How long a rank that has nothing more to do waits until the pipe takes its notices.
+const ROOM: Duration = Duration::from_secs(1);
+/// What every notice begins with; its kind follows.
+const MARK: [u8; 3] = *b"amN";
+/// The bytes of a notice: mark and kind, then rank, value and a check of all that, each a little-endian word of 32 bits.
+const LENGTH: usize = 16;
 /// A pipe holds 64 KiB, so one read takes all that is there.
-const READ_AT_ONCE: usize = (64 << 10) / LENGTH * LENGTH;
+const READ_AT_ONCE: usize = 64 << 10;
 
 /// What a rank says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,33 +58,49 @@ impl Notice {
     }
 
     fn encode(self) -> [u8; LENGTH] {
-        let words = match self {
-            Self::Lost { rank, lost } => [0, rank, lost],
-            Self::Left { rank } => [1, rank, 0],
-            Self::Exit { rank, code } => [2, rank, code.into()],
+        let (kind, rank, value) = match self {
+            Self::Lost { rank, lost } => (0, rank, lost),
+            Self::Left { rank } => (1, rank, 0),
+            Self::Exit { rank, code } => (2, rank, code.into()),
         };
+        let [m, a, n] = MARK;
+        let words = [u32::from_le_bytes([m, a, n, kind]), rank, value];
         let mut bytes = [0; LENGTH];
-        bytes.chunks_exact_mut(4).zip(words).for_each(|(chunk, word)| chunk.copy_from_slice(&word.to_le_bytes()));
+        let all = words.into_iter().chain([check(words)]);
+        bytes.chunks_exact_mut(4).zip(all).for_each(|(chunk, word)| chunk.copy_from_slice(&word.to_le_bytes()));
         bytes
     }
 
     /// `None` if the bytes are none.
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let word = |index: usize| bytes.get(4 * index..4 * index + 4)?.try_into().ok().map(u32::from_le_bytes);
-        let rank = word(1)?;
-        match (word(0)?, word(2)?) {
-            (0, lost) => Some(Self::Lost { rank, lost }),
-            (1, _) => Some(Self::Left { rank }),
-            (2, code) => Some(Self::Exit { rank, code: u8::try_from(code).ok()? }),
+    fn decode(bytes: &[u8; LENGTH]) -> Option<Self> {
+        let [head, rank, value, sum] = std::array::from_fn(|index| {
+            let word = bytes[4 * index..].first_chunk().expect("a notice has four words");
+            u32::from_le_bytes(*word)
+        });
+        let kind = head.to_le_bytes().strip_prefix(&MARK).and_then(|kind| kind.first().copied())?;
+        if sum != check([head, rank, value]) {
+            return None;
+        }
+        match kind {
+            0 => Some(Self::Lost { rank, lost: value }),
+            1 => Some(Self::Left { rank }),
+            2 => Some(Self::Exit { rank, code: u8::try_from(value).ok()? }),
             _ => None,
         }
     }
+}
+
+/// A number that tells the words of a notice from others.
+fn check(words: [u32; 3]) -> u32 {
+    words.into_iter().fold(0x9e37_79b9, |sum, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x85eb_ca6b))
 }
 
 /// The launcher's end of the pipe.
 #[derive(Debug)]
 pub(crate) struct Notices {
     read: File,
+    /// The beginning of a notice whose rest has not come.
+    rest: Vec<u8>,
     /// What ranks inherit; held here as well, so that the pipe never ends.
     inherited: Arc<OwnedFd>,
 }
@@ -84,7 +110,7 @@ impl Notices {
     pub(crate) fn new() -> nix::Result<Self> {
         // A rank must not block because its launcher is stopped, nor the launcher because ranks are silent.
         let (read, inherited) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        Ok(Self { read: read.into(), inherited: Arc::new(inherited) })
+        Ok(Self { read: read.into(), rest: Vec::new(), inherited: Arc::new(inherited) })
     }
 
     /// The end that ranks inherit.
@@ -99,11 +125,25 @@ impl Notices {
 
     /// What the ranks among `members` have said since the last call, in that order; at most what a pipe holds.
     pub(crate) fn hear(&mut self, members: &[u32]) -> Vec<Notice> {
-        let mut bytes = vec![0; READ_AT_ONCE];
-        // Every notice is written at once, so none is torn; an empty pipe is an error like any other here.
-        let length = self.read.read(&mut bytes).unwrap_or(0);
-        let notices = bytes[..length].chunks_exact(LENGTH).filter_map(Notice::decode);
-        notices.filter(|notice| members.binary_search(&notice.rank()).is_ok()).collect()
+        let mut bytes = std::mem::take(&mut self.rest);
+        let from = bytes.len();
+        bytes.resize(from + READ_AT_ONCE, 0);
+        // An empty pipe is an error like any other here.
+        let length = self.read.read(&mut bytes[from..]).unwrap_or(0);
+        bytes.truncate(from + length);
+        let (mut notices, mut unread) = (Vec::new(), &bytes[..]);
+        while let Some(next) = unread.first_chunk() {
+            match Notice::decode(next) {
+                Some(notice) => {
+                    notices.push(notice);
+                    unread = &unread[LENGTH..];
+                }
+                None => unread = &unread[1..],
+            }
+        }
+        self.rest = unread.to_vec();
+        notices.retain(|notice| members.binary_search(&notice.rank()).is_ok());
+        notices
     }
 }
 
@@ -114,6 +154,8 @@ struct Voice {
     /// The process that speaks for the rank: its forks do not.
     process: u32,
     pipe: OwnedFd,
+    /// What the pipe has not taken yet.
+    unsaid: Mutex<VecDeque<Notice>>,
     /// Whom this rank has been told to be lost.
     lost: Mutex<Vec<Rank>>,
     /// Whether it is too late, or no use, to hold a failure back.
@@ -126,14 +168,15 @@ static VOICE: OnceLock<Voice> = OnceLock::new();
 ///
 /// # Errors
 /// There is no such descriptor.
-pub(crate) fn begin(rank: Rank, number: u32) -> io::Result<()> {
+pub(crate) fn begin(rank: Rank, file: Descriptor) -> io::Result<()> {
     if VOICE.get().is_some() {
         return Ok(());
     }
-    let pipe = claim(number, Legacy::Notices)?;
+    let pipe = claim(file.number, Legacy::Notices(file))?;
     // Where the others go on, nobody ends those that fail over a loss, and each has its say at once.
     let held = AtomicBool::new(std::env::var_os(contract::KEEP_GOING).is_some());
-    if VOICE.set(Voice { rank, process: std::process::id(), pipe, lost: Mutex::default(), held }).is_ok() {
+    let (unsaid, lost) = (Mutex::default(), Mutex::default());
+    if VOICE.set(Voice { rank, process: std::process::id(), pipe, unsaid, lost, held }).is_ok() {
         supervision::observe(observed);
     }
     Ok(())
@@ -152,18 +195,52 @@ fn observed(whose: Address, event: Event) {
                 voice.say(Notice::Lost { rank, lost: lost.0 });
             }
         }
-        Event::Left => voice.say(Notice::Left { rank }),
+        Event::Left => {
+            voice.say(Notice::Left { rank });
+            voice.insist();
+        }
         _ => {}
     }
 }
 
 impl Voice {
-    /// Writes a notice; a launcher that doesn't read misses it.
+    /// Writes a notice, or keeps it until the pipe takes it.
     fn say(&self, notice: Notice) {
         if self.process != std::process::id() {
             return;
         }
-        let _ = write(&self.pipe, &notice.encode());
+        self.unsaid.lock().unwrap_or_else(PoisonError::into_inner).push_back(notice);
+        self.flush();
+    }
+
+    /// Writes what the pipe takes; returns whether that is all.
+    fn flush(&self) -> bool {
+        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(next) = unsaid.front() {
+            match write(&self.pipe, &next.encode()) {
+                Err(Errno::EAGAIN) => return false,
+                Err(Errno::EINTR) => {}
+                // So few bytes are written whole. A launcher that is gone needs no word.
+                Ok(_) | Err(_) => drop(unsaid.pop_front()),
+            }
+        }
+        true
+    }
+
+    /// Waits until the pipe has taken everything, for at most [`ROOM`]: a rank must not stay because its launcher is stopped.
+    fn insist(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        let until = Instant::now() + ROOM;
+        while !self.flush() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let patience = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let _ = poll(&mut [PollFd::new(self.pipe.as_fd(), PollFlags::POLLOUT)], patience);
+        }
     }
 }
 
@@ -171,6 +248,7 @@ impl Voice {
 /// user needs, and when the launcher knows it, it ends this rank. Waits once per process.
 pub(crate) fn hold_back() {
     let Some(voice) = VOICE.get() else { return };
+    voice.insist();
     let secondary = !voice.lost.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
     // Relaxed: nothing else is shared; of two threads that fail at once one waits.
     if secondary && !voice.held.swap(true, Relaxed) {
@@ -191,6 +269,7 @@ pub(crate) fn hold_back() {
 pub fn exit_job(code: u8) -> ! {
     if let Some(voice) = VOICE.get() {
         voice.say(Notice::Exit { rank: voice.rank.0, code });
+        voice.insist();
     }
     std::process::exit(code.into())
 }
@@ -214,9 +293,54 @@ mod tests {
         }
         assert_eq!(notices.hear(&[1, 3]), [said[0], said[2], said[3]]);
         assert_eq!(notices.hear(&[1, 3]), []);
-        // No kind, and no code.
-        for words in [[3, 1, 0], [2, 1, 256]] {
-            assert_eq!(Notice::decode(&words.map(u32::to_le_bytes).concat()), None);
+    }
+
+    #[test]
+    fn what_is_no_notice_is_skipped() {
+        let mut notices = Notices::new().unwrap();
+        let said =
+            [Notice::Left { rank: 1 }, Notice::Lost { rank: 1, lost: 2 }, Notice::Exit { rank: 1, code: 3 }];
+        let [first, second, third] = said.map(Notice::encode);
+        // Half a notice, a kind that is none, a code that is none, a notice in two parts.
+        let mut unknown = [u32::from_le_bytes(*b"amN\x07"), 1, 0];
+        let wrong = |words: [u32; 3]| {
+            words.into_iter().chain([check(words)]).flat_map(u32::to_le_bytes).collect::<Vec<_>>()
+        };
+        let kind = wrong(unknown);
+        unknown = [u32::from_le_bytes(*b"amN\x02"), 1, 256];
+        let code = wrong(unknown);
+        let parts: [&[u8]; 6] = [&first[..7], &first, b"junk", &kind, &code, &second];
+        for part in parts {
+            write(notices.inherited(), part).unwrap();
         }
+        write(notices.inherited(), &third[..5]).unwrap();
+        assert_eq!(notices.hear(&[1]), said[..2]);
+        write(notices.inherited(), &third[5..]).unwrap();
+        assert_eq!(notices.hear(&[1]), said[2..]);
+    }
+
+    #[test]
+    fn a_full_pipe_loses_nothing() {
+        let mut notices = Notices::new().unwrap();
+        let pipe = notices.inherited().try_clone().unwrap();
+        let (unsaid, lost, held) = (Mutex::default(), Mutex::default(), AtomicBool::new(true));
+        let voice = Voice { rank: Rank(1), process: std::process::id(), pipe, unsaid, lost, held };
+        // More than a pipe holds.
+        let said = (64 << 10) / LENGTH as u32 + 100;
+        (0..said).for_each(|lost| voice.say(Notice::Lost { rank: 1, lost }));
+        let mut heard = thread::scope(|scope| {
+            let leaving = scope.spawn(|| {
+                voice.say(Notice::Left { rank: 1 });
+                voice.insist();
+            });
+            let mut heard = Vec::new();
+            while !leaving.is_finished() {
+                heard.extend(notices.hear(&[1]));
+            }
+            heard
+        });
+        heard.extend(notices.hear(&[1]));
+        let all = (0..said).map(|lost| Notice::Lost { rank: 1, lost }).chain([Notice::Left { rank: 1 }]);
+        assert!(heard.iter().copied().eq(all), "{} of {}", heard.len(), said + 1);
     }
 }

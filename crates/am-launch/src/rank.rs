@@ -79,13 +79,10 @@ impl RankJob {
             stall::set_default_timeout(Some(timeout.into()));
         }
         report_on_quit().map_err(RankError::Signal)?;
-        if let Some(number) = identity.notice_fd {
-            let variable = contract::NOTICE_FD;
-            notices::begin(identity.rank, number).map_err(|source| RankError::Descriptor {
-                variable,
-                number,
-                source,
-            })?;
+        if let Some(file) = identity.notice_fd {
+            let (variable, number) = (contract::NOTICE_FD, file.number);
+            let begun = notices::begin(identity.rank, file);
+            begun.map_err(|source| RankError::Descriptor { variable, number, source })?;
         }
         let Identity { rank, ranks, local_rank, started_by, shm_fd, .. } = identity;
         let unnamed = Self { rank, ranks, local_rank, job_id: String::new(), started_by, near: None, net: None };
@@ -385,9 +382,9 @@ pub enum RankError {
 /// A direct child was tied to it by the kernel before it was executed. Below a wrapper (a shell, a debugger) the
 /// lifeline has to be watched.
 fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
-    let (Some(launcher), Some(number)) = (identity.launcher_pid, identity.lifeline_fd) else { return Ok(()) };
-    let variable = contract::LIFELINE_FD;
-    let line = claim(number, Legacy::Lifeline).and_then(|line| {
+    let (Some(launcher), Some(file)) = (identity.launcher_pid, identity.lifeline_fd) else { return Ok(()) };
+    let (variable, number) = (contract::LIFELINE_FD, file.number);
+    let line = claim(number, Legacy::Lifeline(file)).and_then(|line| {
         if getppid().as_raw() as u32 == launcher { Ok(()) } else { lifeline::watch(File::from(line)) }
     });
     line.map_err(|source| RankError::Descriptor { variable, number, source })
@@ -420,7 +417,8 @@ fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankE
         socket.map_err(missing(contract::UDP_FDS, number))
     };
     let sockets = net.sockets.iter().zip(addresses).map(socket).collect::<Result<_, _>>()?;
-    let line = claim(net.line, Legacy::Line).map_err(missing(contract::LINE_FD, net.line))?;
+    let line =
+        claim(net.line.number, Legacy::Line(net.line)).map_err(missing(contract::LINE_FD, net.line.number))?;
     Ok(Net::new(book, host, rank, sockets, Line::Launcher(line), DEFAULT_MEET_TIMEOUT))
 }
 

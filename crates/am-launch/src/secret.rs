@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::contract;
 
@@ -87,6 +87,23 @@ impl Secret {
     /// The secret itself, at least 16 bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+/// A message as bytes that are wiped when dropped, for messages that have a secret in them. They are written at once to where they
+/// stay, so that no part is left behind as it would be in a vector that grows.
+pub(crate) fn encode_wiped(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut room = 4096;
+    loop {
+        let mut bytes = Zeroizing::new(vec![0; room]);
+        match postcard::to_slice(message, &mut bytes).map(|used| used.len()) {
+            Ok(used) => {
+                bytes.truncate(used);
+                return Ok(bytes);
+            }
+            Err(postcard::Error::SerializeBufferFull) => room *= 4,
+            Err(error) => return Err(io::Error::other(error)),
+        }
     }
 }
 
@@ -181,6 +198,15 @@ mod tests {
         let (a, b) = (Secret::random().unwrap(), Secret::random().unwrap());
         assert!(a != b && a.bytes().len() == 32);
         assert_eq!(format!("{a:?}"), "Secret(..)");
+    }
+
+    #[test]
+    fn messages_of_any_length_are_written() {
+        for length in [0, 4090, 4097, 100_000] {
+            let message = (Secret::random().unwrap(), vec![7u8; length]);
+            let bytes = encode_wiped(&message).unwrap();
+            assert_eq!(postcard::from_bytes::<(Secret, Vec<u8>)>(&bytes).unwrap(), message);
+        }
     }
 
     #[test]

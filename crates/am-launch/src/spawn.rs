@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, SealFlag, fcntl};
@@ -64,6 +65,48 @@ fn prepare(launcher: Pid, inheritance: &Inheritance) -> io::Result<()> {
     Ok(())
 }
 
+/// A descriptor that a launcher leaves to a rank: its number, and which file it is, so that no other one is taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) number: u32,
+    device: u64,
+    inode: u64,
+}
+
+impl Descriptor {
+    /// An open descriptor as it is inherited.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn of(file: &OwnedFd) -> io::Result<Self> {
+        let meta = fstat(file)?;
+        Ok(Self { number: file.as_raw_fd() as u32, device: meta.st_dev, inode: meta.st_ino })
+    }
+
+    /// Whether that is the file.
+    fn names(self, file: BorrowedFd<'_>) -> nix::Result<bool> {
+        fstat(file).map(|meta| (meta.st_dev, meta.st_ino) == (self.device, self.inode))
+    }
+}
+
+impl fmt::Display for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.number, self.device, self.inode)
+    }
+}
+
+impl FromStr for Descriptor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.split(':').map(|part| part.parse::<u64>().map_err(drop));
+        let mut next = || parts.next().unwrap_or(Err(()));
+        let (number, device, inode) = (next()?, next()?, next()?);
+        let number = u32::try_from(number).map_err(drop)?;
+        if parts.next().is_some() { Err(()) } else { Ok(Self { number, device, inode }) }
+    }
+}
+
 /// What an inherited descriptor has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Legacy {
@@ -71,12 +114,12 @@ pub(crate) enum Legacy {
     Memory(SealFlag),
     /// A UDP socket that is bound to this address.
     Udp(SocketAddr),
-    /// One end of a pair of stream sockets.
-    Line,
-    /// The end of a pipe that is read.
-    Lifeline,
-    /// The end of a pipe that is written.
-    Notices,
+    /// One end of this pair of stream sockets.
+    Line(Descriptor),
+    /// The end of this pipe that is read.
+    Lifeline(Descriptor),
+    /// The end of this pipe that is written.
+    Notices(Descriptor),
 }
 
 impl Legacy {
@@ -94,15 +137,16 @@ impl Legacy {
                     && socket(NixSockType::Datagram)?
                     && getsockname::<SockaddrStorage>(file.as_raw_fd())? == SockaddrStorage::from(address)
             }
-            Self::Line => {
+            Self::Line(line) => {
                 kind == SFlag::S_IFSOCK
                     && socket(NixSockType::Stream)?
                     && getsockname::<UnixAddr>(file.as_raw_fd()).is_ok()
+                    && line.names(file)?
             }
-            Self::Lifeline | Self::Notices => {
+            Self::Lifeline(pipe) | Self::Notices(pipe) => {
                 let mode = OFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GETFL)?) & OFlag::O_ACCMODE;
-                let wanted = if self == Self::Lifeline { OFlag::O_RDONLY } else { OFlag::O_WRONLY };
-                kind == SFlag::S_IFIFO && mode == wanted
+                let wanted = if matches!(self, Self::Lifeline(_)) { OFlag::O_RDONLY } else { OFlag::O_WRONLY };
+                kind == SFlag::S_IFIFO && mode == wanted && pipe.names(file)?
             }
         })
     }
@@ -113,12 +157,16 @@ impl fmt::Display for Legacy {
         match self {
             Self::Memory(_) => f.write_str("a sealed memory file"),
             Self::Udp(address) => write!(f, "a UDP socket bound to {address}"),
-            Self::Line => f.write_str("a Unix stream socket"),
-            Self::Lifeline => f.write_str("the reading end of a pipe"),
-            Self::Notices => f.write_str("the writing end of a pipe"),
+            Self::Line(_) => f.write_str("the Unix stream socket that the launcher left"),
+            Self::Lifeline(_) => f.write_str("the reading end of the pipe that the launcher left"),
+            Self::Notices(_) => f.write_str("the writing end of the pipe that the launcher left"),
         }
     }
 }
+
+/// Why a descriptor may be missing or be something else.
+const NOT_INHERITED: &str = "only the process that a launcher starts inherits it, not that one's own children, which have to be \
+                             started without the variables AM_*";
 
 /// The descriptors that this process has taken over.
 static CLAIMED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
@@ -141,11 +189,7 @@ fn look_up(number: u32, claimed: &[RawFd]) -> io::Result<RawFd> {
     }
     // The standard streams belong to the standard library.
     if number <= 2 || !fs::exists(format!("/proc/self/fd/{number}"))? {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "it is not open; only the process that a launcher starts inherits it, not that one's own children, \
-             which have to be started without the variables AM_*",
-        ));
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("it is not open; {NOT_INHERITED}")));
     }
     Ok(number)
 }
@@ -163,7 +207,7 @@ pub(crate) fn claim(number: u32, legacy: Legacy) -> io::Result<OwnedFd> {
     // left; if the number stands for something else, its owner may close it meanwhile, and then an error is the worst.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
     if !legacy.is(file)? {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {legacy}")));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {legacy}; {NOT_INHERITED}")));
     }
     // SAFETY: the descriptor is open, and nobody else in this process owns it: it is what only the launcher can have left
     // under this number, opened in this process for this call before the program ran, and the list lets only one call have it.
@@ -273,8 +317,14 @@ pub(crate) mod tests {
         let (reading, writing) = pipe().unwrap();
         let files: [OwnedFd; 5] =
             [socket.into(), UnixStream::pair().unwrap().0.into(), reading, writing, memory(SealFlag::F_SEAL_GROW)];
-        let wishes =
-            [Legacy::Udp(address), Legacy::Line, Legacy::Lifeline, Legacy::Notices, Legacy::Memory(SEALS)];
+        let [_, line, lifeline, notices, _] = files.each_ref().map(|file| Descriptor::of(file).unwrap());
+        let wishes = [
+            Legacy::Udp(address),
+            Legacy::Line(line),
+            Legacy::Lifeline(lifeline),
+            Legacy::Notices(notices),
+            Legacy::Memory(SEALS),
+        ];
         for (place, file) in files.iter().enumerate() {
             for (other, legacy) in wishes.into_iter().enumerate() {
                 if place != other {
@@ -283,8 +333,38 @@ pub(crate) mod tests {
             }
         }
         let error = claim(files[0].as_raw_fd() as u32, Legacy::Udp(elsewhere)).unwrap_err().to_string();
-        assert_eq!(error, format!("it is not a UDP socket bound to {elsewhere}"));
+        assert_eq!(error, format!("it is not a UDP socket bound to {elsewhere}; {NOT_INHERITED}"));
         assert!(files.iter().all(|file| fcntl(file, FcntlArg::F_GETFD).is_ok()), "all of them are still open");
+    }
+
+    /// As in a child of a rank, where other files have the numbers.
+    #[test]
+    fn other_files_of_the_kind_stay_open() {
+        let (reading, writing) = pipe().unwrap();
+        let (of_launcher, of_launcher_too) = pipe().unwrap();
+        let [line, other] = [(); 2].map(|()| OwnedFd::from(UnixStream::pair().unwrap().0));
+        let wish = |file: &OwnedFd, launchers: &OwnedFd| Descriptor {
+            number: file.as_raw_fd() as u32,
+            ..Descriptor::of(launchers).unwrap()
+        };
+        for (file, legacy) in [
+            (&reading, Legacy::Lifeline(wish(&reading, &of_launcher))),
+            (&writing, Legacy::Notices(wish(&writing, &of_launcher_too))),
+            (&line, Legacy::Line(wish(&line, &other))),
+        ] {
+            let error = claim(file.as_raw_fd() as u32, legacy).unwrap_err().to_string();
+            assert_eq!(error, format!("it is not {legacy}; {NOT_INHERITED}"));
+            assert!(fcntl(file, FcntlArg::F_GETFD).is_ok(), "it is still open");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_read_as_they_are_written() {
+        let descriptor = Descriptor { number: 7, device: 14, inode: u64::MAX };
+        assert_eq!(descriptor.to_string().parse(), Ok(descriptor));
+        for text in ["", "7", "7:1", "7:1:2:3", "x:1:2", "4294967296:1:2", "-1:1:2"] {
+            assert_eq!(text.parse::<Descriptor>(), Err(()), "{text}");
+        }
     }
 
     #[test]
@@ -292,10 +372,12 @@ pub(crate) mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let (reading, _writing) = pipe().unwrap();
+        let line = OwnedFd::from(UnixStream::pair().unwrap().0);
+        let [of_line, of_reading] = [&line, &reading].map(|file| Descriptor::of(file).unwrap());
         let files: [(OwnedFd, Legacy); 4] = [
             (socket.into(), Legacy::Udp(address)),
-            (UnixStream::pair().unwrap().0.into(), Legacy::Line),
-            (reading, Legacy::Lifeline),
+            (line, Legacy::Line(of_line)),
+            (reading, Legacy::Lifeline(of_reading)),
             (memory(SEALS | SealFlag::F_SEAL_GROW), Legacy::Memory(SEALS)),
         ];
         let claimed = files.map(|(file, legacy)| {
@@ -313,7 +395,7 @@ pub(crate) mod tests {
     #[test]
     fn closed_descriptors_and_standard_streams_are_refused() {
         for number in [0, 2, 99_999, u32::MAX] {
-            assert!(claim(number, Legacy::Lifeline).is_err());
+            assert!(claim(number, Legacy::Memory(SEALS)).is_err());
         }
     }
 

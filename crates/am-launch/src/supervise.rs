@@ -1,16 +1,19 @@
 //! The launcher's loop: hears signals, reaps ranks and carries out what the policy orders, sleeping in between.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use am_core::Rank;
+use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::sched_getaffinity;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use transport_shm::Job;
 
@@ -64,6 +67,11 @@ impl Signals {
         wait(self, [], Some(until));
     }
 
+    /// Whether this is the process's only thread.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// Readable when a signal has arrived.
     pub(crate) fn arrivals(&self) -> BorrowedFd<'_> {
         self.arrivals.as_fd()
@@ -110,7 +118,7 @@ pub(crate) fn supervise(
     };
     describe(launcher, &started);
     let began = Instant::now();
-    let Started { members, ranks, lines, notices, .. } = &mut started;
+    let Started { members, ranks, places, lines, notices, .. } = &mut started;
     let mut segments = Segments::new(ranks.len() as u32);
     let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
     while !policy.is_over() {
@@ -123,13 +131,15 @@ pub(crate) fn supervise(
             if signal == Signal::SIGCHLD {
                 // While a SIGCHLD is pending others are dropped: it is the first since the last look that names
                 // its child.
-                first = first.or(place_of(ranks, sender).map(|rank| Rank(rank as u32)));
+                first = first.or(place_of(ranks, places, sender).map(|rank| Rank(rank as u32)));
             } else {
                 let orders = policy.signalled(signal, from_terminal, Instant::now());
                 obey(launcher, ranks, &mut policy, orders);
             }
         }
-        let ended: Vec<_> = reap(ranks).into_iter().map(|(place, end)| (Rank(place as u32), end)).collect();
+        let ended =
+            reap(ranks, places, signals.is_alone()).into_iter().map(|(place, end)| (Rank(place as u32), end));
+        let ended: Vec<_> = ended.collect();
         if let Some(job) = job {
             ended.iter().for_each(|(rank, _)| job.mark_dead(rank.0));
         }
@@ -178,25 +188,55 @@ fn describe(launcher: &Launcher, started: &Started) {
     }
 }
 
-/// The place among the ranks of the process with this id.
-pub(crate) fn place_of(ranks: &[Option<Child>], process: u32) -> Option<usize> {
-    ranks.iter().position(|slot| slot.as_ref().is_some_and(|child| child.id() == process))
+/// The running ranks of a host by the numbers of their processes: their places.
+pub(crate) type Places = BTreeMap<u32, usize>;
+
+/// The place among the ranks of the process with this number.
+pub(crate) fn place_of(ranks: &[Option<Child>], places: &Places, process: u32) -> Option<usize> {
+    places.get(&process).copied().filter(|&place| ranks[place].is_some())
 }
 
-/// The places of the ranks that have ended since the last call, and how.
-pub(crate) fn reap(ranks: &mut [Option<Child>]) -> Vec<(usize, RankEnd)> {
+/// The places of the ranks that have ended since the last call, in order, and how.
+///
+/// The system names the children that have ended, so this takes as long as their number. Each rank is asked only where that
+/// does not do: `alone` is false, so other threads may collect children, or a child that is no rank has ended, behind which the
+/// system does not look.
+pub(crate) fn reap(ranks: &mut [Option<Child>], places: &Places, alone: bool) -> Vec<(usize, RankEnd)> {
     let mut ended = Vec::new();
-    for (place, slot) in ranks.iter_mut().enumerate() {
-        let end = match slot.as_mut().map(Child::try_wait) {
-            None | Some(Ok(None)) => continue,
-            Some(Ok(Some(status))) => RankEnd::from(status),
-            // Somebody else in this process waited for it; its end is known, its code is not.
-            Some(Err(_)) => RankEnd::Exited(EXIT_LAUNCHER_FAILED),
-        };
-        *slot = None;
-        ended.push((place, end));
+    let named = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let mut ask_all = !alone;
+    while !ask_all {
+        match waitid(Id::All, named).map(|status| status.pid()) {
+            Ok(None) => break,
+            Ok(Some(process)) => {
+                let place = place_of(ranks, places, process.as_raw() as u32);
+                let end = place.and_then(|place| Some((place, end_of(&mut ranks[place])?)));
+                ask_all = end.is_none();
+                ended.extend(end);
+            }
+            Err(Errno::EINTR) => {}
+            // There is no child.
+            Err(_) => ask_all = true,
+        }
     }
+    if ask_all {
+        let asked = ranks.iter_mut().enumerate();
+        ended.extend(asked.filter_map(|(place, slot)| Some((place, end_of(slot)?))));
+    }
+    ended.sort_unstable_by_key(|&(place, _)| place);
     ended
+}
+
+/// How a rank has ended, once, if it has.
+fn end_of(slot: &mut Option<Child>) -> Option<RankEnd> {
+    let end = match slot.as_mut()?.try_wait() {
+        Ok(None) => return None,
+        Ok(Some(status)) => RankEnd::from(status),
+        // Somebody else in this process waited for it; its end is known, its code is not.
+        Err(_) => RankEnd::Exited(EXIT_LAUNCHER_FAILED),
+    };
+    *slot = None;
+    Some(end)
 }
 
 fn obey(launcher: &Launcher, ranks: &[Option<Child>], policy: &mut Policy, orders: Vec<Order>) {
@@ -270,6 +310,39 @@ pub(crate) fn finish_output(mut merger: Merger, signals: &Signals) {
             if asks_to_end(arrival.signal) {
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// Children of this process that are no ranks, those of other tests among them, hide no rank.
+    #[test]
+    fn each_rank_is_reaped_once() {
+        for alone in [true, false] {
+            let start = |code: usize| Command::new("sh").args(["-c", &format!("exit {code}")]).spawn().unwrap();
+            let mut other = start(9);
+            let mut ranks: Vec<_> = (0..4).map(|code| Some(start(code))).collect();
+            let running = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            ranks.push(Some(running));
+            let places: Places =
+                (0..).zip(&ranks).map(|(place, child)| (child.as_ref().unwrap().id(), place)).collect();
+            let mut ended = Vec::new();
+            while ended.len() < 4 {
+                ended.extend(reap(&mut ranks, &places, alone));
+            }
+            ended.sort_unstable_by_key(|&(place, _)| place);
+            let expected: Vec<_> = (0..4).map(|code| (code, RankEnd::Exited(code as u8))).collect();
+            assert_eq!(ended, expected);
+            assert_eq!(reap(&mut ranks, &places, alone), []);
+            let mut running = ranks.pop().flatten().expect("it has not ended");
+            assert!(place_of(&ranks, &places, 0).is_none());
+            drop(running.stdin.take());
+            running.wait().unwrap();
+            assert_eq!(other.wait().unwrap().code(), Some(9), "it was left alone");
         }
     }
 }

@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{read, setsid};
 use transport_shm::{Job, JobConfig};
+use zeroize::Zeroizing;
 
 use crate::adoption::Adoption;
 use crate::crew::{Shared, Started, addresses_of, bind_sockets};
@@ -81,7 +82,7 @@ fn read_orders() -> Result<Orders, String> {
     if length > LONGEST_ORDERS {
         return Err(format!("orders of {length} bytes"));
     }
-    let mut bytes = vec![0; length];
+    let mut bytes = Zeroizing::new(vec![0; length]);
     read_exactly(&mut bytes).map_err(|error| format!("its orders are cut off ({error})"))?;
     postcard::from_bytes(&bytes).map_err(|error| format!("its orders make no sense ({error})"))
 }
@@ -234,7 +235,7 @@ impl<'a> Agent<'a> {
     /// Watches the ranks until the last one has ended.
     fn supervise(&mut self, started: &mut Started, job: Option<&Job>, adoption: &Adoption) -> Result<(), Stop> {
         let rank_of = started.members.clone();
-        let Started { ranks, lines, notices, .. } = started;
+        let Started { ranks, places, lines, notices, .. } = started;
         while ranks.iter().any(Option::is_some) {
             let mut first = None;
             let messages = match std::mem::take(&mut self.early) {
@@ -243,12 +244,12 @@ impl<'a> Agent<'a> {
             };
             while let Some(arrival) = self.signals.next() {
                 if arrival.signal == Signal::SIGCHLD {
-                    first = first.or(place_of(ranks, arrival.sender));
+                    first = first.or(place_of(ranks, places, arrival.sender));
                 } else {
                     deliver(ranks, arrival.signal);
                 }
             }
-            let ended = reap(ranks);
+            let ended = reap(ranks, places, self.signals.is_alone());
             // After that: what a rank said last is there once it has ended.
             for (place, bytes) in lines.hear() {
                 self.tell(&FromAgent::Segment { rank: rank_of[place], bytes });

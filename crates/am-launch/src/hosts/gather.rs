@@ -26,7 +26,7 @@ use crate::launch_error::{LaunchError, system};
 use crate::launcher::Launcher;
 use crate::outcome::EXIT_LAUNCHER_FAILED;
 use crate::policy::asks_to_end;
-use crate::secret::Secret;
+use crate::secret::{Secret, encode_wiped};
 use crate::spawn::shield;
 use crate::supervise::Signals;
 use crate::transport::TransportChoice;
@@ -371,15 +371,15 @@ fn listen_at(doors: &[(Vec<IpAddr>, Option<String>)]) -> IpAddr {
 
 /// Writes an agent's orders to its standard input and, if rank 0 is there, what comes through this process's own after them.
 fn feed(mut input: ChildStdin, orders: &Orders, with_own: bool) -> io::Result<()> {
-    let body = postcard::to_stdvec(orders).map_err(io::Error::other)?;
-    let mut bytes = Vec::with_capacity(body.len() + 16);
-    bytes.extend_from_slice(&ORDERS_MAGIC);
-    bytes.extend_from_slice(&PROTOCOL.to_le_bytes());
-    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(&body);
+    let body = encode_wiped(orders)?;
+    let mut head = ORDERS_MAGIC.to_vec();
+    head.extend_from_slice(&PROTOCOL.to_le_bytes());
+    head.extend_from_slice(&(body.len() as u32).to_le_bytes());
     // A thread of its own: a remote command that hangs takes nothing in, and nobody knows when our own input comes.
     thread::Builder::new().name("am-orders".into()).spawn(move || {
-        if input.write_all(&bytes).is_ok() && with_own {
+        let said = input.write_all(&head).and_then(|()| input.write_all(&body));
+        drop(body);
+        if said.is_ok() && with_own {
             pass_input_on(&mut input);
         }
     })?;

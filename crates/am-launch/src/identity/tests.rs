@@ -31,8 +31,8 @@ fn amrun_and_the_program_itself() {
         ("AM_SHM_FD", "5"),
         ("AM_LAUNCHER", "amrun"),
         ("AM_LAUNCHER_PID", "17"),
-        ("AM_LIFELINE_FD", "6"),
-        ("AM_NOTICE_FD", "7"),
+        ("AM_LIFELINE_FD", "6:13:60"),
+        ("AM_NOTICE_FD", "7:13:70"),
         // An outer mpirun that started amrun.
         ("OMPI_COMM_WORLD_RANK", "1"),
         ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -46,8 +46,8 @@ fn amrun_and_the_program_itself() {
         job: Some("17-abc".into()),
         shm_fd: Some(5),
         launcher_pid: Some(17),
-        lifeline_fd: Some(6),
-        notice_fd: Some(7),
+        lifeline_fd: "6:13:60".parse().ok(),
+        notice_fd: "7:13:70".parse().ok(),
         net: None,
         rendezvous: None,
     };
@@ -81,11 +81,12 @@ fn a_rank_of_a_job_with_udp() {
         ("AM_JOB", "j"),
         ("AM_LAUNCHER", "amrun"),
         ("AM_BOOK_FD", "7"),
-        ("AM_LINE_FD", "8"),
+        ("AM_LINE_FD", "8:9:80"),
         ("AM_UDP_FDS", "9,11"),
     ];
     let identity = rank(&variables);
-    assert_eq!(identity.net, Some(NetIdentity { book: 7, sockets: vec![9, 11], line: 8 }));
+    let line = "8:9:80".parse().unwrap();
+    assert_eq!(identity.net, Some(NetIdentity { book: 7, sockets: vec![9, 11], line }));
     assert_eq!((identity.local_rank, identity.shm_fd), (0, None));
     variables[8].1 = "9;11";
     assert_eq!(error(&variables), "AM_UDP_FDS=9;11 in the environment is not a list of file descriptors' numbers");
@@ -156,6 +157,8 @@ fn malformed_environments_name_variable_and_value() {
     );
     let no_fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_LAUNCHER", "amrun")];
     assert!(error(&no_fd).starts_with("AM_LAUNCHER=amrun is set in the environment but AM_SHM_FD is not"));
+    let file = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_NOTICE_FD", "7")];
+    assert_eq!(error(&file), "AM_NOTICE_FD=7 in the environment is not a file descriptor as NUMBER:DEVICE:INODE");
     let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_SHM_FD", "x")];
     assert_eq!(error(&fd), "AM_SHM_FD=x in the environment is not a file descriptor's number");
     let size = [("OMPI_COMM_WORLD_RANK", "0")];

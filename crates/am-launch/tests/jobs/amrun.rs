@@ -32,6 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("amrun_ranks_that_exit_are_lost", ranks_that_exit_are_lost),
     ("amrun_children_of_ranks_inherit_nothing", children_of_ranks_inherit_nothing),
     ("amrun_descriptors_are_taken_over_once", descriptors_are_taken_over_once),
+    ("amrun_children_of_ranks_are_no_ranks", children_of_ranks_are_no_ranks),
     ("amrun_file_size_limit", file_size_limit),
     ("amrun_ring_sizes", ring_sizes),
     ("amrun_binding", binding),
@@ -281,6 +282,19 @@ fn descriptors_are_taken_over_once() {
     let script = "exec 3</dev/null; AM_SHM_FD=3 \"$0\" \"$@\"";
     let finished = finish(amrun(&["-n", "1"]).args(["sh", "-c", script]).role("job").arg("barrier"));
     assert!(finished.err.contains("AM_SHM_FD=3 in the environment is no descriptor of this job"), "{finished:?}");
+}
+
+fn children_of_ranks_are_no_ranks() {
+    for transport in ["shm", "udp"] {
+        let finished =
+            finish(amrun(&["-n", "2", "--transport", transport]).role("job").args(["grandchild", "barrier"]));
+        assert_eq!(finished.code(), 0, "{finished:?}");
+        for line in finished.text().lines() {
+            assert!(line.contains("AM_LIFELINE_FD=") && line.contains("is no descriptor of this job"), "{line}");
+            assert!(line.ends_with("have to be started without the variables AM_*; exit status: 2"), "{line}");
+        }
+        assert_eq!(finished.text().lines().count(), 2, "{finished:?}");
+    }
 }
 
 fn file_size_limit() {

@@ -9,6 +9,7 @@ use std::{env, fs, io, process, thread};
 
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Request, Transport};
 use am_launch::{JobTransport, Launcher, RankJob, RunOptions};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::getpid;
 use transport_shm::JoinOptions;
@@ -170,6 +171,7 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
             let list = process::Command::new("sh").args(["-c", LIST_FILES]).output();
             say(String::from_utf8_lossy(&list.map_err(|error| error.to_string())?.stdout).trim_end());
         }
+        "grandchild" => grandchild()?,
         "again" => match RankJob::from_environment() {
             Err(error) => say(&error.to_string()),
             Ok(_) => return Err("descriptors were taken over twice".into()),
@@ -277,6 +279,23 @@ fn vanish(job: &RankJob, end: impl FnOnce()) -> Result<(), String> {
         Ok(())
     };
     sign().map_err(|error| error.to_string())
+}
+
+/// Starts this program as a rank would start another one: with its own environment, and with a file of the launcher's kind where
+/// the launcher's was. Says what that program says, and how it ends.
+fn grandchild() -> Result<(), String> {
+    let variable = env::var("AM_LIFELINE_FD").map_err(|error| error.to_string())?;
+    let number = variable.split(':').next().and_then(|number| number.parse().ok()).ok_or("no number")?;
+    let (reading, _writing) = nix::unistd::pipe().map_err(|error| error.to_string())?;
+    let taken = fcntl(&reading, FcntlArg::F_DUPFD(number)).map_err(|error| error.to_string())?;
+    if taken != number {
+        return Err(format!("descriptor {number} is in use"));
+    }
+    let program = env::current_exe().map_err(|error| error.to_string())?;
+    let ended = process::Command::new(program).args(["--role", "job", "who"]).output();
+    let ended = ended.map_err(|error| error.to_string())?;
+    say(&format!("{}; {}", String::from_utf8_lossy(&ended.stderr).trim_end(), ended.status));
+    Ok(())
 }
 
 /// Looks for the job's secret where others could see it: in the arguments and the environment of this process and all above
