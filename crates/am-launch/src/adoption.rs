@@ -13,7 +13,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use crate::policy::asks_to_end;
-use crate::supervise::Signals;
+use crate::signals::Signals;
 
 /// Orphans among this process's descendants become its children for as long as this lives.
 #[derive(Debug)]

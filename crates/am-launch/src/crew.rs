@@ -1,7 +1,8 @@
 //! The ranks of one host, from their description to running processes: what a launcher does on its own host and an agent
 //! on another one.
 
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,8 +25,9 @@ use crate::limits;
 use crate::lines::Lines;
 use crate::notices::Notices;
 use crate::output::Stream;
+use crate::signals::Signals;
 use crate::spawn::{Descriptor, Inheritance, tie};
-use crate::supervise::{Places, Signals};
+use crate::spec::JobSpec;
 
 /// What one host has to know to start its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +60,23 @@ pub(crate) struct Shared<'a> {
 }
 
 impl Crew {
+    /// All ranks of a job, on this host.
+    pub(crate) fn of(spec: &JobSpec) -> Self {
+        Self {
+            program: spec.program.clone(),
+            arg0: spec.arg0.clone(),
+            args: spec.args.clone(),
+            environment: spec.environment.clone(),
+            directory: None,
+            ranks: spec.ranks,
+            members: (0..spec.ranks).collect(),
+            kind: spec.kind.into(),
+            prefix: spec.prefix,
+            bind: spec.bind,
+            keep_going: spec.keep_going,
+        }
+    }
+
     /// Starts every rank of this host, or none. The sockets are closed here: a rank that dies takes its port with it.
     ///
     /// # Errors
@@ -166,6 +185,9 @@ fn named(file: &OwnedFd) -> Result<String, LaunchError> {
     Descriptor::of(file).map(|file| file.to_string()).map_err(system("a descriptor"))
 }
 
+/// The running ranks of a host by the numbers of their processes: their places.
+pub(crate) type Places = BTreeMap<u32, usize>;
+
 /// The running ranks of a host; those that haven't ended when this is dropped are killed and waited for.
 #[derive(Debug)]
 pub(crate) struct Started {
@@ -230,9 +252,4 @@ fn processors() -> nix::Result<Vec<CpuSet>> {
 /// How many processors this process may run on; at least 1.
 pub fn usable_processors() -> u32 {
     processors().ok().and_then(|usable| u32::try_from(usable.len()).ok()).unwrap_or(1).max(1)
-}
-
-/// A program's name in a message.
-pub(crate) fn quoted(program: &OsStr) -> String {
-    format!("'{}'", program.display())
 }

@@ -1,6 +1,6 @@
 //! Everything that can keep a launcher or an agent from starting or watching its ranks, with the exit code that goes with it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,13 +9,11 @@ use nix::sys::signal::Signal;
 use transport_shm::JobError;
 use transport_udp::UdpError;
 
-use crate::crew::quoted;
 use crate::hosts::door::DoorError;
-use crate::hosts::gather::code_of;
 use crate::hosts::place::TooFewSlots;
 use crate::identity::EnvironmentError;
-use crate::launcher::MAX_RANKS;
-use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE};
+use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE, code_of};
+use crate::spec::MAX_RANKS;
 
 /// Why a job could not be started or watched.
 #[derive(Debug, thiserror::Error)]
@@ -191,4 +189,9 @@ impl LaunchError {
 /// Wraps an operating system's refusal of `what`.
 pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> LaunchError {
     move |source| LaunchError::System { what: what.into(), source: source.into() }
+}
+
+/// A program's name in a message.
+pub(crate) fn quoted(program: &OsStr) -> String {
+    format!("'{}'", program.display())
 }

@@ -1,35 +1,29 @@
-//! A job as its launcher describes it, and the way from the description to running ranks.
+//! The launcher: a builder of a job's description, and the way from there to running ranks.
 
 use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use nix::unistd::getpid;
 use transport_shm::{Job, JobConfig};
 
 use crate::adoption::Adoption;
 use crate::attach::Configure;
 use crate::book::{Book, HostCard, RankCard};
 use crate::contract;
-use crate::crew::{Crew, Shared, addresses_of, bind_sockets, quoted};
+use crate::crew::{Crew, Shared, addresses_of, bind_sockets};
 use crate::environment::check_own;
 use crate::hosts::interface::{InterfaceWish, choose, interface_of};
-use crate::hosts::message::Rings;
 use crate::hosts::options::Hosts;
 use crate::hosts::watch;
-use crate::launch_error::{LaunchError, system};
+use crate::launch_error::{LaunchError, quoted, system};
 use crate::lifeline::Lifeline;
 use crate::outcome::Outcome;
-use crate::policy::Rules;
 use crate::secret::Secret;
-use crate::supervise::{Signals, supervise};
+use crate::signals::Signals;
+use crate::spec::{JobSpec, MAX_RANKS, job_id};
+use crate::supervise::supervise;
 use crate::transport::{Carrier, TransportChoice};
-
-/// The most ranks of one launched job; beyond it a mistyped number is likelier than a wish.
-pub const MAX_RANKS: u32 = 4096;
-/// How long ranks that were told to end get by default before they are killed.
-pub const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 
 /// Starts a program as N ranks, on this host or several, and waits for them: what `amrun` does, as a library.
 ///
@@ -40,85 +34,48 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    pub(crate) program: OsString,
-    pub(crate) arg0: Option<OsString>,
-    args: Vec<OsString>,
-    environment: Vec<(OsString, OsString)>,
-    ranks: u32,
-    name: String,
-    kind: &'static str,
-    prefix: bool,
-    keep_going: bool,
-    time_limit: Option<Duration>,
-    grace: Duration,
-    bind: bool,
-    adopt: bool,
-    configure: Configure,
-    pub(crate) choice: TransportChoice,
-    pub(crate) rings: Rings,
-    interface: Option<InterfaceWish>,
+    spec: JobSpec,
     hosts: Option<Hosts>,
-    verbose: bool,
 }
 
 impl Launcher {
     /// One rank of `program`, which is looked up in `PATH` unless its name has a slash.
     pub fn new(program: impl Into<OsString>) -> Self {
-        Self {
-            program: program.into(),
-            arg0: None,
-            args: Vec::new(),
-            environment: Vec::new(),
-            ranks: 1,
-            name: "am-launch".into(),
-            kind: contract::LAUNCHER_AMRUN,
-            prefix: false,
-            keep_going: false,
-            time_limit: None,
-            grace: DEFAULT_GRACE,
-            bind: false,
-            adopt: false,
-            configure: Configure::default(),
-            choice: TransportChoice::default(),
-            rings: Rings::default(),
-            interface: None,
-            hosts: None,
-            verbose: false,
-        }
+        Self { spec: JobSpec::new(program.into()), hosts: None }
     }
 
     /// Appends one argument for every rank, passed on byte by byte.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
-        self.args.push(arg.into());
+        self.spec.args.push(arg.into());
         self
     }
 
     /// Appends arguments for every rank.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.args.extend(args.into_iter().map(Into::into));
+        self.spec.args.extend(args.into_iter().map(Into::into));
         self
     }
 
     /// Sets a variable in the environment of every rank, which otherwise is this process's.
     #[must_use]
     pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.environment.push((key.into(), value.into()));
+        self.spec.environment.push((key.into(), value.into()));
         self
     }
 
-    /// The number of ranks, 1 to [`MAX_RANKS`].
+    /// The number of ranks, 1 to [`MAX_RANKS`](crate::MAX_RANKS).
     #[must_use]
     pub fn ranks(mut self, ranks: u32) -> Self {
-        self.ranks = ranks;
+        self.spec.ranks = ranks;
         self
     }
 
     /// The name in front of the launcher's own messages on standard error.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.spec.name = name.into();
         self
     }
 
@@ -126,21 +83,21 @@ impl Launcher {
     /// Without it (the default) ranks write to this process's streams themselves.
     #[must_use]
     pub fn prefix(mut self, prefix: bool) -> Self {
-        self.prefix = prefix;
+        self.spec.prefix = prefix;
         self
     }
 
     /// Whether the other ranks go on when one fails. By default they are ended.
     #[must_use]
     pub fn keep_going(mut self, keep_going: bool) -> Self {
-        self.keep_going = keep_going;
+        self.spec.keep_going = keep_going;
         self
     }
 
     /// Ends the job after this time; the ranks say before what they wait for.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = Some(limit);
+        self.spec.time_limit = Some(limit);
         self
     }
 
@@ -151,17 +108,17 @@ impl Launcher {
         self.env(contract::TIMEOUT, format!("{}s", timeout.as_secs_f64()))
     }
 
-    /// How long ranks that were told to end (SIGTERM) get before they are killed; [`DEFAULT_GRACE`] by default.
+    /// How long ranks that were told to end (SIGTERM) get before they are killed; [`DEFAULT_GRACE`](crate::DEFAULT_GRACE) by default.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.spec.grace = grace;
         self
     }
 
     /// Whether each rank is bound to one processor, in turn, of those this process may use. Off by default.
     #[must_use]
     pub fn bind(mut self, bind: bool) -> Self {
-        self.bind = bind;
+        self.spec.bind = bind;
         self
     }
 
@@ -172,7 +129,7 @@ impl Launcher {
     /// by default.
     #[must_use]
     pub fn adopt(mut self, adopt: bool) -> Self {
-        self.adopt = adopt;
+        self.spec.adopt = adopt;
         self
     }
 
@@ -180,29 +137,29 @@ impl Launcher {
     /// number of ranks. It counts on this host; on others, [`endpoints`](Self::endpoints) and [`rings`](Self::rings) do.
     #[must_use]
     pub fn configure(mut self, configure: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
-        self.configure = Configure::new(configure);
+        self.spec.configure = Configure::new(configure);
         self
     }
 
     /// Marks the job as started by the program itself.
     pub(crate) fn itself(mut self, arg0: Option<OsString>, configure: Configure) -> Self {
-        self.kind = contract::LAUNCHER_ITSELF;
-        self.arg0 = arg0;
-        self.configure = configure;
+        self.spec.kind = contract::LAUNCHER_ITSELF;
+        self.spec.arg0 = arg0;
+        self.spec.configure = configure;
         self
     }
 
     /// What the ranks talk over; by default shared memory within a host and UDP between hosts.
     #[must_use]
     pub fn transport(mut self, choice: TransportChoice) -> Self {
-        self.choice = choice;
+        self.spec.choice = choice;
         self
     }
 
     /// Endpoints of every rank, as [`JobConfig::endpoints`]; unlike [`configure`](Self::configure) on every host.
     #[must_use]
     pub fn endpoints(mut self, endpoints: u16) -> Self {
-        self.rings.endpoints = endpoints;
+        self.spec.rings.endpoints = endpoints;
         self
     }
 
@@ -210,14 +167,14 @@ impl Launcher {
     /// unlike [`configure`](Self::configure) on every host.
     #[must_use]
     pub fn rings(mut self, cells: Option<usize>, bytes: Option<usize>) -> Self {
-        (self.rings.cells, self.rings.bytes) = (cells, bytes);
+        (self.spec.rings.cells, self.spec.rings.bytes) = (cells, bytes);
         self
     }
 
     /// The address for UDP of a job on this host alone; by default that of the loopback interface.
     #[must_use]
     pub fn interface(mut self, wish: InterfaceWish) -> Self {
-        self.interface = Some(wish);
+        self.spec.interface = Some(wish);
         self
     }
 
@@ -234,7 +191,7 @@ impl Launcher {
     /// how and when it ends. Off by default.
     #[must_use]
     pub fn verbose(mut self, verbose: bool) -> Self {
-        self.verbose = verbose;
+        self.spec.verbose = verbose;
         self
     }
 
@@ -253,24 +210,25 @@ impl Launcher {
     pub fn launch(&self) -> Result<Outcome, LaunchError> {
         self.check()?;
         if let Some(hosts) = &self.hosts {
-            return watch::launch(self, hosts);
+            return watch::launch(&self.spec, hosts);
         }
         let signals = Signals::take().map_err(system("signal handling"))?;
-        let job = match self.choice {
+        let job = match self.spec.choice {
             TransportChoice::Udp => None,
             TransportChoice::Auto | TransportChoice::Shm => Some(self.shared_memory()?),
         };
-        let net = if self.choice == TransportChoice::Udp { Some(self.net()?) } else { None };
+        let net = if self.spec.choice == TransportChoice::Udp { Some(self.net()?) } else { None };
         let segment = job.as_ref().map(|job| job.fd().try_clone_to_owned()).transpose();
         let lifeline = Lifeline::new().map_err(system("a pipe"))?;
         let adoption =
-            if self.adopt { Some(Adoption::begin().map_err(system("adopting orphans"))?) } else { None };
+            if self.spec.adopt { Some(Adoption::begin().map_err(system("adopting orphans"))?) } else { None };
         let (book, sockets) = net.unzip();
         let job_id = book.as_ref().map_or_else(job_id, |book| book.job.clone());
-        let (program, carrier) = (quoted(&self.program), if book.is_some() { Carrier::Udp } else { Carrier::Shm });
-        self.whisper(&format!(
+        let (program, carrier) =
+            (quoted(&self.spec.program), if book.is_some() { Carrier::Udp } else { Carrier::Shm });
+        self.spec.whisper(&format!(
             "job {job_id}: {} ranks of {program} on this host, {carrier} among them",
-            self.ranks
+            self.spec.ranks
         ));
         let shared = Shared {
             job: &job_id,
@@ -279,15 +237,15 @@ impl Launcher {
             lifeline: &lifeline,
             signals: &signals,
         };
-        let started = self.crew().start(shared)?;
-        supervise(self, started, job.as_ref(), &signals, adoption.as_ref())
+        let started = Crew::of(&self.spec).start(shared)?;
+        supervise(&self.spec, started, job.as_ref(), &signals, adoption.as_ref())
     }
 
     fn check(&self) -> Result<(), LaunchError> {
-        if !(1..=MAX_RANKS).contains(&self.ranks) {
-            return Err(LaunchError::RankCount { ranks: self.ranks });
+        if !(1..=MAX_RANKS).contains(&self.spec.ranks) {
+            return Err(LaunchError::RankCount { ranks: self.spec.ranks });
         }
-        for (key, _) in &self.environment {
+        for (key, _) in &self.spec.environment {
             if contract::SET_BY_LAUNCHER.iter().any(|ours| key == ours) {
                 return Err(LaunchError::ReservedVariable { key: key.clone() });
             }
@@ -296,29 +254,30 @@ impl Launcher {
                 return Err(LaunchError::MalformedVariable { key: key.clone() });
             }
         }
-        check_own(&self.environment)?;
+        check_own(&self.spec.environment)?;
         Ok(())
     }
 
     fn shared_memory(&self) -> Result<Job, LaunchError> {
-        let rings = self.rings;
-        Ok(self.configure.clone().after(move |job| rings.apply(job)).create(self.ranks)?)
+        let rings = self.spec.rings;
+        Ok(self.spec.configure.clone().after(move |job| rings.apply(job)).create(self.spec.ranks)?)
     }
 
     /// The sockets of all ranks on this host, and the book that has their addresses.
     fn net(&self) -> Result<(Book, Vec<Vec<UdpSocket>>), LaunchError> {
-        let chosen = self.interface.as_ref().map(choose).transpose();
+        let chosen = self.spec.interface.as_ref().map(choose).transpose();
         let chosen = chosen.map_err(|error| LaunchError::Interface { reason: error.to_string() })?;
         let address = chosen.map_or(IpAddr::from([127, 0, 0, 1]), |chosen| chosen.address);
         let endpoints = self.endpoint_count()?;
-        let sockets = bind_sockets(address, self.ranks as usize, endpoints)?;
+        let sockets = bind_sockets(address, self.spec.ranks as usize, endpoints)?;
         let card = |sockets: &Vec<UdpSocket>| Ok(RankCard { host: 0, udp: addresses_of(sockets)? });
         let interface = interface_of(address);
-        self.whisper(&format!("ranks 0 to {} at {address} ({interface}), UDP among them", self.ranks - 1));
+        self.spec
+            .whisper(&format!("ranks 0 to {} at {address} ({interface}), UDP among them", self.spec.ranks - 1));
         let book = Book {
             job: job_id(),
             secret: Secret::random().map_err(system("the job's secret"))?,
-            choice: self.choice,
+            choice: self.spec.choice,
             endpoints,
             hosts: vec![HostCard { name: "localhost".into(), address, interface }],
             ranks: sockets.iter().map(card).collect::<io::Result<_>>().map_err(system("a socket's address"))?,
@@ -328,51 +287,7 @@ impl Launcher {
 
     /// The number of endpoints of each rank, which a function may have configured.
     fn endpoint_count(&self) -> Result<u16, LaunchError> {
-        let rings = self.rings;
-        Ok(self.configure.clone().after(move |job| rings.apply(job)).create(1)?.shape().endpoints)
+        let rings = self.spec.rings;
+        Ok(self.spec.configure.clone().after(move |job| rings.apply(job)).create(1)?.shape().endpoints)
     }
-
-    /// The ranks of this host: all of them.
-    pub(crate) fn crew(&self) -> Crew {
-        Crew {
-            program: self.program.clone(),
-            arg0: self.arg0.clone(),
-            args: self.args.clone(),
-            environment: self.environment.clone(),
-            directory: None,
-            ranks: self.ranks,
-            members: (0..self.ranks).collect(),
-            kind: self.kind.into(),
-            prefix: self.prefix,
-            bind: self.bind,
-            keep_going: self.keep_going,
-        }
-    }
-
-    pub(crate) fn rank_count(&self) -> u32 {
-        self.ranks
-    }
-
-    pub(crate) fn rules(&self) -> Rules {
-        Rules { keep_going: self.keep_going, grace: self.grace, timeout: self.time_limit }
-    }
-
-    /// Prints one of the launcher's own messages; a closed standard error is no reason to stop.
-    pub(crate) fn say(&self, line: &str) {
-        use std::io::Write;
-        let _ = io::stderr().write_all(format!("{}: {line}\n", self.name).as_bytes());
-    }
-
-    /// Prints a message for those who want to know more.
-    pub(crate) fn whisper(&self, line: &str) {
-        if self.verbose {
-            self.say(line);
-        }
-    }
-}
-
-/// A text that no other job of this host has: the launcher's process and the time.
-pub(crate) fn job_id() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{:x}", getpid(), since.as_nanos())
 }

@@ -113,7 +113,9 @@ mod policy;
 mod rank;
 mod run;
 mod secret;
+mod signals;
 mod spawn;
+mod spec;
 mod supervise;
 mod transport;
 
@@ -132,7 +134,7 @@ pub use hosts::remote::{Remote, RemoteError};
 pub use hosts::rendezvous::RendezvousError;
 pub use identity::{EnvironmentError, StartedBy};
 pub use launch_error::LaunchError;
-pub use launcher::{DEFAULT_GRACE, Launcher, MAX_RANKS};
+pub use launcher::Launcher;
 pub use meet::MeetError;
 pub use net::{AttachError, JobTransport};
 pub use notices::exit_job;
@@ -143,4 +145,5 @@ pub use outcome::{
 pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, RankJob};
 pub use run::{RunOptions, default_ranks, run, run_status};
 pub use secret::{Secret, SecretError};
+pub use spec::{DEFAULT_GRACE, MAX_RANKS};
 pub use transport::{Carrier, TransportChoice};

@@ -131,6 +131,11 @@ impl Outcome {
     }
 }
 
+/// What a signal that ended the start means for the launcher's exit code.
+pub(crate) fn code_of(signal: Signal) -> u8 {
+    (signal as i32 as u8).saturating_add(128)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,109 +1,35 @@
 //! The launcher's loop: hears signals, reaps ranks and carries out what the policy orders, sleeping in between.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use am_core::Rank;
 use nix::errno::Errno;
-use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::sched_getaffinity;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use transport_shm::Job;
 
 use crate::adoption::Adoption;
-use crate::crew::Started;
+use crate::crew::{Places, Started};
 use crate::intervals::Intervals;
 use crate::launch_error::{LaunchError, system};
-use crate::launcher::Launcher;
 use crate::lines::Segments;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
 use crate::output::{Merger, Source, is_read};
 use crate::policy::{Order, Policy, asks_to_end};
-use crate::spawn::hear_of_children;
-
-/// What a launcher passes on. A terminal's stop and resize signals reach the ranks by themselves.
-const PASSED_ON: [Signal; 6] =
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+use crate::signals::{Arrival, Signals, wait};
+use crate::spec::JobSpec;
 
 /// How often a launcher looks after its ranks where other threads of its process may swallow the SIGCHLD meant for
 /// it, or while a rank does not take what it is told.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The signals of the calling thread, read from a descriptor for as long as this lives.
-#[derive(Debug)]
-pub(crate) struct Signals {
-    arrivals: SignalFd,
-    before: SigSet,
-    /// Whether this is the process's only thread, so that every signal arrives here.
-    alone: bool,
-}
-
-impl Signals {
-    /// Takes the signals over.
-    pub(crate) fn take() -> nix::Result<Self> {
-        hear_of_children()?;
-        let mut taken: SigSet = PASSED_ON.into_iter().collect();
-        taken.add(Signal::SIGCHLD);
-        let arrivals = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let before = taken.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let alone = fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
-        Ok(Self { arrivals, before, alone })
-    }
-
-    /// The mask that was set before.
-    pub(crate) fn before(&self) -> SigSet {
-        self.before
-    }
-
-    /// Sleeps until a signal arrives or the time has come.
-    pub(crate) fn wait(&self, until: Instant) {
-        wait(self, [], Some(until));
-    }
-
-    /// Whether this is the process's only thread.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
-    }
-
-    /// Readable when a signal has arrived.
-    pub(crate) fn arrivals(&self) -> BorrowedFd<'_> {
-        self.arrivals.as_fd()
-    }
-
-    /// The next signal, if one has arrived.
-    pub(crate) fn next(&self) -> Option<Arrival> {
-        let info = self.arrivals.read_signal().ok().flatten()?;
-        let signal = Signal::try_from(info.ssi_signo as i32).ok()?;
-        Some(Arrival { signal, sender: info.ssi_pid, from_terminal: info.ssi_code == libc::SI_KERNEL })
-    }
-}
-
-/// One signal that this process got.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    pub(crate) signal: Signal,
-    /// The process that caused it: for SIGCHLD the child.
-    pub(crate) sender: u32,
-    /// The terminal's signals reach every process of its foreground job, the ranks among them.
-    pub(crate) from_terminal: bool,
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        let _ = self.before.thread_set_mask();
-    }
-}
-
 /// Watches started ranks until the last one has ended and its output is passed on.
 pub(crate) fn supervise(
-    launcher: &Launcher,
+    spec: &JobSpec,
     mut started: Started,
     job: Option<&Job>,
     signals: &Signals,
@@ -116,14 +42,14 @@ pub(crate) fn supervise(
             Some(Merger::start(sources).map_err(system("the output thread"))?)
         }
     };
-    describe(launcher, &started);
+    describe(spec, &started);
     let began = Instant::now();
     let Started { members, ranks, places, lines, notices, .. } = &mut started;
     let mut segments = Segments::new(ranks.len() as u32);
-    let mut policy = Policy::new(ranks.len() as u32, launcher.rules(), Instant::now());
+    let mut policy = Policy::new(ranks.len() as u32, spec.rules(), Instant::now());
     while !policy.is_over() {
         // SIGCHLD is blocked since before the first rank started, so no end can slip through before this wait.
-        let look_at = (!signals.alone || lines.is_behind()).then(|| Instant::now() + LOOK_EVERY);
+        let look_at = (!signals.is_alone() || lines.is_behind()).then(|| Instant::now() + LOOK_EVERY);
         let ends = lines.ends().chain([notices.arrivals()]);
         wait(signals, ends, policy.wake_at().into_iter().chain(look_at).min());
         let mut first = None;
@@ -134,7 +60,7 @@ pub(crate) fn supervise(
                 first = first.or(place_of(ranks, places, sender).map(|rank| Rank(rank as u32)));
             } else {
                 let orders = policy.signalled(signal, from_terminal, Instant::now());
-                obey(launcher, ranks, &mut policy, orders);
+                obey(spec, ranks, &mut policy, orders);
             }
         }
         let ended =
@@ -154,23 +80,23 @@ pub(crate) fn supervise(
         let lost: Vec<u32> = lost.map(|(rank, _)| rank.0).collect();
         lines.bury(&lost);
         for (rank, end) in &ended {
-            launcher.whisper(&format!("rank {rank} {end} after {:.3} s", began.elapsed().as_secs_f64()));
+            spec.whisper(&format!("rank {rank} {end} after {:.3} s", began.elapsed().as_secs_f64()));
         }
         // After the ranks were reaped, so that the notices of those that have ended are all there.
         for notice in notices.hear(members) {
             let orders = policy.noticed(notice, Instant::now());
-            obey(launcher, ranks, &mut policy, orders);
+            obey(spec, ranks, &mut policy, orders);
         }
         let orders = policy.ended(&ended, first, Instant::now());
-        obey(launcher, ranks, &mut policy, orders);
+        obey(spec, ranks, &mut policy, orders);
         let orders = policy.tick(Instant::now());
-        obey(launcher, ranks, &mut policy, orders);
+        obey(spec, ranks, &mut policy, orders);
         if let Some(adoption) = adoption {
             adoption.reap(ranks);
         }
     }
     if let Some(adoption) = adoption {
-        adoption.end(signals, launcher.rules().grace);
+        adoption.end(signals, spec.rules().grace);
     }
     if let Some(merger) = merger {
         finish_output(merger, signals);
@@ -179,17 +105,14 @@ pub(crate) fn supervise(
 }
 
 /// Says who was started, for those who want to know more.
-fn describe(launcher: &Launcher, started: &Started) {
+fn describe(spec: &JobSpec, started: &Started) {
     for (rank, child) in started.members.iter().zip(&started.ranks) {
         let Some(child) = child else { continue };
         let processors = sched_getaffinity(pid(child)).map(|set| Intervals::of_processors(&set).to_string());
         let processors = processors.unwrap_or_else(|_| "unknown".into());
-        launcher.whisper(&format!("rank {rank} is process {}, processors {processors}", child.id()));
+        spec.whisper(&format!("rank {rank} is process {}, processors {processors}", child.id()));
     }
 }
-
-/// The running ranks of a host by the numbers of their processes: their places.
-pub(crate) type Places = BTreeMap<u32, usize>;
 
 /// The place among the ranks of the process with this number.
 pub(crate) fn place_of(ranks: &[Option<Child>], places: &Places, process: u32) -> Option<usize> {
@@ -239,17 +162,17 @@ fn end_of(slot: &mut Option<Child>) -> Option<RankEnd> {
     Some(end)
 }
 
-fn obey(launcher: &Launcher, ranks: &[Option<Child>], policy: &mut Policy, orders: Vec<Order>) {
+fn obey(spec: &JobSpec, ranks: &[Option<Child>], policy: &mut Policy, orders: Vec<Order>) {
     for order in orders {
         match order {
-            Order::Say(line) => launcher.say(&line),
-            Order::SayIfRead(line) if is_read() => launcher.say(&line),
+            Order::Say(line) => spec.say(&line),
+            Order::SayIfRead(line) if is_read() => spec.say(&line),
             Order::SayIfRead(_) => {}
             Order::Deliver(signal) => deliver(ranks, signal),
             Order::Report => {
                 if ask_for_reports(ranks) == 0 {
                     let orders = policy.reported(Instant::now());
-                    obey(launcher, ranks, policy, orders);
+                    obey(spec, ranks, policy, orders);
                 }
             }
         }
@@ -279,24 +202,6 @@ pub(crate) fn deliver(ranks: &[Option<Child>], signal: Signal) {
 
 fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id() as i32)
-}
-
-/// Sleeps until a signal arrives, one of the `others` is ready, or the time has come; returns whether one of them is.
-fn wait<'a>(
-    signals: &'a Signals,
-    others: impl IntoIterator<Item = BorrowedFd<'a>>,
-    until: Option<Instant>,
-) -> bool {
-    let patience = until.map_or(PollTimeout::NONE, |until| {
-        // Rounded up, so that the time has come when the wait is over.
-        let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-    });
-    let mut ends = vec![PollFd::new(signals.arrivals.as_fd(), PollFlags::POLLIN)];
-    ends.extend(others.into_iter().map(|end| PollFd::new(end, PollFlags::POLLIN)));
-    // An interrupted wait is like one that was too short: every caller looks again.
-    let _ = poll(&mut ends, patience);
-    ends[1..].iter().any(|end| end.any().unwrap_or(true))
 }
 
 /// Lets the output thread pass on what the ranks left, unless the user has had enough of a reader that is stuck.

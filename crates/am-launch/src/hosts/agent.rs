@@ -18,14 +18,16 @@ use crate::crew::{Shared, Started, addresses_of, bind_sockets};
 use crate::hosts::channel::{Channel, PROTOCOL};
 use crate::hosts::door::{KnockError, knock};
 use crate::hosts::interface::{Chosen, InterfaceWish, choose, interface_of};
-use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, Rings, ToAgent};
+use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::launch_error::{LaunchError, system};
 use crate::lifeline::Lifeline;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::output::{Merger, Source};
 use crate::policy::asks_to_end;
+use crate::signals::Signals;
 use crate::spawn::restore_signals;
-use crate::supervise::{Signals, ask_for_reports, deliver, place_of, reap};
+use crate::spec::Rings;
+use crate::supervise::{ask_for_reports, deliver, place_of, reap};
 use crate::transport::TransportChoice;
 
 /// The terminal's signals, which a launcher keeps from the commands that start its agents.

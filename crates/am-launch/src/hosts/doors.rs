@@ -1,10 +1,12 @@
-//! At which of its addresses the launcher can be reached from each host; finds out names that mean something else
-//! elsewhere.
+//! At which of its addresses the launcher can be reached from each host, and which addresses of hosts reach each other; finds
+//! out names that mean something else elsewhere.
 
 use std::net::IpAddr;
 
+use crate::book::HostCard;
 use crate::hosts::interface::{InterfaceWish, addresses, choose, interface_of, outward, resolve};
 use crate::hosts::list::HostSpec;
+use crate::launch_error::LaunchError;
 
 /// What a host's name means here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +76,54 @@ pub(crate) fn addresses_for(
     hosts.iter().map(for_one).collect()
 }
 
+/// Refuses addresses that can't reach each other: those that make sense on one host only next to others, and two families.
+pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostCard>) -> Result<(), LaunchError> {
+    let hosts: Vec<&HostCard> = hosts.collect();
+    let pair = |fits: fn(&HostCard) -> bool| {
+        let one = hosts.iter().find(|host| fits(host))?;
+        hosts.iter().find(|host| !fits(host)).map(|other| (*one, *other))
+    };
+    if let Some((inside, outside)) = pair(|host| host.address.is_loopback()) {
+        return Err(LaunchError::Loopback {
+            host: inside.name.clone(),
+            address: inside.address,
+            interface: inside.interface.clone(),
+            other: outside.name.clone(),
+            other_address: outside.address,
+        });
+    }
+    match pair(|host| host.address.is_ipv4()) {
+        Some((v4, v6)) => Err(LaunchError::Families {
+            host: v4.name.clone(),
+            address: v4.address,
+            other: v6.name.clone(),
+            other_address: v6.address,
+        }),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hosts::list::parse_hosts;
+
+    #[test]
+    fn addresses_that_cannot_reach_each_other_are_named() {
+        let host = |name: &str, address: &str| HostCard {
+            name: name.into(),
+            address: address.parse().unwrap(),
+            interface: "if0".into(),
+        };
+        let check = |hosts: &[HostCard]| check_addresses(hosts.iter()).map_err(|error| error.to_string());
+        assert_eq!(check(&[host("a", "10.0.0.1"), host("b", "10.0.0.2")]), Ok(()));
+        assert_eq!(check(&[host("a", "127.0.0.1"), host("b", "127.0.0.2")]), Ok(()));
+        let error = check(&[host("a", "10.0.0.1"), host("b", "127.0.1.1")]).unwrap_err();
+        let start = "host b would be reached at 127.0.1.1 (if0), an address that a at 10.0.0.1 can't reach: give its address=";
+        assert!(error.starts_with(start), "{error}");
+        let error = check(&[host("a", "fd00::1"), host("b", "10.0.0.2")]).unwrap_err();
+        assert!(error.starts_with("host b would be reached at 10.0.0.2 and a at fd00::1, which"), "{error}");
+    }
 
     fn reached(address: &str, own: &str) -> Meaning {
         Meaning::Reached(address.parse().unwrap(), Some(own.parse().unwrap()))

@@ -10,25 +10,24 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
 
 use crate::book::{Book, HostCard, RankCard};
 use crate::crew::Crew;
 use crate::hosts::agent::{TERMINAL_SIGNALS, beat};
 use crate::hosts::channel::{Channel, PROTOCOL};
 use crate::hosts::door::Door;
-use crate::hosts::doors::{Meaning, addresses_for, is_here, meaning};
+use crate::hosts::doors::{Meaning, addresses_for, check_addresses, is_here, meaning};
 use crate::hosts::list::HostSpec;
 use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::hosts::options::Hosts;
 use crate::hosts::site::Site;
 use crate::launch_error::{LaunchError, system};
-use crate::launcher::Launcher;
 use crate::outcome::EXIT_LAUNCHER_FAILED;
 use crate::policy::asks_to_end;
 use crate::secret::{Secret, encode_wiped};
+use crate::signals::Signals;
 use crate::spawn::shield;
-use crate::supervise::Signals;
+use crate::spec::{JobSpec, job_id};
 use crate::transport::TransportChoice;
 
 /// The argument that makes `amrun` an agent.
@@ -38,7 +37,7 @@ const LAG: Duration = Duration::from_millis(500);
 
 /// All hosts of a job that is being started.
 pub(crate) struct Gathering<'a> {
-    launcher: &'a Launcher,
+    spec: &'a JobSpec,
     hosts: &'a Hosts,
     signals: &'a Signals,
     secret: Secret,
@@ -55,7 +54,7 @@ pub(crate) struct Gathering<'a> {
 impl<'a> Gathering<'a> {
     /// Starts an agent on every host that gets a rank.
     pub(crate) fn begin(
-        launcher: &'a Launcher,
+        spec: &'a JobSpec,
         hosts: &'a Hosts,
         places: &[u32],
         signals: &'a Signals,
@@ -74,12 +73,12 @@ impl<'a> Gathering<'a> {
             error => Err(error),
         })?;
         let port = door.port().map_err(system("the rendezvous port"))?;
-        doors.iter().filter_map(|(_, note)| note.as_ref()).for_each(|note| launcher.say(note));
+        doors.iter().filter_map(|(_, note)| note.as_ref()).for_each(|note| spec.say(note));
 
         let place_of = |host: u32| used.iter().position(|&other| other == host).expect("used hosts only") as u32;
         let places: Vec<u32> = places.iter().map(|&host| place_of(host)).collect();
         let mut gathering = Self {
-            launcher,
+            spec,
             hosts,
             signals,
             secret,
@@ -107,7 +106,7 @@ impl<'a> Gathering<'a> {
     ) -> Result<Site, LaunchError> {
         let ranks: Vec<u32> =
             (0..).zip(&self.places).filter(|&(_, &place)| place == host).map(|(rank, _)| rank).collect();
-        let (hosts, launcher) = (self.hosts, self.launcher);
+        let (hosts, job) = (self.hosts, self.spec);
         let orders = Orders {
             version: env!("CARGO_PKG_VERSION").into(),
             secret: self.secret.clone(),
@@ -119,10 +118,10 @@ impl<'a> Gathering<'a> {
             name: spec.name.clone(),
             interface: hosts.interface.as_ref().map(ToString::to_string),
             address: spec.address,
-            choice: launcher.choice,
+            choice: job.choice,
             spread: self.places.iter().any(|&place| place != 0),
-            rings: launcher.rings,
-            grace: launcher.rules().grace,
+            rings: job.rings,
+            grace: job.rules().grace,
             crew: Crew { members: ranks.clone(), ..self.crew()? },
         };
         let mut command = if here {
@@ -164,7 +163,7 @@ impl<'a> Gathering<'a> {
             Some(directory) => directory.clone(),
             None => std::env::current_dir().map_err(system("the working directory's name"))?,
         };
-        let mut crew = self.launcher.crew();
+        let mut crew = Crew::of(self.spec);
         crew.directory = Some(directory);
         // What the user has set for this family reaches the ranks of other hosts, too; the rest of the environment is theirs.
         let forwarded = std::env::vars_os().filter(|(key, _)| crate::contract::is_forwarded(key));
@@ -204,7 +203,7 @@ impl<'a> Gathering<'a> {
             let ranks: Vec<String> = site.ranks.iter().map(u32::to_string).collect();
             let carrier = if book.hosts.len() > 1 { ", UDP to the other hosts" } else { "" };
             let near = if book.choice == TransportChoice::Udp { "UDP" } else { "shared memory" };
-            self.launcher.whisper(&format!(
+            self.spec.whisper(&format!(
                 "host {}: ranks {} at {} ({}), {near} among them{carrier}",
                 host.name,
                 ranks.join(" "),
@@ -310,10 +309,10 @@ impl<'a> Gathering<'a> {
             RankCard { host, udp }
         };
         Ok(Book {
-            job: crate::launcher::job_id(),
+            job: job_id(),
             secret: self.secret.clone(),
-            choice: self.launcher.choice,
-            endpoints: self.launcher.rings.endpoints,
+            choice: self.spec.choice,
+            endpoints: self.spec.rings.endpoints,
             hosts: cards.iter().map(|(host, _)| host.clone()).collect(),
             ranks: self.places.iter().map(card).collect(),
         })
@@ -330,33 +329,6 @@ impl<'a> Gathering<'a> {
         // Callers on the threshold and commands that have ended are given up in time.
         let nap = Duration::from_millis(100).min(until.saturating_duration_since(Instant::now()));
         let _ = poll(&mut ends, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
-    }
-}
-
-/// Refuses addresses that can't reach each other: those that make sense on one host only next to others, and two families.
-pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostCard>) -> Result<(), LaunchError> {
-    let hosts: Vec<&HostCard> = hosts.collect();
-    let pair = |fits: fn(&HostCard) -> bool| {
-        let one = hosts.iter().find(|host| fits(host))?;
-        hosts.iter().find(|host| !fits(host)).map(|other| (*one, *other))
-    };
-    if let Some((inside, outside)) = pair(|host| host.address.is_loopback()) {
-        return Err(LaunchError::Loopback {
-            host: inside.name.clone(),
-            address: inside.address,
-            interface: inside.interface.clone(),
-            other: outside.name.clone(),
-            other_address: outside.address,
-        });
-    }
-    match pair(|host| host.address.is_ipv4()) {
-        Some((v4, v6)) => Err(LaunchError::Families {
-            host: v4.name.clone(),
-            address: v4.address,
-            other: v6.name.clone(),
-            other_address: v6.address,
-        }),
-        None => Ok(()),
     }
 }
 
@@ -411,31 +383,9 @@ fn pass_input_on(input: &mut ChildStdin) {
     }
 }
 
-/// What a signal that ended the start means for the launcher's exit code.
-pub(crate) fn code_of(signal: Signal) -> u8 {
-    (signal as i32 as u8).saturating_add(128)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_that_cannot_reach_each_other_are_named() {
-        let host = |name: &str, address: &str| HostCard {
-            name: name.into(),
-            address: address.parse().unwrap(),
-            interface: "if0".into(),
-        };
-        let check = |hosts: &[HostCard]| check_addresses(hosts.iter()).map_err(|error| error.to_string());
-        assert_eq!(check(&[host("a", "10.0.0.1"), host("b", "10.0.0.2")]), Ok(()));
-        assert_eq!(check(&[host("a", "127.0.0.1"), host("b", "127.0.0.2")]), Ok(()));
-        let error = check(&[host("a", "10.0.0.1"), host("b", "127.0.1.1")]).unwrap_err();
-        let start = "host b would be reached at 127.0.1.1 (if0), an address that a at 10.0.0.1 can't reach: give its address=";
-        assert!(error.starts_with(start), "{error}");
-        let error = check(&[host("a", "fd00::1"), host("b", "10.0.0.2")]).unwrap_err();
-        assert!(error.starts_with("host b would be reached at 10.0.0.2 and a at fd00::1, which"), "{error}");
-    }
 
     #[test]
     fn nobody_else_is_listened_to_where_nobody_comes_from_elsewhere() {

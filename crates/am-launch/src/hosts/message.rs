@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use transport_shm::JobConfig;
 
 use crate::book::Book;
 use crate::crew::Crew;
 use crate::notices::Notice;
 use crate::outcome::RankEnd;
 use crate::secret::Secret;
+use crate::spec::Rings;
 use crate::transport::TransportChoice;
 
 /// The first bytes that a launcher writes to an agent's standard input; the protocol's version and a length follow.
@@ -41,34 +41,6 @@ pub(crate) struct Orders {
     pub(crate) rings: Rings,
     pub(crate) grace: Duration,
     pub(crate) crew: Crew,
-}
-
-/// Sizes of the shared memory's rings, as numbers that can be told to another host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rings {
-    pub(crate) endpoints: u16,
-    pub(crate) cells: Option<usize>,
-    pub(crate) bytes: Option<usize>,
-}
-
-impl Rings {
-    /// Both rings of each pair, requests and replies, get the size that was asked for.
-    pub(crate) fn apply(self, mut job: JobConfig) -> JobConfig {
-        job = job.endpoints(self.endpoints);
-        if let Some(cells) = self.cells {
-            job = job.request_cells(cells).reply_cells(cells);
-        }
-        if let Some(bytes) = self.bytes {
-            job = job.request_bytes(bytes).reply_bytes(bytes);
-        }
-        job
-    }
-}
-
-impl Default for Rings {
-    fn default() -> Self {
-        Self { endpoints: 1, cells: None, bytes: None }
-    }
 }
 
 /// From an agent to its launcher.

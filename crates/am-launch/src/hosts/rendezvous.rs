@@ -19,12 +19,12 @@ use crate::crew::addresses_of;
 use crate::hosts::channel::{Channel, ChannelError};
 use crate::hosts::circle::Circle;
 use crate::hosts::door::{Door, DoorError, KnockError, knock};
-use crate::hosts::gather::check_addresses;
+use crate::hosts::doors::check_addresses;
 use crate::hosts::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
 use crate::hosts::message::{Answer, FromRank, RankArrival};
-use crate::launcher::job_id;
 use crate::limits;
 use crate::secret::{Secret, SecretError};
+use crate::spec::job_id;
 use crate::transport::TransportChoice;
 
 /// What one rank brings to the rendezvous.

@@ -15,34 +15,35 @@ use crate::hosts::options::Hosts;
 use crate::hosts::place::place;
 use crate::hosts::site::Site;
 use crate::launch_error::{LaunchError, system};
-use crate::launcher::Launcher;
 use crate::lines::Segments;
 use crate::outcome::{Outcome, RankEnd};
 use crate::output::{Merger, Source, Stream, is_read};
 use crate::policy::{Order, Policy, asks_to_end};
-use crate::supervise::{Signals, finish_output};
+use crate::signals::Signals;
+use crate::spec::JobSpec;
+use crate::supervise::finish_output;
 use crate::transport::TransportChoice;
 
 /// How long a host may take to report the ends of killed ranks, and an agent to follow its last word.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
 /// Starts a launcher's ranks on several hosts and waits until the last one has ended.
-pub(crate) fn launch(launcher: &Launcher, hosts: &Hosts) -> Result<Outcome, LaunchError> {
-    let ranks = launcher.rank_count();
+pub(crate) fn launch(spec: &JobSpec, hosts: &Hosts) -> Result<Outcome, LaunchError> {
+    let ranks = spec.ranks;
     let places = place(&hosts.list, ranks, hosts.placement)?;
-    if launcher.choice == TransportChoice::Shm && places.iter().any(|&host| host != places[0]) {
+    if spec.choice == TransportChoice::Shm && places.iter().any(|&host| host != places[0]) {
         return Err(LaunchError::ShmAcrossHosts);
     }
     let signals = Signals::take().map_err(system("signal handling"))?;
-    let mut sites = Gathering::begin(launcher, hosts, &places, &signals)?.complete()?;
+    let mut sites = Gathering::begin(spec, hosts, &places, &signals)?.complete()?;
     let merger = Merger::start(sources(&mut sites)).map_err(system("the output thread"))?;
     let now = Instant::now();
-    let policy = Policy::new(ranks, launcher.rules(), now);
+    let policy = Policy::new(ranks, spec.rules(), now);
     let members = sites.into_iter().map(|site| Member::new(site, now)).collect();
     let segments = Segments::new(ranks);
     let signals = &signals;
     let mut watch = Watch {
-        launcher,
+        spec,
         hosts,
         signals,
         policy,
@@ -97,7 +98,7 @@ impl Member {
 }
 
 struct Watch<'a> {
-    launcher: &'a Launcher,
+    spec: &'a JobSpec,
     hosts: &'a Hosts,
     signals: &'a Signals,
     policy: Policy,
@@ -149,7 +150,7 @@ impl Watch<'_> {
                     over_since = None;
                 }
                 let since = *over_since.get_or_insert(now);
-                if now.saturating_duration_since(since) > self.launcher.rules().grace.saturating_add(AFTERMATH) {
+                if now.saturating_duration_since(since) > self.spec.rules().grace.saturating_add(AFTERMATH) {
                     return;
                 }
             }
@@ -210,7 +211,7 @@ impl Watch<'_> {
                 // Nobody has to wait for the dead: that they are lost shows later.
                 known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
                 for (rank, end) in &known {
-                    self.launcher.whisper(&format!("rank {rank} {end}"));
+                    self.spec.whisper(&format!("rank {rank} {end}"));
                 }
                 self.bury(&known, &left);
                 let orders = self.policy.ended(&known, first.map(Rank), Instant::now());
@@ -284,7 +285,7 @@ impl Watch<'_> {
         ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.segments.note(rank.0, 0));
         self.bury(&ends, &[]);
         let line = format!("host {} was lost: {reason}", self.members[index].site.name);
-        self.launcher.say(&line);
+        self.spec.say(&line);
         let orders = self.policy.ended(&ends, None, Instant::now());
         self.obey(orders);
     }
@@ -302,8 +303,8 @@ impl Watch<'_> {
     fn obey(&mut self, orders: Vec<Order>) {
         for order in orders {
             match order {
-                Order::Say(line) => self.launcher.say(&line),
-                Order::SayIfRead(line) if is_read() => self.launcher.say(&line),
+                Order::Say(line) => self.spec.say(&line),
+                Order::SayIfRead(line) if is_read() => self.spec.say(&line),
                 Order::SayIfRead(_) => {}
                 Order::Report => self.tell(&ToAgent::Report),
                 Order::Deliver(signal) => {

@@ -1,0 +1,122 @@
+//! A job as its launcher describes it: plain data that everything which starts or watches ranks reads.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::unistd::getpid;
+use serde::{Deserialize, Serialize};
+use transport_shm::JobConfig;
+
+use crate::attach::Configure;
+use crate::contract;
+use crate::hosts::interface::InterfaceWish;
+use crate::policy::Rules;
+use crate::transport::TransportChoice;
+
+/// The most ranks of one launched job; beyond it a mistyped number is likelier than a wish.
+pub const MAX_RANKS: u32 = 4096;
+/// How long ranks that were told to end get by default before they are killed.
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(3);
+
+/// One job, from its program to how it ends. [`Launcher`](crate::Launcher) has a setter for each part.
+#[derive(Clone, Debug)]
+pub(crate) struct JobSpec {
+    pub(crate) program: OsString,
+    pub(crate) arg0: Option<OsString>,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    pub(crate) ranks: u32,
+    /// What stands in front of the launcher's own messages.
+    pub(crate) name: String,
+    /// The value of `AM_LAUNCHER`.
+    pub(crate) kind: &'static str,
+    pub(crate) prefix: bool,
+    pub(crate) keep_going: bool,
+    pub(crate) time_limit: Option<Duration>,
+    pub(crate) grace: Duration,
+    pub(crate) bind: bool,
+    pub(crate) adopt: bool,
+    pub(crate) configure: Configure,
+    pub(crate) choice: TransportChoice,
+    pub(crate) rings: Rings,
+    pub(crate) interface: Option<InterfaceWish>,
+    pub(crate) verbose: bool,
+}
+
+impl JobSpec {
+    /// One rank of a program, with the defaults of [`Launcher`](crate::Launcher).
+    pub(crate) fn new(program: OsString) -> Self {
+        Self {
+            program,
+            arg0: None,
+            args: Vec::new(),
+            environment: Vec::new(),
+            ranks: 1,
+            name: "am-launch".into(),
+            kind: contract::LAUNCHER_AMRUN,
+            prefix: false,
+            keep_going: false,
+            time_limit: None,
+            grace: DEFAULT_GRACE,
+            bind: false,
+            adopt: false,
+            configure: Configure::default(),
+            choice: TransportChoice::default(),
+            rings: Rings::default(),
+            interface: None,
+            verbose: false,
+        }
+    }
+
+    /// What the policy goes by.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules { keep_going: self.keep_going, grace: self.grace, timeout: self.time_limit }
+    }
+
+    /// Prints one of the launcher's own messages; a closed standard error is no reason to stop.
+    pub(crate) fn say(&self, line: &str) {
+        let _ = io::stderr().write_all(format!("{}: {line}\n", self.name).as_bytes());
+    }
+
+    /// Prints a message for those who want to know more.
+    pub(crate) fn whisper(&self, line: &str) {
+        if self.verbose {
+            self.say(line);
+        }
+    }
+}
+
+/// Sizes of the shared memory's rings, as numbers that can be told to another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rings {
+    pub(crate) endpoints: u16,
+    pub(crate) cells: Option<usize>,
+    pub(crate) bytes: Option<usize>,
+}
+
+impl Rings {
+    /// Both rings of each pair, requests and replies, get the size that was asked for.
+    pub(crate) fn apply(self, mut job: JobConfig) -> JobConfig {
+        job = job.endpoints(self.endpoints);
+        if let Some(cells) = self.cells {
+            job = job.request_cells(cells).reply_cells(cells);
+        }
+        if let Some(bytes) = self.bytes {
+            job = job.request_bytes(bytes).reply_bytes(bytes);
+        }
+        job
+    }
+}
+
+impl Default for Rings {
+    fn default() -> Self {
+        Self { endpoints: 1, cells: None, bytes: None }
+    }
+}
+
+/// A text that no other job of this host has: the launcher's process and the time.
+pub(crate) fn job_id() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{:x}", getpid(), since.as_nanos())
+}
