@@ -13,8 +13,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::launcher::spawn::{Legacy, claim, unclaimed};
 use crate::secret::{Secret, encode_wiped};
-use crate::spawn::{Legacy, claim, unclaimed};
 use crate::transport::{Carrier, TransportChoice};
 
 /// The first bytes of a book's file; they change with its form.
@@ -132,7 +132,7 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spawn::tests::unused;
+    use crate::launcher::spawn::tests::unused;
     use std::os::fd::AsRawFd;
 
     fn book(choice: TransportChoice) -> Book {

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-pub use crate::hosts::channel::fuzzing::{message, stranger};
-use crate::hosts::list::{HostSpec, host_file, parse_hosts};
-pub use crate::meet::greeting;
+pub use crate::cluster::channel::fuzzing::{message, stranger};
+use crate::cluster::list::{HostSpec, host_file, parse_hosts};
+pub use crate::rank::meet::greeting;
 
 /// A list of hosts and a host file: what is taken can be used as hosts. Returns whether either is.
 ///

@@ -29,11 +29,13 @@
 //! listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and that file
 //! are enough: `AM_RANK`, `AM_RANKS` and `AM_RENDEZVOUS`.
 //!
-//! | file | owns |
+//! | file or folder | owns |
 //! |---|---|
-//! | `launcher`, `environment`, `crew`, `spawn`, `supervise`, `policy`, `output` | the start of ranks, their supervision, their output |
-//! | `hosts/` | jobs on several hosts: launcher, agents, rendezvous |
-//! | `rank`, `identity`, `meet`, `net`, `book`, `lines`, `mourning`, `notices` | a rank's side: who it is, whom it meets, how it attaches |
+//! | `launcher/` | a job's description, the start of its ranks, their supervision, their output |
+//! | `cluster/` | jobs on several hosts: launcher, agents, rendezvous |
+//! | `rank/` | a rank's side: who it is, whom it meets, how it attaches |
+//! | `env/` | the variables of all that, and their check |
+//! | `book`, `lines`, `notices`, `secret`, `outcome` | what launchers and ranks tell each other |
 //!
 //! # Environment of a rank
 //!
@@ -86,64 +88,47 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("am-launch needs Linux: memory files, signal descriptors and parent-death signals");
 
-mod adoption;
-mod attach;
 mod book;
-pub mod contract;
-mod crew;
-mod environment;
+mod cluster;
+pub mod env;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod hosts;
-mod identity;
 mod intervals;
-mod launch_error;
 mod launcher;
-mod lifeline;
-mod limits;
 mod lines;
-mod meet;
-mod mourning;
-mod net;
 mod notices;
 mod outcome;
-mod output;
-mod policy;
 mod rank;
 mod run;
 mod secret;
-mod signals;
-mod spawn;
-mod spec;
-mod supervise;
 mod transport;
 
-pub use attach::OpenError;
 pub use book::HostCard;
-pub use crew::usable_processors;
-pub use environment::parse_time;
-pub use hosts::agent::serve_as_agent;
-pub use hosts::channel::ChannelError;
-pub use hosts::door::{DoorError, KnockError};
-pub use hosts::interface::{InterfaceError, InterfaceWish};
-pub use hosts::list::{HostListError, HostSpec, parse_hosts, read_host_file};
-pub use hosts::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts};
-pub use hosts::place::{Placement, TooFewSlots};
-pub use hosts::remote::{Remote, RemoteError};
-pub use hosts::rendezvous::RendezvousError;
-pub use identity::{EnvironmentError, StartedBy};
-pub use launch_error::LaunchError;
+pub use cluster::agent::serve_as_agent;
+pub use cluster::channel::ChannelError;
+pub use cluster::door::{DoorError, KnockError};
+pub use cluster::interface::{InterfaceError, InterfaceWish};
+pub use cluster::list::{HostListError, HostSpec, parse_hosts, read_host_file};
+pub use cluster::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts};
+pub use cluster::place::{Placement, TooFewSlots};
+pub use cluster::remote::{Remote, RemoteError};
+pub use cluster::rendezvous::RendezvousError;
+pub use env::check::parse_time;
 pub use launcher::Launcher;
-pub use meet::MeetError;
-pub use net::{AttachError, JobTransport};
+pub use launcher::crew::usable_processors;
+pub use launcher::error::LaunchError;
+pub use launcher::spec::{DEFAULT_GRACE, MAX_RANKS};
 pub use notices::exit_job;
 pub use outcome::{
     EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE,
     Outcome, RankEnd,
 };
+pub use rank::attach::OpenError;
+pub use rank::identity::{EnvironmentError, StartedBy};
+pub use rank::meet::MeetError;
+pub use rank::net::{AttachError, JobTransport};
 pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, RankJob};
 pub use run::{RunOptions, default_ranks, run, run_status};
 pub use secret::{Secret, SecretError};
-pub use spec::{DEFAULT_GRACE, MAX_RANKS};
 pub use transport::{Carrier, TransportChoice};

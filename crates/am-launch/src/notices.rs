@@ -24,8 +24,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{pipe2, write};
 use serde::{Deserialize, Serialize};
 
-use crate::contract;
-use crate::spawn::{Descriptor, Legacy, claim};
+use crate::env;
+use crate::launcher::spawn::{Descriptor, Legacy, claim};
 
 /// How long a rank that fails over another one's loss waits with its own message, so that the other one's comes first. The
 /// launcher usually ends it before.
@@ -174,7 +174,7 @@ pub(crate) fn begin(rank: Rank, file: Descriptor) -> io::Result<()> {
     }
     let pipe = claim(file.number, Legacy::Notices(file))?;
     // Where the others go on, nobody ends those that fail over a loss, and each has its say at once.
-    let held = AtomicBool::new(std::env::var_os(contract::KEEP_GOING).is_some());
+    let held = AtomicBool::new(std::env::var_os(env::KEEP_GOING).is_some());
     let (unsaid, lost) = (Mutex::default(), Mutex::default());
     if VOICE.set(Voice { rank, process: std::process::id(), pipe, unsaid, lost, held }).is_ok() {
         supervision::observe(observed);

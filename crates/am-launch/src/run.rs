@@ -1,6 +1,5 @@
 //! The one call of a program that is its own launcher: `run`.
 
-use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -12,15 +11,15 @@ use std::time::Duration;
 use am_core::Rank;
 use transport_shm::{JobConfig, JobError};
 
-use crate::attach::Configure;
-use crate::contract;
-use crate::crew::usable_processors;
-use crate::hosts::rendezvous::RendezvousError;
-use crate::identity::EnvironmentError;
+use crate::cluster::rendezvous::RendezvousError;
+use crate::env;
 use crate::launcher::Launcher;
+use crate::launcher::crew::usable_processors;
+use crate::launcher::output::is_read;
 use crate::notices;
 use crate::outcome::{EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_USAGE};
-use crate::output::is_read;
+use crate::rank::attach::Configure;
+use crate::rank::identity::EnvironmentError;
 use crate::rank::{RankError, RankJob};
 use crate::transport::TransportChoice;
 
@@ -234,8 +233,8 @@ fn become_launcher(options: &RunOptions) -> u8 {
     };
     let mut launcher = Launcher::new(program_file())
         .transport(choice)
-        .itself(env::args_os().next(), options.configure.clone())
-        .args(env::args_os().skip(1))
+        .itself(std::env::args_os().next(), options.configure.clone())
+        .args(std::env::args_os().skip(1))
         .ranks(ranks)
         .name(own_name())
         .prefix(options.prefix)
@@ -261,8 +260,8 @@ fn become_launcher(options: &RunOptions) -> u8 {
 /// # Errors
 /// Its value is not a number from 1.
 pub fn default_ranks() -> Result<Option<u32>, EnvironmentError> {
-    let variable = contract::DEFAULT_RANKS;
-    let Some(value) = env::var_os(variable) else { return Ok(None) };
+    let variable = env::DEFAULT_RANKS;
+    let Some(value) = std::env::var_os(variable) else { return Ok(None) };
     match value.to_str().map(str::parse) {
         Some(Ok(ranks)) if ranks > 0 => Ok(Some(ranks)),
         _ => Err(EnvironmentError::NotANumber { variable, value, expected: "a number of ranks" }),
@@ -272,12 +271,12 @@ pub fn default_ranks() -> Result<Option<u32>, EnvironmentError> {
 /// The file to execute for a rank: this program's own, under its name, or through the kernel's link if the file
 /// has been replaced or removed since.
 fn program_file() -> PathBuf {
-    env::current_exe().ok().filter(|file| file.exists()).unwrap_or_else(|| "/proc/self/exe".into())
+    std::env::current_exe().ok().filter(|file| file.exists()).unwrap_or_else(|| "/proc/self/exe".into())
 }
 
 /// How this program is called in messages.
 fn own_name() -> String {
-    let name = env::args_os().next().unwrap_or_else(|| OsString::from("am-launch"));
+    let name = std::env::args_os().next().unwrap_or_else(|| OsString::from("am-launch"));
     Path::new(&name).file_name().unwrap_or(&name).to_string_lossy().into_owned()
 }
 

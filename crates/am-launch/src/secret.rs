@@ -16,7 +16,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::contract;
+use crate::env;
 
 /// The fewest bytes of a secret.
 const LEAST: usize = 16;
@@ -122,7 +122,7 @@ pub enum SecretError {
         "the job's secret can't be read from {}: {source}; {}=FILE names a file with the same {LEAST} or more \
          random bytes on every host",
         path.display(),
-        contract::SECRET_FILE
+        env::SECRET_FILE
     )]
     Unreadable {
         /// The file.
@@ -178,8 +178,8 @@ pub enum SecretError {
     #[error(
         "{}={rendezvous} needs the job's secret: {}=FILE names a file with the same {LEAST} or more random bytes on \
          every host, readable by you alone",
-        contract::RENDEZVOUS,
-        contract::SECRET_FILE
+        env::RENDEZVOUS,
+        env::SECRET_FILE
     )]
     Missing {
         /// The rendezvous address that needs it.

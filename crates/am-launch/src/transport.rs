@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract;
-use crate::identity::EnvironmentError;
+use crate::env;
+use crate::rank::identity::EnvironmentError;
 
 /// What the ranks of a job shall talk over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ impl TransportChoice {
     /// # Errors
     /// Its value is not one of `auto`, `shm` and `udp`.
     pub fn from_environment() -> Result<Option<Self>, EnvironmentError> {
-        Self::read(std::env::var_os(contract::TRANSPORT))
+        Self::read(std::env::var_os(env::TRANSPORT))
     }
 
     fn read(value: Option<OsString>) -> Result<Option<Self>, EnvironmentError> {
@@ -35,7 +35,7 @@ impl TransportChoice {
         match value.to_str().map(str::parse) {
             Some(Ok(choice)) => Ok(Some(choice)),
             _ => {
-                let (variable, expected) = (contract::TRANSPORT, EXPECTED);
+                let (variable, expected) = (env::TRANSPORT, EXPECTED);
                 Err(EnvironmentError::NotANumber { variable, value, expected })
             }
         }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use am_launch::contract;
+use am_launch::env;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -75,7 +75,7 @@ pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
             command.env_remove(&key);
         }
     }
-    command.env_remove(contract::DEFAULT_RANKS);
+    command.env_remove(env::DEFAULT_RANKS);
     command
 }
 

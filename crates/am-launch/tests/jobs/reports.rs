@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use am_launch::contract;
+use am_launch::env;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -83,7 +83,7 @@ fn unknown_variables() {
     refused(finish(amrun(&["-n", "3"]).env(key, "unauthenticated").role("job").arg("who")), line);
     refused(finish(amrun(&["-n", "3", "-e", &format!("{key}=x")]).role("job").arg("who")), line);
     refused(finish(role("job").env(key, "unauthenticated").args(["3", "who"])), line);
-    let by_hand = [(contract::RANK, "0"), (contract::RANKS, "1"), (contract::JOB, "am-test-unknown"), (key, "x")];
+    let by_hand = [(env::RANK, "0"), (env::RANKS, "1"), (env::JOB, "am-test-unknown"), (key, "x")];
     refused(finish(role("job").envs(by_hand).arg("who")), line);
     let wrong = "AM_UDP_SILENCE is \"soon\", but must be a number of seconds from 0.1 to 86400\n";
     for transport in ["shm", "udp"] {

@@ -1,6 +1,5 @@
 //! The command line of `amrun`: its flags, their help, and errors of one line.
 
-use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,8 +8,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use am_launch::{
-    DEFAULT_GRACE, Hosts, InterfaceWish, Launcher, MAX_RANKS, Placement, RemoteError, TransportChoice, contract,
-    default_ranks, parse_hosts, parse_time, read_host_file, usable_processors,
+    DEFAULT_GRACE, Hosts, InterfaceWish, Launcher, MAX_RANKS, Placement, RemoteError, TransportChoice,
+    default_ranks, env, parse_hosts, parse_time, read_host_file, usable_processors,
 };
 use clap::error::ErrorKind;
 use clap::{Parser, value_parser};
@@ -236,12 +235,12 @@ fn hosts(flags: &Flags) -> Result<Option<Hosts>, Stop> {
     };
     let wrong = |error: &dyn Display| Stop::Usage(error.to_string());
     let mut hosts = Hosts::new(list.map_err(|error| wrong(&error))?).placement(flags.placement).port(flags.port);
-    let remote = flags.remote.clone().map(OsString::from).or_else(|| env::var_os(contract::REMOTE));
+    let remote = flags.remote.clone().map(OsString::from).or_else(|| std::env::var_os(env::REMOTE));
     if let Some(remote) = remote {
         hosts = hosts.remote(remote.to_string_lossy().parse().map_err(|error: RemoteError| wrong(&error))?);
     }
     // The same program under the same path, unless the user knows better.
-    let agent = flags.remote_amrun.clone().or_else(|| env::current_exe().ok());
+    let agent = flags.remote_amrun.clone().or_else(|| std::env::current_exe().ok());
     hosts = hosts.agent(agent.unwrap_or_else(|| "amrun".into()));
     if let Some(directory) = &flags.wdir {
         hosts = hosts.directory(directory);
@@ -259,9 +258,9 @@ fn hosts(flags: &Flags) -> Result<Option<Hosts>, Stop> {
 }
 
 fn interface_from_environment() -> Result<Option<InterfaceWish>, Stop> {
-    let Some(value) = env::var_os(contract::INTERFACE) else { return Ok(None) };
+    let Some(value) = std::env::var_os(env::INTERFACE) else { return Ok(None) };
     let wish = value.to_string_lossy().parse().map_err(|reason| {
-        Stop::Usage(format!("{}={} in the environment: {reason}", contract::INTERFACE, value.display()))
+        Stop::Usage(format!("{}={} in the environment: {reason}", env::INTERFACE, value.display()))
     })?;
     Ok(Some(wish))
 }

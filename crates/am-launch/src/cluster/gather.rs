@@ -12,22 +12,22 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::book::{Book, HostCard, RankCard};
-use crate::crew::Crew;
-use crate::hosts::agent::{TERMINAL_SIGNALS, beat};
-use crate::hosts::channel::{Channel, PROTOCOL};
-use crate::hosts::door::Door;
-use crate::hosts::doors::{Meaning, addresses_for, check_addresses, is_here, meaning};
-use crate::hosts::list::HostSpec;
-use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
-use crate::hosts::options::Hosts;
-use crate::hosts::site::Site;
-use crate::launch_error::{LaunchError, system};
+use crate::cluster::agent::{TERMINAL_SIGNALS, beat};
+use crate::cluster::channel::{Channel, PROTOCOL};
+use crate::cluster::door::Door;
+use crate::cluster::doors::{Meaning, addresses_for, check_addresses, is_here, meaning};
+use crate::cluster::list::HostSpec;
+use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
+use crate::cluster::options::Hosts;
+use crate::cluster::site::Site;
+use crate::launcher::crew::Crew;
+use crate::launcher::error::{LaunchError, system};
+use crate::launcher::policy::asks_to_end;
+use crate::launcher::signals::Signals;
+use crate::launcher::spawn::shield;
+use crate::launcher::spec::{JobSpec, job_id};
 use crate::outcome::EXIT_LAUNCHER_FAILED;
-use crate::policy::asks_to_end;
 use crate::secret::{Secret, encode_wiped};
-use crate::signals::Signals;
-use crate::spawn::shield;
-use crate::spec::{JobSpec, job_id};
 use crate::transport::TransportChoice;
 
 /// The argument that makes `amrun` an agent.
@@ -67,7 +67,7 @@ impl<'a> Gathering<'a> {
         let secret = Secret::random().map_err(system("the job's secret"))?;
         let door = Door::open((listen_at(&doors), hosts.port).into(), &secret).or_else(|error| match error {
             // A host without IPv6.
-            crate::hosts::door::DoorError::System(address, _) if address.is_ipv6() => {
+            crate::cluster::door::DoorError::System(address, _) if address.is_ipv6() => {
                 Door::open(([0; 4], hosts.port).into(), &secret)
             }
             error => Err(error),
@@ -166,7 +166,7 @@ impl<'a> Gathering<'a> {
         let mut crew = Crew::of(self.spec);
         crew.directory = Some(directory);
         // What the user has set for this family reaches the ranks of other hosts, too; the rest of the environment is theirs.
-        let forwarded = std::env::vars_os().filter(|(key, _)| crate::contract::is_forwarded(key));
+        let forwarded = std::env::vars_os().filter(|(key, _)| crate::env::is_forwarded(key));
         crew.environment = forwarded.chain(std::mem::take(&mut crew.environment)).collect();
         Ok(crew)
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::book::Book;
-use crate::crew::Crew;
+use crate::launcher::crew::Crew;
+use crate::launcher::spec::Rings;
 use crate::notices::Notice;
 use crate::outcome::RankEnd;
 use crate::secret::Secret;
-use crate::spec::Rings;
 use crate::transport::TransportChoice;
 
 /// The first bytes that a launcher writes to an agent's standard input; the protocol's version and a length follow.

@@ -1,5 +1,7 @@
 //! The environment contract: the names of the variables through which a launcher and its ranks agree.
 
+pub(crate) mod check;
+
 use std::ffi::OsStr;
 
 /// The rank of this process, counted from 0.

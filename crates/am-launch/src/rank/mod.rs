@@ -1,5 +1,11 @@
 //! A rank's own view of its job: who it is, where the others are, and the transport that it attaches with.
 
+pub(crate) mod attach;
+pub(crate) mod identity;
+pub(crate) mod meet;
+mod mourning;
+pub(crate) mod net;
+
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,20 +19,20 @@ use nix::unistd::getppid;
 use transport_shm::{Job, JobError, JoinError, JoinOptions, Shm};
 use transport_udp::UdpConfig;
 
-use crate::attach::{Configure, OpenError, open};
 use crate::book::{Book, HostCard};
-use crate::contract;
-use crate::environment::{self, check_own};
-use crate::hosts::interface::InterfaceWish;
-use crate::hosts::rendezvous::{Met, RendezvousError, Visitor};
-use crate::identity::{EnvironmentError, Identity, NetIdentity, StartedBy, identify};
+use crate::cluster::interface::InterfaceWish;
+use crate::cluster::rendezvous::{Met, RendezvousError, Visitor};
+use crate::env;
+use crate::env::check::{self, check_own};
 use crate::intervals::Intervals;
-use crate::lifeline;
-use crate::meet::{MeetError, Meeting, launcher_name, reopen};
-use crate::net::{AttachError, JobTransport, Line, Net};
+use crate::launcher::lifeline;
+use crate::launcher::spawn::{Legacy, claim, report_on_quit, unclaimed};
 use crate::notices;
+use crate::rank::attach::{Configure, OpenError, open};
+use crate::rank::identity::{EnvironmentError, Identity, NetIdentity, StartedBy, identify};
+use crate::rank::meet::{MeetError, Meeting, launcher_name, reopen};
+use crate::rank::net::{AttachError, JobTransport, Line, Net};
 use crate::secret::{Secret, SecretError};
-use crate::spawn::{Legacy, claim, report_on_quit, unclaimed};
 use crate::transport::{Carrier, TransportChoice};
 
 /// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, unless `AM_MEET_TIMEOUT` says
@@ -75,12 +81,12 @@ impl RankJob {
         if identity.launcher_pid.is_none() && identity.rank == Rank(0) {
             check_own(&[])?;
         }
-        if let Some(timeout) = environment::timeout()? {
+        if let Some(timeout) = check::timeout()? {
             stall::set_default_timeout(Some(timeout.into()));
         }
         report_on_quit().map_err(RankError::Signal)?;
         if let Some(file) = identity.notice_fd {
-            let (variable, number) = (contract::NOTICE_FD, file.number);
+            let (variable, number) = (env::NOTICE_FD, file.number);
             let begun = notices::begin(identity.rank, file);
             begun.map_err(|source| RankError::Descriptor { variable, number, source })?;
         }
@@ -106,7 +112,7 @@ impl RankJob {
     /// Meets the ranks of all hosts, then those of this one.
     fn met_everywhere(self, address: &str, configure: &Configure) -> Result<Self, RankError> {
         let (rank, ranks) = (self.rank, self.ranks);
-        let Some(file) = std::env::var_os(contract::SECRET_FILE) else {
+        let Some(file) = std::env::var_os(env::SECRET_FILE) else {
             return Err(RendezvousError::from(SecretError::Missing { rendezvous: address.into() }).into());
         };
         let made = |source| RankError::Create { job: address.to_owned(), source };
@@ -301,14 +307,14 @@ pub enum RankError {
     #[error(
         "{}=udp under {started_by} needs a place to meet: set AM_RENDEZVOUS=HOST:PORT (rank 0's host, a free port) and \
          AM_SECRET_FILE=FILE for every rank",
-        contract::TRANSPORT
+        env::TRANSPORT
     )]
     NoRendezvous {
         /// Who started the ranks.
         started_by: StartedBy,
     },
     /// The interface that was asked for makes no sense.
-    #[error("{}={value} in the environment: {reason}", contract::INTERFACE)]
+    #[error("{}={value} in the environment: {reason}", env::INTERFACE)]
     Interface {
         /// Its value.
         value: String,
@@ -318,7 +324,7 @@ pub enum RankError {
     /// The book that the launcher left is another job's.
     #[error(
         "{}={number} in the environment is the book of a job of {found} ranks, but this is one of {ranks}",
-        contract::BOOK_FD
+        env::BOOK_FD
     )]
     Book {
         /// The descriptor's number.
@@ -331,7 +337,7 @@ pub enum RankError {
     /// The sockets are another rank's.
     #[error(
         "{} in the environment names {found} socket(s), but this rank has {addresses} address(es)",
-        contract::UDP_FDS
+        env::UDP_FDS
     )]
     Sockets {
         /// Sockets that were named.
@@ -383,7 +389,7 @@ pub enum RankError {
 /// lifeline has to be watched.
 fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
     let (Some(launcher), Some(file)) = (identity.launcher_pid, identity.lifeline_fd) else { return Ok(()) };
-    let (variable, number) = (contract::LIFELINE_FD, file.number);
+    let (variable, number) = (env::LIFELINE_FD, file.number);
     let line = claim(number, Legacy::Lifeline(file)).and_then(|line| {
         if getppid().as_raw() as u32 == launcher { Ok(()) } else { lifeline::watch(File::from(line)) }
     });
@@ -391,7 +397,7 @@ fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
 }
 
 fn inherited(number: u32, ranks: u32) -> Result<Job, RankError> {
-    let variable = contract::SHM_FD;
+    let variable = env::SHM_FD;
     let descriptor = |source| RankError::Descriptor { variable, number, source };
     let file = unclaimed(number).and_then(|()| reopen(number)).map_err(descriptor)?;
     let job = open(file, ranks).map_err(|source| RankError::Segment { variable, number, source })?;
@@ -403,7 +409,7 @@ fn inherited(number: u32, ranks: u32) -> Result<Job, RankError> {
 /// What a launcher left for a job with UDP.
 fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankError> {
     let missing = |variable, number| move |source| RankError::Descriptor { variable, number, source };
-    let book = Book::inherited(net.book).map_err(missing(contract::BOOK_FD, net.book))?;
+    let book = Book::inherited(net.book).map_err(missing(env::BOOK_FD, net.book))?;
     let found = book.shape().ranks;
     let card = book.ranks.get(rank.0 as usize).filter(|_| found == ranks);
     let host = card.ok_or(RankError::Book { number: net.book, found, ranks })?.host;
@@ -414,16 +420,15 @@ fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankE
     }
     let socket = |(&number, &address): (&u32, &SocketAddr)| {
         let socket = claim(number, Legacy::Udp(address)).map(UdpSocket::from);
-        socket.map_err(missing(contract::UDP_FDS, number))
+        socket.map_err(missing(env::UDP_FDS, number))
     };
     let sockets = net.sockets.iter().zip(addresses).map(socket).collect::<Result<_, _>>()?;
-    let line =
-        claim(net.line.number, Legacy::Line(net.line)).map_err(missing(contract::LINE_FD, net.line.number))?;
+    let line = claim(net.line.number, Legacy::Line(net.line)).map_err(missing(env::LINE_FD, net.line.number))?;
     Ok(Net::new(book, host, rank, sockets, Line::Launcher(line), DEFAULT_MEET_TIMEOUT))
 }
 
 fn interface_wish() -> Result<Option<InterfaceWish>, RankError> {
-    let Some(value) = std::env::var_os(contract::INTERFACE) else { return Ok(None) };
+    let Some(value) = std::env::var_os(env::INTERFACE) else { return Ok(None) };
     let value = value.to_string_lossy().into_owned();
     value.parse().map(Some).map_err(|reason| RankError::Interface { value, reason })
 }
@@ -439,7 +444,7 @@ fn met(name: &str, rank: Rank, ranks: u32, configure: &Configure) -> Result<Job,
 }
 
 fn meet_timeout() -> Result<Duration, EnvironmentError> {
-    let variable = contract::MEET_TIMEOUT;
+    let variable = env::MEET_TIMEOUT;
     let Some(value) = std::env::var_os(variable) else { return Ok(DEFAULT_MEET_TIMEOUT) };
     let seconds = value.to_str().and_then(|text| text.parse().ok());
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or(EnvironmentError::NotANumber {

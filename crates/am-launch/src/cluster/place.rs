@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::hosts::list::HostSpec;
+use crate::cluster::list::HostSpec;
 
 /// The order in which hosts are filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) fn place(hosts: &[HostSpec], ranks: u32, how: Placement) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::list::parse_hosts;
+    use crate::cluster::list::parse_hosts;
 
     fn placed(hosts: &str, ranks: u32, how: Placement) -> Vec<u32> {
         place(&parse_hosts(hosts).unwrap(), ranks, how).unwrap()

@@ -13,21 +13,21 @@ use nix::unistd::{read, setsid};
 use transport_shm::{Job, JobConfig};
 use zeroize::Zeroizing;
 
-use crate::adoption::Adoption;
-use crate::crew::{Shared, Started, addresses_of, bind_sockets};
-use crate::hosts::channel::{Channel, PROTOCOL};
-use crate::hosts::door::{KnockError, knock};
-use crate::hosts::interface::{Chosen, InterfaceWish, choose, interface_of};
-use crate::hosts::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
-use crate::launch_error::{LaunchError, system};
-use crate::lifeline::Lifeline;
+use crate::cluster::channel::{Channel, PROTOCOL};
+use crate::cluster::door::{KnockError, knock};
+use crate::cluster::interface::{Chosen, InterfaceWish, choose, interface_of};
+use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
+use crate::launcher::adoption::Adoption;
+use crate::launcher::crew::{Shared, Started, addresses_of, bind_sockets};
+use crate::launcher::error::{LaunchError, system};
+use crate::launcher::lifeline::Lifeline;
+use crate::launcher::output::{Merger, Source};
+use crate::launcher::policy::asks_to_end;
+use crate::launcher::signals::Signals;
+use crate::launcher::spawn::restore_signals;
+use crate::launcher::spec::Rings;
+use crate::launcher::supervise::{ask_for_reports, deliver, place_of, reap};
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
-use crate::output::{Merger, Source};
-use crate::policy::asks_to_end;
-use crate::signals::Signals;
-use crate::spawn::restore_signals;
-use crate::spec::Rings;
-use crate::supervise::{ask_for_reports, deliver, place_of, reap};
 use crate::transport::TransportChoice;
 
 /// The terminal's signals, which a launcher keeps from the commands that start its agents.

@@ -8,10 +8,10 @@ use nix::unistd::getpid;
 use serde::{Deserialize, Serialize};
 use transport_shm::JobConfig;
 
-use crate::attach::Configure;
-use crate::contract;
-use crate::hosts::interface::InterfaceWish;
-use crate::policy::Rules;
+use crate::cluster::interface::InterfaceWish;
+use crate::env;
+use crate::launcher::policy::Rules;
+use crate::rank::attach::Configure;
 use crate::transport::TransportChoice;
 
 /// The most ranks of one launched job; beyond it a mistyped number is likelier than a wish.
@@ -54,7 +54,7 @@ impl JobSpec {
             environment: Vec::new(),
             ranks: 1,
             name: "am-launch".into(),
-            kind: contract::LAUNCHER_AMRUN,
+            kind: env::LAUNCHER_AMRUN,
             prefix: false,
             keep_going: false,
             time_limit: None,

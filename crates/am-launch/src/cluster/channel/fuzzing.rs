@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::book::Book;
-use crate::hosts::message::{Answer, FromAgent, FromRank, Orders, ToAgent};
+use crate::cluster::message::{Answer, FromAgent, FromRank, Orders, ToAgent};
 use am_core::Rank;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use transport_udp::UdpConfig;
 
-use crate::contract;
-use crate::identity::EnvironmentError;
+use crate::env;
+use crate::rank::identity::EnvironmentError;
 
 /// What every variable of this family begins with.
 const PREFIX: &str = "AM_";
@@ -27,7 +27,7 @@ pub(crate) fn check_own(more: &[(OsString, OsString)]) -> Result<(), Environment
 /// A variable with this family's prefix that nobody reads, or one whose value makes no sense.
 fn check(variables: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
     let lookup = |name: &str| variables.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value);
-    let ignored = lookup(contract::IGNORE).map(|list| list.to_string_lossy()).unwrap_or_default();
+    let ignored = lookup(env::IGNORE).map(|list| list.to_string_lossy()).unwrap_or_default();
     for (key, _) in variables {
         let text = key.to_string_lossy();
         let of_tests = TESTS.iter().any(|prefix| text.starts_with(prefix));
@@ -37,7 +37,7 @@ fn check(variables: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
             return Err(EnvironmentError::Unknown { variable: text.into_owned(), nearest });
         }
     }
-    timeout_in(lookup(contract::TIMEOUT).map(OsString::as_os_str))?;
+    timeout_in(lookup(env::TIMEOUT).map(OsString::as_os_str))?;
     // Any secret will do: only the settings are looked at.
     UdpConfig::from_variables([0; 32], |name| lookup(name).map(|value| value.to_string_lossy().into_owned()))?;
     Ok(())
@@ -45,7 +45,7 @@ fn check(variables: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
 
 /// Every variable that something in this family reads.
 fn known() -> impl Iterator<Item = &'static str> {
-    contract::SET_BY_LAUNCHER.into_iter().chain(contract::SETTINGS).chain(UdpConfig::VARIABLES)
+    env::SET_BY_LAUNCHER.into_iter().chain(env::SETTINGS).chain(UdpConfig::VARIABLES)
 }
 
 /// Whether a name is the pattern, or begins with what stands before the pattern's final `*`.
@@ -72,13 +72,13 @@ fn distance(a: &str, b: &str) -> usize {
 /// # Errors
 /// `AM_TIMEOUT` is no time.
 pub(crate) fn timeout() -> Result<Option<Duration>, EnvironmentError> {
-    timeout_in(std::env::var_os(contract::TIMEOUT).as_deref())
+    timeout_in(std::env::var_os(env::TIMEOUT).as_deref())
 }
 
 fn timeout_in(value: Option<&OsStr>) -> Result<Option<Duration>, EnvironmentError> {
     let Some(value) = value else { return Ok(None) };
     let time = value.to_str().and_then(|text| parse_time(text).ok()).filter(|time| !time.is_zero());
-    let (variable, expected) = (contract::TIMEOUT, TIME);
+    let (variable, expected) = (env::TIMEOUT, TIME);
     time.map(Some).ok_or(EnvironmentError::NotANumber { variable, value: value.to_owned(), expected })
 }
 
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn known_and_ignored_variables_pass() {
-        let all: Vec<(&str, &str)> = contract::SETTINGS
+        let all: Vec<(&str, &str)> = env::SETTINGS
             .into_iter()
-            .chain(contract::SET_BY_LAUNCHER)
-            .filter(|name| *name != contract::TIMEOUT)
+            .chain(env::SET_BY_LAUNCHER)
+            .filter(|name| *name != env::TIMEOUT)
             .map(|name| (name, "1"))
             .collect();
         assert_eq!(checked(&all), Ok(()));

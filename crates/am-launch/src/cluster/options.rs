@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::hosts::interface::InterfaceWish;
-use crate::hosts::list::HostSpec;
-use crate::hosts::place::Placement;
-use crate::hosts::remote::Remote;
+use crate::cluster::interface::InterfaceWish;
+use crate::cluster::list::HostSpec;
+use crate::cluster::place::Placement;
+use crate::cluster::remote::Remote;
 
 /// How long the hosts of a job get by default to report.
 pub const DEFAULT_START_LIMIT: Duration = Duration::from_secs(60);

@@ -14,17 +14,17 @@ use nix::unistd::geteuid;
 use transport_udp::UdpError;
 
 use crate::book::{Book, HostCard, RankCard};
-use crate::contract;
-use crate::crew::addresses_of;
-use crate::hosts::channel::{Channel, ChannelError};
-use crate::hosts::circle::Circle;
-use crate::hosts::door::{Door, DoorError, KnockError, knock};
-use crate::hosts::doors::check_addresses;
-use crate::hosts::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
-use crate::hosts::message::{Answer, FromRank, RankArrival};
-use crate::limits;
+use crate::cluster::channel::{Channel, ChannelError};
+use crate::cluster::circle::Circle;
+use crate::cluster::door::{Door, DoorError, KnockError, knock};
+use crate::cluster::doors::check_addresses;
+use crate::cluster::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
+use crate::cluster::message::{Answer, FromRank, RankArrival};
+use crate::env;
+use crate::launcher::crew::addresses_of;
+use crate::launcher::limits;
+use crate::launcher::spec::job_id;
 use crate::secret::{Secret, SecretError};
-use crate::spec::job_id;
 use crate::transport::TransportChoice;
 
 /// What one rank brings to the rendezvous.
@@ -211,7 +211,7 @@ impl Visitor<'_> {
         if several && self.choice == TransportChoice::Shm {
             let reason = format!(
                 "{}=shm, but the ranks are on {} hosts: shared memory spans one",
-                contract::TRANSPORT,
+                env::TRANSPORT,
                 hosts.len()
             );
             return Err(refuse(arrived, reason));
@@ -297,7 +297,7 @@ impl Visitor<'_> {
             return Some(format!("two processes claim to be rank {rank}, one of them on {name}"));
         }
         if arrival.choice != self.choice {
-            let (variable, theirs, ours) = (contract::TRANSPORT, arrival.choice, self.choice);
+            let (variable, theirs, ours) = (env::TRANSPORT, arrival.choice, self.choice);
             return Some(format!(
                 "rank {rank} on {name} has {variable}={theirs}, but rank 0 has {ours}: set it alike everywhere"
             ));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
-use crate::hosts::channel::{Channel, ChannelError, Side};
+use crate::cluster::channel::{Channel, ChannelError, Side};
 use crate::secret::Secret;
 
 /// How many callers may be on the threshold at once; beyond that the one that has waited longest is sent away.

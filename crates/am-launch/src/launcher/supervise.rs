@@ -12,16 +12,16 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use transport_shm::Job;
 
-use crate::adoption::Adoption;
-use crate::crew::{Places, Started};
 use crate::intervals::Intervals;
-use crate::launch_error::{LaunchError, system};
+use crate::launcher::adoption::Adoption;
+use crate::launcher::crew::{Places, Started};
+use crate::launcher::error::{LaunchError, system};
+use crate::launcher::output::{Merger, Source, is_read};
+use crate::launcher::policy::{Order, Policy, asks_to_end};
+use crate::launcher::signals::{Arrival, Signals, wait};
+use crate::launcher::spec::JobSpec;
 use crate::lines::Segments;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
-use crate::output::{Merger, Source, is_read};
-use crate::policy::{Order, Policy, asks_to_end};
-use crate::signals::{Arrival, Signals, wait};
-use crate::spec::JobSpec;
 
 /// How often a launcher looks after its ranks where other threads of its process may swallow the SIGCHLD meant for
 /// it, or while a rank does not take what it is told.

@@ -1,4 +1,23 @@
 //! The launcher: a builder of a job's description, and the way from there to running ranks.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `spec` | a job's description |
+//! | `crew`, `spawn`, `lifeline`, `limits` | the start of ranks, and what they inherit |
+//! | `supervise`, `policy`, `signals`, `adoption` | the ranks while they run, and what happens when one fails |
+//! | `output` | their output |
+
+pub(crate) mod adoption;
+pub(crate) mod crew;
+pub(crate) mod error;
+pub(crate) mod lifeline;
+pub(crate) mod limits;
+pub(crate) mod output;
+pub(crate) mod policy;
+pub(crate) mod signals;
+pub(crate) mod spawn;
+pub(crate) mod spec;
+pub(crate) mod supervise;
 
 use std::ffi::OsString;
 use std::io;
@@ -7,22 +26,22 @@ use std::time::Duration;
 
 use transport_shm::{Job, JobConfig};
 
-use crate::adoption::Adoption;
-use crate::attach::Configure;
 use crate::book::{Book, HostCard, RankCard};
-use crate::contract;
-use crate::crew::{Crew, Shared, addresses_of, bind_sockets};
-use crate::environment::check_own;
-use crate::hosts::interface::{InterfaceWish, choose, interface_of};
-use crate::hosts::options::Hosts;
-use crate::hosts::watch;
-use crate::launch_error::{LaunchError, quoted, system};
-use crate::lifeline::Lifeline;
+use crate::cluster::interface::{InterfaceWish, choose, interface_of};
+use crate::cluster::options::Hosts;
+use crate::cluster::watch;
+use crate::env;
+use crate::env::check::check_own;
+use crate::launcher::adoption::Adoption;
+use crate::launcher::crew::{Crew, Shared, addresses_of, bind_sockets};
+use crate::launcher::error::{LaunchError, quoted, system};
+use crate::launcher::lifeline::Lifeline;
+use crate::launcher::signals::Signals;
+use crate::launcher::spec::{JobSpec, MAX_RANKS, job_id};
+use crate::launcher::supervise::supervise;
 use crate::outcome::Outcome;
+use crate::rank::attach::Configure;
 use crate::secret::Secret;
-use crate::signals::Signals;
-use crate::spec::{JobSpec, MAX_RANKS, job_id};
-use crate::supervise::supervise;
 use crate::transport::{Carrier, TransportChoice};
 
 /// Starts a program as N ranks, on this host or several, and waits for them: what `amrun` does, as a library.
@@ -105,7 +124,7 @@ impl Launcher {
     /// waits for.
     #[must_use]
     pub fn wait_timeout(self, timeout: Duration) -> Self {
-        self.env(contract::TIMEOUT, format!("{}s", timeout.as_secs_f64()))
+        self.env(env::TIMEOUT, format!("{}s", timeout.as_secs_f64()))
     }
 
     /// How long ranks that were told to end (SIGTERM) get before they are killed; [`DEFAULT_GRACE`](crate::DEFAULT_GRACE) by default.
@@ -143,7 +162,7 @@ impl Launcher {
 
     /// Marks the job as started by the program itself.
     pub(crate) fn itself(mut self, arg0: Option<OsString>, configure: Configure) -> Self {
-        self.spec.kind = contract::LAUNCHER_ITSELF;
+        self.spec.kind = env::LAUNCHER_ITSELF;
         self.spec.arg0 = arg0;
         self.spec.configure = configure;
         self
@@ -246,7 +265,7 @@ impl Launcher {
             return Err(LaunchError::RankCount { ranks: self.spec.ranks });
         }
         for (key, _) in &self.spec.environment {
-            if contract::SET_BY_LAUNCHER.iter().any(|ours| key == ours) {
+            if env::SET_BY_LAUNCHER.iter().any(|ours| key == ours) {
                 return Err(LaunchError::ReservedVariable { key: key.clone() });
             }
             let bytes = key.as_encoded_bytes();

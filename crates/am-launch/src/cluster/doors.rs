@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use crate::book::HostCard;
-use crate::hosts::interface::{InterfaceWish, addresses, choose, interface_of, outward, resolve};
-use crate::hosts::list::HostSpec;
-use crate::launch_error::LaunchError;
+use crate::cluster::interface::{InterfaceWish, addresses, choose, interface_of, outward, resolve};
+use crate::cluster::list::HostSpec;
+use crate::launcher::error::LaunchError;
 
 /// What a host's name means here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostCard>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::list::parse_hosts;
+    use crate::cluster::list::parse_hosts;
 
     #[test]
     fn addresses_that_cannot_reach_each_other_are_named() {

@@ -9,11 +9,11 @@ use nix::sys::signal::Signal;
 use transport_shm::JobError;
 use transport_udp::UdpError;
 
-use crate::hosts::door::DoorError;
-use crate::hosts::place::TooFewSlots;
-use crate::identity::EnvironmentError;
+use crate::cluster::door::DoorError;
+use crate::cluster::place::TooFewSlots;
+use crate::launcher::spec::MAX_RANKS;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE, code_of};
-use crate::spec::MAX_RANKS;
+use crate::rank::identity::EnvironmentError;
 
 /// Why a job could not be started or watched.
 #[derive(Debug, thiserror::Error)]

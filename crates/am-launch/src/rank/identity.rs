@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use am_core::Rank;
 
-use crate::contract;
-use crate::spawn::Descriptor;
+use crate::env;
+use crate::launcher::spawn::Descriptor;
 
 /// How the ranks of a job were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,36 +181,36 @@ pub(crate) fn identify(
 
 /// The variables of this family; they win, since `amrun` may itself run below another launcher.
 fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
-    let Some(pair) = environment.pair(contract::RANK, contract::RANKS)? else { return Ok(None) };
-    let launcher = environment.raw(contract::LAUNCHER);
+    let Some(pair) = environment.pair(env::RANK, env::RANKS)? else { return Ok(None) };
+    let launcher = environment.raw(env::LAUNCHER);
     let started_by = match launcher.as_deref().map(OsStr::as_encoded_bytes) {
         Some(b"self") => StartedBy::Itself,
         Some(_) => StartedBy::Amrun,
         None => StartedBy::Hand,
     };
-    let shm_fd = environment.descriptor(contract::SHM_FD)?;
+    let shm_fd = environment.descriptor(env::SHM_FD)?;
     let net = environment.net()?;
     // A launcher of this family is the ranks' meeting point itself.
-    let rendezvous = if launcher.is_none() { environment.text(contract::RENDEZVOUS)? } else { None };
-    let job = environment.text(contract::JOB)?;
+    let rendezvous = if launcher.is_none() { environment.text(env::RENDEZVOUS)? } else { None };
+    let job = environment.text(env::JOB)?;
     if job.is_none() && rendezvous.is_none() {
-        return Err(environment.incomplete(contract::RANK, "AM_JOB (on one host) or AM_RENDEZVOUS"));
+        return Err(environment.incomplete(env::RANK, "AM_JOB (on one host) or AM_RENDEZVOUS"));
     }
     if let (None, None, Some(value)) = (shm_fd, &net, launcher) {
-        let (present, missing) = (contract::LAUNCHER, contract::SHM_FD);
+        let (present, missing) = (env::LAUNCHER, env::SHM_FD);
         return Err(EnvironmentError::Incomplete { present, value, missing });
     }
     if net.is_none() {
-        environment.one_host(contract::LOCAL_RANKS, pair.ranks)?;
+        environment.one_host(env::LOCAL_RANKS, pair.ranks)?;
     }
     Ok(Some(Identity {
         net,
         rendezvous,
-        local_rank: environment.rank(contract::LOCAL_RANK)?.unwrap_or(pair.rank.0),
+        local_rank: environment.rank(env::LOCAL_RANK)?.unwrap_or(pair.rank.0),
         shm_fd,
-        launcher_pid: environment.number(contract::LAUNCHER_PID, "a process id")?,
-        lifeline_fd: environment.file(contract::LIFELINE_FD)?,
-        notice_fd: environment.file(contract::NOTICE_FD)?,
+        launcher_pid: environment.number(env::LAUNCHER_PID, "a process id")?,
+        lifeline_fd: environment.file(env::LIFELINE_FD)?,
+        notice_fd: environment.file(env::NOTICE_FD)?,
         ..pair.identity(started_by, job)
     }))
 }
@@ -219,9 +219,9 @@ fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
 fn open_mpi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
     let Some(pair) = environment.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else { return Ok(None) };
     environment.one_host("OMPI_COMM_WORLD_LOCAL_SIZE", pair.ranks)?;
-    let job = environment.first_text(&[contract::JOB, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"])?;
+    let job = environment.first_text(&[env::JOB, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"])?;
     let local_rank = environment.rank("OMPI_COMM_WORLD_LOCAL_RANK")?.unwrap_or(pair.rank.0);
-    let rendezvous = environment.text(contract::RENDEZVOUS)?;
+    let rendezvous = environment.text(env::RENDEZVOUS)?;
     Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
@@ -230,9 +230,9 @@ fn pmi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentErr
     let Some(pair) = environment.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
     environment.one_host("MPI_LOCALNRANKS", pair.ranks)?;
     environment.one_node()?;
-    let job = environment.first_text(&[contract::JOB, "PMI_JOBID"])?.or(environment.slurm_step()?);
+    let job = environment.first_text(&[env::JOB, "PMI_JOBID"])?.or(environment.slurm_step()?);
     let local_rank = environment.rank("MPI_LOCALRANKID")?.unwrap_or(pair.rank.0);
-    let rendezvous = environment.text(contract::RENDEZVOUS)?;
+    let rendezvous = environment.text(env::RENDEZVOUS)?;
     Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
@@ -253,14 +253,14 @@ fn srun(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
     if pair.ranks == 1 {
         return Ok(None);
     }
-    let rendezvous = match environment.text(contract::RENDEZVOUS)? {
+    let rendezvous = match environment.text(env::RENDEZVOUS)? {
         None => environment.slurm_rendezvous()?,
         given => given,
     };
     if rendezvous.is_none() {
         environment.one_node()?;
     }
-    let job = environment.text(contract::JOB)?.unwrap_or(step);
+    let job = environment.text(env::JOB)?.unwrap_or(step);
     let local_rank = environment.rank("SLURM_LOCALID")?.unwrap_or(rank);
     Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Srun, Some(job)) }))
 }
@@ -273,12 +273,12 @@ fn pmix(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
         return Ok(None);
     }
     let Some(rank) = environment.rank("PMIX_RANK")? else { return Ok(None) };
-    let Some(ranks) = environment.count(contract::RANKS)? else {
+    let Some(ranks) = environment.count(env::RANKS)? else {
         return Err(environment.incomplete("PMIX_RANK", "a number of ranks (OMPI_COMM_WORLD_SIZE or AM_RANKS)"));
     };
-    let pair = Pair::checked(("PMIX_RANK", rank), (contract::RANKS, ranks))?;
-    let job = environment.first_text(&[contract::JOB, "PMIX_NAMESPACE"])?;
-    let rendezvous = environment.text(contract::RENDEZVOUS)?;
+    let pair = Pair::checked(("PMIX_RANK", rank), (env::RANKS, ranks))?;
+    let job = environment.first_text(&[env::JOB, "PMIX_NAMESPACE"])?;
+    let rendezvous = environment.text(env::RENDEZVOUS)?;
     Ok(Some(Identity { rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
@@ -372,7 +372,7 @@ impl Environment<'_> {
         match (self.rank(rank)?, self.count(ranks)?) {
             (Some(number), Some(count)) => Pair::checked((rank, number), (ranks, count)).map(Some),
             (Some(_), None) => Err(self.incomplete(rank, ranks)),
-            (None, Some(_)) if ranks == contract::RANKS && self.raw("PMIX_RANK").is_none() => {
+            (None, Some(_)) if ranks == env::RANKS && self.raw("PMIX_RANK").is_none() => {
                 Err(self.incomplete(ranks, rank))
             }
             (None, _) => Ok(None),
@@ -393,10 +393,10 @@ impl Environment<'_> {
 
     /// What a launcher leaves in a job with UDP: all of it or nothing.
     fn net(&self) -> Result<Option<NetIdentity>, EnvironmentError> {
-        let Some(book) = self.descriptor(contract::BOOK_FD)? else { return Ok(None) };
-        let missing = |missing| self.incomplete(contract::BOOK_FD, missing);
-        let line = self.file(contract::LINE_FD)?.ok_or_else(|| missing(contract::LINE_FD))?;
-        let variable = contract::UDP_FDS;
+        let Some(book) = self.descriptor(env::BOOK_FD)? else { return Ok(None) };
+        let missing = |missing| self.incomplete(env::BOOK_FD, missing);
+        let line = self.file(env::LINE_FD)?.ok_or_else(|| missing(env::LINE_FD))?;
+        let variable = env::UDP_FDS;
         let text = self.text(variable)?.ok_or_else(|| missing(variable))?;
         let sockets = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| {
             let expected = "a list of file descriptors' numbers";
@@ -407,7 +407,7 @@ impl Environment<'_> {
 
     /// Whether ranks on several hosts have a place to meet.
     fn has_rendezvous(&self) -> bool {
-        self.raw(contract::RENDEZVOUS).is_some()
+        self.raw(env::RENDEZVOUS).is_some()
     }
 
     /// Fails if a launcher says that only some of the ranks are here.
@@ -437,7 +437,7 @@ impl Environment<'_> {
     /// port that follows from the step's number. Only for ranks that have a secret to meet with.
     fn slurm_rendezvous(&self) -> Result<Option<String>, EnvironmentError> {
         let hosts: Option<u32> = self.number("SLURM_STEP_NUM_NODES", "a number of hosts")?;
-        if hosts.is_none_or(|hosts| hosts < 2) || self.raw(contract::SECRET_FILE).is_none() {
+        if hosts.is_none_or(|hosts| hosts < 2) || self.raw(env::SECRET_FILE).is_none() {
             return Ok(None);
         }
         let list = self.first_text(&["SLURM_STEP_NODELIST", "SLURM_NODELIST"])?;

@@ -12,10 +12,10 @@ use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, Shm, ShmMe
 use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
 use crate::book::Book;
-use crate::hosts::channel::ChannelError;
-use crate::hosts::circle::Circle;
+use crate::cluster::channel::ChannelError;
+use crate::cluster::circle::Circle;
 use crate::lines::exchange;
-use crate::mourning::Mourning;
+use crate::rank::mourning::Mourning;
 
 /// What [`RankJob::attach`](crate::RankJob::attach) hands a program: shared memory to the ranks that it reaches, UDP to the
 /// others, chosen per peer.

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::book::HostCard;
-use crate::hosts::channel::Channel;
-use crate::hosts::options::Hosts;
-use crate::launch_error::LaunchError;
+use crate::cluster::channel::Channel;
+use crate::cluster::options::Hosts;
+use crate::launcher::error::LaunchError;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, RankEnd};
 
 /// How much of what a remote command says before its agent reports is kept.

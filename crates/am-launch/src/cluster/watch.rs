@@ -7,21 +7,21 @@ use am_core::Rank;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
-use crate::hosts::agent::{beat, held_up};
-use crate::hosts::channel::Channel;
-use crate::hosts::gather::Gathering;
-use crate::hosts::message::{FromAgent, ToAgent};
-use crate::hosts::options::Hosts;
-use crate::hosts::place::place;
-use crate::hosts::site::Site;
-use crate::launch_error::{LaunchError, system};
+use crate::cluster::agent::{beat, held_up};
+use crate::cluster::channel::Channel;
+use crate::cluster::gather::Gathering;
+use crate::cluster::message::{FromAgent, ToAgent};
+use crate::cluster::options::Hosts;
+use crate::cluster::place::place;
+use crate::cluster::site::Site;
+use crate::launcher::error::{LaunchError, system};
+use crate::launcher::output::{Merger, Source, Stream, is_read};
+use crate::launcher::policy::{Order, Policy, asks_to_end};
+use crate::launcher::signals::Signals;
+use crate::launcher::spec::JobSpec;
+use crate::launcher::supervise::finish_output;
 use crate::lines::Segments;
 use crate::outcome::{Outcome, RankEnd};
-use crate::output::{Merger, Source, Stream, is_read};
-use crate::policy::{Order, Policy, asks_to_end};
-use crate::signals::Signals;
-use crate::spec::JobSpec;
-use crate::supervise::finish_output;
 use crate::transport::TransportChoice;
 
 /// How long a host may take to report the ends of killed ranks, and an agent to follow its last word.

@@ -18,16 +18,16 @@ use serde::{Deserialize, Serialize};
 use transport_udp::UdpError;
 
 use crate::book::Book;
-use crate::contract;
-use crate::launch_error::{LaunchError, system};
-use crate::lifeline::Lifeline;
-use crate::limits;
+use crate::env;
+use crate::launcher::error::{LaunchError, system};
+use crate::launcher::lifeline::Lifeline;
+use crate::launcher::limits;
+use crate::launcher::output::Stream;
+use crate::launcher::signals::Signals;
+use crate::launcher::spawn::{Descriptor, Inheritance, tie};
+use crate::launcher::spec::JobSpec;
 use crate::lines::Lines;
 use crate::notices::Notices;
-use crate::output::Stream;
-use crate::signals::Signals;
-use crate::spawn::{Descriptor, Inheritance, tie};
-use crate::spec::JobSpec;
 
 /// What one host has to know to start its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,10 +98,10 @@ impl Crew {
             let cpus = processors.as_ref().map(|usable| usable[local % usable.len()]);
             let mut files = vec![Arc::clone(shared.lifeline.watched()), Arc::clone(&voice)];
             let mut command = self.command(rank, local);
-            command.env(contract::JOB, shared.job).env(contract::LIFELINE_FD, named(&files[0])?);
-            command.env(contract::NOTICE_FD, named(&voice)?);
+            command.env(env::JOB, shared.job).env(env::LIFELINE_FD, named(&files[0])?);
+            command.env(env::NOTICE_FD, named(&voice)?);
             if let Some(segment) = &segment {
-                command.env(contract::SHM_FD, number(segment));
+                command.env(env::SHM_FD, number(segment));
                 files.push(Arc::clone(segment));
             }
             if let Some(book) = &book {
@@ -110,8 +110,8 @@ impl Crew {
                 let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
                 let line = started.lines.add().map_err(system("a line to a rank"))?;
                 let numbers: Vec<String> = sockets.iter().map(number).collect();
-                command.env(contract::UDP_FDS, numbers.join(",")).env(contract::LINE_FD, named(&line)?);
-                command.env(contract::BOOK_FD, number(book));
+                command.env(env::UDP_FDS, numbers.join(",")).env(env::LINE_FD, named(&line)?);
+                command.env(env::BOOK_FD, number(book));
                 files.push(Arc::clone(book));
                 files.extend(sockets.into_iter().chain([line]).map(Arc::new));
             }
@@ -136,21 +136,21 @@ impl Crew {
             command.current_dir(directory);
         }
         // None of another job's variables: which of them are set says what kind of job this is.
-        for variable in contract::SET_BY_LAUNCHER {
+        for variable in env::SET_BY_LAUNCHER {
             command.env_remove(variable);
         }
         command
-            .env_remove(contract::RENDEZVOUS)
+            .env_remove(env::RENDEZVOUS)
             .args(&self.args)
             .envs(self.environment.iter().map(|(key, value)| (key, value)))
-            .env(contract::RANK, rank.to_string())
-            .env(contract::RANKS, self.ranks.to_string())
-            .env(contract::LOCAL_RANK, local.to_string())
-            .env(contract::LOCAL_RANKS, self.members.len().to_string())
-            .env(contract::LAUNCHER, &self.kind)
-            .env(contract::LAUNCHER_PID, getpid().to_string());
+            .env(env::RANK, rank.to_string())
+            .env(env::RANKS, self.ranks.to_string())
+            .env(env::LOCAL_RANK, local.to_string())
+            .env(env::LOCAL_RANKS, self.members.len().to_string())
+            .env(env::LAUNCHER, &self.kind)
+            .env(env::LAUNCHER_PID, getpid().to_string());
         if self.keep_going {
-            command.env(contract::KEEP_GOING, "1");
+            command.env(env::KEEP_GOING, "1");
         }
         if rank > 0 {
             command.stdin(Stdio::null());

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::hosts::channel::{Channel, ChannelError};
-use crate::hosts::message::{Answer, FromRank};
+use crate::cluster::channel::{Channel, ChannelError};
+use crate::cluster::message::{Answer, FromRank};
 use crate::lines::Segments;
 
 /// The connections that stay open until all ranks have attached.
