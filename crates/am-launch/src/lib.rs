@@ -22,7 +22,7 @@
 //! arguments, which every user of a host can list. Agents report at one TCP port of the launcher, over connections that
 //! both ends authenticate and encrypt with the secret; nobody else gets an answer there. They start the ranks, report
 //! their ends, pass signals on, and end everything when the launcher is silent for too long or gone. Ranks inherit what
-//! they need: descriptors of their host's shared memory, of their UDP sockets, and of a sealed memory file, the *book*,
+//! they need: descriptors of their host's shared memory, of their UDP sockets, and of a sealed memory file, the *manifest*,
 //! with all addresses and the secret. So neither connections nor descriptors grow with the pairs of ranks.
 //!
 //! Ranks that `mpirun`, `srun` or a hand started on several hosts meet at `AM_RENDEZVOUS=HOST:PORT`, where rank 0
@@ -35,7 +35,7 @@
 //! | `cluster/` | jobs on several hosts: launcher, agents, rendezvous |
 //! | `rank/` | a rank's side: who it is, whom it meets, how it attaches |
 //! | `env/` | the variables of all that, and their check |
-//! | `book`, `lines`, `notices`, `secret`, `outcome` | what launchers and ranks tell each other |
+//! | `manifest`, `control_links`, `notices`, `secret`, `outcome` | what launchers and ranks tell each other |
 //!
 //! # Environment of a rank
 //!
@@ -45,13 +45,13 @@
 //! | `AM_LOCAL_RANK`, `AM_LOCAL_RANKS` | the same among the ranks of this host |
 //! | `AM_JOB` | a text that names the job uniquely on its host |
 //! | `AM_SHM_FD` | the inherited descriptor of the shared memory of this host's ranks |
-//! | `AM_BOOK_FD`, `AM_UDP_FDS`, `AM_LINE_FD` | in a job with UDP: the book, the sockets, a line to the launcher |
+//! | `AM_MANIFEST_FD`, `AM_UDP_FDS`, `AM_CONTROL_FD` | in a job with UDP: the manifest, the sockets, a control link to the launcher |
 //! | `AM_LAUNCHER`, `AM_LAUNCHER_PID` | `amrun` or `self`, and the process id of the launcher or agent |
 //! | `AM_LIFELINE_FD` | an inherited pipe end that hangs up when the launcher is gone |
 //! | `AM_NOTICE_FD` | an inherited pipe end through which ranks tell the launcher what their exit codes don't |
 //! | `AM_KEEP_GOING` | 1 if the other ranks go on when one fails |
 //!
-//! `AM_LINE_FD`, `AM_LIFELINE_FD` and `AM_NOTICE_FD` have the form `NUMBER:DEVICE:INODE`, which says which file the descriptor is.
+//! `AM_CONTROL_FD`, `AM_LIFELINE_FD` and `AM_NOTICE_FD` have the form `NUMBER:DEVICE:INODE`, which says which file the descriptor is.
 //! A rank takes its descriptors over once, and programs that it starts do not inherit them. Such a program that is linked to this
 //! library and was started with the variables above gets [`RankError::Descriptor`]; it has to be started without them.
 //!
@@ -88,15 +88,15 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("am-launch needs Linux: memory files, signal descriptors and parent-death signals");
 
-mod book;
 mod cluster;
+mod control_links;
 pub mod env;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod intervals;
 mod launcher;
-mod lines;
+mod manifest;
 mod notices;
 mod outcome;
 mod rank;
@@ -104,21 +104,21 @@ mod run;
 mod secret;
 mod transport;
 
-pub use book::HostCard;
 pub use cluster::agent::serve_as_agent;
 pub use cluster::channel::ChannelError;
-pub use cluster::door::{DoorError, KnockError};
 pub use cluster::interface::{InterfaceError, InterfaceWish};
 pub use cluster::list::{HostListError, HostSpec, parse_hosts, read_host_file};
+pub use cluster::listener::{ConnectError, ListenError};
 pub use cluster::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts};
 pub use cluster::place::{Placement, TooFewSlots};
 pub use cluster::remote::{Remote, RemoteError};
 pub use cluster::rendezvous::RendezvousError;
 pub use env::check::parse_time;
 pub use launcher::Launcher;
-pub use launcher::crew::usable_processors;
 pub use launcher::error::LaunchError;
+pub use launcher::local_ranks::usable_processors;
 pub use launcher::spec::{DEFAULT_GRACE, MAX_RANKS};
+pub use manifest::HostEntry;
 pub use notices::exit_job;
 pub use outcome::{
     EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE,

@@ -25,7 +25,7 @@ use nix::unistd::{pipe2, write};
 use serde::{Deserialize, Serialize};
 
 use crate::env;
-use crate::launcher::spawn::{Descriptor, Legacy, claim};
+use crate::launcher::spawn::{Descriptor, FileKind, claim};
 
 /// How long a rank that fails over another one's loss waits with its own message, so that the other one's comes first. The
 /// launcher usually ends it before.
@@ -172,7 +172,7 @@ pub(crate) fn begin(rank: Rank, file: Descriptor) -> io::Result<()> {
     if VOICE.get().is_some() {
         return Ok(());
     }
-    let pipe = claim(file.number, Legacy::Notices(file))?;
+    let pipe = claim(file.number, FileKind::Notices(file))?;
     // Where the others go on, nobody ends those that fail over a loss, and each has its say at once.
     let held = AtomicBool::new(std::env::var_os(env::KEEP_GOING).is_some());
     let (unsaid, lost) = (Mutex::default(), Mutex::default());

@@ -14,7 +14,7 @@ use transport_shm::{JobConfig, JobError};
 use crate::cluster::rendezvous::RendezvousError;
 use crate::env;
 use crate::launcher::Launcher;
-use crate::launcher::crew::usable_processors;
+use crate::launcher::local_ranks::usable_processors;
 use crate::launcher::output::is_read;
 use crate::notices;
 use crate::outcome::{EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_USAGE};
@@ -215,7 +215,7 @@ fn is_usage(error: &RankError) -> bool {
         RankError::Environment(_) | RankError::OtherSize { .. } => true,
         RankError::Descriptor { .. } | RankError::Segment { .. } | RankError::Sockets { .. } => true,
         RankError::Create { source, .. } => matches!(source, JobError::Config(_)),
-        RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::Book { .. } => true,
+        RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::JobManifest { .. } => true,
         RankError::Rendezvous(RendezvousError::Address { .. } | RendezvousError::Secret(_)) => true,
         RankError::Signal(_) | RankError::Open { .. } | RankError::Meet(_) | RankError::Rendezvous(_) => false,
     }

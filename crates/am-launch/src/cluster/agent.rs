@@ -14,18 +14,18 @@ use transport_shm::{Job, JobConfig};
 use zeroize::Zeroizing;
 
 use crate::cluster::channel::{Channel, PROTOCOL};
-use crate::cluster::door::{KnockError, knock};
 use crate::cluster::interface::{Chosen, InterfaceWish, choose, interface_of};
+use crate::cluster::listener::{ConnectError, connect};
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
-use crate::launcher::adoption::Adoption;
-use crate::launcher::crew::{Shared, Started, addresses_of, bind_sockets};
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::lifeline::Lifeline;
+use crate::launcher::local_ranks::{Shared, Started, addresses_of, bind_sockets};
 use crate::launcher::output::{Merger, Source};
 use crate::launcher::policy::asks_to_end;
 use crate::launcher::signals::Signals;
 use crate::launcher::spawn::restore_signals;
 use crate::launcher::spec::Rings;
+use crate::launcher::subreaper::Subreaper;
 use crate::launcher::supervise::{ask_for_reports, deliver, place_of, reap};
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::transport::TransportChoice;
@@ -35,7 +35,7 @@ pub(crate) const TERMINAL_SIGNALS: &[Signal] = &[Signal::SIGINT, Signal::SIGQUIT
 /// The longest orders: arguments and environment of a program together are at most a few megabytes.
 const LONGEST_ORDERS: usize = 64 << 20;
 /// How long the last words may take to leave.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Runs this process as the agent of a launcher on another host, until the host's ranks have ended or the launcher is gone.
 /// For `amrun`, as which it is started there; returns the exit code.
@@ -130,7 +130,7 @@ impl From<LaunchError> for Stop {
 
 impl<'a> Agent<'a> {
     fn run(orders: &'a Orders, signals: &'a Signals) -> Result<u8, LaunchError> {
-        let channel = knock(&orders.doors, &orders.secret, orders.patience).map_err(unreachable)?;
+        let channel = connect(&orders.launcher_addresses, &orders.secret, orders.patience).map_err(unreachable)?;
         let now = Instant::now();
         let mut agent = Self { orders, signals, channel, spoke: now, awake: now, early: Vec::new() };
         match agent.work() {
@@ -139,7 +139,7 @@ impl<'a> Agent<'a> {
             Err(Stop::Failed(error)) => {
                 let (code, reason) = (error.code(), error.to_string());
                 agent.tell(&FromAgent::Failed { host: orders.host, code, reason });
-                agent.last_words();
+                agent.drain();
                 Ok(code)
             }
         }
@@ -149,7 +149,7 @@ impl<'a> Agent<'a> {
     fn work(&mut self) -> Result<(), Stop> {
         let orders = self.orders;
         let Chosen { address, interface } = self.address()?;
-        let members = orders.crew.members.len();
+        let members = orders.local_ranks.members.len();
         let job = match orders.choice {
             TransportChoice::Udp => None,
             TransportChoice::Auto | TransportChoice::Shm => Some(shared_memory(orders.rings, members as u32)?),
@@ -163,18 +163,18 @@ impl<'a> Agent<'a> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         self.tell(&FromAgent::Ready { host: orders.host, version, address, interface, udp });
 
-        let book = self.permission()?;
+        let manifest = self.permission()?;
         let lifeline = Lifeline::new().map_err(system("a pipe"))?;
-        let adoption = Adoption::begin().map_err(system("adopting orphans"))?;
+        let subreaper = Subreaper::begin().map_err(system("adopting orphans"))?;
         let segment = job.as_ref().map(|job| job.fd().try_clone_to_owned());
         let shared = Shared {
-            job: &book.job,
+            job: &manifest.job,
             segment: segment.transpose().map_err(system("sharing memory with ranks"))?,
-            net: book.needs_udp().then_some((&book, sockets)),
+            net: manifest.needs_udp().then_some((&manifest, sockets)),
             lifeline: &lifeline,
             signals: self.signals,
         };
-        let mut started = orders.crew.start(shared)?;
+        let mut started = orders.local_ranks.start(shared)?;
         let merger = match std::mem::take(&mut started.pipes) {
             pipes if pipes.is_empty() => None,
             pipes => {
@@ -182,9 +182,9 @@ impl<'a> Agent<'a> {
                 Some(Merger::start(sources).map_err(system("the output thread"))?)
             }
         };
-        self.supervise(&mut started, job.as_ref(), &adoption)?;
+        self.supervise(&mut started, job.as_ref(), &subreaper)?;
         // Nothing is said meanwhile, so that this must not take until the launcher gives this host up.
-        adoption.end(self.signals, orders.grace.min(orders.lost_after / 2));
+        subreaper.end(self.signals, orders.grace.min(orders.lost_after / 2));
         if let Some(mut merger) = merger {
             merger.drain();
             // A reader far away may take its time; the launcher has to know meanwhile that this host is well.
@@ -195,7 +195,7 @@ impl<'a> Agent<'a> {
             merger.join();
         }
         self.tell(&FromAgent::Over);
-        self.last_words();
+        self.drain();
         Ok(())
     }
 
@@ -214,16 +214,16 @@ impl<'a> Agent<'a> {
     }
 
     /// Waits until all hosts are ready and the launcher says so.
-    fn permission(&mut self) -> Result<crate::book::Book, Stop> {
+    fn permission(&mut self) -> Result<crate::manifest::JobManifest, Stop> {
         loop {
             let mut messages = self.hear([])?.into_iter();
             while let Some(message) = messages.next() {
-                if let ToAgent::Start(mut book) = message {
+                if let ToAgent::Start(mut manifest) = message {
                     // A job may end as soon as the first of its ranks runs, on another host.
                     self.early = messages.collect();
                     // The launcher leaves it out, since both ends have it.
-                    book.secret = self.orders.secret.clone();
-                    return Ok(book);
+                    manifest.secret = self.orders.secret.clone();
+                    return Ok(manifest);
                 }
             }
             while let Some(arrival) = self.signals.next() {
@@ -235,13 +235,13 @@ impl<'a> Agent<'a> {
     }
 
     /// Watches the ranks until the last one has ended.
-    fn supervise(&mut self, started: &mut Started, job: Option<&Job>, adoption: &Adoption) -> Result<(), Stop> {
+    fn supervise(&mut self, started: &mut Started, job: Option<&Job>, subreaper: &Subreaper) -> Result<(), Stop> {
         let rank_of = started.members.clone();
-        let Started { ranks, places, lines, notices, .. } = started;
+        let Started { ranks, places, links, notices, .. } = started;
         while ranks.iter().any(Option::is_some) {
             let mut first = None;
             let messages = match std::mem::take(&mut self.early) {
-                early if early.is_empty() => self.hear(lines.ends().chain([notices.arrivals()])),
+                early if early.is_empty() => self.hear(links.ends().chain([notices.arrivals()])),
                 early => Ok(early),
             };
             while let Some(arrival) = self.signals.next() {
@@ -253,7 +253,7 @@ impl<'a> Agent<'a> {
             }
             let ended = reap(ranks, places, self.signals.is_alone());
             // After that: what a rank said last is there once it has ended.
-            for (place, bytes) in lines.hear() {
+            for (place, bytes) in links.poll() {
                 self.tell(&FromAgent::Segment { rank: rank_of[place], bytes });
             }
             if let Some(job) = job {
@@ -267,21 +267,21 @@ impl<'a> Agent<'a> {
             if !ended.is_empty() {
                 let ends = ended.iter().map(|&(place, end)| (rank_of[place], end)).collect();
                 let left =
-                    ended.iter().filter(|(place, _)| lines.has_left(*place)).map(|(place, _)| rank_of[*place]);
+                    ended.iter().filter(|(place, _)| links.has_left(*place)).map(|(place, _)| rank_of[*place]);
                 let (first, left) = (first.map(|place| rank_of[place]), left.collect());
                 self.tell(&FromAgent::Ended { ends, first, left });
             }
-            adoption.reap(ranks);
+            subreaper.reap(ranks);
             // Dropping the ranks, as an error does, kills them; what they left behind goes the same way.
             let messages = messages.inspect_err(|_| {
                 deliver(ranks, Signal::SIGKILL);
                 while reap_all(ranks) {}
-                adoption.end(self.signals, Duration::ZERO);
+                subreaper.end(self.signals, Duration::ZERO);
             })?;
             for message in messages {
                 match message {
-                    ToAgent::Segments(sizes) => lines.answer(&sizes),
-                    ToAgent::Died(ranks) => lines.bury(&ranks),
+                    ToAgent::Segments(sizes) => links.answer(&sizes),
+                    ToAgent::Died(ranks) => links.announce_failures(&ranks),
                     ToAgent::Signal(number) => {
                         if let Ok(signal) = Signal::try_from(number) {
                             deliver(ranks, signal);
@@ -332,8 +332,8 @@ impl<'a> Agent<'a> {
     }
 
     /// Sends what is queued, if the launcher takes it.
-    fn last_words(&mut self) {
-        let until = Instant::now() + LAST_WORDS;
+    fn drain(&mut self) {
+        let until = Instant::now() + DRAIN_TIME;
         while self.channel.pump::<ToAgent>().is_ok()
             && self.channel.queued() > 0
             && self.channel.rest(until).is_ok()
@@ -361,12 +361,12 @@ fn reap_all(ranks: &mut [Option<std::process::Child>]) -> bool {
     false
 }
 
-fn unreachable(error: KnockError) -> LaunchError {
+fn unreachable(error: ConnectError) -> LaunchError {
     let remedy = match error {
-        KnockError::Unreachable { .. } => {
+        ConnectError::Unreachable { .. } => {
             "; is there a firewall between the hosts? --interface chooses another address, --port a port that is open"
         }
-        KnockError::Refused { .. } => "",
+        ConnectError::Refused { .. } => "",
     };
     LaunchError::NoLauncher { reason: format!("{error}{remedy}") }
 }

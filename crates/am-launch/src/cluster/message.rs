@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::book::Book;
-use crate::launcher::crew::Crew;
+use crate::launcher::local_ranks::LocalRanks;
 use crate::launcher::spec::Rings;
+use crate::manifest::JobManifest;
 use crate::notices::Notice;
 use crate::outcome::RankEnd;
 use crate::secret::Secret;
@@ -23,7 +23,7 @@ pub(crate) struct Orders {
     pub(crate) version: String,
     pub(crate) secret: Secret,
     /// Addresses at which the launcher may be reached, the likeliest first.
-    pub(crate) doors: Vec<SocketAddr>,
+    pub(crate) launcher_addresses: Vec<SocketAddr>,
     /// How long the launcher may be tried.
     pub(crate) patience: Duration,
     /// After how long of silence the launcher is given up.
@@ -40,7 +40,7 @@ pub(crate) struct Orders {
     pub(crate) spread: bool,
     pub(crate) rings: Rings,
     pub(crate) grace: Duration,
-    pub(crate) crew: Crew,
+    pub(crate) local_ranks: LocalRanks,
 }
 
 /// From an agent to its launcher.
@@ -66,7 +66,7 @@ pub(crate) enum FromAgent {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ToAgent {
     /// Start the ranks.
-    Start(Book),
+    Start(JobManifest),
     /// The sizes of all segments, by rank.
     Segments(Vec<u64>),
     /// Send every rank that lives this signal.
@@ -107,9 +107,9 @@ pub(crate) struct RankArrival {
 /// From rank 0 to such a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// All ranks are there. The book has no secret: who can read it here has the one that it comes from, together with the value
+    /// All ranks are there. The manifest has no secret: who can read it here has the one that it comes from, together with the value
     /// that is new in this run.
-    Table(Book, [u8; 32]),
+    Table(JobManifest, [u8; 32]),
     /// The job can't start.
     Refused(String),
     /// All ranks attach; the sizes of their segments, by rank.

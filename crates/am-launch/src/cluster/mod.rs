@@ -4,24 +4,24 @@
 //! | file | owns |
 //! |---|---|
 //! | `list`, `place`, `remote`, `options` | what the user says: hosts, placement, the remote command |
-//! | `interface`, `doors` | addresses of this host, and which of them others can reach |
-//! | `channel`, `door`, `message` | authenticated conversations, the rendezvous address, what is said |
-//! | `site`, `gather`, `watch` | the launcher: one host, the start of all, their supervision |
+//! | `interface`, `launcher_addresses` | addresses of this host, and which of them others can reach |
+//! | `channel`, `listener`, `message` | authenticated conversations, the rendezvous address, what is said |
+//! | `host_state`, `start`, `monitor` | the launcher: one host, the start of all, their supervision |
 //! | `agent` | the agent on each host |
-//! | `rendezvous`, `circle` | ranks that meet at rank 0, until they have attached |
+//! | `rendezvous`, `rendezvous_links` | ranks that meet at rank 0, until they have attached |
 
 pub(crate) mod agent;
 pub(crate) mod channel;
-pub(crate) mod circle;
-pub(crate) mod door;
-pub(crate) mod doors;
-pub(crate) mod gather;
+pub(crate) mod host_state;
 pub(crate) mod interface;
+pub(crate) mod launcher_addresses;
 pub(crate) mod list;
+pub(crate) mod listener;
 pub(crate) mod message;
+pub(crate) mod monitor;
 pub(crate) mod options;
 pub(crate) mod place;
 pub(crate) mod remote;
 pub(crate) mod rendezvous;
-pub(crate) mod site;
-pub(crate) mod watch;
+pub(crate) mod rendezvous_links;
+pub(crate) mod start;

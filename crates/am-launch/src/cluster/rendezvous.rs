@@ -1,5 +1,5 @@
 //! How ranks on several hosts find each other that `mpirun`, `srun` or a hand started: rank 0 listens at `AM_RENDEZVOUS`,
-//! everybody tells it where they are, and gets the book of the job. One connection for each rank, until it has attached.
+//! everybody tells it where they are, and gets the manifest of the job. One connection for each rank, until it has attached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,22 +13,22 @@ use nix::poll::{PollFd, PollTimeout, poll};
 use nix::unistd::geteuid;
 use transport_udp::UdpError;
 
-use crate::book::{Book, HostCard, RankCard};
 use crate::cluster::channel::{Channel, ChannelError};
-use crate::cluster::circle::Circle;
-use crate::cluster::door::{Door, DoorError, KnockError, knock};
-use crate::cluster::doors::check_addresses;
 use crate::cluster::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
+use crate::cluster::launcher_addresses::check_addresses;
+use crate::cluster::listener::{ConnectError, ListenError, Listener, connect};
 use crate::cluster::message::{Answer, FromRank, RankArrival};
+use crate::cluster::rendezvous_links::RendezvousLinks;
 use crate::env;
-use crate::launcher::crew::addresses_of;
 use crate::launcher::limits;
+use crate::launcher::local_ranks::addresses_of;
 use crate::launcher::spec::job_id;
+use crate::manifest::{HostEntry, JobManifest, RankEntry};
 use crate::secret::{Secret, SecretError};
 use crate::transport::TransportChoice;
 
 /// What one rank brings to the rendezvous.
-pub(crate) struct Visitor<'a> {
+pub(crate) struct RendezvousClient<'a> {
     pub(crate) address: &'a str,
     pub(crate) rank: Rank,
     pub(crate) ranks: u32,
@@ -41,10 +41,10 @@ pub(crate) struct Visitor<'a> {
 
 /// What a rank takes away from it.
 pub(crate) struct Met {
-    pub(crate) book: Book,
+    pub(crate) manifest: JobManifest,
     pub(crate) host: u32,
     pub(crate) sockets: Vec<UdpSocket>,
-    pub(crate) circle: Circle,
+    pub(crate) links: RendezvousLinks,
 }
 
 /// Why ranks on several hosts did not find each other.
@@ -64,14 +64,14 @@ pub enum RendezvousError {
     Secret(#[from] SecretError),
     /// Rank 0 can't listen there.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Listener(#[from] ListenError),
     /// Rank 0 can't be reached.
     #[error("rank 0 at AM_RENDEZVOUS={address}: {source}")]
-    Knock {
+    Connect {
         /// The address as given.
         address: String,
         /// Why.
-        source: KnockError,
+        source: ConnectError,
     },
     /// Rank 0 was lost during the conversation.
     #[error("rank 0 at AM_RENDEZVOUS={address} was lost: {source}")]
@@ -119,7 +119,7 @@ pub enum RendezvousError {
     },
 }
 
-impl Visitor<'_> {
+impl RendezvousClient<'_> {
     /// Meets the other ranks. Blocks until all are there.
     pub(crate) fn meet(&self) -> Result<Met, RendezvousError> {
         let found: Vec<SocketAddr> =
@@ -139,39 +139,40 @@ impl Visitor<'_> {
     fn host(&self, address: SocketAddr) -> Result<Met, RendezvousError> {
         limits::make_room(64 + self.ranks as usize);
         let until = Instant::now() + self.limit;
-        let mut door = Door::open(address, &self.secret)?;
-        let mut guests: Vec<Channel> = Vec::new();
+        let mut listener = Listener::open(address, &self.secret)?;
+        let mut unidentified: Vec<Channel> = Vec::new();
         let mut arrived: BTreeMap<u32, (RankArrival, Channel)> = BTreeMap::new();
         while (arrived.len() as u32) + 1 < self.ranks {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.missing(&arrived, &door));
+                return Err(self.missing(&arrived, &listener));
             }
-            let mut ends: Vec<PollFd<'_>> = door.interests().map(|(end, flags)| PollFd::new(end, flags)).collect();
-            ends.extend(guests.iter().map(|guest| PollFd::new(guest.as_fd(), guest.interest())));
+            let mut ends: Vec<PollFd<'_>> =
+                listener.interests().map(|(end, flags)| PollFd::new(end, flags)).collect();
+            ends.extend(unidentified.iter().map(|caller| PollFd::new(caller.as_fd(), caller.interest())));
             let nap = left.min(Duration::from_millis(200));
             let _ = poll(&mut ends, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
-            guests.extend(door.serve().into_iter().map(|(channel, _)| channel));
+            unidentified.extend(listener.serve().into_iter().map(|(channel, _)| channel));
             let mut silent = Vec::new();
-            for mut guest in std::mem::take(&mut guests) {
+            for mut caller in std::mem::take(&mut unidentified) {
                 // Whoever hangs up half-way is no reason to give up on the others: it may come back.
-                let Ok(mut words) = guest.pump::<FromRank>() else { continue };
+                let Ok(mut words) = caller.pump::<FromRank>() else { continue };
                 let Some(FromRank::Arrived(arrival)) = words.pop() else {
-                    silent.push(guest);
+                    silent.push(caller);
                     continue;
                 };
                 if let Some(reason) = self.objection(&arrival, &arrived) {
-                    arrived.insert(self.ranks, (arrival, guest));
+                    arrived.insert(self.ranks, (arrival, caller));
                     return Err(refuse(arrived, reason));
                 }
-                arrived.insert(arrival.rank, (arrival, guest));
+                arrived.insert(arrival.rank, (arrival, caller));
             }
-            guests = silent;
+            unidentified = silent;
         }
         self.conclude(address.ip(), arrived)
     }
 
-    /// Makes the book when everybody is there.
+    /// Makes the manifest when everybody is there.
     fn conclude(
         &self,
         address: IpAddr,
@@ -186,23 +187,23 @@ impl Visitor<'_> {
         let (mine, sockets) = self.arrival(own)?;
         let mut all: Vec<&RankArrival> = vec![&mine];
         all.extend(arrived.values().map(|(arrival, _)| arrival));
-        let mut hosts: Vec<HostCard> = Vec::new();
+        let mut hosts: Vec<HostEntry> = Vec::new();
         let mut machines: BTreeMap<&str, u32> = BTreeMap::new();
         let mut ranks = Vec::with_capacity(all.len());
         for arrival in &all {
             let host = *machines.entry(&arrival.machine).or_insert_with(|| {
                 let RankArrival { name, address, interface, .. } = (*arrival).clone();
-                hosts.push(HostCard { name, address, interface });
+                hosts.push(HostEntry { name, address, interface });
                 hosts.len() as u32 - 1
             });
-            ranks.push(RankCard { host, udp: arrival.udp.clone() });
+            ranks.push(RankEntry { host, udp: arrival.udp.clone() });
         }
         // Every rank's address counts, not only the first one's of each host.
         let every = all.iter().map(|arrival| {
             let RankArrival { rank, name, address, interface, .. } = (*arrival).clone();
-            HostCard { name: format!("{name} (rank {rank})"), address, interface }
+            HostEntry { name: format!("{name} (rank {rank})"), address, interface }
         });
-        let every: Vec<HostCard> = every.collect();
+        let every: Vec<HostEntry> = every.collect();
         if let Err(error) = check_addresses(every.iter()) {
             let reason = format!("{error}, by hand with AM_INTERFACE, or by a numeric address in AM_RENDEZVOUS");
             return Err(refuse(arrived, reason));
@@ -219,35 +220,35 @@ impl Visitor<'_> {
         let mut run = [0; 32];
         getrandom::fill(&mut run).map_err(|_| self.system(io::Error::other("no random bytes from the system")))?;
         let (secret, choice, endpoints) = (Secret::none(), self.choice, self.endpoints);
-        let mut book = Book { job: job_id(), secret, choice, endpoints, hosts, ranks };
-        let mut circle = Vec::with_capacity(arrived.len());
+        let mut manifest = JobManifest { job: job_id(), secret, choice, endpoints, hosts, ranks };
+        let mut channels = Vec::with_capacity(arrived.len());
         for (rank, (_, mut channel)) in arrived {
-            channel.send(&Answer::Table(book.clone(), run));
-            circle.push((rank, channel));
+            channel.send(&Answer::Table(manifest.clone(), run));
+            channels.push((rank, channel));
         }
-        book.secret = self.secret.of_run(&run);
-        let mut met = Met { book, host: 0, sockets, circle: Circle::Centre(circle) };
-        met.circle.flush(Instant::now() + self.limit);
+        manifest.secret = self.secret.of_run(&run);
+        let mut met = Met { manifest, host: 0, sockets, links: RendezvousLinks::Root(channels) };
+        met.links.flush(Instant::now() + self.limit);
         Ok(met)
     }
 
     /// The part of every other rank.
     fn visit(&self, addresses: &[SocketAddr]) -> Result<Met, RendezvousError> {
         let until = Instant::now() + self.limit;
-        let knocked = knock(addresses, &self.secret, self.limit);
+        let connected = connect(addresses, &self.secret, self.limit);
         let mut channel =
-            knocked.map_err(|source| RendezvousError::Knock { address: self.address.into(), source })?;
+            connected.map_err(|source| RendezvousError::Connect { address: self.address.into(), source })?;
         let own = channel.local_address().map_err(|source| self.system(source))?.ip().to_canonical();
         let (mine, sockets) = self.arrival(own)?;
         channel.send(&FromRank::Arrived(mine));
         let mut words = channel.wait::<Answer>(until).map_err(|source| self.lost(source))?;
         match words.remove(0) {
-            Answer::Table(mut book, run) => {
-                book.secret = self.secret.of_run(&run);
-                let host = book.ranks.get(self.rank.0 as usize).map(|card| card.host);
-                let host = host.filter(|_| book.ranks.len() == self.ranks as usize);
+            Answer::Table(mut manifest, run) => {
+                manifest.secret = self.secret.of_run(&run);
+                let host = manifest.ranks.get(self.rank.0 as usize).map(|card| card.host);
+                let host = host.filter(|_| manifest.ranks.len() == self.ranks as usize);
                 let host = host.ok_or_else(|| self.lost(ChannelError::Damaged))?;
-                Ok(Met { book, host, sockets, circle: Circle::Guest(Box::new(channel)) })
+                Ok(Met { manifest, host, sockets, links: RendezvousLinks::Leaf(Box::new(channel)) })
             }
             Answer::Refused(reason) => Err(RendezvousError::Refused(reason)),
             Answer::Segments(_) => Err(self.lost(ChannelError::Damaged)),
@@ -309,7 +310,7 @@ impl Visitor<'_> {
         None
     }
 
-    fn missing(&self, arrived: &BTreeMap<u32, (RankArrival, Channel)>, door: &Door) -> RendezvousError {
+    fn missing(&self, arrived: &BTreeMap<u32, (RankArrival, Channel)>, listener: &Listener) -> RendezvousError {
         let missing: BTreeSet<u32> = (1..self.ranks).filter(|rank| !arrived.contains_key(rank)).collect();
         RendezvousError::Missing {
             missing: missing.len(),
@@ -317,7 +318,7 @@ impl Visitor<'_> {
             first: missing.first().copied().unwrap_or_default(),
             address: self.address.into(),
             seconds: self.limit.as_secs_f64(),
-            note: door.refused().note(),
+            note: listener.refused().note(),
         }
     }
 
@@ -336,12 +337,12 @@ impl Visitor<'_> {
 
 /// Tells everyone who has turned up why the job can't start.
 fn refuse(arrived: BTreeMap<u32, (RankArrival, Channel)>, reason: String) -> RendezvousError {
-    let mut circle = Vec::new();
+    let mut links = Vec::new();
     for (rank, (_, mut channel)) in arrived {
         channel.send(&Answer::Refused(reason.clone()));
-        circle.push((rank, channel));
+        links.push((rank, channel));
     }
-    Circle::Centre(circle).flush(Instant::now() + Duration::from_secs(2));
+    RendezvousLinks::Root(links).flush(Instant::now() + Duration::from_secs(2));
     RendezvousError::Refused(reason)
 }
 

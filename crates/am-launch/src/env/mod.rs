@@ -23,12 +23,12 @@ pub const LAUNCHER_PID: &str = "AM_LAUNCHER_PID";
 /// An inherited pipe end that hangs up when the launcher is gone, as `NUMBER:DEVICE:INODE`.
 pub const LIFELINE_FD: &str = "AM_LIFELINE_FD";
 
-/// The number of the inherited descriptor of the job's book: addresses, hosts and the secret.
-pub const BOOK_FD: &str = "AM_BOOK_FD";
+/// The number of the inherited descriptor of the job's manifest: addresses, hosts and the secret.
+pub const MANIFEST_FD: &str = "AM_MANIFEST_FD";
 /// The numbers of the inherited descriptors of this rank's UDP sockets, one per endpoint, with commas between them.
 pub const UDP_FDS: &str = "AM_UDP_FDS";
-/// The inherited descriptor of this rank's line to its launcher, as `NUMBER:DEVICE:INODE`.
-pub const LINE_FD: &str = "AM_LINE_FD";
+/// The inherited descriptor of this rank's control link to its launcher, as `NUMBER:DEVICE:INODE`.
+pub const CONTROL_FD: &str = "AM_CONTROL_FD";
 
 /// `host:port` at which ranks that were started by hand, by `mpirun` or by `srun` on several hosts meet; rank 0 listens
 /// there.
@@ -71,9 +71,9 @@ pub const SET_BY_LAUNCHER: [&str; 14] = [
     LOCAL_RANKS,
     JOB,
     SHM_FD,
-    BOOK_FD,
+    MANIFEST_FD,
     UDP_FDS,
-    LINE_FD,
+    CONTROL_FD,
     LAUNCHER,
     LAUNCHER_PID,
     LIFELINE_FD,

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use transport_shm::JobError;
 use transport_udp::UdpError;
 
-use crate::cluster::door::DoorError;
+use crate::cluster::listener::ListenError;
 use crate::cluster::place::TooFewSlots;
 use crate::launcher::spec::MAX_RANKS;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE, code_of};
@@ -70,7 +70,7 @@ pub enum LaunchError {
     ShmAcrossHosts,
     /// The rendezvous address can't be used.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Listener(#[from] ListenError),
     /// No address of a host is the one that was asked for.
     #[error("{reason}")]
     Interface {

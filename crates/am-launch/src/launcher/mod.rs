@@ -3,20 +3,20 @@
 //! | file | owns |
 //! |---|---|
 //! | `spec` | a job's description |
-//! | `crew`, `spawn`, `lifeline`, `limits` | the start of ranks, and what they inherit |
-//! | `supervise`, `policy`, `signals`, `adoption` | the ranks while they run, and what happens when one fails |
+//! | `local_ranks`, `spawn`, `lifeline`, `limits` | the start of ranks, and what they inherit |
+//! | `supervise`, `policy`, `signals`, `subreaper` | the ranks while they run, and what happens when one fails |
 //! | `output` | their output |
 
-pub(crate) mod adoption;
-pub(crate) mod crew;
 pub(crate) mod error;
 pub(crate) mod lifeline;
 pub(crate) mod limits;
+pub(crate) mod local_ranks;
 pub(crate) mod output;
 pub(crate) mod policy;
 pub(crate) mod signals;
 pub(crate) mod spawn;
 pub(crate) mod spec;
+pub(crate) mod subreaper;
 pub(crate) mod supervise;
 
 use std::ffi::OsString;
@@ -26,19 +26,19 @@ use std::time::Duration;
 
 use transport_shm::{Job, JobConfig};
 
-use crate::book::{Book, HostCard, RankCard};
 use crate::cluster::interface::{InterfaceWish, choose, interface_of};
+use crate::cluster::monitor;
 use crate::cluster::options::Hosts;
-use crate::cluster::watch;
 use crate::env;
 use crate::env::check::check_own;
-use crate::launcher::adoption::Adoption;
-use crate::launcher::crew::{Crew, Shared, addresses_of, bind_sockets};
 use crate::launcher::error::{LaunchError, quoted, system};
 use crate::launcher::lifeline::Lifeline;
+use crate::launcher::local_ranks::{LocalRanks, Shared, addresses_of, bind_sockets};
 use crate::launcher::signals::Signals;
 use crate::launcher::spec::{JobSpec, MAX_RANKS, job_id};
+use crate::launcher::subreaper::Subreaper;
 use crate::launcher::supervise::supervise;
+use crate::manifest::{HostEntry, JobManifest, RankEntry};
 use crate::outcome::Outcome;
 use crate::rank::attach::Configure;
 use crate::secret::Secret;
@@ -229,7 +229,7 @@ impl Launcher {
     pub fn launch(&self) -> Result<Outcome, LaunchError> {
         self.check()?;
         if let Some(hosts) = &self.hosts {
-            return watch::launch(&self.spec, hosts);
+            return monitor::launch(&self.spec, hosts);
         }
         let signals = Signals::take().map_err(system("signal handling"))?;
         let job = match self.spec.choice {
@@ -239,25 +239,25 @@ impl Launcher {
         let net = if self.spec.choice == TransportChoice::Udp { Some(self.net()?) } else { None };
         let segment = job.as_ref().map(|job| job.fd().try_clone_to_owned()).transpose();
         let lifeline = Lifeline::new().map_err(system("a pipe"))?;
-        let adoption =
-            if self.spec.adopt { Some(Adoption::begin().map_err(system("adopting orphans"))?) } else { None };
-        let (book, sockets) = net.unzip();
-        let job_id = book.as_ref().map_or_else(job_id, |book| book.job.clone());
+        let subreaper =
+            if self.spec.adopt { Some(Subreaper::begin().map_err(system("adopting orphans"))?) } else { None };
+        let (manifest, sockets) = net.unzip();
+        let job_id = manifest.as_ref().map_or_else(job_id, |manifest| manifest.job.clone());
         let (program, carrier) =
-            (quoted(&self.spec.program), if book.is_some() { Carrier::Udp } else { Carrier::Shm });
-        self.spec.whisper(&format!(
+            (quoted(&self.spec.program), if manifest.is_some() { Carrier::Udp } else { Carrier::Shm });
+        self.spec.log_verbose(&format!(
             "job {job_id}: {} ranks of {program} on this host, {carrier} among them",
             self.spec.ranks
         ));
         let shared = Shared {
             job: &job_id,
             segment: segment.map_err(system("sharing memory with ranks"))?,
-            net: book.as_ref().zip(sockets),
+            net: manifest.as_ref().zip(sockets),
             lifeline: &lifeline,
             signals: &signals,
         };
-        let started = Crew::of(&self.spec).start(shared)?;
-        supervise(&self.spec, started, job.as_ref(), &signals, adoption.as_ref())
+        let started = LocalRanks::of(&self.spec).start(shared)?;
+        supervise(&self.spec, started, job.as_ref(), &signals, subreaper.as_ref())
     }
 
     fn check(&self) -> Result<(), LaunchError> {
@@ -282,26 +282,28 @@ impl Launcher {
         Ok(self.spec.configure.clone().after(move |job| rings.apply(job)).create(self.spec.ranks)?)
     }
 
-    /// The sockets of all ranks on this host, and the book that has their addresses.
-    fn net(&self) -> Result<(Book, Vec<Vec<UdpSocket>>), LaunchError> {
+    /// The sockets of all ranks on this host, and the manifest that has their addresses.
+    fn net(&self) -> Result<(JobManifest, Vec<Vec<UdpSocket>>), LaunchError> {
         let chosen = self.spec.interface.as_ref().map(choose).transpose();
         let chosen = chosen.map_err(|error| LaunchError::Interface { reason: error.to_string() })?;
         let address = chosen.map_or(IpAddr::from([127, 0, 0, 1]), |chosen| chosen.address);
         let endpoints = self.endpoint_count()?;
         let sockets = bind_sockets(address, self.spec.ranks as usize, endpoints)?;
-        let card = |sockets: &Vec<UdpSocket>| Ok(RankCard { host: 0, udp: addresses_of(sockets)? });
+        let card = |sockets: &Vec<UdpSocket>| Ok(RankEntry { host: 0, udp: addresses_of(sockets)? });
         let interface = interface_of(address);
-        self.spec
-            .whisper(&format!("ranks 0 to {} at {address} ({interface}), UDP among them", self.spec.ranks - 1));
-        let book = Book {
+        self.spec.log_verbose(&format!(
+            "ranks 0 to {} at {address} ({interface}), UDP among them",
+            self.spec.ranks - 1
+        ));
+        let manifest = JobManifest {
             job: job_id(),
             secret: Secret::random().map_err(system("the job's secret"))?,
             choice: self.spec.choice,
             endpoints,
-            hosts: vec![HostCard { name: "localhost".into(), address, interface }],
+            hosts: vec![HostEntry { name: "localhost".into(), address, interface }],
             ranks: sockets.iter().map(card).collect::<io::Result<_>>().map_err(system("a socket's address"))?,
         };
-        Ok((book, sockets))
+        Ok((manifest, sockets))
     }
 
     /// The number of endpoints of each rank, which a function may have configured.

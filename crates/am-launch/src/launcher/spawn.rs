@@ -109,20 +109,20 @@ impl FromStr for Descriptor {
 
 /// What an inherited descriptor has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Legacy {
+pub(crate) enum FileKind {
     /// A memory file with these seals at least.
     Memory(SealFlag),
     /// A UDP socket that is bound to this address.
     Udp(SocketAddr),
     /// One end of this pair of stream sockets.
-    Line(Descriptor),
+    Control(Descriptor),
     /// The end of this pipe that is read.
     Lifeline(Descriptor),
     /// The end of this pipe that is written.
     Notices(Descriptor),
 }
 
-impl Legacy {
+impl FileKind {
     /// Whether a descriptor is so.
     fn is(self, file: BorrowedFd<'_>) -> nix::Result<bool> {
         let kind = SFlag::from_bits_truncate(fstat(file)?.st_mode) & SFlag::S_IFMT;
@@ -137,7 +137,7 @@ impl Legacy {
                     && socket(NixSockType::Datagram)?
                     && getsockname::<SockaddrStorage>(file.as_raw_fd())? == SockaddrStorage::from(address)
             }
-            Self::Line(line) => {
+            Self::Control(line) => {
                 kind == SFlag::S_IFSOCK
                     && socket(NixSockType::Stream)?
                     && getsockname::<UnixAddr>(file.as_raw_fd()).is_ok()
@@ -145,19 +145,19 @@ impl Legacy {
             }
             Self::Lifeline(pipe) | Self::Notices(pipe) => {
                 let mode = OFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GETFL)?) & OFlag::O_ACCMODE;
-                let wanted = if matches!(self, Self::Lifeline(_)) { OFlag::O_RDONLY } else { OFlag::O_WRONLY };
-                kind == SFlag::S_IFIFO && mode == wanted && pipe.names(file)?
+                let access = if matches!(self, Self::Lifeline(_)) { OFlag::O_RDONLY } else { OFlag::O_WRONLY };
+                kind == SFlag::S_IFIFO && mode == access && pipe.names(file)?
             }
         })
     }
 }
 
-impl fmt::Display for Legacy {
+impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory(_) => f.write_str("a sealed memory file"),
             Self::Udp(address) => write!(f, "a UDP socket bound to {address}"),
-            Self::Line(_) => f.write_str("the Unix stream socket that the launcher left"),
+            Self::Control(_) => f.write_str("the Unix stream socket that the launcher left"),
             Self::Lifeline(_) => f.write_str("the reading end of the pipe that the launcher left"),
             Self::Notices(_) => f.write_str("the writing end of the pipe that the launcher left"),
         }
@@ -200,14 +200,14 @@ fn look_up(number: u32, claimed: &[RawFd]) -> io::Result<RawFd> {
 /// # Errors
 /// There is no such descriptor, it is something else, or it has been taken over before.
 #[expect(unsafe_code, reason = "an inherited socket, unlike a memory file, can't be opened again by its number")]
-pub(crate) fn claim(number: u32, legacy: Legacy) -> io::Result<OwnedFd> {
+pub(crate) fn claim(number: u32, wanted: FileKind) -> io::Result<OwnedFd> {
     let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
     let number = look_up(number, &claimed)?;
     // SAFETY: the descriptor is open, as was just seen, and is only looked at. Nobody in this process closes what the launcher
     // left; if the number stands for something else, its owner may close it meanwhile, and then an error is the worst.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
-    if !legacy.is(file)? {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {legacy}; {NOT_INHERITED}")));
+    if !wanted.is(file)? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {wanted}; {NOT_INHERITED}")));
     }
     // SAFETY: the descriptor is open, and nobody else in this process owns it: it is what only the launcher can have left
     // under this number, opened in this process for this call before the program ran, and the list lets only one call have it.
@@ -319,20 +319,20 @@ pub(crate) mod tests {
             [socket.into(), UnixStream::pair().unwrap().0.into(), reading, writing, memory(SealFlag::F_SEAL_GROW)];
         let [_, line, lifeline, notices, _] = files.each_ref().map(|file| Descriptor::of(file).unwrap());
         let wishes = [
-            Legacy::Udp(address),
-            Legacy::Line(line),
-            Legacy::Lifeline(lifeline),
-            Legacy::Notices(notices),
-            Legacy::Memory(SEALS),
+            FileKind::Udp(address),
+            FileKind::Control(line),
+            FileKind::Lifeline(lifeline),
+            FileKind::Notices(notices),
+            FileKind::Memory(SEALS),
         ];
         for (place, file) in files.iter().enumerate() {
-            for (other, legacy) in wishes.into_iter().enumerate() {
+            for (other, wanted) in wishes.into_iter().enumerate() {
                 if place != other {
-                    assert!(claim(file.as_raw_fd() as u32, legacy).is_err(), "{file:?} is not {legacy}");
+                    assert!(claim(file.as_raw_fd() as u32, wanted).is_err(), "{file:?} is not {wanted}");
                 }
             }
         }
-        let error = claim(files[0].as_raw_fd() as u32, Legacy::Udp(elsewhere)).unwrap_err().to_string();
+        let error = claim(files[0].as_raw_fd() as u32, FileKind::Udp(elsewhere)).unwrap_err().to_string();
         assert_eq!(error, format!("it is not a UDP socket bound to {elsewhere}; {NOT_INHERITED}"));
         assert!(files.iter().all(|file| fcntl(file, FcntlArg::F_GETFD).is_ok()), "all of them are still open");
     }
@@ -347,13 +347,13 @@ pub(crate) mod tests {
             number: file.as_raw_fd() as u32,
             ..Descriptor::of(launchers).unwrap()
         };
-        for (file, legacy) in [
-            (&reading, Legacy::Lifeline(wish(&reading, &of_launcher))),
-            (&writing, Legacy::Notices(wish(&writing, &of_launcher_too))),
-            (&line, Legacy::Line(wish(&line, &other))),
+        for (file, wanted) in [
+            (&reading, FileKind::Lifeline(wish(&reading, &of_launcher))),
+            (&writing, FileKind::Notices(wish(&writing, &of_launcher_too))),
+            (&line, FileKind::Control(wish(&line, &other))),
         ] {
-            let error = claim(file.as_raw_fd() as u32, legacy).unwrap_err().to_string();
-            assert_eq!(error, format!("it is not {legacy}; {NOT_INHERITED}"));
+            let error = claim(file.as_raw_fd() as u32, wanted).unwrap_err().to_string();
+            assert_eq!(error, format!("it is not {wanted}; {NOT_INHERITED}"));
             assert!(fcntl(file, FcntlArg::F_GETFD).is_ok(), "it is still open");
         }
     }
@@ -374,18 +374,18 @@ pub(crate) mod tests {
         let (reading, _writing) = pipe().unwrap();
         let line = OwnedFd::from(UnixStream::pair().unwrap().0);
         let [of_line, of_reading] = [&line, &reading].map(|file| Descriptor::of(file).unwrap());
-        let files: [(OwnedFd, Legacy); 4] = [
-            (socket.into(), Legacy::Udp(address)),
-            (line, Legacy::Line(of_line)),
-            (reading, Legacy::Lifeline(of_reading)),
-            (memory(SEALS | SealFlag::F_SEAL_GROW), Legacy::Memory(SEALS)),
+        let files: [(OwnedFd, FileKind); 4] = [
+            (socket.into(), FileKind::Udp(address)),
+            (line, FileKind::Control(of_line)),
+            (reading, FileKind::Lifeline(of_reading)),
+            (memory(SEALS | SealFlag::F_SEAL_GROW), FileKind::Memory(SEALS)),
         ];
-        let claimed = files.map(|(file, legacy)| {
+        let claimed = files.map(|(file, wanted)| {
             let number = unused(&file);
-            let file = claim(number, legacy).unwrap();
+            let file = claim(number, wanted).unwrap();
             let flags = FdFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GETFD).unwrap());
-            assert!(flags.contains(FdFlag::FD_CLOEXEC), "{legacy} is for this program alone");
-            let again = claim(number, legacy).unwrap_err();
+            assert!(flags.contains(FdFlag::FD_CLOEXEC), "{wanted} is for this program alone");
+            let again = claim(number, wanted).unwrap_err();
             assert!(again.to_string().contains("taken it over before"), "{again}");
             file
         });
@@ -395,7 +395,7 @@ pub(crate) mod tests {
     #[test]
     fn closed_descriptors_and_standard_streams_are_refused() {
         for number in [0, 2, 99_999, u32::MAX] {
-            assert!(claim(number, Legacy::Memory(SEALS)).is_err());
+            assert!(claim(number, FileKind::Memory(SEALS)).is_err());
         }
     }
 

@@ -80,7 +80,7 @@ impl JobSpec {
     }
 
     /// Prints a message for those who want to know more.
-    pub(crate) fn whisper(&self, line: &str) {
+    pub(crate) fn log_verbose(&self, line: &str) {
         if self.verbose {
             self.say(line);
         }

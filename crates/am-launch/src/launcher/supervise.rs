@@ -12,15 +12,15 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use transport_shm::Job;
 
+use crate::control_links::Segments;
 use crate::intervals::Intervals;
-use crate::launcher::adoption::Adoption;
-use crate::launcher::crew::{Places, Started};
 use crate::launcher::error::{LaunchError, system};
+use crate::launcher::local_ranks::{Places, Started};
 use crate::launcher::output::{Merger, Source, is_read};
 use crate::launcher::policy::{Order, Policy, asks_to_end};
 use crate::launcher::signals::{Arrival, Signals, wait};
 use crate::launcher::spec::JobSpec;
-use crate::lines::Segments;
+use crate::launcher::subreaper::Subreaper;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
 
 /// How often a launcher looks after its ranks where other threads of its process may swallow the SIGCHLD meant for
@@ -33,7 +33,7 @@ pub(crate) fn supervise(
     mut started: Started,
     job: Option<&Job>,
     signals: &Signals,
-    adoption: Option<&Adoption>,
+    subreaper: Option<&Subreaper>,
 ) -> Result<Outcome, LaunchError> {
     let merger = match std::mem::take(&mut started.pipes) {
         pipes if pipes.is_empty() => None,
@@ -44,13 +44,13 @@ pub(crate) fn supervise(
     };
     describe(spec, &started);
     let began = Instant::now();
-    let Started { members, ranks, places, lines, notices, .. } = &mut started;
+    let Started { members, ranks, places, links, notices, .. } = &mut started;
     let mut segments = Segments::new(ranks.len() as u32);
     let mut policy = Policy::new(ranks.len() as u32, spec.rules(), Instant::now());
     while !policy.is_over() {
         // SIGCHLD is blocked since before the first rank started, so no end can slip through before this wait.
-        let look_at = (!signals.is_alone() || lines.is_behind()).then(|| Instant::now() + LOOK_EVERY);
-        let ends = lines.ends().chain([notices.arrivals()]);
+        let look_at = (!signals.is_alone() || links.is_behind()).then(|| Instant::now() + LOOK_EVERY);
+        let ends = links.ends().chain([notices.arrivals()]);
         wait(signals, ends, policy.wake_at().into_iter().chain(look_at).min());
         let mut first = None;
         while let Some(Arrival { signal, sender, from_terminal }) = signals.next() {
@@ -69,18 +69,18 @@ pub(crate) fn supervise(
         if let Some(job) = job {
             ended.iter().for_each(|(rank, _)| job.mark_dead(rank.0));
         }
-        lines.hear().into_iter().for_each(|(rank, bytes)| segments.note(rank as u32, bytes));
+        links.poll().into_iter().for_each(|(rank, bytes)| segments.note(rank as u32, bytes));
         // Nobody has to wait for the dead: that they are lost shows later.
         ended.iter().for_each(|(rank, _)| segments.note(rank.0, 0));
         if let Some(sizes) = segments.complete() {
-            lines.answer(&sizes);
+            links.answer(&sizes);
         }
         // Also those that exit with 0: whoever has not taken leave before is lost.
-        let lost = ended.iter().filter(|(rank, end)| !(end.is_success() && lines.has_left(rank.0 as usize)));
+        let lost = ended.iter().filter(|(rank, end)| !(end.is_success() && links.has_left(rank.0 as usize)));
         let lost: Vec<u32> = lost.map(|(rank, _)| rank.0).collect();
-        lines.bury(&lost);
+        links.announce_failures(&lost);
         for (rank, end) in &ended {
-            spec.whisper(&format!("rank {rank} {end} after {:.3} s", began.elapsed().as_secs_f64()));
+            spec.log_verbose(&format!("rank {rank} {end} after {:.3} s", began.elapsed().as_secs_f64()));
         }
         // After the ranks were reaped, so that the notices of those that have ended are all there.
         for notice in notices.hear(members) {
@@ -91,12 +91,12 @@ pub(crate) fn supervise(
         obey(spec, ranks, &mut policy, orders);
         let orders = policy.tick(Instant::now());
         obey(spec, ranks, &mut policy, orders);
-        if let Some(adoption) = adoption {
-            adoption.reap(ranks);
+        if let Some(subreaper) = subreaper {
+            subreaper.reap(ranks);
         }
     }
-    if let Some(adoption) = adoption {
-        adoption.end(signals, spec.rules().grace);
+    if let Some(subreaper) = subreaper {
+        subreaper.end(signals, spec.rules().grace);
     }
     if let Some(merger) = merger {
         finish_output(merger, signals);
@@ -110,7 +110,7 @@ fn describe(spec: &JobSpec, started: &Started) {
         let Some(child) = child else { continue };
         let processors = sched_getaffinity(pid(child)).map(|set| Intervals::of_processors(&set).to_string());
         let processors = processors.unwrap_or_else(|_| "unknown".into());
-        spec.whisper(&format!("rank {rank} is process {}, processors {processors}", child.id()));
+        spec.log_verbose(&format!("rank {rank} is process {}, processors {processors}", child.id()));
     }
 }
 

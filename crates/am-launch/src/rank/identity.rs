@@ -62,10 +62,10 @@ pub(crate) struct Identity {
 /// The descriptors that a rank inherits in a job with UDP, by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NetIdentity {
-    pub(crate) book: u32,
+    pub(crate) manifest: u32,
     /// One per endpoint.
     pub(crate) sockets: Vec<u32>,
-    pub(crate) line: Descriptor,
+    pub(crate) control: Descriptor,
 }
 
 /// What to do where only some of this crate's variables are set.
@@ -393,16 +393,16 @@ impl Environment<'_> {
 
     /// What a launcher leaves in a job with UDP: all of it or nothing.
     fn net(&self) -> Result<Option<NetIdentity>, EnvironmentError> {
-        let Some(book) = self.descriptor(env::BOOK_FD)? else { return Ok(None) };
-        let missing = |missing| self.incomplete(env::BOOK_FD, missing);
-        let line = self.file(env::LINE_FD)?.ok_or_else(|| missing(env::LINE_FD))?;
+        let Some(manifest) = self.descriptor(env::MANIFEST_FD)? else { return Ok(None) };
+        let missing = |missing| self.incomplete(env::MANIFEST_FD, missing);
+        let control = self.file(env::CONTROL_FD)?.ok_or_else(|| missing(env::CONTROL_FD))?;
         let variable = env::UDP_FDS;
         let text = self.text(variable)?.ok_or_else(|| missing(variable))?;
         let sockets = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| {
             let expected = "a list of file descriptors' numbers";
             EnvironmentError::NotANumber { variable, value: text.clone().into(), expected }
         })?;
-        Ok(Some(NetIdentity { book, sockets, line }))
+        Ok(Some(NetIdentity { manifest, sockets, control }))
     }
 
     /// Whether ranks on several hosts have a place to meet.

@@ -32,7 +32,7 @@ const MOST_CALLERS: usize = 256;
 
 /// Where and until when the ranks of one job meet.
 #[derive(Clone, Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct LocalRendezvous {
     job: String,
     ranks: u32,
     limit: Duration,
@@ -133,7 +133,7 @@ pub enum MeetError {
     },
 }
 
-impl Meeting {
+impl LocalRendezvous {
     /// The meeting of a job, over after `limit`.
     pub(crate) fn new(job: String, ranks: u32, limit: Duration) -> Self {
         let now = Instant::now();
@@ -237,7 +237,7 @@ impl Meeting {
             let left = self.left().ok_or_else(|| self.no_rank_zero())?;
             match UnixStream::connect_addr(&address) {
                 Ok(stream) => return Ok((stream, left)),
-                // Nobody listens yet, or too many ranks knock at once.
+                // Nobody listens yet, or too many ranks connect at once.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock) =>
                 {
@@ -422,8 +422,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn meeting(test: &str, ranks: u32, limit: Duration) -> Meeting {
-        Meeting::new(format!("test-{}-{test}", std::process::id()), ranks, limit)
+    fn meeting(test: &str, ranks: u32, limit: Duration) -> LocalRendezvous {
+        LocalRendezvous::new(format!("test-{}-{test}", std::process::id()), ranks, limit)
     }
 
     fn memory(text: &str) -> OwnedFd {
@@ -474,7 +474,7 @@ mod tests {
         let size = meeting("size", 2, PATIENCE);
         thread::scope(|scope| {
             let zero = scope.spawn(|| size.serve(memory("").as_fd()));
-            let other = Meeting { ranks: 3, ..size.clone() }.fetch(Rank(2));
+            let other = LocalRendezvous { ranks: 3, ..size.clone() }.fetch(Rank(2));
             assert!(matches!(other, Err(MeetError::Refused { .. })), "{other:?}");
             assert!(matches!(zero.join().unwrap(), Err(MeetError::OtherSize { theirs: 3, ours: 2, .. })));
         });
@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_job_name_of_any_length_is_an_error_at_worst() {
-        let long = Meeting::new("x".repeat(500), 2, PATIENCE);
+        let long = LocalRendezvous::new("x".repeat(500), 2, PATIENCE);
         assert!(matches!(long.fetch(Rank(1)), Err(MeetError::System { .. })));
     }
 

@@ -1,9 +1,9 @@
 //! A rank's own view of its job: who it is, where the others are, and the transport that it attaches with.
 
 pub(crate) mod attach;
+mod failure_listener;
 pub(crate) mod identity;
 pub(crate) mod meet;
-mod mourning;
 pub(crate) mod net;
 
 use std::fs::File;
@@ -19,19 +19,19 @@ use nix::unistd::getppid;
 use transport_shm::{Job, JobError, JoinError, JoinOptions, Shm};
 use transport_udp::UdpConfig;
 
-use crate::book::{Book, HostCard};
 use crate::cluster::interface::InterfaceWish;
-use crate::cluster::rendezvous::{Met, RendezvousError, Visitor};
+use crate::cluster::rendezvous::{Met, RendezvousClient, RendezvousError};
 use crate::env;
 use crate::env::check::{self, check_own};
 use crate::intervals::Intervals;
 use crate::launcher::lifeline;
-use crate::launcher::spawn::{Legacy, claim, report_on_quit, unclaimed};
+use crate::launcher::spawn::{FileKind, claim, report_on_quit, unclaimed};
+use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::attach::{Configure, OpenError, open};
 use crate::rank::identity::{EnvironmentError, Identity, NetIdentity, StartedBy, identify};
-use crate::rank::meet::{MeetError, Meeting, launcher_name, reopen};
-use crate::rank::net::{AttachError, JobTransport, Line, Net};
+use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name, reopen};
+use crate::rank::net::{AttachError, JobTransport, Net, SizeSource};
 use crate::secret::{Secret, SecretError};
 use crate::transport::{Carrier, TransportChoice};
 
@@ -98,7 +98,7 @@ impl RankJob {
         let job_id = identity.job.unwrap_or_else(|| launcher_name(identity.rank_variable));
         let net = identity.net.map(|net| inherited_net(&net, rank, ranks)).transpose()?;
         let near = match (shm_fd, &net) {
-            (Some(number), Some(net)) => Some(inherited(number, net.book.members(net.host).len() as u32)?),
+            (Some(number), Some(net)) => Some(inherited(number, net.manifest.members(net.host).len() as u32)?),
             (Some(number), None) => Some(inherited(number, ranks)?),
             (None, Some(_)) => None,
             (None, None) if TransportChoice::from_environment()? == Some(TransportChoice::Udp) => {
@@ -117,7 +117,7 @@ impl RankJob {
         };
         let made = |source| RankError::Create { job: address.to_owned(), source };
         let limit = meet_timeout()?;
-        let visitor = Visitor {
+        let client = RendezvousClient {
             address,
             rank,
             ranks,
@@ -127,18 +127,20 @@ impl RankJob {
             secret: Secret::from_file(file.as_ref()).map_err(RendezvousError::from)?,
             limit,
         };
-        let Met { book, host, sockets, circle } = visitor.meet()?;
-        let members = book.members(host);
+        let Met { manifest, host, sockets, links } = client.meet()?;
+        let members = manifest.members(host);
         let local = members.iter().position(|&member| member == rank).unwrap_or_default() as u32;
-        let near = match book.choice {
+        let near = match manifest.choice {
             TransportChoice::Udp => None,
             TransportChoice::Auto | TransportChoice::Shm => {
-                let meeting = format!("{}-host-{host}", book.job);
+                let meeting = format!("{}-host-{host}", manifest.job);
                 Some(met(&meeting, Rank(local), members.len() as u32, configure)?)
             }
         };
-        let job_id = book.job.clone();
-        let net = book.needs_udp().then(|| Net::new(book, host, rank, sockets, Line::Circle(circle), limit));
+        let job_id = manifest.job.clone();
+        let net = manifest
+            .needs_udp()
+            .then(|| Net::new(manifest, host, rank, sockets, SizeSource::Rendezvous(links), limit));
         Ok(Self { local_rank: local, job_id, near, net, ..self })
     }
 
@@ -230,13 +232,13 @@ impl RankJob {
 
     /// What carries messages between this rank and another one.
     pub fn carrier(&self, to: Rank) -> Carrier {
-        self.net.as_ref().map_or(Carrier::Shm, |net| net.book.carrier(self.rank, to))
+        self.net.as_ref().map_or(Carrier::Shm, |net| net.manifest.carrier(self.rank, to))
     }
 
     /// The hosts of a job with UDP, with the address and the interface that each uses; none in a job over shared memory
     /// alone.
-    pub fn hosts(&self) -> &[HostCard] {
-        self.net.as_ref().map_or(&[], |net| &net.book.hosts)
+    pub fn hosts(&self) -> &[HostEntry] {
+        self.net.as_ref().map_or(&[], |net| &net.manifest.hosts)
     }
 
     /// The index of a rank's host among [`hosts`](Self::hosts); 0 in a job on one host.
@@ -245,7 +247,7 @@ impl RankJob {
     /// If the job has no such rank.
     pub fn host_of(&self, rank: Rank) -> u32 {
         assert!(rank.0 < self.ranks, "rank {rank} is not in the job");
-        self.net.as_ref().map_or(0, |net| net.book.ranks[rank.0 as usize].host)
+        self.net.as_ref().map_or(0, |net| net.manifest.ranks[rank.0 as usize].host)
     }
 
     /// The UDP addresses of a rank's endpoints; none in a job over shared memory alone.
@@ -256,7 +258,7 @@ impl RankJob {
     /// The secret of this run of the job, where it has one: in a job with UDP. Where the ranks met with `AM_SECRET_FILE`, it comes
     /// from that file's and from a value that is new in every run.
     pub fn secret(&self) -> Option<&Secret> {
-        self.net.as_ref().map(|net| &net.book.secret)
+        self.net.as_ref().map(|net| &net.manifest.secret)
     }
 
     /// What was chosen, in one line for people: this rank's host, address and interface, and what leads to whom.
@@ -321,12 +323,12 @@ pub enum RankError {
         /// What is wrong.
         reason: String,
     },
-    /// The book that the launcher left is another job's.
+    /// The manifest that the launcher left is another job's.
     #[error(
-        "{}={number} in the environment is the book of a job of {found} ranks, but this is one of {ranks}",
-        env::BOOK_FD
+        "{}={number} in the environment is the manifest of a job of {found} ranks, but this is one of {ranks}",
+        env::MANIFEST_FD
     )]
-    Book {
+    JobManifest {
         /// The descriptor's number.
         number: u32,
         /// Ranks of its job.
@@ -342,7 +344,7 @@ pub enum RankError {
     Sockets {
         /// Sockets that were named.
         found: usize,
-        /// Addresses of this rank in the book.
+        /// Addresses of this rank in the manifest.
         addresses: usize,
     },
     /// The job's shared memory could not be made.
@@ -390,7 +392,7 @@ pub enum RankError {
 fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
     let (Some(launcher), Some(file)) = (identity.launcher_pid, identity.lifeline_fd) else { return Ok(()) };
     let (variable, number) = (env::LIFELINE_FD, file.number);
-    let line = claim(number, Legacy::Lifeline(file)).and_then(|line| {
+    let line = claim(number, FileKind::Lifeline(file)).and_then(|line| {
         if getppid().as_raw() as u32 == launcher { Ok(()) } else { lifeline::watch(File::from(line)) }
     });
     line.map_err(|source| RankError::Descriptor { variable, number, source })
@@ -402,29 +404,30 @@ fn inherited(number: u32, ranks: u32) -> Result<Job, RankError> {
     let file = unclaimed(number).and_then(|()| reopen(number)).map_err(descriptor)?;
     let job = open(file, ranks).map_err(|source| RankError::Segment { variable, number, source })?;
     // What was inherited is closed here; programs that this one starts get neither.
-    claim(number, Legacy::Memory(SealFlag::F_SEAL_SHRINK)).map_err(descriptor)?;
+    claim(number, FileKind::Memory(SealFlag::F_SEAL_SHRINK)).map_err(descriptor)?;
     Ok(job)
 }
 
 /// What a launcher left for a job with UDP.
 fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankError> {
     let missing = |variable, number| move |source| RankError::Descriptor { variable, number, source };
-    let book = Book::inherited(net.book).map_err(missing(env::BOOK_FD, net.book))?;
-    let found = book.shape().ranks;
-    let card = book.ranks.get(rank.0 as usize).filter(|_| found == ranks);
-    let host = card.ok_or(RankError::Book { number: net.book, found, ranks })?.host;
-    let addresses = &book.ranks[rank.0 as usize].udp;
+    let manifest = JobManifest::inherited(net.manifest).map_err(missing(env::MANIFEST_FD, net.manifest))?;
+    let found = manifest.shape().ranks;
+    let card = manifest.ranks.get(rank.0 as usize).filter(|_| found == ranks);
+    let host = card.ok_or(RankError::JobManifest { number: net.manifest, found, ranks })?.host;
+    let addresses = &manifest.ranks[rank.0 as usize].udp;
     if addresses.len() != net.sockets.len() {
         let (found, addresses) = (net.sockets.len(), addresses.len());
         return Err(RankError::Sockets { found, addresses });
     }
     let socket = |(&number, &address): (&u32, &SocketAddr)| {
-        let socket = claim(number, Legacy::Udp(address)).map(UdpSocket::from);
+        let socket = claim(number, FileKind::Udp(address)).map(UdpSocket::from);
         socket.map_err(missing(env::UDP_FDS, number))
     };
     let sockets = net.sockets.iter().zip(addresses).map(socket).collect::<Result<_, _>>()?;
-    let line = claim(net.line.number, Legacy::Line(net.line)).map_err(missing(env::LINE_FD, net.line.number))?;
-    Ok(Net::new(book, host, rank, sockets, Line::Launcher(line), DEFAULT_MEET_TIMEOUT))
+    let link = claim(net.control.number, FileKind::Control(net.control))
+        .map_err(missing(env::CONTROL_FD, net.control.number))?;
+    Ok(Net::new(manifest, host, rank, sockets, SizeSource::Launcher(link), DEFAULT_MEET_TIMEOUT))
 }
 
 fn interface_wish() -> Result<Option<InterfaceWish>, RankError> {
@@ -434,7 +437,7 @@ fn interface_wish() -> Result<Option<InterfaceWish>, RankError> {
 }
 
 fn met(name: &str, rank: Rank, ranks: u32, configure: &Configure) -> Result<Job, RankError> {
-    let meeting = Meeting::new(name.to_owned(), ranks, meet_timeout()?);
+    let meeting = LocalRendezvous::new(name.to_owned(), ranks, meet_timeout()?);
     if rank == Rank(0) {
         let job = configure.create(ranks).map_err(|source| RankError::Create { job: name.to_owned(), source })?;
         meeting.serve(job.fd())?;

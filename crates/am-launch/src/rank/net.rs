@@ -1,4 +1,4 @@
-//! A rank's part in a job with UDP: its sockets, the book, and how large everybody's segment is.
+//! A rank's part in a job with UDP: its sockets, the manifest, and how large everybody's segment is.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -11,11 +11,11 @@ use am_core::{Address, Rank};
 use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, Shm, ShmMemory};
 use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
-use crate::book::Book;
 use crate::cluster::channel::ChannelError;
-use crate::cluster::circle::Circle;
-use crate::lines::exchange;
-use crate::rank::mourning::Mourning;
+use crate::cluster::rendezvous_links::RendezvousLinks;
+use crate::control_links::exchange_segment_sizes;
+use crate::manifest::JobManifest;
+use crate::rank::failure_listener::FailureListener;
 
 /// What [`RankJob::attach`](crate::RankJob::attach) hands a program: shared memory to the ranks that it reaches, UDP to the
 /// others, chosen per peer.
@@ -23,17 +23,17 @@ pub type JobTransport = Select<Shm, Udp<ShmMemory>>;
 
 /// What leads to those who know the sizes of all segments.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub(crate) enum SizeSource {
     /// A launcher or agent on this host.
     Launcher(OwnedFd),
     /// The other ranks.
-    Circle(Circle),
+    Rendezvous(RendezvousLinks),
 }
 
 /// A rank's part in a job with UDP.
 #[derive(Debug)]
 pub(crate) struct Net {
-    pub(crate) book: Book,
+    pub(crate) manifest: JobManifest,
     pub(crate) host: u32,
     rank: Rank,
     limit: Duration,
@@ -45,10 +45,10 @@ struct State {
     /// One per endpoint, until it attaches.
     sockets: Vec<Option<UdpSocket>>,
     /// Until the first endpoint attaches.
-    line: Option<Line>,
+    sizes: Option<SizeSource>,
     peers: Option<Arc<Peers>>,
     /// Hears of deaths from the launcher, for all endpoints of this rank.
-    mourning: Option<Mourning>,
+    failure_listener: Option<FailureListener>,
     /// What holds the segment of a rank without shared memory to others.
     own: Option<Job>,
 }
@@ -110,21 +110,22 @@ pub enum AttachError {
 
 impl Net {
     pub(crate) fn new(
-        book: Book,
+        manifest: JobManifest,
         host: u32,
         rank: Rank,
         sockets: Vec<UdpSocket>,
-        line: Line,
+        sizes: SizeSource,
         limit: Duration,
     ) -> Self {
         let sockets = sockets.into_iter().map(Some).collect();
-        let state = Mutex::new(State { sockets, line: Some(line), peers: None, mourning: None, own: None });
-        Self { book, host, rank, limit, state }
+        let state =
+            Mutex::new(State { sockets, sizes: Some(sizes), peers: None, failure_listener: None, own: None });
+        Self { manifest, host, rank, limit, state }
     }
 
     /// The addresses of a rank's endpoints.
     pub(crate) fn addresses(&self, rank: Rank) -> &[SocketAddr] {
-        self.book.ranks.get(rank.0 as usize).map_or(&[], |card| &card.udp)
+        self.manifest.ranks.get(rank.0 as usize).map_or(&[], |card| &card.udp)
     }
 
     /// Attaches an endpoint, with shared memory to the ranks of this host if there is any.
@@ -134,29 +135,29 @@ impl Net {
         options: JoinOptions,
         configure: impl FnOnce(UdpConfig) -> UdpConfig,
     ) -> Result<JobTransport, AttachError> {
-        let config = configure(UdpConfig::from_environment(self.book.secret.bytes())?);
+        let config = configure(UdpConfig::from_environment(self.manifest.secret.bytes())?);
         let (socket, peers) = self.prepare(options)?;
         let me = Address::new(self.rank, options.endpoint);
         let Some(job) = near else {
             let segment = self.own_segment(options)?;
             let mut far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
-            self.mourn(&mut far);
+            self.subscribe_failures(&mut far);
             return Ok(Select::far(far));
         };
-        let members = self.book.members(self.host);
+        let members = self.manifest.members(self.host);
         let local = members.iter().position(|&rank| rank == self.rank).expect("a rank is on its own host");
         let near = job.join_with(local as u32, options)?;
         let segment = am_core::Transport::segment(&near).clone();
         let mut far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
-        self.mourn(&mut far);
+        self.subscribe_failures(&mut far);
         Ok(Select::both(near, far, &members, |_| true)?)
     }
 
     /// Lets an endpoint hear of deaths, too.
-    fn mourn(&self, far: &mut Udp<ShmMemory>) {
+    fn subscribe_failures(&self, far: &mut Udp<ShmMemory>) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mourning) = &state.mourning {
-            mourning.tell(far);
+        if let Some(failure_listener) = &state.failure_listener {
+            failure_listener.subscribe(far);
         }
     }
 
@@ -166,23 +167,25 @@ impl Net {
         let bytes = segment_bytes as u64;
         // Endpoints of a rank that attach at the same time wait here for the first one.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let endpoints = self.book.endpoints;
+        let endpoints = self.manifest.endpoints;
         let slot = state.sockets.get_mut(usize::from(endpoint));
         let slot = slot.ok_or(AttachError::NoSuchEndpoint { endpoint, endpoints })?;
         let socket = slot.take().ok_or(AttachError::Taken { endpoint })?;
-        if let Some(line) = state.line.take() {
-            let ranks = self.book.shape().ranks;
-            let sizes = match line {
-                Line::Launcher(line) => {
-                    let mut line = UnixStream::from(line);
-                    let sizes = exchange(&mut line, bytes, ranks).map_err(AttachError::Launcher)?;
-                    state.mourning = Some(Mourning::begin(line).map_err(AttachError::Thread)?);
+        if let Some(source) = state.sizes.take() {
+            let ranks = self.manifest.shape().ranks;
+            let sizes = match source {
+                SizeSource::Launcher(link) => {
+                    let mut link = UnixStream::from(link);
+                    let sizes = exchange_segment_sizes(&mut link, bytes, ranks).map_err(AttachError::Launcher)?;
+                    state.failure_listener = Some(FailureListener::begin(link).map_err(AttachError::Thread)?);
                     sizes
                 }
-                Line::Circle(circle) => circle.exchange(bytes, ranks, self.limit).map_err(AttachError::Ranks)?,
+                SizeSource::Rendezvous(links) => {
+                    links.exchange_segment_sizes(bytes, ranks, self.limit).map_err(AttachError::Ranks)?
+                }
             };
-            let addresses = self.book.ranks.iter().flat_map(|card| card.udp.iter().copied()).collect();
-            state.peers = Some(Arc::new(Peers::new(self.book.shape(), addresses, sizes)?));
+            let addresses = self.manifest.ranks.iter().flat_map(|card| card.udp.iter().copied()).collect();
+            state.peers = Some(Arc::new(Peers::new(self.manifest.shape(), addresses, sizes)?));
         }
         let peers = state.peers.clone().ok_or(AttachError::Taken { endpoint })?;
         match peers.segment_len(self.rank) {
@@ -197,7 +200,7 @@ impl Net {
         let job = match state.own.take() {
             Some(job) => job,
             None => {
-                let job = Job::create(&JobConfig::smallest(1).endpoints(self.book.endpoints))?;
+                let job = Job::create(&JobConfig::smallest(1).endpoints(self.manifest.endpoints))?;
                 job.close_on_exec().map_err(JobError::from)?;
                 job
             }

@@ -1,8 +1,8 @@
 //! What fuzzers let the other end of a channel say.
 
 use super::*;
-use crate::book::Book;
 use crate::cluster::message::{Answer, FromAgent, FromRank, Orders, ToAgent};
+use crate::manifest::JobManifest;
 use am_core::Rank;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -64,15 +64,15 @@ pub fn message(data: &[u8]) -> bool {
     match listener % 5 {
         0 => hear::<FromAgent>(words).is_some(),
         1 => hear::<ToAgent>(words).is_some_and(|message| {
-            if let ToAgent::Start(book) = message {
-                read(&book);
+            if let ToAgent::Start(manifest) = message {
+                read(&manifest);
             }
             true
         }),
         2 => hear::<FromRank>(words).is_some(),
         3 => hear::<Answer>(words).is_some_and(|message| {
-            if let Answer::Table(book, _) = message {
-                read(&book);
+            if let Answer::Table(manifest, _) = message {
+                read(&manifest);
             }
             true
         }),
@@ -80,14 +80,14 @@ pub fn message(data: &[u8]) -> bool {
     }
 }
 
-/// Asks a book what its readers ask.
-fn read(book: &Book) {
-    let ranks = book.ranks.len() as u32;
-    assert_eq!(book.shape().ranks, ranks);
+/// Asks a manifest what its readers ask.
+fn read(manifest: &JobManifest) {
+    let ranks = manifest.ranks.len() as u32;
+    assert_eq!(manifest.shape().ranks, ranks);
     for rank in 0..ranks {
-        let _ = (book.carrier(Rank(0), Rank(rank)), book.members(rank));
+        let _ = (manifest.carrier(Rank(0), Rank(rank)), manifest.members(rank));
     }
-    let _ = book.needs_udp();
+    let _ = manifest.needs_udp();
 }
 
 /// Both ends prove themselves, one seals these bytes as they are, and the other one takes them for a message.

@@ -80,20 +80,20 @@ fn a_rank_of_a_job_with_udp() {
         ("AM_LOCAL_RANKS", "2"),
         ("AM_JOB", "j"),
         ("AM_LAUNCHER", "amrun"),
-        ("AM_BOOK_FD", "7"),
-        ("AM_LINE_FD", "8:9:80"),
+        ("AM_MANIFEST_FD", "7"),
+        ("AM_CONTROL_FD", "8:9:80"),
         ("AM_UDP_FDS", "9,11"),
     ];
     let identity = rank(&variables);
-    let line = "8:9:80".parse().unwrap();
-    assert_eq!(identity.net, Some(NetIdentity { book: 7, sockets: vec![9, 11], line }));
+    let control = "8:9:80".parse().unwrap();
+    assert_eq!(identity.net, Some(NetIdentity { manifest: 7, sockets: vec![9, 11], control }));
     assert_eq!((identity.local_rank, identity.shm_fd), (0, None));
     variables[8].1 = "9;11";
     assert_eq!(error(&variables), "AM_UDP_FDS=9;11 in the environment is not a list of file descriptors' numbers");
     variables.truncate(8);
     assert_eq!(
         error(&variables),
-        "AM_BOOK_FD=7 is set in the environment but AM_UDP_FDS is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
+        "AM_MANIFEST_FD=7 is set in the environment but AM_UDP_FDS is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
     );
 }
 

@@ -17,13 +17,13 @@ use crate::launcher::signals::Signals;
 
 /// Orphans among this process's descendants become its children for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Adoption {
+pub(crate) struct Subreaper {
     before: bool,
     /// Children that this process had before and that are none of the job's business.
     others: BTreeSet<i32>,
 }
 
-impl Adoption {
+impl Subreaper {
     pub(crate) fn begin() -> nix::Result<Self> {
         let others = children();
         let before = get_child_subreaper()?;
@@ -75,7 +75,7 @@ impl Adoption {
     }
 }
 
-impl Drop for Adoption {
+impl Drop for Subreaper {
     fn drop(&mut self) {
         let _ = set_child_subreaper(self.before);
     }

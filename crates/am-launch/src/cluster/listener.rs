@@ -11,19 +11,19 @@ use nix::poll::PollFlags;
 use crate::cluster::channel::{Channel, ChannelError, Side};
 use crate::secret::Secret;
 
-/// How many callers may be on the threshold at once; beyond that the one that has waited longest is sent away.
-const THRESHOLD: usize = 128;
+/// How many callers may be pending at once; beyond that the one that has waited longest is sent away.
+const MOST_PENDING: usize = 128;
 /// How long a caller may take to prove itself.
 const PROOF_TIME: Duration = Duration::from_secs(5);
-/// How long a guest waits between attempts to reach a door, at most.
+/// How long a caller waits between attempts to reach a listener, at most.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A rendezvous address that is listened at.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Listener {
     listener: TcpListener,
     secret: Secret,
-    threshold: Vec<(Channel, SocketAddr, Instant)>,
+    pending: Vec<(Channel, SocketAddr, Instant)>,
     refused: Refused,
 }
 
@@ -51,10 +51,10 @@ impl Refused {
     }
 }
 
-/// A door could not be opened.
+/// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DoorError {
+pub enum ListenError {
     /// Someone listens there already.
     #[error("the rendezvous port {0} is in use on this host: choose another one")]
     InUse(SocketAddr),
@@ -72,23 +72,23 @@ pub enum DoorError {
     System(SocketAddr, io::Error),
 }
 
-impl Door {
+impl Listener {
     /// Starts to listen.
     ///
     /// # Errors
-    /// [`DoorError`].
-    pub(crate) fn open(address: SocketAddr, secret: &Secret) -> Result<Self, DoorError> {
+    /// [`ListenError`].
+    pub(crate) fn open(address: SocketAddr, secret: &Secret) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
         let listener = listener.map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => DoorError::InUse(address),
-            io::ErrorKind::AddrNotAvailable => DoorError::Elsewhere(address),
-            io::ErrorKind::PermissionDenied => DoorError::Forbidden(address),
-            _ => DoorError::System(address, source),
+            io::ErrorKind::AddrInUse => ListenError::InUse(address),
+            io::ErrorKind::AddrNotAvailable => ListenError::Elsewhere(address),
+            io::ErrorKind::PermissionDenied => ListenError::Forbidden(address),
+            _ => ListenError::System(address, source),
         })?;
-        Ok(Self { listener, secret: secret.clone(), threshold: Vec::new(), refused: Refused::default() })
+        Ok(Self { listener, secret: secret.clone(), pending: Vec::new(), refused: Refused::default() })
     }
 
     /// The port that is listened at.
@@ -103,37 +103,37 @@ impl Door {
         &self.refused
     }
 
-    /// What to wait for: the listener and everyone on the threshold.
+    /// What to wait for: the listener and all pending callers.
     pub(crate) fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        let callers = self.threshold.iter().map(|(channel, ..)| (channel.as_fd(), channel.interest()));
+        let callers = self.pending.iter().map(|(channel, ..)| (channel.as_fd(), channel.interest()));
         std::iter::once((self.listener.as_fd(), PollFlags::POLLIN)).chain(callers)
     }
 
-    /// Serves everyone on the threshold without blocking; returns those who have proven to know the secret.
+    /// Serves all pending callers without blocking; returns those who have proven to know the secret.
     pub(crate) fn serve(&mut self) -> Vec<(Channel, SocketAddr)> {
         let now = Instant::now();
-        for _ in 0..THRESHOLD {
+        for _ in 0..MOST_PENDING {
             let Ok((stream, address)) = self.listener.accept() else { break };
-            if self.threshold.len() == THRESHOLD {
-                self.threshold.remove(0);
+            if self.pending.len() == MOST_PENDING {
+                self.pending.remove(0);
             }
             if let Ok(channel) = Channel::new(stream, Side::Server, &self.secret) {
-                self.threshold.push((channel, address, now));
+                self.pending.push((channel, address, now));
             }
         }
-        let mut guests = Vec::new();
-        for (mut channel, address, since) in std::mem::take(&mut self.threshold) {
+        let mut unidentified = Vec::new();
+        for (mut channel, address, since) in std::mem::take(&mut self.pending) {
             // A caller that has proven itself has said nothing else yet: its first frame is the proof.
             match channel.prove() {
-                Ok(true) => guests.push((channel, address)),
+                Ok(true) => unidentified.push((channel, address)),
                 Ok(false) if now.saturating_duration_since(since) < PROOF_TIME => {
-                    self.threshold.push((channel, address, since));
+                    self.pending.push((channel, address, since));
                 }
                 Ok(false) => {}
                 Err(error) => self.refuse(&error, address),
             }
         }
-        guests
+        unidentified
     }
 
     fn refuse(&mut self, error: &ChannelError, address: SocketAddr) {
@@ -149,7 +149,7 @@ impl Door {
 /// Why nobody opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum KnockError {
+pub enum ConnectError {
     /// Nobody answers.
     #[error("{addresses} can't be reached within {seconds} s: {reason}")]
     Unreachable {
@@ -173,8 +173,12 @@ pub enum KnockError {
 /// Connects to the first of these addresses that opens, trying until `until`.
 ///
 /// # Errors
-/// [`KnockError`].
-pub(crate) fn knock(addresses: &[SocketAddr], secret: &Secret, patience: Duration) -> Result<Channel, KnockError> {
+/// [`ConnectError`].
+pub(crate) fn connect(
+    addresses: &[SocketAddr],
+    secret: &Secret,
+    patience: Duration,
+) -> Result<Channel, ConnectError> {
     let until = Instant::now() + patience;
     let mut pause = Duration::from_millis(5);
     let mut reason = "there is no address".to_owned();
@@ -191,7 +195,7 @@ pub(crate) fn knock(addresses: &[SocketAddr], secret: &Secret, patience: Duratio
                         | ChannelError::Version { .. }
                         | ChannelError::Stranger),
                     ) => {
-                        return Err(KnockError::Refused { address, source });
+                        return Err(ConnectError::Refused { address, source });
                     }
                     Err(error) => reason = error.to_string(),
                 },
@@ -201,7 +205,7 @@ pub(crate) fn knock(addresses: &[SocketAddr], secret: &Secret, patience: Duratio
         if Instant::now() >= until {
             let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
             let addresses = addresses.join(", ");
-            return Err(KnockError::Unreachable { addresses, seconds: patience.as_secs_f64(), reason });
+            return Err(ConnectError::Unreachable { addresses, seconds: patience.as_secs_f64(), reason });
         }
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);

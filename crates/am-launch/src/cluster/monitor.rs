@@ -9,23 +9,23 @@ use nix::sys::signal::Signal;
 
 use crate::cluster::agent::{beat, held_up};
 use crate::cluster::channel::Channel;
-use crate::cluster::gather::Gathering;
+use crate::cluster::host_state::HostState;
 use crate::cluster::message::{FromAgent, ToAgent};
 use crate::cluster::options::Hosts;
 use crate::cluster::place::place;
-use crate::cluster::site::Site;
+use crate::cluster::start::ClusterStart;
+use crate::control_links::Segments;
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::output::{Merger, Source, Stream, is_read};
 use crate::launcher::policy::{Order, Policy, asks_to_end};
 use crate::launcher::signals::Signals;
 use crate::launcher::spec::JobSpec;
 use crate::launcher::supervise::finish_output;
-use crate::lines::Segments;
 use crate::outcome::{Outcome, RankEnd};
 use crate::transport::TransportChoice;
 
 /// How long a host may take to report the ends of killed ranks, and an agent to follow its last word.
-const AFTERMATH: Duration = Duration::from_secs(5);
+const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// Starts a launcher's ranks on several hosts and waits until the last one has ended.
 pub(crate) fn launch(spec: &JobSpec, hosts: &Hosts) -> Result<Outcome, LaunchError> {
@@ -35,20 +35,20 @@ pub(crate) fn launch(spec: &JobSpec, hosts: &Hosts) -> Result<Outcome, LaunchErr
         return Err(LaunchError::ShmAcrossHosts);
     }
     let signals = Signals::take().map_err(system("signal handling"))?;
-    let mut sites = Gathering::begin(spec, hosts, &places, &signals)?.complete()?;
-    let merger = Merger::start(sources(&mut sites)).map_err(system("the output thread"))?;
+    let mut states = ClusterStart::begin(spec, hosts, &places, &signals)?.complete()?;
+    let merger = Merger::start(sources(&mut states)).map_err(system("the output thread"))?;
     let now = Instant::now();
     let policy = Policy::new(ranks, spec.rules(), now);
-    let members = sites.into_iter().map(|site| Member::new(site, now)).collect();
+    let monitors = states.into_iter().map(|state| HostMonitor::new(state, now)).collect();
     let segments = Segments::new(ranks);
     let signals = &signals;
-    let mut watch = Watch {
+    let mut watch = ClusterMonitor {
         spec,
         hosts,
         signals,
         policy,
         segments,
-        members,
+        monitors,
         killed: None,
         spoke: now,
         awake: now,
@@ -56,9 +56,9 @@ pub(crate) fn launch(spec: &JobSpec, hosts: &Hosts) -> Result<Outcome, LaunchErr
     };
     watch.run(&merger);
     watch.part(&merger);
-    let Watch { members, policy, failed, .. } = watch;
+    let ClusterMonitor { monitors, policy, failed, .. } = watch;
     // Whatever is left of an agent or a remote command ends here, and with it what holds its output open.
-    drop(members);
+    drop(monitors);
     finish_output(merger, signals);
     match failed {
         Some(error) => Err(error),
@@ -67,43 +67,43 @@ pub(crate) fn launch(spec: &JobSpec, hosts: &Hosts) -> Result<Outcome, LaunchErr
 }
 
 /// The output of all hosts.
-fn sources(sites: &mut [Site]) -> Vec<Source> {
-    let of_site = |site: &mut Site| {
-        let said = std::mem::take(&mut site.said);
-        let out = site.out.take().map(|pipe| Source::of_host(Stream::Out, pipe, Vec::new()));
-        let err = site.err.take().map(|pipe| Source::of_host(Stream::Err, pipe.into(), said));
+fn sources(states: &mut [HostState]) -> Vec<Source> {
+    let of_site = |state: &mut HostState| {
+        let said = std::mem::take(&mut state.said);
+        let out = state.out.take().map(|pipe| Source::of_host(Stream::Out, pipe, Vec::new()));
+        let err = state.err.take().map(|pipe| Source::of_host(Stream::Err, pipe.into(), said));
         out.into_iter().chain(err)
     };
-    sites.iter_mut().flat_map(of_site).collect()
+    states.iter_mut().flat_map(of_site).collect()
 }
 
 /// One host while its ranks run.
-struct Member {
-    site: Site,
+struct HostMonitor {
+    state: HostState,
     /// The ranks whose end is not known.
     live: Vec<u32>,
     over: bool,
     heard: Instant,
 }
 
-impl Member {
-    fn new(site: Site, now: Instant) -> Self {
-        Self { live: site.ranks.clone(), site, over: false, heard: now }
+impl HostMonitor {
+    fn new(state: HostState, now: Instant) -> Self {
+        Self { live: state.ranks.clone(), state, over: false, heard: now }
     }
 
     /// Whether there is nothing more to hear from it.
     fn is_done(&self) -> bool {
-        self.over || self.site.channel.is_none()
+        self.over || self.state.channel.is_none()
     }
 }
 
-struct Watch<'a> {
+struct ClusterMonitor<'a> {
     spec: &'a JobSpec,
     hosts: &'a Hosts,
     signals: &'a Signals,
     policy: Policy,
     segments: Segments,
-    members: Vec<Member>,
+    monitors: Vec<HostMonitor>,
     /// When every rank was told to die.
     killed: Option<Instant>,
     spoke: Instant,
@@ -113,10 +113,10 @@ struct Watch<'a> {
     failed: Option<LaunchError>,
 }
 
-impl Watch<'_> {
+impl ClusterMonitor<'_> {
     fn run(&mut self, merger: &Merger) {
         let mut over_since = None;
-        while !(self.policy.is_over() && self.members.iter().all(Member::is_done)) {
+        while !(self.policy.is_over() && self.monitors.iter().all(HostMonitor::is_done)) {
             self.sleep();
             while let Some(arrival) = self.signals.next() {
                 if arrival.signal != Signal::SIGCHLD {
@@ -150,7 +150,7 @@ impl Watch<'_> {
                     over_since = None;
                 }
                 let since = *over_since.get_or_insert(now);
-                if now.saturating_duration_since(since) > self.spec.rules().grace.saturating_add(AFTERMATH) {
+                if now.saturating_duration_since(since) > self.spec.rules().grace.saturating_add(KILL_GRACE) {
                     return;
                 }
             }
@@ -160,15 +160,15 @@ impl Watch<'_> {
     /// Lets the remote commands of hosts that are done bring what is left of the output, as long as its reader takes it and
     /// the user doesn't mind.
     fn part(&mut self, merger: &Merger) {
-        self.members.iter_mut().for_each(|member| member.site.channel = None);
+        self.monitors.iter_mut().for_each(|monitor| monitor.state.channel = None);
         let mut stuck_since = Instant::now();
         loop {
-            self.members.iter_mut().for_each(|member| member.site.look());
-            let waiting = self.members.iter().any(|member| member.over && member.site.ended.is_none());
+            self.monitors.iter_mut().for_each(|monitor| monitor.state.look());
+            let waiting = self.monitors.iter().any(|monitor| monitor.over && monitor.state.ended.is_none());
             if merger.is_writing() {
                 stuck_since = Instant::now();
             }
-            if !waiting || self.failed.is_some() || stuck_since.elapsed() > AFTERMATH {
+            if !waiting || self.failed.is_some() || stuck_since.elapsed() > KILL_GRACE {
                 return;
             }
             self.signals.wait(Instant::now() + Duration::from_millis(100));
@@ -182,61 +182,61 @@ impl Watch<'_> {
 
     /// Hears what agents report.
     fn hear(&mut self) {
-        for index in 0..self.members.len() {
-            let member = &mut self.members[index];
-            let Some(channel) = &mut member.site.channel else { continue };
+        for index in 0..self.monitors.len() {
+            let monitor = &mut self.monitors[index];
+            let Some(channel) = &mut monitor.state.channel else { continue };
             match channel.pump::<FromAgent>() {
                 Ok(words) => {
-                    member.heard = channel.heard();
+                    monitor.heard = channel.heard();
                     words.into_iter().for_each(|word| self.take(index, word));
                 }
-                Err(_) if member.over => member.site.channel = None,
+                Err(_) if monitor.over => monitor.state.channel = None,
                 Err(error) => self.lose(index, &error.to_string()),
             }
         }
     }
 
     fn take(&mut self, index: usize, word: FromAgent) {
-        let member = &mut self.members[index];
+        let monitor = &mut self.monitors[index];
         match word {
             FromAgent::Ended { ends, first, left } => {
                 // An agent speaks for its own ranks, and for each of them once.
                 let mut known: Vec<(Rank, RankEnd)> = Vec::new();
                 for (rank, end) in ends {
-                    if let Some(place) = member.live.iter().position(|&live| live == rank) {
-                        member.live.remove(place);
+                    if let Some(place) = monitor.live.iter().position(|&live| live == rank) {
+                        monitor.live.remove(place);
                         known.push((Rank(rank), end));
                     }
                 }
                 // Nobody has to wait for the dead: that they are lost shows later.
                 known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
                 for (rank, end) in &known {
-                    self.spec.whisper(&format!("rank {rank} {end}"));
+                    self.spec.log_verbose(&format!("rank {rank} {end}"));
                 }
-                self.bury(&known, &left);
+                self.announce_failures(&known, &left);
                 let orders = self.policy.ended(&known, first.map(Rank), Instant::now());
                 self.obey(orders);
             }
             FromAgent::Notices(notices) => {
-                let ours = notices.into_iter().filter(|notice| member.site.ranks.contains(&notice.rank()));
+                let ours = notices.into_iter().filter(|notice| monitor.state.ranks.contains(&notice.rank()));
                 for notice in ours.collect::<Vec<_>>() {
                     let orders = self.policy.noticed(notice, Instant::now());
                     self.obey(orders);
                 }
             }
             FromAgent::Segment { rank, bytes } => {
-                if member.site.ranks.contains(&rank) {
+                if monitor.state.ranks.contains(&rank) {
                     self.segments.note(rank, bytes);
                 }
             }
             FromAgent::Over => {
-                member.over = true;
-                if !member.live.is_empty() {
+                monitor.over = true;
+                if !monitor.live.is_empty() {
                     self.lose(index, "its agent ended without a word about them");
                 }
             }
             FromAgent::Failed { code, reason, .. } => {
-                let host = member.site.name.clone();
+                let host = monitor.state.name.clone();
                 self.failed.get_or_insert(LaunchError::Host { host, reason, code });
             }
             FromAgent::Alive | FromAgent::Ready { .. } => {}
@@ -245,25 +245,25 @@ impl Watch<'_> {
 
     /// Gives up hosts that are silent, whose remote command has ended, or that don't obey.
     fn miss(&mut self) {
-        for index in 0..self.members.len() {
-            let member = &mut self.members[index];
-            member.site.look();
-            if member.is_done() {
+        for index in 0..self.monitors.len() {
+            let monitor = &mut self.monitors[index];
+            monitor.state.look();
+            if monitor.is_done() {
                 continue;
             }
-            let late = member.heard.elapsed() > self.hosts.lost_after;
+            let late = monitor.heard.elapsed() > self.hosts.lost_after;
             // Who was stopped a moment ago may have missed what was said.
             if late && held_up(&mut self.awake, self.hosts.lost_after) {
                 self.excuse();
                 return;
             }
-            let ended = member.site.ended.filter(|(_, at)| at.elapsed() > Duration::from_secs(1));
+            let ended = monitor.state.ended.filter(|(_, at)| at.elapsed() > Duration::from_secs(1));
             if late {
                 let seconds = self.hosts.lost_after.as_secs_f64();
                 self.lose(index, &format!("nothing was heard of it for {seconds} s; is the network up?"));
             } else if let Some((status, _)) = ended {
                 self.lose(index, &format!("its remote command {}", RankEnd::from(status)));
-            } else if self.killed.is_some_and(|at| at.elapsed() > AFTERMATH) {
+            } else if self.killed.is_some_and(|at| at.elapsed() > KILL_GRACE) {
                 self.lose(index, "it does not answer");
             }
         }
@@ -271,27 +271,27 @@ impl Watch<'_> {
 
     /// This launcher was held up: that time is nobody's silence.
     fn excuse(&mut self) {
-        let channels = self.members.iter_mut().filter_map(|member| member.site.channel.as_mut());
+        let channels = self.monitors.iter_mut().filter_map(|monitor| monitor.state.channel.as_mut());
         channels.for_each(Channel::excuse);
-        self.members.iter_mut().for_each(|member| member.heard = Instant::now());
+        self.monitors.iter_mut().for_each(|monitor| monitor.heard = Instant::now());
     }
 
     /// A host is lost, and with it those of its ranks that had not ended. They die there when the agent misses its launcher.
     fn lose(&mut self, index: usize, reason: &str) {
-        let member = &mut self.members[index];
-        member.site.channel = None;
+        let monitor = &mut self.monitors[index];
+        monitor.state.channel = None;
         let ends: Vec<_> =
-            std::mem::take(&mut member.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
+            std::mem::take(&mut monitor.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
         ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.segments.note(rank.0, 0));
-        self.bury(&ends, &[]);
-        let line = format!("host {} was lost: {reason}", self.members[index].site.name);
+        self.announce_failures(&ends, &[]);
+        let line = format!("host {} was lost: {reason}", self.monitors[index].state.name);
         self.spec.say(&line);
         let orders = self.policy.ended(&ends, None, Instant::now());
         self.obey(orders);
     }
 
     /// Tells all hosts who has died, so that nobody has to find it out by silence: whoever failed, or did not take leave.
-    fn bury(&mut self, ends: &[(Rank, RankEnd)], left: &[u32]) {
+    fn announce_failures(&mut self, ends: &[(Rank, RankEnd)], left: &[u32]) {
         let proper = |rank: Rank, end: RankEnd| end.is_success() && left.contains(&rank.0);
         let dead: Vec<u32> =
             ends.iter().filter(|&&(rank, end)| !proper(rank, end)).map(|(rank, _)| rank.0).collect();
@@ -319,7 +319,7 @@ impl Watch<'_> {
 
     fn tell(&mut self, message: &ToAgent) {
         self.spoke = Instant::now();
-        for channel in self.members.iter_mut().filter_map(|member| member.site.channel.as_mut()) {
+        for channel in self.monitors.iter_mut().filter_map(|monitor| monitor.state.channel.as_mut()) {
             channel.send(message);
         }
     }
@@ -329,15 +329,15 @@ impl Watch<'_> {
         let now = Instant::now();
         let mut wake = self.spoke + beat(self.hosts.lost_after);
         wake = self.policy.wake_at().map_or(wake, |at| at.min(wake));
-        for member in self.members.iter().filter(|member| !member.is_done()) {
-            wake = wake.min(member.heard + self.hosts.lost_after);
+        for monitor in self.monitors.iter().filter(|monitor| !monitor.is_done()) {
+            wake = wake.min(monitor.heard + self.hosts.lost_after);
             // What is due soon after such an event needs no exact time.
-            if member.site.ended.is_some() || self.killed.is_some() || self.policy.is_over() {
+            if monitor.state.ended.is_some() || self.killed.is_some() || self.policy.is_over() {
                 wake = wake.min(now + Duration::from_millis(100));
             }
         }
         let mut ends = vec![PollFd::new(self.signals.arrivals(), PollFlags::POLLIN)];
-        let channels = self.members.iter().filter_map(|member| member.site.channel.as_ref());
+        let channels = self.monitors.iter().filter_map(|monitor| monitor.state.channel.as_ref());
         ends.extend(channels.map(|channel| PollFd::new(channel.as_fd(), channel.interest())));
         let left = wake.saturating_duration_since(now) + Duration::from_millis(1);
         let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));

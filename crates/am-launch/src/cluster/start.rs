@@ -1,4 +1,4 @@
-//! The start of a job on several hosts: an agent on each, all of them at the launcher's door, and then the ranks.
+//! The start of a job on several hosts: an agent on each, all of them at the launcher's listener, and then the ranks.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::book::{Book, HostCard, RankCard};
 use crate::cluster::agent::{TERMINAL_SIGNALS, beat};
 use crate::cluster::channel::{Channel, PROTOCOL};
-use crate::cluster::door::Door;
-use crate::cluster::doors::{Meaning, addresses_for, check_addresses, is_here, meaning};
+use crate::cluster::host_state::HostState;
+use crate::cluster::launcher_addresses::{Meaning, addresses_for, check_addresses, is_here, meaning};
 use crate::cluster::list::HostSpec;
+use crate::cluster::listener::Listener;
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::cluster::options::Hosts;
-use crate::cluster::site::Site;
-use crate::launcher::crew::Crew;
 use crate::launcher::error::{LaunchError, system};
+use crate::launcher::local_ranks::LocalRanks;
 use crate::launcher::policy::asks_to_end;
 use crate::launcher::signals::Signals;
 use crate::launcher::spawn::shield;
 use crate::launcher::spec::{JobSpec, job_id};
+use crate::manifest::{HostEntry, JobManifest, RankEntry};
 use crate::outcome::EXIT_LAUNCHER_FAILED;
 use crate::secret::{Secret, encode_wiped};
 use crate::transport::TransportChoice;
@@ -36,22 +36,22 @@ pub(crate) const AGENT_FLAG: &str = "--agent";
 const LAG: Duration = Duration::from_millis(500);
 
 /// All hosts of a job that is being started.
-pub(crate) struct Gathering<'a> {
+pub(crate) struct ClusterStart<'a> {
     spec: &'a JobSpec,
     hosts: &'a Hosts,
     signals: &'a Signals,
     secret: Secret,
-    door: Door,
-    pub(crate) sites: Vec<Site>,
-    /// The site of each rank.
+    listener: Listener,
+    pub(crate) states: Vec<HostState>,
+    /// The state of each rank.
     places: Vec<u32>,
     /// Agents that have not said which host they are on.
-    guests: Vec<Channel>,
+    unidentified: Vec<Channel>,
     /// When the agents that are ready were last told that the launcher is there.
     spoke: Instant,
 }
 
-impl<'a> Gathering<'a> {
+impl<'a> ClusterStart<'a> {
     /// Starts an agent on every host that gets a rank.
     pub(crate) fn begin(
         spec: &'a JobSpec,
@@ -63,54 +63,57 @@ impl<'a> Gathering<'a> {
         let used: Vec<u32> = (0..hosts.list.len() as u32).filter(|host| places.contains(host)).collect();
         let specs: Vec<&HostSpec> = used.iter().map(|&host| &hosts.list[host as usize]).collect();
         let looked_up: Vec<(&HostSpec, Meaning)> = specs.iter().map(|&host| (host, meaning(host))).collect();
-        let doors = addresses_for(&looked_up, hosts.interface.as_ref());
+        let launcher_addresses = addresses_for(&looked_up, hosts.interface.as_ref());
         let secret = Secret::random().map_err(system("the job's secret"))?;
-        let door = Door::open((listen_at(&doors), hosts.port).into(), &secret).or_else(|error| match error {
-            // A host without IPv6.
-            crate::cluster::door::DoorError::System(address, _) if address.is_ipv6() => {
-                Door::open(([0; 4], hosts.port).into(), &secret)
-            }
-            error => Err(error),
-        })?;
-        let port = door.port().map_err(system("the rendezvous port"))?;
-        doors.iter().filter_map(|(_, note)| note.as_ref()).for_each(|note| spec.say(note));
+        let listener =
+            Listener::open((listen_at(&launcher_addresses), hosts.port).into(), &secret).or_else(|error| {
+                match error {
+                    // A host without IPv6.
+                    crate::cluster::listener::ListenError::System(address, _) if address.is_ipv6() => {
+                        Listener::open(([0; 4], hosts.port).into(), &secret)
+                    }
+                    error => Err(error),
+                }
+            })?;
+        let port = listener.port().map_err(system("the rendezvous port"))?;
+        launcher_addresses.iter().filter_map(|(_, note)| note.as_ref()).for_each(|note| spec.say(note));
 
         let place_of = |host: u32| used.iter().position(|&other| other == host).expect("used hosts only") as u32;
         let places: Vec<u32> = places.iter().map(|&host| place_of(host)).collect();
-        let mut gathering = Self {
+        let mut start = Self {
             spec,
             hosts,
             signals,
             secret,
-            door,
-            sites: Vec::new(),
+            listener,
+            states: Vec::new(),
             places,
-            guests: Vec::new(),
+            unidentified: Vec::new(),
             spoke: Instant::now(),
         };
-        for (host, ((spec, meaning), (addresses, _))) in looked_up.iter().zip(doors).enumerate() {
+        for (host, ((spec, meaning), (addresses, _))) in looked_up.iter().zip(launcher_addresses).enumerate() {
             let here = hosts.remote.is_default() && is_here(*meaning);
             let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect();
-            let site = gathering.start_agent(host as u32, spec, addresses, here)?;
-            gathering.sites.push(site);
+            let state = start.start_agent(host as u32, spec, addresses, here)?;
+            start.states.push(state);
         }
-        Ok(gathering)
+        Ok(start)
     }
 
     fn start_agent(
         &self,
         host: u32,
         spec: &HostSpec,
-        doors: Vec<SocketAddr>,
+        launcher_addresses: Vec<SocketAddr>,
         here: bool,
-    ) -> Result<Site, LaunchError> {
+    ) -> Result<HostState, LaunchError> {
         let ranks: Vec<u32> =
             (0..).zip(&self.places).filter(|&(_, &place)| place == host).map(|(rank, _)| rank).collect();
         let (hosts, job) = (self.hosts, self.spec);
         let orders = Orders {
             version: env!("CARGO_PKG_VERSION").into(),
             secret: self.secret.clone(),
-            doors,
+            launcher_addresses,
             // The launcher is there: where it can't be reached at once, waiting seldom helps.
             patience: (hosts.start_limit / 2).min(Duration::from_secs(15)),
             lost_after: hosts.lost_after,
@@ -122,7 +125,7 @@ impl<'a> Gathering<'a> {
             spread: self.places.iter().any(|&place| place != 0),
             rings: job.rings,
             grace: job.rules().grace,
-            crew: Crew { members: ranks.clone(), ..self.crew()? },
+            local_ranks: LocalRanks { members: ranks.clone(), ..self.local_ranks()? },
         };
         let mut command = if here {
             let mut command = Command::new(&hosts.agent);
@@ -140,7 +143,7 @@ impl<'a> Gathering<'a> {
         let err = File::from(OwnedFd::from(child.stderr.take().expect("standard error is a pipe")));
         fcntl(&err, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(system("a pipe"))?;
         let out = child.stdout.take().map(OwnedFd::from);
-        let site = Site {
+        let state = HostState {
             name: spec.name.clone(),
             out,
             err: Some(err),
@@ -152,58 +155,58 @@ impl<'a> Gathering<'a> {
             child,
             ranks,
         };
-        let feeds = site.ranks.first() == Some(&0);
+        let feeds = state.ranks.first() == Some(&0);
         feed(input, &orders, feeds).map_err(system("a thread for an agent's orders"))?;
-        Ok(site)
+        Ok(state)
     }
 
     /// What is the same on all hosts.
-    fn crew(&self) -> Result<Crew, LaunchError> {
+    fn local_ranks(&self) -> Result<LocalRanks, LaunchError> {
         let directory = match &self.hosts.directory {
             Some(directory) => directory.clone(),
             None => std::env::current_dir().map_err(system("the working directory's name"))?,
         };
-        let mut crew = Crew::of(self.spec);
-        crew.directory = Some(directory);
+        let mut local_ranks = LocalRanks::of(self.spec);
+        local_ranks.directory = Some(directory);
         // What the user has set for this family reaches the ranks of other hosts, too; the rest of the environment is theirs.
         let forwarded = std::env::vars_os().filter(|(key, _)| crate::env::is_forwarded(key));
-        crew.environment = forwarded.chain(std::mem::take(&mut crew.environment)).collect();
-        Ok(crew)
+        local_ranks.environment = forwarded.chain(std::mem::take(&mut local_ranks.environment)).collect();
+        Ok(local_ranks)
     }
 
     /// Waits until every agent is ready, then lets them start their ranks.
-    pub(crate) fn complete(mut self) -> Result<Vec<Site>, LaunchError> {
+    pub(crate) fn complete(mut self) -> Result<Vec<HostState>, LaunchError> {
         let until = Instant::now() + self.hosts.start_limit;
-        while self.sites.iter().any(|site| site.card.is_none()) {
+        while self.states.iter().any(|state| state.card.is_none()) {
             self.sleep(until);
             while let Some(arrival) = self.signals.next() {
                 if asks_to_end(arrival.signal) {
                     return Err(LaunchError::Interrupted { signal: arrival.signal });
                 }
             }
-            self.guests.extend(self.door.serve().into_iter().map(|(channel, _)| channel));
+            self.unidentified.extend(self.listener.serve().into_iter().map(|(channel, _)| channel));
             self.welcome()?;
             self.keep_company();
-            for site in &mut self.sites {
-                site.look();
-                site.listen();
+            for state in &mut self.states {
+                state.look();
+                state.listen();
             }
             let now = Instant::now();
-            for site in self.sites.iter().filter(|site| site.card.is_none()) {
-                if let Some((status, _)) = site.ended.filter(|(_, at)| now.saturating_duration_since(*at) > LAG) {
-                    return Err(site.epitaph(self.hosts, status));
+            for state in self.states.iter().filter(|state| state.card.is_none()) {
+                if let Some((status, _)) = state.ended.filter(|(_, at)| now.saturating_duration_since(*at) > LAG) {
+                    return Err(state.startup_error(self.hosts, status));
                 }
             }
             if now >= until {
                 return Err(self.overdue());
             }
         }
-        let book = self.book()?;
-        for (host, site) in book.hosts.iter().zip(&self.sites) {
-            let ranks: Vec<String> = site.ranks.iter().map(u32::to_string).collect();
-            let carrier = if book.hosts.len() > 1 { ", UDP to the other hosts" } else { "" };
-            let near = if book.choice == TransportChoice::Udp { "UDP" } else { "shared memory" };
-            self.spec.whisper(&format!(
+        let manifest = self.manifest()?;
+        for (host, state) in manifest.hosts.iter().zip(&self.states) {
+            let ranks: Vec<String> = state.ranks.iter().map(u32::to_string).collect();
+            let carrier = if manifest.hosts.len() > 1 { ", UDP to the other hosts" } else { "" };
+            let near = if manifest.choice == TransportChoice::Udp { "UDP" } else { "shared memory" };
+            self.spec.log_verbose(&format!(
                 "host {}: ranks {} at {} ({}), {near} among them{carrier}",
                 host.name,
                 ranks.join(" "),
@@ -211,11 +214,11 @@ impl<'a> Gathering<'a> {
                 host.interface
             ));
         }
-        let told = ToAgent::Start(Book { secret: Secret::none(), ..book });
-        for site in &mut self.sites {
-            site.channel.as_mut().expect("a card came through it").send(&told);
+        let told = ToAgent::Start(JobManifest { secret: Secret::none(), ..manifest });
+        for state in &mut self.states {
+            state.channel.as_mut().expect("a card came through it").send(&told);
         }
-        Ok(self.sites)
+        Ok(self.states)
     }
 
     /// Agents that are ready must not think that the launcher is lost, however long others take.
@@ -224,24 +227,24 @@ impl<'a> Gathering<'a> {
             return;
         }
         self.spoke = Instant::now();
-        self.sites
+        self.states
             .iter_mut()
-            .filter_map(|site| site.channel.as_mut())
+            .filter_map(|state| state.channel.as_mut())
             .for_each(|channel| channel.send(&ToAgent::Alive));
     }
 
     /// Hears the first words of agents.
     fn welcome(&mut self) -> Result<(), LaunchError> {
         let mut waiting = Vec::new();
-        for mut guest in std::mem::take(&mut self.guests) {
-            let Ok(mut words) = guest.pump::<FromAgent>() else { continue };
+        for mut caller in std::mem::take(&mut self.unidentified) {
+            let Ok(mut words) = caller.pump::<FromAgent>() else { continue };
             if words.is_empty() {
-                waiting.push(guest);
+                waiting.push(caller);
                 continue;
             }
             match words.remove(0) {
                 FromAgent::Ready { host, version, address, interface, udp } => {
-                    let Some(site) = self.sites.get_mut(host as usize).filter(|site| site.channel.is_none())
+                    let Some(state) = self.states.get_mut(host as usize).filter(|state| state.channel.is_none())
                     else {
                         continue;
                     };
@@ -252,33 +255,34 @@ impl<'a> Gathering<'a> {
                              name the right file with --remote-amrun"
                         );
                         let code = EXIT_LAUNCHER_FAILED;
-                        return Err(LaunchError::Host { host: site.name.clone(), reason, code });
+                        return Err(LaunchError::Host { host: state.name.clone(), reason, code });
                     }
-                    site.card = Some((HostCard { name: site.name.clone(), address, interface }, udp));
-                    site.channel = Some(guest);
+                    state.card = Some((HostEntry { name: state.name.clone(), address, interface }, udp));
+                    state.channel = Some(caller);
                 }
                 FromAgent::Failed { host, code, reason } => {
-                    let host = self.sites.get(host as usize).map_or_else(|| "?".into(), |site| site.name.clone());
+                    let host =
+                        self.states.get(host as usize).map_or_else(|| "?".into(), |state| state.name.clone());
                     return Err(LaunchError::Host { host, reason, code });
                 }
                 _ => {}
             }
         }
-        self.guests = waiting;
+        self.unidentified = waiting;
         // An agent may fail after it was ready, too, while others are not.
-        for site in &mut self.sites {
-            let Some(channel) = &mut site.channel else { continue };
+        for state in &mut self.states {
+            let Some(channel) = &mut state.channel else { continue };
             match channel.pump::<FromAgent>() {
                 Ok(words) => {
                     for word in words {
                         if let FromAgent::Failed { code, reason, .. } = word {
-                            return Err(LaunchError::Host { host: site.name.clone(), reason, code });
+                            return Err(LaunchError::Host { host: state.name.clone(), reason, code });
                         }
                     }
                 }
                 Err(error) => {
                     let (reason, code) = (format!("its agent was lost: {error}"), EXIT_LAUNCHER_FAILED);
-                    return Err(LaunchError::Host { host: site.name.clone(), reason, code });
+                    return Err(LaunchError::Host { host: state.name.clone(), reason, code });
                 }
             }
         }
@@ -286,29 +290,29 @@ impl<'a> Gathering<'a> {
     }
 
     fn overdue(&self) -> LaunchError {
-        let late: Vec<&Site> = self.sites.iter().filter(|site| site.card.is_none()).collect();
-        let names: Vec<&str> = late.iter().map(|site| &*site.name).collect();
+        let late: Vec<&HostState> = self.states.iter().filter(|state| state.card.is_none()).collect();
+        let names: Vec<&str> = late.iter().map(|state| &*state.name).collect();
         let said =
-            late.iter().find_map(|site| site.last_words()).map(|said| format!(" ({said})")).unwrap_or_default();
+            late.iter().find_map(|state| state.stderr_tail()).map(|said| format!(" ({said})")).unwrap_or_default();
         LaunchError::Overdue {
             hosts: names.join(", "),
             seconds: self.hosts.start_limit.as_secs_f64(),
-            note: format!("{said}{}", self.door.refused().note()),
-            command: late.first().map(|site| site.shown.clone()).unwrap_or_default(),
+            note: format!("{said}{}", self.listener.refused().note()),
+            command: late.first().map(|state| state.shown.clone()).unwrap_or_default(),
         }
     }
 
-    /// The book of a job whose agents are all ready.
-    fn book(&self) -> Result<Book, LaunchError> {
-        let cards: Vec<&(HostCard, Vec<Vec<SocketAddr>>)> =
-            self.sites.iter().map(|site| site.card.as_ref().expect("all are ready")).collect();
+    /// The manifest of a job whose agents are all ready.
+    fn manifest(&self) -> Result<JobManifest, LaunchError> {
+        let cards: Vec<&(HostEntry, Vec<Vec<SocketAddr>>)> =
+            self.states.iter().map(|state| state.card.as_ref().expect("all are ready")).collect();
         check_addresses(cards.iter().map(|(host, _)| host))?;
         let mut next: Vec<_> = cards.iter().map(|(_, udp)| udp.iter()).collect();
         let card = |&host: &u32| {
             let udp = next[host as usize].next().cloned().unwrap_or_default();
-            RankCard { host, udp }
+            RankEntry { host, udp }
         };
-        Ok(Book {
+        Ok(JobManifest {
             job: job_id(),
             secret: self.secret.clone(),
             choice: self.spec.choice,
@@ -321,20 +325,21 @@ impl<'a> Gathering<'a> {
     /// Sleeps until something may have happened.
     fn sleep(&self, until: Instant) {
         let mut ends: Vec<PollFd<'_>> = vec![PollFd::new(self.signals.arrivals(), PollFlags::POLLIN)];
-        ends.extend(self.door.interests().map(|(end, flags)| PollFd::new(end, flags)));
-        let channels = self.guests.iter().chain(self.sites.iter().filter_map(|site| site.channel.as_ref()));
+        ends.extend(self.listener.interests().map(|(end, flags)| PollFd::new(end, flags)));
+        let channels =
+            self.unidentified.iter().chain(self.states.iter().filter_map(|state| state.channel.as_ref()));
         ends.extend(channels.map(|channel| PollFd::new(channel.as_fd(), channel.interest())));
-        let errs = self.sites.iter().filter_map(|site| site.err.as_ref());
+        let errs = self.states.iter().filter_map(|state| state.err.as_ref());
         ends.extend(errs.map(|err| PollFd::new(err.as_fd(), PollFlags::POLLIN)));
-        // Callers on the threshold and commands that have ended are given up in time.
+        // Pending callers and commands that have ended are given up in time.
         let nap = Duration::from_millis(100).min(until.saturating_duration_since(Instant::now()));
         let _ = poll(&mut ends, PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO));
     }
 }
 
 /// The address to listen at: that of the loopback interface if nobody comes from elsewhere.
-fn listen_at(doors: &[(Vec<IpAddr>, Option<String>)]) -> IpAddr {
-    let mut all = doors.iter().flat_map(|(addresses, _)| addresses);
+fn listen_at(launcher_addresses: &[(Vec<IpAddr>, Option<String>)]) -> IpAddr {
+    let mut all = launcher_addresses.iter().flat_map(|(addresses, _)| addresses);
     match all.next() {
         Some(&first) if first.is_loopback() && all.all(|&other| other == first) => first,
         _ => [0u16; 8].into(),
@@ -389,11 +394,11 @@ mod tests {
 
     #[test]
     fn nobody_else_is_listened_to_where_nobody_comes_from_elsewhere() {
-        let doors = |addresses: &[&str]| -> Vec<_> {
+        let launcher_addresses = |addresses: &[&str]| -> Vec<_> {
             addresses.iter().map(|address| (vec![address.parse().unwrap()], None)).collect()
         };
-        assert_eq!(listen_at(&doors(&["127.0.0.1", "127.0.0.1"])), IpAddr::from([127, 0, 0, 1]));
-        assert!(listen_at(&doors(&["127.0.0.1", "10.0.0.1"])).is_unspecified());
-        assert!(listen_at(&doors(&["10.0.0.1"])).is_unspecified());
+        assert_eq!(listen_at(&launcher_addresses(&["127.0.0.1", "127.0.0.1"])), IpAddr::from([127, 0, 0, 1]));
+        assert!(listen_at(&launcher_addresses(&["127.0.0.1", "10.0.0.1"])).is_unspecified());
+        assert!(listen_at(&launcher_addresses(&["10.0.0.1"])).is_unspecified());
     }
 }

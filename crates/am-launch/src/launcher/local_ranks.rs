@@ -17,7 +17,7 @@ use nix::unistd::{Pid, getpid};
 use serde::{Deserialize, Serialize};
 use transport_udp::UdpError;
 
-use crate::book::Book;
+use crate::control_links::ControlLinks;
 use crate::env;
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::lifeline::Lifeline;
@@ -26,12 +26,12 @@ use crate::launcher::output::Stream;
 use crate::launcher::signals::Signals;
 use crate::launcher::spawn::{Descriptor, Inheritance, tie};
 use crate::launcher::spec::JobSpec;
-use crate::lines::Lines;
+use crate::manifest::JobManifest;
 use crate::notices::Notices;
 
 /// What one host has to know to start its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Crew {
+pub(crate) struct LocalRanks {
     pub(crate) program: OsString,
     pub(crate) arg0: Option<OsString>,
     pub(crate) args: Vec<OsString>,
@@ -53,13 +53,13 @@ pub(crate) struct Shared<'a> {
     pub(crate) job: &'a str,
     /// The shared memory.
     pub(crate) segment: Option<OwnedFd>,
-    /// The book, and the sockets of each rank of this host.
-    pub(crate) net: Option<(&'a Book, Vec<Vec<UdpSocket>>)>,
+    /// The manifest, and the sockets of each rank of this host.
+    pub(crate) net: Option<(&'a JobManifest, Vec<Vec<UdpSocket>>)>,
     pub(crate) lifeline: &'a Lifeline,
     pub(crate) signals: &'a Signals,
 }
 
-impl Crew {
+impl LocalRanks {
     /// All ranks of a job, on this host.
     pub(crate) fn of(spec: &JobSpec) -> Self {
         Self {
@@ -87,11 +87,12 @@ impl Crew {
         let segment = shared.segment.map(Arc::new);
         let notices = Notices::new().map_err(system("a pipe"))?;
         let voice = Arc::clone(notices.inherited());
-        let (members, ranks, pipes, lines) = (self.members.clone(), Vec::new(), Vec::new(), Lines::default());
-        let mut started = Started { members, ranks, places: Places::new(), pipes, lines, notices };
-        let (mut book, mut sockets) = (None, Vec::new().into_iter());
+        let (members, ranks, pipes, links) =
+            (self.members.clone(), Vec::new(), Vec::new(), ControlLinks::default());
+        let mut started = Started { members, ranks, places: Places::new(), pipes, links, notices };
+        let (mut manifest, mut sockets) = (None, Vec::new().into_iter());
         if let Some((pages, all)) = shared.net {
-            book = Some(Arc::new(pages.file().map_err(system("a memory file"))?));
+            manifest = Some(Arc::new(pages.file().map_err(system("a memory file"))?));
             sockets = all.into_iter();
         }
         for (local, &rank) in self.members.iter().enumerate() {
@@ -104,16 +105,16 @@ impl Crew {
                 command.env(env::SHM_FD, number(segment));
                 files.push(Arc::clone(segment));
             }
-            if let Some(book) = &book {
-                // A line takes the place of the sockets, which close here: the launcher's files don't become more.
+            if let Some(manifest) = &manifest {
+                // A link takes the place of the sockets, which close here: the launcher's files don't become more.
                 let sockets = sockets.next().expect("every rank has sockets");
                 let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
-                let line = started.lines.add().map_err(system("a line to a rank"))?;
+                let link = started.links.add().map_err(system("a link to a rank"))?;
                 let numbers: Vec<String> = sockets.iter().map(number).collect();
-                command.env(env::UDP_FDS, numbers.join(",")).env(env::LINE_FD, named(&line)?);
-                command.env(env::BOOK_FD, number(book));
-                files.push(Arc::clone(book));
-                files.extend(sockets.into_iter().chain([line]).map(Arc::new));
+                command.env(env::UDP_FDS, numbers.join(",")).env(env::CONTROL_FD, named(&link)?);
+                command.env(env::MANIFEST_FD, number(manifest));
+                files.push(Arc::clone(manifest));
+                files.extend(sockets.into_iter().chain([link]).map(Arc::new));
             }
             let files_before = limits::before();
             tie(&mut command, Inheritance { mask: shared.signals.before(), files, cpus, files_before });
@@ -199,7 +200,7 @@ pub(crate) struct Started {
     pub(crate) places: Places,
     pub(crate) pipes: Vec<(Rank, Stream, OwnedFd)>,
     /// Those of a job with UDP.
-    pub(crate) lines: Lines,
+    pub(crate) links: ControlLinks,
     pub(crate) notices: Notices,
 }
 

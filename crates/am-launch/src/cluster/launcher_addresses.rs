@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-use crate::book::HostCard;
 use crate::cluster::interface::{InterfaceWish, addresses, choose, interface_of, outward, resolve};
 use crate::cluster::list::HostSpec;
 use crate::launcher::error::LaunchError;
+use crate::manifest::HostEntry;
 
 /// What a host's name means here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +77,9 @@ pub(crate) fn addresses_for(
 }
 
 /// Refuses addresses that can't reach each other: those that make sense on one host only next to others, and two families.
-pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostCard>) -> Result<(), LaunchError> {
-    let hosts: Vec<&HostCard> = hosts.collect();
-    let pair = |fits: fn(&HostCard) -> bool| {
+pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostEntry>) -> Result<(), LaunchError> {
+    let hosts: Vec<&HostEntry> = hosts.collect();
+    let pair = |fits: fn(&HostEntry) -> bool| {
         let one = hosts.iter().find(|host| fits(host))?;
         hosts.iter().find(|host| !fits(host)).map(|other| (*one, *other))
     };
@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_reach_each_other_are_named() {
-        let host = |name: &str, address: &str| HostCard {
+        let host = |name: &str, address: &str| HostEntry {
             name: name.into(),
             address: address.parse().unwrap(),
             interface: "if0".into(),
         };
-        let check = |hosts: &[HostCard]| check_addresses(hosts.iter()).map_err(|error| error.to_string());
+        let check = |hosts: &[HostEntry]| check_addresses(hosts.iter()).map_err(|error| error.to_string());
         assert_eq!(check(&[host("a", "10.0.0.1"), host("b", "10.0.0.2")]), Ok(()));
         assert_eq!(check(&[host("a", "127.0.0.1"), host("b", "127.0.0.2")]), Ok(()));
         let error = check(&[host("a", "10.0.0.1"), host("b", "127.0.1.1")]).unwrap_err();
@@ -134,16 +134,16 @@ mod tests {
         let hosts = parse_hosts("a,b,c").unwrap();
         let meanings = [reached("127.0.1.1", "127.0.0.1"), reached("10.0.0.2", "10.0.0.1"), Meaning::Unknown];
         let pairs: Vec<_> = hosts.iter().zip(meanings).collect();
-        let doors = addresses_for(&pairs, None);
-        assert_eq!(doors[0].0, [IpAddr::from([10, 0, 0, 1])]);
-        let note = doors[0].1.as_ref().unwrap();
+        let launcher_addresses = addresses_for(&pairs, None);
+        assert_eq!(launcher_addresses[0].0, [IpAddr::from([10, 0, 0, 1])]);
+        let note = launcher_addresses[0].1.as_ref().unwrap();
         assert!(
             note.starts_with("host a resolves to 127.0.1.1 here, an address that other hosts can't reach;"),
             "{note}"
         );
         assert!(note.contains("using 10.0.0.1, which reaches b") && note.contains("address="), "{note}");
-        assert_eq!(doors[1], (vec![IpAddr::from([10, 0, 0, 1])], None));
-        assert!(!doors[2].0.is_empty() && doors[2].1.is_none());
+        assert_eq!(launcher_addresses[1], (vec![IpAddr::from([10, 0, 0, 1])], None));
+        assert!(!launcher_addresses[2].0.is_empty() && launcher_addresses[2].1.is_none());
     }
 
     #[test]
@@ -151,8 +151,8 @@ mod tests {
         let hosts = parse_hosts("127.0.0.1,127.0.0.2").unwrap();
         let pairs: Vec<_> = hosts.iter().map(|host| (host, meaning(host))).collect();
         assert!(pairs.iter().all(|&(_, meaning)| is_here(meaning)));
-        let doors = addresses_for(&pairs, None);
-        assert_eq!(doors[1], (vec![IpAddr::from([127, 0, 0, 2])], None));
+        let launcher_addresses = addresses_for(&pairs, None);
+        assert_eq!(launcher_addresses[1], (vec![IpAddr::from([127, 0, 0, 2])], None));
         let wish = "127.0.0.9".parse().unwrap();
         assert_eq!(addresses_for(&pairs, Some(&wish))[0].0, [IpAddr::from([127, 0, 0, 9])]);
     }

@@ -8,10 +8,10 @@ use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::book::HostCard;
 use crate::cluster::channel::Channel;
 use crate::cluster::options::Hosts;
 use crate::launcher::error::LaunchError;
+use crate::manifest::HostEntry;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, RankEnd};
 
 /// How much of what a remote command says before its agent reports is kept.
@@ -19,7 +19,7 @@ const SAYINGS: usize = 16 << 10;
 
 /// One host of a job while its ranks are started and watched. Dropping it ends its agent and thereby its ranks.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct HostState {
     pub(crate) name: String,
     pub(crate) ranks: Vec<u32>,
     pub(crate) child: Child,
@@ -30,12 +30,12 @@ pub(crate) struct Site {
     pub(crate) channel: Option<Channel>,
     /// How the remote command ended, and when that was noticed.
     pub(crate) ended: Option<(ExitStatus, Instant)>,
-    pub(crate) card: Option<(HostCard, Vec<Vec<SocketAddr>>)>,
+    pub(crate) card: Option<(HostEntry, Vec<Vec<SocketAddr>>)>,
     /// The remote command as a user would type it, and what may help when it fails.
     pub(crate) shown: String,
 }
 
-impl Drop for Site {
+impl Drop for HostState {
     fn drop(&mut self) {
         // The agent sees its channel close, and a remote command such as ssh is not needed for that.
         self.channel = None;
@@ -50,7 +50,7 @@ impl Drop for Site {
     }
 }
 
-impl Site {
+impl HostState {
     /// Notes whether the remote command has ended.
     pub(crate) fn look(&mut self) {
         if self.ended.is_none()
@@ -75,16 +75,16 @@ impl Site {
     }
 
     /// What the remote command said last, on one line.
-    pub(crate) fn last_words(&self) -> Option<String> {
+    pub(crate) fn stderr_tail(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.said);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         lines.last().map(|_| lines[lines.len().saturating_sub(3)..].join(" / "))
     }
 
     /// Why the agent never reported.
-    pub(crate) fn epitaph(&self, hosts: &Hosts, status: ExitStatus) -> LaunchError {
+    pub(crate) fn startup_error(&self, hosts: &Hosts, status: ExitStatus) -> LaunchError {
         let host = self.name.clone();
-        let said = self.last_words();
+        let said = self.stderr_tail();
         // An agent that can't report says all there is to say.
         if let (Some(125 | 2), Some(said)) = (status.code(), &said)
             && (said.starts_with("host ") || said.starts_with("amrun --agent"))

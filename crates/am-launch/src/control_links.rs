@@ -1,8 +1,8 @@
-//! The lines between a launcher or agent and its ranks in a job with UDP: each rank says once how large its segment is, hears
+//! The links between a launcher or agent and its ranks in a job with UDP: each rank says once how large its segment is, hears
 //! how large everybody's is, and from then on whose process has ended without taking leave. What it says last is that it has
 //! taken leave itself.
 //!
-//! Sizes are known only when a program attaches, so they can't be in the book that ranks inherit. Deaths are known to launchers
+//! Sizes are known only when a program attaches, so they can't be in the manifest that ranks inherit. Deaths are known to launchers
 //! at once; without a word from them, a rank on another host is missed only after a long silence.
 
 use std::io::{self, Read, Write};
@@ -16,15 +16,15 @@ const LEFT: u64 = u64::MAX;
 /// What it says when another endpoint attaches after that.
 const BACK: u64 = u64::MAX - 1;
 
-/// The launcher's end of one line.
+/// The launcher's end of one link.
 #[derive(Debug)]
-struct Line {
+struct ControlLink {
     stream: UnixStream,
     /// What the rank has not taken yet.
     backlog: Vec<u8>,
 }
 
-impl Line {
+impl ControlLink {
     /// Says as much of the backlog as the rank takes. A rank that is stopped must not stop its launcher.
     fn flush(&mut self) {
         while !self.backlog.is_empty() {
@@ -32,17 +32,17 @@ impl Line {
                 Ok(taken) => drop(self.backlog.drain(..taken)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The rank has gone; `hear` finds that out.
+                // The rank has gone; `poll` finds that out.
                 Err(_) => self.backlog.clear(),
             }
         }
     }
 }
 
-/// The launcher's ends of all lines of a host. A line is dropped when its rank has hung up.
+/// The launcher's ends of all links of a host. A link is dropped when its rank has hung up.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    lines: Vec<Option<Line>>,
+pub(crate) struct ControlLinks {
+    links: Vec<Option<ControlLink>>,
     /// Whether the rank of each place has taken leave.
     left: Vec<bool>,
     /// Whether the ranks know the sizes, which they have to hear first.
@@ -51,8 +51,8 @@ pub(crate) struct Lines {
     dead: Vec<u32>,
 }
 
-impl Lines {
-    /// A line for one more rank, and the end that the rank inherits.
+impl ControlLinks {
+    /// A link for one more rank, and the end that the rank inherits.
     ///
     /// # Errors
     /// Those of the system.
@@ -60,31 +60,31 @@ impl Lines {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         self.left.push(false);
-        self.lines.push(Some(Line { stream: ours, backlog: Vec::new() }));
+        self.links.push(Some(ControlLink { stream: ours, backlog: Vec::new() }));
         Ok(theirs.into())
     }
 
     /// What to wait for.
     pub(crate) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.lines.iter().flatten().map(|line| line.stream.as_fd())
+        self.links.iter().flatten().map(|link| link.stream.as_fd())
     }
 
-    /// Whether a rank has not taken all that was said to it, so that [`hear`](Self::hear) should be called again soon.
+    /// Whether a rank has not taken all that was said to it, so that [`poll`](Self::poll) should be called again soon.
     pub(crate) fn is_behind(&self) -> bool {
-        self.lines.iter().flatten().any(|line| !line.backlog.is_empty())
+        self.links.iter().flatten().any(|link| !link.backlog.is_empty())
     }
 
     /// What ranks have said since the last call: their places and the sizes of their segments in bytes. Says again what a rank
     /// could not take before.
-    pub(crate) fn hear(&mut self) -> Vec<(usize, u64)> {
+    pub(crate) fn poll(&mut self) -> Vec<(usize, u64)> {
         let mut heard = Vec::new();
-        for (place, slot) in self.lines.iter_mut().enumerate() {
-            let Some(line) = slot else { continue };
-            line.flush();
+        for (place, slot) in self.links.iter_mut().enumerate() {
+            let Some(link) = slot else { continue };
+            link.flush();
             // A rank writes eight bytes at once, so they come at once.
             let mut bytes = [0; 8];
             loop {
-                match line.stream.read(&mut bytes) {
+                match link.stream.read(&mut bytes) {
                     Ok(8) if u64::from_le_bytes(bytes) == LEFT => self.left[place] = true,
                     Ok(8) if u64::from_le_bytes(bytes) == BACK => self.left[place] = false,
                     Ok(8) => heard.push((place, u64::from_le_bytes(bytes))),
@@ -103,31 +103,31 @@ impl Lines {
 
     /// Tells every rank the sizes of all segments.
     pub(crate) fn answer(&mut self, segments: &[u64]) {
-        self.say(&segments.iter().flat_map(|bytes| bytes.to_le_bytes()).collect::<Vec<u8>>());
+        self.broadcast(&segments.iter().flat_map(|bytes| bytes.to_le_bytes()).collect::<Vec<u8>>());
         self.answered = true;
         let dead = std::mem::take(&mut self.dead);
-        self.bury(&dead);
+        self.announce_failures(&dead);
     }
 
     /// Whether the rank of this place has said that it has taken leave. Complete for ranks whose processes have ended, once
-    /// [`hear`](Self::hear) was called after that.
+    /// [`poll`](Self::poll) was called after that.
     pub(crate) fn has_left(&self, place: usize) -> bool {
         self.left.get(place).is_some_and(|left| *left)
     }
 
     /// Tells every rank that these have ended without taking leave, as soon as it knows the sizes.
-    pub(crate) fn bury(&mut self, dead: &[u32]) {
+    pub(crate) fn announce_failures(&mut self, dead: &[u32]) {
         if self.answered {
-            self.say(&dead.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>());
+            self.broadcast(&dead.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>());
         } else {
             self.dead.extend(dead);
         }
     }
 
-    fn say(&mut self, bytes: &[u8]) {
-        for line in self.lines.iter_mut().flatten() {
-            line.backlog.extend_from_slice(bytes);
-            line.flush();
+    fn broadcast(&mut self, bytes: &[u8]) {
+        for link in self.links.iter_mut().flatten() {
+            link.backlog.extend_from_slice(bytes);
+            link.flush();
         }
     }
 }
@@ -162,14 +162,14 @@ impl Segments {
     }
 }
 
-/// A rank's end: says its own size and waits for everybody's. What follows on the line is for [`hear_of_deaths`].
+/// A rank's end: says its own size and waits for everybody's. What follows on the link is for [`listen_for_failures`].
 ///
 /// # Errors
 /// The launcher has gone, or what it says makes no sense.
-pub(crate) fn exchange(line: &mut UnixStream, bytes: u64, ranks: u32) -> io::Result<Vec<u64>> {
-    line.write_all(&bytes.to_le_bytes())?;
+pub(crate) fn exchange_segment_sizes(link: &mut UnixStream, bytes: u64, ranks: u32) -> io::Result<Vec<u64>> {
+    link.write_all(&bytes.to_le_bytes())?;
     let mut all = vec![0; 8 * ranks as usize];
-    line.read_exact(&mut all)?;
+    link.read_exact(&mut all)?;
     Ok(all.chunks_exact(8).map(|size| u64::from_le_bytes(size.try_into().expect("chunks of eight"))).collect())
 }
 
@@ -182,26 +182,26 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// One more endpoint is there. A launcher that is gone needs no word, here and below.
-    pub(crate) fn attach(&mut self, mut line: &UnixStream) {
+    pub(crate) fn attach(&mut self, mut link: &UnixStream) {
         if self.attached > 0 && self.attached == self.departed {
-            let _ = line.write_all(&BACK.to_le_bytes());
+            let _ = link.write_all(&BACK.to_le_bytes());
         }
         self.attached += 1;
     }
 
     /// One of them has taken leave.
-    pub(crate) fn depart(&mut self, mut line: &UnixStream) {
+    pub(crate) fn depart(&mut self, mut link: &UnixStream) {
         self.departed += 1;
         if self.departed == self.attached {
-            let _ = line.write_all(&LEFT.to_le_bytes());
+            let _ = link.write_all(&LEFT.to_le_bytes());
         }
     }
 }
 
-/// Calls `died` for every rank whose death the launcher tells, until the launcher has gone or the line is shut down. Blocks.
-pub(crate) fn hear_of_deaths(mut line: &UnixStream, mut died: impl FnMut(Rank)) {
+/// Calls `died` for every rank whose death the launcher tells, until the launcher has gone or the link is shut down. Blocks.
+pub(crate) fn listen_for_failures(mut link: &UnixStream, mut died: impl FnMut(Rank)) {
     let mut rank = [0; 4];
-    while line.read_exact(&mut rank).is_ok() {
+    while link.read_exact(&mut rank).is_ok() {
         died(Rank(u32::from_le_bytes(rank)));
     }
 }
@@ -213,23 +213,23 @@ mod tests {
 
     #[test]
     fn everyone_hears_of_everyone_and_of_deaths() {
-        let mut lines = Lines::default();
-        let mut theirs: Vec<OwnedFd> = (0..3).map(|_| lines.add().unwrap()).collect();
+        let mut links = ControlLinks::default();
+        let mut theirs: Vec<OwnedFd> = (0..3).map(|_| links.add().unwrap()).collect();
         drop(theirs.pop());
-        let rank = |rank: u64, line: OwnedFd| {
-            let mut line = UnixStream::from(line);
-            let sizes = exchange(&mut line, 10 + rank, 3).unwrap();
+        let rank = |rank: u64, link: OwnedFd| {
+            let mut link = UnixStream::from(link);
+            let sizes = exchange_segment_sizes(&mut link, 10 + rank, 3).unwrap();
             let mut dead = Vec::new();
-            hear_of_deaths(&line, |rank| dead.push(rank));
+            listen_for_failures(&link, |rank| dead.push(rank));
             (sizes, dead)
         };
         let ranks: Vec<_> =
-            (0..).zip(theirs).map(|(number, line)| thread::spawn(move || rank(number, line))).collect();
+            (0..).zip(theirs).map(|(number, link)| thread::spawn(move || rank(number, link))).collect();
         let mut segments = Segments::new(3);
         segments.note(2, 0);
-        lines.bury(&[2]);
+        links.announce_failures(&[2]);
         let sizes = loop {
-            for (place, bytes) in lines.hear() {
+            for (place, bytes) in links.poll() {
                 segments.note(place as u32, bytes);
             }
             if let Some(sizes) = segments.complete() {
@@ -239,9 +239,9 @@ mod tests {
         };
         assert_eq!(sizes, [10, 11, 0]);
         assert_eq!(segments.complete(), None);
-        lines.answer(&sizes);
-        lines.bury(&[1, 0]);
-        drop(lines);
+        links.answer(&sizes);
+        links.announce_failures(&[1, 0]);
+        drop(links);
         for rank in ranks {
             assert_eq!(rank.join().unwrap(), (vec![10, 11, 0], vec![Rank(2), Rank(1), Rank(0)]));
         }
@@ -249,69 +249,69 @@ mod tests {
 
     #[test]
     fn who_has_left_is_known_when_the_line_is_cut() {
-        let mut lines = Lines::default();
-        let theirs: Vec<UnixStream> = (0..2).map(|_| lines.add().unwrap().into()).collect();
-        for mut line in &theirs {
-            line.write_all(&77u64.to_le_bytes()).unwrap();
+        let mut links = ControlLinks::default();
+        let theirs: Vec<UnixStream> = (0..2).map(|_| links.add().unwrap().into()).collect();
+        for mut link in &theirs {
+            link.write_all(&77u64.to_le_bytes()).unwrap();
         }
         let mut presence = Presence::default();
         presence.attach(&theirs[1]);
         presence.depart(&theirs[1]);
         drop(theirs);
-        assert_eq!(lines.hear(), [(0, 77), (1, 77)]);
-        assert_eq!([0, 1, 2].map(|place| lines.has_left(place)), [false, true, false]);
-        assert_eq!(lines.ends().count(), 0);
+        assert_eq!(links.poll(), [(0, 77), (1, 77)]);
+        assert_eq!([0, 1, 2].map(|place| links.has_left(place)), [false, true, false]);
+        assert_eq!(links.ends().count(), 0);
     }
 
     #[test]
     fn a_rank_has_left_when_its_last_endpoint_has() {
-        let mut lines = Lines::default();
-        let line: UnixStream = lines.add().unwrap().into();
+        let mut links = ControlLinks::default();
+        let link: UnixStream = links.add().unwrap().into();
         let (mut presence, mut seen) = (Presence::default(), Vec::new());
         // One endpoint comes and goes before the other attaches.
         for step in [Presence::attach, Presence::depart, Presence::attach, Presence::depart] {
-            step(&mut presence, &line);
-            assert!(lines.hear().is_empty());
-            seen.push(lines.has_left(0));
+            step(&mut presence, &link);
+            assert!(links.poll().is_empty());
+            seen.push(links.has_left(0));
         }
         assert_eq!(seen, [false, true, false, true]);
         // Two of them at the same time.
-        presence.attach(&line);
-        presence.attach(&line);
-        presence.depart(&line);
-        assert!(lines.hear().is_empty() && !lines.has_left(0));
+        presence.attach(&link);
+        presence.attach(&link);
+        presence.depart(&link);
+        assert!(links.poll().is_empty() && !links.has_left(0));
     }
 
     #[test]
     fn a_rank_that_does_not_listen_misses_nothing() {
-        let mut lines = Lines::default();
-        let theirs = lines.add().unwrap();
-        lines.answer(&[0]);
+        let mut links = ControlLinks::default();
+        let theirs = links.add().unwrap();
+        links.answer(&[0]);
         let mut said = 0;
-        while !lines.is_behind() {
-            lines.bury(&[said]);
+        while !links.is_behind() {
+            links.announce_failures(&[said]);
             said += 1;
         }
         let hear = thread::spawn(move || {
-            let mut line = UnixStream::from(theirs);
-            line.read_exact(&mut [0; 8]).unwrap();
+            let mut link = UnixStream::from(theirs);
+            link.read_exact(&mut [0; 8]).unwrap();
             let mut heard = 0;
-            hear_of_deaths(&line, |rank| {
+            listen_for_failures(&link, |rank| {
                 assert_eq!(rank, Rank(heard));
                 heard += 1;
             });
             heard
         });
-        while lines.is_behind() {
-            assert!(lines.hear().is_empty());
+        while links.is_behind() {
+            assert!(links.poll().is_empty());
         }
-        drop(lines);
+        drop(links);
         assert_eq!(hear.join().unwrap(), said);
     }
 
     #[test]
     fn a_launcher_that_is_gone_is_an_error() {
-        let theirs = Lines::default().add().unwrap();
-        assert!(exchange(&mut UnixStream::from(theirs), 0, 1).is_err());
+        let theirs = ControlLinks::default().add().unwrap();
+        assert!(exchange_segment_sizes(&mut UnixStream::from(theirs), 0, 1).is_err());
     }
 }

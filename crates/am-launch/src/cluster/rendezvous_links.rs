@@ -7,34 +7,39 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cluster::channel::{Channel, ChannelError};
 use crate::cluster::message::{Answer, FromRank};
-use crate::lines::Segments;
+use crate::control_links::Segments;
 
 /// The connections that stay open until all ranks have attached.
 #[derive(Debug)]
-pub(crate) enum Circle {
+pub(crate) enum RendezvousLinks {
     /// Rank 0's, to each of the others.
-    Centre(Vec<(u32, Channel)>),
+    Root(Vec<(u32, Channel)>),
     /// Another rank's, to rank 0.
-    Guest(Box<Channel>),
+    Leaf(Box<Channel>),
 }
 
-impl Circle {
+impl RendezvousLinks {
     /// Tells the others the size of this rank's segment in bytes and learns theirs. Collective; blocks until everyone has
     /// attached or gone, at most for `limit`.
     ///
     /// # Errors
     /// Rank 0 is gone, or somebody did not attach in time.
-    pub(crate) fn exchange(mut self, bytes: u64, ranks: u32, limit: Duration) -> Result<Vec<u64>, ChannelError> {
+    pub(crate) fn exchange_segment_sizes(
+        mut self,
+        bytes: u64,
+        ranks: u32,
+        limit: Duration,
+    ) -> Result<Vec<u64>, ChannelError> {
         let until = Instant::now() + limit;
         match &mut self {
-            Self::Guest(channel) => {
+            Self::Leaf(channel) => {
                 channel.send(&FromRank::Segment(bytes));
                 match channel.wait::<Answer>(until)?.remove(0) {
                     Answer::Segments(sizes) if sizes.len() == ranks as usize => Ok(sizes),
                     _ => Err(ChannelError::Damaged),
                 }
             }
-            Self::Centre(channels) => {
+            Self::Root(channels) => {
                 let mut segments = Segments::new(ranks);
                 segments.note(0, bytes);
                 loop {
@@ -73,9 +78,9 @@ impl Circle {
 
     /// Sends what is queued to everyone who takes it.
     pub(crate) fn flush(&mut self, until: Instant) {
-        let Self::Centre(channels) = self else { return };
+        let Self::Root(channels) = self else { return };
         for (_, channel) in channels {
-            // What a guest says meanwhile, it says after having heard this.
+            // What a leaf says meanwhile, it says after having heard this.
             while channel.queued() > 0 && channel.push().is_ok() {
                 if channel.queued() > 0 && (poll_out(channel, until) || Instant::now() >= until) {
                     break;
