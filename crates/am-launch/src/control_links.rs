@@ -1,41 +1,104 @@
-//! The links between a launcher or agent and its ranks in a job with UDP: each rank says once how large its segment is, hears
-//! how large everybody's is, and from then on whose process has ended without taking leave. What it says last is that it has
-//! taken leave itself.
+//! The links between a launcher or agent and its ranks in a job with UDP. Ranks exchange bytes over them ([`Allgather`]), which can't
+//! be in the manifest that they inherit because they are known only when a program attaches, and learn whose process has ended
+//! without taking leave. A rank says when its endpoints have taken leave.
 //!
-//! Sizes are known only when a program attaches, so they can't be in the manifest that ranks inherit. Deaths are known to launchers
-//! at once; without a word from them, a rank on another host is missed only after a long silence.
+//! Deaths are known to launchers at once; without a word from them, a rank on another host is missed only after a long silence.
+//!
+//! Both directions carry frames: a kind, the length of what follows as a little-endian word of 32 bits, and that.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use am_core::Rank;
 
-/// What a rank says in place of a size when all its endpoints have taken leave.
-const LEFT: u64 = u64::MAX;
-/// What it says when another endpoint attaches after that.
-const BACK: u64 = u64::MAX - 1;
+/// From a rank: its part of an exchange.
+const PART: u8 = 0;
+/// From a rank: all its endpoints have taken leave.
+const LEFT: u8 = 1;
+/// From a rank: another endpoint has attached after that.
+const BACK: u8 = 2;
+/// To a rank: everybody's parts, by rank, each with its length before it.
+const GATHERED: u8 = 3;
+/// To a rank: the numbers of ranks that have ended without taking leave.
+const FAILED: u8 = 4;
+
+/// Bytes before what a frame carries.
+const HEAD: usize = 5;
+/// The longest part of an exchange.
+pub(crate) const LONGEST_PART: usize = 64 << 10;
+
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).expect("a frame has less than 4 GiB");
+    [&[kind][..], &length.to_le_bytes(), body].concat()
+}
+
+/// The kind and the length of a frame with this head.
+fn head([kind, length @ ..]: [u8; HEAD]) -> (u8, usize) {
+    (kind, u32::from_le_bytes(length) as usize)
+}
 
 /// The launcher's end of one link.
 #[derive(Debug)]
 struct ControlLink {
     stream: UnixStream,
-    /// What the rank has not taken yet.
-    backlog: Vec<u8>,
+    /// What has come of a frame that is not whole.
+    arrived: Vec<u8>,
+    /// What the rank has not taken yet, and how much of the first it has. What all ranks are told is there once.
+    backlog: VecDeque<Arc<[u8]>>,
+    taken: usize,
 }
 
 impl ControlLink {
     /// Says as much of the backlog as the rank takes. A rank that is stopped must not stop its launcher.
     fn flush(&mut self) {
-        while !self.backlog.is_empty() {
-            match self.stream.write(&self.backlog) {
-                Ok(taken) => drop(self.backlog.drain(..taken)),
+        while let Some(first) = self.backlog.front() {
+            match self.stream.write(&first[self.taken..]) {
+                Ok(taken) => {
+                    self.taken += taken;
+                    if self.taken == first.len() {
+                        self.taken = 0;
+                        self.backlog.pop_front();
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The rank has gone; `poll` finds that out.
                 Err(_) => self.backlog.clear(),
             }
         }
+    }
+
+    /// Takes in what has come; returns whether the rank is still there.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(length) => self.arrived.extend_from_slice(&bytes[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+            if self.arrived.len() > HEAD + LONGEST_PART {
+                return true;
+            }
+        }
+    }
+
+    /// The next whole frame; an error if what has come is none of a rank.
+    fn next(&mut self) -> Result<Option<(u8, Vec<u8>)>, ()> {
+        let Some(first) = self.arrived.first_chunk() else { return Ok(None) };
+        let (kind, length) = head(*first);
+        if kind > BACK || length > LONGEST_PART {
+            return Err(());
+        }
+        if self.arrived.len() < HEAD + length {
+            return Ok(None);
+        }
+        let frame = self.arrived.drain(..HEAD + length).skip(HEAD).collect();
+        Ok(Some((kind, frame)))
     }
 }
 
@@ -45,10 +108,6 @@ pub(crate) struct ControlLinks {
     links: Vec<Option<ControlLink>>,
     /// Whether the rank of each place has taken leave.
     left: Vec<bool>,
-    /// Whether the ranks know the sizes, which they have to hear first.
-    answered: bool,
-    /// Who died before that.
-    dead: Vec<u32>,
 }
 
 impl ControlLinks {
@@ -60,7 +119,8 @@ impl ControlLinks {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         self.left.push(false);
-        self.links.push(Some(ControlLink { stream: ours, backlog: Vec::new() }));
+        let (arrived, backlog) = (Vec::new(), VecDeque::new());
+        self.links.push(Some(ControlLink { stream: ours, arrived, backlog, taken: 0 }));
         Ok(theirs.into())
     }
 
@@ -74,39 +134,41 @@ impl ControlLinks {
         self.links.iter().flatten().any(|link| !link.backlog.is_empty())
     }
 
-    /// What ranks have said since the last call: their places and the sizes of their segments in bytes. Says again what a rank
-    /// could not take before.
-    pub(crate) fn poll(&mut self) -> Vec<(usize, u64)> {
-        let mut heard = Vec::new();
+    /// Parts of an exchange that ranks have sent since the last call, and their places. Says again what a rank could not take
+    /// before.
+    pub(crate) fn poll(&mut self) -> Vec<(usize, Vec<u8>)> {
+        let mut parts = Vec::new();
         for (place, slot) in self.links.iter_mut().enumerate() {
             let Some(link) = slot else { continue };
             link.flush();
-            // A rank writes eight bytes at once, so they come at once.
-            let mut bytes = [0; 8];
-            loop {
-                match link.stream.read(&mut bytes) {
-                    Ok(8) if u64::from_le_bytes(bytes) == LEFT => self.left[place] = true,
-                    Ok(8) if u64::from_le_bytes(bytes) == BACK => self.left[place] = false,
-                    Ok(8) => heard.push((place, u64::from_le_bytes(bytes))),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // The rank has gone, or something else sits there.
-                    Ok(_) | Err(_) => {
-                        *slot = None;
-                        break;
+            let mut sound = true;
+            while sound {
+                let there = link.read();
+                sound = loop {
+                    match link.next() {
+                        Ok(Some((PART, part))) => parts.push((place, part)),
+                        Ok(Some((kind, _))) => self.left[place] = kind == LEFT,
+                        Ok(None) => break there,
+                        Err(()) => break false,
                     }
+                };
+                // A whole frame may have filled the buffer.
+                if sound && link.arrived.len() <= HEAD + LONGEST_PART {
+                    break;
                 }
             }
+            // The rank has gone, or something else sits there.
+            if !sound {
+                *slot = None;
+            }
         }
-        heard
+        parts
     }
 
-    /// Tells every rank the sizes of all segments.
-    pub(crate) fn answer(&mut self, segments: &[u64]) {
-        self.broadcast(&segments.iter().flat_map(|bytes| bytes.to_le_bytes()).collect::<Vec<u8>>());
-        self.answered = true;
-        let dead = std::mem::take(&mut self.dead);
-        self.announce_failures(&dead);
+    /// Tells every rank the parts of all.
+    pub(crate) fn answer(&mut self, parts: &[Vec<u8>]) {
+        let all = parts.iter().flat_map(|part| [&(part.len() as u32).to_le_bytes()[..], part].concat());
+        self.broadcast(GATHERED, &all.collect::<Vec<u8>>());
     }
 
     /// Whether the rank of this place has said that it has taken leave. Complete for ranks whose processes have ended, once
@@ -115,62 +177,56 @@ impl ControlLinks {
         self.left.get(place).is_some_and(|left| *left)
     }
 
-    /// Tells every rank that these have ended without taking leave, as soon as it knows the sizes.
+    /// Tells every rank that these have ended without taking leave.
     pub(crate) fn announce_failures(&mut self, dead: &[u32]) {
-        if self.answered {
-            self.broadcast(&dead.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>());
-        } else {
-            self.dead.extend(dead);
+        if !dead.is_empty() {
+            self.broadcast(FAILED, &dead.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>());
         }
     }
 
-    fn broadcast(&mut self, bytes: &[u8]) {
+    fn broadcast(&mut self, kind: u8, body: &[u8]) {
+        let frame: Arc<[u8]> = frame(kind, body).into();
         for link in self.links.iter_mut().flatten() {
-            link.backlog.extend_from_slice(bytes);
+            link.backlog.push_back(Arc::clone(&frame));
             link.flush();
         }
     }
 }
 
-/// The sizes of the segments of a job's ranks as they become known.
+/// One exchange after another among the ranks of a job: the parts as they become known.
 #[derive(Debug)]
-pub(crate) struct Segments {
-    sizes: Vec<Option<u64>>,
-    missing: usize,
-    told: bool,
+pub(crate) struct Allgather {
+    parts: Vec<Option<Vec<u8>>>,
+    gone: Vec<bool>,
 }
 
-impl Segments {
+impl Allgather {
     pub(crate) fn new(ranks: u32) -> Self {
-        Self { sizes: vec![None; ranks as usize], missing: ranks as usize, told: false }
+        Self { parts: vec![None; ranks as usize], gone: vec![false; ranks as usize] }
     }
 
-    /// Notes a rank's size; only its first counts, and only until the others have been told.
-    pub(crate) fn note(&mut self, rank: u32, bytes: u64) {
-        if let Some(slot @ None) = self.sizes.get_mut(rank as usize) {
-            *slot = Some(bytes);
-            self.missing -= 1;
+    /// Notes a rank's part; only its first of an exchange counts.
+    pub(crate) fn note(&mut self, rank: u32, part: Vec<u8>) {
+        if let Some(slot @ None) = self.parts.get_mut(rank as usize) {
+            *slot = Some(part);
         }
     }
 
-    /// The sizes, once, when all are known.
-    pub(crate) fn complete(&mut self) -> Option<Vec<u64>> {
-        if self.missing > 0 || std::mem::replace(&mut self.told, true) {
+    /// Nobody has to wait for a rank that has ended: its parts are empty from now on. That it is lost shows later.
+    pub(crate) fn lose(&mut self, rank: u32) {
+        if let Some(gone) = self.gone.get_mut(rank as usize) {
+            *gone = true;
+        }
+    }
+
+    /// The parts, once, when those of all ranks that live are known; then the next exchange begins.
+    pub(crate) fn complete(&mut self) -> Option<Vec<Vec<u8>>> {
+        let begun = self.parts.iter().any(Option::is_some);
+        if !begun || self.parts.iter().zip(&self.gone).any(|(part, gone)| part.is_none() && !gone) {
             return None;
         }
-        Some(self.sizes.iter().map(|bytes| bytes.unwrap_or(0)).collect())
+        Some(self.parts.iter_mut().map(|part| part.take().unwrap_or_default()).collect())
     }
-}
-
-/// A rank's end: says its own size and waits for everybody's. What follows on the link is for [`listen_for_failures`].
-///
-/// # Errors
-/// The launcher has gone, or what it says makes no sense.
-pub(crate) fn exchange_segment_sizes(link: &mut UnixStream, bytes: u64, ranks: u32) -> io::Result<Vec<u64>> {
-    link.write_all(&bytes.to_le_bytes())?;
-    let mut all = vec![0; 8 * ranks as usize];
-    link.read_exact(&mut all)?;
-    Ok(all.chunks_exact(8).map(|size| u64::from_le_bytes(size.try_into().expect("chunks of eight"))).collect())
 }
 
 /// A rank's endpoints as its launcher has to know them: whether all of them have taken leave.
@@ -184,7 +240,7 @@ impl Presence {
     /// One more endpoint is there. A launcher that is gone needs no word, here and below.
     pub(crate) fn attach(&mut self, mut link: &UnixStream) {
         if self.attached > 0 && self.attached == self.departed {
-            let _ = link.write_all(&BACK.to_le_bytes());
+            let _ = link.write_all(&frame(BACK, &[]));
         }
         self.attached += 1;
     }
@@ -193,17 +249,68 @@ impl Presence {
     pub(crate) fn depart(&mut self, mut link: &UnixStream) {
         self.departed += 1;
         if self.departed == self.attached {
-            let _ = link.write_all(&LEFT.to_le_bytes());
+            let _ = link.write_all(&frame(LEFT, &[]));
         }
     }
 }
 
-/// Calls `died` for every rank whose death the launcher tells, until the launcher has gone or the link is shut down. Blocks.
-pub(crate) fn listen_for_failures(mut link: &UnixStream, mut died: impl FnMut(Rank)) {
-    let mut rank = [0; 4];
-    while link.read_exact(&mut rank).is_ok() {
-        died(Rank(u32::from_le_bytes(rank)));
+/// A rank's end: sends its part of an exchange, of at most [`LONGEST_PART`] bytes. [`listen`] hears the parts of all.
+///
+/// # Errors
+/// The launcher has gone.
+pub(crate) fn send_part(mut link: &UnixStream, part: &[u8]) -> io::Result<()> {
+    if part.len() > LONGEST_PART {
+        return Err(io::Error::other(format!(
+            "{} bytes to exchange exceed the limit of {LONGEST_PART}",
+            part.len()
+        )));
     }
+    link.write_all(&frame(PART, part))
+}
+
+/// What a launcher tells a rank.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The parts of an exchange, by rank.
+    Gathered(Vec<Vec<u8>>),
+    /// These have ended without taking leave.
+    Failed(Vec<Rank>),
+}
+
+/// A rank's end: calls `told` for everything that the launcher says, until it has gone, says what makes no sense, or the link is
+/// shut down. Blocks.
+pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut told: impl FnMut(Told)) {
+    let mut first = [0; HEAD];
+    while link.read_exact(&mut first).is_ok() {
+        let (kind, length) = head(first);
+        if length > (LONGEST_PART + 4) * ranks as usize {
+            return;
+        }
+        let mut body = vec![0; length];
+        if link.read_exact(&mut body).is_err() {
+            return;
+        }
+        let (words, _) = body.as_chunks::<4>();
+        match kind {
+            GATHERED => match split(&body, ranks) {
+                Some(parts) => told(Told::Gathered(parts)),
+                None => return,
+            },
+            FAILED => told(Told::Failed(words.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect())),
+            _ => return,
+        }
+    }
+}
+
+/// The parts of so many ranks, each behind its length.
+fn split(mut body: &[u8], ranks: u32) -> Option<Vec<Vec<u8>>> {
+    let mut parts = Vec::with_capacity(ranks as usize);
+    while let Some((length, rest)) = body.split_first_chunk() {
+        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        parts.push(part.to_vec());
+        body = rest;
+    }
+    Some(parts).filter(|parts| body.is_empty() && parts.len() == ranks as usize)
 }
 
 #[cfg(test)]
@@ -212,53 +319,67 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn everyone_hears_of_everyone_and_of_deaths() {
+    fn everyone_hears_everyone_and_of_deaths() {
         let mut links = ControlLinks::default();
         let mut theirs: Vec<OwnedFd> = (0..3).map(|_| links.add().unwrap()).collect();
         drop(theirs.pop());
-        let rank = |rank: u64, link: OwnedFd| {
-            let mut link = UnixStream::from(link);
-            let sizes = exchange_segment_sizes(&mut link, 10 + rank, 3).unwrap();
-            let mut dead = Vec::new();
-            listen_for_failures(&link, |rank| dead.push(rank));
-            (sizes, dead)
+        // Two exchanges, of which the second has the longest parts.
+        let rank = |rank: u8, link: OwnedFd| {
+            let link = UnixStream::from(link);
+            send_part(&link, &[10 + rank]).unwrap();
+            let mut heard = Vec::new();
+            listen(&link, 3, |told| {
+                if heard.is_empty() {
+                    send_part(&link, &vec![rank; LONGEST_PART]).unwrap();
+                }
+                heard.push(told);
+            });
+            heard
         };
         let ranks: Vec<_> =
             (0..).zip(theirs).map(|(number, link)| thread::spawn(move || rank(number, link))).collect();
-        let mut segments = Segments::new(3);
-        segments.note(2, 0);
+        let mut exchange = Allgather::new(3);
+        exchange.lose(2);
+        assert_eq!(exchange.complete(), None, "it has not begun");
+        let expected =
+            [vec![vec![10], vec![11], vec![]], vec![vec![0; LONGEST_PART], vec![1; LONGEST_PART], vec![]]];
+        for expected in &expected {
+            let parts = loop {
+                links.poll().into_iter().for_each(|(place, part)| exchange.note(place as u32, part));
+                if let Some(parts) = exchange.complete() {
+                    break parts;
+                }
+                thread::yield_now();
+            };
+            assert!(parts == *expected);
+            links.answer(&parts);
+        }
         links.announce_failures(&[2]);
-        let sizes = loop {
-            for (place, bytes) in links.poll() {
-                segments.note(place as u32, bytes);
-            }
-            if let Some(sizes) = segments.complete() {
-                break sizes;
-            }
-            thread::yield_now();
-        };
-        assert_eq!(sizes, [10, 11, 0]);
-        assert_eq!(segments.complete(), None);
-        links.answer(&sizes);
+        links.announce_failures(&[]);
         links.announce_failures(&[1, 0]);
+        while links.is_behind() {
+            links.poll();
+        }
         drop(links);
+        let [first, second] = expected.map(Told::Gathered);
+        let told = [first, second, Told::Failed(vec![Rank(2)]), Told::Failed(vec![Rank(1), Rank(0)])];
         for rank in ranks {
-            assert_eq!(rank.join().unwrap(), (vec![10, 11, 0], vec![Rank(2), Rank(1), Rank(0)]));
+            assert!(rank.join().unwrap() == told);
         }
     }
 
     #[test]
-    fn who_has_left_is_known_when_the_line_is_cut() {
+    fn who_has_left_is_known_when_the_link_is_cut() {
         let mut links = ControlLinks::default();
         let theirs: Vec<UnixStream> = (0..2).map(|_| links.add().unwrap().into()).collect();
-        for mut link in &theirs {
-            link.write_all(&77u64.to_le_bytes()).unwrap();
+        for link in &theirs {
+            send_part(link, &[77]).unwrap();
         }
         let mut presence = Presence::default();
         presence.attach(&theirs[1]);
         presence.depart(&theirs[1]);
         drop(theirs);
-        assert_eq!(links.poll(), [(0, 77), (1, 77)]);
+        assert_eq!(links.poll(), [(0, vec![77]), (1, vec![77])]);
         assert_eq!([0, 1, 2].map(|place| links.has_left(place)), [false, true, false]);
         assert_eq!(links.ends().count(), 0);
     }
@@ -286,18 +407,15 @@ mod tests {
     fn a_rank_that_does_not_listen_misses_nothing() {
         let mut links = ControlLinks::default();
         let theirs = links.add().unwrap();
-        links.answer(&[0]);
         let mut said = 0;
         while !links.is_behind() {
             links.announce_failures(&[said]);
             said += 1;
         }
         let hear = thread::spawn(move || {
-            let mut link = UnixStream::from(theirs);
-            link.read_exact(&mut [0; 8]).unwrap();
             let mut heard = 0;
-            listen_for_failures(&link, |rank| {
-                assert_eq!(rank, Rank(heard));
+            listen(&UnixStream::from(theirs), 1, |told| {
+                assert_eq!(told, Told::Failed(vec![Rank(heard)]));
                 heard += 1;
             });
             heard
@@ -310,8 +428,23 @@ mod tests {
     }
 
     #[test]
+    fn what_no_rank_says_cuts_the_link() {
+        for words in [[9, 0, 0, 0, 0], [PART, 0xff, 0xff, 0xff, 0]] {
+            let mut links = ControlLinks::default();
+            let mut link: UnixStream = links.add().unwrap().into();
+            link.write_all(&words).unwrap();
+            assert!(links.poll().is_empty());
+            assert_eq!(links.ends().count(), 0);
+        }
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (&ours).write_all(&frame(GATHERED, &[1, 0, 0, 0])).unwrap();
+        listen(&theirs, 1, |told| panic!("{told:?}"));
+    }
+
+    #[test]
     fn a_launcher_that_is_gone_is_an_error() {
-        let theirs = ControlLinks::default().add().unwrap();
-        assert!(exchange_segment_sizes(&mut UnixStream::from(theirs), 0, 1).is_err());
+        let theirs = UnixStream::from(ControlLinks::default().add().unwrap());
+        assert!(send_part(&theirs, &[1]).is_err());
+        listen(&theirs, 1, |told| panic!("{told:?}"));
     }
 }

@@ -125,6 +125,7 @@ pub use outcome::{
     Outcome, RankEnd,
 };
 pub use rank::attach::OpenError;
+pub use rank::bootstrap::ExchangeError;
 pub use rank::identity::{EnvironmentError, StartedBy};
 pub use rank::meet::MeetError;
 pub use rank::net::{AttachError, JobTransport};

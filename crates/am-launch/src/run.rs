@@ -215,7 +215,7 @@ fn is_usage(error: &RankError) -> bool {
         RankError::Environment(_) | RankError::OtherSize { .. } => true,
         RankError::Descriptor { .. } | RankError::Segment { .. } | RankError::Sockets { .. } => true,
         RankError::Create { source, .. } => matches!(source, JobError::Config(_)),
-        RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::JobManifest { .. } => true,
+        RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::Manifest { .. } => true,
         RankError::Rendezvous(RendezvousError::Address { .. } | RendezvousError::Secret(_)) => true,
         RankError::Signal(_) | RankError::Open { .. } | RankError::Meet(_) | RankError::Rendezvous(_) => false,
     }

@@ -253,8 +253,8 @@ impl<'a> Agent<'a> {
             }
             let ended = reap(ranks, places, self.signals.is_alone());
             // After that: what a rank said last is there once it has ended.
-            for (place, bytes) in links.poll() {
-                self.tell(&FromAgent::Segment { rank: rank_of[place], bytes });
+            for (place, part) in links.poll() {
+                self.tell(&FromAgent::Part { rank: rank_of[place], part });
             }
             if let Some(job) = job {
                 ended.iter().for_each(|&(place, _)| job.mark_dead(place as u32));
@@ -280,7 +280,7 @@ impl<'a> Agent<'a> {
             })?;
             for message in messages {
                 match message {
-                    ToAgent::Segments(sizes) => links.answer(&sizes),
+                    ToAgent::Gathered(parts) => links.answer(&parts),
                     ToAgent::Died(ranks) => links.announce_failures(&ranks),
                     ToAgent::Signal(number) => {
                         if let Ok(signal) = Signal::try_from(number) {

@@ -54,8 +54,8 @@ pub(crate) enum FromAgent {
     Ended { ends: Vec<(u32, RankEnd)>, first: Option<u32>, left: Vec<u32> },
     /// What ranks of this host have said beside their ends, in that order.
     Notices(Vec<Notice>),
-    /// A rank attaches with a segment of this size in bytes.
-    Segment { rank: u32, bytes: u64 },
+    /// A rank's part of an exchange.
+    Part { rank: u32, part: Vec<u8> },
     /// Every rank has ended, and nothing is left of them.
     Over,
     /// Nothing has happened.
@@ -67,8 +67,8 @@ pub(crate) enum FromAgent {
 pub(crate) enum ToAgent {
     /// Start the ranks.
     Start(JobManifest),
-    /// The sizes of all segments, by rank.
-    Segments(Vec<u64>),
+    /// The parts of an exchange, by rank.
+    Gathered(Vec<Vec<u8>>),
     /// Send every rank that lives this signal.
     Signal(i32),
     /// Ask every rank that can answer what it waits for.
@@ -84,8 +84,8 @@ pub(crate) enum ToAgent {
 pub(crate) enum FromRank {
     /// The rank is there.
     Arrived(RankArrival),
-    /// It attaches with a segment of this size in bytes.
-    Segment(u64),
+    /// Its part of an exchange.
+    Part(Vec<u8>),
 }
 
 /// Who such a rank is.
@@ -112,6 +112,6 @@ pub(crate) enum Answer {
     Table(JobManifest, [u8; 32]),
     /// The job can't start.
     Refused(String),
-    /// All ranks attach; the sizes of their segments, by rank.
-    Segments(Vec<u64>),
+    /// The parts of an exchange, by rank.
+    Gathered(Vec<Vec<u8>>),
 }

@@ -14,7 +14,7 @@ use crate::cluster::message::{FromAgent, ToAgent};
 use crate::cluster::options::Hosts;
 use crate::cluster::place::place;
 use crate::cluster::start::ClusterStart;
-use crate::control_links::Segments;
+use crate::control_links::Allgather;
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::output::{Merger, Source, Stream, is_read};
 use crate::launcher::policy::{Order, Policy, asks_to_end};
@@ -40,14 +40,14 @@ pub(crate) fn launch(spec: &JobSpec, hosts: &Hosts) -> Result<Outcome, LaunchErr
     let now = Instant::now();
     let policy = Policy::new(ranks, spec.rules(), now);
     let monitors = states.into_iter().map(|state| HostMonitor::new(state, now)).collect();
-    let segments = Segments::new(ranks);
+    let exchange = Allgather::new(ranks);
     let signals = &signals;
     let mut watch = ClusterMonitor {
         spec,
         hosts,
         signals,
         policy,
-        segments,
+        exchange,
         monitors,
         killed: None,
         spoke: now,
@@ -102,7 +102,7 @@ struct ClusterMonitor<'a> {
     hosts: &'a Hosts,
     signals: &'a Signals,
     policy: Policy,
-    segments: Segments,
+    exchange: Allgather,
     monitors: Vec<HostMonitor>,
     /// When every rank was told to die.
     killed: Option<Instant>,
@@ -131,8 +131,8 @@ impl ClusterMonitor<'_> {
                 self.excuse();
             }
             self.miss();
-            if let Some(sizes) = self.segments.complete() {
-                self.tell(&ToAgent::Segments(sizes));
+            if let Some(parts) = self.exchange.complete() {
+                self.tell(&ToAgent::Gathered(parts));
             }
             let now = Instant::now();
             let orders = self.policy.tick(now);
@@ -209,7 +209,7 @@ impl ClusterMonitor<'_> {
                     }
                 }
                 // Nobody has to wait for the dead: that they are lost shows later.
-                known.iter().for_each(|(rank, _)| self.segments.note(rank.0, 0));
+                known.iter().for_each(|(rank, _)| self.exchange.lose(rank.0));
                 for (rank, end) in &known {
                     self.spec.log_verbose(&format!("rank {rank} {end}"));
                 }
@@ -224,9 +224,9 @@ impl ClusterMonitor<'_> {
                     self.obey(orders);
                 }
             }
-            FromAgent::Segment { rank, bytes } => {
+            FromAgent::Part { rank, part } => {
                 if monitor.state.ranks.contains(&rank) {
-                    self.segments.note(rank, bytes);
+                    self.exchange.note(rank, part);
                 }
             }
             FromAgent::Over => {
@@ -282,7 +282,7 @@ impl ClusterMonitor<'_> {
         monitor.state.channel = None;
         let ends: Vec<_> =
             std::mem::take(&mut monitor.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
-        ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.segments.note(rank.0, 0));
+        ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.exchange.lose(rank.0));
         self.announce_failures(&ends, &[]);
         let line = format!("host {} was lost: {reason}", self.monitors[index].state.name);
         self.spec.say(&line);

@@ -251,7 +251,7 @@ impl RendezvousClient<'_> {
                 Ok(Met { manifest, host, sockets, links: RendezvousLinks::Leaf(Box::new(channel)) })
             }
             Answer::Refused(reason) => Err(RendezvousError::Refused(reason)),
-            Answer::Segments(_) => Err(self.lost(ChannelError::Damaged)),
+            Answer::Gathered(_) => Err(self.lost(ChannelError::Damaged)),
         }
     }
 

@@ -7,7 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cluster::channel::{Channel, ChannelError};
 use crate::cluster::message::{Answer, FromRank};
-use crate::control_links::Segments;
+use crate::control_links::Allgather;
 
 /// The connections that stay open until all ranks have attached.
 #[derive(Debug)]
@@ -19,47 +19,46 @@ pub(crate) enum RendezvousLinks {
 }
 
 impl RendezvousLinks {
-    /// Tells the others the size of this rank's segment in bytes and learns theirs. Collective; blocks until everyone has
-    /// attached or gone, at most for `limit`.
+    /// Hands this rank's bytes to the others and returns everybody's, by rank; none of those that are gone. Collective; blocks
+    /// until everyone takes part or is gone, at most for `limit`.
     ///
     /// # Errors
-    /// Rank 0 is gone, or somebody did not attach in time.
-    pub(crate) fn exchange_segment_sizes(
-        mut self,
-        bytes: u64,
+    /// Rank 0 is gone, or somebody did not take part in time.
+    pub(crate) fn allgather(
+        &mut self,
+        own: &[u8],
         ranks: u32,
         limit: Duration,
-    ) -> Result<Vec<u64>, ChannelError> {
+    ) -> Result<Vec<Vec<u8>>, ChannelError> {
         let until = Instant::now() + limit;
-        match &mut self {
+        match self {
             Self::Leaf(channel) => {
-                channel.send(&FromRank::Segment(bytes));
+                channel.send(&FromRank::Part(own.to_vec()));
                 match channel.wait::<Answer>(until)?.remove(0) {
-                    Answer::Segments(sizes) if sizes.len() == ranks as usize => Ok(sizes),
+                    Answer::Gathered(parts) if parts.len() == ranks as usize => Ok(parts),
                     _ => Err(ChannelError::Damaged),
                 }
             }
             Self::Root(channels) => {
-                let mut segments = Segments::new(ranks);
-                segments.note(0, bytes);
+                let mut exchange = Allgather::new(ranks);
+                exchange.note(0, own.to_vec());
                 loop {
                     for (rank, channel) in channels.iter_mut() {
                         match channel.pump::<FromRank>() {
-                            Ok(words) => words.iter().for_each(|word| {
-                                if let FromRank::Segment(bytes) = word {
-                                    segments.note(*rank, *bytes);
+                            Ok(words) => words.into_iter().for_each(|word| {
+                                if let FromRank::Part(part) = word {
+                                    exchange.note(*rank, part);
                                 }
                             }),
-                            // Nobody has to wait for the dead: that they are lost shows later.
-                            Err(_) => segments.note(*rank, 0),
+                            Err(_) => exchange.lose(*rank),
                         }
                     }
-                    if let Some(sizes) = segments.complete() {
+                    if let Some(parts) = exchange.complete() {
                         channels
                             .iter_mut()
-                            .for_each(|(_, channel)| channel.send(&Answer::Segments(sizes.clone())));
+                            .for_each(|(_, channel)| channel.send(&Answer::Gathered(parts.clone())));
                         self.flush(until);
-                        return Ok(sizes);
+                        return Ok(parts);
                     }
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {

@@ -12,7 +12,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use transport_shm::Job;
 
-use crate::control_links::Segments;
+use crate::control_links::Allgather;
 use crate::intervals::Intervals;
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::local_ranks::{Places, Started};
@@ -45,7 +45,7 @@ pub(crate) fn supervise(
     describe(spec, &started);
     let began = Instant::now();
     let Started { members, ranks, places, links, notices, .. } = &mut started;
-    let mut segments = Segments::new(ranks.len() as u32);
+    let mut exchange = Allgather::new(ranks.len() as u32);
     let mut policy = Policy::new(ranks.len() as u32, spec.rules(), Instant::now());
     while !policy.is_over() {
         // SIGCHLD is blocked since before the first rank started, so no end can slip through before this wait.
@@ -69,11 +69,11 @@ pub(crate) fn supervise(
         if let Some(job) = job {
             ended.iter().for_each(|(rank, _)| job.mark_dead(rank.0));
         }
-        links.poll().into_iter().for_each(|(rank, bytes)| segments.note(rank as u32, bytes));
+        links.poll().into_iter().for_each(|(rank, part)| exchange.note(rank as u32, part));
         // Nobody has to wait for the dead: that they are lost shows later.
-        ended.iter().for_each(|(rank, _)| segments.note(rank.0, 0));
-        if let Some(sizes) = segments.complete() {
-            links.answer(&sizes);
+        ended.iter().for_each(|(rank, _)| exchange.lose(rank.0));
+        if let Some(parts) = exchange.complete() {
+            links.answer(&parts);
         }
         // Also those that exit with 0: whoever has not taken leave before is lost.
         let lost = ended.iter().filter(|(rank, end)| !(end.is_success() && links.has_left(rank.0 as usize)));

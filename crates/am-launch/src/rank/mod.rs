@@ -1,7 +1,7 @@
 //! A rank's own view of its job: who it is, where the others are, and the transport that it attaches with.
 
 pub(crate) mod attach;
-mod failure_listener;
+pub(crate) mod bootstrap;
 pub(crate) mod identity;
 pub(crate) mod meet;
 pub(crate) mod net;
@@ -29,9 +29,10 @@ use crate::launcher::spawn::{FileKind, claim, report_on_quit, unclaimed};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::attach::{Configure, OpenError, open};
+use crate::rank::bootstrap::{Bootstrap, Exchange};
 use crate::rank::identity::{EnvironmentError, Identity, NetIdentity, StartedBy, identify};
 use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name, reopen};
-use crate::rank::net::{AttachError, JobTransport, Net, SizeSource};
+use crate::rank::net::{AttachError, JobTransport, Net};
 use crate::secret::{Secret, SecretError};
 use crate::transport::{Carrier, TransportChoice};
 
@@ -98,7 +99,10 @@ impl RankJob {
         let job_id = identity.job.unwrap_or_else(|| launcher_name(identity.rank_variable));
         let net = identity.net.map(|net| inherited_net(&net, rank, ranks)).transpose()?;
         let near = match (shm_fd, &net) {
-            (Some(number), Some(net)) => Some(inherited(number, net.manifest.members(net.host).len() as u32)?),
+            (Some(number), Some(net)) => Some(inherited(
+                number,
+                net.bootstrap.manifest().members(net.bootstrap.host_of(rank)).len() as u32,
+            )?),
             (Some(number), None) => Some(inherited(number, ranks)?),
             (None, Some(_)) => None,
             (None, None) if TransportChoice::from_environment()? == Some(TransportChoice::Udp) => {
@@ -140,7 +144,7 @@ impl RankJob {
         let job_id = manifest.job.clone();
         let net = manifest
             .needs_udp()
-            .then(|| Net::new(manifest, host, rank, sockets, SizeSource::Rendezvous(links), limit));
+            .then(|| Net::new(Bootstrap::new(manifest, rank, Exchange::Rendezvous(links), limit), sockets));
         Ok(Self { local_rank: local, job_id, near, net, ..self })
     }
 
@@ -232,13 +236,13 @@ impl RankJob {
 
     /// What carries messages between this rank and another one.
     pub fn carrier(&self, to: Rank) -> Carrier {
-        self.net.as_ref().map_or(Carrier::Shm, |net| net.manifest.carrier(self.rank, to))
+        self.net.as_ref().map_or(Carrier::Shm, |net| net.bootstrap.manifest().carrier(self.rank, to))
     }
 
     /// The hosts of a job with UDP, with the address and the interface that each uses; none in a job over shared memory
     /// alone.
     pub fn hosts(&self) -> &[HostEntry] {
-        self.net.as_ref().map_or(&[], |net| &net.manifest.hosts)
+        self.net.as_ref().map_or(&[], |net| net.bootstrap.hosts())
     }
 
     /// The index of a rank's host among [`hosts`](Self::hosts); 0 in a job on one host.
@@ -247,7 +251,7 @@ impl RankJob {
     /// If the job has no such rank.
     pub fn host_of(&self, rank: Rank) -> u32 {
         assert!(rank.0 < self.ranks, "rank {rank} is not in the job");
-        self.net.as_ref().map_or(0, |net| net.manifest.ranks[rank.0 as usize].host)
+        self.net.as_ref().map_or(0, |net| net.bootstrap.host_of(rank))
     }
 
     /// The UDP addresses of a rank's endpoints; none in a job over shared memory alone.
@@ -258,7 +262,7 @@ impl RankJob {
     /// The secret of this run of the job, where it has one: in a job with UDP. Where the ranks met with `AM_SECRET_FILE`, it comes
     /// from that file's and from a value that is new in every run.
     pub fn secret(&self) -> Option<&Secret> {
-        self.net.as_ref().map(|net| &net.manifest.secret)
+        self.net.as_ref().map(|net| net.bootstrap.secret())
     }
 
     /// What was chosen, in one line for people: this rank's host, address and interface, and what leads to whom.
@@ -328,7 +332,7 @@ pub enum RankError {
         "{}={number} in the environment is the manifest of a job of {found} ranks, but this is one of {ranks}",
         env::MANIFEST_FD
     )]
-    JobManifest {
+    Manifest {
         /// The descriptor's number.
         number: u32,
         /// Ranks of its job.
@@ -413,9 +417,9 @@ fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankE
     let missing = |variable, number| move |source| RankError::Descriptor { variable, number, source };
     let manifest = JobManifest::inherited(net.manifest).map_err(missing(env::MANIFEST_FD, net.manifest))?;
     let found = manifest.shape().ranks;
-    let card = manifest.ranks.get(rank.0 as usize).filter(|_| found == ranks);
-    let host = card.ok_or(RankError::JobManifest { number: net.manifest, found, ranks })?.host;
-    let addresses = &manifest.ranks[rank.0 as usize].udp;
+    let entry = manifest.ranks.get(rank.0 as usize).filter(|_| found == ranks);
+    let entry = entry.ok_or(RankError::Manifest { number: net.manifest, found, ranks })?;
+    let addresses = &entry.udp;
     if addresses.len() != net.sockets.len() {
         let (found, addresses) = (net.sockets.len(), addresses.len());
         return Err(RankError::Sockets { found, addresses });
@@ -427,7 +431,7 @@ fn inherited_net(net: &NetIdentity, rank: Rank, ranks: u32) -> Result<Net, RankE
     let sockets = net.sockets.iter().zip(addresses).map(socket).collect::<Result<_, _>>()?;
     let link = claim(net.control.number, FileKind::Control(net.control))
         .map_err(missing(env::CONTROL_FD, net.control.number))?;
-    Ok(Net::new(manifest, host, rank, sockets, SizeSource::Launcher(link), DEFAULT_MEET_TIMEOUT))
+    Ok(Net::new(Bootstrap::new(manifest, rank, Exchange::Launcher(link), DEFAULT_MEET_TIMEOUT), sockets))
 }
 
 fn interface_wish() -> Result<Option<InterfaceWish>, RankError> {

@@ -1,42 +1,23 @@
 //! A rank's part in a job with UDP: its sockets, the manifest, and how large everybody's segment is.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use am_core::select::{Select, SelectError};
-use am_core::{Address, Rank};
+use am_core::{Address, LossCause, Rank};
 use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, Shm, ShmMemory};
 use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
-use crate::cluster::channel::ChannelError;
-use crate::cluster::rendezvous_links::RendezvousLinks;
-use crate::control_links::exchange_segment_sizes;
-use crate::manifest::JobManifest;
-use crate::rank::failure_listener::FailureListener;
+use crate::rank::bootstrap::{Bootstrap, ExchangeError};
 
 /// What [`RankJob::attach`](crate::RankJob::attach) hands a program: shared memory to the ranks that it reaches, UDP to the
 /// others, chosen per peer.
 pub type JobTransport = Select<Shm, Udp<ShmMemory>>;
 
-/// What leads to those who know the sizes of all segments.
-#[derive(Debug)]
-pub(crate) enum SizeSource {
-    /// A launcher or agent on this host.
-    Launcher(OwnedFd),
-    /// The other ranks.
-    Rendezvous(RendezvousLinks),
-}
-
 /// A rank's part in a job with UDP.
 #[derive(Debug)]
 pub(crate) struct Net {
-    pub(crate) manifest: JobManifest,
-    pub(crate) host: u32,
-    rank: Rank,
-    limit: Duration,
+    pub(crate) bootstrap: Bootstrap,
     state: Mutex<State>,
 }
 
@@ -44,11 +25,8 @@ pub(crate) struct Net {
 struct State {
     /// One per endpoint, until it attaches.
     sockets: Vec<Option<UdpSocket>>,
-    /// Until the first endpoint attaches.
-    sizes: Option<SizeSource>,
+    /// Once the first endpoint has attached.
     peers: Option<Arc<Peers>>,
-    /// Hears of deaths from the launcher, for all endpoints of this rank.
-    failure_listener: Option<FailureListener>,
     /// What holds the segment of a rank without shared memory to others.
     own: Option<Job>,
 }
@@ -97,35 +75,20 @@ pub enum AttachError {
         /// Another one.
         second: u64,
     },
-    /// The thread that hears of other ranks' deaths can't be started.
-    #[error("no thread to hear of other ranks' deaths: {0}")]
-    Thread(std::io::Error),
-    /// The launcher was lost while the ranks told each other the sizes of their segments.
-    #[error("the launcher was lost before all ranks had attached: {0}")]
-    Launcher(std::io::Error),
-    /// The other ranks were lost while they told each other the sizes of their segments.
-    #[error("not all ranks have attached: {0}")]
-    Ranks(ChannelError),
+    /// The ranks could not tell each other the sizes of their segments.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
 }
 
 impl Net {
-    pub(crate) fn new(
-        manifest: JobManifest,
-        host: u32,
-        rank: Rank,
-        sockets: Vec<UdpSocket>,
-        sizes: SizeSource,
-        limit: Duration,
-    ) -> Self {
+    pub(crate) fn new(bootstrap: Bootstrap, sockets: Vec<UdpSocket>) -> Self {
         let sockets = sockets.into_iter().map(Some).collect();
-        let state =
-            Mutex::new(State { sockets, sizes: Some(sizes), peers: None, failure_listener: None, own: None });
-        Self { manifest, host, rank, limit, state }
+        Self { bootstrap, state: Mutex::new(State { sockets, peers: None, own: None }) }
     }
 
     /// The addresses of a rank's endpoints.
     pub(crate) fn addresses(&self, rank: Rank) -> &[SocketAddr] {
-        self.manifest.ranks.get(rank.0 as usize).map_or(&[], |card| &card.udp)
+        self.bootstrap.manifest().ranks.get(rank.0 as usize).map_or(&[], |card| &card.udp)
     }
 
     /// Attaches an endpoint, with shared memory to the ranks of this host if there is any.
@@ -135,17 +98,18 @@ impl Net {
         options: JoinOptions,
         configure: impl FnOnce(UdpConfig) -> UdpConfig,
     ) -> Result<JobTransport, AttachError> {
-        let config = configure(UdpConfig::from_environment(self.manifest.secret.bytes())?);
+        let config = configure(UdpConfig::from_environment(self.bootstrap.secret().bytes())?);
         let (socket, peers) = self.prepare(options)?;
-        let me = Address::new(self.rank, options.endpoint);
+        let me = Address::new(self.bootstrap.rank(), options.endpoint);
         let Some(job) = near else {
             let segment = self.own_segment(options)?;
             let mut far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
             self.subscribe_failures(&mut far);
             return Ok(Select::far(far));
         };
-        let members = self.manifest.members(self.host);
-        let local = members.iter().position(|&rank| rank == self.rank).expect("a rank is on its own host");
+        let members = self.bootstrap.manifest().members(self.bootstrap.host_of(self.bootstrap.rank()));
+        let local =
+            members.iter().position(|&rank| rank == self.bootstrap.rank()).expect("a rank is on its own host");
         let near = job.join_with(local as u32, options)?;
         let segment = am_core::Transport::segment(&near).clone();
         let mut far = Udp::join_with_segment(&config, &peers, me, socket, segment)?;
@@ -153,11 +117,12 @@ impl Net {
         Ok(Select::both(near, far, &members, |_| true)?)
     }
 
-    /// Lets an endpoint hear of deaths, too.
+    /// Lets an endpoint hear of failures, and the launcher of its leave.
     fn subscribe_failures(&self, far: &mut Udp<ShmMemory>) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(failure_listener) = &state.failure_listener {
-            failure_listener.subscribe(far);
+        let notifier = far.obituary();
+        let leave = self.bootstrap.attach_endpoint(move |rank| notifier.lost(rank, LossCause::Died));
+        if let Some(leave) = leave {
+            far.when_departed(|| leave.report());
         }
     }
 
@@ -167,28 +132,21 @@ impl Net {
         let bytes = segment_bytes as u64;
         // Endpoints of a rank that attach at the same time wait here for the first one.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let endpoints = self.manifest.endpoints;
+        let endpoints = self.bootstrap.manifest().endpoints;
         let slot = state.sockets.get_mut(usize::from(endpoint));
         let slot = slot.ok_or(AttachError::NoSuchEndpoint { endpoint, endpoints })?;
         let socket = slot.take().ok_or(AttachError::Taken { endpoint })?;
-        if let Some(source) = state.sizes.take() {
-            let ranks = self.manifest.shape().ranks;
-            let sizes = match source {
-                SizeSource::Launcher(link) => {
-                    let mut link = UnixStream::from(link);
-                    let sizes = exchange_segment_sizes(&mut link, bytes, ranks).map_err(AttachError::Launcher)?;
-                    state.failure_listener = Some(FailureListener::begin(link).map_err(AttachError::Thread)?);
-                    sizes
-                }
-                SizeSource::Rendezvous(links) => {
-                    links.exchange_segment_sizes(bytes, ranks, self.limit).map_err(AttachError::Ranks)?
-                }
-            };
-            let addresses = self.manifest.ranks.iter().flat_map(|card| card.udp.iter().copied()).collect();
-            state.peers = Some(Arc::new(Peers::new(self.manifest.shape(), addresses, sizes)?));
+        if state.peers.is_none() {
+            let parts = self.bootstrap.allgather(&bytes.to_le_bytes())?;
+            // A rank that has ended has no segment.
+            let size = |part: &Vec<u8>| part.first_chunk().map_or(0, |size| u64::from_le_bytes(*size));
+            let sizes = parts.iter().map(size).collect();
+            let manifest = self.bootstrap.manifest();
+            let addresses = manifest.ranks.iter().flat_map(|entry| entry.udp.iter().copied()).collect();
+            state.peers = Some(Arc::new(Peers::new(manifest.shape(), addresses, sizes)?));
         }
         let peers = state.peers.clone().ok_or(AttachError::Taken { endpoint })?;
-        match peers.segment_len(self.rank) {
+        match peers.segment_len(self.bootstrap.rank()) {
             first if first == bytes => Ok((socket, peers)),
             first => Err(AttachError::SegmentsDiffer { first, second: bytes }),
         }
@@ -200,7 +158,7 @@ impl Net {
         let job = match state.own.take() {
             Some(job) => job,
             None => {
-                let job = Job::create(&JobConfig::smallest(1).endpoints(self.manifest.endpoints))?;
+                let job = Job::create(&JobConfig::smallest(1).endpoints(self.bootstrap.manifest().endpoints))?;
                 job.close_on_exec().map_err(JobError::from)?;
                 job
             }
