@@ -271,6 +271,9 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn owed(&self, peer: Peer) -> Option<Owed> {
+        if self.usable().is_err() {
+            return Some(Owed::default());
+        }
         Some(self.driver.look(|machine| machine.owed(peer)))
     }
 

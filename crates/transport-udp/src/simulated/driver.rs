@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::proto::{Lent, Machine};
 use am_core::transport::{Departure, LossCause, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
-use fabric_sim::{Context, WaitFor};
+use fabric_sim::Context;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -181,13 +181,7 @@ impl Driver for SimDriver<'_> {
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        let wanted = match reason {
-            WaitReason::Collective(from) => WaitFor::From(from.0),
-            WaitReason::Room(to, of) => WaitFor::Room { to: to.0, of },
-            WaitReason::Handling => WaitFor::Named("requests to be handled"),
-            _ => WaitFor::Arrival,
-        };
-        self.context.idle(until, wanted);
+        self.context.idle(until, reason);
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {

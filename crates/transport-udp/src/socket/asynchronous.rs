@@ -20,6 +20,9 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::task::JoinHandle;
 
+/// Visits to the socket in one turn of the task, so that a peer that never stops sending keeps neither the task nor the lock.
+const VISITS: usize = 4;
+
 /// The longest sleep of the task: how late it may notice that a program has sent something and then blocked its thread.
 const LONGEST: Duration = Duration::from_millis(50);
 
@@ -50,8 +53,8 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
         let mut pause = None;
         // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does nothing.
         let _ = socket.try_io(Interest::READABLE, || {
-            pause = Some(shared.guarded(|| work(&shared, &mut held_since)));
-            Err::<(), _>(io::ErrorKind::WouldBlock.into())
+            let worked = pause.insert(shared.guarded(|| work(&shared, &mut held_since)));
+            if *worked == Some(Duration::ZERO) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
         });
         let pause = pause.unwrap_or_else(|| shared.guarded(|| work(&shared, &mut held_since)));
         let Some(pause) = pause else { return };
@@ -64,8 +67,8 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
     }
 }
 
-/// One turn of the task; returns how long nothing is due.
-fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
+/// One turn of the task; returns how long nothing is due. No time at all says that there is, or may be, more in the socket.
+pub(super) fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
     let mut engine = match shared.try_engine() {
         Ok(engine) => engine,
         Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
@@ -85,9 +88,13 @@ fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
     let losses = engine.machine.losses();
     shared.hear(&mut engine);
     let mut news = false;
-    while engine.take_in(&mut now, || shared.clock.now(), &mut []) && engine.is_flowing() {
-        news = true;
+    for _ in 0..VISITS {
+        news |= engine.take_in(&mut now, || shared.clock.now(), &mut []);
+        if !engine.is_flowing() {
+            break;
+        }
     }
+    let more = engine.is_flowing();
     engine.send_out(now, None);
     if news || engine.machine.losses() != losses || engine.machine.has_arrived() {
         engine.news += 1;
@@ -95,6 +102,9 @@ fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
         if let Some(watcher) = engine.watcher.take() {
             watcher.wake();
         }
+    }
+    if more {
+        return Duration::ZERO;
     }
     engine.deadline.map_or(LONGEST, |at| LONGEST.min(at.since(now).into()))
 }

@@ -152,6 +152,7 @@ impl Engine {
             self.machine.tick(*now);
             changed = true;
         }
+        self.note_sessions();
         changed
     }
 
@@ -215,6 +216,12 @@ impl Engine {
             }
         }
         self.deadline = self.machine.deadline();
+        self.note_sessions();
+    }
+
+    /// Lets the helper know which sessions have begun and ended. Before handlers run, and after datagrams have left: a handler that a
+    /// new session's first message calls may run for long.
+    fn note_sessions(&mut self) {
         if self.machine.has_keepalives() {
             let changed = self.machine.keepalives().filter(|(peer, _)| *peer != self.me);
             self.vitals.note(changed.map(|(peer, session)| (self.addresses[peer.index()], session)));

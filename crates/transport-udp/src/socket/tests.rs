@@ -26,14 +26,8 @@ fn a_panic_of_the_helper_reaches_the_program() {
             return;
         }
         met.unwrap();
-        let shared = Arc::clone(&endpoint.transport().driver().shared);
-        shared.sabotage.store(true, SeqCst);
         // The program is absent until its helper has come to grief.
-        let limit = std::time::Instant::now() + Duration::from_secs(60);
-        while shared.failure().is_none() {
-            assert!(std::time::Instant::now() < limit, "the helper's panic is not known here");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        break_helper(&Arc::clone(&endpoint.transport().driver().shared));
         let broken = |rank| PollError::PeerLost { rank: Rank(rank), cause: LossCause::Broken };
         assert_eq!(endpoint.poll().unwrap_err().to_string(), broken(0).to_string());
         match endpoint.wait_until(|_| false) {
@@ -42,6 +36,103 @@ fn a_panic_of_the_helper_reaches_the_program() {
         }
         assert!(endpoint.barrier().is_err() && endpoint.finish().is_err());
     });
+}
+
+/// Makes the helper of an endpoint panic, and waits until that is known.
+fn break_helper(shared: &Shared) {
+    shared.sabotage.store(true, SeqCst);
+    let limit = std::time::Instant::now() + Duration::from_secs(60);
+    while shared.failure().is_none() {
+        assert!(std::time::Instant::now() < limit, "the helper's panic is not known here");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The helper can speak for a session from the visit on that opens it: that visit's handlers may run for long.
+#[test]
+fn a_session_has_keepalives_before_its_first_handler() {
+    let mut config = UdpConfig::new([]);
+    config.helper = false;
+    let job = LocalJob::with(2, LocalOptions::default(), config).unwrap();
+    let [mut a, mut b] = [0, 1].map(|rank| job.join(rank).unwrap());
+    let mut met = [false; 2];
+    while met != [true; 2] {
+        for ((transport, other), met) in [(&mut a, 1), (&mut b, 0)].into_iter().zip(&mut met) {
+            let look = |machine: &mut Machine, _| (machine.is_connected(Peer(other)), machine.has_keepalives());
+            let (connected, unknown) = transport.driver_mut().round(None, look);
+            assert!(!unknown, "the helper does not know of a session");
+            *met = connected;
+        }
+    }
+}
+
+/// A helper that fails between a program's look at it and its request to be woken has nobody to wake, and will never have.
+#[test]
+fn a_broken_endpoint_arms_no_waker() {
+    let job = LocalJob::new(1).unwrap();
+    let mut transport = job.join(0).unwrap();
+    break_helper(&Arc::clone(&transport.driver().shared));
+    assert_eq!(transport.driver_mut().notify(Waker::noop()), Notify::Ready);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_panic_of_the_task_reaches_the_program() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let mut config = UdpConfig::new([]);
+    // What the broken one does not say any more.
+    config.silence = Duration::from_secs(1);
+    let job = Arc::new(LocalJob::with(2, LocalOptions::default(), config).unwrap());
+    let rank = |rank: u32, job: Arc<LocalJob>| async move {
+        let transport = job.join_tokio(rank).unwrap();
+        let shared = Arc::clone(&transport.driver().shared);
+        let mut endpoint = AsyncEndpoint::attach(transport, Handlers::new(), 0).unwrap();
+        let met = endpoint.endpoint().barrier();
+        if rank == 1 {
+            // Stays until the other one has left.
+            assert!(endpoint.wait_until(|_| false).await.is_err());
+            return;
+        }
+        met.unwrap();
+        shared.sabotage.store(true, SeqCst);
+        // The task comes to grief while the program waits for it.
+        match endpoint.wait_until(|_| false).await {
+            Err(WaitError::Poll(PollError::PeerLost { cause: LossCause::Broken, .. })) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    let tasks = [0, 1].map(|number| runtime.spawn(rank(number, job.clone())));
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+}
+
+/// Whoever keeps sending what counts keeps neither the task nor the lock.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_turn_of_the_task_is_bounded() {
+    let mut config = UdpConfig::new([9; 16]);
+    config.helper = false;
+    let job = LocalJob::with(2, LocalOptions::default(), config.clone()).unwrap();
+    let transport = job.join(0).unwrap();
+    let settings = config.machine(job.peers(), Peer(1)).unwrap();
+    let mut machine = Machine::new(settings, segment(1 << 20).erase()).unwrap();
+    machine.connect(Instant(0), Peer(0));
+    let mut hello = vec![0; 1 << 16];
+    let (_, len) = machine.transmit(Instant(0), &mut hello).unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..280 {
+        sender.send_to(&hello[..len], transport.local_addr().unwrap()).unwrap();
+    }
+    let shared = Arc::clone(&transport.driver().shared);
+    let before = shared.engine().machine.counters().received;
+    let received = || shared.engine().machine.counters().received - before;
+    let turn = || (asynchronous::work(&shared, &mut None), received());
+    let (pause, first) = turn();
+    // A few are the endpoint's own, to itself.
+    assert!(pause == Duration::ZERO && (64..280).contains(&first), "{first} datagrams in {pause:?}");
+    let (_, second) = turn();
+    assert!(second >= 280, "{second} datagrams");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A process that forks goes on as if nothing had happened; its child can neither use its endpoints nor harm them.
 
-use am_core::{Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, Token, WaitError};
+use am_core::transport::{Owed, Transport};
+use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Peer, PollError, Rank, Request, Token, WaitError};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, alarm, fork};
 use transport_udp::proto::Dropped;
@@ -54,9 +55,10 @@ fn try_in_child(mut endpoint: Rank0, add: Request<u64>) -> ! {
     let sent = (0..2).all(|rank| endpoint.request(Rank(rank), add, 5).is_err());
     let lost = endpoint.lost().iter().all(|(_, cause)| *cause == LossCause::Forked);
     let waited = endpoint.barrier().is_err();
+    let owes = endpoint.transport().owed(Peer(1)) == Some(Owed::default());
     endpoint.flush();
     drop(endpoint);
-    std::process::exit(if polled && sent && lost && waited { 0 } else { 1 })
+    std::process::exit(if polled && sent && lost && waited && owes { 0 } else { 1 })
 }
 
 fn exchange(endpoint: &mut Rank0, add: Request<u64>, value: u64) {

@@ -1,10 +1,12 @@
 //! Real sockets: work goes on while the program does not poll, lossy ways, long streams both ways, and what bad set-ups get.
 
 use am_core::transport::{Notify, Transport};
-use am_core::{Address, Endpoint, Handlers, Payload, PollError, Rank, Request, SendError, Shape, Span, WaitError};
+use am_core::{
+    Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, SendError, Shape, Span, WaitError,
+};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -15,10 +17,14 @@ use transport_udp::{LocalJob, LocalOptions, Peers, Udp, UdpConfig, UdpError, bin
 const SECRET: [u8; 16] = [9; 16];
 const LIMIT: Duration = Duration::from_secs(60);
 const SEGMENT: u64 = 1 << 20;
+/// First byte of a Hello.
+const HELLO: u8 = 0xA0;
 
 /// Sits between two ranks and loses datagrams.
 struct Relay {
     permille: Arc<AtomicU32>,
+    /// The last Hello of every way, whether lost or not.
+    hellos: Arc<Mutex<[Vec<u8>; 2]>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<u32>>,
 }
@@ -27,13 +33,17 @@ impl Relay {
     /// Takes what is sent to one of its sockets and sends it to the address beside it, from the other socket.
     fn start(ways: [(UdpSocket, SocketAddr); 2], permille: u32) -> Self {
         let (permille, stop) = (Arc::new(AtomicU32::new(permille)), Arc::new(AtomicBool::new(false)));
+        let hellos = Arc::<Mutex<[Vec<u8>; 2]>>::default();
         let threads = ways.into_iter().enumerate().map(|(seed, (socket, to))| {
-            let (permille, stop) = (Arc::clone(&permille), Arc::clone(&stop));
+            let (permille, stop, hellos) = (Arc::clone(&permille), Arc::clone(&stop), Arc::clone(&hellos));
             socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             thread::spawn(move || {
                 let (mut rng, mut buffer, mut lost) = (SplitMix64(seed as u64), vec![0; 1 << 16], 0);
                 while !stop.load(Relaxed) {
                     let Ok(len) = socket.recv(&mut buffer) else { continue };
+                    if buffer[0] == HELLO {
+                        hellos.lock().unwrap()[seed] = buffer[..len].to_vec();
+                    }
                     if rng.chance(permille.load(Relaxed)) {
                         lost += 1;
                     } else {
@@ -44,7 +54,7 @@ impl Relay {
                 lost
             })
         });
-        Self { threads: threads.collect(), permille, stop }
+        Self { threads: threads.collect(), permille, hellos, stop }
     }
 
     fn stop(self) -> u32 {
@@ -148,7 +158,48 @@ fn a_rank_that_computes_is_alive_and_its_peers_get_rid_of_their_messages() {
     relay.stop();
 }
 
-/// Both ranks send more than any buffer holds, and neither takes anything else meanwhile.
+/// Rank 1 falls silent, and somebody repeats the Hello by which its session was opened.
+#[test]
+fn a_recorded_hello_keeps_no_rank_alive() {
+    let ([a, b], relay) = through_a_relay(0, |config| {
+        (config.silence, config.linger) = (Duration::from_secs(1), Duration::from_millis(100));
+    });
+    let (at, stop) = (a.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+    let (tell, told) = mpsc::channel::<()>();
+    let (ready, is_ready) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        let (mut endpoint, _) = attach(b);
+        endpoint.barrier().unwrap();
+        ready.send(()).unwrap();
+        let _ = told.recv_timeout(LIMIT);
+    });
+    let (mut endpoint, _) = attach(a);
+    endpoint.barrier().unwrap();
+    is_ready.recv_timeout(LIMIT).unwrap();
+    relay.permille.store(1000, Relaxed);
+    let hello = relay.hellos.lock().unwrap()[0].clone();
+    assert!(!hello.is_empty());
+    let stranger = thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            while !stop.load(Relaxed) {
+                socket.send_to(&hello, at).unwrap();
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    });
+    let lost = endpoint.wait_until_for(LIMIT.into(), |_| false);
+    stop.store(true, Relaxed);
+    let expected =
+        matches!(lost, Err(WaitError::Poll(PollError::PeerLost { rank: Rank(1), cause: LossCause::Silent })));
+    assert!(expected, "{lost:?}");
+    drop((tell, endpoint));
+    stranger.join().unwrap();
+    other.join().unwrap();
+    relay.stop();
+}
+
 /// A handler holds up everything else at its endpoint, but its peers learn that it lives.
 #[test]
 fn a_handler_that_runs_for_long_is_not_taken_for_death() {
