@@ -53,13 +53,15 @@ pub struct Config {
     pub send_budget: u32,
     /// Bytes of Long payloads of requests queued towards one peer.
     pub bulk_queue: u32,
-    /// Request bytes received from all peers and not yet handled.
+    /// Request bytes received from all peers and not yet handled; room for two of the largest messages, or for `send_queue`, and a
+    /// byte for every peer at least.
     pub receive_budget: u32,
     /// Room set aside for replies of one peer.
     pub reply_window: u32,
-    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each.
+    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second, requests of a peer
+    /// that has not acknowledged its replies wait; one reply to every peer always finds room.
     pub reply_budget: u32,
-    /// A peer that is not heard from for this long is lost.
+    /// A peer is lost that has acknowledged nothing which was sent to it within this time.
     pub silence: Span,
     /// How long an acknowledgement may wait for company.
     pub ack_delay: Span,
@@ -153,12 +155,12 @@ impl Config {
         if self.secrets.job.len() < 16 {
             return Err(ConfigError::ShortSecret { len: self.secrets.job.len() });
         }
-        let message = u64::from(self.medium) + super::message::MAX_HEADER as u64;
+        let message = self.largest_message();
         let sizes = [
             ("send_queue", self.send_queue, message),
             ("send_budget", self.send_budget, self.send_queue.into()),
             ("bulk_queue", self.bulk_queue, 4096),
-            ("receive_budget", self.receive_budget, u64::from(self.send_queue) + u64::from(peers)),
+            ("receive_budget", self.receive_budget, self.kept_for_loans() + u64::from(peers)),
             ("reply_window", self.reply_window, message),
             ("reply_budget", self.reply_budget, message),
             ("datagram_start", self.datagram_start.into(), 512),
@@ -180,10 +182,19 @@ impl Config {
         Ok(())
     }
 
+    /// Bytes of a lane that the largest message takes.
+    pub(super) fn largest_message(&self) -> u64 {
+        u64::from(self.medium) + super::message::MAX_HEADER as u64
+    }
+
+    /// What is at least kept for lending: enough for two, so that no single peer has all of it.
+    pub(crate) fn kept_for_loans(&self) -> u64 {
+        u64::from(self.send_queue).max(2 * self.largest_message())
+    }
+
     /// What every peer may always send: its part of the receive budget, less what is kept for lending.
     pub(super) fn base_window(&self) -> u64 {
-        let lendable = u64::from(self.send_queue);
-        ((u64::from(self.receive_budget) - lendable) / u64::from(self.shape.peers())).min(1 << 20)
+        ((u64::from(self.receive_budget) - self.kept_for_loans()) / u64::from(self.shape.peers())).min(1 << 20)
     }
 
     /// What can be lent to peers in need, together.

@@ -113,8 +113,8 @@ impl Machine {
     /// Delivers at most `budget` arrived messages to the sink, and returns how many. Replies of a peer come before its
     /// requests; peers take turns.
     ///
-    /// A request whose reply might not fit the reply budget of this side waits; that room comes back as peers'
-    /// machines acknowledge earlier replies, whatever their applications do.
+    /// A request whose reply might not fit its peer's share of the reply budget waits; that room comes back as the peer's
+    /// machine acknowledges earlier replies, whatever its application does.
     pub fn poll<S: Sink>(&mut self, now: Instant, budget: usize, sink: &mut S) -> usize {
         self.release_held(now);
         let (mut count, mut fruitless) = (0, 0);
@@ -161,8 +161,7 @@ impl Machine {
             let (lane, message, header) = if let Some((message, header)) = session.front(shared, 1, &mut words)? {
                 (1, message, header)
             } else if let Some((message, header)) = session.front(shared, 0, &mut words)? {
-                let cost = cost_of(message.room);
-                if shared.queued[1] > 0 && shared.queued[1] + cost > shared.config.reply_budget.into() {
+                if !session.may_reply(shared, cost_of(message.room)) {
                     return Ok((count, true));
                 }
                 (0, message, header)

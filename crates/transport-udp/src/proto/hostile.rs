@@ -2,6 +2,8 @@
 //! the machine that receives it, at and around every limit, or from a fuzzer.
 
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod tests;
 
 use super::OwnSegment;
@@ -312,9 +314,10 @@ impl Duel {
         self.deliver(&mut datagram, body);
     }
 
-    fn deliver(&mut self, datagram: &mut [u8], body: usize) {
+    /// Returns a copy of what was sealed.
+    fn deliver(&mut self, datagram: &mut [u8], body: usize) -> Vec<u8> {
         let protection = self.insider.shared.config.protection;
-        let Some(session) = self.insider.slots[VICTIM.index()].session.as_deref_mut() else { return };
+        let Some(session) = self.insider.slots[VICTIM.index()].session.as_deref_mut() else { return Vec::new() };
         let tag = if protection == Protection::Unauthenticated { 0 } else { TAG };
         let number = session.recovery.next_number();
         let (epoch, length) = (session.seal.epoch, (HEADER + body + tag) as u16);
@@ -323,7 +326,9 @@ impl Duel {
         let len = session.seal.seal(protection, number, datagram, HEADER + body);
         session.recovery.on_sent(self.now, len, false, Load::EMPTY);
         self.tally.forged += 1;
+        let sealed = datagram[..len].to_vec();
         self.tally.taken += u64::from(self.victim.handle(self.now, &mut datagram[..len]).is_ok());
+        sealed
     }
 
     fn connect(&mut self) {

@@ -8,7 +8,9 @@ use super::shared::{Dropped, Shared};
 use super::slot::{Outcome, Slot};
 use super::timer::Timers;
 use super::transmit::Loan;
-use super::wire::{self, HELLO, Header, Hello, KEEPALIVE, KIND_HELLO, KIND_KEEPALIVE, MAX_ROW, first_datagram};
+use super::wire::{
+    self, HELLO, Header, Hello, KEEPALIVE, KIND_HELLO, KIND_KEEPALIVE, Leave, MAX_ROW, first_datagram,
+};
 use super::{Event, replay::Stale};
 use am_core::transport::{Departure, LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
@@ -161,16 +163,21 @@ impl Machine {
         let leave = slot.session.as_ref().and_then(|session| session.has_left());
         let Some(leave) = leave.filter(|_| slot.ended.is_none()) else { return };
         let Some(how) = DEPARTURES.get(usize::from(leave.how)).copied() else { return };
-        if let Some((first, _)) = leave.after
-            && self.slots.get(first as usize).is_some_and(|first| first.ended.is_none() && first.peer != peer)
-            && first != self.shared.config.me.0
-        {
+        if self.left_after(peer, &leave).is_some() {
             if !self.held.iter().any(|(held, _)| *held == peer) {
                 self.held.push((peer, now + HOLD));
             }
             return;
         }
         self.note_left(peer, how);
+    }
+
+    /// Another peer that has not ended here, and of which this peer's farewell says how it ended.
+    fn left_after(&self, peer: Peer, leave: &Leave) -> Option<(Peer, u8)> {
+        let (first, how) = leave.after?;
+        let other = first != peer.0 && first != self.shared.config.me.0;
+        let lives = self.slots.get(first as usize).is_some_and(|slot| slot.ended.is_none());
+        (other && lives).then_some((Peer(first), how))
     }
 
     fn note_left(&mut self, peer: Peer, how: Departure) {
@@ -190,10 +197,8 @@ impl Machine {
         while let Some((peer, limit)) = self.held.get(index).copied() {
             let slot = &self.slots[peer.index()];
             let leave = slot.session.as_ref().and_then(|session| session.has_left());
-            let after = leave.and_then(|leave| leave.after).filter(|_| slot.ended.is_none());
             // The peer may have come back since, and have left once more with another word, which is not checked yet.
-            let lives = |first: &u32| self.slots.get(*first as usize).is_some_and(|slot| slot.ended.is_none());
-            let waits = after.filter(|(first, _)| lives(first));
+            let waits = leave.filter(|_| slot.ended.is_none()).and_then(|leave| self.left_after(peer, &leave));
             if waits.is_some() && now < limit {
                 index += 1;
                 continue;
@@ -202,8 +207,8 @@ impl Machine {
             if let Some((first, how)) = waits
                 && let Some(how) = DEPARTURES.get(usize::from(how)).copied()
             {
-                self.slots[first as usize].end(&mut self.shared, how.status());
-                self.note_left(Peer(first), how);
+                self.slots[first.index()].end(&mut self.shared, how.status());
+                self.note_left(first, how);
             } else {
                 self.note_departure(peer, now);
             }

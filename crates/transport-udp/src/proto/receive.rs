@@ -41,8 +41,6 @@ impl Session {
         }
         // A datagram that was not taken whole is not acknowledged. Taking part of it twice does no harm.
         if kept {
-            // Its number is remembered, so a copy of it counts for nothing; one that was not kept could be sent again for ever.
-            self.last_heard = now;
             let in_order = self.replay.insert(number);
             if eliciting {
                 self.newest_at = now;
@@ -68,6 +66,8 @@ impl Session {
                 let done = recovery.on_ack(now, delay, ranges.iter(), |fate, carried| {
                     traffic.settle(shared, path, fate, carried);
                 });
+                // A sign of life is as old as what it answers: what somebody held back says nothing of the time since.
+                self.last_heard = self.last_heard.max(recovery.answered());
                 if std::mem::take(&mut traffic.path_grew) {
                     recovery.set_datagram(path.current().into());
                 }

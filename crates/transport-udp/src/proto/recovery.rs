@@ -106,6 +106,8 @@ pub(super) struct Recovery {
     /// Number of the first entry of `sent`.
     base: u64,
     largest_acked: Option<u64>,
+    /// When the newest datagram was sent that the peer has acknowledged.
+    answered: Instant,
     in_flight: u64,
     last_eliciting: Instant,
     loss_at: Option<Instant>,
@@ -139,6 +141,7 @@ impl Recovery {
             sent: VecDeque::new(),
             base: 0,
             largest_acked: None,
+            answered: now,
             in_flight: 0,
             last_eliciting: now,
             loss_at: None,
@@ -166,8 +169,10 @@ impl Recovery {
         self.base + self.sent.len() as u64
     }
 
-    pub(super) fn window(&self) -> u64 {
-        self.window
+    /// When the newest datagram was sent that the peer has acknowledged: at that moment or later it was there, however long its
+    /// acknowledgement took.
+    pub(super) fn answered(&self) -> Instant {
+        self.answered
     }
 
     pub(super) fn round_trip(&self) -> Option<Span> {
@@ -252,6 +257,9 @@ impl Recovery {
         let largest = ranges.clone().map(|(_, last)| last).max().ok_or(Impossible)?;
         if largest >= self.next_number() {
             return Err(Impossible);
+        }
+        if let Some(sent) = largest.checked_sub(self.base).and_then(|index| self.sent.get(index as usize)) {
+            self.answered = self.answered.max(sent.at);
         }
         let mut bytes = 0;
         let window_full = self.in_flight + self.datagram * 2 > self.window;
@@ -442,7 +450,7 @@ mod tests {
             last = at;
         }
         assert_eq!((gaps[1], gaps[2]), (2 * gaps[0], 4 * gaps[0]));
-        assert_eq!(recovery.window(), LEAST_WINDOW * 1000);
+        assert_eq!(recovery.window, LEAST_WINDOW * 1000);
     }
 
     #[test]
@@ -451,7 +459,7 @@ mod tests {
         let mut now = Instant(0);
         for round in 0..300u64 {
             let first = recovery.next_number();
-            let count = (recovery.window() / 1000).min(100);
+            let count = (recovery.window / 1000).min(100);
             send(&mut recovery, now, count);
             now = now + Span::from_millis(10);
             let skip = first + round % 3;
@@ -459,6 +467,6 @@ mod tests {
             recovery.on_ack(now, Span::ZERO, ranges.into_iter().filter(|(a, b)| a <= b), |_, _| {}).unwrap();
         }
         // NewReno would be at a handful of datagrams, with one loss in every round trip.
-        assert!(recovery.window() > 8_000, "{}", recovery.window());
+        assert!(recovery.window > 8_000, "{}", recovery.window);
     }
 }

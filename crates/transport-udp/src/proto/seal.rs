@@ -33,7 +33,16 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 /// Datagrams of so many bytes, tag included, are sealed by the cipher for long ones.
 const LONG: usize = 512;
 
-type Key32 = Zeroizing<[u8; 32]>;
+/// Keys stay where they are made: what moves is a pointer, so that no copy is left behind that nobody wipes.
+type Key32 = Box<Zeroizing<[u8; 32]>>;
+
+/// A key that a hash makes, in its place.
+fn key_of(hash: &mut blake3::Hasher) -> Key32 {
+    let mut key = Key32::default();
+    hash.finalize_xof().fill(&mut **key);
+    hash.zeroize();
+    key
+}
 
 /// The job's secret, ready for derivation.
 pub(super) struct Keyring {
@@ -41,8 +50,8 @@ pub(super) struct Keyring {
     hello: Key32,
     /// Source of this incarnation's tokens.
     entropy: Key32,
-    /// What this incarnation agrees on keys with. Wipes itself.
-    private: StaticSecret,
+    /// What this incarnation agrees on keys with.
+    private: Box<StaticSecret>,
     public: [u8; PUBLIC],
 }
 
@@ -57,14 +66,14 @@ type Names = [(u32, u64); 2];
 
 impl Keyring {
     pub(super) fn new(secret: &[u8], entropy: &[u8; 32]) -> Self {
-        let derive = |context, from: &[u8]| Zeroizing::new(blake3::derive_key(context, from));
+        let derive = |context, from: &[u8]| key_of(blake3::Hasher::new_derive_key(context).update(from));
         let private = derive("active-messages udp 2026-11 exchange", entropy);
-        let private = StaticSecret::from(*private);
+        let private = Box::new(StaticSecret::from(**private));
         Self {
             root: derive("active-messages udp 2026-11 sessions", secret),
             hello: derive("active-messages udp 2026-11 hello", secret),
             entropy: derive("active-messages udp 2026-11 tokens", entropy),
-            public: PublicKey::from(&private).to_bytes(),
+            public: PublicKey::from(&*private).to_bytes(),
             private,
         }
     }
@@ -93,6 +102,7 @@ impl Keyring {
     }
 
     pub(super) fn verify_hello(&self, datagram: &[u8]) -> bool {
+        work::count(datagram.len());
         match datagram.split_last_chunk::<MAC>() {
             // Hashes are compared in constant time.
             Some((body, mac)) => blake3::keyed_hash(&self.hello, body) == *mac,
@@ -108,9 +118,7 @@ impl Keyring {
         if *theirs != self.public {
             hash.update(self.private.diffie_hellman(&PublicKey::from(*theirs)).as_bytes());
         }
-        let root = Zeroizing::new(*hash.finalize().as_bytes());
-        hash.zeroize();
-        Agreement { root }
+        Agreement { root: key_of(&mut hash) }
     }
 }
 
@@ -126,12 +134,14 @@ impl Agreement {
         for (endpoint, token) in [from, to] {
             hash.update(&endpoint.to_le_bytes()).update(&token.to_le_bytes());
         }
-        let mut bytes = Zeroizing::new([0; 2 + 3 * 16]);
-        hash.finalize_xof().fill(&mut *bytes);
+        let (mut output, mut epoch, mut keys) = (hash.finalize_xof(), [0; 2], Box::<Keys>::default());
+        output.fill(&mut epoch);
+        for key in [&mut keys.short, &mut keys.long, &mut keys.alive] {
+            output.fill(key);
+        }
+        output.zeroize();
         hash.zeroize();
-        let ([low, high], keys) = bytes.split_first_chunk().expect("there are more than two bytes");
-        let (keys, _) = keys.as_chunks::<16>();
-        Chain { epoch: u16::from_le_bytes([*low, *high]), short: keys[0], long: keys[1], alive: keys[2] }
+        Chain { epoch: u16::from_le_bytes(epoch), keys }
     }
 }
 
@@ -143,13 +153,18 @@ fn nonce(number: u64) -> [u8; 16] {
 }
 
 /// The keys of one direction of one session.
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct Chain {
-    pub(super) epoch: u16,
+#[derive(Default, Zeroize, ZeroizeOnDrop)]
+struct Keys {
     short: Key,
     long: Key,
     /// Of keep-alives alone.
     alive: Key,
+}
+
+/// One direction of one session: its short name, and its keys, which stay where they were made.
+pub(super) struct Chain {
+    pub(super) epoch: u16,
+    keys: Box<Keys>,
 }
 
 impl std::fmt::Debug for Chain {
@@ -164,7 +179,7 @@ impl std::fmt::Debug for Chain {
 /// whoever of the two sends when. There is one for each session.
 #[derive(ZeroizeOnDrop)]
 pub struct Keepalive {
-    key: Key,
+    key: Box<Key>,
     #[zeroize(skip)]
     header: Header,
 }
@@ -192,13 +207,16 @@ impl Keepalive {
 impl Chain {
     /// What makes the keep-alives of this direction; to be called once.
     pub(super) fn keepalive(&self, mode: u8, sender: u32) -> Keepalive {
-        Keepalive { key: self.alive, header: Header { mode, epoch: self.epoch, sender, counter: 0 } }
+        let mut key = Box::<Key>::default();
+        key.copy_from_slice(&self.keys.alive);
+        Keepalive { key, header: Header { mode, epoch: self.epoch, sender, counter: 0 } }
     }
 
     /// Whether a keep-alive with this counter is authentic, whatever the protection of other datagrams.
     pub(super) fn verify_keepalive(&self, counter: u64, datagram: &[u8; KEEPALIVE]) -> bool {
+        work::count(datagram.len());
         let Some((header, tag)) = datagram.split_last_chunk::<TAG>() else { return false };
-        let cipher = Aegis128L::<TAG>::new(&self.alive, &nonce(counter));
+        let cipher = Aegis128L::<TAG>::new(&self.keys.alive, &nonce(counter));
         cipher.decrypt_in_place(&mut [], tag, header).is_ok()
     }
 
@@ -214,8 +232,8 @@ impl Chain {
             Protection::Encrypted => text.split_at_mut(HEADER),
         };
         let tag = match len + TAG < LONG {
-            true => Aegis128L::<TAG>::new(&self.short, &nonce(number)).encrypt_in_place(hidden, known),
-            false => Aegis128X2::<TAG>::new(&self.long, &nonce(number)).encrypt_in_place(hidden, known),
+            true => Aegis128L::<TAG>::new(&self.keys.short, &nonce(number)).encrypt_in_place(hidden, known),
+            false => Aegis128X2::<TAG>::new(&self.keys.long, &nonce(number)).encrypt_in_place(hidden, known),
         };
         tag_space[..TAG].copy_from_slice(&tag);
         len + TAG
@@ -231,6 +249,7 @@ impl Chain {
         if protection == Protection::Unauthenticated {
             return datagram.get(HEADER..);
         }
+        work::count(datagram.len());
         let long = datagram.len() >= LONG;
         let (text, tag) = datagram.split_last_chunk_mut::<TAG>()?;
         let (header, frames) = text.split_at_mut_checked(HEADER)?;
@@ -239,11 +258,29 @@ impl Chain {
             _ => (text, Default::default()),
         };
         let opened = match long {
-            false => Aegis128L::<TAG>::new(&self.short, &nonce(number)).decrypt_in_place(hidden, tag, known),
-            true => Aegis128X2::<TAG>::new(&self.long, &nonce(number)).decrypt_in_place(hidden, tag, known),
+            false => Aegis128L::<TAG>::new(&self.keys.short, &nonce(number)).decrypt_in_place(hidden, tag, known),
+            true => Aegis128X2::<TAG>::new(&self.keys.long, &nonce(number)).decrypt_in_place(hidden, tag, known),
         };
         opened.ok()?;
         datagram.get(HEADER..datagram.len() - TAG)
+    }
+}
+
+/// How many bytes this thread has authenticated: what a datagram of a stranger costs. Counted in tests alone.
+pub(super) mod work {
+    #[cfg(test)]
+    thread_local!(static BYTES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+    #[inline]
+    pub(super) fn count(bytes: usize) {
+        #[cfg(test)]
+        BYTES.set(BYTES.get() + bytes);
+        let _ = bytes;
+    }
+
+    #[cfg(test)]
+    pub(in crate::proto) fn take() -> usize {
+        BYTES.take()
     }
 }
 
@@ -255,6 +292,38 @@ mod tests {
         let (a, b) = (Keyring::new(b"secret", &[1; 32]), Keyring::new(b"secret", &[2; 32]));
         let names = [(0, 5), (1, 6)];
         (a.agree(&b.public()).chain(names), b.agree(&a.public()).chain(names))
+    }
+
+    /// The same chain with keys in others' places.
+    fn crossed(chain: &Chain, change: impl FnOnce(&Keys, &mut Keys)) -> Chain {
+        let Keys { short, long, alive } = *chain.keys;
+        let mut keys = Box::new(Keys { short, long, alive });
+        change(&chain.keys, &mut keys);
+        Chain { epoch: chain.epoch, keys }
+    }
+
+    /// Moving what holds keys copies no key, so there is nothing left to wipe where it was.
+    #[test]
+    fn keys_stay_when_their_owners_move() {
+        let ring = Keyring::new(b"secret", &[1; 32]);
+        let places = |ring: &Keyring| {
+            let Keyring { root, hello, entropy, private, .. } = ring;
+            [root, hello, entropy].map(|key| key.as_ptr()).into_iter().chain([private.as_bytes().as_ptr()])
+        };
+        let before: Vec<_> = places(&ring).collect();
+        let ring = Box::new(ring);
+        assert!(places(&ring).eq(before));
+        let agreement = ring.agree(&[7; PUBLIC]);
+        let at = agreement.root.as_ptr();
+        let agreement = Box::new(agreement);
+        assert_eq!(agreement.root.as_ptr(), at);
+        let chain = agreement.chain([(0, 1), (1, 2)]);
+        let at = [&chain.keys.short, &chain.keys.long, &chain.keys.alive].map(|key| key.as_ptr());
+        let chain = Box::new(chain);
+        assert_eq!([&chain.keys.short, &chain.keys.long, &chain.keys.alive].map(|key| key.as_ptr()), at);
+        let source = chain.keepalive(0, 0);
+        let at = source.key.as_ptr();
+        assert_eq!(Box::new(source).key.as_ptr(), at);
     }
 
     #[test]
@@ -285,7 +354,7 @@ mod tests {
             for len in [HEADER, LONG - TAG - 1, LONG - TAG, LONG, 65_000] {
                 let mut datagram = vec![7; len + TAG];
                 seal.seal(protection, 3, &mut datagram, len);
-                let crossed = Chain { epoch: open.epoch, short: open.long, long: open.short, alive: open.alive };
+                let crossed = crossed(&open, |from, to| (to.short, to.long) = (from.long, from.short));
                 assert!(crossed.open(protection, 3, &mut datagram.clone()).is_none());
                 let mut longer = datagram.clone();
                 longer.push(0);
@@ -333,7 +402,7 @@ mod tests {
             copy[bit / 8] ^= 1 << (bit % 8);
             assert!(!open.verify_keepalive(2, &copy), "bit {bit}");
         }
-        let crossed = Chain { epoch: open.epoch, short: open.alive, long: open.long, alive: open.short };
+        let crossed = crossed(&open, |from, to| (to.short, to.alive) = (from.alive, from.short));
         assert!(!crossed.verify_keepalive(1, &first));
     }
 }

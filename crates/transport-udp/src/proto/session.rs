@@ -77,6 +77,7 @@ pub(super) struct Session {
     pub(super) newest_at: Instant,
     pub(super) ping: bool,
     pub(super) wake: Option<Instant>,
+    /// The last moment at which the peer is known to have been there.
     pub(super) last_heard: Instant,
     pub(super) last_sent: Instant,
 }
@@ -142,6 +143,16 @@ impl Session {
             return busy(Resource::ReplyBytes);
         }
         Ok(())
+    }
+
+    /// Whether a request whose reply takes at most `cost` may be handled now.
+    ///
+    /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever acknowledges none
+    /// has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is always served.
+    pub(super) fn may_reply(&self, shared: &Shared, cost: u64) -> bool {
+        let mine = self.traffic.out[1].queued();
+        let free = u64::from(shared.config.reply_budget).saturating_sub(shared.queued[1]);
+        mine == 0 || mine + 2 * cost <= free
     }
 
     /// Appends a message to a lane.
@@ -259,19 +270,24 @@ impl Session {
         self.loan = loan;
     }
 
-    /// Lends the peer what it wants, all of it or nothing: part of a message would occupy memory and be of no use.
-    /// Returns whether it wants nothing any more.
+    /// Lends the peer what it wants, at most its share, and all of that or nothing. Returns whether there is nothing to lend it
+    /// now.
     ///
-    /// A loan ends by itself when what it was asked for has been handled. Since a peer asks only for messages that are
-    /// already in its queue, nobody hoards, and the first in the line is served at the latest when all others' loans
-    /// have ended.
+    /// A share is half of what the other peers' loans leave, and at least the largest message, since part of a message would occupy
+    /// memory and be of no use. So a peer that borrows and never sends leaves room for the others: at least one message as
+    /// long as no other does the same (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
+    ///
+    /// A loan ends by itself when what it was asked for has been handled. The first in the line is served at the latest when the
+    /// loans of all others that send have ended.
     pub(super) fn lend(&mut self, shared: &mut Shared, now: Instant) -> bool {
-        let target = self.wanted.min(self.granted.limit + u64::from(shared.config.send_queue));
+        let (others, due) = (shared.lent - self.loan, self.granted.requests + shared.base);
+        let share = (shared.lendable.saturating_sub(others) / 2).max(shared.config.largest_message());
+        let target = self.wanted.min(due + share);
         if target <= self.granted.limit {
             return true;
         }
-        let loan = target.saturating_sub(self.granted.requests + shared.base);
-        if shared.lent - self.loan + loan > shared.lendable {
+        let loan = target.saturating_sub(due);
+        if others + loan > shared.lendable {
             return false;
         }
         self.granted.limit = target;

@@ -88,11 +88,6 @@ impl Machine {
         self.session(peer).map(|session| session.path.current())
     }
 
-    /// Smoothed round-trip time to a connected peer, and the congestion window in bytes.
-    pub fn path_estimate(&self, peer: Peer) -> Option<(am_core::Span, u64)> {
-        self.session(peer).and_then(|session| Some((session.recovery.round_trip()?, session.recovery.window())))
-    }
-
     /// Opens a session ahead of the first message. Peers that are gone are left alone.
     ///
     /// # Panics

@@ -45,7 +45,8 @@ pub struct UdpConfig {
     pub receive_budget: u32,
     /// Room set aside for replies of one peer.
     pub reply_window: u32,
-    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each.
+    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second, requests of a peer
+    /// that has not acknowledged its replies wait; one reply to every peer always finds room.
     pub reply_budget: u32,
     /// A peer that is not heard from for this long is lost.
     pub silence: Duration,
@@ -228,7 +229,8 @@ impl UdpConfig {
         config.send_budget = self.send_budget;
         config.bulk_queue = self.bulk_queue;
         // Every peer must always be able to send something.
-        config.receive_budget = self.receive_budget.max(self.send_queue + 512 * peers.shape().peers());
+        let least = config.kept_for_loans() + 512 * u64::from(peers.shape().peers());
+        config.receive_budget = self.receive_budget.max(u32::try_from(least).unwrap_or(u32::MAX));
         config.reply_window = self.reply_window;
         config.reply_budget = self.reply_budget;
         config.silence = Span::from(self.silence);

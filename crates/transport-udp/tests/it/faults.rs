@@ -15,7 +15,7 @@ fn run(seed: u64) -> u64 {
             // Little room: windows of a few hundred bytes, loans for everything else.
             config.medium = 6000;
             (config.send_queue, config.send_budget) = (8000, 16000);
-            (config.receive_budget, config.bulk_queue) = (10_000, 4096);
+            (config.receive_budget, config.bulk_queue) = (14_000, 4096);
             (config.reply_window, config.reply_budget) = (8000, 12_000);
         }
     });
@@ -57,7 +57,7 @@ fn run(seed: u64) -> u64 {
     }
     // Long replies are queued whole, in addition to the budgets.
     let slack = 2048 * 6 * ranks as usize + 64 * 5000;
-    let budget = if small { 10_000 + 16_000 + 24_000 + 4096 * 4 } else { (8 + 4 + 8 + 4) << 20 };
+    let budget = if small { 14_000 + 16_000 + 24_000 + 4096 * 4 } else { (8 + 4 + 8 + 4) << 20 };
     assert!(world.peak <= budget + slack, "{} bytes", world.peak);
     world.net.trace()
 }

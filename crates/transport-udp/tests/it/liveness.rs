@@ -123,6 +123,30 @@ fn recorded_hellos_keep_nobody_alive() {
     }
 }
 
+/// What a rank said before it fell silent, held back and let go bit by bit, is no sign of life of today.
+#[test]
+fn withheld_datagrams_keep_nobody_alive() {
+    let mut world = World::new(9, 2, |_| {});
+    one(&mut world, 0, 1);
+    one(&mut world, 1, 0);
+    world.net.link(Peer(1), Peer(0)).down = true;
+    world.net.recording = Some(Vec::new());
+    for _ in 0..40 {
+        let _ = world.send(Peer(1), Peer(0), 10);
+        rest(&mut world, Span::from_millis(50));
+    }
+    let recording = world.net.recording.take().unwrap();
+    let mut withheld: Vec<_> = recording
+        .into_iter()
+        .filter(|(to, bytes)| to.0 == 0 && bytes[0] == 0xA1)
+        .map(|(_, bytes)| bytes)
+        .collect();
+    assert!(withheld.len() > 25, "{} datagrams last for a minute", withheld.len());
+    withheld.reverse();
+    let (status, last) = after_a_minute(&mut world, || withheld.pop());
+    assert_eq!((status, last), (PeerStatus::Lost(LossCause::Silent), Some(Ok(Peer(1)))));
+}
+
 #[test]
 fn a_cut_that_heals_in_time_costs_nothing_but_time() {
     let mut world = World::new(2, 2, |_| {});

@@ -2,6 +2,8 @@
 
 use super::super::Event;
 use super::*;
+use crate::proto::seal::work;
+use crate::proto::wire::{HELLO, KIND_HELLO, MAX_ROW};
 use am_core::transport::Departure;
 
 impl Duel {
@@ -116,6 +118,102 @@ fn credit_beyond_what_was_sent_is_a_fault() {
         assert_eq!(duel.victim.status(INSIDER), PeerStatus::Lost(LossCause::Faulty));
         duel.carry(0);
         duel.end();
+    }
+}
+
+/// Whatever a stranger sends, alone or as a row, at most as many bytes of it are authenticated as have come: a forged Hello, which the
+/// key of the job has to check, costs what random bytes with the name of a session cost, or less.
+#[test]
+fn forged_bytes_cost_no_more_than_random_ones() {
+    let mut duel = Duel::new(2, Protection::Encrypted);
+    duel.connect();
+    let session = duel.victim.session(INSIDER).unwrap();
+    let (epoch, mode) = (session.open.epoch, Protection::Encrypted as u8);
+    let hello = |duel: &mut Duel| {
+        let mut bytes = [0; HELLO];
+        bytes.fill_with(|| duel.random.next_u64() as u8);
+        bytes[..12].copy_from_slice(&[KIND_HELLO, 3, 1, 0, INSIDER.0 as u8, 0, 0, 0, VICTIM.0 as u8, 0, 0, 0]);
+        bytes.to_vec()
+    };
+    let data = |duel: &mut Duel, len: usize| {
+        let mut bytes: Vec<u8> = (0..len).map(|_| duel.random.next_u64() as u8).collect();
+        let number = 1 << 40 | duel.random.below(1 << 20);
+        let header = Header { mode, epoch, sender: INSIDER.0, number, length: len as u16 };
+        bytes[..HEADER].copy_from_slice(&header.encode());
+        bytes
+    };
+    let cost = |duel: &mut Duel, mut bytes: Vec<u8>| {
+        work::take();
+        assert_eq!(duel.victim.handle_row(duel.now, &mut bytes), 0);
+        work::take()
+    };
+    for _ in 0..200 {
+        let (forged, random) = (hello(&mut duel), data(&mut duel, HELLO));
+        assert_eq!((cost(&mut duel, forged), cost(&mut duel, random)), (HELLO, HELLO));
+        let row: Vec<u8> = (0..1 + duel.random.below(600)).flat_map(|_| hello(&mut duel)).collect();
+        assert_eq!(cost(&mut duel, row), HELLO, "one Hello of a row");
+        let len = HEADER + TAG + duel.random.below(100) as usize;
+        let row: Vec<u8> = (0..1 + duel.random.below(600)).flat_map(|_| data(&mut duel, len)).collect();
+        let most = row.len().min(MAX_ROW * len);
+        assert_eq!(cost(&mut duel, row), most, "a row's worth of others");
+    }
+}
+
+/// A datagram that is not taken as a whole is not remembered, so copies of it are taken again and again: they keep nobody alive.
+#[test]
+fn scattered_datagrams_keep_nobody_alive() {
+    let mut duel = Duel::new(2, Protection::Encrypted);
+    duel.connect();
+    for gap in 0..300 {
+        duel.say(Frame::Stream { stream: 2, offset: 2 * gap + 1, at: 0, data: &[1] });
+    }
+    let mut copy = vec![0; DATAGRAM];
+    let frame = Frame::Stream { stream: 2, offset: 5001, at: 0, data: &[1] };
+    let mut writer = Writer::new(&mut copy[HEADER..DATAGRAM - TAG]);
+    frame.encode(&mut writer).unwrap();
+    let body = writer.len();
+    let before = duel.victim.counters().received;
+    let copy = duel.deliver(&mut copy, body);
+    for _ in 0..40 {
+        let mut buffer = vec![0; DATAGRAM];
+        while duel.victim.transmit(duel.now, &mut buffer).is_some() {}
+        duel.now = duel.now + Span::from_millis(600);
+        let _ = duel.victim.handle(duel.now, &mut copy.clone());
+        duel.victim.tick(duel.now);
+    }
+    let taken = duel.victim.counters().received - before;
+    assert!(taken > 15, "{taken} copies were taken");
+    assert_eq!(duel.victim.status(INSIDER), PeerStatus::Active, "with rejoin it may come back");
+    assert!(duel.victim.session(INSIDER).is_none(), "it was silent");
+}
+
+/// A farewell that was held back is replaced by one that names when it comes back is the machine that it is said to, or its own sender.
+#[test]
+fn a_held_farewell_ends_neither_side() {
+    for named in [VICTIM, INSIDER] {
+        let mut duel = Duel::new(2, Protection::Encrypted);
+        duel.connect();
+        let leave = |first: Peer| Leave {
+            how: Departure::Left as u8,
+            after: Some((first.0, Departure::Panicked as u8)),
+            ..Leave::default()
+        };
+        duel.say(Frame::Leave(leave(Peer(2))));
+        duel.serve(VICTIM, 4);
+        duel.insider = machine(INSIDER, 77, Protection::Encrypted).0;
+        duel.insider.connect(duel.now, VICTIM);
+        for _ in 0..20 {
+            duel.carry(0);
+            duel.now = duel.now + Span::from_millis(5);
+            duel.insider.tick(duel.now);
+        }
+        duel.say(Frame::Leave(leave(named)));
+        for _ in 0..2 {
+            duel.serve(VICTIM, 4);
+            duel.now = duel.now + Span::from_secs(1);
+        }
+        assert_eq!(duel.victim.status(INSIDER), PeerStatus::Lost(LossCause::Left), "it said {named:?}");
+        assert_eq!(duel.victim.status(VICTIM), PeerStatus::Active, "it said {named:?}");
     }
 }
 

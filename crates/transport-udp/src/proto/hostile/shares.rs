@@ -1,0 +1,169 @@
+//! One peer takes all that it can get of what the peers share, and another one still gets its part.
+
+use super::{DATAGRAM, INSIDER, SEGMENT, VICTIM, config};
+use crate::proto::Machine;
+use crate::proto::bytes::Writer;
+use crate::proto::config::Protection;
+use crate::proto::message::{MAX_HEADER, cost_of, room_of};
+use crate::proto::recovery::Load;
+use crate::proto::wire::{Frame, HEADER, Header, TAG};
+use crate::sim::{self, SplitMix64};
+use am_core::arguments::Words;
+use am_core::transport::{Arrival, Body, Head, PeerStatus, Port, ReplyBound, Sink};
+use am_core::{Instant, Payload, Peer, Span};
+
+const HONEST: Peer = Peer(2);
+const MEDIUM: u32 = 1024;
+
+/// Replies with as much as the requester permits; counts what came from whom.
+#[derive(Default)]
+struct Generous {
+    requests: [u64; 3],
+    replies: [u64; 3],
+}
+
+impl Sink for Generous {
+    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+        self.requests[arrival.from.index()] += 1;
+        let len = port.bound();
+        if len > 0 {
+            port.send(0, &Words::EMPTY, Body::Copy(&vec![3; len])).unwrap();
+        }
+    }
+
+    fn reply(&mut self, arrival: Arrival<'_>) {
+        self.replies[arrival.from.index()] += 1;
+    }
+
+    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+}
+
+/// The victim, one that takes, and one that follows the rules.
+struct Trio {
+    random: SplitMix64,
+    now: Instant,
+    machines: [Machine; 3],
+    sinks: [Generous; 3],
+    /// Nothing of what the victim sends reaches the insider, who so acknowledges nothing.
+    deaf: bool,
+}
+
+impl Trio {
+    fn new(seed: u64) -> Self {
+        let machines = [VICTIM, INSIDER, HONEST].map(|me| {
+            let mut config = config(me, seed, Protection::Encrypted);
+            config.medium = MEDIUM;
+            config.reply_budget = 2400 + (seed % 5 * 1200) as u32;
+            sim::machine(config, SEGMENT).unwrap().0
+        });
+        let mut trio =
+            Self { random: SplitMix64(seed), now: Instant(0), machines, sinks: Default::default(), deaf: false };
+        for peer in [INSIDER, HONEST] {
+            trio.machines[peer.index()].connect(trio.now, VICTIM);
+        }
+        trio.run(|trio| [INSIDER, HONEST].iter().all(|peer| trio.machines[0].is_connected(*peer)));
+        trio
+    }
+
+    /// Lets everybody do what there is to do, for as long as it takes.
+    fn run(&mut self, done: impl Fn(&Self) -> bool) -> bool {
+        let mut buffer = vec![0; DATAGRAM];
+        for _ in 0..300 {
+            for from in 0..3 {
+                while let Some((to, len)) = self.machines[from].transmit(self.now, &mut buffer) {
+                    if !(self.deaf && to == INSIDER) {
+                        let _ = self.machines[to.index()].handle(self.now, &mut buffer[..len]);
+                    }
+                }
+            }
+            for (machine, sink) in self.machines.iter_mut().zip(&mut self.sinks) {
+                machine.poll(self.now, 7, sink);
+            }
+            if done(self) {
+                return true;
+            }
+            self.now = self.now + Span::from_millis(1);
+            self.machines.iter_mut().for_each(|machine| machine.tick(self.now));
+        }
+        false
+    }
+
+    /// Sends a frame in the insider's name.
+    fn say(&mut self, frame: &Frame<'_>) {
+        let mut datagram = vec![0; DATAGRAM];
+        let mut writer = Writer::new(&mut datagram[HEADER..DATAGRAM - TAG]);
+        frame.encode(&mut writer).unwrap();
+        let body = writer.len();
+        let session = self.machines[INSIDER.index()].slots[VICTIM.index()].session.as_deref_mut().unwrap();
+        let (number, epoch) = (session.recovery.next_number(), session.seal.epoch);
+        let length = (HEADER + body + TAG) as u16;
+        let header = Header { mode: Protection::Encrypted as u8, epoch, sender: INSIDER.0, number, length };
+        datagram[..HEADER].copy_from_slice(&header.encode());
+        let len = session.seal.seal(Protection::Encrypted, number, &mut datagram, HEADER + body);
+        session.recovery.on_sent(self.now, len, false, Load::EMPTY);
+        self.machines[0].handle(self.now, &mut datagram[..len]).unwrap();
+    }
+
+    /// The insider forgets what it has set aside for replies, and that its window has an end.
+    fn unbind(&mut self) {
+        let granted = self.machines[0].session(INSIDER).unwrap().granted.limit;
+        let Machine { slots, shared, .. } = &mut self.machines[INSIDER.index()];
+        let session = slots[VICTIM.index()].session.as_deref_mut().unwrap();
+        shared.set_aside -= std::mem::take(&mut session.set_aside);
+        session.told.limit = granted;
+    }
+
+    /// Whether the honest one gets a message of the largest size through, and its largest reply back.
+    fn serves_the_honest(&mut self) -> bool {
+        let (head, sent) = (Head { handler: 1, reply: ReplyBound::UpTo(MEDIUM) }, self.sinks[2].replies[0]);
+        let payload = [9; MEDIUM as usize];
+        let honest = &mut self.machines[HONEST.index()];
+        honest.request(self.now, VICTIM, head, &Words::EMPTY, Some(&payload)).unwrap();
+        self.run(|trio| trio.sinks[2].replies[0] > sent)
+    }
+}
+
+#[test]
+fn unacknowledged_replies_starve_nobody() {
+    let mut most = 0;
+    for seed in 0..40 {
+        let mut trio = Trio::new(seed);
+        trio.deaf = true;
+        let budget = u64::from(trio.machines[0].config().reply_budget);
+        for _ in 0..30 {
+            let near = [0, 1, MEDIUM / 2, MEDIUM - 1, MEDIUM];
+            let bound = near[trio.random.below(5) as usize];
+            let head = Head { handler: 1, reply: ReplyBound::UpTo(bound) };
+            trio.unbind();
+            let insider = &mut trio.machines[INSIDER.index()];
+            let _ = insider.request(trio.now, VICTIM, head, &Words::EMPTY, None);
+            trio.run(|trio| trio.random.0 & 1 == 0 || trio.now.0 % 3 == 0);
+            let victim = &trio.machines[0];
+            let queued = victim.session(INSIDER).unwrap().traffic.out[1].queued();
+            let largest = cost_of(room_of(ReplyBound::UpTo(MEDIUM)));
+            assert!(queued <= (budget / 2).max(largest), "{queued} of {budget} bytes");
+            most = most.max(queued);
+        }
+        assert!(trio.serves_the_honest(), "seed {seed}");
+        assert_eq!(trio.machines[0].status(INSIDER), PeerStatus::Active);
+    }
+    assert!(most > 2000, "the insider has taken {most} bytes");
+}
+
+#[test]
+fn unused_loans_starve_nobody() {
+    for seed in 0..40 {
+        let mut trio = Trio::new(seed);
+        let message = u64::from(MEDIUM) + MAX_HEADER as u64;
+        let (base, lendable) = (trio.machines[0].shared.base, trio.machines[0].shared.lendable);
+        assert!(base < message && lendable >= 2 * message);
+        for _ in 0..4 {
+            let near = [1 << 61, base, lendable, base + lendable, base + lendable / 2, 4096, message];
+            let wanted = near[trio.random.below(7) as usize] + trio.random.below(3) - 1;
+            trio.say(&Frame::Want(wanted));
+            assert!(trio.serves_the_honest(), "seed {seed}: the insider wanted {wanted}");
+            let loan = trio.machines[0].session(INSIDER).unwrap().loan;
+            assert!(loan <= (lendable / 2).max(message), "{loan} of {lendable} bytes");
+        }
+    }
+}
