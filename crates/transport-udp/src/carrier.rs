@@ -1,7 +1,7 @@
 //! The transport: what an endpoint of the core calls, on a machine and any [`Driver`].
 
 use crate::driver::Driver;
-use crate::proto::{Config, Lent, Machine};
+use crate::proto::{BorrowedPayload, Config, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
     Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, NoPort, Notify, Owed, PayloadWriter, PeerStatus,
@@ -90,11 +90,11 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
         let begun = self.driver.with(|machine, now| machine.long(now, to, head, args, len, at));
         self.driver.accepted();
         begun?;
-        let lent = Lent { to, payload };
-        let mut kept = self.driver.with(|machine, _| machine.keep(lent))?;
+        let lent = BorrowedPayload { to, payload };
+        let mut kept = self.driver.with(|machine, _| machine.buffer_tail(lent))?;
         while !kept {
             // Longer than the queue: machines acknowledge whatever their applications do, so room comes.
-            kept = self.driver.round(Some(lent), |machine, _| machine.keep(lent))?;
+            kept = self.driver.round(Some(lent), |machine, _| machine.buffer_tail(lent))?;
             if !kept {
                 self.driver.idle(None, WaitReason::Room(to, Resource::RequestBytes));
                 self.usable()?;

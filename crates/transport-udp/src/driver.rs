@@ -1,7 +1,7 @@
 //! What a machine needs from the world: time, a wire, and a place to wait. Sockets are one such world, the simulated
 //! fabric is another; [`Carrier`](crate::Carrier) makes a transport of either.
 
-use crate::proto::{Lent, Machine};
+use crate::proto::{BorrowedPayload, Machine};
 use am_core::transport::{LossCause, Notify, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
 use std::task::Waker;
@@ -41,7 +41,7 @@ pub trait Driver {
     fn take_in(&mut self);
 
     /// Sends what the machine wants to send at this moment, of a payload that is lent, too. Does not block.
-    fn send_out(&mut self, lent: Option<Lent<'_>>);
+    fn send_out(&mut self, lent: Option<BorrowedPayload<'_>>);
 
     /// Whether nothing can have come since the last poll, which found nothing, as far as a quick look tells. A driver that
     /// says so every time would be wrong: polls also let time act.
@@ -50,7 +50,7 @@ pub trait Driver {
     }
 
     /// Takes in, works, and sends out: what a poll does.
-    fn round<R>(&mut self, lent: Option<Lent<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
+    fn round<R>(&mut self, lent: Option<BorrowedPayload<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.take_in();
         let result = self.with(work);
         self.send_out(lent);

@@ -1,9 +1,9 @@
 //! Hands whole messages to the core, and carries the answers back.
 
 use super::Machine;
+use super::context::{Context, IN};
 use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::session::{Fault, Session};
-use super::shared::{IN, Shared};
 use am_core::arguments::Words;
 use am_core::transport::{
     Arrival, Body, Category, NoPort, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Sink,
@@ -16,7 +16,7 @@ const TURN: usize = 32;
 /// The way back of one request; whatever happens, the request is answered, detached or becomes a bare credit.
 struct Way<'a> {
     session: &'a mut Session,
-    shared: &'a mut Shared,
+    shared: &'a mut Context,
     now: Instant,
     peer: Peer,
     room: u64,
@@ -68,7 +68,7 @@ impl Port for Way<'_> {
                 assert!(inside, "the core checks the range of a Long reply");
                 let bulk = &mut self.session.traffic.bulk_out[1];
                 let end = bulk.begin(len, at);
-                bulk.push(&mut self.shared.pools[super::shared::BULK], payload);
+                bulk.push(&mut self.shared.pools[super::context::BULK], payload);
                 self.reply(Kind::Long { len, at, end }, handler, args, &[]);
             }
         }

@@ -11,7 +11,7 @@ use super::bytes::{MAX_VARINT, Writer};
 use super::config::{Config, Protection, Secrets};
 use super::machine::Machine;
 use super::message::{Kind, MAX_HEADER, Message};
-use super::recovery::Load;
+use super::recovery::FrameList;
 use super::session::Session;
 use super::wire::{AckRanges, Credit, Frame, HEADER, Header, Leave, TAG, encode_ack};
 use crate::fuzzing::Choices;
@@ -324,7 +324,7 @@ impl Duel {
         let header = Header { mode: protection as u8, epoch, sender: INSIDER.0, number, length };
         datagram[..HEADER].copy_from_slice(&header.encode());
         let len = session.seal.seal(protection, number, datagram, HEADER + body);
-        session.recovery.on_sent(self.now, len, false, Load::EMPTY);
+        session.recovery.on_sent(self.now, len, false, FrameList::EMPTY);
         self.tally.forged += 1;
         let sealed = datagram[..len].to_vec();
         self.tally.taken += u64::from(self.victim.handle(self.now, &mut datagram[..len]).is_ok());

@@ -2,10 +2,10 @@
 
 use super::OwnSegment;
 use super::config::{Config, ConfigError, Protection};
+use super::context::{Context, Dropped};
+use super::peer::{Slot, Transition};
 use super::seal::{Keepalive, Keyring};
 use super::session::{Fault, Session};
-use super::shared::{Dropped, Shared};
-use super::slot::{Outcome, Slot};
 use super::timer::Timers;
 use super::transmit::Loan;
 use super::wire::{
@@ -21,7 +21,7 @@ use zeroize::Zeroize;
 /// The protocol's state at one endpoint. See the [module](super).
 #[derive(Debug)]
 pub struct Machine {
-    pub(super) shared: Shared,
+    pub(super) shared: Context,
     keyring: Keyring,
     pub(super) slots: Vec<Slot>,
     timers: Timers,
@@ -38,16 +38,16 @@ pub struct Machine {
     held: Vec<(Peer, Instant)>,
 }
 
-/// The payload of a Long request that is under way, sent from where it is. See [`Machine::keep`].
+/// The payload of a Long request that is under way, sent from where it is. See [`Machine::buffer_tail`].
 #[derive(Clone, Copy, Debug)]
-pub struct Lent<'a> {
+pub struct BorrowedPayload<'a> {
     /// Where the request goes.
     pub to: Peer,
     /// The whole payload.
     pub payload: &'a [u8],
 }
 
-impl<'a> Lent<'a> {
+impl<'a> BorrowedPayload<'a> {
     /// The payload, if it is for this peer.
     fn to(lent: Option<Self>, peer: u32, stays: bool) -> Option<Loan<'a>> {
         lent.filter(|lent| lent.to.0 == peer).map(|lent| Loan { payload: lent.payload, stays, tail: 0..0 })
@@ -91,7 +91,7 @@ impl Machine {
             departing: None,
             changed: Vec::new(),
             held: Vec::new(),
-            shared: Shared::new(config, segment),
+            shared: Context::new(config, segment),
             keyring,
         })
     }
@@ -126,11 +126,11 @@ impl Machine {
         self.events.push_back(event);
     }
 
-    fn note_outcome(&mut self, peer: Peer, outcome: Outcome) {
+    fn note_outcome(&mut self, peer: Peer, outcome: Transition) {
         match outcome {
-            Outcome::Nothing => {}
-            Outcome::Event(event) => self.note(event),
-            Outcome::Replaced(cause) => {
+            Transition::Nothing => {}
+            Transition::Event(event) => self.note(event),
+            Transition::Replaced(cause) => {
                 self.note(Event::Lost(peer, cause));
                 if self.is_connected(peer) {
                     self.note(Event::Connected(peer));
@@ -275,7 +275,7 @@ impl Machine {
         let outcome = slot.on_hello(&mut self.shared, &self.keyring, &hello, now);
         let peer = slot.peer;
         if let (Some(how), Some(session)) = (self.departing, &mut self.slots[peer.index()].session)
-            && (!had || outcome != Outcome::Nothing)
+            && (!had || outcome != Transition::Nothing)
         {
             (session.traffic.leave, session.traffic.leave_due) = (Some(how as u8), true);
         }
@@ -378,14 +378,14 @@ impl Machine {
         self.transmit_lent(now, None, out)
     }
 
-    /// [`Machine::transmit`] while the payload of a Long request is [lent](Machine::keep).
+    /// [`Machine::transmit`] while the payload of a Long request is [lent](Machine::buffer_tail).
     ///
     /// # Panics
     /// As [`Machine::transmit`].
     pub fn transmit_lent(
         &mut self,
         now: Instant,
-        lent: Option<Lent<'_>>,
+        lent: Option<BorrowedPayload<'_>>,
         out: &mut [u8],
     ) -> Option<(Peer, usize)> {
         self.transmit_next(now, lent, false, out).map(|parts| (parts.to, parts.len))
@@ -396,14 +396,19 @@ impl Machine {
     ///
     /// # Panics
     /// As [`Machine::transmit`].
-    pub fn transmit_parts(&mut self, now: Instant, lent: Option<Lent<'_>>, out: &mut [u8]) -> Option<Parts> {
+    pub fn transmit_parts(
+        &mut self,
+        now: Instant,
+        lent: Option<BorrowedPayload<'_>>,
+        out: &mut [u8],
+    ) -> Option<Parts> {
         self.transmit_next(now, lent, true, out)
     }
 
     fn transmit_next(
         &mut self,
         now: Instant,
-        lent: Option<Lent<'_>>,
+        lent: Option<BorrowedPayload<'_>>,
         stays: bool,
         out: &mut [u8],
     ) -> Option<Parts> {
@@ -414,7 +419,7 @@ impl Machine {
         while let Some(peer) = self.ready.pop_front() {
             let slot = &mut self.slots[peer as usize];
             let hello = slot.next_hello(&self.shared, &self.keyring, now);
-            let mut loan = Lent::to(lent, peer, stays);
+            let mut loan = BorrowedPayload::to(lent, peer, stays);
             let len = match (hello, &mut slot.session) {
                 (Some(hello), _) => {
                     let datagram = self.keyring.sign_hello(&hello.encode());
@@ -446,7 +451,7 @@ impl Machine {
         &mut self,
         now: Instant,
         to: Peer,
-        lent: Option<Lent<'_>>,
+        lent: Option<BorrowedPayload<'_>>,
         out: &mut [u8],
     ) -> Option<usize> {
         assert!(
@@ -457,7 +462,12 @@ impl Machine {
         if slot.owes_hello() {
             return None;
         }
-        slot.session.as_deref_mut()?.build(&mut self.shared, now, out, Lent::to(lent, to.0, false).as_mut())
+        slot.session.as_deref_mut()?.build(
+            &mut self.shared,
+            now,
+            out,
+            BorrowedPayload::to(lent, to.0, false).as_mut(),
+        )
     }
 
     /// Whether [`Machine::transmit`] may have something to send.
@@ -485,7 +495,7 @@ impl Machine {
         })
     }
 
-    /// Whether [`Machine::keepalives`] has something to tell.
+    /// Whether [`Machine::buffer_tailalives`] has something to tell.
     #[inline]
     pub fn has_keepalives(&self) -> bool {
         !self.changed.is_empty()

@@ -9,13 +9,13 @@
 //! |---|---|
 //! | `bytes`, `wire`, `message` | the bytes of datagrams and of messages inside a lane |
 //! | `seal`, `replay` | keys, authentication, keep-alives, and the numbers that have been seen |
-//! | `slot` | one peer: handshake, epochs, loss |
+//! | `peer` | one peer: handshake, epochs, loss |
 //! | `session`, `transmit`, `receive` | the accounts of a session; datagrams put together and taken apart |
-//! | `stream`, `ranges`, `pages` | lanes and payload streams, their gaps, their memory |
+//! | `stream`, `ranges`, `buffer_pool` | lanes and payload streams, their gaps, their memory |
 //! | `recovery`, `path` | round trips, losses, window, pacing; the size of datagrams |
-//! | `machine`, `surface` | all peers: the driver's side and the application's side |
+//! | `machine`, `api` | all peers: the driver's side and the application's side |
 //! | `deliver` | messages to the core, answers back |
-//! | `timer`, `shared`, `config` | deadlines; what sessions share; settings |
+//! | `timer`, `context`, `config` | deadlines; what sessions share; settings |
 //!
 //! # How a message travels
 //!
@@ -32,25 +32,25 @@
 //! beyond is lent for whole messages, first come, first served. Room for a reply is set aside before its request
 //! leaves, so the reply lane has no limit to wait for. Who waits for request room keeps polling, which is am-core's rule.
 
+mod api;
+mod buffer_pool;
 mod bytes;
 mod config;
+mod context;
 mod deliver;
 #[cfg(feature = "fuzzing")]
 mod hostile;
 mod machine;
 mod message;
-mod pages;
 mod path;
+mod peer;
 mod ranges;
 mod receive;
 mod recovery;
 mod replay;
 mod seal;
 mod session;
-mod shared;
-mod slot;
 mod stream;
-mod surface;
 mod timer;
 mod transmit;
 mod wire;
@@ -60,9 +60,9 @@ mod wire;
 pub use hostile::authentic;
 
 pub use config::{Config, ConfigError, Protection, Secrets};
-pub use machine::{Lent, Machine, Parts};
+pub use context::{Counters, Dropped};
+pub use machine::{BorrowedPayload, Machine, Parts};
 pub use seal::Keepalive;
-pub use shared::{Counters, Dropped};
 
 use am_core::transport::{Departure, LossCause};
 use am_core::{AnyMemory, Peer, Segment};

@@ -2,8 +2,8 @@
 
 use super::bytes::Reader;
 use super::config::Protection;
+use super::context::{Context, IN};
 use super::session::{Fault, Session};
-use super::shared::{IN, Shared};
 use super::stream::Untaken;
 use super::wire::Frame;
 use am_core::{Instant, Span};
@@ -15,7 +15,7 @@ impl Session {
     /// [`Fault`] if they break the protocol; frames before the offending one may have taken effect.
     pub(super) fn receive(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut Context,
         now: Instant,
         number: u64,
         frames: &[u8],
@@ -56,15 +56,15 @@ impl Session {
         Ok(news)
     }
 
-    fn apply(&mut self, shared: &mut Shared, now: Instant, frame: &Frame<'_>) -> Result<bool, Untaken> {
+    fn apply(&mut self, shared: &mut Context, now: Instant, frame: &Frame<'_>) -> Result<bool, Untaken> {
         let forbidden = |_| Untaken::Forbidden;
         match *frame {
             Frame::Padding | Frame::Ping => Ok(false),
             Frame::Ack { delay_micros, ranges } => {
                 let Self { recovery, traffic, path, .. } = self;
                 let delay = Span::from_micros(delay_micros);
-                let done = recovery.on_ack(now, delay, ranges.iter(), |fate, carried| {
-                    traffic.settle(shared, path, fate, carried);
+                let done = recovery.on_ack(now, delay, ranges.iter(), |outcome, carried| {
+                    traffic.settle(shared, path, outcome, carried);
                 });
                 // A sign of life is as old as what it answers: what somebody held back says nothing of the time since.
                 self.last_heard = self.last_heard.max(recovery.answered());

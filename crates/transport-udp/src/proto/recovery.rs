@@ -30,7 +30,7 @@ pub(super) enum Carried {
 
 /// What became of something that was carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Outcome {
     Acked,
     /// Lost, or so late that it had better be sent once more.
     Lost,
@@ -41,12 +41,12 @@ pub(super) const MAX_CARRIED: usize = 5;
 
 /// A list of at most [`MAX_CARRIED`] entries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct FrameList {
     entries: [Carried; MAX_CARRIED],
     len: usize,
 }
 
-impl Load {
+impl FrameList {
     pub(super) const EMPTY: Self = Self { entries: [Carried::Credit; MAX_CARRIED], len: 0 };
 
     pub(super) fn has_room(&self) -> bool {
@@ -77,7 +77,7 @@ struct Sent {
     eliciting: bool,
     /// Neither acknowledged nor given up.
     open: bool,
-    load: Load,
+    load: FrameList,
 }
 
 /// Most datagrams in flight; below the replay window, so that nothing sent is ever too old to be accepted.
@@ -207,7 +207,7 @@ impl Recovery {
         (missing > 0.0 && self.probes == 0).then(|| now + Span((missing / rate) as u64 + 1000))
     }
 
-    pub(super) fn on_sent(&mut self, now: Instant, size: usize, eliciting: bool, load: Load) {
+    pub(super) fn on_sent(&mut self, now: Instant, size: usize, eliciting: bool, load: FrameList) {
         if eliciting {
             self.in_flight += size as u64;
             self.last_eliciting = now;
@@ -252,7 +252,7 @@ impl Recovery {
         now: Instant,
         delay: Span,
         ranges: impl Iterator<Item = (u64, u64)> + Clone,
-        mut report: impl FnMut(Fate, Carried),
+        mut report: impl FnMut(Outcome, Carried),
     ) -> Result<(), Impossible> {
         let largest = ranges.clone().map(|(_, last)| last).max().ok_or(Impossible)?;
         if largest >= self.next_number() {
@@ -281,7 +281,7 @@ impl Recovery {
                     self.variation = Span((3 * self.variation.0 + error) / 4);
                     self.smoothed = Some(Span((7 * smoothed.0 + sample.0) / 8));
                 }
-                sent.load.iter().for_each(|carried| report(Fate::Acked, carried));
+                sent.load.iter().for_each(|carried| report(Outcome::Acked, carried));
             }
         }
         self.largest_acked = self.largest_acked.max(Some(largest));
@@ -328,7 +328,7 @@ impl Recovery {
         self.window = self.window.min(self.threshold);
     }
 
-    fn find_losses(&mut self, now: Instant, mut report: impl FnMut(Fate, Carried)) {
+    fn find_losses(&mut self, now: Instant, mut report: impl FnMut(Outcome, Carried)) {
         self.loss_at = None;
         let Some(largest) = self.largest_acked else { return };
         let patience = self.latest.max(self.smoothed.unwrap_or(FIRST_RTT));
@@ -350,7 +350,7 @@ impl Recovery {
                 if !sent.load.is_probe() {
                     newest_loss = Some(sent.at);
                 }
-                sent.load.iter().for_each(|carried| report(Fate::Lost, carried));
+                sent.load.iter().for_each(|carried| report(Outcome::Lost, carried));
             } else {
                 let at = sent.at + patience;
                 self.loss_at = Some(self.loss_at.map_or(at, |other| other.min(at)));
@@ -363,7 +363,7 @@ impl Recovery {
 
     /// The deadline has come: gives up what is overdue, or asks for two datagrams that make the peer answer, for
     /// which what the oldest two datagrams in flight carried is reported as lost. Returns whether the probe timeout has run out.
-    pub(super) fn on_timer(&mut self, now: Instant, mut report: impl FnMut(Fate, Carried)) -> bool {
+    pub(super) fn on_timer(&mut self, now: Instant, mut report: impl FnMut(Outcome, Carried)) -> bool {
         if self.loss_at.is_some_and(|at| at <= now) {
             self.find_losses(now, report);
             self.trim();
@@ -376,7 +376,7 @@ impl Recovery {
         self.probes = 2;
         self.last_eliciting = now;
         let oldest = self.sent.iter().filter(|sent| sent.open && !sent.load.is_probe()).take(2);
-        oldest.flat_map(|sent| sent.load.iter()).for_each(|carried| report(Fate::Lost, carried));
+        oldest.flat_map(|sent| sent.load.iter()).for_each(|carried| report(Outcome::Lost, carried));
         if self.backoff >= 3 {
             // Persistent congestion, RFC 9002 section 7.6.
             self.threshold = (self.window / 2).max(LEAST_WINDOW * self.datagram);
@@ -397,8 +397,8 @@ mod tests {
 
     const MS: Span = Span::from_millis(1);
 
-    fn load(offset: u64) -> Load {
-        let mut load = Load::EMPTY;
+    fn load(offset: u64) -> FrameList {
+        let mut load = FrameList::EMPTY;
         load.push(Carried::Stream { stream: 0, offset, len: 1 });
         load
     }
@@ -423,10 +423,10 @@ mod tests {
     fn three_later_datagrams_make_a_loss_and_the_rest_waits_for_the_timer() {
         let mut recovery = Recovery::new(Instant(0), 1000, MS);
         send(&mut recovery, Instant(0), 5);
-        let mut fates = Vec::new();
+        let mut outcomes = Vec::new();
         let now = Instant(0) + MS;
-        recovery.on_ack(now, Span::ZERO, [(4, 4)].into_iter(), |fate, _| fates.push(fate)).unwrap();
-        assert_eq!(fates, [Fate::Acked, Fate::Lost, Fate::Lost]);
+        recovery.on_ack(now, Span::ZERO, [(4, 4)].into_iter(), |outcome, _| outcomes.push(outcome)).unwrap();
+        assert_eq!(outcomes, [Outcome::Acked, Outcome::Lost, Outcome::Lost]);
         let at = recovery.deadline().unwrap();
         assert!(at > now && at < now + MS);
         let mut later = 0;

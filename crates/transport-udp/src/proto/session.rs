@@ -3,12 +3,12 @@
 //! The parts that put datagrams together and take them apart are in `transmit` and `receive`; here are the accounts.
 
 use super::config::Config;
+use super::context::{BULK, Context, IN};
 use super::message::{Kind, MAX_HEADER, Message, Parsed, cost_of};
 use super::path::Path;
-use super::recovery::{Carried, Fate, Recovery};
+use super::recovery::{Carried, Outcome, Recovery};
 use super::replay::Replay;
 use super::seal::{Agreement, Chain, Keepalive};
-use super::shared::{BULK, IN, Shared};
 use super::stream::{Incoming, IncomingBulk, Outgoing, OutgoingBulk};
 use super::wire::{Credit, Leave};
 use am_core::arguments::Words;
@@ -129,7 +129,7 @@ impl Session {
     }
 
     /// Checks that a request of `len` lane bytes, whose reply takes `cost`, can be accepted.
-    pub(super) fn admit(&self, shared: &Shared, len: u64, cost: u64) -> Result<(), Refused> {
+    pub(super) fn admit(&self, shared: &Context, len: u64, cost: u64) -> Result<(), Refused> {
         let config = &shared.config;
         let busy = |resource| Err(Refused::Busy(resource));
         if self.traffic.out[0].queued() + len > config.send_queue.into() {
@@ -149,7 +149,7 @@ impl Session {
     ///
     /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever acknowledges none
     /// has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is always served.
-    pub(super) fn may_reply(&self, shared: &Shared, cost: u64) -> bool {
+    pub(super) fn may_reply(&self, shared: &Context, cost: u64) -> bool {
         let mine = self.traffic.out[1].queued();
         let free = u64::from(shared.config.reply_budget).saturating_sub(shared.queued[1]);
         mine == 0 || mine + 2 * cost <= free
@@ -158,7 +158,7 @@ impl Session {
     /// Appends a message to a lane.
     pub(super) fn append(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut Context,
         lane: usize,
         message: &Message,
         words: &Words,
@@ -188,7 +188,7 @@ impl Session {
     #[inline]
     pub(super) fn front(
         &self,
-        shared: &Shared,
+        shared: &Context,
         lane: usize,
         words: &mut Words,
     ) -> Result<Option<(Message, u64)>, Fault> {
@@ -243,7 +243,7 @@ impl Session {
 
     /// Takes the front message out of a lane after its handler has run.
     #[inline]
-    pub(super) fn consume(&mut self, shared: &mut Shared, now: Instant, lane: usize, len: u64) {
+    pub(super) fn consume(&mut self, shared: &mut Context, now: Instant, lane: usize, len: u64) {
         let fifo = &mut self.traffic.incoming[lane].fifo;
         let to = fifo.start() + len;
         fifo.release(&mut shared.pools[IN + lane], to);
@@ -264,7 +264,7 @@ impl Session {
         traffic.credit_at.get_or_insert(by);
     }
 
-    fn settle_loan(&mut self, shared: &mut Shared) {
+    fn settle_loan(&mut self, shared: &mut Context) {
         let loan = self.granted.limit.saturating_sub(self.granted.requests + shared.base);
         shared.lent = shared.lent - self.loan + loan;
         self.loan = loan;
@@ -279,7 +279,7 @@ impl Session {
     ///
     /// A loan ends by itself when what it was asked for has been handled. The first in the line is served at the latest when the
     /// loans of all others that send have ended.
-    pub(super) fn lend(&mut self, shared: &mut Shared, now: Instant) -> bool {
+    pub(super) fn lend(&mut self, shared: &mut Context, now: Instant) -> bool {
         let (others, due) = (shared.lent - self.loan, self.granted.requests + shared.base);
         let share = (shared.lendable.saturating_sub(others) / 2).max(shared.config.largest_message());
         let target = self.wanted.min(due + share);
@@ -298,7 +298,7 @@ impl Session {
     }
 
     /// A request with this room has ended without a reply.
-    pub(super) fn give_bare(&mut self, shared: &mut Shared, now: Instant, room: u64) {
+    pub(super) fn give_bare(&mut self, shared: &mut Context, now: Instant, room: u64) {
         let cost = cost_of(room);
         self.owed = self.owed.saturating_sub(cost);
         self.granted.bare += 1;
@@ -310,7 +310,7 @@ impl Session {
     }
 
     /// The peer told new counts. Requests that it has handled have arrived, whatever became of their acknowledgement.
-    pub(super) fn on_credit(&mut self, shared: &mut Shared, credit: Credit) -> Result<(), Fault> {
+    pub(super) fn on_credit(&mut self, shared: &mut Context, credit: Credit) -> Result<(), Fault> {
         // What was accepted here and has not been sent cannot have been handled there.
         let sent = self.traffic.out[0].sent();
         let back = credit.bare_bytes.saturating_sub(self.told.bare_bytes);
@@ -381,7 +381,7 @@ impl Session {
     }
 
     /// Time has passed. Returns whether the peer has been silent for too long.
-    pub(super) fn on_timer(&mut self, shared: &mut Shared, now: Instant) -> bool {
+    pub(super) fn on_timer(&mut self, shared: &mut Context, now: Instant) -> bool {
         let silence = shared.config.silence;
         if now.since(self.last_heard) >= silence {
             return true;
@@ -390,7 +390,7 @@ impl Session {
             self.ping = true;
         }
         let Self { recovery, traffic, path, .. } = self;
-        if recovery.on_timer(now, |fate, carried| traffic.settle(shared, path, fate, carried)) {
+        if recovery.on_timer(now, |outcome, carried| traffic.settle(shared, path, outcome, carried)) {
             shared.counters.timeouts += 1;
             self.ping = true;
             if path.on_timeouts(now, recovery.timeouts()) {
@@ -401,7 +401,7 @@ impl Session {
     }
 
     /// Gives everything back to the shared accounts.
-    pub(super) fn close(&mut self, shared: &mut Shared) {
+    pub(super) fn close(&mut self, shared: &mut Context) {
         let [request_out, reply_out, request_in, reply_in, bulk] = &mut shared.pools;
         for (lane, pool) in [request_out, reply_out].into_iter().enumerate() {
             shared.queued[lane] -= self.traffic.out[lane].queued();
@@ -420,32 +420,32 @@ impl Session {
 
 impl Traffic {
     /// Something that was sent has arrived, or has to be sent again.
-    pub(super) fn settle(&mut self, shared: &mut Shared, path: &mut Path, fate: Fate, carried: Carried) {
-        if fate == Fate::Lost {
+    pub(super) fn settle(&mut self, shared: &mut Context, path: &mut Path, outcome: Outcome, carried: Carried) {
+        if outcome == Outcome::Lost {
             shared.counters.lost += 1;
         }
-        match (carried, fate) {
-            (Carried::Stream { stream, offset, len }, fate) => {
+        match (carried, outcome) {
+            (Carried::Stream { stream, offset, len }, outcome) => {
                 let lane = usize::from(stream & 1);
                 let len = u64::from(len);
-                match (stream >= 2, fate) {
-                    (false, Fate::Acked) => {
+                match (stream >= 2, outcome) {
+                    (false, Outcome::Acked) => {
                         let before = self.out[lane].queued();
                         self.out[lane].on_acked(&mut shared.pools[lane], offset, len);
                         shared.queued[lane] -= before - self.out[lane].queued();
                     }
-                    (true, Fate::Acked) => self.bulk_out[lane].on_acked(&mut shared.pools[BULK], offset, len),
-                    (false, Fate::Lost) => self.out[lane].on_lost(offset, len),
-                    (true, Fate::Lost) => self.bulk_out[lane].bytes.on_lost(offset, len),
+                    (true, Outcome::Acked) => self.bulk_out[lane].on_acked(&mut shared.pools[BULK], offset, len),
+                    (false, Outcome::Lost) => self.out[lane].on_lost(offset, len),
+                    (true, Outcome::Lost) => self.bulk_out[lane].bytes.on_lost(offset, len),
                 }
             }
-            (Carried::Credit, Fate::Lost) => (self.credit_dirty, self.credit_urgent) = (true, true),
-            (Carried::Want, Fate::Lost) => self.want_sent = 0,
-            (Carried::Leave, Fate::Lost) => self.leave_due = !self.leave_acked,
-            (Carried::Leave, Fate::Acked) => (self.leave_acked, self.leave_due) = (true, false),
-            (Carried::Probe(size), Fate::Acked) => self.path_grew |= path.on_acked(size),
-            (Carried::Probe(size), Fate::Lost) => path.on_lost(size),
-            (Carried::Credit | Carried::Want, Fate::Acked) => {}
+            (Carried::Credit, Outcome::Lost) => (self.credit_dirty, self.credit_urgent) = (true, true),
+            (Carried::Want, Outcome::Lost) => self.want_sent = 0,
+            (Carried::Leave, Outcome::Lost) => self.leave_due = !self.leave_acked,
+            (Carried::Leave, Outcome::Acked) => (self.leave_acked, self.leave_due) = (true, false),
+            (Carried::Probe(size), Outcome::Acked) => self.path_grew |= path.on_acked(size),
+            (Carried::Probe(size), Outcome::Lost) => path.on_lost(size),
+            (Carried::Credit | Carried::Want, Outcome::Acked) => {}
         }
     }
 }

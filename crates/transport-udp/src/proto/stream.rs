@@ -1,7 +1,7 @@
 //! The four byte streams of a session, both ends: two lanes of messages, two of payloads that go straight to a segment.
 
 use super::OwnSegment;
-use super::pages::{Fifo, Pool};
+use super::buffer_pool::{Fifo, Pool};
 use super::ranges::RangeSet;
 use std::collections::VecDeque;
 
@@ -108,7 +108,7 @@ impl OutgoingBulk {
 
     /// Copies what is not acknowledged of the announced payload, if all that waits for acknowledgement fits `room` bytes. Returns
     /// whether it did, so that the payload is needed no more.
-    pub(super) fn keep(&mut self, pool: &mut Pool, payload: &[u8], room: u64) -> bool {
+    pub(super) fn buffer_tail(&mut self, pool: &mut Pool, payload: &[u8], room: u64) -> bool {
         let Outgoing { fifo, acked, .. } = &mut self.bytes;
         if self.announced - fifo.start() > room {
             return false;
@@ -321,7 +321,7 @@ mod tests {
                 let payload: Vec<u8> = (at..at + len).map(|i| (i % 251) as u8).collect();
                 prop_assert_eq!(out.missing(), 0);
                 out.begin(len as u64, at as u64);
-                while !out.keep(&mut pool, &payload, room) {
+                while !out.buffer_tail(&mut pool, &payload, room) {
                     if !send(&mut out, &mut pool, Some(&payload)) {
                         // Nothing to send and nothing to keep: what is under way is acknowledged at last.
                         prop_assert!(out.next_range(1, false).is_none());
@@ -329,7 +329,7 @@ mod tests {
                     }
                 }
                 if out.missing() > 0 {
-                    prop_assert!(out.keep(&mut pool, &payload, u64::MAX));
+                    prop_assert!(out.buffer_tail(&mut pool, &payload, u64::MAX));
                 }
                 at += len;
             }

@@ -2,9 +2,9 @@
 
 use super::bytes::Writer;
 use super::config::Protection;
-use super::recovery::{Carried, Load};
+use super::context::{BULK, Context};
+use super::recovery::{Carried, FrameList};
 use super::session::Session;
-use super::shared::{BULK, Shared};
 use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, encode_ack, stream_header};
 use am_core::{Instant, Span};
 use std::ops::Range;
@@ -14,7 +14,7 @@ const LEAST_FRAGMENT: usize = 24;
 
 /// Acknowledgements and counts that have waited for a quarter of their time go along with messages. Not with every one: a
 /// datagram is made and read sooner without them, and a conversation of small messages consists of little else.
-fn company(shared: &Shared) -> Span {
+fn company(shared: &Context) -> Span {
     Span(shared.config.ack_delay.0 / 4 * 3)
 }
 
@@ -38,7 +38,7 @@ impl Session {
     /// If `out` is shorter than the largest datagram of the settings.
     pub(super) fn build(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut Context,
         now: Instant,
         out: &mut [u8],
         mut lent: Option<&mut Loan<'_>>,
@@ -62,7 +62,7 @@ impl Session {
             let frames = &mut out[HEADER..HEADER + body];
             frames.fill(0);
             Frame::Ping.encode(&mut Writer::new(frames))?;
-            let mut load = Load::EMPTY;
+            let mut load = FrameList::EMPTY;
             load.push(Carried::Probe(size));
             self.path.on_sent();
             return Some(self.finish(shared, now, out, body, Some(load)));
@@ -78,7 +78,7 @@ impl Session {
             (lent.stays, lent.tail) = (lent.stays && alone, 0..0);
         }
         let mut writer = Writer::new(&mut out[HEADER..HEADER + body]);
-        let mut load = Load::EMPTY;
+        let mut load = FrameList::EMPTY;
         // In company sooner than alone, or a conversation would need datagrams for nothing else.
         let ripe = self.ack_pending >= shared.config.ack_every.div_ceil(2)
             || self.ack_bytes >= u64::from(shared.config.send_queue) / 4
@@ -97,11 +97,11 @@ impl Session {
 
     fn finish(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut Context,
         now: Instant,
         out: &mut [u8],
         body: usize,
-        load: Option<Load>,
+        load: Option<FrameList>,
     ) -> usize {
         let protection = shared.config.protection;
         let number = self.recovery.next_number();
@@ -113,7 +113,7 @@ impl Session {
         if load.is_some() {
             self.last_sent = now;
         }
-        self.recovery.on_sent(now, len, load.is_some(), load.unwrap_or(Load::EMPTY));
+        self.recovery.on_sent(now, len, load.is_some(), load.unwrap_or(FrameList::EMPTY));
         shared.counters.sent += 1;
         shared.counters.sent_bytes += len as u64;
         len
@@ -142,10 +142,10 @@ impl Session {
 
     fn fill(
         &mut self,
-        shared: &Shared,
+        shared: &Context,
         now: Instant,
         writer: &mut Writer<'_>,
-        load: &mut Load,
+        load: &mut FrameList,
         mut lent: Option<&mut Loan<'_>>,
     ) -> Option<()> {
         let want = self.want();
@@ -191,10 +191,10 @@ impl Session {
     /// Returns whether nothing may follow.
     fn fill_stream(
         &mut self,
-        shared: &Shared,
+        shared: &Context,
         stream: u8,
         writer: &mut Writer<'_>,
-        load: &mut Load,
+        load: &mut FrameList,
         mut lent: Option<&mut Loan<'_>>,
     ) -> Option<bool> {
         let lane = usize::from(stream & 1);

@@ -5,7 +5,7 @@ use super::ethernet::HostCosts;
 use super::node::{Debt, Node, to_itself};
 use crate::carrier::Carrier;
 use crate::driver::Driver;
-use crate::proto::{Lent, Machine};
+use crate::proto::{BorrowedPayload, Machine};
 use am_core::transport::{Departure, LossCause, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
 use fabric_sim::Context;
@@ -145,7 +145,7 @@ impl Driver for SimDriver<'_> {
         self.hear_of_departures();
     }
 
-    fn send_out(&mut self, lent: Option<Lent<'_>>) {
+    fn send_out(&mut self, lent: Option<BorrowedPayload<'_>>) {
         let rank = self.context.rank();
         self.flushing = false;
         loop {

@@ -3,7 +3,7 @@
 use super::process::Process;
 use super::vitals::Vitals;
 use super::wire::{LARGEST, Sent, Wire};
-use crate::proto::{Lent, Machine, Parts};
+use crate::proto::{BorrowedPayload, Machine, Parts};
 use crate::sim::SplitMix64;
 use am_core::{Instant, Peer, Span};
 use std::io::ErrorKind;
@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// Sends all that may leave at this moment, in rows where the system takes them.
-    pub(super) fn send_out(&mut self, now: Instant, lent: Option<Lent<'_>>) {
+    pub(super) fn send_out(&mut self, now: Instant, lent: Option<BorrowedPayload<'_>>) {
         if self.process.is_other() {
             return;
         }

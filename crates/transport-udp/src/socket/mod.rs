@@ -35,7 +35,7 @@ pub use peers::{Peers, PeersError};
 
 use crate::carrier::{Carrier, OwnMemory};
 use crate::driver::Driver;
-use crate::proto::{ConfigError, Lent, Machine};
+use crate::proto::{BorrowedPayload, ConfigError, Machine};
 use am_core::transport::{Departure, LossCause, Notify, WaitReason};
 use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use engine::Engine;
@@ -457,7 +457,7 @@ impl Driver for SocketDriver {
     }
 
     /// One lock for all three steps, and the clock is read when something happens.
-    fn round<R>(&mut self, lent: Option<Lent<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
+    fn round<R>(&mut self, lent: Option<BorrowedPayload<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.drive();
         let mut engine = self.shared.engine();
         self.shared.unseen.store(false, Relaxed);
@@ -489,7 +489,7 @@ impl Driver for SocketDriver {
         result
     }
 
-    fn send_out(&mut self, lent: Option<Lent<'_>>) {
+    fn send_out(&mut self, lent: Option<BorrowedPayload<'_>>) {
         if !self.dirty {
             return;
         }

@@ -5,7 +5,7 @@ use crate::proto::Machine;
 use crate::proto::bytes::Writer;
 use crate::proto::config::Protection;
 use crate::proto::message::{MAX_HEADER, cost_of, room_of};
-use crate::proto::recovery::Load;
+use crate::proto::recovery::FrameList;
 use crate::proto::wire::{Frame, HEADER, Header, TAG};
 use crate::sim::{self, SplitMix64};
 use am_core::arguments::Words;
@@ -100,7 +100,7 @@ impl Trio {
         let header = Header { mode: Protection::Encrypted as u8, epoch, sender: INSIDER.0, number, length };
         datagram[..HEADER].copy_from_slice(&header.encode());
         let len = session.seal.seal(Protection::Encrypted, number, &mut datagram, HEADER + body);
-        session.recovery.on_sent(self.now, len, false, Load::EMPTY);
+        session.recovery.on_sent(self.now, len, false, FrameList::EMPTY);
         self.machines[0].handle(self.now, &mut datagram[..len]).unwrap();
     }
 

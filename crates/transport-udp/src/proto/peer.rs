@@ -6,8 +6,8 @@
 //! used up. A restarted peer knows no token: it is told a fresh one, and only when that comes back does the old session
 //! end. Every Hello causes at most one Hello of the same size, and none is a sign of life: copies of it would be one, too.
 
+use super::context::Context;
 use super::session::{Names, Session};
-use super::shared::Shared;
 use super::wire::{Hello, VERSION};
 use super::{Event, seal::Keepalive, seal::Keyring};
 use am_core::transport::{LossCause, PeerStatus};
@@ -19,7 +19,7 @@ const SLOWEST: Span = Span::from_millis(500);
 
 /// What a Hello or a timer led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Transition {
     Nothing,
     Event(Event),
     /// The old session is over, and the peer has come back.
@@ -98,7 +98,7 @@ impl Slot {
         }
     }
 
-    fn open(&mut self, shared: &Shared, keyring: &Keyring, hello: &Hello, now: Instant) {
+    fn open(&mut self, shared: &Context, keyring: &Keyring, hello: &Hello, now: Instant) {
         let names =
             Names { peer: self.peer.0, mine: self.token, theirs: hello.token, peer_segment: hello.segment };
         let keys = keyring.agree(&hello.public);
@@ -113,7 +113,7 @@ impl Slot {
     }
 
     /// Ends the session, if there is one, and notes why.
-    pub(super) fn end(&mut self, shared: &mut Shared, status: PeerStatus) {
+    pub(super) fn end(&mut self, shared: &mut Context, status: PeerStatus) {
         if let Some(mut session) = self.session.take() {
             session.close(shared);
             if session.waiting {
@@ -128,35 +128,35 @@ impl Slot {
     /// An authentic Hello of this peer has arrived.
     pub(super) fn on_hello(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut Context,
         keyring: &Keyring,
         hello: &Hello,
         now: Instant,
-    ) -> Outcome {
+    ) -> Transition {
         if let Some(status) = self.ended {
             if status == PeerStatus::Lost(LossCause::Incompatible) && hello.asking {
                 // It should learn the same of us.
                 (self.candidate, self.hello_due) = (hello.token, true);
             }
-            return Outcome::Nothing;
+            return Transition::Nothing;
         }
         match &mut self.session {
             Some(session) if hello.token == session.theirs => {
                 session.confirmed |= hello.open && hello.echo == session.mine;
                 self.hello_due |= hello.asking;
-                return Outcome::Nothing;
+                return Transition::Nothing;
             }
             // Said at some time, not now.
             Some(_) if hello.echo != self.token => {
                 if hello.asking {
                     (self.candidate, self.challenge_due) = (hello.token, true);
                 }
-                return Outcome::Nothing;
+                return Transition::Nothing;
             }
             None if hello.echo != self.token => {
                 self.candidate = hello.token;
                 self.hello_due |= hello.asking;
-                return Outcome::Nothing;
+                return Transition::Nothing;
             }
             _ => {}
         }
@@ -168,7 +168,7 @@ impl Slot {
             // It should learn the same of us.
             (self.candidate, self.hello_due) = (hello.token, true);
             let (theirs, version) = (hello.layout, hello.version);
-            return Outcome::Event(Event::Incompatible { peer: self.peer, version, ours, theirs });
+            return Transition::Event(Event::Incompatible { peer: self.peer, version, ours, theirs });
         }
         let replaces = self.session.is_some();
         if replaces {
@@ -178,9 +178,9 @@ impl Slot {
             self.open(shared, keyring, hello, now);
         }
         if replaces {
-            Outcome::Replaced(LossCause::Restarted)
+            Transition::Replaced(LossCause::Restarted)
         } else {
-            Outcome::Event(Event::Connected(self.peer))
+            Transition::Event(Event::Connected(self.peer))
         }
     }
 
@@ -190,7 +190,7 @@ impl Slot {
     }
 
     /// The Hello to send now, if any.
-    pub(super) fn next_hello(&mut self, shared: &Shared, keyring: &Keyring, now: Instant) -> Option<Hello> {
+    pub(super) fn next_hello(&mut self, shared: &Context, keyring: &Keyring, now: Instant) -> Option<Hello> {
         let (token, echo, asking, open) = match &self.session {
             Some(session) if std::mem::take(&mut self.hello_due) => {
                 (session.mine, session.theirs, !session.confirmed, true)
@@ -224,7 +224,7 @@ impl Slot {
     }
 
     /// Time has passed.
-    pub(super) fn on_timer(&mut self, shared: &mut Shared, now: Instant) -> Outcome {
+    pub(super) fn on_timer(&mut self, shared: &mut Context, now: Instant) -> Transition {
         if self.hello_at.is_some_and(|at| at <= now) {
             self.hello_at = None;
             let confirmed = self.session.as_ref().map(|session| session.confirmed);
@@ -235,14 +235,14 @@ impl Slot {
             None => self.connecting.is_some_and(|since| now.since(since) >= shared.config.silence),
         };
         if !late {
-            return Outcome::Nothing;
+            return Transition::Nothing;
         }
         // One that has left may be silent.
         if let Some(status) = self.ended {
             self.end(shared, status);
-            return Outcome::Nothing;
+            return Transition::Nothing;
         }
         self.end(shared, PeerStatus::Lost(LossCause::Silent));
-        Outcome::Event(Event::Lost(self.peer, LossCause::Silent))
+        Transition::Event(Event::Lost(self.peer, LossCause::Silent))
     }
 }

@@ -1,8 +1,8 @@
 //! What the sessions of one machine share: settings, memory, accounts and counters.
 
 use super::OwnSegment;
+use super::buffer_pool::Pool;
 use super::config::Config;
-use super::pages::Pool;
 use std::collections::VecDeque;
 
 /// Why a datagram was dropped without effect.
@@ -70,9 +70,9 @@ pub struct Counters {
 pub(super) const IN: usize = 2;
 pub(super) const BULK: usize = 4;
 
-/// Shared by all sessions.
+/// Context by all sessions.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct Context {
     pub(super) config: Config,
     pub(super) base: u64,
     pub(super) lendable: u64,
@@ -97,7 +97,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
 }
 
-impl Shared {
+impl Context {
     pub(super) fn new(config: Config, segment: OwnSegment) -> Self {
         Self {
             base: config.base_window(),

@@ -1,13 +1,13 @@
 //! The application's side of a machine: sending, what is known of peers, leaving.
 
 use super::Event;
+use super::buffer_pool::Pool;
 use super::config::Config;
+use super::context::{BULK, Counters};
 use super::deliver::{clip, length};
-use super::machine::{Lent, Machine};
+use super::machine::{BorrowedPayload, Machine};
 use super::message::{Kind, MAX_HEADER, Message, cost_of, room_of};
-use super::pages::Pool;
-use super::shared::{BULK, Counters};
-use super::slot::Slot;
+use super::peer::Slot;
 use am_core::arguments::Words;
 use am_core::transport::{CreditSnapshot, Departure, Head, Owed, PeerStatus, Refused, ReplyBound, Resource};
 use am_core::{Instant, Peer};
@@ -195,7 +195,7 @@ impl Machine {
     }
 
     /// Begins a Long request of `len` payload bytes for byte `at` of the peer's segment. The payload follows in pieces through
-    /// [`Machine::push`], or as a whole through [`Machine::keep`]; until it is complete, no other Long request to this peer is
+    /// [`Machine::push`], or as a whole through [`Machine::buffer_tail`]; until it is complete, no other Long request to this peer is
     /// accepted.
     ///
     /// # Errors
@@ -251,13 +251,13 @@ impl Machine {
     ///
     /// # Panics
     /// If the payload is not as long as was announced.
-    pub fn keep(&mut self, lent: Lent<'_>) -> Result<bool, Refused> {
-        let Lent { to, payload } = lent;
+    pub fn buffer_tail(&mut self, lent: BorrowedPayload<'_>) -> Result<bool, Refused> {
+        let BorrowedPayload { to, payload } = lent;
         let Some(session) = self.slots.get_mut(to.index()).and_then(|slot| slot.session.as_deref_mut()) else {
             return Err(Refused::Gone(self.status(to)));
         };
         let room = self.shared.config.bulk_queue.into();
-        let kept = session.traffic.bulk_out[0].keep(&mut self.shared.pools[BULK], payload, room);
+        let kept = session.traffic.bulk_out[0].buffer_tail(&mut self.shared.pools[BULK], payload, room);
         if kept {
             self.shared.accepted += payload.len() as u64;
         }
