@@ -51,7 +51,7 @@ pub struct Config {
     pub send_queue: u32,
     /// The same, towards all peers together.
     pub send_budget: u32,
-    /// Bytes of Long payloads of requests queued towards one peer.
+    /// Bytes of Long payloads of requests queued towards one peer, and of replies; one reply may exceed it.
     pub bulk_queue: u32,
     /// Request bytes received from all peers and not yet handled; room for two of the largest messages, or for `send_queue`, and a
     /// byte for every peer at least.

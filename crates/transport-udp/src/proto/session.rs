@@ -148,11 +148,13 @@ impl Session {
     /// Whether a request whose reply takes at most `cost` may be handled now.
     ///
     /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever acknowledges none
-    /// has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is always served.
+    /// has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is always served. Payloads of Long replies
+    /// have a queue of their own for every peer, which one payload may exceed.
     pub(super) fn may_reply(&self, shared: &Context, cost: u64) -> bool {
         let mine = self.traffic.out[1].queued();
         let free = u64::from(shared.config.reply_budget).saturating_sub(shared.queued[1]);
-        mine == 0 || mine + 2 * cost <= free
+        let long = self.traffic.bulk_out[1].bytes.queued();
+        long < shared.config.bulk_queue.into() && (mine == 0 || mine + 2 * cost <= free)
     }
 
     /// Appends a message to a lane.

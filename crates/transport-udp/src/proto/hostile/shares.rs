@@ -14,6 +14,9 @@ use am_core::{Instant, Payload, Peer, Span};
 
 const HONEST: Peer = Peer(2);
 const MEDIUM: u32 = 1024;
+/// What a request to this handler gets is a Long reply of this many bytes.
+const LONG: u8 = 2;
+const LONG_LEN: usize = 1500;
 
 /// Replies with as much as the requester permits; counts what came from whom.
 #[derive(Default)]
@@ -26,7 +29,9 @@ impl Sink for Generous {
     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
         self.requests[arrival.from.index()] += 1;
         let len = port.bound();
-        if len > 0 {
+        if arrival.handler == LONG {
+            port.send(0, &Words::EMPTY, Body::Place(&[4; LONG_LEN], 0)).unwrap();
+        } else if len > 0 {
             port.send(0, &Words::EMPTY, Body::Copy(&vec![3; len])).unwrap();
         }
     }
@@ -148,6 +153,22 @@ fn unacknowledged_replies_starve_nobody() {
         assert_eq!(trio.machines[0].status(INSIDER), PeerStatus::Active);
     }
     assert!(most > 2000, "the insider has taken {most} bytes");
+}
+
+#[test]
+fn unacknowledged_long_replies_are_bounded() {
+    let mut trio = Trio::new(1);
+    trio.deaf = true;
+    let head = Head { handler: LONG, reply: ReplyBound::UpTo(0) };
+    let limit = u64::from(trio.machines[0].config().bulk_queue) + LONG_LEN as u64;
+    for _ in 0..30 {
+        trio.unbind();
+        let _ = trio.machines[INSIDER.index()].request(trio.now, VICTIM, head, &Words::EMPTY, None);
+        trio.run(|trio| trio.now.0 % 3 == 0);
+        let queued = trio.machines[0].session(INSIDER).unwrap().traffic.bulk_out[1].bytes.queued();
+        assert!(queued < limit, "{queued} bytes");
+    }
+    assert!(trio.sinks[0].requests[1] > 2 && trio.serves_the_honest());
 }
 
 #[test]
