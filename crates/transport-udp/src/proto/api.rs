@@ -194,9 +194,9 @@ impl Machine {
         self.submit(now, to, Message { kind, handler: 0, room: 0 }, args, payload, None)
     }
 
-    /// Begins a Long request of `len` payload bytes for byte `at` of the peer's segment. The payload follows in pieces through
-    /// [`Machine::push`], or as a whole through [`Machine::buffer_tail`]; until it is complete, no other Long request to this peer is
-    /// accepted.
+    /// Begins a Long request of `len` payload bytes for byte `at` of the peer's segment. The payload follows in
+    /// pieces through [`Machine::push`], or as a whole through [`Machine::buffer_tail`]; until it is complete, no
+    /// other Long request to this peer is accepted.
     ///
     /// # Errors
     /// [`Refused`]; nothing was begun.

@@ -53,13 +53,13 @@ pub struct Config {
     pub send_budget: u32,
     /// Bytes of Long payloads of requests queued towards one peer, and of replies; one reply may exceed it.
     pub bulk_queue: u32,
-    /// Request bytes received from all peers and not yet handled; room for two of the largest messages, or for `send_queue`, and a
-    /// byte for every peer at least.
+    /// Request bytes received from all peers and not yet handled; room for two of the largest messages, or for
+    /// `send_queue`, and a byte for every peer at least.
     pub receive_budget: u32,
     /// Room set aside for replies of one peer.
     pub reply_window: u32,
-    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second, requests of a peer
-    /// that has not acknowledged its replies wait; one reply to every peer always finds room.
+    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second,
+    /// requests of a peer that has not acknowledged its replies wait; one reply to every peer always finds room.
     pub reply_budget: u32,
     /// A peer is lost that has acknowledged nothing which was sent to it within this time.
     pub silence: Span,

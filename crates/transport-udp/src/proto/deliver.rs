@@ -113,8 +113,8 @@ impl Machine {
     /// Delivers at most `budget` arrived messages to the sink, and returns how many. Replies of a peer come before its
     /// requests; peers take turns.
     ///
-    /// A request whose reply might not fit its peer's share of the reply budget waits; that room comes back as the peer's
-    /// machine acknowledges earlier replies, whatever its application does.
+    /// A request whose reply might not fit its peer's share of the reply budget waits; that room comes back as the
+    /// peer's machine acknowledges earlier replies, whatever its application does.
     pub fn poll<S: Sink>(&mut self, now: Instant, budget: usize, sink: &mut S) -> usize {
         self.release_held(now);
         let (mut count, mut fruitless) = (0, 0);

@@ -66,7 +66,8 @@ impl Session {
                 let done = recovery.on_ack(now, delay, ranges.iter(), |outcome, carried| {
                     traffic.settle(shared, path, outcome, carried);
                 });
-                // A sign of life is as old as what it answers: what somebody held back says nothing of the time since.
+                // A sign of life is as old as what it answers: what somebody held back says nothing of the time
+                // since.
                 self.last_heard = self.last_heard.max(recovery.answered());
                 if std::mem::take(&mut traffic.path_grew) {
                     recovery.set_datagram(path.current().into());

@@ -169,8 +169,8 @@ impl Recovery {
         self.base + self.sent.len() as u64
     }
 
-    /// When the newest datagram was sent that the peer has acknowledged: at that moment or later it was there, however long its
-    /// acknowledgement took.
+    /// When the newest datagram was sent that the peer has acknowledged: at that moment or later it was there,
+    /// however long its acknowledgement took.
     pub(super) fn answered(&self) -> Instant {
         self.answered
     }

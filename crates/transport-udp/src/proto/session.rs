@@ -147,9 +147,10 @@ impl Session {
 
     /// Whether a request whose reply takes at most `cost` may be handled now.
     ///
-    /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever acknowledges none
-    /// has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is always served. Payloads of Long replies
-    /// have a queue of their own for every peer, which one payload may exceed.
+    /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever
+    /// acknowledges none has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is
+    /// always served. Payloads of Long replies have a queue of their own for every peer, which one payload may
+    /// exceed.
     pub(super) fn may_reply(&self, shared: &Context, cost: u64) -> bool {
         let mine = self.traffic.out[1].queued();
         let free = u64::from(shared.config.reply_budget).saturating_sub(shared.queued[1]);
@@ -272,15 +273,16 @@ impl Session {
         self.loan = loan;
     }
 
-    /// Lends the peer what it wants, at most its share, and all of that or nothing. Returns whether there is nothing to lend it
-    /// now.
+    /// Lends the peer what it wants, at most its share, and all of that or nothing. Returns whether there is
+    /// nothing to lend it now.
     ///
-    /// A share is half of what the other peers' loans leave, and at least the largest message, since part of a message would occupy
-    /// memory and be of no use. So a peer that borrows and never sends leaves room for the others: at least one message as
-    /// long as no other does the same (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998).
+    /// A share is half of what the other peers' loans leave, and at least the largest message, since part of a
+    /// message would occupy memory and be of no use. So a peer that borrows and never sends leaves room for the
+    /// others: at least one message as long as no other does the same (dynamic thresholds: Choudhury and Hahne,
+    /// IEEE/ACM ToN 1998).
     ///
-    /// A loan ends by itself when what it was asked for has been handled. The first in the line is served at the latest when the
-    /// loans of all others that send have ended.
+    /// A loan ends by itself when what it was asked for has been handled. The first in the line is served at the
+    /// latest when the loans of all others that send have ended.
     pub(super) fn lend(&mut self, shared: &mut Context, now: Instant) -> bool {
         let (others, due) = (shared.lent - self.loan, self.granted.requests + shared.base);
         let share = (shared.lendable.saturating_sub(others) / 2).max(shared.config.largest_message());

@@ -20,7 +20,8 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::task::JoinHandle;
 
-/// Visits to the socket in one turn of the task, so that a peer that never stops sending keeps neither the task nor the lock.
+/// Visits to the socket in one turn of the task, so that a peer that never stops sending keeps neither the task
+/// nor the lock.
 const VISITS: usize = 4;
 
 /// The longest sleep of the task: how late it may notice that a program has sent something and then blocked its thread.
@@ -67,7 +68,8 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
     }
 }
 
-/// One turn of the task; returns how long nothing is due. No time at all says that there is, or may be, more in the socket.
+/// One turn of the task; returns how long nothing is due. No time at all says that there is, or may be, more in
+/// the socket.
 pub(super) fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
     let mut engine = match shared.try_engine() {
         Ok(engine) => engine,

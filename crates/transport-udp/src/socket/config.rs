@@ -45,8 +45,8 @@ pub struct UdpConfig {
     pub receive_budget: u32,
     /// Room set aside for replies of one peer.
     pub reply_window: u32,
-    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second, requests of a peer
-    /// that has not acknowledged its replies wait; one reply to every peer always finds room.
+    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second,
+    /// requests of a peer that has not acknowledged its replies wait; one reply to every peer always finds room.
     pub reply_budget: u32,
     /// A peer that is not heard from for this long is lost.
     pub silence: Duration,

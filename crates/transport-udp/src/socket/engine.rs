@@ -219,8 +219,8 @@ impl Engine {
         self.note_sessions();
     }
 
-    /// Lets the helper know which sessions have begun and ended. Before handlers run, and after datagrams have left: a handler that a
-    /// new session's first message calls may run for long.
+    /// Lets the helper know which sessions have begun and ended. Before handlers run, and after datagrams have
+    /// left: a handler that a new session's first message calls may run for long.
     fn note_sessions(&mut self) {
         if self.machine.has_keepalives() {
             let changed = self.machine.keepalives().filter(|(peer, _)| *peer != self.me);

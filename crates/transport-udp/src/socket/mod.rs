@@ -527,7 +527,8 @@ impl Driver for SocketDriver {
         }
         {
             let mut engine = self.shared.engine();
-            // A helper that fails later finds the waker here: it says that it has failed before it takes this lock.
+            // A helper that fails later finds the waker here: it says that it has failed before it takes this
+            // lock.
             if self.shared.failure().is_some() || engine.news != std::mem::replace(&mut self.news, engine.news) {
                 return Notify::Ready;
             }

@@ -66,7 +66,8 @@ fn a_session_has_keepalives_before_its_first_handler() {
     }
 }
 
-/// A helper that fails between a program's look at it and its request to be woken has nobody to wake, and will never have.
+/// A helper that fails between a program's look at it and its request to be woken has nobody to wake, and will
+/// never have.
 #[test]
 fn a_broken_endpoint_arms_no_waker() {
     let job = LocalJob::new(1).unwrap();

@@ -121,8 +121,9 @@ fn credit_beyond_what_was_sent_is_a_fault() {
     }
 }
 
-/// Whatever a stranger sends, alone or as a row, at most as many bytes of it are authenticated as have come: a forged Hello, which the
-/// key of the job has to check, costs what random bytes with the name of a session cost, or less.
+/// Whatever a stranger sends, alone or as a row, at most as many bytes of it are authenticated as have come: a
+/// forged Hello, which the key of the job has to check, costs what random bytes with the name of a session cost,
+/// or less.
 #[test]
 fn forged_bytes_cost_no_more_than_random_ones() {
     let mut duel = Duel::new(2, Protection::Encrypted);
@@ -159,7 +160,8 @@ fn forged_bytes_cost_no_more_than_random_ones() {
     }
 }
 
-/// A datagram that is not taken as a whole is not remembered, so copies of it are taken again and again: they keep nobody alive.
+/// A datagram that is not taken as a whole is not remembered, so copies of it are taken again and again: they keep
+/// nobody alive.
 #[test]
 fn scattered_datagrams_keep_nobody_alive() {
     let mut duel = Duel::new(2, Protection::Encrypted);
@@ -187,7 +189,7 @@ fn scattered_datagrams_keep_nobody_alive() {
     assert!(duel.victim.session(INSIDER).is_none(), "it was silent");
 }
 
-/// A farewell that was held back is replaced by one that names when it comes back is the machine that it is said to, or its own sender.
+/// A farewell that was held back is replaced by one that names the machine that it is said to, or its own sender.
 #[test]
 fn a_held_farewell_ends_neither_side() {
     for named in [VICTIM, INSIDER] {
