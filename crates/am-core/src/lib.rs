@@ -20,7 +20,7 @@
 //! | [`shared`] | one endpoint for several threads |
 //! | [`transport`] | the contract that networks implement |
 //! | [`select`] | several transports in one job, chosen per peer |
-//! | [`credit`] | the credit state machines that transports embed |
+//! | [`credit`] | credits: the account that transports embed |
 //! | [`stats`], [`stall`], [`error`], [`time`] | counters, the stall report, errors, time |
 //! | [`supervision`] | what a launcher is told of endpoints |
 //! | [`loopback`] | a network inside one process |

@@ -8,6 +8,7 @@
 //! | [`nic`] | the interface: what programs call, and the state machines behind it; nothing of active messages |
 //! | [`model`] | the parameter table: what everything costs, with the source of each figure |
 //! | [`conduit`] | active messages on the interface |
+//! | [`credit`] | the credit machines of a bank that lends, which the conduit embeds |
 //! | `config`, `run` | [`PortalsConfig`]: a machine; [`run`]: a program on each of its ranks |
 //!
 //! Semantics lie in state machines that are told the time, costs in one table; so the same program runs at no cost
@@ -46,6 +47,7 @@
 
 pub mod conduit;
 mod config;
+pub mod credit;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

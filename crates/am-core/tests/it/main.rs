@@ -2,7 +2,6 @@
 
 mod allocation;
 mod attach;
-mod credit_network;
 mod handler_errors;
 mod handlers;
 mod layers;

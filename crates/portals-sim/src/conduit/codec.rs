@@ -13,8 +13,8 @@
 //! requester: the reply goes there, and it joins the two parts of a Long message.
 
 use super::config::Extra;
+use crate::credit::{Charge, Return};
 use am_core::Category;
-use am_core::credit::{Charge, Return};
 
 /// What the lowest eight match bits select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use super::codec::MOST_CREDITS;
 use super::space::Space;
 use super::tickets::{FOR_CONTROL, FOR_REPLY};
+use crate::credit::{Growth, LoanConfig};
 use am_core::Peer;
-use am_core::credit::{Asks, Growth, LoanConfig};
 use fabric_sim::ConfigError;
 use serde::{Deserialize, Serialize};
 
@@ -295,7 +295,6 @@ impl ConduitConfig {
         (loans.epoch, loans.decay_shift) = (self.epoch, 2);
         (loans.revoke_peers, loans.revoke_limit) = (self.revoke_peers, self.revoke_limit);
         loans.revoke_least = self.revoke_least;
-        (loans.coalesce, loans.asks) = (1, Asks::AtOnce);
         loans.validate().map_err(|error| range("credits", loan, &format!("possible: {error}")))?;
         let (space, am_events) = match self.flow {
             FlowControl::Disable => {

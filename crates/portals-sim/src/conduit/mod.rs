@@ -24,7 +24,7 @@
 //!
 //! # Flow control
 //!
-//! [`FlowControl`] chooses: static shares; a bank that lends ([`am_core::credit`]); none, on Portals 4. An
+//! [`FlowControl`] chooses: static shares; a bank that lends ([`credit`](crate::credit)); none, on Portals 4. An
 //! overflow that credits should have prevented is a panic that prints the receiver's ledger.
 //!
 //! By default the bank follows the published rules. They were found to be behind static shares wherever a sender

@@ -3,8 +3,9 @@
 use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::joins::Joins;
 use super::order::Order;
+use crate::credit::{Bank, Borrower, Charge, Ledger as Books, LoanConfig, Return};
 use am_core::Peer;
-use am_core::credit::{Account, Bank, Borrower, Charge, Ledger as Books, LoanConfig, Return};
+use am_core::credit::Account;
 use std::fmt;
 
 /// The right to send requests to one peer.

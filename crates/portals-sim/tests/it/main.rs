@@ -3,6 +3,7 @@
 mod allocation;
 mod conduit;
 mod conformance;
+mod credit_network;
 mod credits;
 mod degenerate;
 mod fuzz;

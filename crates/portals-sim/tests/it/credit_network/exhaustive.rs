@@ -2,7 +2,7 @@
 //! end must have everything served, and no state may come back (so that every schedule ends).
 
 use super::net::{Fault, Net, Request, Violation, peer};
-use am_core::credit::{Asks, Growth, LoanConfig};
+use portals_sim::credit::{Growth, LoanConfig};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
@@ -98,14 +98,19 @@ fn explore(net: &Net) -> Result<Explored, Violation> {
 /// Three nodes; each has a loan of 2 credits from each other and may fall to 1; nothing is banked.
 fn tight() -> LoanConfig {
     let mut config = LoanConfig::new(3, 6, 1);
-    (config.initial, config.max_ask, config.max_return, config.coalesce) = (2, 1, 2, 2);
+    (config.initial, config.max_ask, config.max_return) = (2, 1, 2);
     (config.epoch, config.revoke_limit, config.revoke_peers) = (2, 1, 1);
     config
 }
 
 /// `count` requests of one credit.
-fn requests(from: usize, to: usize, count: usize, replies: bool) -> Vec<Request> {
-    vec![Request { from, to, cost: 1, replies }; count]
+fn requests(from: usize, to: usize, count: usize) -> Vec<Request> {
+    vec![Request { from, to, cost: 1 }; count]
+}
+
+/// Two nodes that send to the third.
+fn incast(config: &LoanConfig, sizes: [usize; 2]) -> Net {
+    Net::new(config, &[requests(1, 0, sizes[0]), requests(2, 0, sizes[1])].concat())
 }
 
 /// Explores, and makes sure that the exploration was worth it: credits did move between senders.
@@ -118,39 +123,22 @@ fn explore_redistribution(net: &Net) {
 
 #[test]
 fn every_schedule_of_an_incast_with_revocation() {
-    let requests = [requests(1, 0, 4, true), requests(2, 0, 1, true)].concat();
+    explore_redistribution(&incast(&tight(), [4, 1]));
+}
+
+#[test]
+fn every_schedule_of_a_mutual_flood() {
+    let requests = [requests(0, 1, 4), requests(1, 0, 3)].concat();
     explore_redistribution(&Net::new(&tight(), &requests));
 }
 
-#[test]
-fn every_schedule_of_a_mutual_flood_without_replies() {
-    let requests = [requests(0, 1, 3, false), requests(1, 0, 3, false)].concat();
-    explore_redistribution(&Net::new(&tight(), &requests));
-}
-
-/// A sender's credits are coalesced at the target when a revocation takes those that it had left.
-#[test]
-fn every_schedule_of_coalesced_credit_and_revocation() {
-    let mut config = LoanConfig::new(3, 12, 2);
-    (config.initial, config.coalesce, config.revoke_limit, config.epoch) = (4, 3, 2, 100);
-    let large = |from| Request { from, to: 0, cost: 2, replies: false };
-    let requests = [large(1), large(1), large(2), large(2), large(2), large(2)];
-    explore_redistribution(&Net::new(&config, &requests));
-}
-
-/// As GASNet's Portals conduit has it: asks are answered with the reply to the request that asks.
-#[test]
-fn every_schedule_of_an_incast_whose_asks_are_answered_at_once() {
-    explore_redistribution(&at_once([4, 1]));
-}
-
-/// As the conduit over Portals has it: loans double, asks are answered at once and in part.
+/// As the tuned conduit over Portals has it: loans double, asks are granted in part.
 #[test]
 fn every_schedule_of_an_incast_whose_loans_double() {
     explore_redistribution(&doubling(2, [3, 1]));
 }
 
-/// `cargo test --release -p am-core --test it -- --ignored double`
+/// `cargo test --release -p portals-sim --test it -- --ignored double`
 #[test]
 #[ignore = "millions of states take minutes"]
 fn every_schedule_of_larger_incasts_whose_loans_double() {
@@ -164,42 +152,37 @@ fn every_schedule_of_larger_incasts_whose_loans_double() {
 
 fn doubling(max_ask: u32, sizes: [usize; 2]) -> Net {
     let mut config = tight();
-    (config.asks, config.growth) = (Asks::AtOnce, Growth::Doubling);
+    config.growth = Growth::Doubling;
     (config.max_ask, config.total) = (max_ask, config.total + 1);
-    Net::new(&config, &[requests(1, 0, sizes[0], true), requests(2, 0, sizes[1], true)].concat())
+    incast(&config, sizes)
 }
 
-/// `cargo test --release -p am-core --test it -- --ignored at_once`
+/// `cargo test --release -p portals-sim --test it -- --ignored larger_incasts_with`
 #[test]
 #[ignore = "half a million states take half a minute"]
-fn every_schedule_of_larger_incasts_whose_asks_are_answered_at_once() {
+fn every_schedule_of_larger_incasts_with_revocation() {
     for sizes in [[5, 1], [4, 2]] {
-        explore_redistribution(&at_once(sizes));
+        explore_redistribution(&incast(&tight(), sizes));
     }
-    let mut net = at_once([4, 1]);
+    let mut net = incast(&tight(), [4, 1]);
     net.mortal = vec![2];
     explore_redistribution(&net);
 }
 
-fn at_once(sizes: [usize; 2]) -> Net {
-    let mut config = tight();
-    config.asks = Asks::AtOnce;
-    Net::new(&config, &[requests(1, 0, sizes[0], true), requests(2, 0, sizes[1], true)].concat())
-}
-
+/// A loan shrinks; that one grows as well takes larger incasts.
 #[test]
 fn every_schedule_in_which_a_node_stops() {
-    let requests = [requests(1, 0, 3, true), requests(2, 0, 1, false)].concat();
     for mortal in 0..3 {
-        let mut net = Net::new(&tight(), &requests);
+        let mut net = incast(&tight(), [3, 1]);
         net.mortal = vec![mortal];
-        explore_redistribution(&net);
+        let Explored { ends, shrunk, .. } = explore(&net).unwrap();
+        assert!(ends > 0 && shrunk > 0, "{ends} ends, {shrunk} shrunk");
     }
 }
 
 #[test]
 fn the_exploration_finds_a_deadlock() {
-    let requests = [requests(0, 1, 3, true), requests(1, 0, 3, true)].concat();
+    let requests = [requests(0, 1, 3), requests(1, 0, 3)].concat();
     let mut net = Net::new(&tight(), &requests);
     net.fault = Fault::WaitWithoutServing;
     let violation = explore(&net).map(|_| "no violation").unwrap_err();

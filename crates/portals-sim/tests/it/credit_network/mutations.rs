@@ -3,30 +3,30 @@
 
 use super::net::{Action, Checks, Fault, Net, Request, Violation};
 use super::scheduler::{Scheduler, flood, flood_where};
-use am_core::credit::{Asks, Growth, LoanConfig};
+use portals_sim::credit::{Growth, LoanConfig};
 
 const NODES: usize = 4;
 
 /// `count` requests of one credit from everybody to everybody.
-fn all_to_all(count: usize, replies: bool) -> impl Iterator<Item = Request> {
+fn all_to_all(count: usize) -> impl Iterator<Item = Request> {
     let pairs = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
-    pairs.flat_map(move |(from, to)| vec![Request { from, to, cost: 1, replies }; count])
+    pairs.flat_map(move |(from, to)| vec![Request { from, to, cost: 1 }; count])
 }
 
-/// Four nodes that send each other, and mostly node 0, more than their loans allow; two credits are banked.
-fn net(fault: Fault, checks: Checks, replies: bool) -> Net {
-    net_of(&config(), fault, checks, replies)
+/// Four nodes that send each other, and mostly node 0, more than their loans allow; one credit is banked.
+fn net(fault: Fault, checks: Checks) -> Net {
+    net_of(&config(), fault, checks)
 }
 
 fn config() -> LoanConfig {
-    let mut config = LoanConfig::new(4, 4 * 4 + 2, 2);
-    (config.initial, config.coalesce, config.epoch, config.revoke_limit) = (4, 2, 4, 2);
+    let mut config = LoanConfig::new(4, 4 * 4 + 1, 2);
+    (config.initial, config.epoch, config.revoke_limit) = (4, 4, 2);
     config
 }
 
-fn net_of(config: &LoanConfig, fault: Fault, checks: Checks, replies: bool) -> Net {
-    let incast = all_to_all(40, replies).filter(|request| request.to == 0);
-    let mut net = Net::new(config, &incast.chain(all_to_all(5, replies)).collect::<Vec<_>>());
+fn net_of(config: &LoanConfig, fault: Fault, checks: Checks) -> Net {
+    let incast = all_to_all(40).filter(|request| request.to == 0);
+    let mut net = Net::new(config, &incast.chain(all_to_all(5)).collect::<Vec<_>>());
     (net.fault, net.checks) = (fault, checks);
     net
 }
@@ -43,10 +43,10 @@ struct Found {
     other: Vec<Violation>,
 }
 
-fn found(fault: Fault, checks: Checks, replies: bool, mortal: &[usize]) -> Found {
+fn found(fault: Fault, checks: Checks, mortal: &[usize]) -> Found {
     let mut found = Found::default();
     for seed in 0..SCHEDULES as u64 {
-        let mut net = net(fault, checks, replies);
+        let mut net = net(fault, checks);
         net.mortal = mortal.to_vec();
         match Scheduler::new(seed).drain(&mut net) {
             Ok(_) => {}
@@ -61,48 +61,46 @@ fn found(fault: Fault, checks: Checks, replies: bool, mortal: &[usize]) -> Found
 
 #[test]
 fn without_a_mistake_nothing_is_found() {
-    for replies in [true, false] {
-        assert_eq!(found(Fault::None, Checks::ALL, replies, &[]), Found::default());
-        assert_eq!(found(Fault::None, Checks::ALL, replies, &[1, 2]), Found::default());
-    }
-    let tally = flood(&mut net(Fault::None, Checks::ALL, true)).unwrap();
-    assert_eq!(tally.peak, 18, "the flood fills the space to the last credit, so that one more overflows it");
+    assert_eq!(found(Fault::None, Checks::ALL, &[]), Found::default());
+    assert_eq!(found(Fault::None, Checks::ALL, &[1, 2]), Found::default());
+    let tally = flood(&mut net(Fault::None, Checks::ALL)).unwrap();
+    assert_eq!(tally.peak, 17, "the flood fills the space to the last credit, so that one more overflows it");
 }
 
 /// The mistake that the whole machine exists to prevent: a single credit too many overflows under incast.
 #[test]
 fn one_extra_granted_credit_breaks_conservation_and_overflows() {
-    let found = found(Fault::GrantOneMore, Checks::ALL, true, &[]);
+    let found = found(Fault::GrantOneMore, Checks::ALL, &[]);
     assert_eq!(found, Found { conservation: found.conservation, ..Found::default() });
     assert!(found.conservation > SCHEDULES / 2, "a schedule without any grant can't show it: {found:?}");
-    let overflow = flood(&mut net(Fault::GrantOneMore, Checks::SPACE, true));
-    assert_eq!(overflow, Err(Violation::Overflow("19 of 18 at node 0".into())));
+    let overflow = flood(&mut net(Fault::GrantOneMore, Checks::SPACE));
+    assert_eq!(overflow, Err(Violation::Overflow("18 of 17 at node 0".into())));
 }
 
-/// As the conduit over Portals lends.
+/// As the tuned conduit lends.
 #[test]
 fn one_extra_granted_credit_is_found_where_loans_double() {
     let mut config = config();
-    (config.asks, config.growth, config.max_ask) = (Asks::AtOnce, Growth::Doubling, 64);
-    let run = |fault, seed| Scheduler::new(seed).drain(&mut net_of(&config, fault, Checks::ALL, true));
+    (config.growth, config.max_ask) = (Growth::Doubling, 64);
+    let run = |fault, seed| Scheduler::new(seed).drain(&mut net_of(&config, fault, Checks::ALL));
     assert!((0..SCHEDULES as u64).all(|seed| run(Fault::None, seed).is_ok()));
     let broken = |result: &Result<_, _>| matches!(result, Err(Violation::Conservation(_)));
     let found = (0..SCHEDULES as u64).filter(|seed| broken(&run(Fault::GrantOneMore, *seed))).count();
     assert!(found > SCHEDULES / 2, "a schedule without any grant can't show it: {found}");
-    let overflow = flood(&mut net_of(&config, Fault::GrantOneMore, Checks::SPACE, true));
-    assert_eq!(overflow.map(|tally| tally.peak), Err(Violation::Overflow("19 of 18 at node 0".into())));
+    let overflow = flood(&mut net_of(&config, Fault::GrantOneMore, Checks::SPACE));
+    assert_eq!(overflow.map(|tally| tally.peak), Err(Violation::Overflow("18 of 17 at node 0".into())));
 }
 
 /// First one hot sender draws credit from the others, which keep it all the same; then everybody floods.
 #[test]
 fn a_surrender_that_is_not_subtracted_breaks_conservation_and_overflows() {
     let run = |fault, checks| {
-        let mut net = net(fault, checks, true);
+        let mut net = net(fault, checks);
         for (from, node) in net.nodes.iter_mut().enumerate() {
             node.queues.iter_mut().for_each(|queue| queue.retain(|_| from == 3));
         }
         flood(&mut net)?;
-        for request in all_to_all(16, true) {
+        for request in all_to_all(16) {
             net.nodes[request.from].queues[request.to].push_back(request);
         }
         flood(&mut net)
@@ -117,7 +115,7 @@ fn a_surrender_that_is_not_subtracted_breaks_conservation_and_overflows() {
 /// The books balance throughout; only the space itself shows it.
 #[test]
 fn credit_returned_before_the_space_is_free_overflows() {
-    let found = found(Fault::ReleaseEarly, Checks::ALL, false, &[]);
+    let found = found(Fault::ReleaseEarly, Checks::ALL, &[]);
     assert_eq!(found, Found { overflow: found.overflow, ..Found::default() });
     assert!(found.overflow > 0);
 }
@@ -126,7 +124,7 @@ fn credit_returned_before_the_space_is_free_overflows() {
 #[test]
 fn space_of_a_lost_peer_that_is_lent_again_too_soon_overflows() {
     let run = |fault| {
-        let mut net = net(fault, Checks::ALL, true);
+        let mut net = net(fault, Checks::ALL);
         for _ in 0..4 {
             for action in [Action::Send { from: 1, to: 0 }, Action::Deliver { from: 1, to: 0, nth: 0 }] {
                 net.apply(action)?;
@@ -143,29 +141,23 @@ fn space_of_a_lost_peer_that_is_lent_again_too_soon_overflows() {
             _ => true,
         })
     };
-    assert_eq!(run(Fault::None).map(|tally| tally.peak), Ok(18));
+    assert_eq!(run(Fault::None).map(|tally| tally.peak), Ok(17));
     assert_eq!(
         run(Fault::ForgetOccupiedSpace).map(|tally| tally.peak),
-        Err(Violation::Overflow("19 of 18 at node 0".into()))
+        Err(Violation::Overflow("18 of 17 at node 0".into()))
     );
 }
 
 #[test]
 fn lost_returns_break_conservation_and_end_in_deadlock() {
-    let checked = found(Fault::DropReturn, Checks::ALL, true, &[]);
+    let checked = found(Fault::DropReturn, Checks::ALL, &[]);
     assert_eq!(checked, Found { conservation: SCHEDULES, ..Found::default() });
-    let unchecked = found(Fault::DropReturn, Checks::SPACE, true, &[]);
+    let unchecked = found(Fault::DropReturn, Checks::SPACE, &[]);
     assert_eq!(unchecked, Found { deadlock: SCHEDULES, ..Found::default() });
 }
 
 #[test]
-fn credit_that_only_replies_carry_ends_in_deadlock() {
-    let found = found(Fault::KeepBareCredit, Checks::ALL, false, &[]);
-    assert_eq!(found, Found { deadlock: SCHEDULES, ..Found::default() });
-}
-
-#[test]
 fn waiting_for_credit_without_serving_ends_in_deadlock() {
-    let found = found(Fault::WaitWithoutServing, Checks::ALL, true, &[]);
+    let found = found(Fault::WaitWithoutServing, Checks::ALL, &[]);
     assert_eq!(found, Found { deadlock: SCHEDULES, ..Found::default() });
 }

@@ -1,19 +1,19 @@
 //! The target's side of the bank policy: who holds how much of one receive space, and who gets more.
 
 use super::bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
-use super::config::{Asks, ConfigError, Growth, LoanConfig, decayed};
+use super::config::{ConfigError, Growth, LoanConfig, decayed};
 use super::loans::{Loan, Loans, Revocation};
 use super::message::{Charge, Return, Revoke, Surrender};
 use super::queue::PeerQueue;
-use crate::address::Peer;
+use am_core::Peer;
 use std::fmt;
 
 /// The credits of one receive space, lent to its senders.
 ///
 /// The sum of all loans and the bank is the total at every moment, and no request is accepted beyond its sender's
-/// loan; so the receive space can't overflow. Accounts are made when a peer is first heard of, sixteen neighbours at a
-/// time, so that a bank of thousands of peers is as large as the traffic needs; after that nothing allocates, and nothing
-/// ever blocks. See the [module page](super) for the protocol and an example.
+/// loan; so the receive space can't overflow. Accounts are made when a peer is first heard of, sixteen
+/// neighbours at a time, so that a bank of thousands of peers is as large as the traffic needs; after that
+/// nothing allocates, and nothing ever blocks. See the [module page](super) for the protocol and an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bank {
     config: LoanConfig,
@@ -22,16 +22,10 @@ pub struct Bank {
     /// Completed epochs, and requests received in the present one.
     epoch: u32,
     requests: u32,
-    /// Peers whose ask waits for credit, and the sum that they want.
-    asking: PeerQueue,
-    wanted: u32,
     /// Revocations that wait to be sent, the sum of those unanswered, and the peer to look at next.
     revocations: PeerQueue,
     revoking: u32,
     cursor: u32,
-    /// Peers to which a bare credit is due, and all peers to which anything is owed.
-    due: PeerQueue,
-    owing: PeerQueue,
 }
 
 /// One peer's account, for stall reports and checks. All amounts are credits.
@@ -46,8 +40,6 @@ pub struct LoanSnapshot {
     pub owed: u32,
     /// Granted, not yet on their way.
     pub granted: u32,
-    /// Asked for and not granted yet (not part of the loan).
-    pub wanted: u32,
     /// The unanswered revocation's limit, 0 if there is none.
     pub revoking: u32,
     /// Most credits in use at once, as seen here, in recent epochs.
@@ -56,18 +48,9 @@ pub struct LoanSnapshot {
     pub lost: bool,
 }
 
-/// Which bare credits [`Bank::next_bare`] hands out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bare {
-    /// Those that somebody may be waiting for: a grant, a full [`coalesce`](LoanConfig::coalesce) amount, or
-    /// anything owed to a peer that may be out of credit.
-    Due,
-    /// All that is owed to anybody.
-    All,
-}
-
 impl Bank {
-    /// A bank that has lent every peer its initial loan and keeps the rest. Allocates a word for every sixteen peers.
+    /// A bank that has lent every peer its initial loan and keeps the rest. Allocates a word for every sixteen
+    /// peers.
     ///
     /// # Errors
     /// [`ConfigError`] when the parameters contradict each other.
@@ -78,20 +61,16 @@ impl Bank {
             loans: Loans::new(config.peers, config.initial),
             epoch: 0,
             requests: 0,
-            asking: PeerQueue::new(config.peers),
-            wanted: 0,
             revocations: PeerQueue::new(config.peers),
             revoking: 0,
             cursor: 0,
-            due: PeerQueue::new(config.peers),
-            owing: PeerQueue::new(config.peers),
             config: config.clone(),
         })
     }
 
     /// Takes note of a request that has arrived: it occupies receive space until [`release`](Self::release).
-    /// Serves its ask, and if the bank can't, queues revocations from quiet peers (looking at no more than
-    /// [`revoke_scan`](LoanConfig::revoke_scan) of them).
+    /// Grants its ask, and if the bank can't, queues revocations from quiet peers (looking at no more than
+    /// [`revoke_scan`](LoanConfig::revoke_scan) of them), so that a later ask may be granted.
     ///
     /// # Errors
     /// [`ArriveError`] when the peer is unknown, lost, or spends or asks for more than it may.
@@ -118,22 +97,12 @@ impl Bank {
             self.requests = 0;
             self.epoch += 1;
         }
-        match self.config.asks {
-            Asks::AtOnce => self.answer_at_once(peer, ask),
-            Asks::Queued if ask > 0 => self.note_ask(peer, ask),
-            Asks::Queued => {}
-        }
-        if self.wanted > 0 {
-            self.grant();
-            self.revoke(self.wanted);
-        }
-        self.note_due(peer);
+        self.answer(peer, ask);
         Ok(())
     }
 
-    /// Takes note that a request's receive space is free again, so that its credits may go back: with the next
-    /// [`settle`](Self::settle) for this peer, or as a bare credit. Those of a lost peer return to the bank
-    /// instead.
+    /// Takes note that a request's receive space is free again, so that its credits may go back with the next
+    /// [`settle`](Self::settle) for this peer. Those of a lost peer return to the bank instead.
     ///
     /// # Errors
     /// [`ReleaseError`] when the peer is unknown or its requests occupy less than `cost`.
@@ -149,50 +118,28 @@ impl Bank {
         if loan.lost {
             loan.loan -= cost;
             self.banked += cost;
-            self.grant();
         } else {
             loan.owed += cost;
-            self.note_due(peer);
         }
         Ok(())
     }
 
-    /// What the message that is about to leave for `peer` (a reply, usually) carries: owed and granted credits as
-    /// far as its fields hold them. The rest waits for the next message, and is due at once if the peer may need
-    /// it.
+    /// What the answer that is about to leave for `peer` carries: owed and granted credits as far as its
+    /// fields hold them. The rest waits for the next answer.
     ///
     /// # Errors
     /// [`PeerError`] when the peer is unknown or lost.
     pub fn settle(&mut self, peer: Peer) -> Result<Return, PeerError> {
         self.live(peer)?;
-        Ok(self.settle_live(peer))
+        let loan = self.loans.of(peer);
+        let credits = loan.owed.min(self.config.max_return);
+        let granted = self.config.growth.tellable(loan.granted.min(self.config.max_ask));
+        loan.owed -= credits;
+        loan.granted -= granted;
+        Ok(Return { credits, granted, end_of_epoch: loan.tell_epoch(self.epoch) })
     }
 
-    /// The next bare credit to send, oldest first, or `None`. A conduit asks after it has served what had arrived,
-    /// so that replies carry what they can, and repeats until `None` or until its wire is busy.
-    ///
-    /// With [`Bare::Due`] alone nobody is ever left waiting; [`Bare::All`] empties the books, for instance before
-    /// a collective end.
-    pub fn next_bare(&mut self, which: Bare) -> Option<(Peer, Return)> {
-        loop {
-            let peer = match which {
-                Bare::Due => self.due.pop()?,
-                Bare::All => self.owing.pop()?,
-            };
-            let loan = self.loans.of(peer);
-            // Entries outlive what they were made for: a reply may have carried it.
-            let needed = match which {
-                Bare::Due => loan.is_due(&self.config),
-                Bare::All => loan.owed + loan.granted > 0,
-            };
-            if needed {
-                return Some((peer, self.settle_live(peer)));
-            }
-        }
-    }
-
-    /// The next revocation to send, or `None`. One that has become pointless, because its peer has asked for
-    /// credit itself or no ask waits any more, is dropped.
+    /// The next revocation to send, or `None`. One whose peer has asked for credit itself in vain is dropped.
     ///
     /// A conduit whose revocations need a resource of their own (a credit at the peer, say) calls this only when
     /// it has one, and answers to the bank with [`surrendered`](Self::surrendered) when the peer's [`Surrender`]
@@ -202,19 +149,14 @@ impl Bank {
             let peer = self.revocations.pop()?;
             let loan = self.loans.of(peer);
             let Revocation::Queued(limit) = loan.revocation else { continue };
-            if self.wanted == 0 && self.config.asks == Asks::Queued {
-                loan.revocation = Revocation::None;
-                self.revoking -= limit;
-                continue;
-            }
             loan.revocation = Revocation::Sent(limit);
             let end_of_epoch = loan.tell_epoch(self.epoch);
             return Some((peer, Revoke { limit, end_of_epoch }));
         }
     }
 
-    /// The peer that [`next_revocation`](Self::next_revocation) writes to, unless no ask waits any more: for conduits that need
-    /// something of that peer before.
+    /// The peer that [`next_revocation`](Self::next_revocation) writes to: for conduits that need something of
+    /// that peer before.
     pub fn revocation_waits_for(&mut self) -> Option<Peer> {
         loop {
             let peer = self.revocations.front()?;
@@ -242,7 +184,7 @@ impl Bank {
         }
     }
 
-    /// Takes in the answer to a revocation; the credits go to the peers that wait for them, or stay in the bank.
+    /// Takes in the answer to a revocation; the credits go to the bank.
     ///
     /// # Errors
     /// [`SurrenderError`] when the peer is unknown or lost, or was not asked for that much.
@@ -266,8 +208,6 @@ impl Bank {
         }
         self.revoking -= revoked;
         self.banked += credits;
-        self.grant();
-        self.note_due(peer);
         Ok(())
     }
 
@@ -289,11 +229,9 @@ impl Bank {
             Err(unknown) => return Err(unknown),
         };
         let loan = self.loans.of(peer);
-        self.wanted -= loan.wanted;
         self.revoking -= loan.revocation.limit();
         *loan = Loan { loan: loan.inside, inside: loan.inside, lost: true, ..Loan::default() };
         self.banked += reclaimed;
-        self.grant();
         Ok(reclaimed)
     }
 
@@ -322,14 +260,6 @@ impl Bank {
         self.loans.made().filter_map(|peer| Some((peer, self.loan(peer)?)))
     }
 
-    /// Lends a peer credits that do not exist, so that tests can see what that does.
-    #[doc(hidden)]
-    pub fn mint(&mut self, peer: Peer, credits: u32) {
-        let loan = self.loans.of(peer);
-        loan.loan += credits;
-        loan.granted += credits;
-    }
-
     /// One peer's account as it stands, or `None` if there is no such peer.
     pub fn loan(&self, peer: Peer) -> Option<LoanSnapshot> {
         let loan = self.loans.known(peer)?;
@@ -338,7 +268,6 @@ impl Bank {
             inside: loan.inside,
             owed: loan.owed,
             granted: loan.granted,
-            wanted: loan.wanted,
             revoking: loan.revocation.limit(),
             recent_maximum: decayed(loan.recent, self.config.decay_shift, self.epoch - loan.decayed_at),
             lost: loan.lost,
@@ -352,16 +281,13 @@ impl Bank {
     }
 
     /// Catches up on the epochs since the loan was last looked at, so that the end of an epoch need not visit
-    /// every peer: the recent figures decay, and an ask that has waited for a whole epoch without being repeated
-    /// expires. (A peer that still stalls repeats it; one that has fallen quiet would otherwise keep its loan safe
-    /// from revocation for ever.)
+    /// every peer: the recent figures decay, and a refusal expires after a whole epoch in which the peer did
+    /// not ask again. (One that has fallen quiet would otherwise keep its loan safe from revocation for ever.)
     fn age(&mut self, peer: Peer) {
         let loan = self.loans.of(peer);
         let epochs = self.epoch - loan.decayed_at;
         if epochs > 0 {
             if self.epoch - loan.asked_at > 1 {
-                self.wanted -= loan.wanted;
-                loan.wanted = 0;
                 loan.refused = false;
             }
             loan.recent = decayed(loan.recent, self.config.decay_shift, epochs).max(loan.inside + loan.owed);
@@ -370,9 +296,9 @@ impl Bank {
         }
     }
 
-    /// Grants an ask in full, or refuses it for good and looks for quiet peers, so that a later one may fare better. Where
-    /// loans double, it grants what it can.
-    fn answer_at_once(&mut self, peer: Peer, ask: u32) {
+    /// Grants an ask in full, or refuses it for good and looks for quiet peers, so that a later one may fare
+    /// better. Where loans double, it grants what it can.
+    fn answer(&mut self, peer: Peer, ask: u32) {
         let loan = self.loans.of(peer);
         loan.refused = false;
         if ask == 0 {
@@ -403,49 +329,6 @@ impl Bank {
         self.revoke(allowed - granted);
     }
 
-    fn note_ask(&mut self, peer: Peer, ask: u32) {
-        let loan = self.loans.of(peer);
-        let wanted = loan.wanted.max(ask).min(loan.room(&self.config));
-        self.wanted = self.wanted - loan.wanted + wanted;
-        loan.wanted = wanted;
-        loan.asked_at = self.epoch;
-        if wanted > 0 {
-            self.asking.push(peer);
-            if let Revocation::Queued(limit) = loan.revocation {
-                loan.revocation = Revocation::None;
-                self.revoking -= limit;
-            }
-        }
-    }
-
-    /// Grants waiting asks, oldest first, while the bank has credit: a part of an ask rather than nothing.
-    fn grant(&mut self) {
-        while self.banked > 0
-            && let Some(peer) = self.asking.front()
-        {
-            self.age(peer);
-            let loan = self.loans.of(peer);
-            let possible = loan.wanted.min(loan.room(&self.config));
-            let granted = possible.min(self.banked);
-            loan.loan += granted;
-            loan.granted += granted;
-            loan.lent += granted;
-            self.banked -= granted;
-            if granted < possible {
-                loan.wanted -= granted;
-                self.wanted -= granted;
-            } else {
-                // Done, or the limits allow no more: either way this ask has had its answer.
-                self.wanted -= loan.wanted;
-                loan.wanted = 0;
-                self.asking.pop();
-            }
-            if granted > 0 {
-                self.note_due(peer);
-            }
-        }
-    }
-
     /// Queues revocations until they may cover what is wanted, from the next few peers that seem not to need their
     /// loan. Makes no account for those that it leaves alone.
     fn revoke(&mut self, wanted: u32) {
@@ -460,10 +343,7 @@ impl Bank {
                 self.age(peer);
             }
             let Some(loan) = self.loans.known(peer) else { continue };
-            let quiet = !loan.refused
-                && loan.wanted == 0
-                && loan.spared != Some(self.epoch)
-                && loan.revocation == Revocation::None;
+            let quiet = !loan.refused && loan.spared != Some(self.epoch) && loan.revocation == Revocation::None;
             if self.config.me == Some(peer) || loan.lost || !quiet {
                 continue;
             }
@@ -475,27 +355,6 @@ impl Bank {
                 self.revocations.push(peer);
                 victims += 1;
             }
-        }
-    }
-
-    fn settle_live(&mut self, peer: Peer) -> Return {
-        let loan = self.loans.of(peer);
-        let credits = loan.owed.min(self.config.max_return);
-        let granted = self.config.growth.tellable(loan.granted.min(self.config.max_ask));
-        loan.owed -= credits;
-        loan.granted -= granted;
-        let end_of_epoch = loan.tell_epoch(self.epoch);
-        self.note_due(peer);
-        Return { credits, granted, end_of_epoch }
-    }
-
-    fn note_due(&mut self, peer: Peer) {
-        let loan = self.loans.of(peer);
-        if loan.is_due(&self.config) {
-            self.due.push(peer);
-        }
-        if loan.owed + loan.granted > 0 {
-            self.owing.push(peer);
         }
     }
 }
@@ -523,14 +382,14 @@ impl fmt::Display for Ledger<'_> {
             loan.loan != initial || loan.inside + loan.owed + loan.granted + loan.revoking > 0 || loan.lost
         };
         for (peer, loan) in bank.used().filter(eventful).take(LINES) {
-            let LoanSnapshot { loan: all, inside, owed, granted, wanted, revoking, recent_maximum, lost } = loan;
+            let LoanSnapshot { loan: all, inside, owed, granted, revoking, recent_maximum, lost } = loan;
             let away = all - inside - owed - granted;
             write!(
                 f,
                 "  peer {}: loan {all} = {away} away + {inside} inside + {owed} owed + {granted} granted",
                 peer.0
             )?;
-            write!(f, "; wanted {wanted}, revoking {revoking}, recent maximum {recent_maximum}")?;
+            write!(f, "; revoking {revoking}, recent maximum {recent_maximum}")?;
             writeln!(f, "{}", if lost { ", lost" } else { "" })?;
         }
         match bank.used().filter(eventful).count().saturating_sub(LINES) {

@@ -12,7 +12,7 @@ pub struct Charge {
     pub ask: u32,
 }
 
-/// Target to sender, with every reply or by itself as a bare credit.
+/// Target to sender, with the answer to every request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[must_use = "the credits in a return exist nowhere else: put it on the wire"]
 pub struct Return {

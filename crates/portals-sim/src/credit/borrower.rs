@@ -262,7 +262,8 @@ impl Borrower {
         self.wanting = self.wanting.max(shortage.min(self.max_ask)).min(self.room());
     }
 
-    /// What a request asks for so that the loan doubles: nothing while the answer to an earlier ask may be under way.
+    /// What a request asks for so that the loan doubles: nothing while the answer to an earlier ask may be
+    /// under way.
     #[cold]
     fn double(&mut self) -> u32 {
         if self.asked > 0 {

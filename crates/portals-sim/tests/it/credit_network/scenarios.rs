@@ -3,10 +3,10 @@
 
 use super::net::{Action, Net, Request, peer};
 use super::scheduler::{Scheduler, Tally, flood};
-use am_core::credit::LoanConfig;
+use portals_sim::credit::LoanConfig;
 
 fn flow(from: usize, to: usize, count: usize, cost: u32) -> Vec<Request> {
-    (0..count).map(|i| Request { from, to, cost, replies: i % 2 == 0 }).collect()
+    vec![Request { from, to, cost }; count]
 }
 
 /// One fair round: everybody sends what it can, and everything that is there moves one step.
@@ -19,7 +19,7 @@ fn round(net: &mut Net, tally: &mut Tally) {
 #[test]
 fn incast_fills_the_space_and_never_overflows_it() {
     let mut config = LoanConfig::new(12, 12 * 4 + 20, 4);
-    (config.initial, config.max_ask, config.coalesce) = (4, 4, 2);
+    (config.initial, config.max_ask) = (4, 4);
     let requests: Vec<_> = (0..12).flat_map(|from| flow(from, 0, 30, 1 + from as u32 % 4)).collect();
     let tally = flood(&mut Net::new(&config, &requests)).unwrap();
     assert_eq!(tally.accepted, requests.len());

@@ -1,6 +1,6 @@
 //! What the bank refuses: messages of faulty or lost peers, and mistakes of the conduit.
 
-use crate::address::Peer;
+use am_core::Peer;
 use thiserror::Error;
 
 /// A request that does not respect its sender's credit. Nothing changed; the peer is faulty (or lost).

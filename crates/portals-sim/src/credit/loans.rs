@@ -1,17 +1,16 @@
 //! The accounts of a bank: one per peer, made when there is first something to write into it.
 
 use super::config::LoanConfig;
-use crate::address::Peer;
+use am_core::Peer;
 
-/// One peer's loan. `loan - inside - owed - granted` is what the peer has or what travels between it and the target.
-/// Sixty-four bytes, because a job of thousands of ranks may come to have one for every pair.
+/// One peer's loan. `loan - inside - owed - granted` is what the peer has or what travels between it and the
+/// target. Sixty-four bytes, because a job of thousands of ranks may come to have one for every pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Loan {
     pub(super) loan: u32,
     pub(super) inside: u32,
     pub(super) owed: u32,
     pub(super) granted: u32,
-    pub(super) wanted: u32,
     /// The epoch of the last ask.
     pub(super) asked_at: u32,
     /// Most credits of this peer seen in use at once in recent epochs, and credits lent to it; both decay.
@@ -24,7 +23,7 @@ pub(super) struct Loan {
     /// The epoch in which the peer last gave up less than a revocation hoped for.
     pub(super) spared: Option<u32>,
     pub(super) lost: bool,
-    /// Its last request asked in vain, or for more than it got, where asks are answered at once.
+    /// Its last request asked in vain, or for more than it got.
     pub(super) refused: bool,
 }
 
@@ -41,15 +40,6 @@ impl Loan {
     /// Credits that the peer has, or that travel between it and the target.
     pub(super) fn away(&self) -> u32 {
         self.loan - self.inside - self.owed - self.granted
-    }
-
-    /// Whether a bare credit should leave for this peer even if no reply does.
-    ///
-    /// The last condition is what frees a conduit from timers. A sender that waits forever has all its requests
-    /// served in the end; what is then away is what it holds, less than some request costs; and so what is owed to
-    /// it is due.
-    pub(super) fn is_due(&self, config: &LoanConfig) -> bool {
-        self.granted > 0 || self.owed >= config.coalesce || (self.owed > 0 && self.away() < config.max_cost)
     }
 
     /// Credits that may still be lent to this peer now.
@@ -77,7 +67,8 @@ impl Revocation {
 /// Accounts that are made together.
 const PAGE: usize = 16;
 
-/// All accounts. One that was never written to is as at the start, and takes no memory but its share of a page's word.
+/// All accounts. One that was never written to is as at the start, and takes no memory but its share of a
+/// page's word.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Loans {
     peers: u32,

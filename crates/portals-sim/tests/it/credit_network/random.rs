@@ -2,24 +2,23 @@
 
 use super::net::{Net, Request};
 use super::scheduler::Scheduler;
-use am_core::credit::{Asks, Growth, LoanConfig};
+use portals_sim::credit::{Growth, LoanConfig};
 use proptest::prelude::*;
 
 /// Any valid configuration of a small network, from "everything lent" to "nearly everything banked".
 fn configs() -> impl Strategy<Value = LoanConfig> {
     let sizes = (2u32..=5, 1u32..=3, 0u32..=2, 0u32..=4, 0u32..=10);
-    let limits = (0u32..=8, 0u32..=6, 0u32..=4, 1u32..=4, 1u32..=5);
-    let rest = (1u32..=12, 1u32..=3, 0u32..=3, 0u32..=6, 0u32..=5, 0u32..=3, 0u32..4);
+    let limits = (0u32..=8, 0u32..=6, 0u32..=4, 0u32..=3);
+    let rest = (1u32..=12, 1u32..=3, 0u32..=3, 0u32..=6, 0u32..=5, 0u32..=3, any::<bool>());
     (sizes, limits, rest).prop_map(|(sizes, limits, rest)| {
         let (peers, max_cost, above_cost, above_min, banked) = sizes;
-        let (above_initial, lend_limit, max_ask, max_return, coalesce) = limits;
+        let (above_initial, lend_limit, max_ask, above_max) = limits;
         let min = max_cost + above_cost;
         let initial = min + above_min;
         let mut config = LoanConfig::new(peers, peers * initial + banked, max_cost);
         (config.min, config.initial, config.loan_cap) = (min, initial, initial + above_initial);
-        (config.lend_limit, config.max_ask, config.max_return, config.coalesce) =
-            (lend_limit, max_ask, max_return, coalesce);
-        let policy;
+        (config.lend_limit, config.max_ask, config.max_return) = (lend_limit, max_ask, max_cost + above_max);
+        let doubling;
         (
             config.epoch,
             config.decay_shift,
@@ -27,10 +26,9 @@ fn configs() -> impl Strategy<Value = LoanConfig> {
             config.revoke_scan,
             config.revoke_limit,
             config.revoke_least,
-            policy,
+            doubling,
         ) = rest;
-        config.asks = if policy & 1 == 0 { Asks::Queued } else { Asks::AtOnce };
-        config.growth = if policy & 2 == 0 { Growth::Shortage } else { Growth::Doubling };
+        config.growth = if doubling { Growth::Doubling } else { Growth::Shortage };
         config
     })
 }
@@ -38,8 +36,10 @@ fn configs() -> impl Strategy<Value = LoanConfig> {
 /// Requests between any two nodes (a node may send to itself), with one target that gets half of them.
 fn workloads(config: &LoanConfig, most: usize) -> impl Strategy<Value = Vec<Request>> + use<> {
     let (n, max_cost) = (config.peers as usize, config.max_cost);
-    let request = (0..n, 0..n * 2, 1..=max_cost, any::<bool>()).prop_map(move |(from, to, cost, replies)| {
-        Request { from, to: if to < n { to } else { 0 }, cost, replies }
+    let request = (0..n, 0..n * 2, 1..=max_cost).prop_map(move |(from, to, cost)| Request {
+        from,
+        to: if to < n { to } else { 0 },
+        cost,
     });
     prop::collection::vec(request, 0..most)
 }

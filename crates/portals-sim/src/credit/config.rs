@@ -1,31 +1,21 @@
 //! The parameters of the bank policy and their validation.
 
-use crate::address::Peer;
+use am_core::Peer;
 use thiserror::Error;
-
-/// What becomes of an ask for more credit that the bank cannot grant now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Asks {
-    /// It waits in line, and is granted when credits come back, also in part; a bare credit brings the grant.
-    #[default]
-    Queued,
-    /// It is refused: granted in full with the answer to the request that asks, or not at all. The peer asks again when
-    /// it stalls again. Revocations refill the bank meanwhile. Grants need no message of their own then. This is how
-    /// GASNet's Portals conduit does it. With [`Growth::Doubling`] an ask is granted in part rather than refused.
-    AtOnce,
-}
 
 /// When a sender asks for more credit, and for how much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Growth {
     /// Once a request has found too few credits, for what was missing. A loan grows by at most
-    /// [`max_ask`](LoanConfig::max_ask) with each ask. This is how GASNet's Portals conduit does it.
+    /// [`max_ask`](LoanConfig::max_ask) with each ask, which is granted in full or refused. This is how GASNet's
+    /// Portals conduit does it.
     #[default]
     Shortage,
-    /// As soon as the next request like this one would find too few, for as much as the loan is already, and not again
-    /// before what was outstanding then has come back. A loan doubles in each round trip in which all of it is in use,
-    /// so that a sender that turns to a new target needs few round trips to get what it needs there, however long they
-    /// are. Asks and grants are powers of two, which a narrow field of the wire can tell as exponents.
+    /// As soon as the next request like this one would find too few, for as much as the loan is already, and
+    /// not again before what was outstanding then has come back. A loan doubles in each round trip in which
+    /// all of it is in use, so that a sender that turns to a new target needs few round trips to get what it
+    /// needs there, however long they are. An ask may be granted in part. Asks and grants are powers of two,
+    /// which a narrow field of the wire can tell as exponents.
     Doubling,
 }
 
@@ -70,7 +60,8 @@ pub struct LoanConfig {
     pub lend_limit: u32,
     /// Credits in one ask or one grant at most (the width of the wire's field).
     pub max_ask: u32,
-    /// Returned credits in one message at most (the width of the wire's field), at least 1.
+    /// Returned credits in one message at most (the width of the wire's field), at least `max_cost`: the
+    /// answer to a request returns all its credits.
     pub max_return: u32,
     /// Length of an epoch in requests received from all peers, at least 1.
     pub epoch: u32,
@@ -82,14 +73,9 @@ pub struct LoanConfig {
     pub revoke_scan: u32,
     /// Credits in one revocation at most.
     pub revoke_limit: u32,
-    /// Credits that a revocation must hope for: getting fewer back is not worth its messages. At most `revoke_limit`
-    /// counts; 0 is as good as 1.
+    /// Credits that a revocation must hope for: getting fewer back is not worth its messages. At most
+    /// `revoke_limit` counts; 0 is as good as 1.
     pub revoke_least: u32,
-    /// Owed credits that make a bare credit due while the peer still has enough for any request, at least 1. A
-    /// peer that may be out of credit gets its bare credit at once.
-    pub coalesce: u32,
-    /// What becomes of asks that the bank cannot grant now.
-    pub asks: Asks,
     /// When a sender asks, and for how much.
     pub growth: Growth,
 }
@@ -119,6 +105,14 @@ pub enum ConfigError {
         min: u32,
         /// The cost of the largest request.
         max_cost: u32,
+    },
+    /// The answer to the largest request cannot return its credits.
+    #[error("a request may cost {max_cost} credits, but a message returns {max_return} at most")]
+    ReturnBelowCost {
+        /// The cost of the largest request.
+        max_cost: u32,
+        /// Returned credits in one message at most.
+        max_return: u32,
     },
     /// The loan at the start lies outside `min..=loan_cap`.
     #[error("the initial loan of {initial} credits is outside {min}..={loan_cap}")]
@@ -167,8 +161,6 @@ impl LoanConfig {
             revoke_scan: 64,
             revoke_limit: 32,
             revoke_least: 1,
-            coalesce: (initial / 2).max(1),
-            asks: Asks::default(),
             growth: Growth::default(),
         }
     }
@@ -181,10 +173,8 @@ impl LoanConfig {
         let at_least_one = [
             ("peers", self.peers),
             ("max_cost", self.max_cost),
-            ("max_return", self.max_return),
             ("epoch", self.epoch),
             ("decay_shift", self.decay_shift),
-            ("coalesce", self.coalesce),
         ];
         for (field, value) in at_least_one {
             if value == 0 {
@@ -194,6 +184,9 @@ impl LoanConfig {
         let Self { peers, total, initial, min, max_cost, loan_cap, .. } = *self;
         if let Some(me) = self.me.filter(|me| me.0 >= peers) {
             return Err(ConfigError::UnknownOwner { me: me.0, peers });
+        }
+        if self.max_return < max_cost {
+            return Err(ConfigError::ReturnBelowCost { max_cost, max_return: self.max_return });
         }
         if min < max_cost {
             return Err(ConfigError::MinBelowCost { min, max_cost });
@@ -222,13 +215,12 @@ mod tests {
     #[test]
     fn contradictions_are_named() {
         type Change = fn(&mut LoanConfig);
-        let cases: [(Change, &str); 12] = [
+        let cases: [(Change, &str); 11] = [
             (|c| c.peers = 0, "peers is 0, but must be at least 1"),
             (|c| c.max_cost = 0, "max_cost is 0, but must be at least 1"),
-            (|c| c.max_return = 0, "max_return is 0, but must be at least 1"),
+            (|c| c.max_return = 7, "a request may cost 8 credits, but a message returns 7 at most"),
             (|c| c.epoch = 0, "epoch is 0, but must be at least 1"),
             (|c| c.decay_shift = 0, "decay_shift is 0, but must be at least 1"),
-            (|c| c.coalesce = 0, "coalesce is 0, but must be at least 1"),
             (|c| c.me = Some(Peer(4)), "the owner is peer 4 of only 4"),
             (|c| c.min = 7, "a request may cost 8 credits, more than the minimal loan of 7"),
             (|c| c.initial = 7, "the initial loan of 7 credits is outside 8..=100"),

@@ -1,6 +1,6 @@
 //! A first-in first-out queue of peers that holds each peer at most once; it grows to the most that ever waited.
 
-use crate::address::Peer;
+use am_core::Peer;
 use std::collections::VecDeque;
 
 /// Peers that wait for the same thing, oldest first.

@@ -3,7 +3,7 @@
 //! itself: a scheduler picks one [`Action`] after the other, and after each of them all invariants are checked.
 
 use am_core::Peer;
-use am_core::credit::{Bank, Bare, Borrower, Charge, LoanConfig, LoanSnapshot, Return, Revoke, Surrender};
+use portals_sim::credit::{Bank, Borrower, Charge, LoanConfig, Return, Revoke, Surrender};
 use std::collections::VecDeque;
 
 /// One request that some node wants to send.
@@ -12,8 +12,6 @@ pub(crate) struct Request {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) cost: u32,
-    /// Whether the handler replies; if not, the credits return as bare credit.
-    pub(crate) replies: bool,
 }
 
 /// One step of the network.
@@ -25,10 +23,8 @@ pub(crate) enum Action {
     Deliver { from: usize, to: usize, nth: usize },
     /// A node polls: the oldest deposited request is accepted and its handler starts.
     Accept { at: usize },
-    /// A handler ends, its receive space is free, and its reply (if any) leaves.
+    /// A handler ends, its receive space is free, and its request's answer leaves.
     Finish { at: usize, nth: usize },
-    /// A node sends one bare credit.
-    Bare { at: usize, which: Bare },
     /// A node sends one revocation.
     Revoke { at: usize },
     /// A node stops for good.
@@ -47,10 +43,8 @@ pub(crate) enum Fault {
     ForgetSurrender,
     /// Credits go back when the handler starts, while its request still occupies the space.
     ReleaseEarly,
-    /// A reply loses the credits it should return.
+    /// An answer loses the credits it should return.
     DropReturn,
-    /// Requests without reply never get their credits back.
-    KeepBareCredit,
     /// A node with a request that waits for credit does not serve its own arrivals.
     WaitWithoutServing,
     /// A lost peer's credits are lent again although its requests still occupy the space.
@@ -88,7 +82,7 @@ pub(crate) enum Violation {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
-    Request { charge: Charge, replies: bool },
+    Request(Charge),
     Return(Return),
     Revoke(Revoke),
     Surrender(Surrender),
@@ -99,7 +93,6 @@ pub(crate) enum Message {
 pub(crate) struct Arrival {
     pub(crate) from: usize,
     pub(crate) charge: Charge,
-    replies: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -190,13 +183,7 @@ impl Net {
                 }
                 actions.extend((0..node.running.len()).map(|nth| Action::Finish { at, nth }));
             }
-            let any = |test: fn(&LoanSnapshot) -> bool| {
-                (0..n).any(|p| node.bank.loan(peer(p)).as_ref().is_some_and(test))
-            };
-            if self.fault != Fault::KeepBareCredit && any(|loan| loan.owed + loan.granted > 0) {
-                actions.push(Action::Bare { at, which: Bare::Due });
-            }
-            if any(|loan| loan.revoking > 0) {
+            if (0..n).any(|p| node.bank.loan(peer(p)).is_some_and(|loan| loan.revoking > 0)) {
                 actions.push(Action::Revoke { at });
             }
         }
@@ -218,12 +205,6 @@ impl Net {
             Action::Deliver { from, to, nth } => self.deliver(from, to, nth),
             Action::Accept { at } => self.accept(at),
             Action::Finish { at, nth } => self.finish(at, nth),
-            Action::Bare { at, which } => {
-                let Some((to, message)) = self.nodes[at].bank.next_bare(which) else { return Ok(false) };
-                let message = self.returned(message);
-                self.put(at, to.index(), message);
-                Ok(true)
-            }
             Action::Revoke { at } => self.revoke(at),
             Action::Kill { node } => {
                 self.mortal.retain(|&mortal| mortal != node);
@@ -242,7 +223,7 @@ impl Net {
         match borrower.take(request.cost) {
             Ok(charge) => {
                 node.queues[to].pop_front();
-                self.put(from, to, Message::Request { charge, replies: request.replies });
+                self.put(from, to, Message::Request(charge));
                 true
             }
             // The shortage that was noted is the only possible change.
@@ -265,7 +246,7 @@ impl Net {
         }
         match message {
             // The receive space is filled by hardware: no machine is asked.
-            Message::Request { charge, replies } => node.deposited.push_back(Arrival { from, charge, replies }),
+            Message::Request(charge) => node.deposited.push_back(Arrival { from, charge }),
             Message::Return(message) => refused(errors, node.borrowers[from].accept(message))?,
             Message::Surrender(message) => refused(errors, node.bank.surrendered(peer(from), message))?,
             Message::Revoke(message) => {
@@ -301,11 +282,11 @@ impl Net {
         if nth >= node.running.len() {
             return Ok(false);
         }
-        let Arrival { from, charge, replies } = node.running.remove(nth);
+        let Arrival { from, charge } = node.running.remove(nth);
         if self.fault != Fault::ReleaseEarly && !(self.fault == Fault::ForgetOccupiedSpace && node.lost[from]) {
             refused(self.checks.errors, node.bank.release(peer(from), charge.cost))?;
         }
-        if replies && !node.lost[from] {
+        if !node.lost[from] {
             let mut message = node.bank.settle(peer(from)).expect("the peer is known and not lost");
             if self.fault == Fault::DropReturn {
                 message.credits = 0;
@@ -322,7 +303,7 @@ impl Net {
         let Some((to, message)) = bank.next_revocation() else { return Ok(*bank != before) };
         let victim = before.loan(to).expect("revocations go to known peers");
         let min = bank.config().min;
-        let allowed = to != peer(at) && victim.wanted == 0 && !victim.lost && victim.loan - message.limit >= min;
+        let allowed = to != peer(at) && !victim.lost && victim.loan - message.limit >= min;
         if !allowed || message.limit == 0 {
             return Err(Violation::Policy(format!("node {at} revokes {} from {to:?}: {victim:?}", message.limit)));
         }
@@ -377,7 +358,7 @@ impl Net {
 fn late(node: &mut Node, from: usize, message: Message) -> Result<(), Violation> {
     let before = (node.bank.clone(), node.borrowers[from].clone());
     let refused = match message {
-        Message::Request { charge, .. } => node.bank.arrive(peer(from), charge).is_err(),
+        Message::Request(charge) => node.bank.arrive(peer(from), charge).is_err(),
         Message::Return(message) => node.borrowers[from].accept(message).is_err(),
         Message::Revoke(message) => node.borrowers[from].honour(message).is_err(),
         Message::Surrender(message) => node.bank.surrendered(peer(from), message).is_err(),

@@ -65,7 +65,7 @@ impl Net {
         let (mut requests, mut surrendered, mut returned, mut granted) = (0, 0, 0, 0);
         for message in self.wire(sender, target) {
             match message {
-                Message::Request { charge, .. } => requests += charge.cost,
+                Message::Request(charge) => requests += charge.cost,
                 Message::Surrender(message) => surrendered += message.credits,
                 Message::Return(_) | Message::Revoke(_) => {}
             }
@@ -98,14 +98,15 @@ impl Net {
         Ok(())
     }
 
-    /// After everything owed has been sent and delivered, every credit must be where both sides think it is.
+    /// Then every credit must be where both sides think it is; grants that wait for an answer are still the
+    /// bank's.
     pub(crate) fn check_settled(&self) -> Result<(), Violation> {
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
             for (to, borrower) in node.borrowers.iter().enumerate().filter(|(_, borrower)| !borrower.is_lost()) {
-                let loan = self.nodes[to].bank.loan(peer(at)).expect("known").loan;
-                if borrower.outstanding() != 0 || borrower.held() != loan {
+                let loan = self.nodes[to].bank.loan(peer(at)).expect("known");
+                if borrower.outstanding() != 0 || borrower.held() + loan.granted != loan.loan {
                     return Err(Violation::Conservation(format!(
-                        "at the end node {at} has {borrower:?} of {loan} at {to}"
+                        "at the end node {at} has {borrower:?} of {loan:?} at {to}"
                     )));
                 }
             }

@@ -1,4 +1,24 @@
-//! The static partition: one sender's fixed share of one receiver's resource.
+//! Credits: how a sender knows that its next message has room at the receiver, without asking.
+//!
+//! A receiver owns a bounded resource, for instance a buffer for requests. One *credit* stands for one unit of it.
+//! A sender spends credits to send and gets them back when the receiver has freed the room again; as long as no
+//! more credits exist than there is room, nothing can overflow, whatever the order of events.
+//!
+//! [`Account`] is the static partition: each sender owns a fixed share for good. It costs a comparison and a
+//! subtraction per message, and no protocol beyond "this reply returns n credits". It is the right choice
+//! while the space divided by the number of senders is comfortably more than a message.
+//!
+//! ```
+//! use am_core::credit::Account;
+//!
+//! let mut lane = Account::share(1024, 4);         // 1024 slots at the receiver, four senders
+//! assert_eq!(lane.capacity(), 256);
+//! lane.take(200)?;                                // a message of 200 slots leaves
+//! assert!(lane.take(100).is_err());               // the next one has to wait ...
+//! lane.give_back(200)?;                           // ... until the receiver has returned the credits
+//! lane.take(100)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use thiserror::Error;
 
