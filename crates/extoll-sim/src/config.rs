@@ -1,9 +1,9 @@
 //! The configuration of a run: ranks, machine, parameters, faults.
 
 use crate::model::Parameters;
-use crate::nic::device::{Shared, Unkindness};
+use crate::nic::device::{Shared, TimingLimits};
 use crate::nic::mutation::Defects;
-use crate::nic::rma::lane::Pace;
+use crate::nic::rma::command_queue::Pace;
 use fabric_sim::bytes::Pool;
 use fabric_sim::parameters::{self, Checker, default};
 use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
@@ -47,9 +47,9 @@ pub struct ExtollConfig {
     /// What goes wrong. Where links do not repair losses, the interfaces do.
     #[serde(default)]
     pub faults: Faults,
-    /// Legal but unkind timing.
+    /// Adversarial timing: legal, and as hard on programs as it can be.
     #[serde(default)]
-    pub adversary: Adversary,
+    pub adversary: AdversarialTiming,
     /// Whether to record every stage of every packet.
     #[serde(default)]
     pub trace: bool,
@@ -68,10 +68,10 @@ pub struct ExtollConfig {
     pub testing: Testing,
 }
 
-/// Timing that the interface permits, but that is as unkind to programs as possible. Drawn from the faults' seed.
+/// Timing that the interface permits, but that is as hard on programs as it can be. Drawn from the faults' seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Adversary {
+pub struct AdversarialTiming {
     /// Packets take up to this much longer through the receiving interface, in nanoseconds. Those of one pair and
     /// channel stay in order, others overtake: VELO and RMA, commands and answers.
     pub jitter_ns: f64,
@@ -97,7 +97,7 @@ impl ExtollConfig {
             placement: Placement::default(),
             parameters: Parameters::cluster(),
             faults: Faults::default(),
-            adversary: Adversary::default(),
+            adversary: AdversarialTiming::default(),
             trace: false,
             stack_bytes: default::stack_bytes(),
             notice_ns: default::notice_ns(),
@@ -163,10 +163,10 @@ impl ExtollConfig {
 
     /// What the interfaces share.
     pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
-        let Adversary { jitter_ns, store_gap_ns } = self.adversary;
+        let AdversarialTiming { jitter_ns, store_gap_ns } = self.adversary;
         let table = Checker::of("adversary");
         let jitter = table.time("jitter_ns", jitter_ns)?.0;
-        let adversary = Unkindness { jitter, store_gap: table.time("store_gap_ns", store_gap_ns)?.0 };
+        let adversary = TimingLimits { jitter, store_gap: table.time("store_gap_ns", store_gap_ns)?.0 };
         let (costs, rma) = (self.parameters.compile()?, &self.parameters.rma);
         let pace = Pace {
             fragment: rma.fragment_bytes,

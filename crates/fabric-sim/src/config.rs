@@ -1,8 +1,8 @@
 //! The configuration of a run: how many ranks, on which machine, with which faults.
 
-use crate::dice::{Dice, shuffled};
 use crate::error::ConfigError;
-use crate::faults::{Faults, Quirks, Strike};
+use crate::fault_rng::{FaultRng, shuffled};
+use crate::faults::{Faults, LinkRules, ScheduledFault};
 use crate::nic::{Costs, NicParameters, picos};
 use crate::parameters::{self, default};
 use crate::topology::{Network, Topology};
@@ -159,9 +159,9 @@ impl Config {
         Ok(Plan {
             node_of,
             costs: self.nic.check()?,
-            dice: self.faults.dice(self.nic.ordered)?,
-            strikes: self.faults.strikes(&network)?,
-            quirks: self.faults.quirks(&network)?,
+            fault_rng: self.faults.fault_rng(self.nic.ordered)?,
+            scheduled_faults: self.faults.scheduled_faults(&network)?,
+            link_rules: self.faults.link_rules(&network)?,
             network,
             notice: picos(self.notice_ns, "notice_ns")?,
             deadline: if self.deadline_ns == default::deadline_ns() {
@@ -179,9 +179,9 @@ pub(crate) struct Plan {
     pub(crate) network: Network,
     pub(crate) node_of: Vec<u32>,
     pub(crate) costs: Costs,
-    pub(crate) dice: Dice,
-    pub(crate) strikes: Vec<(u64, Strike)>,
-    pub(crate) quirks: Vec<Quirks>,
+    pub(crate) fault_rng: FaultRng,
+    pub(crate) scheduled_faults: Vec<(u64, ScheduledFault)>,
+    pub(crate) link_rules: Vec<LinkRules>,
     pub(crate) notice: u64,
     pub(crate) deadline: u64,
     pub(crate) seed: u64,

@@ -1,9 +1,9 @@
 //! A rank's handle to the machine: time, sending, receiving, waiting.
 
 use crate::device::{Device, Mailbox, Packet};
+use crate::device_context::{About, DeviceContext, Outgoing};
+use crate::engine::{Engine, random};
 use crate::error::WaitFor;
-use crate::machine::{Machine, random};
-use crate::port::{About, Outgoing, Port};
 use crate::ranks::State;
 use crate::stage::slowed;
 use crate::trace::{StageKind, TraceSpan};
@@ -19,8 +19,8 @@ use std::rc::Rc;
 /// has arrived, everything earlier happens. Operations cost virtual time as the parameter table says. Clones are
 /// handles to the same rank.
 pub struct Context<'a, D: Device> {
-    rank: u32,
-    machine: Rc<RefCell<Machine<D>>>,
+    pub(crate) rank: u32,
+    pub(crate) machine: Rc<RefCell<Engine<D>>>,
     yielder: &'a Yielder<(), ()>,
 }
 
@@ -37,7 +37,7 @@ impl<D: Device> fmt::Debug for Context<'_, D> {
 }
 
 impl<'a, D: Device> Context<'a, D> {
-    pub(crate) fn new(rank: u32, machine: Rc<RefCell<Machine<D>>>, yielder: &'a Yielder<(), ()>) -> Self {
+    pub(crate) fn new(rank: u32, machine: Rc<RefCell<Engine<D>>>, yielder: &'a Yielder<(), ()>) -> Self {
         Self { rank, machine, yielder }
     }
 
@@ -182,13 +182,6 @@ impl<'a, D: Device> Context<'a, D> {
         state.state != State::Stopped
     }
 
-    /// Lets the time until another pass, if this rank knows that nothing concerns it before: it did not wait, and
-    /// was not suspended. A time that has passed changes nothing.
-    pub fn skip_to(&self, time: Instant) {
-        let state = &mut self.machine.borrow_mut().core.ranks[self.rank as usize];
-        state.now = state.now.max(time.0);
-    }
-
     /// Until when everything is known that has happened: this rank's time when it last [synced](Context::sync) or
     /// idled.
     #[inline]
@@ -198,7 +191,7 @@ impl<'a, D: Device> Context<'a, D> {
 
     /// Suspends this rank until one of these happens:
     ///
-    /// * a device wakes it ([`Port::wake`]);
+    /// * a device wakes it ([`DeviceContext::wake`]);
     /// * a rank is lost, or the rank named by `wanted` ends (see [`WaitFor`] for whose end wakes whom);
     /// * its time reaches `until`; `None` sets no limit.
     ///
@@ -209,15 +202,10 @@ impl<'a, D: Device> Context<'a, D> {
     /// Waking is not counted. One return stands for everything that happened before it, so a program must look at
     /// all that it waits for before it calls this again; otherwise it may wait for something that is already
     /// there.
+    ///
+    /// With [`Device::lookahead`] the machine may resume the rank later than its clock shows.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
-        self.idle_at_leisure(until, Instant::default(), wanted);
-    }
-
-    /// [`Context::idle`] for a rank of which nobody can notice anything before `leisure`, because whatever it does
-    /// next reaches the network later: the machine may let it go on only then, and it then does in one go what it
-    /// would have done in many. Its clock shows the same as without leisure. What the rank shares with its device
-    /// it must look at as of its own time, see [`Port::hurry`].
-    pub fn idle_at_leisure(&self, until: Option<Instant>, leisure: Instant, wanted: impl Into<WaitFor>) {
+        let lookahead = self.machine.borrow_mut().lookahead(self.rank);
         if !self.catch_up() {
             self.sync();
         }
@@ -233,7 +221,7 @@ impl<'a, D: Device> Context<'a, D> {
             if std::mem::take(&mut state.news) || passed || ended || std::thread::panicking() {
                 return;
             }
-            machine.core.wait(self.rank, until.map(|until| until.0), leisure.0, wanted);
+            machine.core.wait(self.rank, until.map(|until| until.0), lookahead, wanted);
         }
         self.yielder.suspend(());
         let state = &mut self.machine.borrow_mut().core.ranks[self.rank as usize];
@@ -246,7 +234,7 @@ impl<'a, D: Device> Context<'a, D> {
     ///
     /// # Panics
     /// If it is.
-    pub fn device<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>) -> R) -> R {
+    pub fn device<R>(&self, work: impl FnOnce(&mut D, &mut DeviceContext<'_, D::Body>) -> R) -> R {
         self.sync();
         self.local(work)
     }
@@ -257,11 +245,11 @@ impl<'a, D: Device> Context<'a, D> {
     ///
     /// # Panics
     /// If it is.
-    pub fn local<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>) -> R) -> R {
+    pub fn local<R>(&self, work: impl FnOnce(&mut D, &mut DeviceContext<'_, D::Body>) -> R) -> R {
         let mut machine = self.machine.borrow_mut();
-        let Machine { core, devices, .. } = &mut *machine;
+        let Engine { core, devices, .. } = &mut *machine;
         let (node, now) = (core.node_of[self.rank as usize], core.ranks[self.rank as usize].now);
-        work(&mut devices[node as usize], &mut Port { core, node, now })
+        work(&mut devices[node as usize], &mut DeviceContext { core, node, now })
     }
 
     /// Whether the run is traced.

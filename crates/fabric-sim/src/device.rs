@@ -1,7 +1,7 @@
 //! What stands between the network and the ranks of a node: a device takes arriving packets at their time, without
 //! a rank's help. [`Mailbox`] is the simplest; simulated interfaces bring their own.
 
-use crate::port::Port;
+use crate::device_context::DeviceContext;
 use crate::stage::Stage;
 use am_core::Instant;
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ pub struct Packet<B> {
 /// through a unit that checks it, then through one that writes it to memory, and only then tells the rank:
 ///
 /// ```
-/// use fabric_sim::{Config, Context, Device, Packet, Port, Sim, Stage, WaitFor};
+/// use fabric_sim::{Config, Context, Device, Packet, DeviceContext, Sim, Stage, WaitFor};
 ///
 /// #[derive(Default)]
 /// struct Nic {
@@ -49,13 +49,13 @@ pub struct Packet<B> {
 ///         vec![("check", Stage::latency(100.0)), ("write", write)]
 ///     }
 ///
-///     fn arrive(&mut self, packet: Packet<u32>, port: &mut Port<'_, u32>) {
+///     fn arrive(&mut self, packet: Packet<u32>, port: &mut DeviceContext<'_, u32>) {
 ///         let checked = port.serve(CHECK, port.now(), packet.bytes, &packet).leaves;
 ///         let written = port.serve(WRITE, checked, packet.bytes, &packet).leaves;
 ///         port.defer(written, packet, 0);
 ///     }
 ///
-///     fn due(&mut self, packet: Packet<u32>, _: u32, port: &mut Port<'_, u32>) {
+///     fn due(&mut self, packet: Packet<u32>, _: u32, port: &mut DeviceContext<'_, u32>) {
 ///         self.memory.push(packet.body);
 ///         port.wake(packet.to);
 ///     }
@@ -78,24 +78,33 @@ pub trait Device: 'static {
     /// What packets carry. A doubled packet is a clone.
     type Body: Clone + 'static;
 
-    /// The device's own FIFO units by name, asked for once at the start; [`Port::serve`] knows them by their place
-    /// here.
+    /// The device's own FIFO units by name, asked for once at the start; [`DeviceContext::serve`] knows them
+    /// by their place here.
     fn stages(&self) -> Vec<(&'static str, Stage)> {
         Vec::new()
     }
 
     /// Takes a packet for one of this node's ranks.
-    fn arrive(&mut self, packet: Packet<Self::Body>, port: &mut Port<'_, Self::Body>);
+    fn arrive(&mut self, packet: Packet<Self::Body>, port: &mut DeviceContext<'_, Self::Body>);
 
-    /// A packet that was set aside comes to its time; see [`Port::defer`] and
+    /// A packet that was set aside comes to its time; see [`DeviceContext::defer`] and
     /// [`Context::post`](crate::Context::post).
-    fn due(&mut self, packet: Packet<Self::Body>, token: u32, port: &mut Port<'_, Self::Body>) {
+    fn due(&mut self, packet: Packet<Self::Body>, token: u32, port: &mut DeviceContext<'_, Self::Body>) {
         let _ = (packet, token, port);
     }
 
-    /// A timer has run out; see [`Port::timer`].
-    fn timer(&mut self, token: u32, port: &mut Port<'_, Self::Body>) {
+    /// A timer has run out; see [`DeviceContext::timer`].
+    fn timer(&mut self, token: u32, port: &mut DeviceContext<'_, Self::Body>) {
         let _ = (token, port);
+    }
+
+    /// The time before which nothing that an idling rank does next can reach the network or another rank: the
+    /// machine may resume the rank only then. Asked for when the rank begins to idle; a time that has passed
+    /// means no lookahead. A device that answers otherwise must ask [`DeviceContext::resume_early`] before it
+    /// lets the rank see something, or keep that back until the rank looks.
+    fn lookahead(&self, rank: u32, port: &DeviceContext<'_, Self::Body>) -> Instant {
+        let _ = (rank, port);
+        Instant::default()
     }
 
     /// What a deadlock report should say of a waiting rank besides what it waits for: its credits, its queues.
@@ -132,7 +141,7 @@ impl<B> Mailbox<B> {
 impl<B: Clone + 'static> Device for Mailbox<B> {
     type Body = B;
 
-    fn arrive(&mut self, packet: Packet<B>, port: &mut Port<'_, B>) {
+    fn arrive(&mut self, packet: Packet<B>, port: &mut DeviceContext<'_, B>) {
         let to = packet.to;
         self.of(to).push_back(packet);
         port.wake(to);

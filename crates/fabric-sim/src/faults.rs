@@ -1,7 +1,7 @@
 //! Faults: what goes wrong, at given times or drawn from a seed.
 
-use crate::dice::{Dice, below, random};
 use crate::error::ConfigError;
+use crate::fault_rng::{FaultRng, below, random};
 use crate::nic::picos;
 use crate::topology::Network;
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ pub struct LinkFaults {
 
 /// What is special about one link, checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Quirks {
+pub(crate) struct LinkRules {
     pub(crate) loss: u64,
     pub(crate) corruption: u64,
     pub(crate) latency: u64,
@@ -159,7 +159,7 @@ pub enum DrawnKind {
 
 /// A checked event, as the machine executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strike {
+pub(crate) enum ScheduledFault {
     Link { link: u32, up: bool },
     Stop { node: u32 },
     Slow { node: u32, slowness: u64 },
@@ -192,7 +192,7 @@ impl Faults {
             || self.drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::NodeStop))
     }
 
-    pub(crate) fn dice(&self, ordered: bool) -> Result<Dice, ConfigError> {
+    pub(crate) fn fault_rng(&self, ordered: bool) -> Result<FaultRng, ConfigError> {
         if ordered && self.reordering > 0.0 {
             return Err(ConfigError::Contradiction {
                 field: "faults.reordering".into(),
@@ -210,7 +210,7 @@ impl Faults {
         let [.., duplication, reordering, delay] = thresholds;
         let special = self.links.iter().any(|link| link.loss.is_some() || link.corruption.is_some());
         let retry = picos(self.retry_ns, "faults.retry_ns")?;
-        Ok(Dice {
+        Ok(FaultRng {
             random: random(self.seed, 0),
             duplication,
             reordering,
@@ -223,8 +223,8 @@ impl Faults {
     }
 
     /// What is special about each link, by its number.
-    pub(crate) fn quirks(&self, network: &Network) -> Result<Vec<Quirks>, ConfigError> {
-        let plain = Quirks {
+    pub(crate) fn link_rules(&self, network: &Network) -> Result<Vec<LinkRules>, ConfigError> {
+        let plain = LinkRules {
             loss: threshold(self.loss, "loss")?,
             corruption: threshold(self.corruption, "corruption")?,
             latency: 0,
@@ -263,8 +263,8 @@ impl Faults {
     }
 
     /// All events with their times, given and drawn, ordered by time.
-    pub(crate) fn strikes(&self, network: &Network) -> Result<Vec<(u64, Strike)>, ConfigError> {
-        let mut strikes = Vec::new();
+    pub(crate) fn scheduled_faults(&self, network: &Network) -> Result<Vec<(u64, ScheduledFault)>, ConfigError> {
+        let mut scheduled_faults = Vec::new();
         let node = |node: u32, field: &str| {
             let limit = || format!("below the number of nodes, {}", network.nodes);
             if node < network.nodes { Ok(node) } else { Err(ConfigError::range(field, node, limit())) }
@@ -277,15 +277,15 @@ impl Faults {
                 network.between(from, to).ok_or_else(|| ConfigError::range(&field, found, "between neighbours"))
             };
             let strike = match *event {
-                FaultEvent::LinkDown { from, to } => Strike::Link { link: link(from, to)?, up: false },
-                FaultEvent::LinkUp { from, to } => Strike::Link { link: link(from, to)?, up: true },
-                FaultEvent::NodeStop { node: which } => Strike::Stop { node: node(which, &field)? },
+                FaultEvent::LinkDown { from, to } => ScheduledFault::Link { link: link(from, to)?, up: false },
+                FaultEvent::LinkUp { from, to } => ScheduledFault::Link { link: link(from, to)?, up: true },
+                FaultEvent::NodeStop { node: which } => ScheduledFault::Stop { node: node(which, &field)? },
                 FaultEvent::NodeSlow { node: which, factor } => {
                     let slowness = slowness(factor, &format!("{field}.factor"))?;
-                    Strike::Slow { node: node(which, &field)?, slowness }
+                    ScheduledFault::Slow { node: node(which, &field)?, slowness }
                 }
             };
-            strikes.push((at, strike));
+            scheduled_faults.push((at, strike));
         }
         let mut random = random(self.seed, 1);
         for (index, Drawn { count, within_ns, kind }) in self.drawn.iter().enumerate() {
@@ -297,10 +297,10 @@ impl Faults {
             for _ in 0..*count {
                 let (at, node) = (below(&mut random, within), below(&mut random, u64::from(network.nodes)) as u32);
                 match *kind {
-                    DrawnKind::NodeStop => strikes.push((at, Strike::Stop { node })),
+                    DrawnKind::NodeStop => scheduled_faults.push((at, ScheduledFault::Stop { node })),
                     DrawnKind::NodeSlow { factor } => {
                         let slowness = slowness(factor, &format!("{field}.factor"))?;
-                        strikes.push((at, Strike::Slow { node, slowness }));
+                        scheduled_faults.push((at, ScheduledFault::Slow { node, slowness }));
                     }
                     DrawnKind::LinkFlap { down_ns } => {
                         let down = picos(down_ns, &format!("{field}.down_ns"))?;
@@ -310,14 +310,14 @@ impl Faults {
                         let other =
                             (node + 1 + below(&mut random, u64::from(network.nodes) - 1) as u32) % network.nodes;
                         let (link, _) = network.next(node, other);
-                        strikes.push((at, Strike::Link { link, up: false }));
-                        strikes.push((at + down, Strike::Link { link, up: true }));
+                        scheduled_faults.push((at, ScheduledFault::Link { link, up: false }));
+                        scheduled_faults.push((at + down, ScheduledFault::Link { link, up: true }));
                     }
                 }
             }
         }
-        strikes.sort_by_key(|(at, _)| *at);
-        Ok(strikes)
+        scheduled_faults.sort_by_key(|(at, _)| *at);
+        Ok(scheduled_faults)
     }
 }
 
@@ -325,11 +325,16 @@ impl Faults {
 mod tests {
     use super::*;
     use crate::Topology;
-    use crate::dice::{Try, shuffled};
+    use crate::fault_rng::{Try, shuffled};
 
     fn refused(faults: Faults) -> String {
         let network = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();
-        faults.dice(true).map(drop).and_then(|()| faults.strikes(&network).map(drop)).unwrap_err().to_string()
+        faults
+            .fault_rng(true)
+            .map(drop)
+            .and_then(|()| faults.scheduled_faults(&network).map(drop))
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -361,12 +366,14 @@ mod tests {
         let network = Topology::Crossbar { nodes: 3 }.compile().unwrap();
         let all = LinkFaults { mtu_bytes: Some(1500), ..LinkFaults::default() };
         let up = LinkFaults { from: Some(2), loss: Some(0.5), ..LinkFaults::default() };
-        let quirks = Faults { links: vec![all, up], ..Faults::default() }.quirks(&network).unwrap();
-        let losses: Vec<bool> = quirks.iter().map(|link| link.loss > 0).collect();
+        let link_rules = Faults { links: vec![all, up], ..Faults::default() }.link_rules(&network).unwrap();
+        let losses: Vec<bool> = link_rules.iter().map(|link| link.loss > 0).collect();
         assert_eq!(losses, [false, false, true, false, false, false], "links 3 to 5 lead down from the switch");
-        assert!(quirks.iter().all(|link| link.mtu == 1500));
+        assert!(link_rules.iter().all(|link| link.mtu == 1500));
         let nowhere = Faults { links: vec![LinkFaults { to: Some(9), ..all }], ..Faults::default() };
-        assert!(nowhere.quirks(&network).unwrap_err().to_string().starts_with("faults.links[0] is from None to"));
+        assert!(
+            nowhere.link_rules(&network).unwrap_err().to_string().starts_with("faults.links[0] is from None to")
+        );
     }
 
     #[test]
@@ -379,11 +386,11 @@ mod tests {
             drawn: drawn(DrawnKind::LinkFlap { down_ns: 5.0 }),
             ..Faults::default()
         };
-        assert_eq!(make(7).strikes(&network).unwrap(), make(7).strikes(&network).unwrap());
-        assert_ne!(make(7).strikes(&network).unwrap(), make(8).strikes(&network).unwrap());
-        let mut dice = make(7).dice(true).unwrap();
-        let quirks = make(7).quirks(&network).unwrap();
-        let lost = (0..100_000).filter(|_| dice.cross(&quirks[0]) == Try::Lost).count();
+        assert_eq!(make(7).scheduled_faults(&network).unwrap(), make(7).scheduled_faults(&network).unwrap());
+        assert_ne!(make(7).scheduled_faults(&network).unwrap(), make(8).scheduled_faults(&network).unwrap());
+        let mut fault_rng = make(7).fault_rng(true).unwrap();
+        let link_rules = make(7).link_rules(&network).unwrap();
+        let lost = (0..100_000).filter(|_| fault_rng.cross(&link_rules[0]) == Try::Lost).count();
         assert!((24_000..26_000).contains(&lost), "{lost} of 100000 lost at 25 %");
         let mut order = shuffled(100, 3);
         assert_ne!(order, (0..100).collect::<Vec<_>>());

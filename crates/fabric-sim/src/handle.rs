@@ -2,9 +2,9 @@
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::device_context::DeviceContext;
 use crate::error::WaitFor;
 use crate::memory::HostMemory;
-use crate::port::Port;
 use am_core::{Instant, Span};
 use std::fmt;
 
@@ -102,20 +102,20 @@ impl<'a, D: Device> Handle<'a, D> {
 
     /// Works on the interface, as this [process](Handle::process), after everything earlier has happened.
     #[inline]
-    pub fn unit<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>, u32) -> R) -> R {
+    pub fn unit<R>(&self, work: impl FnOnce(&mut D, &mut DeviceContext<'_, D::Body>, u32) -> R) -> R {
         self.context.device(|device, port| work(device, port, self.process))
     }
 
     /// Works on the interface as it was when it was last looked at.
     #[inline]
-    pub fn seen_unit<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>, u32) -> R) -> R {
+    pub fn seen_unit<R>(&self, work: impl FnOnce(&mut D, &mut DeviceContext<'_, D::Body>, u32) -> R) -> R {
         self.context.local(|device, port| work(device, port, self.process))
     }
 
     /// Works on what belongs to this rank alone. Where others use the units too, everything earlier has to happen
     /// first; otherwise only this rank uses what its sending passes, and it may run ahead.
     #[inline]
-    pub fn own_unit<R>(&self, work: impl FnOnce(&mut D, &mut Port<'_, D::Body>, u32) -> R) -> R {
+    pub fn own_unit<R>(&self, work: impl FnOnce(&mut D, &mut DeviceContext<'_, D::Body>, u32) -> R) -> R {
         if self.alone { self.seen_unit(work) } else { self.unit(work) }
     }
 }

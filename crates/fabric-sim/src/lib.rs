@@ -7,16 +7,17 @@
 //! |---|---|
 //! | `run`, `report` | [`Sim::run`]: ranks as coroutines; the [`Report`] |
 //! | `context` | [`Context`]: a rank's clock, sending, receiving, waiting |
-//! | `device`, `port` | [`Device`]: what takes packets at a node, and what it can do ([`Port`]); [`Mailbox`] |
+//! | `device`, `device_context` | [`Device`]: what takes packets at a node, and what it can do ([`DeviceContext`]); [`Mailbox`] |
 //! | `handle`, `memory` | [`Handle`]: a process's way to its node's device; [`HostMemory`]: what the device can read and write |
 //! | [`bytes`] | what packets carry: buffers that go round |
-//! | `machine`, `queue` | the discrete-event engine and its queue |
-//! | `ranks`, `flights`, `way` | what ranks are doing; the packets under way; their way through stages and links |
+//! | `engine`, `queue` | the discrete-event engine and its queue |
+//! | `ranks`, `in_flight`, `path` | what ranks are doing; the packets under way; their path through stages and links |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
 //! | [`parameters`] | reading tables from files; refusing what is not possible by field and limit |
 //! | `topology`, `topology_text` | [`Topology`]: links and dimension-order routing |
-//! | `faults`, `dice` | [`Faults`]: scheduled and drawn from a seed |
+//! | `faults`, `fault_rng` | [`Faults`]: scheduled and drawn from a seed |
+//! | `lookahead` | ranks that are resumed late where no rank can notice |
 //! | `members` | who has left, and when the others know |
 //! | `defects` | [`Defects`]: devices that are wrong on purpose, for tests |
 //! | `limits` | whether the system has stacks for so many ranks |
@@ -34,8 +35,8 @@
 //! what has arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in
 //! which nothing can happen any more ends with a report of [who waits for what](Deadlock), and
 //! [`Config::deadline_ns`] ends one that polls for ever. An interface that knows when something will concern its
-//! rank, or that nobody can notice the rank for some time, spares turns: [`Context::skip_to`],
-//! [`Context::idle_at_leisure`].
+//! rank, or that nobody can notice the rank for some time, spares resumptions: [`Context::skip_to`],
+//! [`Device::lookahead`].
 //!
 //! # Modelling a machine
 //!
@@ -53,8 +54,8 @@
 //! ```
 //!
 //! An interface with units, queues and rules of its own is a [`Device`]: one per node, called when packets arrive,
-//! when what it [set aside](Port::defer) or a rank [posted](Context::post) comes to its time, and when its timers
-//! run out. Its own FIFO units show in traces and reports like those of the table.
+//! when what it [set aside](DeviceContext::defer) or a rank [posted](Context::post) comes to its time, and
+//! when its timers run out. Its own FIFO units show in traces and reports like those of the table.
 //!
 //! # Size and speed
 //!
@@ -99,18 +100,20 @@ mod config;
 mod context;
 mod defects;
 mod device;
-mod dice;
+mod device_context;
+mod engine;
 mod error;
+mod fault_rng;
 mod faults;
-mod flights;
 mod handle;
+mod in_flight;
 mod limits;
-mod machine;
+mod lookahead;
 mod members;
 mod memory;
 mod nic;
 pub mod parameters;
-mod port;
+mod path;
 mod queue;
 mod ranks;
 mod report;
@@ -119,18 +122,17 @@ mod stage;
 mod topology;
 mod topology_text;
 mod trace;
-mod way;
 
 pub use config::{Config, MAX_RANKS, MIN_STACK, Placement};
 pub use context::Context;
 pub use defects::Defects;
 pub use device::{Device, Mailbox, Packet};
+pub use device_context::{About, DeviceContext, Outgoing, Served};
 pub use error::{ConfigError, Deadlock, Late, RunError, WaitFor, Waiting};
 pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
 pub use handle::Handle;
 pub use memory::HostMemory;
 pub use nic::{EmptyPoll, LinkParameters, NicParameters};
-pub use port::{About, Outgoing, Port, Served};
 pub use report::Report;
 pub use run::Sim;
 pub use stage::Stage;

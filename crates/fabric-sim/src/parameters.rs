@@ -62,14 +62,14 @@ pub fn named<T, const N: usize>(name: &str, names: [&str; N], tables: [fn() -> T
 /// ```
 /// # #[derive(PartialEq, Debug)]
 /// struct Link { latency_ns: f64 }
-/// struct Machine { link: Link }
+/// struct Engine { link: Link }
 ///
-/// impl Default for Machine {
+/// impl Default for Engine {
 ///     fn default() -> Self {
 ///         Self { link: Link { latency_ns: 70.0 } }
 ///     }
 /// }
-/// fabric_sim::default_parts!(Machine { link: Link });
+/// fabric_sim::default_parts!(Engine { link: Link });
 /// assert_eq!(Link::default(), Link { latency_ns: 70.0 });
 /// ```
 #[macro_export]

@@ -29,7 +29,7 @@ pub(crate) enum Event {
     Due(u32),
     /// A device's timer.
     Timer { node: u32, token: u32 },
-    /// A scheduled fault strikes.
+    /// A scheduled fault scheduled_faults.
     Fault(u32),
     /// Departures become known.
     Notice,

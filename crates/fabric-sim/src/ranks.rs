@@ -1,7 +1,7 @@
 //! The ranks as the machine sees them: their clocks, who runs, who waits for what and until when.
 
+use crate::engine::Core;
 use crate::error::WaitFor;
-use crate::machine::Core;
 use crate::queue::Event;
 use crate::stage::NORMAL;
 
@@ -19,15 +19,15 @@ pub(crate) enum State {
 }
 
 pub(crate) struct RankState {
-    /// Its clock. While it runs it may be ahead of the machine, or behind it if it was let wait at leisure.
+    /// Its clock. While it runs it may be ahead of the machine, or behind it if it was resumed late.
     pub(crate) now: u64,
     pub(crate) state: State,
     /// When the timer of its wait runs out, if one is set.
     timer: Option<u64>,
     /// While it waits: what its clock will show when it goes on, as far as that is known.
-    due: u64,
-    /// While it waits: the machine need not let it go on before.
-    leisure: u64,
+    pub(crate) due: u64,
+    /// While it waits: the machine need not resume it before.
+    lookahead: u64,
     /// The machine's time when it was last resumed: everything before has happened then.
     pub(crate) resumed: Option<u64>,
     /// Until when it knows everything that has happened.
@@ -47,21 +47,12 @@ impl RankState {
             state: State::Queued,
             timer: None,
             due: NEVER,
-            leisure: 0,
+            lookahead: 0,
             resumed: None,
             synced: 0,
             news: false,
             slowness: NORMAL,
             random,
-        }
-    }
-
-    /// Whether it should have gone on before a time.
-    fn is_behind(&self, now: u64) -> bool {
-        match self.state {
-            State::Waiting(_) => self.due < now,
-            State::Queued => self.now < now,
-            State::Running | State::Done | State::Stopped => false,
         }
     }
 }
@@ -71,15 +62,15 @@ const NEVER: u64 = u64::MAX;
 
 impl<B: Clone> Core<B> {
     /// Lets a rank go on if it waits. One that ran ahead before it began to goes on at its own time; one that
-    /// waits at leisure will go on as of now.
+    /// waits with lookahead will go on as of now.
     #[inline]
     pub(crate) fn wake(&mut self, rank: u32, now: u64) {
         let state = &mut self.ranks[rank as usize];
         state.news = true;
         if let State::Waiting(_) = state.state {
             state.due = state.due.min(now);
-            if state.leisure > now {
-                let at = state.leisure;
+            if state.lookahead > now {
+                let at = state.lookahead;
                 self.set_timer(rank, at);
             } else {
                 self.go_on(rank, now);
@@ -88,28 +79,11 @@ impl<B: Clone> Core<B> {
     }
 
     /// Ends a rank's wait.
-    fn go_on(&mut self, rank: u32, now: u64) {
+    pub(crate) fn go_on(&mut self, rank: u32, now: u64) {
         let state = &mut self.ranks[rank as usize];
         state.now = state.now.max(state.due.min(now));
         let at = state.now.max(now);
         self.enqueue(rank, at);
-    }
-
-    /// Lets a rank that waits at leisure go on if it should have before now; returns whether it will at this
-    /// moment, before what is foreseen for this moment from here on.
-    pub(crate) fn hurry(&mut self, rank: u32, now: u64) -> bool {
-        let state = &self.ranks[rank as usize];
-        let behind = state.is_behind(now);
-        if behind && matches!(state.state, State::Waiting(_)) {
-            self.go_on(rank, now);
-        }
-        behind
-    }
-
-    /// [`Core::hurry`] for all ranks: before something that any of them may notice.
-    pub(crate) fn hurry_all(&mut self, now: u64) -> bool {
-        let behind = (0..self.ranks.len() as u32).filter(|rank| self.hurry(*rank, now)).count();
-        behind != 0
     }
 
     /// Lets a rank go on at a time.
@@ -120,13 +94,13 @@ impl<B: Clone> Core<B> {
     }
 
     /// Makes a rank wait, for at most until a time; the machine may let it go on later than that, at a time of
-    /// `leisure`.
-    pub(crate) fn wait(&mut self, rank: u32, until: Option<u64>, leisure: u64, wanted: WaitFor) {
+    /// `lookahead`.
+    pub(crate) fn wait(&mut self, rank: u32, until: Option<u64>, lookahead: u64, wanted: WaitFor) {
         let state = &mut self.ranks[rank as usize];
         state.state = State::Waiting(wanted);
-        (state.due, state.leisure) = (until.unwrap_or(NEVER), leisure.min(self.deadline));
+        (state.due, state.lookahead) = (until.unwrap_or(NEVER), lookahead.min(self.deadline));
         if let Some(until) = until {
-            let at = until.max(state.leisure);
+            let at = until.max(state.lookahead);
             self.set_timer(rank, at);
         }
     }
@@ -148,7 +122,7 @@ impl<B: Clone> Core<B> {
             return;
         }
         state.timer = None;
-        let at = state.due.max(state.leisure);
+        let at = state.due.max(state.lookahead);
         match state.state {
             State::Waiting(_) if state.due == NEVER => {}
             State::Waiting(_) if at <= now => self.go_on(rank, now),

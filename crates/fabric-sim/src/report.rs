@@ -1,6 +1,6 @@
 //! What a run leaves behind, and how it is told in words.
 
-use crate::machine::Core;
+use crate::engine::Core;
 use crate::ranks::State;
 use crate::trace::{Histogram, LinkUse, StageUse, Trace};
 use am_core::{Instant, Span};
@@ -52,7 +52,7 @@ impl<R> Report<R> {
                 name: core.network.name(number as u32),
                 packets: link.packets,
                 bytes: link.bytes,
-                retries: core.troubles[number].retries,
+                retries: core.outages[number].retries,
                 busy: Span(link.busy),
                 utilisation: link.busy as f64 / ended.max(1) as f64,
             });
@@ -82,7 +82,7 @@ impl<R> Report<R> {
             lost: core.counts.lost,
             corrupted: core.counts.corrupted,
             duplicated: core.counts.duplicated,
-            retries: core.troubles.iter().map(|link| link.retries).sum(),
+            retries: core.outages.iter().map(|link| link.retries).sum(),
             links: links.collect(),
             stages: stages.collect(),
             latency: std::mem::take(&mut core.latency),

@@ -3,9 +3,9 @@
 use crate::config::Config;
 use crate::context::Context;
 use crate::device::{Device, Mailbox};
+use crate::engine::{Core, Engine, NextStep};
 use crate::error::RunError;
 use crate::limits;
-use crate::machine::{Core, Machine, Turn};
 use crate::ranks::State;
 use crate::report::Report;
 use crate::stage::Server;
@@ -69,7 +69,7 @@ impl Sim {
                 node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
             }
         }
-        let machine = Rc::new(RefCell::new(Machine::new(core, devices)));
+        let machine = Rc::new(RefCell::new(Engine::new(core, devices)));
         let program = Rc::new(program);
         let mut coroutines = Vec::with_capacity(config.ranks as usize);
         for rank in 0..config.ranks {
@@ -95,17 +95,17 @@ type Ranks<R> = [Coroutine<(), (), R, DefaultStack>];
 
 /// Resumes rank after rank until all have returned.
 fn drive<D: Device, R>(
-    machine: &RefCell<Machine<D>>,
+    machine: &RefCell<Engine<D>>,
     coroutines: &mut Ranks<R>,
     results: &mut [Option<R>],
 ) -> Result<(), RunError> {
     loop {
-        let turn = machine.borrow_mut().next_turn();
+        let turn = machine.borrow_mut().next_step();
         let rank = match turn {
-            Turn::Of(rank) => rank,
-            Turn::End if machine.borrow().core.remaining == 0 => return Ok(()),
-            Turn::End => return Err(RunError::Deadlock(Box::new(machine.borrow().deadlock()))),
-            Turn::Late => return Err(RunError::Late(Box::new(machine.borrow().late()))),
+            NextStep::Resume(rank) => rank,
+            NextStep::End if machine.borrow().core.remaining == 0 => return Ok(()),
+            NextStep::End => return Err(RunError::Deadlock(Box::new(machine.borrow().deadlock()))),
+            NextStep::Late => return Err(RunError::Late(Box::new(machine.borrow().late()))),
         };
         let resumed = catch_unwind(AssertUnwindSafe(|| coroutines[rank as usize].resume(())));
         match resumed {

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn way(network: &Network, from: u32, to: u32) -> Vec<u32> {
+    fn path(network: &Network, from: u32, to: u32) -> Vec<u32> {
         let (mut at, mut links) = (from, Vec::new());
         while at != to {
             let (link, next) = network.next(at, to);
@@ -222,7 +222,7 @@ mod tests {
             let topology = if wraps { Topology::Torus { dims: dims.clone() } } else { Topology::Mesh { dims: dims.clone() } };
             let network = topology.compile().unwrap();
             let (from, to) = (from % network.nodes, to % network.nodes);
-            let links = way(&network, from, to);
+            let links = path(&network, from, to);
             prop_assert_eq!(links.len() as u32, network.hops(from, to));
             prop_assert_eq!(links.len() as u32, network.hops(to, from));
             prop_assert!(links.is_sorted_by_key(|link| link % 6 / 2));
@@ -232,11 +232,11 @@ mod tests {
         fn switches_take_two_links_and_cables_one(nodes in 2u32..200, from: u32, to: u32) {
             let (from, to) = (from % nodes, to % nodes);
             prop_assume!(from != to);
-            let ways = [Topology::Crossbar { nodes }, Topology::Direct { nodes }].map(|t| {
+            let paths = [Topology::Crossbar { nodes }, Topology::Direct { nodes }].map(|t| {
                 let network = t.compile().unwrap();
-                (way(&network, from, to).len(), network.hops(from, to))
+                (path(&network, from, to).len(), network.hops(from, to))
             });
-            prop_assert_eq!(ways, [(2, 2), (1, 1)]);
+            prop_assert_eq!(paths, [(2, 2), (1, 1)]);
         }
 
         /// Links of different pairs of neighbours are different.

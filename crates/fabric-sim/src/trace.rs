@@ -195,7 +195,7 @@ pub enum StageKind {
     Receive,
     /// The whole way.
     Message,
-    /// A stage of a device, or whatever else it [records](crate::Port::record).
+    /// A stage of a device, or whatever else it [records](crate::DeviceContext::record).
     Device(&'static str),
     /// What a rank's program [records](crate::Context::record).
     Program(&'static str),

@@ -46,9 +46,9 @@ pub struct PortalsConfig {
     /// What goes wrong. Links always repair what they lose or spoil, as SeaStar's do.
     #[serde(default)]
     pub faults: Faults,
-    /// Legal but unkind timing.
+    /// Adversarial timing: legal, and as hard on programs as it can be.
     #[serde(default)]
-    pub adversary: Adversary,
+    pub adversary: AdversarialTiming,
     /// Whether to record every stage of every packet.
     #[serde(default)]
     pub trace: bool,
@@ -67,10 +67,10 @@ pub struct PortalsConfig {
     pub testing: Testing,
 }
 
-/// Timing that the interface permits, but that is as unkind to programs as possible. Drawn from the faults' seed.
+/// Timing that the interface permits, but that is as hard on programs as it can be. Drawn from the faults' seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Adversary {
+pub struct AdversarialTiming {
     /// Messages take up to this much longer to be delivered, in nanoseconds. Those of one pair stay in order.
     pub jitter_ns: f64,
     /// The interface reads the memory of a put just before the send event, not when the command is given: what a
@@ -85,7 +85,7 @@ pub struct Testing {
     /// What it does wrong.
     pub defects: Defects,
     /// The run does everything at once that it otherwise does late because nobody can tell.
-    pub eager: bool,
+    pub no_lookahead: bool,
 }
 
 /// The most compact torus of three dimensions for so many nodes.
@@ -121,7 +121,7 @@ impl PortalsConfig {
             placement: Placement::default(),
             parameters: Parameters::xt4(),
             faults: Faults::default(),
-            adversary: Adversary::default(),
+            adversary: AdversarialTiming::default(),
             trace: false,
             stack_bytes: default::stack_bytes(),
             notice_ns: default::notice_ns(),
@@ -210,7 +210,7 @@ impl PortalsConfig {
             costs,
             jitter: jitter.0,
             late_read: self.adversary.late_read,
-            silent: Cell::new(self.testing.eager),
+            no_lookahead: Cell::new(self.testing.no_lookahead),
             portals_4: Cell::default(),
             pool: Rc::new(Pool::default()),
             defects: self.testing.defects,
@@ -227,7 +227,7 @@ mod tests {
     fn configurations_survive_a_round_trip() {
         let mut config = PortalsConfig::xt4(100);
         config.faults = Faults { seed: 7, loss: 0.25, ..Faults::default() };
-        config.adversary = Adversary { jitter_ns: 12.5, late_read: true };
+        config.adversary = AdversarialTiming { jitter_ns: 12.5, late_read: true };
         config.parameters.limits.eqs = 3;
         let text = toml::to_string(&config).unwrap();
         assert_eq!(PortalsConfig::from_toml(&text).unwrap(), config);

@@ -12,7 +12,7 @@
 //! | `config`, `run` | [`PortalsConfig`]: a machine; [`run`]: a program on each of its ranks |
 //!
 //! Semantics lie in state machines that are told the time, costs in one table; so the same program runs at no cost
-//! ([`model::Parameters::free`]), at the published machine's, or under an [`Adversary`].
+//! ([`model::Parameters::free`]), at the published machine's, or under an [`AdversarialTiming`].
 //!
 //! # Example
 //!
@@ -57,6 +57,6 @@ mod run;
 
 #[doc(hidden)]
 pub use config::Testing;
-pub use config::{Adversary, PortalsConfig};
+pub use config::{AdversarialTiming, PortalsConfig};
 pub use nic::Nic;
 pub use run::run;

@@ -51,9 +51,9 @@ pub struct SciConfig {
     /// Lines that fail besides.
     #[serde(default)]
     pub errors: TransferErrors,
-    /// Legal but unkind timing.
+    /// Adversarial timing: legal, and as hard on programs as it can be.
     #[serde(default)]
-    pub adversary: Adversary,
+    pub adversary: AdversarialTiming,
     /// Whether to record every stage of every packet.
     #[serde(default)]
     pub trace: bool,
@@ -72,10 +72,10 @@ pub struct SciConfig {
     pub testing: Testing,
 }
 
-/// Timing that the interface permits, but that is as unkind to programs as possible. Drawn from the faults' seed.
+/// Timing that the interface permits, but that is as hard on programs as it can be. Drawn from the faults' seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Adversary {
+pub struct AdversarialTiming {
     /// A line may be held back at its receiver for up to this long, in nanoseconds, so that lines overtake each
     /// other. Stores into one line stay in their order, and barriers and checks hold.
     pub reorder_ns: f64,
@@ -99,7 +99,7 @@ impl SciConfig {
             parameters: Parameters::paper(),
             faults: Faults::default(),
             errors: TransferErrors::default(),
-            adversary: Adversary::default(),
+            adversary: AdversarialTiming::default(),
             trace: false,
             stack_bytes: default::stack_bytes(),
             notice_ns: default::notice_ns(),

@@ -11,8 +11,8 @@
 //! | `config`, `run` | [`SciConfig`]: a simulated machine; [`run`]: a program on each of its ranks |
 //!
 //! The interface is one trait, [`nic::Sisci`], with two implementations: [`nic::Virtual`] in virtual time, with
-//! costs from one table, faults from a seed and an [`Adversary`]; and [`nic::Mapped`] between the processes of a
-//! host, whose segments are mapped files. What is written for the trait runs on both.
+//! costs from one table, faults from a seed and an [`AdversarialTiming`]; and [`nic::Mapped`] between the
+//! processes of a host, whose segments are mapped files. What is written for the trait runs on both.
 //!
 //! # Example
 //!
@@ -96,6 +96,6 @@ mod run;
 pub use config::Testing;
 #[cfg(not(am_loom))]
 pub use {
-    config::{Adversary, SciConfig},
+    config::{AdversarialTiming, SciConfig},
     run::run,
 };

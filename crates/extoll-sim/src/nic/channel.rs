@@ -8,7 +8,7 @@ use super::replay::{Progress, Receiver, Sender, Verdict, WINDOW};
 use super::rma::wire::Message;
 use super::velo::mailbox::Letter;
 use am_core::{Instant, Span};
-use fabric_sim::{About, Outgoing, Packet, Port, Served};
+use fabric_sim::{About, DeviceContext, Outgoing, Packet, Served};
 
 /// The channels of a pair of processes. Each is in order and reliable by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,13 @@ impl Extoll {
     }
 
     /// Sends a frame on a channel that has room. Returns when it was in the unit.
-    pub(crate) fn dispatch(&mut self, number: u32, frame: Frame, size: Size, port: &mut Port<'_, Wire>) -> Served {
+    pub(crate) fn dispatch(
+        &mut self,
+        number: u32,
+        frame: Frame,
+        size: Size,
+        port: &mut DeviceContext<'_, Wire>,
+    ) -> Served {
         let timeout = self.shared.costs.timeout;
         let lossy = self.shared.lossy;
         let outbound = self.outbound.at(number);
@@ -138,7 +144,7 @@ impl Extoll {
         sequence: u8,
         frame: Frame,
         size: Size,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Served {
         let outbound = self.outbound.at(number);
         let Outbound { from, to, channel, .. } = *outbound;
@@ -161,7 +167,7 @@ impl Extoll {
 
     /// A packet of a channel has found its place. Tells its sender once in a while.
     #[inline]
-    pub(crate) fn commit(&mut self, number: u32, port: &mut Port<'_, Wire>) {
+    pub(crate) fn commit(&mut self, number: u32, port: &mut DeviceContext<'_, Wire>) {
         let every = if self.shared.lossy { 1 } else { TELL_EVERY };
         if self.inbound.at(number).receiver.commit(every) {
             self.tell(number, false, port);
@@ -194,7 +200,7 @@ impl Extoll {
         self.inbound.number(local, from, channel as u8, make)
     }
 
-    fn tell(&mut self, number: u32, replay: bool, port: &mut Port<'_, Wire>) {
+    fn tell(&mut self, number: u32, replay: bool, port: &mut DeviceContext<'_, Wire>) {
         let Inbound { local, from, channel, receiver, .. } = self.inbound.at(number);
         let body = Wire(Body::Progress { channel: *channel, progress: receiver.tell(), replay });
         let rank = self.processes[*local as usize].rank;
@@ -208,7 +214,7 @@ impl Extoll {
         channel: Channel,
         progress: Progress,
         replay: bool,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) {
         let local = self.local(packet.to);
         let number = self.outbound(local, packet.from, channel);
@@ -227,7 +233,7 @@ impl Extoll {
     }
 
     /// Puts the retry flag up and plans to send again once the sender is idle.
-    fn flag(&mut self, number: u32, port: &mut Port<'_, Wire>) {
+    fn flag(&mut self, number: u32, port: &mut DeviceContext<'_, Wire>) {
         if self.shared.defects.has(Mutation::NoReplay) {
             return;
         }
@@ -239,7 +245,7 @@ impl Extoll {
     }
 
     /// The sender is idle: what is not committed is sent again.
-    pub(super) fn resend(&mut self, number: u32, port: &mut Port<'_, Wire>) {
+    pub(super) fn resend(&mut self, number: u32, port: &mut DeviceContext<'_, Wire>) {
         let outbound = self.outbound.at(number);
         if !outbound.sender.retrying() {
             return;
@@ -255,7 +261,7 @@ impl Extoll {
     }
 
     /// The deadline of a channel may have passed.
-    pub(super) fn overdue(&mut self, number: u32, port: &mut Port<'_, Wire>) {
+    pub(super) fn overdue(&mut self, number: u32, port: &mut DeviceContext<'_, Wire>) {
         let (timeout, limit) = (self.shared.costs.timeout, self.shared.parameters.retry.limit);
         let outbound = self.outbound.at(number);
         outbound.timed = false;
@@ -285,7 +291,7 @@ impl Extoll {
     /// Asks at its deadline whether what a channel has sent has arrived. Until then something counts as under way,
     /// so that a rank's departure is not known before its last packets have come, unless the receiver seems to be
     /// gone.
-    fn time_overdue(&mut self, number: u32, port: &mut Port<'_, Wire>) {
+    fn time_overdue(&mut self, number: u32, port: &mut DeviceContext<'_, Wire>) {
         let Outbound { from, to, deadline, tries, .. } = *self.outbound.at(number);
         let token = number * KINDS + OVERDUE;
         if tries > PATIENT_TRIES {
@@ -295,13 +301,13 @@ impl Extoll {
     }
 
     /// A channel that refused has room now.
-    fn room(&mut self, number: u32, port: &mut Port<'_, Wire>) {
+    fn room(&mut self, number: u32, port: &mut DeviceContext<'_, Wire>) {
         let Outbound { from, channel, .. } = *self.outbound.at(number);
         let local = self.local(from);
         match channel {
             Channel::Velo => port.wake(from),
-            Channel::Request => self.run_lane(local, 0, port),
-            Channel::Response => self.run_lane(local, 1, port),
+            Channel::Request => self.run_commands(local, 0, port),
+            Channel::Response => self.run_commands(local, 1, port),
         }
     }
 
@@ -311,7 +317,7 @@ impl Extoll {
         mut packet: Packet<Wire>,
         channel: Channel,
         sequence: u8,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) {
         let number = self.inbound_number(&packet, channel);
         let inbound = self.inbound.at(number);

@@ -6,14 +6,14 @@ use super::memory::Registrable;
 use super::mutation::Defects;
 use super::pairs::Pairs;
 use super::rma::atu::Atu;
-use super::rma::lane::Pace;
+use super::rma::command_queue::Pace;
 use super::rma::unit::Engine;
 use super::velo::mailbox::{Slots, Valid};
 use super::velo::unit::Post;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, Span};
 use fabric_sim::bytes::Pool;
-use fabric_sim::{Device, Packet, Port, Stage};
+use fabric_sim::{Device, DeviceContext, Packet, Stage};
 use std::rc::Rc;
 
 /// Whether a process has opened its port.
@@ -26,9 +26,9 @@ pub(crate) enum Open {
     NoMore,
 }
 
-/// The longest additional times of an [`Adversary`](crate::Adversary), in picoseconds.
+/// The longest additional times of an [`AdversarialTiming`](crate::AdversarialTiming), in picoseconds.
 #[derive(Clone, Copy)]
-pub(crate) struct Unkindness {
+pub(crate) struct TimingLimits {
     pub(crate) jitter: u64,
     pub(crate) store_gap: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,
     pub(crate) pace: Pace,
-    pub(crate) adversary: Unkindness,
+    pub(crate) adversary: TimingLimits,
     pub(crate) pool: Rc<Pool>,
     pub(crate) slots: Slots,
     pub(crate) defects: Defects,
@@ -94,7 +94,7 @@ const RMA_RX: usize = 3;
 /// What a timer is for: the lowest bits of its token; the others say which.
 pub(super) const RESEND: u32 = 0;
 pub(super) const OVERDUE: u32 = 1;
-const LANE: u32 = 2;
+const COMMANDS: u32 = 2;
 const STORE: u32 = 3;
 /// Nothing has to be done; until then something counts as under way.
 pub(super) const NOTHING: u32 = 4;
@@ -140,24 +140,30 @@ impl Extoll {
     }
 
     /// Sets a timer for a rank that counts as something under way from it: its departure is not known before.
-    pub(super) fn set_aside(from: u32, to: u32, at: Instant, token: u32, port: &mut Port<'_, Wire>) {
+    pub(super) fn set_aside(from: u32, to: u32, at: Instant, token: u32, port: &mut DeviceContext<'_, Wire>) {
         let (sent, body) = (port.now(), Wire(Body::Aside));
         port.defer(at, Packet { number: 0, from, to, bytes: 0, sent, corrupt: false, body }, token);
     }
 
-    /// Sets a timer that runs a lane of a process.
-    pub(crate) fn time_lane(&self, local: u32, lane: u32, at: Instant, port: &mut Port<'_, Wire>) {
+    /// Sets a timer that runs a command queue of a process.
+    pub(crate) fn time_commands(&self, local: u32, which: u32, at: Instant, port: &mut DeviceContext<'_, Wire>) {
         let rank = self.processes[local as usize].rank;
-        Self::set_aside(rank, rank, at, (local * 2 + lane) * KINDS + LANE, port);
+        Self::set_aside(rank, rank, at, (local * 2 + which) * KINDS + COMMANDS, port);
     }
 
     /// Sets a timer for the next write to a process's mailbox.
-    pub(crate) fn time_store(local: u32, at: Instant, port: &mut Port<'_, Wire>) {
+    pub(crate) fn time_store(local: u32, at: Instant, port: &mut DeviceContext<'_, Wire>) {
         port.timer(at, local * KINDS + STORE);
     }
 
     /// Passes the receiving unit.
-    pub(super) fn pass(&mut self, number: u32, packet: Packet<Wire>, channel: Channel, port: &mut Port<'_, Wire>) {
+    pub(super) fn pass(
+        &mut self,
+        number: u32,
+        packet: Packet<Wire>,
+        channel: Channel,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let now = port.now();
         let mut leaves = if channel == Channel::Velo {
             port.serve(VELO_RX, now, packet.bytes, &packet).leaves
@@ -182,7 +188,7 @@ impl Extoll {
         }
     }
 
-    fn deliver(&mut self, packet: Packet<Wire>, number: u32, port: &mut Port<'_, Wire>) {
+    fn deliver(&mut self, packet: Packet<Wire>, number: u32, port: &mut DeviceContext<'_, Wire>) {
         let local = self.inbound.at(number).local;
         let Wire(Body::Frame { frame, .. }) = packet.body else {
             unreachable!("only frames pass the receiving units");
@@ -202,7 +208,7 @@ impl Device for Extoll {
         vec![("velo tx", velo.tx), ("velo rx", velo.rx), ("rma tx", rma.tx), ("rma rx", rma.rx)]
     }
 
-    fn arrive(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+    fn arrive(&mut self, packet: Packet<Wire>, port: &mut DeviceContext<'_, Wire>) {
         match packet.body {
             Wire(Body::Frame { channel, sequence, .. }) => self.take(packet, channel, sequence, port),
             Wire(Body::Progress { channel, progress, replay }) if !packet.corrupt => {
@@ -213,21 +219,21 @@ impl Device for Extoll {
         }
     }
 
-    fn due(&mut self, packet: Packet<Wire>, token: u32, port: &mut Port<'_, Wire>) {
+    fn due(&mut self, packet: Packet<Wire>, token: u32, port: &mut DeviceContext<'_, Wire>) {
         match packet.body {
             Wire(Body::Aside) => self.timer(token, port),
             _ => self.deliver(packet, token, port),
         }
     }
 
-    fn timer(&mut self, token: u32, port: &mut Port<'_, Wire>) {
+    fn timer(&mut self, token: u32, port: &mut DeviceContext<'_, Wire>) {
         let which = token / KINDS;
         match token % KINDS {
             RESEND => self.resend(which, port),
             OVERDUE => self.overdue(which, port),
-            LANE => {
-                self.processes[which as usize / 2].engine.lanes[which as usize % 2].timed = false;
-                self.run_lane(which / 2, which % 2, port);
+            COMMANDS => {
+                self.processes[which as usize / 2].engine.command_queues[which as usize % 2].timed = false;
+                self.run_commands(which / 2, which % 2, port);
             }
             STORE => self.velo_store(which, port),
             _ => {}

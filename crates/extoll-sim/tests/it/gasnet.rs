@@ -4,7 +4,7 @@
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, PeerStatus, Rank, Request, Span, Token, Words};
 use extoll_sim::conduit::gasnet::{self, Gasnet, GasnetConfig, HostCosts, Implementation};
 use extoll_sim::model::Parameters;
-use extoll_sim::{Adversary, ExtollConfig};
+use extoll_sim::{AdversarialTiming, ExtollConfig};
 use fabric_sim::{FaultEvent, Faults, Report, Scheduled, Stage, Topology};
 
 /// What a rank has seen.
@@ -143,7 +143,7 @@ fn long_payloads_are_cut_and_come_whole() {
     // Puts of at most a kilobyte, through four kilobytes of bounce buffers, with VELO and RMA overtaking each
     // other.
     let gasnet = GasnetConfig { put: 1000, bounce: 4096, segment: 1 << 20, ..GasnetConfig::default() };
-    let adversary = Adversary { jitter_ns: 30_000.0, ..Adversary::default() };
+    let adversary = AdversarialTiming { jitter_ns: 30_000.0, ..AdversarialTiming::default() };
     let report = run(&ExtollConfig { adversary, ..ExtollConfig::pair() }, &gasnet, |mut endpoint, table| {
         for len in [1, 999, 1000, 1001, 100_000, (1 << 20) - 3] {
             if endpoint.rank() == Rank(0) {

@@ -2,7 +2,7 @@
 
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Token};
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, Implementation};
-use extoll_sim::{Adversary, ExtollConfig};
+use extoll_sim::{AdversarialTiming, ExtollConfig};
 
 /// Short, Medium and Long requests in turn to one neighbour, each answered in one of three ways; how many requests
 /// were handled, and how many replies came, before one that was sent earlier.
@@ -64,9 +64,9 @@ fn messages_of_a_pair_keep_their_order() {
         let gasnet = GasnetConfig { implementation, segment: 1 << 14, ..GasnetConfig::default() };
         let small = GasnetConfig { medium: 512, ..GasnetConfig::smallest() };
         let small = GasnetConfig { implementation, segment: 1 << 14, ..small };
-        let jitter = Adversary { jitter_ns: 20_000.0, store_gap_ns: 60.0 };
-        let unkind = ExtollConfig { adversary: jitter, ..ExtollConfig::pair() };
-        for config in [ExtollConfig::pair(), unkind] {
+        let jitter = AdversarialTiming { jitter_ns: 20_000.0, store_gap_ns: 60.0 };
+        let adversarial = ExtollConfig { adversary: jitter, ..ExtollConfig::pair() };
+        for config in [ExtollConfig::pair(), adversarial] {
             assert_eq!(overtakers(&gasnet, &config), (0, 0));
             assert_eq!(overtakers(&small, &config), (0, 0));
         }

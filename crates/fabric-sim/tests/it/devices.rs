@@ -3,8 +3,8 @@
 
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::{
-    About, Config, Context, Device, LinkParameters, Outgoing, Packet, Port, RunError, Sim, Stage, StageKind,
-    Topology, WaitFor,
+    About, Config, Context, Device, DeviceContext, LinkParameters, Outgoing, Packet, RunError, Sim, Stage,
+    StageKind, Topology, WaitFor,
 };
 use std::collections::VecDeque;
 
@@ -29,11 +29,11 @@ impl Device for Nic {
         vec![("engine", Stage { per_unit_ns: 100.0, ..Stage::latency(50.0) })]
     }
 
-    fn arrive(&mut self, packet: Packet<u32>, port: &mut Port<'_, u32>) {
+    fn arrive(&mut self, packet: Packet<u32>, port: &mut DeviceContext<'_, u32>) {
         port.defer(port.now() + Span::from_nanos(7), packet, VISIBLE);
     }
 
-    fn due(&mut self, packet: Packet<u32>, token: u32, port: &mut Port<'_, u32>) {
+    fn due(&mut self, packet: Packet<u32>, token: u32, port: &mut DeviceContext<'_, u32>) {
         if token == VISIBLE {
             self.seen.push_back((packet.body, port.now()));
             return port.wake(packet.to);

@@ -2,9 +2,10 @@
 //! it is Long.
 //!
 //! ```text
-//! match bits   63..32 offset in the requester's ReqSB | 31..24 arguments | 23..16 handler | 15..8 flags | 7..0 target
-//! header data  63..32 source rank                     | 31..8 length                          | 7..0 credit byte
-//! credit byte  7 end of epoch | 6..4 extra credits asked or granted | 3..0 credits spent or returned
+//! match bits   63..32 offset in the requester's ReqSB | 31..24 arguments | 23..16 handler | 15..8 flags |
+//! 7..0 target header data  63..32 source rank                     | 31..8 length                          |
+//! 7..0 credit byte credit byte  7 end of epoch | 6..4 extra credits asked or granted | 3..0 credits spent or
+//! returned
 //! ```
 //!
 //! Bits 6..4 are the amount itself, as published, or one more than its binary logarithm: see [`Extra`].
@@ -13,7 +14,7 @@
 //! requester: the reply goes there, and it joins the two parts of a Long message.
 
 use super::config::Extra;
-use crate::credit::{Charge, Return};
+use crate::credit::{CreditReturn, CreditUse};
 use am_core::Category;
 
 /// What the lowest eight match bits select.
@@ -215,17 +216,17 @@ impl CreditByte {
     }
 
     /// Of a request.
-    pub(super) const fn charge(charge: Charge, extra: Extra) -> Self {
+    pub(super) const fn charge(charge: CreditUse, extra: Extra) -> Self {
         Self::new(false, extra.encode(charge.ask), charge.cost)
     }
 
     /// Of a reply.
-    pub(super) const fn back(back: Return, extra: Extra) -> Self {
+    pub(super) const fn back(back: CreditReturn, extra: Extra) -> Self {
         Self::new(back.end_of_epoch, extra.encode(back.granted), back.credits)
     }
 
     /// Of a revocation, which is a request that costs one credit.
-    pub(super) const fn revoke(charge: Charge, extra: Extra, end_of_epoch: bool) -> Self {
+    pub(super) const fn revoke(charge: CreditUse, extra: Extra, end_of_epoch: bool) -> Self {
         Self::new(end_of_epoch, extra.encode(charge.ask), charge.cost)
     }
 
@@ -234,13 +235,13 @@ impl CreditByte {
         (self.0 & 15) as u32
     }
 
-    pub(super) const fn as_charge(self, extra: Extra) -> Charge {
-        Charge { cost: self.cost(), ask: extra.decode(self.0 >> 4 & 7) }
+    pub(super) const fn as_charge(self, extra: Extra) -> CreditUse {
+        CreditUse { cost: self.cost(), ask: extra.decode(self.0 >> 4 & 7) }
     }
 
-    pub(super) const fn as_return(self, extra: Extra) -> Return {
+    pub(super) const fn as_return(self, extra: Extra) -> CreditReturn {
         let granted = extra.decode(self.0 >> 4 & 7);
-        Return { credits: self.cost(), granted, end_of_epoch: self.ends_epoch() }
+        CreditReturn { credits: self.cost(), granted, end_of_epoch: self.ends_epoch() }
     }
 
     pub(super) const fn ends_epoch(self) -> bool {
@@ -288,19 +289,19 @@ mod tests {
             form: Form::Packed,
         };
         assert_eq!(bits.encode(), 0x1234_5678_10ab_2103);
-        let credit = CreditByte::charge(Charge { cost: 8, ask: 5 }, Extra::Shortage);
+        let credit = CreditByte::charge(CreditUse { cost: 8, ask: 5 }, Extra::Shortage);
         let data = HeaderData { source: 7, length: 2048, credit };
         assert_eq!(data.encode(), 7 << 32 | 2048 << 8 | 0b0101_1000);
-        let back = Return { credits: 9, granted: 2, end_of_epoch: true };
+        let back = CreditReturn { credits: 9, granted: 2, end_of_epoch: true };
         assert_eq!(CreditByte::back(back, Extra::Shortage), CreditByte(0b1010_1001));
     }
 
     #[test]
     fn three_bits_tell_powers_of_two_up_to_64() {
-        let tell = |ask: u32| CreditByte::charge(Charge { cost: 8, ask }, Extra::Doubling);
+        let tell = |ask: u32| CreditByte::charge(CreditUse { cost: 8, ask }, Extra::Doubling);
         assert_eq!([0, 1, 2, 16, 64].map(tell), [0x08, 0x18, 0x28, 0x58, 0x78].map(CreditByte));
         for amount in [0, 1, 2, 4, 8, 16, 32, 64] {
-            assert_eq!(tell(amount).as_charge(Extra::Doubling), Charge { cost: 8, ask: amount });
+            assert_eq!(tell(amount).as_charge(Extra::Doubling), CreditUse { cost: 8, ask: amount });
         }
     }
 

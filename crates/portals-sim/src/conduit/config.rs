@@ -1,8 +1,8 @@
 //! What can be chosen about the conduit: flow control, sizes; and the table of credits by the number of nodes.
 
 use super::codec::MOST_CREDITS;
+use super::send_slots::{FOR_CONTROL, FOR_REPLY};
 use super::space::Space;
-use super::tickets::{FOR_CONTROL, FOR_REPLY};
 use crate::credit::{Growth, LoanConfig};
 use am_core::Peer;
 use fabric_sim::ConfigError;
@@ -75,8 +75,8 @@ pub struct ConduitConfig {
     pub send_chunks: u32,
     /// Slots of the reply buffer, at least 1: replies that the interface has not sent yet.
     pub reply_slots: u32,
-    /// Send tickets, at least 5; 0: as many as chunks, and two for each reply slot.
-    pub tickets: u32,
+    /// Send slots, at least 5; 0: as many as chunks, and two for each reply slot.
+    pub send_slots: u32,
     /// Payloads of Long messages that can be under way, at least 2.
     pub staging: u32,
     /// Puts and gets that can be under way, at least 1.
@@ -112,7 +112,7 @@ pub struct Testing {
     pub exact_space: bool,
     /// Every sender believes to have so many credits more than it was lent.
     pub extra_credits: u32,
-    /// Requests are taken in without holding what their replies need, and may take the last tickets.
+    /// Requests are taken in without holding what their replies need, and may take the last send slots.
     pub unreserved: bool,
     /// Portals 4: messages that come out of turn are handled as they come.
     pub out_of_turn: bool,
@@ -141,7 +141,7 @@ impl Default for ConduitConfig {
             revoke_least: 1,
             send_chunks: 2048,
             reply_slots: 256,
-            tickets: 0,
+            send_slots: 0,
             // [A]
             staging: 32,
             operations: 256,
@@ -193,7 +193,7 @@ impl ConduitConfig {
             least: 2,
             send_chunks: 8,
             reply_slots: 1,
-            tickets: 10,
+            send_slots: 10,
             staging: 2,
             operations: 2,
             firehose_slots: 4,
@@ -253,7 +253,7 @@ impl ConduitConfig {
             ("disable_buffers", self.disable_buffers, 2, 1024),
             ("disable_bytes", self.disable_bytes, 2 * self.chunk, 1 << 30),
             ("disable_events", self.disable_events, 8, 1 << 20),
-            ("tickets", if self.tickets == 0 { 5 } else { self.tickets }, 5, 1 << 18),
+            ("send_slots", if self.send_slots == 0 { 5 } else { self.send_slots }, 5, 1 << 18),
         ] {
             if !(least..=most).contains(&value) {
                 return Err(range(field, value, &format!("from {least} to {most}")));
@@ -309,15 +309,16 @@ impl ConduitConfig {
                 (space, events)
             }
         };
-        let tickets = if self.tickets == 0 { self.send_chunks + 2 * self.reply_slots } else { self.tickets };
-        // Per ticket: the message and the payload have left, a reply and its payload have come, credits ahead of
-        // it. On Portals 4 also acknowledgements, which may come when the ticket is used again.
-        let safe_events = 8 * tickets + 2 * self.operations + 16;
+        let send_slots =
+            if self.send_slots == 0 { self.send_chunks + 2 * self.reply_slots } else { self.send_slots };
+        // Per send slot: the message and the payload have left, a reply and its payload have come, credits
+        // ahead of it. On Portals 4 also acknowledgements, which may come when the send slot is used again.
+        let safe_events = 8 * send_slots + 2 * self.operations + 16;
         // A peer that answers nothing must not stand in the way of the others.
-        let requests = (self.send_chunks - FOR_CONTROL).min(tickets - FOR_CONTROL - FOR_REPLY);
+        let requests = (self.send_chunks - FOR_CONTROL).min(send_slots - FOR_CONTROL - FOR_REPLY);
         let most_per_peer = requests.div_ceil(2);
         let medium = self.chunk - 64;
-        Ok(Sizes { costs, loans, space, am_events, safe_events, tickets, medium, most_per_peer })
+        Ok(Sizes { costs, loans, space, am_events, safe_events, send_slots, medium, most_per_peer })
     }
 }
 
@@ -348,7 +349,7 @@ pub(super) struct Sizes {
     pub(super) space: Space,
     pub(super) am_events: u32,
     pub(super) safe_events: u32,
-    pub(super) tickets: u32,
+    pub(super) send_slots: u32,
     /// The largest Medium payload.
     pub(super) medium: u32,
     /// Requests to one peer that can be under way.
@@ -401,7 +402,7 @@ mod tests {
             refused(|c| c.credits = 7),
             "conduit.credits is 7, but must be at least 8, which the largest frame costs"
         );
-        assert!(refused(|c| c.tickets = 2).starts_with("conduit.tickets is 2"));
+        assert!(refused(|c| c.send_slots = 2).starts_with("conduit.send_slots is 2"));
         assert!(refused(|c| c.segment = 1 << 33).starts_with("conduit.segment is 8589934592"));
         ConduitConfig::smallest().compile(3).unwrap();
     }

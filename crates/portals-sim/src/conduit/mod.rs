@@ -6,7 +6,7 @@
 //!   sees of events;
 //! * `codec` says what match bits and header data carry; `joins` brings the parts of a Long message together;
 //!   `order` keeps the order of requests that are sent again;
-//! * `tickets`, `space`, `peers` bound what is under way: send tickets, receive buffers, credits;
+//! * `send slots`, `space`, `peers` bound what is under way: send slots, receive buffers, credits;
 //! * `registered`, `firehose`: memory outside the segment; `departures`: when a peer's end may be believed;
 //! * `config` has flow control and sizes, with the published table of credits.
 //!
@@ -72,8 +72,8 @@ mod port;
 mod receive;
 mod registered;
 mod send;
+mod send_slots;
 mod space;
-mod tickets;
 mod transport;
 mod wire;
 

@@ -8,7 +8,7 @@ use super::codec::Target;
 use super::events::Origin;
 use super::firehose::{FirehoseCounters, Slot};
 use super::registered::Registered;
-use super::tickets::Pieces;
+use super::send_slots::Pieces;
 use super::transport::Shared;
 use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};

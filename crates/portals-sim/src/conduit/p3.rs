@@ -160,7 +160,7 @@ impl<'a> P3Wire<'a> {
         match self.p3.eq_get(queue) {
             Ok(event) => Some(event),
             Err(P3Error::EqEmpty) => None,
-            Err(error) => panic!("the event queues have room for all that tickets and credits allow: {error}"),
+            Err(error) => panic!("the event queues have room for all that send slots and credits allow: {error}"),
         }
     }
 

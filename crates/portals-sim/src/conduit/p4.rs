@@ -195,7 +195,7 @@ impl<'a> P4Wire<'a> {
         match self.p4.eq_get(queue) {
             Ok(event) => Some(event),
             Err(P4Error::EqEmpty) => None,
-            Err(error) => panic!("flow control and tickets keep room in the event queues: {error}"),
+            Err(error) => panic!("flow control and send slots keep room in the event queues: {error}"),
         }
     }
 

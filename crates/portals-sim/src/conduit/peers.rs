@@ -3,7 +3,7 @@
 use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::joins::Joins;
 use super::order::Order;
-use crate::credit::{Bank, Borrower, Charge, Ledger as Books, LoanConfig, Return};
+use crate::credit::{Bank, BankLedger, Borrower, CreditReturn, CreditUse, LoanConfig};
 use am_core::Peer;
 use am_core::credit::Account;
 use std::fmt;
@@ -19,16 +19,16 @@ pub(super) enum Right {
 
 impl Right {
     /// Takes what a request costs.
-    pub(super) fn take(&mut self, cost: u32) -> Option<Charge> {
+    pub(super) fn take(&mut self, cost: u32) -> Option<CreditUse> {
         match self {
-            Self::Share(account) => account.take(cost).is_ok().then_some(Charge { cost, ask: 0 }),
+            Self::Share(account) => account.take(cost).is_ok().then_some(CreditUse { cost, ask: 0 }),
             Self::Loan(borrower) => borrower.take(cost).ok(),
-            Self::Free => Some(Charge { cost: 0, ask: 0 }),
+            Self::Free => Some(CreditUse { cost: 0, ask: 0 }),
         }
     }
 
     /// Gives back what a request took that was not sent.
-    pub(super) fn cancel(&mut self, charge: Charge) {
+    pub(super) fn cancel(&mut self, charge: CreditUse) {
         let cancelled = match self {
             Self::Share(account) => account.give_back(charge.cost).is_ok(),
             Self::Loan(borrower) => borrower.cancel(charge).is_ok(),
@@ -38,7 +38,7 @@ impl Right {
     }
 
     /// Takes in what a reply says. Returns whether it can be.
-    pub(super) fn accept(&mut self, back: Return) -> bool {
+    pub(super) fn accept(&mut self, back: CreditReturn) -> bool {
         match self {
             Self::Share(account) => account.give_back(back.credits).is_ok(),
             Self::Loan(borrower) => borrower.accept(back).is_ok(),
@@ -155,7 +155,7 @@ impl Ledger {
 
     /// A request has come. Returns whether its sender had the right to send it.
     #[inline]
-    pub(super) fn arrive(&mut self, from: u32, charge: Charge, peers: &mut Peers) -> bool {
+    pub(super) fn arrive(&mut self, from: u32, charge: CreditUse, peers: &mut Peers) -> bool {
         match self {
             Self::Shares(share) => {
                 let inside = &mut peers.of(from).inside;
@@ -170,11 +170,11 @@ impl Ledger {
 
     /// The request's room is free; what the message says that goes back to its sender.
     #[inline]
-    pub(super) fn give(&mut self, from: u32, cost: u32, peers: &mut Peers) -> Return {
+    pub(super) fn give(&mut self, from: u32, cost: u32, peers: &mut Peers) -> CreditReturn {
         match self {
             Self::Shares(_) => {
                 peers.of(from).inside -= cost;
-                Return { credits: cost, ..Return::default() }
+                CreditReturn { credits: cost, ..CreditReturn::default() }
             }
             Self::Bank(bank) => {
                 if cost > 0 {
@@ -182,7 +182,7 @@ impl Ledger {
                 }
                 bank.settle(Peer(from)).unwrap_or_default()
             }
-            Self::None => Return::default(),
+            Self::None => CreditReturn::default(),
         }
     }
 
@@ -215,7 +215,7 @@ impl fmt::Display for Report<'_> {
                 Ok(())
             }
             Ledger::Bank(bank) => {
-                let books: Books<'_> = bank.ledger();
+                let books: BankLedger<'_> = bank.ledger();
                 write!(f, "{books}")
             }
             Ledger::None => writeln!(f, "no credits"),

@@ -66,14 +66,14 @@ impl Conduit<'_> {
         (exact && found.busy && found.to == from && !found.replied).then_some(found)
     }
 
-    /// Gives a chunk and its ticket back, if nothing needs it any more.
+    /// Gives a chunk and its send slot back, if nothing needs it any more.
     fn settle(&mut self, chunk: u32) {
         let piece = self.piece_of(chunk);
         let state = &mut self.chunks[piece];
         if state.busy && state.left && state.delivered {
             state.busy = false;
             self.pieces.give(piece as u32);
-            self.tickets.give(1);
+            self.send_slots.give(1);
         }
     }
 
@@ -121,7 +121,7 @@ impl Conduit<'_> {
                 self.settle(chunk);
             }
             Safe::Left { origin: Origin::Reply, bits } => {
-                self.tickets.give(1);
+                self.send_slots.give(1);
                 // The automatic ones have no slot.
                 let had_slot = Bits::decode(bits).is_some_and(|bits| bits.kind == Kind::Reply);
                 self.slots_left += u64::from(had_slot);
@@ -130,7 +130,7 @@ impl Conduit<'_> {
                 self.direct.borrow_mut().registered.give(Slot(slot));
                 assert!(self.staging.left_from(Slot(slot)), "Long payloads leave from staging memory");
                 if bits as u8 == Target::RarSrc as u8 {
-                    self.tickets.give(1);
+                    self.send_slots.give(1);
                 }
             }
             Safe::Refused { bits } => self.refused(bits.chunk),

@@ -5,9 +5,9 @@ use super::codec::{Bits, CreditByte, Form, HeaderData, Kind, MOST_LENGTH, PLACE,
 use super::config::FlowControl;
 use super::one_sided::Direct;
 use super::registered::Covered;
-use super::tickets::{FOR_CONTROL, FOR_REPLY};
+use super::send_slots::{FOR_CONTROL, FOR_REPLY};
 use super::transport::{Chunk, Conduit, write_args};
-use crate::credit::Charge;
+use crate::credit::CreditUse;
 use crate::nic::HostMemory;
 use am_core::segment::Memory;
 use am_core::transport::{Body, Refused};
@@ -40,7 +40,7 @@ pub(super) enum Purpose {
 pub struct Admitted {
     /// Offset of its chunk.
     pub(super) chunk: u32,
-    charge: Charge,
+    charge: CreditUse,
 }
 
 /// A request that may have to be sent again.
@@ -88,7 +88,7 @@ impl Conduit<'_> {
         self.shared.sizes.costs.of(bytes) + u32::from(unpacked)
     }
 
-    /// Takes all that a request of some bytes needs: a ticket, a chunk and credits.
+    /// Takes all that a request of some bytes needs: a send slot, a chunk and credits.
     pub(super) fn admit(&mut self, to: Peer, bytes: usize, purpose: Purpose) -> Result<Admitted, Refused> {
         if self.known_status(to.0) != PeerStatus::Active {
             return Err(match self.counting_status(to.0) {
@@ -98,7 +98,7 @@ impl Conduit<'_> {
         }
         let unreserved = self.shared.config.testing.unreserved;
         let leave = if purpose == Purpose::Control || unreserved { 0 } else { FOR_CONTROL };
-        let short = |conduit: &Self| conduit.tickets.for_requests().min(conduit.pieces.left()) <= leave;
+        let short = |conduit: &Self| conduit.send_slots.for_requests().min(conduit.pieces.left()) <= leave;
         if short(self) {
             self.harvest(usize::MAX);
             if short(self) {
@@ -119,7 +119,7 @@ impl Conduit<'_> {
         }
         let Some(charge) = peer.right.take(cost) else { return Err(self.busy(Resource::Credits)) };
         let piece = self.pieces.take(0).expect("a chunk was seen a moment ago");
-        assert!(self.tickets.take_for_request(1), "a ticket was seen a moment ago");
+        assert!(self.send_slots.take_for_request(1), "a send slot was seen a moment ago");
         if self.chunks.len() <= piece as usize {
             self.chunks.resize(piece as usize + 1, Chunk::default());
         }
@@ -138,7 +138,7 @@ impl Conduit<'_> {
         let piece = admitted.chunk / self.shared.config.chunk;
         self.chunks[piece as usize].busy = false;
         self.pieces.give(piece);
-        self.tickets.give(1);
+        self.send_slots.give(1);
     }
 
     /// Sends a request, or refuses it as a whole.
@@ -230,7 +230,7 @@ impl Conduit<'_> {
     /// be.
     pub(super) fn reply(&mut self, to: u32, chunk: u32, cost: u32, frame: &Outgoing<'_>) -> Result<(), Gone> {
         let unpacked = frame.form == Form::Unpacked;
-        self.await_tickets(1 + u32::from(unpacked))?;
+        self.await_send_slots(1 + u32::from(unpacked))?;
         let (slots, size) = (u64::from(self.shared.config.reply_slots), u64::from(self.shared.config.chunk));
         while self.slots_begun - self.slots_left == slots {
             if !self.await_interface("a reply slot") {
@@ -246,12 +246,12 @@ impl Conduit<'_> {
                     return Err(Gone);
                 }
             };
-            self.tickets.spend();
+            self.send_slots.spend();
             self.put_payload(to, &staged, frame.payload.len(), frame.at, Target::RarSrc, chunk);
         }
         let slot = self.slots_begun % slots * size;
         self.slots_begun += 1;
-        self.tickets.spend();
+        self.send_slots.spend();
         let memory = self.memories.replies.clone();
         let lead = self.write_frame(&memory, slot as usize, frame);
         let length = (lead + if unpacked { 0 } else { frame.payload.len() }) as u32;
@@ -270,30 +270,31 @@ impl Conduit<'_> {
             // What a rank sent to itself and does not answer need not travel back.
             return self.credited(to, chunk, credit);
         }
-        if self.known_status(to) != PeerStatus::Active || self.await_tickets(1).is_err() {
+        if self.known_status(to) != PeerStatus::Active || self.await_send_slots(1).is_err() {
             return;
         }
-        self.tickets.spend();
+        self.send_slots.spend();
         let bits = Bits { target: Target::ReqSb, chunk, args: 0, handler: number, kind, form: Form::Short };
         self.wire.reply(to, 0, 0, bits, HeaderData { source: self.me, length: 0, credit });
     }
 
-    /// Holds so many tickets for replies at least.
-    fn await_tickets(&mut self, count: u32) -> Result<(), Gone> {
-        while !self.tickets.hold(count) {
-            if !self.await_interface("a send ticket for a reply") {
+    /// Holds so many send slots for replies at least.
+    fn await_send_slots(&mut self, count: u32) -> Result<(), Gone> {
+        while !self.send_slots.hold(count) {
+            if !self.await_interface("a send slot for a reply") {
                 return Err(Gone);
             }
         }
         Ok(())
     }
 
-    /// Whether all that the reply to one more request can need is held: two tickets, a reply slot, staging memory.
+    /// Whether all that the reply to one more request can need is held: two send slots, a reply slot, staging
+    /// memory.
     pub(super) fn holds_reply(&mut self) -> bool {
         if self.shared.config.testing.unreserved {
             return true;
         }
-        self.tickets.hold(FOR_REPLY)
+        self.send_slots.hold(FOR_REPLY)
             && self.slots_begun - self.slots_left < self.shared.config.reply_slots.into()
             && self.staging.left() > 0
     }

@@ -11,7 +11,7 @@ use super::port::ReplyPort;
 use super::receive::ReadyReply;
 use super::registered::{Registered, Staging};
 use super::send::{Admitted, Again, Outgoing, Purpose};
-use super::tickets::{FOR_CONTROL, FOR_REPLY, Pieces, Tickets};
+use super::send_slots::{FOR_CONTROL, FOR_REPLY, Pieces, SendSlots};
 use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
 use am_core::segment::Memory;
@@ -86,7 +86,7 @@ pub struct Conduit<'a> {
     /// Reply slots in use, in a ring: the interface sends in order.
     pub(super) slots_begun: u64,
     pub(super) slots_left: u64,
-    pub(super) tickets: Tickets,
+    pub(super) send_slots: SendSlots,
     pub(super) staging: Staging,
     pub(super) direct: Rc<RefCell<Direct>>,
     pub(super) peers: Peers,
@@ -165,7 +165,7 @@ impl<'a> Conduit<'a> {
             again: Vec::new(),
             slots_begun: 0,
             slots_left: 0,
-            tickets: Tickets::new(sizes.tickets, if config.testing.unreserved { 0 } else { FOR_REPLY }),
+            send_slots: SendSlots::new(sizes.send_slots, if config.testing.unreserved { 0 } else { FOR_REPLY }),
             staging: Staging::new(config.staging),
             direct: Rc::new(RefCell::new(direct)),
             peers: Peers::new(ranks, config, sizes),
@@ -199,7 +199,7 @@ impl<'a> Conduit<'a> {
 
     /// Puts and gets directly on segments.
     pub fn one_sided(&self) -> OneSided<'a> {
-        self.nic.expect_silence();
+        self.nic.forbid_lookahead();
         OneSided {
             nic: self.nic.clone(),
             wire: self.wire.clone(),
@@ -518,7 +518,7 @@ impl<'a> Transport for Conduit<'a> {
         let credits = self.peers.known(peer.0).map_or(self.peers.initial(), |state| state.right.available());
         let credits = if self.shared.config.flow == FlowControl::Disable { u32::MAX } else { credits };
         let under_way = self.peers.known(peer.0).map_or(0, |state| state.under_way);
-        let frames = self.tickets.for_requests().min(self.pieces.left()).saturating_sub(FOR_CONTROL);
+        let frames = self.send_slots.for_requests().min(self.pieces.left()).saturating_sub(FOR_CONTROL);
         let frames = frames.min(self.shared.sizes.most_per_peer.saturating_sub(under_way));
         let reply = u64::from(self.shared.sizes.medium) * u64::from(frames);
         CreditSnapshot {

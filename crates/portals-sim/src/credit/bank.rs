@@ -3,7 +3,7 @@
 use super::bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
 use super::config::{ConfigError, Growth, LoanConfig, decayed};
 use super::loans::{Loan, Loans, Revocation};
-use super::message::{Charge, Return, Revoke, Surrender};
+use super::message::{CreditReturn, CreditUse, Revoke, Surrender};
 use super::queue::PeerQueue;
 use am_core::Peer;
 use std::fmt;
@@ -74,8 +74,8 @@ impl Bank {
     ///
     /// # Errors
     /// [`ArriveError`] when the peer is unknown, lost, or spends or asks for more than it may.
-    pub fn arrive(&mut self, peer: Peer, charge: Charge) -> Result<(), ArriveError> {
-        let Charge { cost, ask } = charge;
+    pub fn arrive(&mut self, peer: Peer, charge: CreditUse) -> Result<(), ArriveError> {
+        let CreditUse { cost, ask } = charge;
         let LoanConfig { max_cost, max_ask, .. } = self.config;
         let loan = self.live(peer)?;
         let held = loan.away();
@@ -129,14 +129,14 @@ impl Bank {
     ///
     /// # Errors
     /// [`PeerError`] when the peer is unknown or lost.
-    pub fn settle(&mut self, peer: Peer) -> Result<Return, PeerError> {
+    pub fn settle(&mut self, peer: Peer) -> Result<CreditReturn, PeerError> {
         self.live(peer)?;
         let loan = self.loans.of(peer);
         let credits = loan.owed.min(self.config.max_return);
         let granted = self.config.growth.tellable(loan.granted.min(self.config.max_ask));
         loan.owed -= credits;
         loan.granted -= granted;
-        Ok(Return { credits, granted, end_of_epoch: loan.tell_epoch(self.epoch) })
+        Ok(CreditReturn { credits, granted, end_of_epoch: loan.tell_epoch(self.epoch) })
     }
 
     /// The next revocation to send, or `None`. One whose peer has asked for credit itself in vain is dropped.
@@ -251,8 +251,8 @@ impl Bank {
     }
 
     /// The books, to be printed where they are asked for: by a panic about an overflow, say.
-    pub const fn ledger(&self) -> Ledger<'_> {
-        Ledger(self)
+    pub const fn ledger(&self) -> BankLedger<'_> {
+        BankLedger(self)
     }
 
     /// All accounts that differ from one that was never used, in order.
@@ -361,12 +361,12 @@ impl Bank {
 
 /// A bank's books as text: see [`Bank::ledger`].
 #[derive(Clone, Copy, Debug)]
-pub struct Ledger<'a>(&'a Bank);
+pub struct BankLedger<'a>(&'a Bank);
 
 /// Accounts that a ledger prints at most.
 const LINES: usize = 40;
 
-impl fmt::Display for Ledger<'_> {
+impl fmt::Display for BankLedger<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bank = self.0;
         let LoanConfig { total, peers, initial, .. } = bank.config;

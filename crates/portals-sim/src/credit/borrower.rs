@@ -1,14 +1,14 @@
 //! The sender's side of the bank policy: the loan it holds from one target.
 
 use super::config::{ConfigError, Growth, LoanConfig, decayed};
-use super::message::{Charge, Return, Revoke, Surrender};
+use super::message::{CreditReturn, CreditUse, Revoke, Surrender};
 use thiserror::Error;
 
 /// One sender's loan from one target's [`Bank`](super::Bank).
 ///
-/// `held = available + outstanding`; a request moves its cost from available to outstanding, a [`Return`] moves it
-/// back. The loan grows by grants and shrinks by what the sender surrenders when the target revokes. No call
-/// allocates or blocks. See the [module page](super) for the protocol and an example.
+/// `held = available + outstanding`; a request moves its cost from available to outstanding, a
+/// [`CreditReturn`] moves it back. The loan grows by grants and shrinks by what the sender surrenders when the
+/// target revokes. No call allocates or blocks. See the [module page](super) for the protocol and an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Borrower {
     available: u32,
@@ -131,7 +131,7 @@ impl Borrower {
     /// [`TakeError`]; a shortage is remembered, and the next request that does leave asks the target for more; see
     /// [`Growth`].
     #[inline]
-    pub fn take(&mut self, cost: u32) -> Result<Charge, TakeError> {
+    pub fn take(&mut self, cost: u32) -> Result<CreditUse, TakeError> {
         if self.lost {
             return Err(TakeError::Lost);
         }
@@ -152,14 +152,14 @@ impl Borrower {
             Growth::Doubling if wanting == 0 && rest >= cost => 0,
             Growth::Doubling => self.double(),
         };
-        Ok(Charge { cost, ask })
+        Ok(CreditUse { cost, ask })
     }
 
     /// Takes back a charge whose request did not leave, for instance because the wire was busy.
     ///
     /// # Errors
     /// [`CancelError`] when that much is not outstanding.
-    pub fn cancel(&mut self, charge: Charge) -> Result<(), CancelError> {
+    pub fn cancel(&mut self, charge: CreditUse) -> Result<(), CancelError> {
         let Some(rest) = self.outstanding.checked_sub(charge.cost) else {
             return Err(CancelError { cost: charge.cost, outstanding: self.outstanding });
         };
@@ -177,8 +177,8 @@ impl Borrower {
     /// [`ReturnError`] for a message that a correct target does not send, and for any message after
     /// [`lose`](Self::lose).
     #[inline]
-    pub fn accept(&mut self, message: Return) -> Result<(), ReturnError> {
-        let Return { credits, granted, end_of_epoch } = message;
+    pub fn accept(&mut self, message: CreditReturn) -> Result<(), ReturnError> {
+        let CreditReturn { credits, granted, end_of_epoch } = message;
         if self.lost {
             return Err(ReturnError::Lost);
         }
@@ -302,14 +302,14 @@ mod tests {
     fn a_shortage_is_asked_for_once_with_the_next_request() {
         let mut borrower = borrower();
         for _ in 0..3 {
-            assert_eq!(borrower.take(3), Ok(Charge { cost: 3, ask: 0 }));
+            assert_eq!(borrower.take(3), Ok(CreditUse { cost: 3, ask: 0 }));
         }
         let short = borrower.take(4).unwrap_err();
         assert_eq!(short, TakeError::Short { wanted: 4, available: 1, outstanding: 9 });
         assert_eq!(short.to_string(), "4 credits wanted, 1 available, 9 outstanding");
-        assert_eq!(borrower.take(1), Ok(Charge { cost: 1, ask: 3 }));
-        borrower.accept(Return { credits: 3, ..Return::default() }).unwrap();
-        assert_eq!(borrower.take(3), Ok(Charge { cost: 3, ask: 0 }));
+        assert_eq!(borrower.take(1), Ok(CreditUse { cost: 1, ask: 3 }));
+        borrower.accept(CreditReturn { credits: 3, ..CreditReturn::default() }).unwrap();
+        assert_eq!(borrower.take(3), Ok(CreditUse { cost: 3, ask: 0 }));
     }
 
     #[test]
@@ -319,16 +319,16 @@ mod tests {
         let before = borrower.clone();
         assert_eq!(borrower.take(0), Err(TakeError::OutOfRange { cost: 0, max_cost: 4 }));
         assert_eq!(borrower.take(5), Err(TakeError::OutOfRange { cost: 5, max_cost: 4 }));
-        let excess = Return { credits: 5, granted: 0, end_of_epoch: true };
+        let excess = CreditReturn { credits: 5, granted: 0, end_of_epoch: true };
         assert_eq!(borrower.accept(excess), Err(ReturnError::Excess { returned: 5, outstanding: 4 }));
         for granted in [5, u32::MAX] {
-            let error = borrower.accept(Return { credits: 4, granted, end_of_epoch: true });
+            let error = borrower.accept(CreditReturn { credits: 4, granted, end_of_epoch: true });
             assert_eq!(error, Err(ReturnError::Overgrant { granted, held: 10, max_ask: 4, loan_cap: 14 }));
         }
-        assert_eq!(borrower.cancel(Charge { cost: 5, ask: 0 }), Err(CancelError { cost: 5, outstanding: 4 }));
+        assert_eq!(borrower.cancel(CreditUse { cost: 5, ask: 0 }), Err(CancelError { cost: 5, outstanding: 4 }));
         assert_eq!(borrower, before);
-        borrower.accept(Return { credits: 4, granted: 4, end_of_epoch: false }).unwrap();
-        let above_cap = borrower.accept(Return { credits: 0, granted: 1, end_of_epoch: false });
+        borrower.accept(CreditReturn { credits: 4, granted: 4, end_of_epoch: false }).unwrap();
+        let above_cap = borrower.accept(CreditReturn { credits: 0, granted: 1, end_of_epoch: false });
         assert_eq!(above_cap, Err(ReturnError::Overgrant { granted: 1, held: 14, max_ask: 4, loan_cap: 14 }));
     }
 
@@ -351,7 +351,7 @@ mod tests {
         borrower.take(4).unwrap();
         borrower.take(4).unwrap();
         assert_eq!(borrower.honour(revoke(9, false)), Ok(Surrender { credits: 1 }), "what is available binds");
-        borrower.accept(Return { credits: 8, ..Return::default() }).unwrap();
+        borrower.accept(CreditReturn { credits: 8, ..CreditReturn::default() }).unwrap();
         assert_eq!(
             borrower.honour(revoke(9, false)),
             Ok(Surrender { credits: 0 }),
@@ -366,8 +366,8 @@ mod tests {
         let mut borrower = borrower();
         borrower.take(4).unwrap();
         borrower.take(4).unwrap();
-        borrower.accept(Return { credits: 0, granted: 0, end_of_epoch: true }).unwrap();
-        borrower.accept(Return { credits: 8, ..Return::default() }).unwrap();
+        borrower.accept(CreditReturn { credits: 0, granted: 0, end_of_epoch: true }).unwrap();
+        borrower.accept(CreditReturn { credits: 8, ..CreditReturn::default() }).unwrap();
         assert_eq!(borrower.honour(revoke(9, false)), Ok(Surrender { credits: 2 }));
     }
 
@@ -377,9 +377,9 @@ mod tests {
         borrower.take(4).unwrap();
         borrower.take(4).unwrap();
         borrower.take(4).unwrap_err();
-        borrower.accept(Return { credits: 0, granted: 2, end_of_epoch: false }).unwrap();
-        assert_eq!(borrower.take(4), Ok(Charge { cost: 4, ask: 0 }));
-        borrower.accept(Return { credits: 0, granted: 1, end_of_epoch: false }).unwrap();
+        borrower.accept(CreditReturn { credits: 0, granted: 2, end_of_epoch: false }).unwrap();
+        assert_eq!(borrower.take(4), Ok(CreditUse { cost: 4, ask: 0 }));
+        borrower.accept(CreditReturn { credits: 0, granted: 1, end_of_epoch: false }).unwrap();
         borrower.take(4).unwrap_err();
         assert_eq!(borrower.wanting(), 1, "three are missing, but 13 of 14 are lent already");
     }
@@ -396,21 +396,21 @@ mod tests {
             "the fourth would find too few; twelve are no power"
         );
         borrower.take(4).unwrap_err();
-        borrower.accept(Return { credits: 8, ..Return::default() }).unwrap();
+        borrower.accept(CreditReturn { credits: 8, ..CreditReturn::default() }).unwrap();
         assert_eq!([(); 2].map(|()| ask(&mut borrower)), [0, 0], "the answer to the first ask may be under way");
-        borrower.accept(Return { credits: 4, granted: 8, end_of_epoch: false }).unwrap();
+        borrower.accept(CreditReturn { credits: 4, granted: 8, end_of_epoch: false }).unwrap();
         assert_eq!([(); 3].map(|()| ask(&mut borrower)), [0, 0, 16]);
-        borrower.accept(Return { credits: 20, granted: 16, end_of_epoch: false }).unwrap();
+        borrower.accept(CreditReturn { credits: 20, granted: 16, end_of_epoch: false }).unwrap();
         assert_eq!((borrower.held(), borrower.available()), (36, 36));
         assert_eq!(
             [(); 9].map(|()| ask(&mut borrower)),
             [0, 0, 0, 0, 0, 0, 0, 0, 16],
             "no more than the field tells"
         );
-        borrower.accept(Return { credits: 36, granted: 16, end_of_epoch: false }).unwrap();
+        borrower.accept(CreditReturn { credits: 36, granted: 16, end_of_epoch: false }).unwrap();
         let asks = [(); 13].map(|()| ask(&mut borrower));
         assert_eq!((borrower.held(), asks[12]), (52, 16));
-        borrower.accept(Return { credits: 52, granted: 16, end_of_epoch: false }).unwrap();
+        borrower.accept(CreditReturn { credits: 52, granted: 16, end_of_epoch: false }).unwrap();
         let asks = [(); 17].map(|()| ask(&mut borrower));
         assert_eq!((borrower.held(), asks[16]), (68, 2), "the cap leaves room for two");
     }
@@ -426,7 +426,7 @@ mod tests {
         borrower.cancel(charge).unwrap();
         assert_eq!(borrower.take(1).unwrap().ask, 8, "three are left, but the ask was not heard");
         borrower.take(4).unwrap_err();
-        borrower.accept(Return { credits: 5, ..Return::default() }).unwrap();
+        borrower.accept(CreditReturn { credits: 5, ..CreditReturn::default() }).unwrap();
         assert_eq!(borrower.take(1).unwrap().ask, 8, "the ask was answered with nothing, and somebody waits");
     }
 
@@ -436,7 +436,7 @@ mod tests {
         borrower.take(4).unwrap();
         borrower.take(4).unwrap();
         borrower.take(3).unwrap_err();
-        borrower.accept(Return { credits: 8, granted: 0, end_of_epoch: true }).unwrap();
+        borrower.accept(CreditReturn { credits: 8, granted: 0, end_of_epoch: true }).unwrap();
         assert_eq!(borrower.honour(revoke(9, true)), Ok(Surrender { credits: 0 }));
     }
 
@@ -447,7 +447,10 @@ mod tests {
         borrower.lose();
         let before = borrower.clone();
         assert_eq!(borrower.take(1), Err(TakeError::Lost));
-        assert_eq!(borrower.accept(Return { credits: 1, ..Return::default() }), Err(ReturnError::Lost));
+        assert_eq!(
+            borrower.accept(CreditReturn { credits: 1, ..CreditReturn::default() }),
+            Err(ReturnError::Lost)
+        );
         assert_eq!(borrower.honour(revoke(9, true)), Err(TargetLost));
         assert_eq!(borrower, before);
     }

@@ -5,7 +5,7 @@
 
 /// Sender to target, with every request: what the request costs, and how many more credits the sender would like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Charge {
+pub struct CreditUse {
     /// Credits that the request uses up, `1..=max_cost`.
     pub cost: u32,
     /// Additional credits wanted because the sender has stalled or is about to, `0..=max_ask`; 0 asks for nothing.
@@ -15,7 +15,7 @@ pub struct Charge {
 /// Target to sender, with the answer to every request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[must_use = "the credits in a return exist nowhere else: put it on the wire"]
-pub struct Return {
+pub struct CreditReturn {
     /// Credits of served requests that come back, `0..=max_return`.
     pub credits: u32,
     /// Credits lent in addition, `0..=max_ask`.
@@ -24,7 +24,7 @@ pub struct Return {
     pub end_of_epoch: bool,
 }
 
-impl Return {
+impl CreditReturn {
     /// Whether the message carries no credit, so that it need not be sent by itself.
     pub const fn is_empty(&self) -> bool {
         self.credits == 0 && self.granted == 0

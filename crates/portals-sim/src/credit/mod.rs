@@ -18,9 +18,9 @@
 //! ```text
 //!    sender Y: Borrower (its loan from X)                       target X: Bank (total = loans + banked)
 //!
-//!    take ──────────── request + Charge { cost, ask } ────────────────────> arrive
+//!    take ──────────── request + CreditUse { cost, ask } ────────────────────> arrive
 //!                                                                            │ handler runs, room is free again
-//!    accept <────── answer + Return { credits, granted, epoch } ─────────── release, settle
+//!    accept <────── answer + CreditReturn { credits, granted, epoch } ─────────── release, settle
 //!
 //!    honour <────────────── Revoke { limit, epoch } ─────────────────────── next_revocation
 //!       └───────────────── Surrender { credits } ─────────────────────────> surrendered
@@ -93,8 +93,8 @@ mod loans;
 mod message;
 mod queue;
 
-pub use bank::{Bank, Ledger, LoanSnapshot};
+pub use bank::{Bank, BankLedger, LoanSnapshot};
 pub use bank_error::{ArriveError, PeerError, ReleaseError, SurrenderError};
 pub use borrower::{Borrower, CancelError, ReturnError, TakeError, TargetLost};
 pub use config::{ConfigError, Growth, LoanConfig};
-pub use message::{Charge, Return, Revoke, Surrender};
+pub use message::{CreditReturn, CreditUse, Revoke, Surrender};

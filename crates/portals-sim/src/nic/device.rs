@@ -10,7 +10,7 @@ use crate::model::{Costs, Parameters};
 use am_core::segment::Memory;
 use am_core::{Instant, Span};
 use fabric_sim::bytes::{Bytes, Pool};
-use fabric_sim::{About, Device, Outgoing, Packet, Port, Stage};
+use fabric_sim::{About, Device, DeviceContext, Outgoing, Packet, Stage};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -20,12 +20,12 @@ pub(crate) struct Shared {
     pub(crate) directory: Directory,
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,
-    /// The longest additional time of an [`Adversary`](crate::Adversary), in picoseconds.
+    /// The longest additional time of an [`AdversarialTiming`](crate::AdversarialTiming), in picoseconds.
     pub(crate) jitter: u64,
     pub(crate) late_read: bool,
     /// Something may happen to a process that no event of Portals 3.3 tells of: who waits must not foresee when
     /// the wait ends, and nothing may be kept or left for later.
-    pub(crate) silent: Cell<bool>,
+    pub(crate) no_lookahead: Cell<bool>,
     /// Portals 4 is in use, of which events may come for a process that waits for those of Portals 3.3.
     pub(crate) portals_4: Cell<bool>,
     pub(crate) pool: Rc<Pool>,
@@ -69,15 +69,15 @@ pub(crate) struct Process {
     pub(crate) rank: u32,
     pub(crate) id: ProcessId,
     /// It idles: who has something for it wakes it.
-    sleeps: bool,
+    pub(super) sleeps: bool,
     /// While it idles: the event queues of Portals 3.3 that may end that, by their bits; [`ALL`] if any event may.
-    watched: u64,
+    pub(super) watched: u64,
     /// While it idles: when it will go on as its clock shows, as far as that is known.
     until: Option<Instant>,
     /// When it is looked whether an event ends that.
     alarm: Option<Instant>,
     /// Puts of Portals 3.3 that have arrived since anyone looked at this process: when, and of whom.
-    kept: Vec<(Instant, u32, p3::unit::Message)>,
+    pub(super) kept: Vec<(Instant, u32, p3::unit::Message)>,
     pub(crate) p3: p3::engine::Interface,
     /// Apart: programs use one of the two, and the memory of thousands of processes is what takes the time.
     pub(crate) p4: Box<p4::engine::Interface>,
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Portals {
     }
 }
 
-const TX: usize = 0;
+pub(super) const TX: usize = 0;
 const REPLY_TX: usize = 1;
 
 /// With so many messages kept a process goes on.
@@ -165,7 +165,7 @@ impl Portals {
 
     /// Sends a command's message; returns when its bytes have been read.
     #[inline]
-    pub(crate) fn transmit(&mut self, load: Load, port: &mut Port<'_, Wire>) -> Instant {
+    pub(crate) fn transmit(&mut self, load: Load, port: &mut DeviceContext<'_, Wire>) -> Instant {
         let costs = &self.shared.costs;
         let Load { from, to, length, body, source } = load;
         let number = port.number();
@@ -181,13 +181,13 @@ impl Portals {
             port.defer(sent, Packet { number, from, to, bytes: length, sent, corrupt: false, body }, LEAVES);
         } else {
             let (at, number, body) = (Some(leaves + costs.inject), Some(number), Wire(body));
-            port.send_in_turn(Outgoing { at, number, ..Outgoing::new(from, to, length, body) });
+            port.send_fifo(Outgoing { at, number, ..Outgoing::new(from, to, length, body) });
         }
         sent
     }
 
     /// A message leaves, and what it carries is read.
-    fn leave(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+    fn leave(&mut self, packet: Packet<Wire>, port: &mut DeviceContext<'_, Wire>) {
         let Packet { number, from, to, bytes, body: Wire(body), .. } = packet;
         let body = match body {
             Body::Held(held) => {
@@ -213,7 +213,7 @@ impl Portals {
         length: u32,
         at: Instant,
         body: Body,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) {
         let costs = &self.shared.costs;
         self.counters.answers += 1;
@@ -225,7 +225,14 @@ impl Portals {
 
     /// Sends an acknowledgement for what is complete at a time.
     #[inline]
-    pub(crate) fn acknowledge(&mut self, from: u32, to: u32, at: Instant, body: Body, port: &mut Port<'_, Wire>) {
+    pub(crate) fn acknowledge(
+        &mut self,
+        from: u32,
+        to: u32,
+        at: Instant,
+        body: Body,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let costs = &self.shared.costs;
         self.counters.answers += 1;
         let at = Some(at + port.slowed(costs.ack_tx) + costs.inject);
@@ -235,7 +242,7 @@ impl Portals {
     /// An event is on its way to a process: if it idles, and waits for that event, it is woken when the event is
     /// there.
     #[inline]
-    pub(crate) fn expect_event(&mut self, local: u32, at: Instant, port: &mut Port<'_, Wire>) {
+    pub(crate) fn expect_event(&mut self, local: u32, at: Instant, port: &mut DeviceContext<'_, Wire>) {
         let process = &mut self.processes[local as usize];
         let earlier = |known: Option<Instant>| known.is_none_or(|known| known > at);
         if process.sleeps && earlier(process.until) && earlier(process.alarm) {
@@ -245,8 +252,8 @@ impl Portals {
     }
 
     /// Something has happened to a process that no event tells of: if it idles, it is woken.
-    pub(crate) fn concern(&mut self, local: u32, port: &mut Port<'_, Wire>) {
-        self.shared.silent.set(true);
+    pub(crate) fn concern(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) {
+        self.shared.no_lookahead.set(true);
         let process = &self.processes[local as usize];
         if process.sleeps {
             port.wake(process.rank);
@@ -255,7 +262,13 @@ impl Portals {
 
     /// A process is about to idle, for at most until a time or until there is an event in one of some queues.
     #[inline]
-    pub(crate) fn sleep(&mut self, local: u32, until: Option<Instant>, watched: u64, port: &mut Port<'_, Wire>) {
+    pub(crate) fn sleep(
+        &mut self,
+        local: u32,
+        until: Option<Instant>,
+        watched: u64,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let process = &mut self.processes[local as usize];
         (process.sleeps, process.watched, process.until, process.alarm) = (true, watched, until, None);
         if let Some(at) = self.kept_event(local) {
@@ -269,26 +282,19 @@ impl Portals {
         self.processes[local as usize].sleeps = false;
     }
 
-    /// Before which time nobody can notice what a process does from now on, if it is the only one of its node:
-    /// what it sends passes the sending engine. Nothing if others can notice sooner.
-    pub(crate) fn leisure(&self, port: &Port<'_, Wire>) -> Instant {
-        let notices = self.shared.late_read || self.shared.silent.get() || self.processes.len() != 1;
-        if notices { Instant::default() } else { port.free_at(TX) }
-    }
-
-    fn take(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+    fn take(&mut self, packet: Packet<Wire>, port: &mut DeviceContext<'_, Wire>) {
         let local = self.shared.directory.of(packet.to).pid;
         match packet.body.0 {
             Body::P3(message) if self.keeps(&message) => {
                 self.expect_event(local, self.shared.costs.told(port.now()), port);
                 let process = &mut self.processes[local as usize];
                 process.kept.push((port.now(), packet.from, message));
-                if process.kept.len() >= KEPT && !port.hurry(packet.to) {
+                if process.kept.len() >= KEPT && !port.resume_early(packet.to) {
                     self.catch_up(local, port);
                 }
                 return;
             }
-            _ if port.hurry(packet.to) => return port.defer(port.now(), packet, ARRIVES),
+            _ if port.resume_early(packet.to) => return port.defer(port.now(), packet, ARRIVES),
             _ => self.catch_up(local, port),
         }
         match packet.body.0 {
@@ -297,38 +303,6 @@ impl Portals {
             Body::Count(ct, by) => self.p4_count(local, ct, by, port.now(), port),
             Body::Held(_) => unreachable!("a held message never leaves its interface"),
         }
-    }
-
-    /// Whether a message can be kept until someone looks at the process: nobody waits for an answer to it, and
-    /// what it changes is told of by an event.
-    #[inline]
-    fn keeps(&self, message: &p3::unit::Message) -> bool {
-        message.is_plain_put() && !self.shared.late_read && !self.shared.silent.get()
-    }
-
-    /// When the event of the next message is there that is kept for a process.
-    pub(crate) fn kept_event(&self, local: u32) -> Option<Instant> {
-        let (at, ..) = self.processes[local as usize].kept.first()?;
-        Some(self.shared.costs.told(*at))
-    }
-
-    /// Delivers what was kept for a process and has arrived by now. Everything that looks at it calls this first,
-    /// so that nobody can tell: kept messages spare a large machine finding a process's state in memory for each
-    /// of them.
-    #[inline]
-    pub(crate) fn catch_up(&mut self, local: u32, port: &mut Port<'_, Wire>) {
-        if !self.processes[local as usize].kept.is_empty() {
-            self.deliver_kept(local, port);
-        }
-    }
-
-    fn deliver_kept(&mut self, local: u32, port: &mut Port<'_, Wire>) {
-        let mut kept = std::mem::take(&mut self.processes[local as usize].kept);
-        let arrived = kept.iter().take_while(|(at, ..)| *at <= port.now()).count();
-        for (at, from, message) in kept.drain(..arrived) {
-            self.p3_arrive(local, from, message, at, port);
-        }
-        self.processes[local as usize].kept = kept;
     }
 }
 
@@ -340,7 +314,7 @@ impl Device for Portals {
         vec![("tx", parameters.tx()), ("reply tx", parameters.tx())]
     }
 
-    fn arrive(&mut self, packet: Packet<Wire>, port: &mut Port<'_, Wire>) {
+    fn arrive(&mut self, packet: Packet<Wire>, port: &mut DeviceContext<'_, Wire>) {
         self.counters.arrivals += 1;
         if self.shared.jitter == 0 {
             return self.take(packet, port);
@@ -351,11 +325,11 @@ impl Device for Portals {
         port.defer(*last, packet, ARRIVES);
     }
 
-    fn due(&mut self, packet: Packet<Wire>, token: u32, port: &mut Port<'_, Wire>) {
+    fn due(&mut self, packet: Packet<Wire>, token: u32, port: &mut DeviceContext<'_, Wire>) {
         if token == LEAVES { self.leave(packet, port) } else { self.take(packet, port) }
     }
 
-    fn timer(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+    fn timer(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) {
         let now = port.now();
         let process = &mut self.processes[local as usize];
         let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
@@ -375,6 +349,10 @@ impl Device for Portals {
         let process = &mut self.processes[local as usize];
         process.until = Some(now);
         port.wake(process.rank);
+    }
+
+    fn lookahead(&self, rank: u32, port: &DeviceContext<'_, Wire>) -> Instant {
+        self.lookahead_of(rank, port)
     }
 
     fn explain(&self, rank: u32) -> Option<String> {

@@ -8,7 +8,7 @@ use super::p4::P4;
 use super::wire::Wire;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, PeerStatus, Span};
-use fabric_sim::{Context, Handle, HostMemory, Port, WaitFor};
+use fabric_sim::{Context, DeviceContext, Handle, HostMemory, WaitFor};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub struct Nic<'a> {
     handle: Handle<'a, Portals>,
-    shared: Rc<Shared>,
+    pub(super) shared: Rc<Shared>,
     /// Losses of ranks that Portals 4 has been told of.
     losses: Rc<Cell<u32>>,
 }
@@ -40,8 +40,8 @@ impl<'a> Deref for Nic<'a> {
 
 /// Work on an interface that finds everything delivered that has arrived.
 fn caught_up<R>(
-    work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R,
-) -> impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R {
+    work: impl FnOnce(&mut Portals, &mut DeviceContext<'_, Wire>, u32) -> R,
+) -> impl FnOnce(&mut Portals, &mut DeviceContext<'_, Wire>, u32) -> R {
     |device, port, process| {
         device.catch_up(process, port);
         work(device, port, process)
@@ -88,28 +88,19 @@ impl<'a> Nic<'a> {
     /// Suspends the rank until its interface has something for it, a rank is known to be lost, or `until`;
     /// `wanted` is for deadlock reports. [`P3::idle`] is the way to wait for events.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
-        self.sleep(until, ALL, |_, _| Instant::default(), wanted);
+        self.sleep(until, ALL, wanted);
     }
 
     /// [`Nic::idle`] for a process that looks at nothing but some event queues of Portals 3.3: the run may let it
     /// go on later than its clock shows.
-    pub(crate) fn idle_at_leisure(&self, until: Option<Instant>, queues: &[EqHandle], wanted: impl Into<WaitFor>) {
+    pub(crate) fn idle_on(&self, until: Option<Instant>, queues: &[EqHandle], wanted: impl Into<WaitFor>) {
         let watched = if self.shared.portals_4.get() { ALL } else { Interface::bits(queues) };
-        self.sleep(until, watched, |device, port| device.leisure(port), wanted);
+        self.sleep(until, watched, wanted);
     }
 
-    fn sleep(
-        &self,
-        until: Option<Instant>,
-        watched: u64,
-        leisure: impl FnOnce(&Portals, &Port<'_, Wire>) -> Instant,
-        wanted: impl Into<WaitFor>,
-    ) {
-        let leisure = self.seen_unit(|device, port, process| {
-            device.sleep(process, until, watched, port);
-            leisure(device, port)
-        });
-        self.context().idle_at_leisure(until, leisure, wanted);
+    fn sleep(&self, until: Option<Instant>, watched: u64, wanted: impl Into<WaitFor>) {
+        self.seen_unit(|device, port, process| device.sleep(process, until, watched, port));
+        self.context().idle(until, wanted);
         self.seen_unit(|device, _, process| device.awake(process));
     }
 
@@ -142,17 +133,23 @@ impl<'a> Nic<'a> {
 
     /// [`Handle::unit`], with everything delivered that has arrived; so are the others.
     #[inline]
-    pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+    pub(crate) fn unit<R>(&self, work: impl FnOnce(&mut Portals, &mut DeviceContext<'_, Wire>, u32) -> R) -> R {
         self.handle.unit(caught_up(work))
     }
 
     #[inline]
-    pub(crate) fn seen_unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+    pub(crate) fn seen_unit<R>(
+        &self,
+        work: impl FnOnce(&mut Portals, &mut DeviceContext<'_, Wire>, u32) -> R,
+    ) -> R {
         self.handle.seen_unit(caught_up(work))
     }
 
     #[inline]
-    pub(crate) fn own_unit<R>(&self, work: impl FnOnce(&mut Portals, &mut Port<'_, Wire>, u32) -> R) -> R {
+    pub(crate) fn own_unit<R>(
+        &self,
+        work: impl FnOnce(&mut Portals, &mut DeviceContext<'_, Wire>, u32) -> R,
+    ) -> R {
         self.handle.own_unit(caught_up(work))
     }
 
@@ -224,29 +221,5 @@ impl<'a> Nic<'a> {
             self.sync();
         }
         self.seen(|device, process| work(device, process, now))
-    }
-
-    /// From now on something may happen to processes that no event of Portals 3.3 tells of.
-    pub(crate) fn expect_silence(&self) {
-        self.shared.silent.set(true);
-    }
-
-    /// From now on there are events of Portals 4.
-    pub(crate) fn expect_portals_4(&self) {
-        self.shared.portals_4.set(true);
-        self.expect_silence();
-    }
-
-    /// Whether all events are known that get into this rank's queues up to a time.
-    #[inline]
-    fn foresees(&self, time: Instant) -> bool {
-        time < self.context().synced() + self.shared.costs.lookahead
-    }
-
-    /// Whether a rank that idles need not be suspended to know that the next that concerns it is at a time: it
-    /// foresees it, and nothing changes its memory without an event. (It may learn of a loss later by as much as
-    /// it foresees.)
-    pub(crate) fn knows(&self, next: Instant) -> bool {
-        next <= self.now() || self.foresees(next) && !self.shared.late_read && !self.shared.silent.get()
     }
 }

@@ -7,6 +7,7 @@
 //! | `p4` | [`p4::P4`]: Portals 4; lists, unexpected headers, counters, triggered and atomic operations, flow control |
 //! | `handle` | [`Nic`]: a rank's way to them, and to time |
 //! | `device` | [`Portals`]: a node's interface, as the simulation drives it: engines, arrivals, sleepers |
+//! | `lookahead` | messages and processes that come late where no process can notice |
 //! | `queue` | event queues that can be full |
 //! | `wire` | what interfaces send each other |
 //! | `slots`, `directory` | handles with generations; the identities of processes |
@@ -15,6 +16,7 @@
 pub(crate) mod device;
 pub(crate) mod directory;
 pub(crate) mod handle;
+mod lookahead;
 #[doc(hidden)]
 pub mod mutation;
 pub mod p3;

@@ -10,7 +10,7 @@ use am_conformance::{
 use fabric_sim::{Drawn, DrawnKind, Faults, RunError, Topology};
 use portals_sim::conduit::{self, ConduitConfig, FlowControl};
 use portals_sim::model::Parameters;
-use portals_sim::{Adversary, PortalsConfig};
+use portals_sim::{AdversarialTiming, PortalsConfig};
 use std::ops::Range;
 
 /// Programs that poll for ever end here, in nanoseconds.
@@ -110,13 +110,16 @@ fn conforms_over_links_that_repair_what_they_lose() {
 }
 
 /// Messages of different pairs overtake each other, and memory is read as late as it may be.
-fn unkind(ranks: u32) -> PortalsConfig {
-    PortalsConfig { adversary: Adversary { jitter_ns: 20_000.0, late_read: true }, ..PortalsConfig::xt4(ranks) }
+fn adversarial(ranks: u32) -> PortalsConfig {
+    PortalsConfig {
+        adversary: AdversarialTiming { jitter_ns: 20_000.0, late_read: true },
+        ..PortalsConfig::xt4(ranks)
+    }
 }
 
 #[test]
-fn conforms_under_an_unkind_schedule() {
-    suite("Portals, unkind schedule", &plan(&[3]), &bank(), unkind);
+fn conforms_under_adversarial_timing() {
+    suite("Portals, adversarial timing", &plan(&[3]), &bank(), adversarial);
 }
 
 /// Another machine, other sizes and other faults for every seed.
@@ -136,7 +139,7 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
         1 => config.faults.corruption = 0.05,
         2 => config.faults.duplication = 0.05,
         3 => (config.faults.delay, config.faults.delay_ns) = (0.1, 10_000.0),
-        4 => config.adversary = Adversary { jitter_ns: 5_000.0, late_read: true },
+        4 => config.adversary = AdversarialTiming { jitter_ns: 5_000.0, late_read: true },
         5 => {
             let kind = DrawnKind::LinkFlap { down_ns: 30_000.0 };
             config.faults.drawn = if ranks < 2 { vec![] } else { vec![Drawn { count: 5, within_ns: 1e6, kind }] };
@@ -149,7 +152,7 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
         banked: Some(10),
         send_chunks: 12,
         reply_slots: 2,
-        tickets: 14,
+        send_slots: 14,
         staging: 2,
         disable_bytes: 1 << 13,
         disable_events: 32,

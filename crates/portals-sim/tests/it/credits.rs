@@ -7,7 +7,7 @@ use am_core::transport::{Arrival, Body, Head, Port, Refused, ReplyBound, Sink, T
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Span, Token, WaitReason, Words};
 use fabric_sim::RunError;
 use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl, Testing};
-use portals_sim::{Adversary, PortalsConfig};
+use portals_sim::{AdversarialTiming, PortalsConfig};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -106,7 +106,7 @@ fn mutual_flood(unreserved: bool) -> Result<(), RunError> {
     let config = ConduitConfig {
         send_chunks: 16,
         reply_slots: 4,
-        tickets: 8,
+        send_slots: 8,
         testing: Testing { unreserved, ..Testing::default() },
         ..ConduitConfig::default()
     };
@@ -134,7 +134,7 @@ fn a_mutual_flood_comes_through_and_deadlocks_when_requests_are_taken_without_re
     mutual_flood(false).unwrap();
     let Err(RunError::Deadlock(report)) = mutual_flood(true) else { panic!("no deadlock") };
     assert_eq!(report.waiting.len(), 2);
-    assert!(report.to_string().contains("a send ticket for a reply"), "{report}");
+    assert!(report.to_string().contains("a send slot for a reply"), "{report}");
 }
 
 /// A reproducible sequence (SplitMix64).
@@ -155,7 +155,7 @@ type Books = Vec<(u32, u32)>;
 /// the end.
 fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
     let machine = PortalsConfig {
-        adversary: Adversary { jitter_ns: 10_000.0 * (seed % 3) as f64, late_read: false },
+        adversary: AdversarialTiming { jitter_ns: 10_000.0 * (seed % 3) as f64, late_read: false },
         ..PortalsConfig::xt4(ranks)
     };
     let config = ConduitConfig {
@@ -240,7 +240,7 @@ fn credits_are_conserved_for_many_seeds() {
 fn flood_of_portals_4(seed: u64, testing: Testing) -> (u64, Vec<Vec<u32>>) {
     const EACH: u32 = 120;
     let machine = PortalsConfig {
-        adversary: Adversary { jitter_ns: 3_000.0 * (seed % 4) as f64, late_read: seed % 2 == 1 },
+        adversary: AdversarialTiming { jitter_ns: 3_000.0 * (seed % 4) as f64, late_read: seed % 2 == 1 },
         ..PortalsConfig::xt4(6)
     };
     let config = ConduitConfig {

@@ -8,7 +8,7 @@ mod credits;
 mod degenerate;
 mod fuzz;
 mod holds;
-mod leisure;
+mod lookahead;
 mod p3;
 mod p3_allocation;
 mod p3_faults;

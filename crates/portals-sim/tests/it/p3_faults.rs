@@ -5,7 +5,7 @@ use fabric_sim::{Drawn, DrawnKind, FaultEvent, Faults, Report, Scheduled, WaitFo
 use portals_sim::model::Parameters;
 use portals_sim::nic::HostMemory;
 use portals_sim::nic::p3::{Ack, Criteria, EventKind, Md, Options, Position, Unlink};
-use portals_sim::{Adversary, Nic, PortalsConfig};
+use portals_sim::{AdversarialTiming, Nic, PortalsConfig};
 
 const EACH: u64 = 20;
 
@@ -58,7 +58,7 @@ fn faulty(seed: u64) -> PortalsConfig {
         drawn,
         ..Faults::default()
     };
-    let adversary = Adversary { jitter_ns: 8_000.0, late_read: seed.is_multiple_of(2) };
+    let adversary = AdversarialTiming { jitter_ns: 8_000.0, late_read: seed.is_multiple_of(2) };
     let parameters = if seed.is_multiple_of(3) { Parameters::free() } else { Parameters::xt4() };
     PortalsConfig { faults, adversary, parameters, deadline_ns: 1e9, ..PortalsConfig::xt4(8) }
 }

@@ -3,7 +3,7 @@
 use crate::conduit_support::machine;
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Span, Token};
 use sci_sim::conduit::{self, ConduitConfig};
-use sci_sim::{Adversary, SciConfig};
+use sci_sim::{AdversarialTiming, SciConfig};
 
 const COUNT: u32 = 1000;
 
@@ -71,7 +71,7 @@ fn overtakers(conduit: &ConduitConfig, machine: &SciConfig) -> (usize, usize) {
 
 #[test]
 fn messages_of_a_pair_keep_their_order() {
-    let scattered = SciConfig { adversary: Adversary { reorder_ns: 3_000.0 }, ..machine(2) };
+    let scattered = SciConfig { adversary: AdversarialTiming { reorder_ns: 3_000.0 }, ..machine(2) };
     let mut failing = machine(2);
     (failing.errors.retriable, failing.errors.not_retriable) = (0.05, 0.01);
     for conduit in [ConduitConfig::default(), ConduitConfig::tuned(), ConduitConfig::smallest()] {

@@ -9,7 +9,7 @@ use fabric_sim::Topology;
 use sci_sim::conduit::{self, ConduitConfig, FlagStores, MediumMethod};
 use sci_sim::model::Parameters;
 use sci_sim::nic::TransferErrors;
-use sci_sim::{Adversary, SciConfig};
+use sci_sim::{AdversarialTiming, SciConfig};
 use std::ops::Range;
 
 /// Programs that poll for ever end here, in nanoseconds.
@@ -87,7 +87,7 @@ fn conforms_when_links_lose() {
 fn conforms_when_lines_overtake_each_other() {
     for (conduit, ranks) in [(ConduitConfig::default(), 3), (ConduitConfig::paper(), 2)] {
         suite("sci with lines out of order", &plan(&[ranks]), &conduit, |ranks| SciConfig {
-            adversary: Adversary { reorder_ns: 5_000.0 },
+            adversary: AdversarialTiming { reorder_ns: 5_000.0 },
             ..SciConfig::fitting(ranks)
         });
     }

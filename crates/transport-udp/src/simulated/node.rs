@@ -5,7 +5,7 @@ use crate::proto::{Machine, OwnSegment};
 use crate::sim::SplitMix64;
 use am_core::Instant;
 use am_core::transport::PeerStatus;
-use fabric_sim::{Device, Packet, Port};
+use fabric_sim::{Device, DeviceContext, Packet};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -73,7 +73,7 @@ impl Node {
     }
 
     /// Sees to it that what a rank has handed over leaves by a time.
-    pub(super) fn flush_by(&mut self, rank: u32, at: Instant, port: &mut Port<'_, Vec<u8>>) {
+    pub(super) fn flush_by(&mut self, rank: u32, at: Instant, port: &mut DeviceContext<'_, Vec<u8>>) {
         let index = self.index(rank);
         let seat = &mut self.seats[index];
         if seat.flush_at.is_none() {
@@ -83,20 +83,26 @@ impl Node {
     }
 
     /// The rank has sent what there was: from here on, deadlines are this host's business.
-    pub(super) fn sent_out(&mut self, rank: u32, port: &mut Port<'_, Vec<u8>>) {
+    pub(super) fn sent_out(&mut self, rank: u32, port: &mut DeviceContext<'_, Vec<u8>>) {
         let index = self.index(rank);
         self.seats[index].flush_at = None;
         self.arm(index, port);
     }
 
     /// The rank has ended; its machine goes on until all is delivered, or `until`.
-    pub(super) fn leave(&mut self, rank: u32, status: PeerStatus, until: Instant, port: &mut Port<'_, Vec<u8>>) {
+    pub(super) fn leave(
+        &mut self,
+        rank: u32,
+        status: PeerStatus,
+        until: Instant,
+        port: &mut DeviceContext<'_, Vec<u8>>,
+    ) {
         let index = self.index(rank);
         self.seats[index].leaving = Some((status, until));
         self.drive(index, port);
     }
 
-    fn arm(&mut self, index: usize, port: &mut Port<'_, Vec<u8>>) {
+    fn arm(&mut self, index: usize, port: &mut DeviceContext<'_, Vec<u8>>) {
         let seat = &mut self.seats[index];
         let linger = seat.leaving.map(|(_, until)| until);
         let next = [seat.machine.borrow().deadline(), seat.flush_at, linger].into_iter().flatten().min();
@@ -110,7 +116,7 @@ impl Node {
     }
 
     /// Lets time act on a machine, and sends what it wants to send.
-    fn drive(&mut self, index: usize, port: &mut Port<'_, Vec<u8>>) {
+    fn drive(&mut self, index: usize, port: &mut DeviceContext<'_, Vec<u8>>) {
         let (seat, now) = (&mut self.seats[index], port.now());
         let mut machine = seat.machine.borrow_mut();
         machine.tick(now);
@@ -159,7 +165,7 @@ pub(super) fn to_itself(machine: &mut Machine, now: Instant, datagram: &mut [u8]
 impl Device for Node {
     type Body = Vec<u8>;
 
-    fn arrive(&mut self, packet: Packet<Vec<u8>>, port: &mut Port<'_, Vec<u8>>) {
+    fn arrive(&mut self, packet: Packet<Vec<u8>>, port: &mut DeviceContext<'_, Vec<u8>>) {
         let Packet { to, mut body, corrupt, .. } = packet;
         if corrupt {
             self.spoil(&mut body);
@@ -175,7 +181,7 @@ impl Device for Node {
         }
     }
 
-    fn timer(&mut self, token: u32, port: &mut Port<'_, Vec<u8>>) {
+    fn timer(&mut self, token: u32, port: &mut DeviceContext<'_, Vec<u8>>) {
         let Some(seat) = self.seats.get_mut(token as usize) else { return };
         // Timers that an earlier one has overtaken run out in vain.
         if seat.armed == Some(port.now()) {

@@ -332,10 +332,10 @@ impl Gasnet<'_> {
         peer.handled += handled;
         peer.freed += freed;
         if !std::mem::replace(&mut peer.listed, true) {
-            self.owed.push(to);
+            self.pending_credit.push(to);
         }
         if peer.handled * 2 > rooms.requests || peer.freed * 2 > rooms.answers {
-            self.urgent.push(to);
+            self.urgent_credit.push(to);
         }
     }
 
@@ -345,7 +345,7 @@ impl Gasnet<'_> {
         let peer = self.peers.of(to);
         peer.controlled += slots;
         if peer.controlled >= due {
-            self.urgent.push(to);
+            self.urgent_credit.push(to);
         }
     }
 
@@ -384,17 +384,17 @@ impl Gasnet<'_> {
 
     /// Sends all credits that are owed, a packet per peer.
     pub(super) fn pay_all(&mut self) {
-        while let Some(to) = self.owed.pop() {
+        while let Some(to) = self.pending_credit.pop() {
             self.peers.of(to).listed = false;
             self.pay(to);
         }
         self.pay_urgent();
-        self.unpaid_polls = 0;
+        self.polls_before_flush = 0;
     }
 
     /// Sends the credits that someone may be waiting for.
     pub(super) fn pay_urgent(&mut self) {
-        while let Some(to) = self.urgent.pop() {
+        while let Some(to) = self.urgent_credit.pop() {
             self.pay(to);
         }
     }

@@ -24,7 +24,7 @@ use std::fmt;
 use std::rc::Rc;
 
 /// Polls after which credits are sent even though nobody seems to need them.
-const PATIENT_POLLS: u32 = 16;
+const CREDIT_FLUSH_POLLS: u32 = 16;
 
 /// What all ranks of a job have in common.
 #[derive(Debug)]
@@ -62,13 +62,13 @@ pub struct Gasnet<'a> {
     /// Long headers whose data has not been noticed.
     pub(super) open_joins: usize,
     /// Peers that credits are owed to, and those that may be waiting for them.
-    pub(super) owed: Vec<u32>,
-    pub(super) urgent: Vec<u32>,
-    pub(super) unpaid_polls: u32,
+    pub(super) pending_credit: Vec<u32>,
+    pub(super) urgent_credit: Vec<u32>,
+    pub(super) polls_before_flush: u32,
     /// Request slots of requests under way, over all peers.
     pub(super) unhandled: u64,
     /// A peer that had not handled everything when the rank last asked.
-    unquiet: u32,
+    last_busy_peer: u32,
     pub(super) bare_given: u64,
     /// The reply bound that was last asked for, and the slots that it takes.
     pub(super) usual: (u32, u32),
@@ -142,11 +142,11 @@ impl<'a> Gasnet<'a> {
             ready: VecDeque::new(),
             held: 0,
             open_joins: 0,
-            owed: Vec::new(),
-            urgent: Vec::new(),
-            unpaid_polls: 0,
+            pending_credit: Vec::new(),
+            urgent_credit: Vec::new(),
+            polls_before_flush: 0,
             unhandled: 0,
-            unquiet: 0,
+            last_busy_peer: 0,
             bare_given: 0,
             faulty: Vec::new(),
             fresh: false,
@@ -310,9 +310,9 @@ impl<'a> Transport for Gasnet<'a> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let done = self.serve(budget, sink);
-        if !self.owed.is_empty() {
-            self.unpaid_polls += 1;
-            if self.unpaid_polls >= PATIENT_POLLS {
+        if !self.pending_credit.is_empty() {
+            self.polls_before_flush += 1;
+            if self.polls_before_flush >= CREDIT_FLUSH_POLLS {
                 self.pay_all();
             }
         }
@@ -335,10 +335,11 @@ impl<'a> Transport for Gasnet<'a> {
             };
             // Whoever was waited for the last time is looked at first, then who comes after: with many peers all
             // of them take long.
-            let last = self.peers.known(self.unquiet).is_some_and(|state| waits(self.unquiet, state));
-            let found = if last { Some(self.unquiet) } else { self.peers.next(self.unquiet, waits) };
+            let last =
+                self.peers.known(self.last_busy_peer).is_some_and(|state| waits(self.last_busy_peer, state));
+            let found = if last { Some(self.last_busy_peer) } else { self.peers.next(self.last_busy_peer, waits) };
             if let Some(peer) = found {
-                self.unquiet = peer;
+                self.last_busy_peer = peer;
                 return false;
             }
         }

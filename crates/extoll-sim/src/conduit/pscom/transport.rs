@@ -78,7 +78,7 @@ enum Held {
 pub(super) struct PeerState {
     pub(super) account: Account,
     /// Whether the peer is in the list of those that have to handle something.
-    restless: bool,
+    outstanding: bool,
     held: VecDeque<Held>,
     faulty: Option<LossCause>,
 }
@@ -93,7 +93,7 @@ pub struct Pscom<'a> {
     peers: Vec<PeerState>,
     inbox: VecDeque<Delivery>,
     /// Connections over which requests went that may not have been handled.
-    restless: Vec<u32>,
+    outstanding_peers: Vec<u32>,
     faulty: u32,
     bare_given: u64,
     fetches: u64,
@@ -134,7 +134,7 @@ impl<'a> Pscom<'a> {
             segment: Segment::new(HostMemory::new(bytes), bytes),
             peers: Vec::new(),
             inbox: VecDeque::new(),
-            restless: Vec::new(),
+            outstanding_peers: Vec::new(),
             faulty: 0,
             bare_given: 0,
             fetches: 0,
@@ -214,8 +214,8 @@ impl<'a> Pscom<'a> {
         let (limits, number) = (self.config.partition(), self.number(to));
         let peer = &mut self.peers[number];
         peer.account.admit(limits, reply)?;
-        if !std::mem::replace(&mut peer.restless, true) {
-            self.restless.push(number as u32);
+        if !std::mem::replace(&mut peer.outstanding, true) {
+            self.outstanding_peers.push(number as u32);
         }
         Ok(())
     }
@@ -511,13 +511,13 @@ impl<'a> Transport for Pscom<'a> {
 
     fn quiet(&mut self) -> bool {
         let mut index = 0;
-        while let Some(number) = self.restless.get(index).copied() {
+        while let Some(number) = self.outstanding_peers.get(index).copied() {
             let (peer, rank) = (&mut self.peers[number as usize], self.engine.rank_of(number));
             let context = self.engine.nic().context();
             if peer.account.is_quiet() || peer.faulty.is_some() || context.known_status(rank) != PeerStatus::Active
             {
-                peer.restless = false;
-                self.restless.swap_remove(index);
+                peer.outstanding = false;
+                self.outstanding_peers.swap_remove(index);
                 continue;
             }
             index += 1;
@@ -525,7 +525,7 @@ impl<'a> Transport for Pscom<'a> {
                 self.send_bare(rank, Kind::Ask);
             }
         }
-        self.restless.is_empty()
+        self.outstanding_peers.is_empty()
     }
 
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {

@@ -36,7 +36,7 @@
 //! ```
 
 pub(crate) mod atu;
-pub(crate) mod lane;
+pub(crate) mod command_queue;
 pub(crate) mod notification;
 pub(crate) mod unit;
 pub(crate) mod wire;
@@ -50,8 +50,8 @@ use super::handle::Nic;
 use super::memory::Registrable;
 use super::sparse::SparseMemory;
 use am_core::Instant;
+use command_queue::{Order, Work};
 use fabric_sim::WaitFor;
-use lane::{Order, Work};
 use thiserror::Error;
 
 /// The longest put or get in bytes.

@@ -1,7 +1,7 @@
 //! What the RMA unit of a node does for its processes.
 
 use super::atu::{Access, AtuFault, Nla, PageSize, Registered, Wish};
-use super::lane::{Job, Lane, Order, Work};
+use super::command_queue::{CommandQueue, Job, Order, Work};
 use super::notification::{Command, Event, Notification, Notify, Queue};
 use super::wire::{Message, Part};
 use super::{Connection, Failure, Region, RmaError};
@@ -10,7 +10,7 @@ use crate::nic::channel::{Channel, Frame, Size, Wire};
 use crate::nic::device::{Extoll, Open, Process};
 use crate::nic::memory::Registrable;
 use crate::nic::mutation::Mutation;
-use fabric_sim::Port;
+use fabric_sim::DeviceContext;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The RMA port of a process: its queue, its commands, its locks.
@@ -22,7 +22,7 @@ pub(crate) struct Engine {
     /// What has arrived meanwhile, with the numbers of the channels.
     held: VecDeque<(u32, Message)>,
     /// Commands, and answers.
-    pub(crate) lanes: [Lane; 2],
+    pub(crate) command_queues: [CommandQueue; 2],
     connections: Vec<Option<(u32, u32)>>,
     locks: BTreeMap<u32, i32>,
     /// Per channel: the operation whose remaining parts are dropped.
@@ -39,7 +39,7 @@ impl Engine {
             queue: Queue::new(notifications),
             overflow: VecDeque::new(),
             held: VecDeque::new(),
-            lanes: Default::default(),
+            command_queues: Default::default(),
             connections: Vec::new(),
             locks: BTreeMap::new(),
             failing: BTreeMap::new(),
@@ -49,7 +49,7 @@ impl Engine {
     }
 
     pub(crate) fn explain(&self) -> String {
-        let Self { queue, overflow, held, lanes: [commands, answers], .. } = self;
+        let Self { queue, overflow, held, command_queues: [commands, answers], .. } = self;
         let (commands, answers) = (commands.jobs.len(), answers.jobs.len());
         let stalled = overflow.len() + held.len();
         format!("rma: {} notifications, {stalled} stalled, {commands} commands, {answers} answers", queue.used())
@@ -75,7 +75,11 @@ impl Extoll {
         self.processes[local as usize].address.vpid
     }
 
-    pub(crate) fn rma_open(&mut self, local: u32, port: &mut Port<'_, Wire>) -> Result<Address, RmaError> {
+    pub(crate) fn rma_open(
+        &mut self,
+        local: u32,
+        port: &mut DeviceContext<'_, Wire>,
+    ) -> Result<Address, RmaError> {
         let ports = self.shared.parameters.rma.ports;
         let used = self.processes.iter().filter(|process| process.engine.state == Open::Yes).count();
         if ports == 0 {
@@ -90,7 +94,7 @@ impl Extoll {
         Ok(self.processes[local as usize].address)
     }
 
-    pub(crate) fn rma_close(&mut self, local: u32, port: &mut Port<'_, Wire>) -> Result<(), RmaError> {
+    pub(crate) fn rma_close(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) -> Result<(), RmaError> {
         let notifications = self.shared.parameters.rma.notifications;
         self.opened(local)?;
         let vpid = self.vpid(local);
@@ -98,8 +102,8 @@ impl Extoll {
         let engine = self.engine(local);
         let held = std::mem::take(&mut engine.held);
         // What is being executed comes to its end; only what it reads is gone.
-        let lanes = std::mem::take(&mut engine.lanes);
-        *engine = Engine { state: Open::NoMore, lanes, ..Engine::new(notifications) };
+        let command_queues = std::mem::take(&mut engine.command_queues);
+        *engine = Engine { state: Open::NoMore, command_queues, ..Engine::new(notifications) };
         for (channel, _) in held {
             self.commit(channel, port);
         }
@@ -179,7 +183,7 @@ impl Extoll {
         &mut self,
         local: u32,
         notification: &Notification,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), RmaError> {
         if self.opened(local)?.queue.free(notification) {
             self.rma_resume(local, port);
@@ -188,7 +192,7 @@ impl Extoll {
     }
 
     /// Room in the notification queue: what had to wait goes on.
-    fn rma_resume(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+    fn rma_resume(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) {
         let Process { rank, engine, .. } = &mut self.processes[local as usize];
         while !engine.queue.is_full() {
             let Some(event) = engine.overflow.pop_front() else { break };
@@ -202,8 +206,8 @@ impl Extoll {
         {
             self.rma_handle(local, channel, message, port);
         }
-        for lane in 0..2 {
-            self.run_lane(local, lane, port);
+        for which in 0..2 {
+            self.run_commands(local, which, port);
         }
     }
 
@@ -212,12 +216,12 @@ impl Extoll {
         local: u32,
         connection: Connection,
         order: Order,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), RmaError> {
         let (limit, vpid) = (self.shared.parameters.rma.descriptors, self.vpid(local));
         let engine = self.opened(local)?;
         let (to, _) = engine.connection(connection)?;
-        let outstanding = engine.lanes[0].jobs.len() as u32;
+        let outstanding = engine.command_queues[0].jobs.len() as u32;
         if outstanding >= limit {
             engine.refused = true;
             return Err(RmaError::NoDescMem { outstanding });
@@ -229,21 +233,21 @@ impl Extoll {
         Ok(())
     }
 
-    fn order(&mut self, local: u32, lane: u32, to: u32, order: Order, port: &mut Port<'_, Wire>) {
-        let jobs = &mut self.engine(local).lanes[lane as usize];
+    fn order(&mut self, local: u32, which: u32, to: u32, order: Order, port: &mut DeviceContext<'_, Wire>) {
+        let jobs = &mut self.engine(local).command_queues[which as usize];
         jobs.push(to, order, port.now());
         if jobs.jobs.len() == 1 {
-            self.run_lane(local, lane, port);
+            self.run_commands(local, which, port);
         }
     }
 
-    /// Executes the commands of a lane as far as time, room and the notification queue allow.
-    pub(crate) fn run_lane(&mut self, local: u32, lane: u32, port: &mut Port<'_, Wire>) {
-        let channel = [Channel::Request, Channel::Response][lane as usize];
+    /// Executes the commands of a queue as far as time, room and the notification queue allow.
+    pub(crate) fn run_commands(&mut self, local: u32, which: u32, port: &mut DeviceContext<'_, Wire>) {
+        let channel = [Channel::Request, Channel::Response][which as usize];
         loop {
             let engine = self.engine(local);
             let stalled = !engine.overflow.is_empty();
-            let queue = &mut engine.lanes[lane as usize];
+            let queue = &mut engine.command_queues[which as usize];
             let Some(job) = queue.jobs.front() else { return };
             if stalled || queue.timed {
                 return;
@@ -251,7 +255,7 @@ impl Extoll {
             if job.ready > port.now() {
                 queue.timed = true;
                 let at = job.ready;
-                return self.time_lane(local, lane, at, port);
+                return self.time_commands(local, which, at, port);
             }
             let to = job.to;
             let number = self.outbound(local, to, channel);
@@ -261,10 +265,10 @@ impl Extoll {
             }
             let broken = outbound.broken;
             let engine = self.engine(local);
-            let mut job = engine.lanes[lane as usize].jobs.pop_front().expect("a command was just seen");
+            let mut job = engine.command_queues[which as usize].jobs.pop_front().expect("a command was just seen");
             let error = if broken { Some(None) } else { self.step(local, number, &mut job, port).err().map(Some) };
             if error.is_none() && job.sent < self.shared.pace.fragments(job.work.data()) {
-                self.engine(local).lanes[lane as usize].jobs.push_front(job);
+                self.engine(local).command_queues[which as usize].jobs.push_front(job);
                 continue;
             }
             self.executed(local, job, error, port);
@@ -272,7 +276,13 @@ impl Extoll {
     }
 
     /// Sends the next packet of a command.
-    fn step(&mut self, local: u32, number: u32, job: &mut Job, port: &mut Port<'_, Wire>) -> Result<(), AtuFault> {
+    fn step(
+        &mut self,
+        local: u32,
+        number: u32,
+        job: &mut Job,
+        port: &mut DeviceContext<'_, Wire>,
+    ) -> Result<(), AtuFault> {
         let pace = self.shared.pace;
         let Job { notify, operation, .. } = *job;
         let (fragments, message) = match &job.work {
@@ -327,7 +337,13 @@ impl Extoll {
     }
 
     /// A command has been executed on this side, or could not be: `Some(None)` if its partner is out of reach.
-    fn executed(&mut self, local: u32, job: Job, error: Option<Option<AtuFault>>, port: &mut Port<'_, Wire>) {
+    fn executed(
+        &mut self,
+        local: u32,
+        job: Job,
+        error: Option<Option<AtuFault>>,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let command = job.work.command();
         let (kind, value, size) = match &job.work {
             Work::Put { from, size, answer, .. } => {
@@ -368,7 +384,7 @@ impl Extoll {
     }
 
     /// Writes a notification; a full queue stalls the process's part of the unit.
-    fn notify(&mut self, local: u32, event: Event, port: &mut Port<'_, Wire>) {
+    fn notify(&mut self, local: u32, event: Event, port: &mut DeviceContext<'_, Wire>) {
         let drops = self.shared.defects.has(Mutation::DropNotifications);
         let engine = self.engine(local);
         // Commands posted before the port was closed notify nobody.
@@ -384,7 +400,13 @@ impl Extoll {
     }
 
     /// A message has come through the unit, on a channel.
-    pub(crate) fn rma_deliver(&mut self, local: u32, channel: u32, message: Message, port: &mut Port<'_, Wire>) {
+    pub(crate) fn rma_deliver(
+        &mut self,
+        local: u32,
+        channel: u32,
+        message: Message,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let engine = self.engine(local);
         let waits = match engine.state {
             Open::NotYet => true,
@@ -400,7 +422,7 @@ impl Extoll {
         self.rma_handle(local, channel, message, port);
     }
 
-    fn rma_handle(&mut self, local: u32, channel: u32, message: Message, port: &mut Port<'_, Wire>) {
+    fn rma_handle(&mut self, local: u32, channel: u32, message: Message, port: &mut DeviceContext<'_, Wire>) {
         let (from, _) = self.sender(channel);
         let partner = self.address(from);
         let answer = |notify, work| Order { notify, work, region: None };
@@ -460,7 +482,7 @@ impl Extoll {
     }
 
     /// A part of a put or of the answer to a get: check, write, notify.
-    fn part(&mut self, local: u32, channel: u32, part: &Part, port: &mut Port<'_, Wire>) {
+    fn part(&mut self, local: u32, channel: u32, part: &Part, port: &mut DeviceContext<'_, Wire>) {
         let (from, _) = self.sender(channel);
         let Part { command, operation, to, size, offset, first, last, notify, .. } = *part;
         let vpid = self.vpid(local);

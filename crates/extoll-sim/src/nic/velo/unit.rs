@@ -8,7 +8,7 @@ use crate::nic::channel::{Channel, Frame, Size, Wire};
 use crate::nic::device::{Extoll, NOTHING, Open};
 use crate::nic::mutation::Defects;
 use am_core::Span;
-use fabric_sim::Port;
+use fabric_sim::DeviceContext;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -58,7 +58,11 @@ impl Extoll {
         &mut self.processes[local as usize].post
     }
 
-    pub(crate) fn velo_open(&mut self, local: u32, port: &mut Port<'_, Wire>) -> Result<Address, VeloError> {
+    pub(crate) fn velo_open(
+        &mut self,
+        local: u32,
+        port: &mut DeviceContext<'_, Wire>,
+    ) -> Result<Address, VeloError> {
         let post = self.post(local);
         if post.state == Open::Yes {
             return Err(VeloError::Error("the port is open already"));
@@ -68,7 +72,7 @@ impl Extoll {
         Ok(self.processes[local as usize].address)
     }
 
-    pub(crate) fn velo_close(&mut self, local: u32, port: &mut Port<'_, Wire>) -> Result<(), VeloError> {
+    pub(crate) fn velo_close(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) -> Result<(), VeloError> {
         let (segments, defects) = (self.shared.parameters.velo.segments, self.shared.defects);
         let slots = self.shared.slots.clone();
         let post = self.post(local);
@@ -108,7 +112,7 @@ impl Extoll {
         connection: Connection,
         message: &[u8],
         (tag, mtt): (u8, u8),
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), VeloError> {
         let velo = &self.shared.parameters.velo;
         let (mtu, header) = (velo.mtu as usize, velo.header_bytes);
@@ -134,7 +138,13 @@ impl Extoll {
     }
 
     /// A message has come through the unit, on a channel.
-    pub(crate) fn velo_deliver(&mut self, local: u32, channel: u32, letter: Letter, port: &mut Port<'_, Wire>) {
+    pub(crate) fn velo_deliver(
+        &mut self,
+        local: u32,
+        channel: u32,
+        letter: Letter,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let post = self.post(local);
         let room = post.held.is_empty() && post.mailbox.has_room(letter.data.len());
         if post.state == Open::NoMore || (post.state == Open::Yes && room) {
@@ -144,7 +154,7 @@ impl Extoll {
         self.counters.held += 1;
     }
 
-    fn velo_put(&mut self, local: u32, channel: u32, letter: Letter, port: &mut Port<'_, Wire>) {
+    fn velo_put(&mut self, local: u32, channel: u32, letter: Letter, port: &mut DeviceContext<'_, Wire>) {
         let Address { node, vpid } = self.partner(channel);
         let gap = self.shared.adversary.store_gap;
         let post = self.post(local);
@@ -170,7 +180,7 @@ impl Extoll {
     }
 
     /// The next of the writes that are spread over time.
-    pub(crate) fn velo_store(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+    pub(crate) fn velo_store(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) {
         let gap = self.shared.adversary.store_gap;
         let post = self.post(local);
         let Some(store) = post.stores.pop_front() else { return };
@@ -183,7 +193,7 @@ impl Extoll {
     }
 
     /// Puts messages that were held into the mailbox, as far as there is room.
-    fn velo_release(&mut self, local: u32, port: &mut Port<'_, Wire>) {
+    fn velo_release(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) {
         loop {
             let post = self.post(local);
             let room = post.held.front().is_some_and(|(_, letter)| post.mailbox.has_room(letter.data.len()));
@@ -202,7 +212,7 @@ impl Extoll {
         local: u32,
         mtt: Option<u8>,
         message: &mut Message,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), VeloError> {
         let post = self.post(local);
         if post.state != Open::Yes {

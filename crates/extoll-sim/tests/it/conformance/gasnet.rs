@@ -1,6 +1,6 @@
 //! The suite over the GASNet conduit, in both implementations.
 
-use super::machines::{free, lossy, retrying, square, unkind};
+use super::machines::{adversarial, free, lossy, retrying, square};
 use super::{Conduit, seeds, suite};
 use am_conformance::{Description, Draw, Profile, World, chosen_seeds, play_part, problems, wait_in_vain};
 use extoll_sim::ExtollConfig;
@@ -63,8 +63,8 @@ fn when_interfaces_repair_what_links_lose() {
 }
 
 #[test]
-fn under_an_unkind_schedule() {
-    conforms("under an unkind schedule", &[3], &GasnetConfig::default(), unkind);
+fn under_adversarial_timing() {
+    conforms("under adversarial timing", &[3], &GasnetConfig::default(), adversarial);
 }
 
 #[test]

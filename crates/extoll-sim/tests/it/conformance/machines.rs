@@ -2,7 +2,7 @@
 
 use am_conformance::Draw;
 use extoll_sim::model::Parameters;
-use extoll_sim::{Adversary, ExtollConfig};
+use extoll_sim::{AdversarialTiming, ExtollConfig};
 use fabric_sim::{Drawn, DrawnKind, Faults, Topology};
 
 /// Four nodes in a square, with as many ranks each as it takes.
@@ -39,8 +39,8 @@ pub(crate) fn lossy(ranks: u32) -> ExtollConfig {
 }
 
 /// VELO and RMA overtake each other, and mailboxes are written slot by slot.
-pub(crate) fn unkind(ranks: u32) -> ExtollConfig {
-    ExtollConfig { adversary: Adversary { jitter_ns: 20_000.0, store_gap_ns: 100.0 }, ..square(ranks) }
+pub(crate) fn adversarial(ranks: u32) -> ExtollConfig {
+    ExtollConfig { adversary: AdversarialTiming { jitter_ns: 20_000.0, store_gap_ns: 100.0 }, ..square(ranks) }
 }
 
 /// A machine with its faults.
@@ -73,7 +73,7 @@ pub(crate) fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> ExtollConfig {
             faults.drawn = vec![Drawn { count: 6, within_ns: 1e6, kind }];
         }
         7 => {}
-        _ => machine.adversary = Adversary { jitter_ns: 10_000.0, store_gap_ns: 60.0 },
+        _ => machine.adversary = AdversarialTiming { jitter_ns: 10_000.0, store_gap_ns: 60.0 },
     }
     machine
 }

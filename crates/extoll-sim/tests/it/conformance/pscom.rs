@@ -1,6 +1,6 @@
 //! The suite over active messages on pscom, with both plugins.
 
-use super::machines::{free, lossy, retrying, square, unkind};
+use super::machines::{adversarial, free, lossy, retrying, square};
 use super::{Conduit, seeds, suite};
 use am_conformance::{Description, Draw, Profile, World, chosen_seeds, play_part, problems};
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Token};
@@ -77,9 +77,11 @@ fn without_cost() {
 
 #[test]
 fn over_machines_with_faults() {
-    for (what, machine) in
-        [("over links with retry", retrying as fn(_) -> _), ("over lossy links", lossy), ("unkindly", unkind)]
-    {
+    for (what, machine) in [
+        ("over links with retry", retrying as fn(_) -> _),
+        ("over lossy links", lossy),
+        ("under adversarial timing", adversarial),
+    ] {
         conforms(what, &[2], &PscomConfig::with(Plugin::Rma), machine);
     }
 }

@@ -6,7 +6,7 @@ use am_core::Span;
 use extoll_sim::nic::mutation::Mutation;
 use extoll_sim::nic::replay::WINDOW;
 use extoll_sim::nic::velo::{COMMIT_EVERY, SEGMENT_SLOTS, VeloError, slots};
-use extoll_sim::{Adversary, ExtollConfig, Nic};
+use extoll_sim::{AdversarialTiming, ExtollConfig, Nic};
 use fabric_sim::{Faults, Topology, WaitFor};
 
 /// Many senders fill the mailbox of rank 0, which sleeps first; then it reads everything, in order and intact.
@@ -151,7 +151,7 @@ fn slot_by_slot(mtu: u32) -> ExtollConfig {
     config.parameters.velo.mtu = mtu;
     // One look takes less than the pause between two writes, so that every state of the ring is seen.
     config.parameters.empty_poll_ns = 20.0;
-    config.adversary = Adversary { store_gap_ns: 300.0, ..Adversary::default() };
+    config.adversary = AdversarialTiming { store_gap_ns: 300.0, ..AdversarialTiming::default() };
     config
 }
 

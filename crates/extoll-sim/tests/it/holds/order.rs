@@ -4,7 +4,7 @@ use super::{holds, pattern, run};
 use extoll_sim::nic::HostMemory;
 use extoll_sim::nic::mutation::Mutation;
 use extoll_sim::nic::rma::{Access, Notify};
-use extoll_sim::{Adversary, ExtollConfig, Nic};
+use extoll_sim::{AdversarialTiming, ExtollConfig, Nic};
 use fabric_sim::{Faults, Topology, WaitFor};
 
 /// Every rank sends numbered messages to every other; each pair's arrive in order.
@@ -38,7 +38,7 @@ fn velo_keeps_the_order_of_each_pair() {
     for jitter_ns in [0.0, 5_000.0] {
         let config = ExtollConfig {
             ranks_per_node: 2,
-            adversary: Adversary { jitter_ns, ..Adversary::default() },
+            adversary: AdversarialTiming { jitter_ns, ..AdversarialTiming::default() },
             faults: Faults { seed: 11, delay: 0.1, delay_ns: 3_000.0, ..Faults::default() },
             ..ExtollConfig::new(8, Topology::Torus { dims: vec![2, 2] })
         };
@@ -76,7 +76,7 @@ fn nothing_orders_velo_and_rma() {
     assert!(message_overtakes(&ExtollConfig::pair(), 65_536), "a message overtakes a long put");
     let orders: Vec<bool> = (0..20)
         .map(|seed| {
-            let adversary = Adversary { jitter_ns: 20_000.0, ..Adversary::default() };
+            let adversary = AdversarialTiming { jitter_ns: 20_000.0, ..AdversarialTiming::default() };
             let faults = Faults { seed, ..Faults::default() };
             message_overtakes(&ExtollConfig { adversary, faults, ..ExtollConfig::pair() }, 8)
         })

@@ -7,7 +7,7 @@ use extoll_sim::nic::mutation::Mutation;
 use extoll_sim::nic::replay::{Receiver, Sender, Verdict, WINDOW};
 use extoll_sim::nic::rma::{Access, Notify, RmaError};
 use extoll_sim::nic::velo::VeloError;
-use extoll_sim::{Adversary, ExtollConfig, Nic};
+use extoll_sim::{AdversarialTiming, ExtollConfig, Nic};
 use fabric_sim::{Faults, Topology, WaitFor};
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ fn all_faults_at_once_are_survived() {
             delay_ns: 2_000.0,
             ..Faults::default()
         };
-        config.adversary = Adversary { jitter_ns: 3_000.0, store_gap_ns: 50.0 };
+        config.adversary = AdversarialTiming { jitter_ns: 3_000.0, store_gap_ns: 50.0 };
         run(&config, |nic| traffic(&nic, 60)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }

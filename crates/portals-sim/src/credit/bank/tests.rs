@@ -18,12 +18,12 @@ fn bank() -> Bank {
     Bank::new(&config()).unwrap()
 }
 
-fn charge(cost: u32, ask: u32) -> Charge {
-    Charge { cost, ask }
+fn charge(cost: u32, ask: u32) -> CreditUse {
+    CreditUse { cost, ask }
 }
 
-fn give(credits: u32, granted: u32) -> Return {
-    Return { credits, granted, end_of_epoch: false }
+fn give(credits: u32, granted: u32) -> CreditReturn {
+    CreditReturn { credits, granted, end_of_epoch: false }
 }
 
 fn loan(bank: &Bank, peer: Peer) -> u32 {

@@ -186,7 +186,7 @@ impl P3<'_> {
                     return Ok(());
                 }
                 (next, _) => {
-                    self.nic.idle_at_leisure(next, queues, wanted);
+                    self.nic.idle_on(next, queues, wanted);
                     return Ok(());
                 }
             }

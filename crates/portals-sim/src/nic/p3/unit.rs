@@ -7,7 +7,7 @@ use crate::nic::device::{Load, Portals};
 use crate::nic::wire::{Body, Wire};
 use am_core::Instant;
 use am_core::segment::Memory;
-use fabric_sim::Port;
+use fabric_sim::DeviceContext;
 use fabric_sim::bytes::Bytes;
 
 /// A put or get as it is given.
@@ -58,7 +58,7 @@ impl Portals {
         local: u32,
         order: &Order,
         ack: bool,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), P3Error> {
         let Order { md, local_offset, length, to, pt_index, match_bits, remote_offset, hdr_data, .. } = *order;
         let process = &mut self.processes[local as usize];
@@ -76,7 +76,12 @@ impl Portals {
         Ok(())
     }
 
-    pub(crate) fn p3_get(&mut self, local: u32, order: &Order, port: &mut Port<'_, Wire>) -> Result<(), P3Error> {
+    pub(crate) fn p3_get(
+        &mut self,
+        local: u32,
+        order: &Order,
+        port: &mut DeviceContext<'_, Wire>,
+    ) -> Result<(), P3Error> {
         let Order { md, local_offset, length, to, pt_index, match_bits, remote_offset, .. } = *order;
         let process = &mut self.processes[local as usize];
         let from = process.rank;
@@ -95,7 +100,7 @@ impl Portals {
         from: u32,
         message: Message,
         now: Instant,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) {
         let costs = self.shared.costs;
         let sender = self.shared.directory.of(from);

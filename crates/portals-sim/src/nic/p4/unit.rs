@@ -13,7 +13,7 @@ use crate::nic::wire::{Body, Wire};
 use am_core::Instant;
 use am_core::segment::Memory;
 use fabric_sim::bytes::Bytes;
-use fabric_sim::{Packet, Port};
+use fabric_sim::{DeviceContext, Packet};
 
 /// What travels for Portals 4.
 #[derive(Clone)]
@@ -144,7 +144,7 @@ impl Portals {
         &mut self,
         local: u32,
         command: &Command,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), P4Error> {
         match command {
             Command::Put(put) => self.p4_put(local, put, None, port),
@@ -176,7 +176,7 @@ impl Portals {
         local: u32,
         put: &Put,
         atomic: Option<(AtomicOp, Datatype)>,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), P4Error> {
         let Put { from: Region { md, offset: place }, length, ack, target, user_ptr, hdr_data } = *put;
         let Checked { to, pt } = self.p4_target(local, &target)?;
@@ -217,7 +217,14 @@ impl Portals {
     }
 
     /// The bytes of a descriptor have been read.
-    fn p4_sent(&mut self, local: u32, md: MdHandle, about: Event, sent: Instant, port: &mut Port<'_, Wire>) {
+    fn p4_sent(
+        &mut self,
+        local: u32,
+        md: MdHandle,
+        about: Event,
+        sent: Instant,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let event = sent + self.shared.costs.event;
         let interface = self.p4(local);
         interface.busy(md, sent);
@@ -231,7 +238,7 @@ impl Portals {
         }
     }
 
-    fn p4_get(&mut self, local: u32, get: &Get, port: &mut Port<'_, Wire>) -> Result<(), P4Error> {
+    fn p4_get(&mut self, local: u32, get: &Get, port: &mut DeviceContext<'_, Wire>) -> Result<(), P4Error> {
         let Get { to: Region { md, offset: place }, length, target, user_ptr } = *get;
         let Checked { to, pt } = self.p4_target(local, &target)?;
         let Target { pt_index, match_bits, offset, .. } = target;
@@ -252,7 +259,7 @@ impl Portals {
         put: &Put,
         atomic: (AtomicOp, Datatype),
         operand: [u8; 16],
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), P4Error> {
         let Put { from: Region { md: source_md, .. }, length, target, user_ptr, hdr_data, .. } = *put;
         let Checked { to, pt: pt_index } = self.p4_target(local, &target)?;
@@ -281,7 +288,7 @@ impl Portals {
         ct: CtHandle,
         by: CtEvent,
         at: Instant,
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) {
         if at > port.now() {
             let (rank, sent, body) = (self.processes[local as usize].rank, port.now(), Wire(Body::Count(ct, by)));
@@ -297,7 +304,7 @@ impl Portals {
 
     /// Executes what a counter triggers. A command that moves the same counter lets what follows from that happen
     /// in its turn.
-    pub(crate) fn p4_fire(&mut self, local: u32, ct: CtHandle, port: &mut Port<'_, Wire>) {
+    pub(crate) fn p4_fire(&mut self, local: u32, ct: CtHandle, port: &mut DeviceContext<'_, Wire>) {
         self.concern(local, port);
         while let Some(command) = self.p4(local).due(ct) {
             let done = self.p4_check(local, &command).and_then(|_| self.p4_execute(local, &command, port));
@@ -308,7 +315,13 @@ impl Portals {
     }
 
     /// Tells the program what has happened: events at one time, counts at another.
-    pub(crate) fn p4_effects(&mut self, local: u32, events: Instant, counts: Instant, port: &mut Port<'_, Wire>) {
+    pub(crate) fn p4_effects(
+        &mut self,
+        local: u32,
+        events: Instant,
+        counts: Instant,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let mut effects = std::mem::take(&mut self.p4(local).table.effects);
         for effect in effects.drain(..) {
             match effect {
@@ -328,7 +341,13 @@ impl Portals {
     // Messages.
 
     /// A message has arrived for one of the node's processes.
-    pub(crate) fn p4_arrive(&mut self, local: u32, from: u32, message: Message, port: &mut Port<'_, Wire>) {
+    pub(crate) fn p4_arrive(
+        &mut self,
+        local: u32,
+        from: u32,
+        message: Message,
+        port: &mut DeviceContext<'_, Wire>,
+    ) {
         let costs = self.shared.costs;
         let (now, sender) = (port.now(), self.shared.directory.of(from));
         let done = now + costs.complete;
@@ -425,7 +444,7 @@ impl Portals {
         taken: Result<Place, NiFail>,
         done: Instant,
         change: impl FnOnce(&Place, &[u8]),
-        port: &mut Port<'_, Wire>,
+        port: &mut DeviceContext<'_, Wire>,
     ) {
         let (outcome, data) = match taken {
             Ok(place) => {
@@ -441,7 +460,7 @@ impl Portals {
     }
 
     /// Ends all operations that wait for a rank, which is lost.
-    pub(crate) fn p4_fail(&mut self, local: u32, rank: u32, port: &mut Port<'_, Wire>) {
+    pub(crate) fn p4_fail(&mut self, local: u32, rank: u32, port: &mut DeviceContext<'_, Wire>) {
         self.p4(local).fail(rank);
         let now = port.now();
         self.p4_effects(local, now, now, port);

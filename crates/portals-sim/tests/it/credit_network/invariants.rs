@@ -67,11 +67,11 @@ impl Net {
             match message {
                 Message::Request(charge) => requests += charge.cost,
                 Message::Surrender(message) => surrendered += message.credits,
-                Message::Return(_) | Message::Revoke(_) => {}
+                Message::CreditReturn(_) | Message::Revoke(_) => {}
             }
         }
         for message in self.wire(target, sender) {
-            if let Message::Return(message) = message {
+            if let Message::CreditReturn(message) = message {
                 returned += message.credits;
                 granted += message.granted;
             }

@@ -3,7 +3,7 @@
 //! itself: a scheduler picks one [`Action`] after the other, and after each of them all invariants are checked.
 
 use am_core::Peer;
-use portals_sim::credit::{Bank, Borrower, Charge, LoanConfig, Return, Revoke, Surrender};
+use portals_sim::credit::{Bank, Borrower, CreditReturn, CreditUse, LoanConfig, Revoke, Surrender};
 use std::collections::VecDeque;
 
 /// One request that some node wants to send.
@@ -82,8 +82,8 @@ pub(crate) enum Violation {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
-    Request(Charge),
-    Return(Return),
+    Request(CreditUse),
+    CreditReturn(CreditReturn),
     Revoke(Revoke),
     Surrender(Surrender),
 }
@@ -92,7 +92,7 @@ pub(crate) enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Arrival {
     pub(crate) from: usize,
-    pub(crate) charge: Charge,
+    pub(crate) charge: CreditUse,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -247,7 +247,7 @@ impl Net {
         match message {
             // The receive space is filled by hardware: no machine is asked.
             Message::Request(charge) => node.deposited.push_back(Arrival { from, charge }),
-            Message::Return(message) => refused(errors, node.borrowers[from].accept(message))?,
+            Message::CreditReturn(message) => refused(errors, node.borrowers[from].accept(message))?,
             Message::Surrender(message) => refused(errors, node.bank.surrendered(peer(from), message))?,
             Message::Revoke(message) => {
                 let before = node.borrowers[from].clone();
@@ -345,12 +345,12 @@ impl Net {
     }
 
     /// A return as it goes onto the wire.
-    fn returned(&mut self, mut message: Return) -> Message {
+    fn returned(&mut self, mut message: CreditReturn) -> Message {
         if self.fault == Fault::GrantOneMore && message.granted > 0 {
             message.granted += 1;
             self.fault = Fault::None;
         }
-        Message::Return(message)
+        Message::CreditReturn(message)
     }
 }
 
@@ -359,7 +359,7 @@ fn late(node: &mut Node, from: usize, message: Message) -> Result<(), Violation>
     let before = (node.bank.clone(), node.borrowers[from].clone());
     let refused = match message {
         Message::Request(charge) => node.bank.arrive(peer(from), charge).is_err(),
-        Message::Return(message) => node.borrowers[from].accept(message).is_err(),
+        Message::CreditReturn(message) => node.borrowers[from].accept(message).is_err(),
         Message::Revoke(message) => node.borrowers[from].honour(message).is_err(),
         Message::Surrender(message) => node.bank.surrendered(peer(from), message).is_err(),
     };

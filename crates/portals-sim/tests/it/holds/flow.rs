@@ -10,7 +10,7 @@ use portals_sim::nic::p4::{
     Ack, EqHandle, EventKind, List, Md, MdHandle, MdOptions, Me, MeOptions, NiFail, P4, P4Error, PtOptions, Put,
     Region, Target,
 };
-use portals_sim::{Adversary, Nic, PortalsConfig};
+use portals_sim::{AdversarialTiming, Nic, PortalsConfig};
 
 const PT: u32 = 3;
 const MESSAGES: u64 = 30;
@@ -131,8 +131,8 @@ fn incast(nic: &Nic<'_>, window: u64) -> u64 {
 
 #[test]
 fn a_disabled_entry_loses_nothing_and_takes_nothing_twice() {
-    let unkind = Adversary { jitter_ns: 15_000.0, late_read: true };
-    for adversary in [Adversary::default(), unkind] {
+    let adversarial = AdversarialTiming { jitter_ns: 15_000.0, late_read: true };
+    for adversary in [AdversarialTiming::default(), adversarial] {
         let faults =
             Faults { seed: 3, loss: 0.03, retry_ns: 700.0, delay: 0.1, delay_ns: 5_000.0, ..Faults::default() };
         let config = PortalsConfig { adversary, faults, ..PortalsConfig::xt4(8) };

@@ -7,7 +7,7 @@ use portals_sim::nic::mutation::Mutation;
 use portals_sim::nic::p3::{
     Ack, Criteria, EqHandle, Event, EventKind, Md, MdHandle, Options, P3, Position, Threshold, Unlink,
 };
-use portals_sim::{Adversary, Nic, PortalsConfig};
+use portals_sim::{AdversarialTiming, Nic, PortalsConfig};
 
 const QUIET: Options = Options::EVENT_START_DISABLE;
 
@@ -134,8 +134,8 @@ fn receive_buffers(nic: &Nic<'_>) {
 
 #[test]
 fn locally_managed_buffers_fill_without_overlap_and_go_in_time() {
-    let unkind = Adversary { jitter_ns: 20_000.0, late_read: true };
-    for adversary in [Adversary::default(), unkind] {
+    let adversarial = AdversarialTiming { jitter_ns: 20_000.0, late_read: true };
+    for adversary in [AdversarialTiming::default(), adversarial] {
         let faults =
             Faults { seed: 5, loss: 0.05, delay: 0.1, delay_ns: 9_000.0, retry_ns: 800.0, ..Faults::default() };
         let config = PortalsConfig { adversary, faults, ..PortalsConfig::xt4(8) };

@@ -9,7 +9,7 @@ use portals_sim::nic::p4::{
     Ack, EqHandle, Event, EventKind, List, Md, MdHandle, MdOptions, Me, MeOptions, P4, PtOptions, Put, Region,
     Target,
 };
-use portals_sim::{Adversary, Nic, PortalsConfig};
+use portals_sim::{AdversarialTiming, Nic, PortalsConfig};
 
 const PT: u32 = 1;
 const QUIET: MeOptions = MeOptions::EVENT_LINK_DISABLE;
@@ -136,10 +136,10 @@ fn buffers(nic: &Nic<'_>) {
 
 #[test]
 fn locally_managed_entries_fill_without_overlap_and_go_in_time() {
-    let unkind = Adversary { jitter_ns: 20_000.0, late_read: true };
+    let adversarial = AdversarialTiming { jitter_ns: 20_000.0, late_read: true };
     let faults =
         Faults { seed: 5, loss: 0.05, delay: 0.1, delay_ns: 9_000.0, retry_ns: 800.0, ..Faults::default() };
-    let config = PortalsConfig { adversary: unkind, faults, ..PortalsConfig::xt4(8) };
+    let config = PortalsConfig { adversary: adversarial, faults, ..PortalsConfig::xt4(8) };
     for mutation in [Mutation::HalfOffset, Mutation::NoMaxSize] {
         holds(&config, mutation, |nic| buffers(&nic));
     }

@@ -9,7 +9,7 @@ use crate::nic::errors::{Injector, TransferErrors};
 use crate::nic::kinds::{DmaState, LINE, NodeId, SegmentReason};
 use crate::nic::mutation::{Defects, Mutation};
 use am_core::{Instant, Span};
-use fabric_sim::{Device, Outgoing, Packet, Port};
+use fabric_sim::{Device, DeviceContext, Outgoing, Packet};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -65,7 +65,7 @@ const LAND: u32 = 1;
 const STEP: u32 = 2;
 const READ: u32 = 3;
 
-type Hands<'a> = Port<'a, Wire>;
+type Hands<'a> = DeviceContext<'a, Wire>;
 
 impl Adapter {
     pub(crate) fn new(shared: Rc<Shared>, node: u32, ranks: &[u32]) -> Self {
@@ -121,7 +121,8 @@ impl Adapter {
         over && !self.shared.has(Mutation::TakeLate)
     }
 
-    /// A line has reached the adapter: an unkind machine holds it back, but no line of the same address behind it.
+    /// A line has reached the adapter: adversarial timing holds it back, but no line of the same address
+    /// behind it.
     fn take_line(&mut self, packet: Packet<Wire>, address: u64, port: &mut Hands<'_>) {
         if packet.corrupt {
             let Body::Line { serial, .. } = packet.body.0 else { unreachable!("a line was taken") };

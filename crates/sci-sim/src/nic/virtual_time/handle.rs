@@ -13,7 +13,7 @@ use crate::nic::kinds::{
 use crate::nic::sequence::SequenceState;
 use crate::nic::sisci::Sisci;
 use am_core::{Instant, PeerStatus, Span};
-use fabric_sim::{Context, Outgoing, Port, WaitFor};
+use fabric_sim::{Context, DeviceContext, Outgoing, WaitFor};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -142,7 +142,7 @@ impl<'a> Virtual<'a> {
         mut look: impl FnMut(&mut Process, Instant) -> Look<R>,
     ) -> Option<R> {
         loop {
-            let found = self.context.device(|adapter, port: &mut Port<'_, Wire>| {
+            let found = self.context.device(|adapter, port: &mut DeviceContext<'_, Wire>| {
                 let now = port.now();
                 looking(adapter, wanting, |process| look(process, now))
             });

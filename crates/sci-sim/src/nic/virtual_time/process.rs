@@ -209,7 +209,7 @@ pub(super) struct Process {
     pub(super) last_land: Instant,
     /// Losses that segments have been told of.
     pub(super) losses: u32,
-    /// With an unkind machine: when lines of an address that are on their way may land; by address, pruned.
+    /// Under adversarial timing: when lines of an address that are on their way may land; by address, pruned.
     pub(super) accepted: Vec<(u64, Instant)>,
 }
 

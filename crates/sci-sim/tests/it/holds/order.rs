@@ -59,7 +59,7 @@ impl Program for FlagAfterData {
     }
 }
 
-fn unkind(seed: u64) -> SciConfig {
+fn adversarial(seed: u64) -> SciConfig {
     let mut config = SciConfig::pair();
     config.faults.seed = seed;
     config.adversary.reorder_ns = 2_000.0;
@@ -68,17 +68,17 @@ fn unkind(seed: u64) -> SciConfig {
 
 #[test]
 fn flags_after_a_check_land_after_the_data() {
-    holds(&unkind(1), Mutation::HastyCheck, FlagAfterData(Between::Check));
+    holds(&adversarial(1), Mutation::HastyCheck, FlagAfterData(Between::Check));
 }
 
 #[test]
 fn flags_after_a_barrier_land_after_the_data() {
-    holds(&unkind(2), Mutation::HollowBarrier, FlagAfterData(Between::Barrier));
+    holds(&adversarial(2), Mutation::HollowBarrier, FlagAfterData(Between::Barrier));
 }
 
 #[test]
-fn flags_without_either_overtake_the_data_on_an_unkind_machine() {
-    assert!(in_virtual_time(&unkind(3), FlagAfterData(Between::Nothing)).is_err());
+fn flags_without_either_overtake_the_data_under_adversarial_timing() {
+    assert!(in_virtual_time(&adversarial(3), FlagAfterData(Between::Nothing)).is_err());
 }
 
 /// Node 0 stores rising numbers into one line, with another line between every two, so that each leaves on its
@@ -113,7 +113,7 @@ impl Program for OneLine {
 
 #[test]
 fn stores_into_one_line_stay_in_order() {
-    holds(&unkind(4), Mutation::MixLine, OneLine);
+    holds(&adversarial(4), Mutation::MixLine, OneLine);
 }
 
 /// Node 0 reads back what it has just stored, and what the other node holds.

@@ -344,10 +344,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_lives_in_virtual_time_are_the_models(calls in calls(), seed: u64, unkind: bool) {
+    fn random_lives_in_virtual_time_are_the_models(calls in calls(), seed: u64, adversarial: bool) {
         let mut config = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
         config.faults.seed = seed;
-        if unkind {
+        if adversarial {
             config.adversary.reorder_ns = 3_000.0;
         }
         if let Err(error) = in_virtual_time(&config, Life(calls)) {

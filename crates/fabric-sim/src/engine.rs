@@ -2,19 +2,19 @@
 
 use crate::config::Plan;
 use crate::device::{Device, Packet};
-use crate::dice::Dice;
+use crate::device_context::DeviceContext;
 use crate::error::{Deadlock, Late, WaitFor, Waiting};
-use crate::faults::Strike;
-use crate::flights::{Flight, Flights};
+use crate::fault_rng::FaultRng;
+use crate::faults::ScheduledFault;
+use crate::in_flight::{Flight, InFlight};
 use crate::members::Members;
 use crate::nic::Costs;
-use crate::port::Port;
+use crate::path::{Link, Outage};
 use crate::queue::{Event, Queue};
 use crate::ranks::{RankState, State};
 use crate::stage::{NORMAL, Server};
 use crate::topology::Network;
 use crate::trace::{Hash, Histogram, StageKind, TraceSpan};
-use crate::way::{Link, Trouble};
 use am_core::{Instant, LossCause, PeerStatus};
 use std::collections::VecDeque;
 
@@ -55,15 +55,15 @@ pub(crate) struct Core<B> {
     pub(crate) network: Network,
     pub(crate) node_of: Vec<u32>,
     pub(crate) costs: Costs,
-    pub(crate) dice: Dice,
-    strikes: Vec<Strike>,
+    pub(crate) fault_rng: FaultRng,
+    scheduled_faults: Vec<ScheduledFault>,
     pub(crate) queue: Queue,
-    pub(crate) flights: Flights<B>,
+    pub(crate) in_flight: InFlight<B>,
     pub(crate) nodes: Vec<Node>,
     /// Per node: the packets behind the first of those that enter the network in turn.
     pub(crate) lines: Vec<VecDeque<(Packet<B>, u32)>>,
     pub(crate) links: Vec<Link>,
-    pub(crate) troubles: Vec<Trouble>,
+    pub(crate) outages: Vec<Outage>,
     pub(crate) ranks: Vec<RankState>,
     /// Ranks that are neither done nor stopped.
     pub(crate) remaining: u32,
@@ -84,7 +84,7 @@ pub(crate) struct Core<B> {
     pub(crate) over: bool,
 }
 
-pub(crate) struct Machine<D: Device> {
+pub(crate) struct Engine<D: Device> {
     pub(crate) core: Core<D::Body>,
     pub(crate) devices: Vec<D>,
     /// The rank whose turn is next, and when, once that has been found.
@@ -92,9 +92,9 @@ pub(crate) struct Machine<D: Device> {
 }
 
 /// What the machine does next.
-pub(crate) enum Turn {
+pub(crate) enum NextStep {
     /// It lets this rank go on.
-    Of(u32),
+    Resume(u32),
     /// Nothing: all ranks have ended, or the others will never go on.
     End,
     /// Nothing: what comes next comes after the deadline.
@@ -103,9 +103,10 @@ pub(crate) enum Turn {
 
 impl<B: Clone> Core<B> {
     pub(crate) fn new(plan: Plan, trace: bool) -> Self {
-        let Plan { network, node_of, costs, dice, strikes, quirks, notice, deadline, seed } = plan;
+        let Plan { network, node_of, costs, fault_rng, scheduled_faults, link_rules, notice, deadline, seed } =
+            plan;
         let mut queue = Queue::default();
-        for (index, (at, _)) in strikes.iter().enumerate() {
+        for (index, (at, _)) in scheduled_faults.iter().enumerate() {
             queue.push(*at, Event::Fault(index as u32));
         }
         for rank in 0..node_of.len() as u32 {
@@ -127,18 +128,18 @@ impl<B: Clone> Core<B> {
         Self {
             nodes: (0..network.nodes).map(node).collect(),
             lines: (0..network.nodes).map(|_| VecDeque::new()).collect(),
-            links: quirks.iter().map(|quirks| Link::new(costs.latency, quirks)).collect(),
-            troubles: quirks.into_iter().map(Trouble::new).collect(),
+            links: link_rules.iter().map(|link_rules| Link::new(costs.latency, link_rules)).collect(),
+            outages: link_rules.into_iter().map(Outage::new).collect(),
             ranks: (0..node_of.len() as u64).map(|rank| RankState::new(stream(rank << 1))).collect(),
             remaining: node_of.len() as u32,
             members: Members::new(node_of.len(), notice),
             network,
             node_of,
             costs,
-            dice,
-            strikes: strikes.into_iter().map(|(_, strike)| strike).collect(),
+            fault_rng,
+            scheduled_faults: scheduled_faults.into_iter().map(|(_, fault)| fault).collect(),
             queue,
-            flights: Flights::new(),
+            in_flight: InFlight::new(),
             numbers: 0,
             hash: Hash::new(),
             counts: Counts::default(),
@@ -174,27 +175,27 @@ impl<B: Clone> Core<B> {
         self.members.sent(packet.from);
         let (bytes, corrupt) = (packet.bytes, packet.corrupt);
         let flight = Flight { at: node, goal: node, tail: at, bytes, header: token, corrupt };
-        let index = self.flights.launch(flight, packet);
+        let index = self.in_flight.launch(flight, packet);
         self.queue.push(at, Event::Due(index));
     }
 
-    fn strike(&mut self, strike: Strike, now: u64) {
-        match strike {
-            Strike::Slow { node, slowness } => {
+    fn apply_fault(&mut self, fault: ScheduledFault, now: u64) {
+        match fault {
+            ScheduledFault::Slow { node, slowness } => {
                 self.nodes[node as usize].slowness = slowness;
                 for (state, _) in self.ranks.iter_mut().zip(&self.node_of).filter(|(_, of)| **of == node) {
                     state.slowness = slowness;
                 }
             }
-            Strike::Link { link, up } => {
+            ScheduledFault::Link { link, up } => {
                 self.links[link as usize].down = !up;
                 if up {
-                    for index in std::mem::take(&mut self.troubles[link as usize].held) {
+                    for index in std::mem::take(&mut self.outages[link as usize].held) {
                         self.hop(index, now);
                     }
                 }
             }
-            Strike::Stop { node } => {
+            ScheduledFault::Stop { node } => {
                 self.nodes[node as usize].stopped = true;
                 for rank in 0..self.node_of.len() as u32 {
                     let ended = matches!(self.ranks[rank as usize].state, State::Done | State::Stopped);
@@ -254,7 +255,7 @@ pub(crate) fn random(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-impl<D: Device> Machine<D> {
+impl<D: Device> Engine<D> {
     pub(crate) const fn new(core: Core<D::Body>, devices: Vec<D>) -> Self {
         Self { core, devices, turn: None }
     }
@@ -289,12 +290,12 @@ impl<D: Device> Machine<D> {
             Event::Due(index) => self.due(index, now),
             Event::Timer { node, token } => {
                 if !core.nodes[node as usize].stopped {
-                    devices[node as usize].timer(token, &mut Port { core, node, now });
+                    devices[node as usize].timer(token, &mut DeviceContext { core, node, now });
                 }
             }
             // What a rank may notice finds none of them behind.
-            Event::Fault(_) | Event::Notice if core.hurry_all(now) => core.queue.push(now, event),
-            Event::Fault(index) => core.strike(core.strikes[index as usize], now),
+            Event::Fault(_) | Event::Notice if core.resume_all_early(now) => core.queue.push(now, event),
+            Event::Fault(index) => core.apply_fault(core.scheduled_faults[index as usize], now),
             Event::Notice => core.notice(now),
             Event::Resume(rank) | Event::Alarm(rank) => core.alarm(rank, now),
         }
@@ -302,23 +303,23 @@ impl<D: Device> Machine<D> {
 
     fn deliver(&mut self, index: u32, now: u64) {
         let Self { core, devices, .. } = self;
-        let (goal, sent) = (core.flights.way(index).goal, core.flights.packet(index).sent.0);
+        let (goal, sent) = (core.in_flight.path(index).goal, core.in_flight.packet(index).sent.0);
         core.span(index, StageKind::Message, goal, sent, now);
-        let (_, packet) = core.flights.land(index);
+        let (_, packet) = core.in_flight.land(index);
         let Packet { number, from, bytes, .. } = packet;
         core.counts.delivered += 1;
         core.hash.add(number ^ u64::from(bytes) << 32);
         core.latency.add(now - sent);
-        devices[goal as usize].arrive(packet, &mut Port { core, node: goal, now });
+        devices[goal as usize].arrive(packet, &mut DeviceContext { core, node: goal, now });
         core.landed(from, now);
     }
 
     fn due(&mut self, index: u32, now: u64) {
         let Self { core, devices, .. } = self;
-        let (Flight { goal: node, header: token, .. }, packet) = core.flights.land(index);
+        let (Flight { goal: node, header: token, .. }, packet) = core.in_flight.land(index);
         let from = packet.from;
         if !core.nodes[node as usize].stopped {
-            devices[node as usize].due(packet, token, &mut Port { core, node, now });
+            devices[node as usize].due(packet, token, &mut DeviceContext { core, node, now });
         }
         core.landed(from, now);
     }
@@ -343,16 +344,16 @@ impl<D: Device> Machine<D> {
     }
 
     /// Executes events until it is a rank's turn.
-    pub(crate) fn next_turn(&mut self) -> Turn {
+    pub(crate) fn next_step(&mut self) -> NextStep {
         while self.core.remaining != 0 {
             if self.settle(self.core.deadline) {
                 if self.turn.is_some() || !self.core.queue.is_empty() {
-                    return Turn::Late;
+                    return NextStep::Late;
                 }
                 // Who looks for an end in order although it waits for something else learns it late rather than
                 // never.
                 if !self.core.tell_the_rest(self.core.time) {
-                    return Turn::End;
+                    return NextStep::End;
                 }
                 continue;
             }
@@ -363,10 +364,10 @@ impl<D: Device> Machine<D> {
                 state.state = State::Running;
                 state.resumed = Some(time);
                 self.core.time = time;
-                return Turn::Of(rank);
+                return NextStep::Resume(rank);
             }
         }
-        Turn::End
+        NextStep::End
     }
 
     /// Who waits for what.
@@ -386,7 +387,7 @@ impl<D: Device> Machine<D> {
     pub(crate) fn deadlock(&self) -> Deadlock {
         let waiting = self.waiting();
         let at = waiting.iter().map(|waiting| waiting.since).max().unwrap_or_default();
-        Deadlock { at, waiting, held: self.core.troubles.iter().map(|link| link.held.len()).sum() }
+        Deadlock { at, waiting, held: self.core.outages.iter().map(|link| link.held.len()).sum() }
     }
 
     pub(crate) fn late(&self) -> Late {

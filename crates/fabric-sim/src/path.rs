@@ -1,10 +1,10 @@
 //! A packet's way: from the sender's interface over link after link into the receiver's.
 
 use crate::device::Packet;
-use crate::dice::Try;
-use crate::faults::Quirks;
-use crate::flights::Flight;
-use crate::machine::{Core, NOBODY};
+use crate::engine::{Core, NOBODY};
+use crate::fault_rng::Try;
+use crate::faults::LinkRules;
+use crate::in_flight::Flight;
 use crate::queue::Event;
 use crate::stage::Server;
 use crate::trace::{StageKind, TraceSpan};
@@ -25,23 +25,23 @@ pub(crate) struct Link {
 }
 
 /// What a link needs when something goes wrong.
-pub(crate) struct Trouble {
-    quirks: Quirks,
+pub(crate) struct Outage {
+    link_rules: LinkRules,
     pub(crate) held: VecDeque<u32>,
     pub(crate) retries: u64,
 }
 
 impl Link {
-    pub(crate) fn new(latency: u64, quirks: &Quirks) -> Self {
-        let Quirks { latency: more, mtu: longest, queue, .. } = *quirks;
+    pub(crate) fn new(latency: u64, link_rules: &LinkRules) -> Self {
+        let LinkRules { latency: more, mtu: longest, queue, .. } = *link_rules;
         let latency = latency + more;
         Self { free_at: 0, latency, busy: 0, packets: 0, bytes: 0, longest, queue, down: false }
     }
 }
 
-impl Trouble {
-    pub(crate) fn new(quirks: Quirks) -> Self {
-        Self { quirks, held: VecDeque::new(), retries: 0 }
+impl Outage {
+    pub(crate) fn new(link_rules: LinkRules) -> Self {
+        Self { link_rules, held: VecDeque::new(), retries: 0 }
     }
 }
 
@@ -70,11 +70,11 @@ impl<B: Clone> Core<B> {
     /// Whether the node that a packet goes to has stopped.
     #[inline]
     pub(crate) fn gone(&mut self, index: u32) -> bool {
-        self.nodes[self.flights.way(index).goal as usize].stopped
+        self.nodes[self.in_flight.path(index).goal as usize].stopped
     }
 
     pub(crate) fn lose(&mut self, index: u32, now: u64) {
-        let (_, packet) = self.flights.land(index);
+        let (_, packet) = self.in_flight.land(index);
         self.counts.lost += 1;
         self.landed(packet.from, now);
     }
@@ -90,7 +90,7 @@ impl<B: Clone> Core<B> {
     #[cold]
     #[inline(never)]
     fn add_span(&mut self, index: u32, stage: StageKind, place: u32, begin: u64, end: u64) {
-        let Packet { number: packet, from, to, .. } = *self.flights.packet(index);
+        let Packet { number: packet, from, to, .. } = *self.in_flight.packet(index);
         let (begin, end) = (Instant(begin), Instant(end));
         if let Some(spans) = &mut self.spans {
             spans.push(TraceSpan { packet, from, to, stage, place, begin, end });
@@ -99,7 +99,7 @@ impl<B: Clone> Core<B> {
 
     /// Passes the sending stages.
     pub(crate) fn inject(&mut self, index: u32, now: u64) {
-        let flight = self.flights.way(index);
+        let flight = self.in_flight.path(index);
         let (at, goal, bytes) = (flight.at, flight.goal, flight.bytes);
         let node = &mut self.nodes[at as usize];
         if node.first == index {
@@ -114,7 +114,7 @@ impl<B: Clone> Core<B> {
         }
         let (enters, leaves) = pass(&mut node.tx, node.tx_free, now, bytes, node.slowness);
         self.span(index, StageKind::Send, at, enters, leaves);
-        self.flights.way(index).tail = leaves;
+        self.in_flight.path(index).tail = leaves;
         if at == goal {
             self.queue.push(leaves, Event::Arrive(index));
         } else if leaves == now {
@@ -128,10 +128,10 @@ impl<B: Clone> Core<B> {
     /// its way.
     #[inline]
     pub(crate) fn hop(&mut self, index: u32, now: u64) {
-        if self.dice.any || self.spans.is_some() {
+        if self.fault_rng.any || self.spans.is_some() {
             return self.hop_carefully(index, now);
         }
-        let Flight { at, goal, tail, bytes, header, .. } = *self.flights.way(index);
+        let Flight { at, goal, tail, bytes, header, .. } = *self.in_flight.path(index);
         let wire = bytes.saturating_add(header);
         let (number, next) = self.network.next(at, goal);
         let link = &mut self.links[number as usize];
@@ -146,7 +146,7 @@ impl<B: Clone> Core<B> {
         link.bytes += u64::from(wire);
         link.busy += length;
         let latency = link.latency;
-        let flight = self.flights.way(index);
+        let flight = self.in_flight.path(index);
         flight.at = next;
         flight.tail = (tail + latency).max(left + latency);
         if next == goal {
@@ -160,7 +160,7 @@ impl<B: Clone> Core<B> {
     /// The same, with all that may be in its way.
     #[inline(never)]
     fn hop_carefully(&mut self, index: u32, now: u64) {
-        let flight = self.flights.way(index);
+        let flight = self.in_flight.path(index);
         let (at, goal, tail, bytes) = (flight.at, flight.goal, flight.tail, flight.bytes);
         let wire = bytes.saturating_add(flight.header);
         let (number, next) = self.network.next(at, goal);
@@ -168,32 +168,32 @@ impl<B: Clone> Core<B> {
         let link = &mut self.links[number as usize];
         let latency = link.latency;
         let crowded = link.queue != u32::MAX
-            && self.dice.retry.is_none()
+            && self.fault_rng.retry.is_none()
             && link.free_at.saturating_sub(now) > self.costs.serialization(link.queue);
         if wire > link.longest || crowded {
             return self.lose(index, now);
         }
         if link.down {
-            if self.dice.retry.is_some() {
-                self.troubles[number as usize].held.push_back(index);
+            if self.fault_rng.retry.is_some() {
+                self.outages[number as usize].held.push_back(index);
                 return;
             }
             return self.lose(index, now);
         }
         let (mut enters, mut outcome, mut doubled) = (now.max(link.free_at), Try::Good, false);
-        if self.dice.any {
-            let trouble = &mut self.troubles[number as usize];
-            enters += self.dice.pause();
-            outcome = self.dice.cross(&trouble.quirks);
-            if let Some(retry) = self.dice.retry {
+        if self.fault_rng.any {
+            let outage = &mut self.outages[number as usize];
+            enters += self.fault_rng.pause();
+            outcome = self.fault_rng.cross(&outage.link_rules);
+            if let Some(retry) = self.fault_rng.retry {
                 while outcome != Try::Good {
-                    trouble.retries += 1;
+                    outage.retries += 1;
                     link.busy += length;
                     enters += length + retry;
-                    outcome = self.dice.cross(&trouble.quirks);
+                    outcome = self.fault_rng.cross(&outage.link_rules);
                 }
             }
-            doubled = self.dice.doubled();
+            doubled = self.fault_rng.doubled();
         }
         link.free_at = enters + length;
         link.packets += 1;
@@ -201,7 +201,7 @@ impl<B: Clone> Core<B> {
         link.busy += length;
         let left = link.free_at;
         // A copy takes its time on the link; with link retry the far end drops it.
-        let copied = doubled && outcome != Try::Lost && self.dice.retry.is_none();
+        let copied = doubled && outcome != Try::Lost && self.fault_rng.retry.is_none();
         if doubled {
             link.free_at += length;
             link.busy += length;
@@ -210,7 +210,7 @@ impl<B: Clone> Core<B> {
         if outcome == Try::Lost {
             return self.lose(index, now);
         }
-        let flight = self.flights.way(index);
+        let flight = self.in_flight.path(index);
         flight.corrupt |= outcome == Try::Spoilt;
         flight.at = next;
         flight.tail = (tail + latency).max(left + latency);
@@ -220,30 +220,30 @@ impl<B: Clone> Core<B> {
         if copied {
             // The original is there still, under way or at the destination's interface: it lands in an event of
             // its own.
-            let packet = self.flights.packet(index).clone();
+            let packet = self.in_flight.packet(index).clone();
             self.counts.duplicated += 1;
             self.members.sent(packet.from);
-            let copy = self.flights.launch(Flight { tail: flight.tail + length, ..flight }, packet);
+            let copy = self.in_flight.launch(Flight { tail: flight.tail + length, ..flight }, packet);
             self.onward(copy, enters + length + latency);
         }
     }
 
     /// A packet whose head has left a link at `head`: to the next link, or into the destination.
     fn onward(&mut self, index: u32, head: u64) {
-        let flight = self.flights.way(index);
+        let flight = self.in_flight.path(index);
         if flight.at != flight.goal {
             return self.queue.push(head, Event::Hop(index));
         }
         let mut tail = flight.tail;
-        if self.dice.any {
-            tail += self.dice.held_back();
+        if self.fault_rng.any {
+            tail += self.fault_rng.held_back();
         }
         self.queue.push(tail, Event::Arrive(index));
     }
 
     /// Passes the receiving stages; returns whether the packet comes out at once.
     pub(crate) fn arrive(&mut self, index: u32, now: u64) -> bool {
-        let flight = self.flights.way(index);
+        let flight = self.in_flight.path(index);
         let (at, bytes) = (flight.goal, flight.bytes);
         let node = &mut self.nodes[at as usize];
         if node.stopped {

@@ -121,14 +121,14 @@ impl Job {
 
 /// Commands in their order.
 #[derive(Default)]
-pub(crate) struct Lane {
+pub(crate) struct CommandQueue {
     pub(crate) jobs: VecDeque<Job>,
-    /// A timer will run this lane.
+    /// A timer will run this queue.
     pub(crate) timed: bool,
     operations: u32,
 }
 
-impl Lane {
+impl CommandQueue {
     pub(crate) fn push(&mut self, to: u32, order: Order, now: Instant) {
         let Order { notify, work, .. } = order;
         self.operations = self.operations.wrapping_add(1);

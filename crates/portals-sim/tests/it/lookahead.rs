@@ -7,7 +7,7 @@ use fabric_sim::{FaultEvent, Faults, Report, Scheduled, WaitFor};
 use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl};
 use portals_sim::nic::HostMemory;
 use portals_sim::nic::p3::{Ack, Criteria, EventKind, Md, Options, Position, Unlink};
-use portals_sim::{Adversary, Nic, PortalsConfig, Testing};
+use portals_sim::{AdversarialTiming, Nic, PortalsConfig, Testing};
 use proptest::prelude::*;
 
 /// What a rank has seen: after each step its time, what it was asked and what it was answered.
@@ -102,7 +102,7 @@ fn traffic(transport: Conduit<'_>, steps: u32, burst: u32) -> Seen {
 }
 
 fn run(machine: &PortalsConfig, config: &ConduitConfig, eager: bool, burst: u32) -> Report<Seen> {
-    let testing = Testing { eager, ..Testing::default() };
+    let testing = Testing { no_lookahead: eager, ..Testing::default() };
     let machine = PortalsConfig { testing, ..machine.clone() };
     let segment = u64::from(machine.ranks * STEPS) * LONG;
     let config = ConduitConfig { segment, ..config.clone() };
@@ -141,7 +141,7 @@ proptest! {
         let slow = |node| FaultEvent::NodeSlow { node, factor: 1.0 + f64::from(node) / 83.0 };
         let schedule = (0..ranks).map(|node| Scheduled { at_ns: 0.0, event: slow(node) }).collect();
         machine.faults = Faults { seed, schedule, ..Faults::default() };
-        machine.adversary = Adversary { jitter_ns: jitter, late_read: false };
+        machine.adversary = AdversarialTiming { jitter_ns: jitter, late_read: false };
         let flow = if bank { FlowControl::Bank } else { FlowControl::Static };
         let config = ConduitConfig { send_chunks: chunks, reply_slots: 4, flow, ..ConduitConfig::tuned() };
         compare(&machine, &config, burst, u64::MAX);
@@ -240,7 +240,7 @@ proptest! {
             let schedule = (0..ranks).map(|node| Scheduled { at_ns: 0.0, event: slow(node) }).collect();
             machine.faults = Faults { seed, schedule, ..Faults::default() };
             machine.parameters.nic.dma_slots = slots;
-            machine.testing.eager = eager;
+            machine.testing.no_lookahead = eager;
             portals_sim::run(&machine, |nic| operations(&nic, 80)).unwrap().results
         });
         for (rank, (one, other)) in eager.iter().zip(&late).enumerate() {

@@ -1,24 +1,24 @@
-//! Send tickets: room in the SAFE event queue and in the buffers for a message and all that follows from it.
+//! Send slots: room in the SAFE event queue and in the buffers for a message and all that follows from it.
 //!
-//! A request takes a ticket before it is sent and gives it back when its reply has been taken in; the reply, sent
-//! by the requester's peer, needs none there, because its room at the requester is part of that ticket. A reply
-//! takes a ticket of its sender, or two if it is Long, and gives them back when the interface has sent it, which
-//! needs no peer.
+//! A request takes a send slot before it is sent and gives it back when its reply has been taken in; the
+//! reply, sent by the requester's peer, needs none there, because its room at the requester is part of that
+//! send slot. A reply takes a send slot of its sender, or two if it is Long, and gives them back when the
+//! interface has sent it, which needs no peer.
 //!
-//! What keeps two nodes that flood each other out of deadlock: requests leave the last two tickets alone, and
-//! requests are taken in only by who holds two. So a handler's reply never waits for a ticket, and what it has
+//! What keeps two nodes that flood each other out of deadlock: requests leave the last two send slots alone, and
+//! requests are taken in only by who holds two. So a handler's reply never waits for a send slot, and what it has
 //! used comes back by the interface's work alone.
 
-/// Tickets that requests leave for replies: one for a header, one for the payload of a Long reply.
+/// Send slots that requests leave for replies: one for a header, one for the payload of a Long reply.
 pub(super) const FOR_REPLY: u32 = 2;
 
-/// Tickets and chunks that requests leave for messages between cores: a peer that answers nothing can come to hold
-/// all others.
+/// Send slots and chunks that requests leave for messages between cores: a peer that answers nothing can come
+/// to hold all others.
 pub(super) const FOR_CONTROL: u32 = 2;
 
 /// The books.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tickets {
+pub(super) struct SendSlots {
     all: u32,
     free: u32,
     /// What requests leave, those counted that are held for the next reply.
@@ -26,13 +26,13 @@ pub(super) struct Tickets {
     held: u32,
 }
 
-impl Tickets {
-    /// So many tickets, of which requests leave `reserve`.
+impl SendSlots {
+    /// So many send slots, of which requests leave `reserve`.
     pub(super) const fn new(all: u32, reserve: u32) -> Self {
         Self { all, free: all, reserve, held: 0 }
     }
 
-    /// Takes tickets for a request.
+    /// Takes send slots for a request.
     #[inline]
     pub(super) fn take_for_request(&mut self, count: u32) -> bool {
         let enough = self.for_requests() >= count;
@@ -40,7 +40,7 @@ impl Tickets {
         enough
     }
 
-    /// Holds tickets for the reply to the next request, as far as there are; returns whether there are so many.
+    /// Holds send slots for the reply to the next request, as far as there are; returns whether there are so many.
     #[inline]
     pub(super) fn hold(&mut self, count: u32) -> bool {
         let more = count.saturating_sub(self.held).min(self.free);
@@ -49,16 +49,16 @@ impl Tickets {
         self.held >= count
     }
 
-    /// Uses one of the held tickets.
+    /// Uses one of the held send slots.
     ///
     /// # Panics
     /// If none is held.
     #[inline]
     pub(super) fn spend(&mut self) {
-        self.held = self.held.checked_sub(1).expect("a reply's tickets are held before it is sent");
+        self.held = self.held.checked_sub(1).expect("a reply's send slots are held before it is sent");
     }
 
-    /// Gives tickets back.
+    /// Gives send slots back.
     ///
     /// # Panics
     /// If more come back than were taken.
@@ -66,10 +66,10 @@ impl Tickets {
     pub(super) fn give(&mut self, count: u32) {
         self.free += count;
         let back = self.free + self.held;
-        assert!(back <= self.all, "{back} of {} tickets are free", self.all);
+        assert!(back <= self.all, "{back} of {} send slots are free", self.all);
     }
 
-    /// Tickets that a request could take now.
+    /// Send slots that a request could take now.
     pub(super) const fn for_requests(&self) -> u32 {
         self.free.saturating_sub(self.reserve.saturating_sub(self.held))
     }
@@ -121,23 +121,25 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn requests_leave_the_last_tickets_to_replies() {
-        let mut tickets = Tickets::new(4, FOR_REPLY);
-        assert!(tickets.take_for_request(1) && tickets.take_for_request(1) && !tickets.take_for_request(1));
-        assert!(tickets.hold(2) && !tickets.hold(3));
-        assert_eq!(tickets.for_requests(), 0);
-        tickets.spend();
-        tickets.give(1);
-        assert!(!tickets.take_for_request(1), "it is for the next reply");
-        assert!(tickets.hold(2));
-        tickets.give(1);
-        assert!(tickets.take_for_request(1), "as many as are reserved are held");
+    fn requests_leave_the_last_send_slots_to_replies() {
+        let mut send_slots = SendSlots::new(4, FOR_REPLY);
+        assert!(
+            send_slots.take_for_request(1) && send_slots.take_for_request(1) && !send_slots.take_for_request(1)
+        );
+        assert!(send_slots.hold(2) && !send_slots.hold(3));
+        assert_eq!(send_slots.for_requests(), 0);
+        send_slots.spend();
+        send_slots.give(1);
+        assert!(!send_slots.take_for_request(1), "it is for the next reply");
+        assert!(send_slots.hold(2));
+        send_slots.give(1);
+        assert!(send_slots.take_for_request(1), "as many as are reserved are held");
     }
 
     #[test]
-    #[should_panic(expected = "3 of 2 tickets are free")]
-    fn a_ticket_that_was_not_taken_does_not_come_back() {
-        Tickets::new(2, 0).give(1);
+    #[should_panic(expected = "3 of 2 send slots are free")]
+    fn a_slot_that_was_not_taken_does_not_come_back() {
+        SendSlots::new(2, 0).give(1);
     }
 
     proptest! {

@@ -1,26 +1,26 @@
 //! A device's hands: what it can do to the network, to its node's stages and to its ranks.
 
 use crate::device::Packet;
-use crate::flights::Flight;
-use crate::machine::{Core, NOBODY, random};
+use crate::engine::{Core, random};
+use crate::in_flight::Flight;
 use crate::queue::Event;
 use crate::trace::{StageKind, TraceSpan};
 use am_core::{Instant, PeerStatus, Span};
 
 /// What a device can do to the world.
-pub struct Port<'a, B> {
+pub struct DeviceContext<'a, B> {
     pub(crate) core: &'a mut Core<B>,
     pub(crate) node: u32,
     pub(crate) now: u64,
 }
 
-impl<B> std::fmt::Debug for Port<'_, B> {
+impl<B> std::fmt::Debug for DeviceContext<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").field("node", &self.node).field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("DeviceContext").field("node", &self.node).field("now", &self.now).finish_non_exhaustive()
     }
 }
 
-/// A packet to send, with everything that [`Port::send`] decides by itself.
+/// A packet to send, with everything that [`DeviceContext::send`] decides by itself.
 ///
 /// ```
 /// use fabric_sim::Outgoing;
@@ -89,24 +89,8 @@ impl<B: Clone> Core<B> {
         number
     }
 
-    /// Lets a packet enter its sender's interface behind all others that do so in turn; returns its number.
-    fn send_in_turn(&mut self, packet: Outgoing<B>, now: u64) -> u64 {
-        let (mut packet, header) = self.packet(packet, now);
-        let (node, number) = (self.node_of[packet.from as usize] as usize, packet.number);
-        let first = self.nodes[node].first;
-        if first == NOBODY {
-            self.nodes[node].first = self.launch(packet, header);
-            return number;
-        }
-        let last = self.lines[node].back().map(|(last, _)| last.sent);
-        let last = last.unwrap_or_else(|| self.flights.packet(first).sent);
-        packet.sent = packet.sent.max(last);
-        self.lines[node].push_back((packet, header));
-        number
-    }
-
     /// Counts a packet that is sent; returns it and its header's length.
-    fn packet(&mut self, packet: Outgoing<B>, now: u64) -> (Packet<B>, u32) {
+    pub(crate) fn packet(&mut self, packet: Outgoing<B>, now: u64) -> (Packet<B>, u32) {
         let Outgoing { from, to, bytes, header, at, number, body } = packet;
         let ranks = self.node_of.len();
         assert!((to as usize) < ranks, "rank {to} is outside the job of {ranks} ranks");
@@ -122,7 +106,7 @@ impl<B: Clone> Core<B> {
     pub(crate) fn launch(&mut self, packet: Packet<B>, header: u32) -> u32 {
         let Packet { from, to, bytes, sent: Instant(tail), .. } = packet;
         let (at, goal) = (self.node_of[from as usize], self.node_of[to as usize]);
-        let index = self.flights.launch(Flight { at, goal, tail, bytes, header, corrupt: false }, packet);
+        let index = self.in_flight.launch(Flight { at, goal, tail, bytes, header, corrupt: false }, packet);
         self.queue.push(tail, Event::Inject(index));
         index
     }
@@ -135,7 +119,7 @@ impl<B: Clone> Core<B> {
     }
 }
 
-impl<B: Clone> Port<'_, B> {
+impl<B: Clone> DeviceContext<'_, B> {
     /// The node.
     pub fn node(&self) -> u32 {
         self.node
@@ -185,13 +169,6 @@ impl<B: Clone> Port<'_, B> {
         self.core.wake(rank, self.now);
     }
 
-    /// Whether a rank of this node that [waits at leisure](crate::Context::idle_at_leisure) should have gone on
-    /// before now. If so it will at this moment, before what is [set aside](Port::defer) for this moment from now
-    /// on: what the rank must not see too early can wait for that.
-    pub fn hurry(&mut self, rank: u32) -> bool {
-        self.core.hurry(rank, self.now)
-    }
-
     /// When one of the device's own [stages](crate::Device::stages) can take work that reaches it now.
     ///
     /// # Panics
@@ -208,22 +185,12 @@ impl<B: Clone> Port<'_, B> {
         self.send_as(Outgoing::new(from, to, bytes, body));
     }
 
-    /// [`Port::send`] with a header, a time and a number of one's own; returns the packet's number.
+    /// [`DeviceContext::send`] with a header, a time and a number of one's own; returns the packet's number.
     ///
     /// # Panics
     /// If `to` is outside the job.
     pub fn send_as(&mut self, packet: Outgoing<B>) -> u64 {
         self.core.send(packet, self.now)
-    }
-
-    /// [`Port::send_as`] for what a node's one engine sends: a packet enters the network at its time, but not
-    /// before those of this node that were sent so earlier. However many wait, only the first of them is an event
-    /// to come, and the others cost a run nothing but their places.
-    ///
-    /// # Panics
-    /// If `to` is outside the job.
-    pub fn send_in_turn(&mut self, packet: Outgoing<B>) -> u64 {
-        self.core.send_in_turn(packet, self.now)
     }
 
     /// A new packet number, for [`Outgoing::number`]: so that what the device's stages do for a packet before it

@@ -1,11 +1,11 @@
 //! Draws: what the links do to packets, and the random order of places, from named streams of one generator.
 
-use crate::faults::Quirks;
+use crate::faults::LinkRules;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 
 /// Probabilities as thresholds of 64-bit draws, and the generator.
-pub(crate) struct Dice {
+pub(crate) struct FaultRng {
     pub(crate) random: Pcg64,
     pub(crate) duplication: u64,
     pub(crate) reordering: u64,
@@ -46,12 +46,12 @@ pub(crate) enum Try {
     Spoilt,
 }
 
-impl Dice {
+impl FaultRng {
     fn hit(&mut self, threshold: u64) -> bool {
         threshold != 0 && self.random.next_u64() < threshold
     }
 
-    pub(crate) fn cross(&mut self, link: &Quirks) -> Try {
+    pub(crate) fn cross(&mut self, link: &LinkRules) -> Try {
         if self.hit(link.loss) {
             Try::Lost
         } else if self.hit(link.corruption) {

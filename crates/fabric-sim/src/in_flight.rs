@@ -18,33 +18,33 @@ pub(crate) struct Flight {
 }
 
 /// All packets under way, by index.
-pub(crate) struct Flights<B> {
-    ways: Vec<Flight>,
+pub(crate) struct InFlight<B> {
+    paths: Vec<Flight>,
     packets: Vec<Option<Packet<B>>>,
     unused: Vec<u32>,
 }
 
-impl<B> Flights<B> {
+impl<B> InFlight<B> {
     pub(crate) const fn new() -> Self {
-        Self { ways: Vec::new(), packets: Vec::new(), unused: Vec::new() }
+        Self { paths: Vec::new(), packets: Vec::new(), unused: Vec::new() }
     }
 
     /// Gives a packet a place.
     #[inline]
     pub(crate) fn launch(&mut self, flight: Flight, packet: Packet<B>) -> u32 {
         if let Some(index) = self.unused.pop() {
-            self.ways[index as usize] = flight;
+            self.paths[index as usize] = flight;
             self.packets[index as usize] = Some(packet);
             return index;
         }
-        self.ways.push(flight);
+        self.paths.push(flight);
         self.packets.push(Some(packet));
-        self.ways.len() as u32 - 1
+        self.paths.len() as u32 - 1
     }
 
     #[inline]
-    pub(crate) fn way(&mut self, index: u32) -> &mut Flight {
-        &mut self.ways[index as usize]
+    pub(crate) fn path(&mut self, index: u32) -> &mut Flight {
+        &mut self.paths[index as usize]
     }
 
     #[inline]
@@ -56,7 +56,7 @@ impl<B> Flights<B> {
     #[inline]
     pub(crate) fn land(&mut self, index: u32) -> (Flight, Packet<B>) {
         self.unused.push(index);
-        let flight = self.ways[index as usize];
+        let flight = self.paths[index as usize];
         let packet = self.packets[index as usize].take();
         let mut packet = packet.expect("an event names a packet that is under way");
         packet.corrupt = flight.corrupt;
