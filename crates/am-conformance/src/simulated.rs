@@ -1,8 +1,9 @@
 //! What the suite over simulations has in common: a rank's part of a case, what went wrong with all of them, and cases on
 //! machines that are drawn from seeds.
 
-use crate::case::{Description, judge};
+use crate::case::{Buffers, Description, judge};
 use crate::cases::{descriptions, run_part};
+use crate::threads::{Plan, run_with};
 use crate::world::{Profile, World};
 use am_core::{Endpoint, Handlers, Rank, Transport};
 use std::env;
@@ -24,6 +25,56 @@ pub fn problems<E: Display>(outcome: Result<Vec<Option<Option<String>>>, E>) -> 
         }
         Err(error) => vec![error.to_string()],
     }
+}
+
+/// A conduit on simulated machines, as far as the suite has to know it.
+pub trait SimConduit {
+    /// Its name.
+    const NAME: &str;
+    /// A machine that it runs on.
+    type Machine;
+    /// How it can be configured.
+    type Config: Clone;
+
+    /// The same with buffers as small as they can be.
+    fn smallest(config: &Self::Config) -> Self::Config;
+
+    /// Another machine, other sizes and other faults for every seed.
+    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (Self::Machine, Self::Config);
+
+    /// Runs all ranks of a case, each by [`play_part`]; returns the [`problems`]. A program that polls for ever must come
+    /// to an end.
+    fn run(case: &Description, machine: Self::Machine, config: &Self::Config, world: &World) -> Vec<String>;
+}
+
+fn play<C: SimConduit>(case: &Description, machine: C::Machine, config: &C::Config, world: &World) -> Vec<String> {
+    let smallest = (case.needs.buffers == Buffers::Smallest).then(|| C::smallest(config));
+    C::run(case, machine, smallest.as_ref().unwrap_or(config), world)
+}
+
+/// Runs the suite over a conduit with some numbers of ranks, unless the environment says which.
+///
+/// # Panics
+/// With all that went wrong.
+pub fn run_simulated<C: SimConduit>(
+    what: &str,
+    (profile, ranks): (Profile, &[u32]),
+    config: &C::Config,
+    machine: impl Fn(u32) -> C::Machine,
+) {
+    let (name, plan) = (format!("{} {what}", C::NAME), Plan::with_ranks(profile, ranks));
+    run_with(name, &plan, |case, ranks, world| play::<C>(case, machine(ranks), config, world)).check();
+}
+
+/// Runs one case for each seed over a conduit; see [`run_seeds`].
+///
+/// # Panics
+/// With all that went wrong, and the seeds that repeat it.
+pub fn run_simulated_seeds<C: SimConduit>(seeds: Range<u64>) {
+    run_seeds(seeds, |case, ranks, world, seed| {
+        let (machine, config) = C::drawn(&mut Draw::new(seed), seed, ranks);
+        play::<C>(case, machine, &config, world)
+    });
 }
 
 /// The program of a rank of a job that ends in a deadlock: rank 1 waits for what nobody sends, and the others for its end.

@@ -8,7 +8,7 @@
 //! | [`nic`] | the interface: what programs call, and the state machines behind it; nothing of active messages |
 //! | [`model`] | the parameter tables: what everything costs, with the source of each figure |
 //! | [`conduit`] | active messages and point-to-point messages on the interface |
-//! | `config`, `run` | [`ExtollConfig`]: a machine; [`run`]: a program on each of its ranks |
+//! | `config` | [`ExtollConfig`]: a machine; [`run`]: a program on each of its ranks |
 //!
 //! Semantics lie in state machines that are told the time, costs in one table; so the same program runs at no cost
 //! ([`model::Parameters::free`]), at the published machine's, or under an [`AdversarialTiming`].
@@ -51,10 +51,8 @@ mod config;
 pub mod fuzzing;
 pub mod model;
 pub mod nic;
-mod run;
 
 #[doc(hidden)]
 pub use config::Testing;
-pub use config::{AdversarialTiming, ExtollConfig};
+pub use config::{AdversarialTiming, ExtollConfig, ExtollInterface, cluster, run};
 pub use nic::Nic;
-pub use run::run;

@@ -13,6 +13,7 @@
 //! | `engine`, `queue` | the discrete-event engine and its queue |
 //! | `ranks`, `in_flight`, `path` | what ranks are doing; the packets under way; their path through stages and links |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
+//! | `machine` | [`Machine`]: the description that the machines of all simulated [`Interface`]s share |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
 //! | [`parameters`] | reading tables from files; refusing what is not possible by field and limit |
 //! | `topology`, `topology_text` | [`Topology`]: links and dimension-order routing |
@@ -109,6 +110,7 @@ mod handle;
 mod in_flight;
 mod limits;
 mod lookahead;
+mod machine;
 mod members;
 mod memory;
 mod nic;
@@ -131,6 +133,7 @@ pub use device_context::{About, DeviceContext, Outgoing, Served};
 pub use error::{ConfigError, Deadlock, Late, RunError, WaitFor, Waiting};
 pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
 pub use handle::Handle;
+pub use machine::{Interface, Machine, NoErrors};
 pub use memory::HostMemory;
 pub use nic::{EmptyPoll, LinkParameters, NicParameters};
 pub use report::Report;

@@ -1,14 +1,14 @@
-//! The configuration of a run: ranks, machine, parameters, faults.
+//! A machine of Portals interfaces: ranks, topology, parameters, faults.
 
 use crate::model::Parameters;
 use crate::nic::device::Shared;
 use crate::nic::mutation::Defects;
+use crate::nic::{Nic, Portals};
 use fabric_sim::bytes::Pool;
-use fabric_sim::parameters::{self, Checker, default};
-use fabric_sim::{Config, ConfigError, Faults, Placement, Topology};
+use fabric_sim::parameters::Checker;
+use fabric_sim::{Config, ConfigError, Context, Interface, Machine, NoErrors, Report, RunError, Topology};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-use std::path::Path;
 use std::rc::Rc;
 
 /// A Portals machine and what happens to it. Read it from TOML, or start from one of the constructors and change
@@ -27,45 +27,12 @@ use std::rc::Rc;
 /// let error = portals_sim::PortalsConfig::from_toml(small);
 /// assert_eq!(error.unwrap_err().to_string(), "ranks is 9, but must be at most 8 nodes times 1 ranks per node");
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PortalsConfig {
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Ranks that share a node and its interface, 1 to 65,536.
-    #[serde(default = "default::ranks_per_node")]
-    pub ranks_per_node: u32,
-    /// How nodes are connected.
-    pub topology: Topology,
-    /// Which node a rank runs on.
-    #[serde(default)]
-    pub placement: Placement,
-    /// What interfaces and links cost, and how much there is of everything.
-    #[serde(default)]
-    pub parameters: Parameters,
-    /// What goes wrong. Links always repair what they lose or spoil, as SeaStar's do.
-    #[serde(default)]
-    pub faults: Faults,
-    /// Adversarial timing: legal, and as hard on programs as it can be.
-    #[serde(default)]
-    pub adversary: AdversarialTiming,
-    /// Whether to record every stage of every packet.
-    #[serde(default)]
-    pub trace: bool,
-    /// Size of each rank's stack in bytes.
-    #[serde(default = "default::stack_bytes")]
-    pub stack_bytes: usize,
-    /// How long after a rank ends the others know, in nanoseconds, besides what events take to reach their queues.
-    #[serde(default = "default::notice_ns")]
-    pub notice_ns: f64,
-    /// When a run that has not ended is given up, in nanoseconds of virtual time; infinite: never.
-    #[serde(default = "default::deadline_ns")]
-    pub deadline_ns: f64,
-    /// Makes the interface wrong on purpose.
-    #[doc(hidden)]
-    #[serde(skip)]
-    pub testing: Testing,
-}
+pub type PortalsConfig = Machine<PortalsInterface>;
+
+/// Portals' interface, which [`PortalsConfig`] is a machine of. A node has 1 to 65,536 ranks. Links always repair what they
+/// lose or spoil, as SeaStar's do; the end of a rank is known once its last events have reached their queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortalsInterface;
 
 /// Timing that the interface permits, but that is as hard on programs as it can be. Drawn from the faults' seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,6 +53,30 @@ pub struct Testing {
     pub defects: Defects,
     /// The run does everything at once that it otherwise does late because nobody can tell.
     pub no_lookahead: bool,
+}
+
+/// So many ranks, one per node, in the most compact 3D torus that has no node more than needed, if possible.
+///
+/// ```
+/// use fabric_sim::Topology;
+/// let machine = portals_sim::xt4(4096);
+/// assert_eq!(machine.topology, Topology::Torus { dims: vec![16, 16, 16] });
+/// ```
+pub fn xt4(ranks: u32) -> PortalsConfig {
+    Machine::new(ranks, torus(ranks))
+}
+
+/// Runs a program on every rank: [`Machine::run`]. Blocks until all have returned.
+///
+/// # Errors
+/// An impossible configuration, too little memory for stacks, a panic of a rank, a deadlock. All ranks are unwound
+/// then.
+pub fn run<R, F>(machine: &PortalsConfig, program: F) -> Result<Report<R>, RunError>
+where
+    R: 'static,
+    F: Fn(Nic<'_>) -> R + 'static,
+{
+    machine.run(program)
 }
 
 /// The most compact torus of three dimensions for so many nodes.
@@ -111,121 +102,73 @@ fn torus(nodes: u32) -> Topology {
     Topology::Torus { dims: best.to_vec() }
 }
 
-impl PortalsConfig {
-    /// So many ranks on a machine, one per node, with the parameters of [`Parameters::xt4`].
-    pub fn new(ranks: u32, topology: Topology) -> Self {
-        Self {
-            ranks,
-            ranks_per_node: default::ranks_per_node(),
-            topology,
-            placement: Placement::default(),
-            parameters: Parameters::xt4(),
-            faults: Faults::default(),
-            adversary: AdversarialTiming::default(),
-            trace: false,
-            stack_bytes: default::stack_bytes(),
-            notice_ns: default::notice_ns(),
-            deadline_ns: default::deadline_ns(),
-            testing: Testing::default(),
-        }
+impl Interface for PortalsInterface {
+    type Parameters = Parameters;
+    type Adversary = AdversarialTiming;
+    type Errors = NoErrors;
+    type Testing = Testing;
+    type Shared = Shared;
+    type Device = Portals;
+    type Handle<'a> = Nic<'a>;
+
+    fn pair() -> Topology {
+        Topology::Direct { nodes: 2 }
     }
 
-    /// Two ranks on two nodes with a link between them.
-    pub fn pair() -> Self {
-        Self::new(2, Topology::Direct { nodes: 2 })
-    }
-
-    /// So many ranks, one per node, in the most compact 3D torus that has no node more than needed, if possible.
-    ///
-    /// ```
-    /// use fabric_sim::Topology;
-    /// let config = portals_sim::PortalsConfig::xt4(4096);
-    /// assert_eq!(config.topology, Topology::Torus { dims: vec![16, 16, 16] });
-    /// ```
-    pub fn xt4(ranks: u32) -> Self {
-        Self::new(ranks, torus(ranks))
-    }
-
-    /// Reads a configuration from TOML and checks it.
-    ///
-    /// # Errors
-    /// [`ConfigError`] names an unknown field, or the first value that is not possible and its limit.
-    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        parameters::from_toml(text, Self::check)
-    }
-
-    /// Reads a configuration from a TOML file and checks it.
-    ///
-    /// # Errors
-    /// As [`PortalsConfig::from_toml`], or says why the file cannot be read.
-    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        parameters::from_file(path, Self::check)
-    }
-
-    /// Checks that there can be such a machine.
-    ///
-    /// # Errors
-    /// [`ConfigError`] names the first field that is not possible and its limit.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        self.network()?.check()?;
-        self.shared().map(drop)
-    }
-
-    /// The network below the interfaces.
-    pub(crate) fn network(&self) -> Result<Config, ConfigError> {
-        if self.ranks_per_node > 1 << 16 {
+    fn network(machine: &PortalsConfig, network: &mut Config) -> Result<(), ConfigError> {
+        if machine.ranks_per_node > 1 << 16 {
             let limit = "at most 65536, since pids are";
-            return Err(ConfigError::range("ranks_per_node", self.ranks_per_node, limit));
+            return Err(ConfigError::range("ranks_per_node", machine.ranks_per_node, limit));
         }
-        for (index, links) in self.faults.links.iter().enumerate() {
+        for (index, links) in machine.faults.links.iter().enumerate() {
             if let Some(bytes) = links.mtu_bytes {
                 let limit = "left out, since interfaces rely on links that lose nothing";
                 return Err(ConfigError::range(format!("faults.links[{index}].mtu_bytes"), bytes, limit));
             }
         }
-        let costs = self.parameters.compile()?;
-        let notice = Checker::TOP.time("notice_ns", self.notice_ns)?.0;
+        let costs = machine.parameters.compile()?;
+        let notice = Checker::TOP.time("notice_ns", machine.notice_ns)?.0;
         let events = costs.complete.0 + costs.event.0.max(costs.ack_event.0);
-        Ok(Config {
-            ranks_per_node: self.ranks_per_node,
-            topology: self.topology.clone(),
-            placement: self.placement,
-            nic: self.parameters.network(),
-            faults: Faults { link_retry: true, ..self.faults.clone() },
-            trace: self.trace,
-            stack_bytes: self.stack_bytes,
-            notice_ns: (notice + events) as f64 / 1e3 + self.adversary.jitter_ns.max(0.0),
-            deadline_ns: self.deadline_ns,
-            ..Config::new(self.ranks)
+        network.nic = machine.parameters.network();
+        network.faults.link_retry = true;
+        network.notice_ns = (notice + events) as f64 / 1e3 + machine.adversary.jitter_ns.max(0.0);
+        Ok(())
+    }
+
+    fn shared(machine: &PortalsConfig) -> Result<Shared, ConfigError> {
+        let jitter = Checker::of("adversary").time("jitter_ns", machine.adversary.jitter_ns)?;
+        let costs = machine.parameters.compile()?;
+        Ok(Shared {
+            directory: Default::default(),
+            parameters: machine.parameters.clone(),
+            costs,
+            jitter: jitter.0,
+            late_read: machine.adversary.late_read,
+            no_lookahead: Cell::new(machine.testing.no_lookahead),
+            portals_4: Cell::default(),
+            pool: Rc::new(Pool::default()),
+            defects: machine.testing.defects,
+            launched: Default::default(),
         })
     }
 
-    /// What the interfaces share.
-    pub(crate) fn shared(&self) -> Result<Rc<Shared>, ConfigError> {
-        let jitter = Checker::of("adversary").time("jitter_ns", self.adversary.jitter_ns)?;
-        let costs = self.parameters.compile()?;
-        Ok(Rc::new(Shared {
-            directory: Default::default(),
-            parameters: self.parameters.clone(),
-            costs,
-            jitter: jitter.0,
-            late_read: self.adversary.late_read,
-            no_lookahead: Cell::new(self.testing.no_lookahead),
-            portals_4: Cell::default(),
-            pool: Rc::new(Pool::default()),
-            defects: self.testing.defects,
-            launched: Default::default(),
-        }))
+    fn device(shared: Rc<Shared>, node: u32, ranks: &[u32]) -> Portals {
+        Portals::new(shared, node, ranks)
+    }
+
+    fn handle(context: Context<'_, Portals>, shared: Rc<Shared>) -> Nic<'_> {
+        Nic::new(context, shared)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fabric_sim::Faults;
 
     #[test]
     fn configurations_survive_a_round_trip() {
-        let mut config = PortalsConfig::xt4(100);
+        let mut config = crate::xt4(100);
         config.faults = Faults { seed: 7, loss: 0.25, ..Faults::default() };
         config.adversary = AdversarialTiming { jitter_ns: 12.5, late_read: true };
         config.parameters.limits.eqs = 3;

@@ -9,7 +9,7 @@
 //! | [`model`] | the parameter table: what everything costs, with the source of each figure |
 //! | [`conduit`] | active messages on the interface |
 //! | [`credit`] | the credit machines of a bank that lends, which the conduit embeds |
-//! | `config`, `run` | [`PortalsConfig`]: a machine; [`run`]: a program on each of its ranks |
+//! | `config` | [`PortalsConfig`]: a machine; [`run`]: a program on each of its ranks |
 //!
 //! Semantics lie in state machines that are told the time, costs in one table; so the same program runs at no cost
 //! ([`model::Parameters::free`]), at the published machine's, or under an [`AdversarialTiming`].
@@ -53,10 +53,8 @@ pub mod credit;
 pub mod fuzzing;
 pub mod model;
 pub mod nic;
-mod run;
 
 #[doc(hidden)]
 pub use config::Testing;
-pub use config::{AdversarialTiming, PortalsConfig};
+pub use config::{AdversarialTiming, PortalsConfig, PortalsInterface, run, xt4};
 pub use nic::Nic;
-pub use run::run;

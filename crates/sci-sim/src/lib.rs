@@ -8,7 +8,7 @@
 //! | [`nic`] | the interface: what programs call, and the two implementations behind it; nothing of active messages |
 //! | [`model`] | the parameter table: what everything costs, with the source of each figure |
 //! | [`conduit`] | active messages on the interface |
-//! | `config`, `run` | [`SciConfig`]: a simulated machine; [`run`]: a program on each of its ranks |
+//! | `config` | [`SciConfig`]: a simulated machine; [`run`]: a program on each of its ranks |
 //!
 //! The interface is one trait, [`nic::Sisci`], with two implementations: [`nic::Virtual`] in virtual time, with
 //! costs from one table, faults from a seed and an [`AdversarialTiming`]; and [`nic::Mapped`] between the
@@ -88,14 +88,9 @@ pub mod fuzzing;
 #[cfg(not(am_loom))]
 pub mod model;
 pub mod nic;
-#[cfg(not(am_loom))]
-mod run;
 
 #[cfg(not(am_loom))]
 #[doc(hidden)]
 pub use config::Testing;
 #[cfg(not(am_loom))]
-pub use {
-    config::{AdversarialTiming, SciConfig},
-    run::run,
-};
+pub use config::{AdversarialTiming, SciConfig, SciInterface, fitting, paper, run, torus};

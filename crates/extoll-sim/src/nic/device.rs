@@ -34,7 +34,7 @@ pub(crate) struct TimingLimits {
 }
 
 /// What all interfaces of a machine share.
-pub(crate) struct Shared {
+pub struct Shared {
     pub(crate) directory: Directory,
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,

@@ -23,7 +23,7 @@ fn impossible_machines_are_refused() {
             |c| *c = ExtollConfig::new(0, Topology::Crossbar { nodes: 1 }),
             "ranks is 0, but must be from 1 to 32000",
         ),
-        (|c| *c = ExtollConfig::cluster(0), "ranks is 0, but must be from 1 to 32000"),
+        (|c| *c = extoll_sim::cluster(0), "ranks is 0, but must be from 1 to 32000"),
         (|c| c.ranks = 3, "ranks is 3, but must be at most 2 nodes times 1 ranks per node"),
         (
             |c| (c.ranks, c.ranks_per_node) = (513, 256),

@@ -338,14 +338,14 @@ fn neighbours(ranks: u32, config: &ExtollConfig, gasnet: &GasnetConfig) {
 
 #[test]
 fn a_job_of_1024_ranks_on_the_cluster() {
-    neighbours(1024, &ExtollConfig::cluster(1024), &GasnetConfig { segment: 4096, ..GasnetConfig::default() });
+    neighbours(1024, &extoll_sim::cluster(1024), &GasnetConfig { segment: 4096, ..GasnetConfig::default() });
 }
 
 /// `cargo test --release -p extoll-sim --test it -- --ignored 16384`
 #[test]
 #[ignore = "takes half a minute and gigabytes"]
 fn a_job_of_16384_ranks() {
-    let mut config = ExtollConfig { ranks_per_node: 256, ..ExtollConfig::cluster(16_384) };
+    let mut config = ExtollConfig { ranks_per_node: 256, ..extoll_sim::cluster(16_384) };
     config.stack_bytes = 64 << 10;
     neighbours(16_384, &config, &GasnetConfig { segment: 4096, ..GasnetConfig::default() });
 }
@@ -372,7 +372,7 @@ fn rate_of_round_trips() {
 fn rate_of_updates_between_1024_ranks() {
     const EACH: u64 = 512;
     let began = std::time::Instant::now();
-    let report = gasnet::run(&ExtollConfig::cluster(1024), &GasnetConfig::default(), |transport| {
+    let report = gasnet::run(&extoll_sim::cluster(1024), &GasnetConfig::default(), |transport| {
         let mut handlers = Handlers::<u64>::new();
         let update = |sum: &mut u64, _: Address, number: u64, _: Payload<'_>| *sum ^= number;
         let update = handlers.one_way("update", update).unwrap();

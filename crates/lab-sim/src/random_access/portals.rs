@@ -32,7 +32,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
 fn machine(cli: &Cli) -> Result<PortalsConfig, RunError> {
     let wanted = &cli.simulation;
     let mut machine = match &wanted.machine {
-        None => PortalsConfig::xt4(cli.rank_count().div_ceil(wanted.ranks_per_node.unwrap_or(1))),
+        None => portals_sim::xt4(cli.rank_count().div_ceil(wanted.ranks_per_node.unwrap_or(1))),
         Some(path) => PortalsConfig::from_file(path).map_err(impossible)?,
     };
     if wanted.machine.is_none() || cli.options.ranks.is_some() {

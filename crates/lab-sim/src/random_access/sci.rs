@@ -35,7 +35,7 @@ fn config(cli: &Cli, ranks: u32) -> ConduitConfig {
 fn machine(cli: &Cli) -> Result<SciConfig, RunError> {
     let wanted = &cli.simulation;
     let mut machine = match &wanted.machine {
-        None => SciConfig::fitting(cli.rank_count()),
+        None => sci_sim::fitting(cli.rank_count()),
         Some(path) => SciConfig::from_file(path).map_err(impossible)?,
     };
     if let Some(ranks) = cli.options.ranks {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// What all interfaces of a machine share.
-pub(crate) struct Shared {
+pub struct Shared {
     pub(crate) directory: Directory,
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,

@@ -112,7 +112,7 @@ fn wrong_puts_are_refused_and_too_many_registrations_wait() {
 /// State is made for peers that are talked to, and for no others.
 #[test]
 fn a_large_job_keeps_state_of_those_that_talk() {
-    let report = conduit::run(&PortalsConfig::xt4(300), &ConduitConfig::default(), |transport| {
+    let report = conduit::run(&portals_sim::xt4(300), &ConduitConfig::default(), |transport| {
         let endpoint = Endpoint::attach(transport, Handlers::<()>::new(), ()).unwrap();
         let peers = endpoint.transport().counters().peers;
         endpoint.finish().unwrap();

@@ -4,40 +4,42 @@
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
 use am_conformance::{
-    Buffers, Description, Draw, Plan, Profile, World, chosen_seeds, play_part, problems, run_seeds, run_with,
-    wait_in_vain,
+    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
+    run_simulated_seeds, wait_in_vain,
 };
 use fabric_sim::{Drawn, DrawnKind, Faults, RunError, Topology};
 use portals_sim::conduit::{self, ConduitConfig, FlowControl};
 use portals_sim::model::Parameters;
 use portals_sim::{AdversarialTiming, PortalsConfig};
-use std::ops::Range;
 
 /// Programs that poll for ever end here, in nanoseconds.
 const DEADLINE: f64 = 2e10;
 
-/// Plays one case; returns what went wrong.
-fn play(case: &Description, config: &PortalsConfig, conduit: &ConduitConfig, world: &World) -> Vec<String> {
-    let sizes = match case.needs.buffers {
-        Buffers::Smallest => ConduitConfig { flow: conduit.flow, ..ConduitConfig::smallest() },
-        Buffers::Default => conduit.clone(),
-    };
-    let (case, world) = (*case, *world);
-    let outcome = conduit::run(config, &sizes, move |transport| play_part(&case, &world, transport));
-    problems(outcome.map(|report| report.results))
+struct Portals;
+
+impl SimConduit for Portals {
+    const NAME: &str = "Portals";
+    type Machine = PortalsConfig;
+    type Config = ConduitConfig;
+
+    fn smallest(config: &ConduitConfig) -> ConduitConfig {
+        ConduitConfig { flow: config.flow, ..ConduitConfig::smallest() }
+    }
+
+    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
+        drawn(draw, seed, ranks)
+    }
+
+    fn run(case: &Description, machine: PortalsConfig, config: &ConduitConfig, world: &World) -> Vec<String> {
+        let machine = PortalsConfig { deadline_ns: DEADLINE, ..machine };
+        let (case, world) = (*case, *world);
+        let outcome = conduit::run(&machine, config, move |transport| play_part(&case, &world, transport));
+        problems(outcome.map(|report| report.results))
+    }
 }
 
-fn suite(name: &str, plan: &Plan, conduit: &ConduitConfig, machine: impl Fn(u32) -> PortalsConfig) {
-    run_with(name, plan, |case, ranks, world| {
-        let mut config = machine(ranks);
-        config.deadline_ns = DEADLINE;
-        play(case, &config, conduit, world)
-    })
-    .check();
-}
-
-fn plan(ranks: &[u32]) -> Plan {
-    Plan::with_ranks(Profile::Quick, ranks)
+fn conforms(what: &str, ranks: &[u32], config: &ConduitConfig, machine: impl Fn(u32) -> PortalsConfig) {
+    run_simulated::<Portals>(what, (Profile::Quick, ranks), config, machine);
 }
 
 fn bank() -> ConduitConfig {
@@ -63,32 +65,32 @@ fn free(ranks: u32) -> PortalsConfig {
 
 #[test]
 fn conforms_without_cost() {
-    suite("Portals without cost", &plan(&[1, 2, 3]), &bank(), free);
+    conforms("without cost", &[1, 2, 3], &bank(), free);
 }
 
 #[test]
 fn conforms_with_a_tuned_bank() {
-    suite("Portals, tuned bank", &plan(&[3]), &ConduitConfig::tuned(), PortalsConfig::xt4);
+    conforms("tuned bank", &[3], &ConduitConfig::tuned(), portals_sim::xt4);
 }
 
 #[test]
 fn conforms_with_a_bank() {
-    suite("Portals, bank", &plan(&[1, 2, 3, 8]), &bank(), PortalsConfig::xt4);
+    conforms("bank", &[1, 2, 3, 8], &bank(), portals_sim::xt4);
 }
 
 #[test]
 fn conforms_with_shares() {
-    suite("Portals, static shares", &plan(&[2, 3]), &shares(), PortalsConfig::xt4);
+    conforms("static shares", &[2, 3], &shares(), portals_sim::xt4);
 }
 
 #[test]
 fn conforms_over_portals_4() {
-    suite("Portals 4", &plan(&[1, 2, 3]), &ConduitConfig::with(FlowControl::Disable), PortalsConfig::xt4);
+    conforms("4", &[1, 2, 3], &ConduitConfig::with(FlowControl::Disable), portals_sim::xt4);
 }
 
 #[test]
 fn conforms_where_ranks_share_interfaces() {
-    suite("Portals, shared interfaces", &plan(&[8]), &bank(), shared_nodes);
+    conforms("shared interfaces", &[8], &bank(), shared_nodes);
 }
 
 fn faulty(ranks: u32) -> PortalsConfig {
@@ -101,30 +103,29 @@ fn faulty(ranks: u32) -> PortalsConfig {
         retry_ns: 200.0,
         ..Faults::default()
     };
-    PortalsConfig { faults, ..PortalsConfig::xt4(ranks) }
+    PortalsConfig { faults, ..portals_sim::xt4(ranks) }
 }
 
 #[test]
 fn conforms_over_links_that_repair_what_they_lose() {
-    suite("Portals over faulty links", &plan(&[3]), &bank(), faulty);
+    conforms("over faulty links", &[3], &bank(), faulty);
 }
 
 /// Messages of different pairs overtake each other, and memory is read as late as it may be.
 fn adversarial(ranks: u32) -> PortalsConfig {
     PortalsConfig {
         adversary: AdversarialTiming { jitter_ns: 20_000.0, late_read: true },
-        ..PortalsConfig::xt4(ranks)
+        ..portals_sim::xt4(ranks)
     }
 }
 
 #[test]
 fn conforms_under_adversarial_timing() {
-    suite("Portals, adversarial timing", &plan(&[3]), &bank(), adversarial);
+    conforms("adversarial timing", &[3], &bank(), adversarial);
 }
 
 /// Another machine, other sizes and other faults for every seed.
-fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
-    let mut draw = Draw::new(seed);
+fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
     let topology = match draw.of(4) {
         0 => Topology::Crossbar { nodes: ranks },
         1 => Topology::Ring { nodes: ranks },
@@ -167,39 +168,31 @@ fn drawn(seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
 
 const FLOWS: [FlowControl; 3] = [FlowControl::Bank, FlowControl::Static, FlowControl::Disable];
 
-fn seeds(seeds: Range<u64>) {
-    run_seeds(seeds, |case, ranks, world, seed| {
-        let (mut config, conduit) = drawn(seed, ranks);
-        config.deadline_ns = DEADLINE;
-        play(case, &config, &conduit, world)
-    });
-}
-
 #[test]
 fn conforms_with_some_seeds() {
-    seeds(0..60);
+    run_simulated_seeds::<Portals>(0..60);
 }
 
 /// `cargo test --release -p portals-sim --test it -- --ignored conformance::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn many_seeds() {
-    seeds(chosen_seeds(1000));
+    run_simulated_seeds::<Portals>(chosen_seeds(1000));
 }
 
 /// `cargo test --release -p portals-sim --test it -- --ignored conformance::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {
-    let plan = Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]);
     for flow in FLOWS {
-        suite("Portals, full", &plan, &ConduitConfig::with(flow), PortalsConfig::xt4);
+        let config = ConduitConfig::with(flow);
+        run_simulated::<Portals>("in full", (Profile::Full, &[1, 2, 3, 8]), &config, portals_sim::xt4);
     }
 }
 
 #[test]
 fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
-    let outcome = conduit::run(&PortalsConfig::xt4(3), &bank(), |transport| wait_in_vain(transport));
+    let outcome = conduit::run(&portals_sim::xt4(3), &bank(), |transport| wait_in_vain(transport));
     let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
 }

@@ -68,7 +68,7 @@ fn incast(flow: FlowControl, extra_credits: u32) -> Result<(), RunError> {
         testing: Testing { exact_space: true, extra_credits, ..Testing::default() },
         ..ConduitConfig::with(flow)
     };
-    let report = conduit::run(&PortalsConfig::xt4(SENDERS), &config, |mut transport| {
+    let report = conduit::run(&portals_sim::xt4(SENDERS), &config, |mut transport| {
         let sent = fill(&mut transport, 0, ONE_WAY, &[7; 256]);
         let mut tally = Tally::default();
         let due = if transport.me() == Peer(0) { SENDERS * sent } else { 0 };
@@ -156,7 +156,7 @@ type Books = Vec<(u32, u32)>;
 fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
     let machine = PortalsConfig {
         adversary: AdversarialTiming { jitter_ns: 10_000.0 * (seed % 3) as f64, late_read: false },
-        ..PortalsConfig::xt4(ranks)
+        ..portals_sim::xt4(ranks)
     };
     let config = ConduitConfig {
         credits: 8,
@@ -241,7 +241,7 @@ fn flood_of_portals_4(seed: u64, testing: Testing) -> (u64, Vec<Vec<u32>>) {
     const EACH: u32 = 120;
     let machine = PortalsConfig {
         adversary: AdversarialTiming { jitter_ns: 3_000.0 * (seed % 4) as f64, late_read: seed % 2 == 1 },
-        ..PortalsConfig::xt4(6)
+        ..portals_sim::xt4(6)
     };
     let config = ConduitConfig {
         disable_buffers: 2,

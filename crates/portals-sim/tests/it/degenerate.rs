@@ -18,8 +18,8 @@ fn impossible_machines_are_refused() {
     type Change = fn(&mut PortalsConfig);
     let cases: [(Change, &str); 13] = [
         (|c| c.ranks = 0, "ranks is 0, but must be from 1 to 32000"),
-        (|c| *c = PortalsConfig::xt4(0), "ranks is 0, but must be from 1 to 32000"),
-        (|c| *c = PortalsConfig::xt4(u32::MAX), "ranks is 4294967295, but must be from 1 to 32000"),
+        (|c| *c = portals_sim::xt4(0), "ranks is 0, but must be from 1 to 32000"),
+        (|c| *c = portals_sim::xt4(u32::MAX), "ranks is 4294967295, but must be from 1 to 32000"),
         (|c| c.ranks = 3, "ranks is 3, but must be at most 2 nodes times 1 ranks per node"),
         (
             |c| (c.ranks, c.ranks_per_node) = (33, 16),

@@ -136,7 +136,7 @@ proptest! {
         jitter in prop::sample::select(vec![0.0, 700.0]),
         seed in any::<u64>(),
     ) {
-        let mut machine = PortalsConfig::xt4(ranks);
+        let mut machine = portals_sim::xt4(ranks);
         // No node is as fast as another: what happens at one moment may happen in either order.
         let slow = |node| FaultEvent::NodeSlow { node, factor: 1.0 + f64::from(node) / 83.0 };
         let schedule = (0..ranks).map(|node| Scheduled { at_ns: 0.0, event: slow(node) }).collect();
@@ -151,7 +151,7 @@ proptest! {
 /// Slow nodes, fast ones and one that stops: what a rank did before is not done as if it came after.
 #[test]
 fn nobody_can_tell_when_nodes_change() {
-    let mut machine = PortalsConfig::xt4(8);
+    let mut machine = portals_sim::xt4(8);
     let at = |at_ns: f64, event| Scheduled { at_ns, event };
     machine.faults = Faults {
         schedule: vec![
@@ -170,7 +170,7 @@ fn nobody_can_tell_when_nodes_change() {
 /// It is worth it: with a backlog at every interface a run has fewer turns of ranks.
 #[test]
 fn a_backlog_saves_turns() {
-    let [eager, late] = compare(&PortalsConfig::xt4(27), &ConduitConfig::tuned(), 40, u64::MAX);
+    let [eager, late] = compare(&portals_sim::xt4(27), &ConduitConfig::tuned(), 40, u64::MAX);
     assert!(late * 10 < eager * 9, "{late} events late, {eager} at once");
 }
 
@@ -235,7 +235,7 @@ proptest! {
     #[test]
     fn nobody_can_tell_below_the_conduit(ranks in 2_u32..10, slots in 4_u32..200, seed in any::<u64>()) {
         let [eager, late] = [true, false].map(|eager| {
-            let mut machine = PortalsConfig::xt4(ranks);
+            let mut machine = portals_sim::xt4(ranks);
             let slow = |node| FaultEvent::NodeSlow { node, factor: 1.0 + f64::from(node) / 83.0 };
             let schedule = (0..ranks).map(|node| Scheduled { at_ns: 0.0, event: slow(node) }).collect();
             machine.faults = Faults { seed, schedule, ..Faults::default() };

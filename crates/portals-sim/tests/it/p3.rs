@@ -194,7 +194,7 @@ fn starts_are_told_unless_disabled() {
 
 #[test]
 fn entries_take_messages_of_their_sources_only() {
-    run(&PortalsConfig::xt4(3), |nic| {
+    run(&portals_sim::xt4(3), |nic| {
         let (p3, memory) = (nic.p3(), HostMemory::new(64));
         p3.init().unwrap();
         let eq = p3.eq_alloc(16).unwrap();

@@ -60,7 +60,7 @@ fn faulty(seed: u64) -> PortalsConfig {
     };
     let adversary = AdversarialTiming { jitter_ns: 8_000.0, late_read: seed.is_multiple_of(2) };
     let parameters = if seed.is_multiple_of(3) { Parameters::free() } else { Parameters::xt4() };
-    PortalsConfig { faults, adversary, parameters, deadline_ns: 1e9, ..PortalsConfig::xt4(8) }
+    PortalsConfig { faults, adversary, parameters, deadline_ns: 1e9, ..portals_sim::xt4(8) }
 }
 
 fn run(seed: u64) -> Report<u64> {
@@ -87,7 +87,7 @@ fn a_stopped_node_is_known_to_be_lost() {
     let config = PortalsConfig {
         faults: Faults { schedule, ..Faults::default() },
         deadline_ns: 1e9,
-        ..PortalsConfig::xt4(4)
+        ..portals_sim::xt4(4)
     };
     let report = portals_sim::run(&config, |nic| {
         let (p3, memory) = (nic.p3(), HostMemory::new(64));

@@ -39,7 +39,7 @@ fn all_to_all(nic: &Nic<'_>) -> u64 {
 }
 
 fn run(ranks: u32) {
-    let config = PortalsConfig { stack_bytes: 64 << 10, ..PortalsConfig::xt4(ranks) };
+    let config = PortalsConfig { stack_bytes: 64 << 10, ..portals_sim::xt4(ranks) };
     let began = std::time::Instant::now();
     let report = portals_sim::run(&config, |nic| all_to_all(&nic)).unwrap_or_else(|error| panic!("{error}"));
     let took = began.elapsed();

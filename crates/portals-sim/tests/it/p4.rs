@@ -229,7 +229,7 @@ fn opened<'a>(
 
 #[test]
 fn operations_fail_for_their_reasons() {
-    run(&PortalsConfig::xt4(2), |nic| {
+    run(&portals_sim::xt4(2), |nic| {
         let permitted = MeOptions::OP_PUT | MeOptions::EVENT_SUCCESS_DISABLE;
         let (p4, memory, md, next) = opened(&nic, |memory| Me::new(memory, permitted, 0, 0));
         if nic.rank() == 0 {
@@ -277,7 +277,7 @@ fn operations_fail_for_their_reasons() {
 #[test]
 fn what_is_for_a_lost_node_is_undeliverable() {
     let schedule = vec![Scheduled { at_ns: 200_000.0, event: FaultEvent::NodeStop { node: 1 } }];
-    let config = PortalsConfig { faults: Faults { schedule, ..Faults::default() }, ..PortalsConfig::xt4(2) };
+    let config = PortalsConfig { faults: Faults { schedule, ..Faults::default() }, ..portals_sim::xt4(2) };
     run(&config, |nic| {
         let (p4, _, md, next) = opened(&nic, |memory| Me::new(memory, MeOptions::OP_PUT, 0, 0));
         if nic.rank() == 1 {

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Every rank sends a request to every other; `progress` is told how many have been sent so far. Returns how many
 /// came in at each.
 fn all_to_all(ranks: u32, progress: impl Fn(u64) + 'static) -> Report<u64> {
-    let machine = PortalsConfig { stack_bytes: 64 << 10, ..PortalsConfig::xt4(ranks) };
+    let machine = PortalsConfig { stack_bytes: 64 << 10, ..portals_sim::xt4(ranks) };
     let config = ConduitConfig { segment: 4096, send_chunks: 32, reply_slots: 32, ..ConduitConfig::tuned() };
     let sent = Rc::new(Cell::new(0));
     let report = conduit::run(&machine, &config, move |transport| {

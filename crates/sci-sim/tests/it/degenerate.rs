@@ -18,8 +18,8 @@ fn impossible_machines_are_refused() {
     type Change = fn(&mut SciConfig);
     let cases: [(Change, &str); 11] = [
         (|c| c.ranks = 0, "ranks is 0, but must be from 1 to 32000"),
-        (|c| *c = SciConfig::fitting(0), "ranks is 0, but must be from 1 to 32000"),
-        (|c| *c = SciConfig::fitting(u32::MAX), "ranks is 4294967295, but must be from 1 to 32000"),
+        (|c| *c = sci_sim::fitting(0), "ranks is 0, but must be from 1 to 32000"),
+        (|c| *c = sci_sim::fitting(u32::MAX), "ranks is 4294967295, but must be from 1 to 32000"),
         (|c| c.ranks = 3, "ranks is 3, but must be at most 2 nodes times 1 ranks per node"),
         (|c| c.ranks = u32::MAX, "ranks is 4294967295, but must be from 1 to 32000"),
         (|c| c.topology = Topology::Ring { nodes: 0 }, "topology.nodes is 0, but must be from 1 to 65536"),

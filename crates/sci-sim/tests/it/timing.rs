@@ -109,7 +109,7 @@ fn stores_stream_at_278_mb_s() {
 
 #[test]
 fn each_hop_adds_its_latency_and_an_answer_for_checks() {
-    let config = SciConfig::paper(16);
+    let config = sci_sim::paper(16);
     // Ranks 0 and 1 are neighbours, 0 and 14 lie 2 + 1 + 1 hops apart.
     let (near, far) = (one_way(&config, 1, 80, pio), one_way(&config, 14, 80, pio));
     assert!((near - 3.16).abs() <= 0.002, "{near}");

@@ -325,7 +325,7 @@ mod tests {
         assert!(refused(|c| c.linger_ns = f64::NAN).starts_with("pscom.linger_ns is NaN"));
         assert!(refused(|c| c.am.medium = 0).starts_with("pscom.am.medium is 0"));
         PscomConfig::smallest().check().unwrap();
-        let mut machine = ExtollConfig::cluster(32);
+        let mut machine = crate::cluster(32);
         machine.parameters.rma.ports = 8;
         PscomConfig::default().check_on(&machine).unwrap();
         let error = PscomConfig::with(Plugin::Rma).check_on(&machine).unwrap_err();

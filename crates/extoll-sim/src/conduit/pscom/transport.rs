@@ -32,7 +32,7 @@ const STEPS: usize = 1024;
 /// use am_core::{Address, Endpoint, Handlers, Payload, Rank};
 /// use extoll_sim::{ExtollConfig, conduit::pscom::{self, PscomConfig}};
 ///
-/// let report = pscom::run(&ExtollConfig::cluster(64), &PscomConfig::default(), |transport| {
+/// let report = pscom::run(&extoll_sim::cluster(64), &PscomConfig::default(), |transport| {
 ///     let mut handlers = Handlers::<u32>::new();
 ///     let add = handlers.one_way("add", |sum: &mut u32, _: Address, number: u32, _: Payload<'_>| *sum += number);
 ///     let add = add.unwrap();

@@ -1,16 +1,19 @@
 //! The suite over the GASNet conduit, in both implementations.
 
-use super::machines::{adversarial, free, lossy, retrying, square};
-use super::{Conduit, seeds, suite};
-use am_conformance::{Description, Draw, Profile, World, chosen_seeds, play_part, problems, wait_in_vain};
+use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
+use am_conformance::{
+    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
+    run_simulated_seeds, wait_in_vain,
+};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, HostCosts, Implementation};
 use fabric_sim::RunError;
 
 struct Gasnet;
 
-impl Conduit for Gasnet {
+impl SimConduit for Gasnet {
     const NAME: &str = "gasnet";
+    type Machine = ExtollConfig;
     type Config = GasnetConfig;
 
     fn smallest(config: &GasnetConfig) -> GasnetConfig {
@@ -18,22 +21,25 @@ impl Conduit for Gasnet {
         GasnetConfig { medium, request_slots, reply_slots, bounce, ..config.clone() }
     }
 
-    fn drawn(draw: &mut Draw, machine: &ExtollConfig) -> GasnetConfig {
+    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, GasnetConfig) {
+        let machine = machines::drawn(draw, seed, ranks);
         let implementation = if draw.of(4) == 3 { Implementation::First } else { Implementation::Second };
         let packets: &[u32] = if machine.parameters.velo.mtu < 112 { &[56, 64, 24] } else { &[56, 112, 64, 24] };
         let (packet, put) = (draw.one(packets), draw.one(&[8 << 20, 1000]));
-        GasnetConfig { implementation, packet, put, ..GasnetConfig::default() }
+        let config = GasnetConfig { implementation, packet, put, ..GasnetConfig::default() };
+        (machine, config)
     }
 
-    fn run(case: &Description, machine: &ExtollConfig, config: &GasnetConfig, world: &World) -> Vec<String> {
+    fn run(case: &Description, machine: ExtollConfig, config: &GasnetConfig, world: &World) -> Vec<String> {
+        let machine = ExtollConfig { deadline_ns: DEADLINE, ..machine };
         let (case, world) = (*case, *world);
-        let outcome = gasnet::run(machine, config, move |transport| play_part(&case, &world, transport));
+        let outcome = gasnet::run(&machine, config, move |transport| play_part(&case, &world, transport));
         problems(outcome.map(|report| report.results))
     }
 }
 
 fn conforms(what: &str, ranks: &[u32], config: &GasnetConfig, machine: impl Fn(u32) -> ExtollConfig) {
-    suite::<Gasnet>(what, (Profile::Quick, ranks), config, machine);
+    run_simulated::<Gasnet>(what, (Profile::Quick, ranks), config, machine);
 }
 
 #[test]
@@ -69,21 +75,21 @@ fn under_adversarial_timing() {
 
 #[test]
 fn some_seeds() {
-    seeds::<Gasnet>(0..60);
+    run_simulated_seeds::<Gasnet>(0..60);
 }
 
 /// `cargo test --release -p extoll-sim --test it -- --ignored conformance::gasnet::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn many_seeds() {
-    seeds::<Gasnet>(chosen_seeds(1000));
+    run_simulated_seeds::<Gasnet>(chosen_seeds(1000));
 }
 
 /// `cargo test --release -p extoll-sim --test it -- --ignored conformance::gasnet::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {
-    suite::<Gasnet>("in full", (Profile::Full, &[1, 2, 3, 8]), &GasnetConfig::default(), square);
+    run_simulated::<Gasnet>("in full", (Profile::Full, &[1, 2, 3, 8]), &GasnetConfig::default(), square);
 }
 
 #[test]

@@ -5,6 +5,9 @@ use extoll_sim::model::Parameters;
 use extoll_sim::{AdversarialTiming, ExtollConfig};
 use fabric_sim::{Drawn, DrawnKind, Faults, Topology};
 
+/// Programs that poll for ever end here, in nanoseconds of virtual time.
+pub(crate) const DEADLINE: f64 = 2e10;
+
 /// Four nodes in a square, with as many ranks each as it takes.
 pub(crate) fn square(ranks: u32) -> ExtollConfig {
     let topology = Topology::Mesh { dims: vec![2, 2] };

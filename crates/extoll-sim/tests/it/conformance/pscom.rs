@@ -1,8 +1,10 @@
 //! The suite over active messages on pscom, with both plugins.
 
-use super::machines::{adversarial, free, lossy, retrying, square};
-use super::{Conduit, seeds, suite};
-use am_conformance::{Description, Draw, Profile, World, chosen_seeds, play_part, problems};
+use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
+use am_conformance::{
+    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
+    run_simulated_seeds,
+};
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Token};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Padding, PairOverride, Plugin, PscomConfig};
@@ -10,8 +12,9 @@ use fabric_sim::{FaultEvent, Scheduled};
 
 struct Pscom;
 
-impl Conduit for Pscom {
+impl SimConduit for Pscom {
     const NAME: &str = "pscom";
+    type Machine = ExtollConfig;
     type Config = PscomConfig;
 
     fn smallest(config: &PscomConfig) -> PscomConfig {
@@ -19,7 +22,8 @@ impl Conduit for Pscom {
         PscomConfig { ring, am, ..config.clone() }
     }
 
-    fn drawn(draw: &mut Draw, _: &ExtollConfig) -> PscomConfig {
+    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, PscomConfig) {
+        let machine = machines::drawn(draw, seed, ranks);
         let mut config = PscomConfig::with(draw.one(&Plugin::ALL));
         let ring = &mut config.ring;
         ring.receive_buffers = draw.one(&[16, 3, 5, 8]);
@@ -27,18 +31,19 @@ impl Conduit for Pscom {
         ring.buffer_bytes = draw.one(&[4096, 128, 1024]);
         ring.padding = draw.one(&[Padding::Line, Padding::Word]);
         config.rendezvous = draw.one(&[1024, 0, 256]);
-        config
+        (machine, config)
     }
 
-    fn run(case: &Description, machine: &ExtollConfig, config: &PscomConfig, world: &World) -> Vec<String> {
+    fn run(case: &Description, machine: ExtollConfig, config: &PscomConfig, world: &World) -> Vec<String> {
+        let machine = ExtollConfig { deadline_ns: DEADLINE, ..machine };
         let (case, world) = (*case, *world);
-        let outcome = pscom::run(machine, config, move |transport| play_part(&case, &world, transport));
+        let outcome = pscom::run(&machine, config, move |transport| play_part(&case, &world, transport));
         problems(outcome.map(|report| report.results))
     }
 }
 
 fn conforms(what: &str, ranks: &[u32], config: &PscomConfig, machine: impl Fn(u32) -> ExtollConfig) {
-    suite::<Pscom>(what, (Profile::Quick, ranks), config, machine);
+    run_simulated::<Pscom>(what, (Profile::Quick, ranks), config, machine);
 }
 
 #[test]
@@ -88,14 +93,14 @@ fn over_machines_with_faults() {
 
 #[test]
 fn some_seeds() {
-    seeds::<Pscom>(0..76);
+    run_simulated_seeds::<Pscom>(0..76);
 }
 
 /// `cargo test --release -p extoll-sim --test it -- --ignored conformance::pscom::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn many_seeds() {
-    seeds::<Pscom>(chosen_seeds(1000));
+    run_simulated_seeds::<Pscom>(chosen_seeds(1000));
 }
 
 /// `cargo test --release -p extoll-sim --test it -- --ignored conformance::pscom::full`
@@ -104,7 +109,7 @@ fn many_seeds() {
 fn full() {
     for plugin in Plugin::ALL {
         let what = format!("over {plugin}, in full");
-        suite::<Pscom>(&what, (Profile::Full, &[1, 2, 3, 8]), &PscomConfig::with(plugin), square);
+        run_simulated::<Pscom>(&what, (Profile::Full, &[1, 2, 3, 8]), &PscomConfig::with(plugin), square);
     }
 }
 

@@ -34,7 +34,7 @@ impl Context<'_> {
 
     /// So many nodes in a 3D torus.
     fn torus(&self, nodes: u32) -> PortalsConfig {
-        PortalsConfig { parameters: self.parameters.clone(), ..PortalsConfig::xt4(nodes) }
+        PortalsConfig { parameters: self.parameters.clone(), ..portals_sim::xt4(nodes) }
     }
 
     /// The sizes of a curve in bytes: all powers of two up to one, or every third when quick, and the last.

@@ -135,7 +135,7 @@ fn a_disabled_entry_loses_nothing_and_takes_nothing_twice() {
     for adversary in [AdversarialTiming::default(), adversarial] {
         let faults =
             Faults { seed: 3, loss: 0.03, retry_ns: 700.0, delay: 0.1, delay_ns: 5_000.0, ..Faults::default() };
-        let config = PortalsConfig { adversary, faults, ..PortalsConfig::xt4(8) };
+        let config = PortalsConfig { adversary, faults, ..portals_sim::xt4(8) };
         for window in [1, 8] {
             for mutation in [Mutation::TakeAndRefuse, Mutation::RefuseSilently, Mutation::NeverDisable] {
                 holds(&config, mutation, move |nic| incast(&nic, window));

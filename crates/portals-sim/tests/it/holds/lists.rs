@@ -138,7 +138,7 @@ fn locally_managed_buffers_fill_without_overlap_and_go_in_time() {
     for adversary in [AdversarialTiming::default(), adversarial] {
         let faults =
             Faults { seed: 5, loss: 0.05, delay: 0.1, delay_ns: 9_000.0, retry_ns: 800.0, ..Faults::default() };
-        let config = PortalsConfig { adversary, faults, ..PortalsConfig::xt4(8) };
+        let config = PortalsConfig { adversary, faults, ..portals_sim::xt4(8) };
         for mutation in [Mutation::HalfOffset, Mutation::NoMaxSize, Mutation::UnlinkEarly] {
             holds(&config, mutation, |nic| receive_buffers(&nic));
         }

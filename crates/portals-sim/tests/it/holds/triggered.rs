@@ -86,13 +86,13 @@ fn cascade(nic: &Nic<'_>) {
 
 #[test]
 fn commands_that_move_counters_take_their_turn() {
-    run(&PortalsConfig::xt4(1), |nic| cascade(&nic)).unwrap();
+    run(&portals_sim::xt4(1), |nic| cascade(&nic)).unwrap();
 }
 
 /// A barrier made of triggered operations: the interfaces do it, whatever the processors do.
 #[test]
 fn interfaces_alone_make_a_barrier() {
-    let config = PortalsConfig::xt4(16);
+    let config = portals_sim::xt4(16);
     let report = run(&config, |nic| {
         let (p4, memory) = opened(&nic);
         let arrived: Vec<CtHandle> = (0..4).map(|_| p4.ct_alloc().unwrap()).collect();

@@ -139,7 +139,7 @@ fn locally_managed_entries_fill_without_overlap_and_go_in_time() {
     let adversarial = AdversarialTiming { jitter_ns: 20_000.0, late_read: true };
     let faults =
         Faults { seed: 5, loss: 0.05, delay: 0.1, delay_ns: 9_000.0, retry_ns: 800.0, ..Faults::default() };
-    let config = PortalsConfig { adversary: adversarial, faults, ..PortalsConfig::xt4(8) };
+    let config = PortalsConfig { adversary: adversarial, faults, ..portals_sim::xt4(8) };
     for mutation in [Mutation::HalfOffset, Mutation::NoMaxSize] {
         holds(&config, mutation, |nic| buffers(&nic));
     }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::rc::Rc;
 
 /// What all adapters of a machine share.
-pub(crate) struct Shared {
+pub struct Shared {
     /// The rank of each fabric node.
     pub(crate) ranks: RefCell<Vec<Option<u32>>>,
     pub(crate) parameters: Parameters,

@@ -11,7 +11,7 @@ const DEADLINE: f64 = 1e9;
 
 /// So many ranks on the published machine.
 pub(crate) fn machine(ranks: u32) -> SciConfig {
-    SciConfig { deadline_ns: DEADLINE, ..SciConfig::fitting(ranks) }
+    SciConfig { deadline_ns: DEADLINE, ..sci_sim::fitting(ranks) }
 }
 
 /// Two ranks, and an error in one of the lines that rank 0 stores.
