@@ -2,8 +2,9 @@
 
 use crate::device::{Device, Mailbox, Packet};
 use crate::device_context::{About, DeviceContext, Outgoing};
-use crate::engine::{Engine, random};
+use crate::engine::Engine;
 use crate::error::WaitFor;
+use crate::random::splitmix64;
 use crate::ranks::State;
 use crate::stage::slowed;
 use crate::trace::{StageKind, TraceSpan};
@@ -275,7 +276,7 @@ impl<'a, D: Device> Context<'a, D> {
 
     /// A random number from this rank's stream, which follows from the seed of the [faults](crate::Faults::seed).
     pub fn random(&self) -> u64 {
-        random(&mut self.machine.borrow_mut().core.ranks[self.rank as usize].random)
+        splitmix64(&mut self.machine.borrow_mut().core.ranks[self.rank as usize].random)
     }
 
     /// Leaves the job. The others learn it at [`Config::notice_ns`](crate::Config::notice_ns) after this rank's

@@ -1,9 +1,10 @@
 //! A device's hands: what it can do to the network, to its node's stages and to its ranks.
 
 use crate::device::Packet;
-use crate::engine::{Core, random};
+use crate::engine::Core;
 use crate::in_flight::Flight;
 use crate::queue::Event;
+use crate::random::splitmix64;
 use crate::trace::{StageKind, TraceSpan};
 use am_core::{Instant, PeerStatus, Span};
 
@@ -258,7 +259,7 @@ impl<B: Clone> DeviceContext<'_, B> {
 
     /// A random number from this node's stream, which follows from the seed of the [faults](crate::Faults::seed).
     pub fn random(&mut self) -> u64 {
-        random(&mut self.core.nodes[self.node as usize].random)
+        splitmix64(&mut self.core.nodes[self.node as usize].random)
     }
 
     /// A time stretched as far as this node is slow.

@@ -11,6 +11,7 @@ use crate::members::Members;
 use crate::nic::Costs;
 use crate::path::{Link, Outage};
 use crate::queue::{Event, Queue};
+use crate::random::splitmix64;
 use crate::ranks::{RankState, State};
 use crate::stage::{NORMAL, Server};
 use crate::topology::Network;
@@ -113,7 +114,7 @@ impl<B: Clone> Core<B> {
             queue.push(0, Event::Resume(rank));
         }
         // Ranks and nodes draw from streams of their own, so that what one draws does not depend on the others.
-        let stream = |number: u64| random(&mut { seed ^ number.rotate_left(32) });
+        let stream = |number: u64| splitmix64(&mut { seed ^ number.rotate_left(32) });
         let node = |node: u32| Node {
             tx: [costs.nic_tx, costs.tx_translate].map(Server::new),
             rx: [costs.nic_rx, costs.rx_match, costs.mem_write].map(Server::new),
@@ -245,14 +246,6 @@ impl<B: Clone> Core<B> {
         }
         false
     }
-}
-
-/// The next number of a stream (SplitMix64).
-pub(crate) fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 impl<D: Device> Engine<D> {

@@ -19,6 +19,7 @@
 //! | `topology`, `topology_text` | [`Topology`]: links and dimension-order routing |
 //! | `faults`, `fault_rng` | [`Faults`]: scheduled and drawn from a seed |
 //! | `lookahead` | ranks that are resumed late where no rank can notice |
+//! | `random` | [`splitmix64`]: the streams of ranks, nodes and injectors |
 //! | `members` | who has left, and when the others know |
 //! | `defects` | [`Defects`]: devices that are wrong on purpose, for tests |
 //! | `limits` | whether the system has stacks for so many ranks |
@@ -117,6 +118,7 @@ mod nic;
 pub mod parameters;
 mod path;
 mod queue;
+mod random;
 mod ranks;
 mod report;
 mod run;
@@ -136,6 +138,7 @@ pub use handle::Handle;
 pub use machine::{Interface, Machine, NoErrors};
 pub use memory::HostMemory;
 pub use nic::{EmptyPoll, LinkParameters, NicParameters};
+pub use random::splitmix64;
 pub use report::Report;
 pub use run::Sim;
 pub use stage::Stage;

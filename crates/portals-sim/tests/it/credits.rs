@@ -5,7 +5,7 @@
 
 use am_core::transport::{Arrival, Body, Head, Port, Refused, ReplyBound, Sink, Transport};
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Span, Token, WaitReason, Words};
-use fabric_sim::RunError;
+use fabric_sim::{RunError, splitmix64};
 use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl, Testing};
 use portals_sim::{AdversarialTiming, PortalsConfig};
 use std::cell::RefCell;
@@ -138,13 +138,11 @@ fn a_mutual_flood_comes_through_and_deadlocks_when_requests_are_taken_without_re
 }
 
 /// A reproducible sequence (SplitMix64).
-struct Dice(u64);
+struct Draw(u64);
 
-impl Dice {
+impl Draw {
     fn below(&mut self, limit: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        ((mixed ^ (mixed >> 29)) >> 33) as u32 % limit
+        (splitmix64(&mut self.0) >> 33) as u32 % limit
     }
 }
 
@@ -169,7 +167,7 @@ fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
     let shared = Rc::clone(&books);
     let report = conduit::run(&machine, &config, move |mut transport| {
         let (me, mut tally) = (transport.me().0, Tally { replies: seed.is_multiple_of(2), ..Tally::default() });
-        let mut dice = Dice(seed << 32 | u64::from(me));
+        let mut dice = Draw(seed << 32 | u64::from(me));
         let mut sent = 0;
         let balanced = |transport: &Conduit<'_>| {
             let (sum, total) = transport.balance().expect("there is a bank");

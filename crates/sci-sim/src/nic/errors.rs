@@ -2,6 +2,7 @@
 //! it.
 
 use super::kinds::{NodeId, SequenceStatus};
+use fabric_sim::splitmix64;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
@@ -147,7 +148,7 @@ impl Injector {
         let mut planned: Vec<_> = errors.planned.iter().filter(|error| error.node == node.0).copied().collect();
         planned.sort_by_key(|error| error.line);
         let mut random = errors.seed ^ seed.rotate_left(17) ^ u64::from(node.0) << 40;
-        step(&mut random);
+        splitmix64(&mut random);
         let any = lasting > 0.0 || !planned.is_empty();
         Self { random, bounds: [passing, unclear, lasting].map(bound), planned, next: 0, lines: 0, any }
     }
@@ -179,22 +180,14 @@ impl Injector {
             let restarts = u8::from(severity != Severity::Passing);
             return Some(Injected { failure: Failure { severity, restarts }, lands: planned.lands });
         }
-        let drawn = step(&mut self.random);
+        let drawn = splitmix64(&mut self.random);
         let severities = [Severity::Passing, Severity::Unclear, Severity::Lasting];
         let index = self.bounds.iter().position(|bound| drawn < *bound)?;
-        let more = step(&mut self.random);
+        let more = splitmix64(&mut self.random);
         let restarts = if index == 0 { 0 } else { (more >> 8) as u8 % 3 };
         let failure = Failure { severity: severities[index], restarts };
         Some(Injected { failure, lands: more & 1 == 1 })
     }
-}
-
-/// The next number of a stream (SplitMix64).
-fn step(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! computes takes nothing in, so its senders need credits for as long: this is what receive buffers are for.
 
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span};
-use fabric_sim::RunError;
+use fabric_sim::{RunError, splitmix64};
 use portals_sim::PortalsConfig;
 use portals_sim::conduit::{self, ConduitConfig, ConduitCounters};
 
@@ -59,14 +59,11 @@ pub(crate) struct Outcome {
 }
 
 /// A reproducible sequence (SplitMix64).
-struct Dice(u64);
+struct Draw(u64);
 
-impl Dice {
+impl Draw {
     fn below(&mut self, limit: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(mixed ^ (mixed >> 31)) * u128::from(limit)) >> 64) as u32
+        ((u128::from(splitmix64(&mut self.0)) * u128::from(limit)) >> 64) as u32
     }
 
     /// Any node but one.
@@ -88,7 +85,7 @@ pub(crate) fn run(
         let take = take.expect("the table has room");
         let mut endpoint = Endpoint::attach(transport, handlers, 0).expect("all nodes attach");
         let (me, nodes) = (endpoint.rank().0, endpoint.ranks());
-        let (mut dice, payload) = (Dice(u64::from(me)), vec![3; load.bytes as usize]);
+        let (mut dice, payload) = (Draw(u64::from(me)), vec![3; load.bytes as usize]);
         endpoint.barrier().expect("nobody is lost");
         let began = endpoint.now();
         for burst in 0..load.bursts {

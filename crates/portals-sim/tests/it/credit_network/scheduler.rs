@@ -1,24 +1,7 @@
 //! Random schedules: biased, reproducible from a seed, and run until nothing can happen any more.
 
 use super::net::{Action, Net, Violation};
-
-/// SplitMix64: small, named, reproducible.
-#[derive(Clone, Debug)]
-pub(crate) struct SplitMix64(pub(crate) u64);
-
-impl SplitMix64 {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
+use fabric_sim::splitmix64;
 
 /// What a schedule has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,14 +73,14 @@ impl Tally {
 /// Picks actions at random, each kind with its own weight, so that one seed starves revocations and another one
 /// answers.
 pub(crate) struct Scheduler {
-    random: SplitMix64,
+    random: u64,
     weights: [u64; 7],
 }
 
 impl Scheduler {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut random = SplitMix64(seed);
-        let weights = std::array::from_fn(|_| [1, 8, 64, 512][random.below(4)]);
+        let mut random = seed;
+        let weights = std::array::from_fn(|_| [1, 8, 64, 512][(splitmix64(&mut random) % 4) as usize]);
         Self { random, weights }
     }
 
@@ -137,7 +120,7 @@ impl Scheduler {
             }]
         };
         let sum: u64 = candidates.iter().map(weight).sum();
-        let mut at = self.random.next() % sum;
+        let mut at = splitmix64(&mut self.random) % sum;
         let chosen = candidates.iter().position(|action| {
             let here = at < weight(action);
             at = at.saturating_sub(weight(action));
