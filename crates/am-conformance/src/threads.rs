@@ -174,6 +174,7 @@ mod tests {
     use crate::case::Code;
     use crate::loopback::Loopback;
     use crate::world::{Failure, Verdict};
+    use am_core::Membership as _;
 
     fn plan(ranks: u32) -> Plan {
         Plan { ranks: vec![ranks], only: None, seed: 1, profile: Profile::Quick }

@@ -101,5 +101,6 @@ pub use token::{PendingReply, Token};
 pub use zerocopy;
 
 pub use transport::{
-    Category, Lane, Limits, LossCause, PayloadWriter, PeerStatus, Resource, Transport, WaitReason,
+    Category, Lane, Limits, LossCause, Membership, PayloadWriter, PeerStatus, Resource, Transport, WaitReason,
+    Waiting,
 };

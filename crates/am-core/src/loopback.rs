@@ -10,8 +10,9 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
-    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Notify, Owed, PayloadWriter,
-    PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Membership, Notify, Owed,
+    PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport,
+    WaitReason, Waiting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -441,11 +442,7 @@ impl Drop for InHand {
     }
 }
 
-impl Transport for Loopback {
-    type Memory = Arc<[AtomicU64]>;
-    type Room = ();
-    type Slot<'a> = LoopbackSlot<'a>;
-
+impl Membership for Loopback {
     fn me(&self) -> Peer {
         self.me
     }
@@ -453,6 +450,65 @@ impl Transport for Loopback {
     fn shape(&self) -> Shape {
         self.network.shape
     }
+
+    fn losses(&self) -> u32 {
+        // Acquire: pairs with the Release in `depart`, so that the status is visible with the count.
+        self.network.losses.load(Ordering::Acquire)
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.network.status(peer)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        let status = how.status();
+        self.departed = true;
+        self.network.inbox(self.me).status = Some(status);
+        if how != Departure::Finished {
+            // Release: pairs with the Acquire in `losses`.
+            self.network.losses.fetch_add(1, Ordering::Release);
+        }
+        for peer in (0..self.network.shape.peers()).map(Peer) {
+            let inbox = self.network.inbox(peer);
+            self.network.wake(peer, inbox);
+        }
+    }
+}
+
+impl Waiting for Loopback {
+    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
+        let (_, condvar) = &self.network.inboxes[self.me.index()];
+        let mut inbox = self.network.inbox(self.me);
+        if !inbox.news {
+            let limit = until.map_or(Duration::from_millis(100), |until| (until - self.now()).into());
+            let wait = condvar.wait_timeout(inbox, limit.min(Duration::from_millis(100)));
+            inbox = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        inbox.news = false;
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(Arc::new(Nudge { network: Arc::clone(&self.network), of: self.me }).into())
+    }
+
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        let mut inbox = self.network.inbox(self.me);
+        if std::mem::take(&mut inbox.news) || !inbox.frames.is_empty() {
+            return Notify::Ready;
+        }
+        inbox.watcher = Some(waker.clone());
+        Notify::Armed
+    }
+
+    fn now(&self) -> Instant {
+        Instant::after(self.network.began.elapsed())
+    }
+}
+
+impl Transport for Loopback {
+    type Memory = Arc<[AtomicU64]>;
+    type Room = ();
+    type Slot<'a> = LoopbackSlot<'a>;
 
     fn limits(&self, _: Peer) -> &Limits {
         &self.network.limits
@@ -542,34 +598,6 @@ impl Transport for Loopback {
         })
     }
 
-    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
-        let (_, condvar) = &self.network.inboxes[self.me.index()];
-        let mut inbox = self.network.inbox(self.me);
-        if !inbox.news {
-            let limit = until.map_or(Duration::from_millis(100), |until| (until - self.now()).into());
-            let wait = condvar.wait_timeout(inbox, limit.min(Duration::from_millis(100)));
-            inbox = wait.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-        }
-        inbox.news = false;
-    }
-
-    fn waker(&self) -> Option<Waker> {
-        Some(Arc::new(Nudge { network: Arc::clone(&self.network), of: self.me }).into())
-    }
-
-    fn notify(&mut self, waker: &Waker) -> Notify {
-        let mut inbox = self.network.inbox(self.me);
-        if std::mem::take(&mut inbox.news) || !inbox.frames.is_empty() {
-            return Notify::Ready;
-        }
-        inbox.watcher = Some(waker.clone());
-        Notify::Armed
-    }
-
-    fn now(&self) -> Instant {
-        Instant::after(self.network.began.elapsed())
-    }
-
     fn segment(&self) -> &Segment<Self::Memory> {
         &self.network.segments[self.network.shape.address(self.me).rank.0 as usize]
     }
@@ -580,15 +608,6 @@ impl Transport for Loopback {
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         self.network.segments.get(rank.0 as usize).filter(|_| self.network.config.direct)
-    }
-
-    fn losses(&self) -> u32 {
-        // Acquire: pairs with the Release in `depart`, so that the status is visible with the count.
-        self.network.losses.load(Ordering::Acquire)
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.network.status(peer)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
@@ -613,20 +632,6 @@ impl Transport for Loopback {
 
     fn bare_credits(&self) -> u64 {
         self.bare_given
-    }
-
-    fn depart(&mut self, how: Departure) {
-        let status = how.status();
-        self.departed = true;
-        self.network.inbox(self.me).status = Some(status);
-        if how != Departure::Finished {
-            // Release: pairs with the Acquire in `losses`.
-            self.network.losses.fetch_add(1, Ordering::Release);
-        }
-        for peer in (0..self.network.shape.peers()).map(Peer) {
-            let inbox = self.network.inbox(peer);
-            self.network.wake(peer, inbox);
-        }
     }
 }
 

@@ -15,8 +15,8 @@ use crate::arguments::Words;
 use crate::segment::Segment;
 use crate::time::{Instant, Span};
 use crate::transport::{
-    Body, CreditSnapshot, Departure, Head, Limits, Notify, Owed, PeerStatus, PendingKey, Port, Refused, Sink,
-    Transport, WaitReason,
+    Body, CreditSnapshot, Departure, Head, Limits, Membership, Notify, Owed, PeerStatus, PendingKey, Port,
+    Refused, Sink, Transport, WaitReason, Waiting,
 };
 use far::Far;
 use port::{Homeward, Mapped};
@@ -267,14 +267,7 @@ macro_rules! own {
     };
 }
 
-impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> {
-    type Memory = N::Memory;
-    type Room = SelectRoom<N::Room, F::Room>;
-    type Slot<'a>
-        = SelectSlot<N::Slot<'a>, F::Slot<'a>>
-    where
-        Self: 'a;
-
+impl<N: Transport, F: Transport<Memory = N::Memory>> Membership for Select<N, F> {
     fn me(&self) -> Peer {
         match &self.0 {
             Choice::Near(near) => near.me(),
@@ -290,6 +283,87 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Both(both) => both.far.transport.shape(),
         }
     }
+
+    #[inline]
+    fn losses(&self) -> u32 {
+        match &self.0 {
+            Choice::Near(near) => near.losses(),
+            Choice::Far(far) => far.losses(),
+            Choice::Both(both) => both.near.losses() + both.far.transport.losses(),
+        }
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        known_of!(self, peer, |transport, known| transport.status(known))
+    }
+
+    fn depart(&mut self, how: Departure) {
+        match &mut self.0 {
+            Choice::Near(near) => near.depart(how),
+            Choice::Far(far) => far.depart(how),
+            Choice::Both(both) => {
+                both.near.depart(how);
+                both.far.transport.depart(how);
+            }
+        }
+    }
+}
+
+impl<N: Transport, F: Transport<Memory = N::Memory>> Waiting for Select<N, F> {
+    #[inline]
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        match &mut self.0 {
+            Choice::Near(near) => near.idle(until, reason),
+            Choice::Far(far) => far.idle(until, reason),
+            Choice::Both(both) => {
+                if both.far.rest() {
+                    both.near.idle(until, reason);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn spins(&self) -> bool {
+        own!(self, near => near.spins(), far => far.spins())
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        own!(self, near => near.waker(), far => far.waker())
+    }
+
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        match &mut self.0 {
+            Choice::Near(near) => near.notify(waker),
+            Choice::Far(far) => far.notify(waker),
+            Choice::Both(both) => match both.near.notify(waker) {
+                Notify::Armed => both.far.transport.notify(waker),
+                other => other,
+            },
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        own!(self, near => near.now(), far => far.now())
+    }
+
+    fn charge(&mut self, cost: Span) {
+        match &mut self.0 {
+            Choice::Near(near) => near.charge(cost),
+            Choice::Far(far) => far.charge(cost),
+            Choice::Both(both) => both.near.charge(cost),
+        }
+    }
+}
+
+impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> {
+    type Memory = N::Memory;
+    type Room = SelectRoom<N::Room, F::Room>;
+    type Slot<'a>
+        = SelectSlot<N::Slot<'a>, F::Slot<'a>>
+    where
+        Self: 'a;
 
     fn limits(&self, peer: Peer) -> &Limits {
         match &self.0 {
@@ -398,52 +472,6 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
     }
 
     #[inline]
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        match &mut self.0 {
-            Choice::Near(near) => near.idle(until, reason),
-            Choice::Far(far) => far.idle(until, reason),
-            Choice::Both(both) => {
-                if both.far.rest() {
-                    both.near.idle(until, reason);
-                }
-            }
-        }
-    }
-
-    #[inline]
-    fn spins(&self) -> bool {
-        own!(self, near => near.spins(), far => far.spins())
-    }
-
-    fn waker(&self) -> Option<Waker> {
-        own!(self, near => near.waker(), far => far.waker())
-    }
-
-    fn notify(&mut self, waker: &Waker) -> Notify {
-        match &mut self.0 {
-            Choice::Near(near) => near.notify(waker),
-            Choice::Far(far) => far.notify(waker),
-            Choice::Both(both) => match both.near.notify(waker) {
-                Notify::Armed => both.far.transport.notify(waker),
-                other => other,
-            },
-        }
-    }
-
-    #[inline]
-    fn now(&self) -> Instant {
-        own!(self, near => near.now(), far => far.now())
-    }
-
-    fn charge(&mut self, cost: Span) {
-        match &mut self.0 {
-            Choice::Near(near) => near.charge(cost),
-            Choice::Far(far) => far.charge(cost),
-            Choice::Both(both) => both.near.charge(cost),
-        }
-    }
-
-    #[inline]
     fn segment(&self) -> &Segment<Self::Memory> {
         own!(self, near => near.segment(), far => far.segment())
     }
@@ -471,19 +499,6 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         }
     }
 
-    #[inline]
-    fn losses(&self) -> u32 {
-        match &self.0 {
-            Choice::Near(near) => near.losses(),
-            Choice::Far(far) => far.losses(),
-            Choice::Both(both) => both.near.losses() + both.far.transport.losses(),
-        }
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        known_of!(self, peer, |transport, known| transport.status(known))
-    }
-
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         known_of!(self, peer, |transport, known| transport.credits(known))
     }
@@ -497,17 +512,6 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Near(near) => near.bare_credits(),
             Choice::Far(far) => far.bare_credits(),
             Choice::Both(both) => both.near.bare_credits() + both.far.transport.bare_credits(),
-        }
-    }
-
-    fn depart(&mut self, how: Departure) {
-        match &mut self.0 {
-            Choice::Near(near) => near.depart(how),
-            Choice::Far(far) => far.depart(how),
-            Choice::Both(both) => {
-                both.near.depart(how);
-                both.far.transport.depart(how);
-            }
         }
     }
 }

@@ -510,8 +510,63 @@ pub trait Sink {
     fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>);
 }
 
+/// Who takes part in a job, and how they have ended.
+pub trait Membership {
+    /// This endpoint.
+    fn me(&self) -> Peer;
+
+    /// The shape of the job.
+    fn shape(&self) -> Shape;
+
+    /// How many endpoints have been lost so far; cheap, compared by the core at every poll.
+    fn losses(&self) -> u32;
+
+    /// What is known of a peer. What it sent before it finished or left can be polled once this says so.
+    fn status(&self, peer: Peer) -> PeerStatus;
+
+    /// Leaves the job. Frames already accepted are still delivered to the peers.
+    fn depart(&mut self, how: Departure);
+}
+
+/// Time, and how a rank passes it until something happens.
+pub trait Waiting {
+    /// Waits a little after a fruitless poll or a refusal: until something may have changed, or until `until`. May
+    /// return early, and does so at once if something has come, or room has, since then. Real transports spin, then
+    /// yield, then park, for at most about a second at a time, so that the endpoint can see a request for its stall report;
+    /// simulated ones suspend the rank. `reason` is for their reports.
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
+
+    /// Whether the next [`Transport::idle`] of a wait that has just begun only spins, so that asking for the time would
+    /// delay it. Where this is true, the first 64 idlings of a wait do not sleep.
+    fn spins(&self) -> bool {
+        false
+    }
+
+    /// What ends this transport's idling, from any thread and at any time: an idling that is about to begin ends at once.
+    /// `None` where nothing can, as in a simulation.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
+
+    /// Hands over everything accepted so far, then watches the network without the rank's help: `waker` is called once,
+    /// from any thread, when something may have come since the last poll, be it a frame, room or a loss. So a rank waits
+    /// for several things at once.
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        let _ = waker;
+        Notify::Never
+    }
+
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Accounts for computation; real transports ignore it.
+    fn charge(&mut self, cost: Span) {
+        let _ = cost;
+    }
+}
+
 /// A network that carries active messages for one endpoint. See the [module](self) for the rules.
-pub trait Transport {
+pub trait Transport: Membership + Waiting {
     /// The memory of segments.
     type Memory: Memory + Clone;
     /// What [`Transport::reserve`] has taken, until it becomes a slot.
@@ -520,12 +575,6 @@ pub trait Transport {
     type Slot<'a>: Slot
     where
         Self: 'a;
-
-    /// This endpoint.
-    fn me(&self) -> Peer;
-
-    /// The shape of the job.
-    fn shape(&self) -> Shape;
 
     /// The limits towards a peer.
     fn limits(&self, peer: Peer) -> &Limits;
@@ -578,40 +627,6 @@ pub trait Transport {
     /// the reply that its handler sent, if any, can be polled here.
     fn quiet(&mut self) -> bool;
 
-    /// Waits a little after a fruitless poll or a refusal: until something may have changed, or until `until`. May
-    /// return early, and does so at once if something has come, or room has, since then. Real transports spin, then
-    /// yield, then park, for at most about a second at a time, so that the endpoint can see a request for its stall report;
-    /// simulated ones suspend the rank. `reason` is for their reports.
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
-
-    /// Whether the next [`Transport::idle`] of a wait that has just begun only spins, so that asking for the time would
-    /// delay it. Where this is true, the first 64 idlings of a wait do not sleep.
-    fn spins(&self) -> bool {
-        false
-    }
-
-    /// What ends this transport's idling, from any thread and at any time: an idling that is about to begin ends at once.
-    /// `None` where nothing can, as in a simulation.
-    fn waker(&self) -> Option<Waker> {
-        None
-    }
-
-    /// Hands over everything accepted so far, then watches the network without the rank's help: `waker` is called once,
-    /// from any thread, when something may have come since the last poll, be it a frame, room or a loss. So a rank waits
-    /// for several things at once.
-    fn notify(&mut self, waker: &Waker) -> Notify {
-        let _ = waker;
-        Notify::Never
-    }
-
-    /// The time now.
-    fn now(&self) -> Instant;
-
-    /// Accounts for computation; real transports ignore it.
-    fn charge(&mut self, cost: Span) {
-        let _ = cost;
-    }
-
     /// This rank's own segment.
     fn segment(&self) -> &Segment<Self::Memory>;
 
@@ -620,12 +635,6 @@ pub trait Transport {
 
     /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory).
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>>;
-
-    /// How many endpoints have been lost so far; cheap, compared by the core at every poll.
-    fn losses(&self) -> u32;
-
-    /// What is known of a peer. What it sent before it finished or left can be polled once this says so.
-    fn status(&self, peer: Peer) -> PeerStatus;
 
     /// What could still be sent to a peer now.
     fn credits(&self, peer: Peer) -> CreditSnapshot;
@@ -638,7 +647,4 @@ pub trait Transport {
 
     /// How many bare credits have been given back so far, instead of replies.
     fn bare_credits(&self) -> u64;
-
-    /// Leaves the job. Frames already accepted are still delivered to the peers.
-    fn depart(&mut self, how: Departure);
 }

@@ -14,8 +14,8 @@ use crate::transport::segments::Segments;
 use crate::waiting::{Next, Patience};
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::transport::{
-    Arrival, Body, CreditSnapshot, Departure, Head, NoPort, Owed, PendingKey, Port, Refused, ReplyBound, Sink,
-    WaitReason,
+    Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Owed, PendingKey, Port, Refused,
+    ReplyBound, Sink, WaitReason, Waiting,
 };
 use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
@@ -569,11 +569,7 @@ impl Shm {
     }
 }
 
-impl Transport for Shm {
-    type Memory = ShmMemory;
-    type Room = Place;
-    type Slot<'a> = ShmSlot<'a>;
-
+impl Membership for Shm {
     #[inline]
     fn me(&self) -> Peer {
         self.me
@@ -583,6 +579,63 @@ impl Transport for Shm {
     fn shape(&self) -> Shape {
         self.shape
     }
+
+    #[inline]
+    fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.status_of(peer.index())
+    }
+
+    fn depart(&mut self, how: Departure) {
+        if self.is_fork() {
+            return;
+        }
+        for peer in 0..self.answering.len() {
+            if self.answering[peer].requests.owes() {
+                self.answering[peer].requests.publish();
+            }
+        }
+        let word = match how {
+            Departure::Finished => status::FINISHED,
+            Departure::Left => status::LEFT,
+            Departure::Panicked => status::PANICKED,
+        };
+        self.board.set_status(self.me.index(), &[status::ACTIVE], word);
+    }
+}
+
+impl Waiting for Shm {
+    #[inline]
+    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
+        match self.patience.next() {
+            Next::Spin => std::hint::spin_loop(),
+            Next::Yield => std::thread::yield_now(),
+            Next::Park => self.park(until),
+        }
+    }
+
+    #[inline]
+    fn spins(&self) -> bool {
+        self.patience.spins()
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(Arc::clone(&self.nudge).into())
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000))
+    }
+}
+
+impl Transport for Shm {
+    type Memory = ShmMemory;
+    type Room = Place;
+    type Slot<'a> = ShmSlot<'a>;
 
     #[inline]
     fn limits(&self, _: Peer) -> &Limits {
@@ -688,29 +741,6 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
-        match self.patience.next() {
-            Next::Spin => std::hint::spin_loop(),
-            Next::Yield => std::thread::yield_now(),
-            Next::Park => self.park(until),
-        }
-    }
-
-    #[inline]
-    fn spins(&self) -> bool {
-        self.patience.spins()
-    }
-
-    fn waker(&self) -> Option<Waker> {
-        Some(Arc::clone(&self.nudge).into())
-    }
-
-    #[inline]
-    fn now(&self) -> Instant {
-        Instant(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000))
-    }
-
-    #[inline]
     fn segment(&self) -> &Segment<ShmMemory> {
         self.segments.get(&self.job, self.rank).expect("the own segment was mapped when joining")
     }
@@ -725,15 +755,6 @@ impl Transport for Shm {
         self.segments.get(&self.job, rank)
     }
 
-    #[inline]
-    fn losses(&self) -> u32 {
-        self.losses
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.status_of(peer.index())
-    }
-
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let [request_frames, request_bytes, reply_frames, reply_bytes] = self.asking[peer.index()].requests.free();
         CreditSnapshot { request_frames, request_bytes, reply_frames, reply_bytes }
@@ -746,22 +767,5 @@ impl Transport for Shm {
 
     fn bare_credits(&self) -> u64 {
         self.bare
-    }
-
-    fn depart(&mut self, how: Departure) {
-        if self.is_fork() {
-            return;
-        }
-        for peer in 0..self.answering.len() {
-            if self.answering[peer].requests.owes() {
-                self.answering[peer].requests.publish();
-            }
-        }
-        let word = match how {
-            Departure::Finished => status::FINISHED,
-            Departure::Left => status::LEFT,
-            Departure::Panicked => status::PANICKED,
-        };
-        self.board.set_status(self.me.index(), &[status::ACTIVE], word);
     }
 }

@@ -4,8 +4,8 @@ use crate::driver::Driver;
 use crate::proto::{BorrowedPayload, Config, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, NoPort, Notify, Owed, PayloadWriter, PeerStatus,
-    PendingKey, Port, Refused, Resource, Sink, Slot, Transport, WaitReason,
+    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Membership, NoPort, Notify, Owed, PayloadWriter,
+    PeerStatus, PendingKey, Port, Refused, Resource, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use std::sync::Arc;
@@ -134,14 +134,7 @@ impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
     }
 }
 
-impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
-    type Memory = M;
-    type Room = ();
-    type Slot<'a>
-        = Claim<'a, D, M>
-    where
-        Self: 'a;
-
+impl<D: Driver, M: Memory + Clone> Membership for Carrier<D, M> {
     fn me(&self) -> Peer {
         self.me
     }
@@ -149,6 +142,57 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     fn shape(&self) -> Shape {
         self.shape
     }
+
+    fn losses(&self) -> u32 {
+        self.driver.losses().saturating_add(self.usable().is_err().into())
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.driver.failure().map_or_else(|| self.driver.status(peer), PeerStatus::Lost)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        self.leave(how);
+    }
+}
+
+impl<D: Driver, M: Memory + Clone> Waiting for Carrier<D, M> {
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if self.usable().is_err() {
+            return;
+        }
+        self.driver.send_out(None);
+        self.driver.idle(until, reason);
+    }
+
+    fn spins(&self) -> bool {
+        self.driver.spins()
+    }
+
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        if self.usable().is_err() {
+            return Notify::Ready;
+        }
+        self.driver.send_out(None);
+        self.driver.notify(waker)
+    }
+
+    fn now(&self) -> Instant {
+        self.driver.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.driver.charge(cost);
+    }
+}
+
+impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
+    type Memory = M;
+    type Room = ();
+    type Slot<'a>
+        = Claim<'a, D, M>
+    where
+        Self: 'a;
 
     fn limits(&self, _: Peer) -> &Limits {
         &self.limits
@@ -215,34 +259,6 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
         self.driver.with(|machine, _| machine.quiet())
     }
 
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        if self.usable().is_err() {
-            return;
-        }
-        self.driver.send_out(None);
-        self.driver.idle(until, reason);
-    }
-
-    fn spins(&self) -> bool {
-        self.driver.spins()
-    }
-
-    fn notify(&mut self, waker: &Waker) -> Notify {
-        if self.usable().is_err() {
-            return Notify::Ready;
-        }
-        self.driver.send_out(None);
-        self.driver.notify(waker)
-    }
-
-    fn now(&self) -> Instant {
-        self.driver.now()
-    }
-
-    fn charge(&mut self, cost: Span) {
-        self.driver.charge(cost);
-    }
-
     fn segment(&self) -> &Segment<Self::Memory> {
         &self.segment
     }
@@ -253,14 +269,6 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
 
     fn remote_segment(&self, _: Rank) -> Option<&Segment<Self::Memory>> {
         None
-    }
-
-    fn losses(&self) -> u32 {
-        self.driver.losses().saturating_add(self.usable().is_err().into())
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.driver.failure().map_or_else(|| self.driver.status(peer), PeerStatus::Lost)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
@@ -282,10 +290,6 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
             return 0;
         }
         self.driver.look(Machine::bare_credits)
-    }
-
-    fn depart(&mut self, how: Departure) {
-        self.leave(how);
     }
 }
 

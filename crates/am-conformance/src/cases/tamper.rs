@@ -4,7 +4,8 @@
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, Notify, PendingKey, Port, Refused, Sink, WaitReason,
+    Body, CreditSnapshot, Departure, Head, Membership, Notify, PendingKey, Port, Refused, Sink, WaitReason,
+    Waiting,
 };
 use am_core::{
     Address, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError, Rank, Segment,
@@ -25,6 +26,42 @@ impl<T> Tamper<T> {
     }
 }
 
+impl<T: Transport> Membership for Tamper<T> {
+    fn me(&self) -> Peer {
+        self.inner.me()
+    }
+    fn shape(&self) -> Shape {
+        self.inner.shape()
+    }
+    fn losses(&self) -> u32 {
+        self.inner.losses()
+    }
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.inner.status(peer)
+    }
+    fn depart(&mut self, how: Departure) {
+        self.inner.depart(how);
+    }
+}
+
+impl<T: Transport> Waiting for Tamper<T> {
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.inner.idle(until, reason);
+    }
+    fn waker(&self) -> Option<Waker> {
+        self.inner.waker()
+    }
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        self.inner.notify(waker)
+    }
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+    fn charge(&mut self, cost: Span) {
+        self.inner.charge(cost);
+    }
+}
+
 impl<T: Transport> Transport for Tamper<T> {
     type Memory = T::Memory;
     type Room = T::Room;
@@ -32,13 +69,6 @@ impl<T: Transport> Transport for Tamper<T> {
         = T::Slot<'a>
     where
         Self: 'a;
-
-    fn me(&self) -> Peer {
-        self.inner.me()
-    }
-    fn shape(&self) -> Shape {
-        self.inner.shape()
-    }
     fn limits(&self, peer: Peer) -> &Limits {
         self.inner.limits(peer)
     }
@@ -72,21 +102,6 @@ impl<T: Transport> Transport for Tamper<T> {
     fn round(&self) -> u32 {
         self.inner.round()
     }
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.inner.idle(until, reason);
-    }
-    fn waker(&self) -> Option<Waker> {
-        self.inner.waker()
-    }
-    fn notify(&mut self, waker: &Waker) -> Notify {
-        self.inner.notify(waker)
-    }
-    fn now(&self) -> Instant {
-        self.inner.now()
-    }
-    fn charge(&mut self, cost: Span) {
-        self.inner.charge(cost);
-    }
     fn segment(&self) -> &Segment<T::Memory> {
         self.inner.segment()
     }
@@ -96,20 +111,11 @@ impl<T: Transport> Transport for Tamper<T> {
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
         self.inner.remote_segment(rank)
     }
-    fn losses(&self) -> u32 {
-        self.inner.losses()
-    }
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.inner.status(peer)
-    }
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         self.inner.credits(peer)
     }
     fn bare_credits(&self) -> u64 {
         self.inner.bare_credits()
-    }
-    fn depart(&mut self, how: Departure) {
-        self.inner.depart(how);
     }
 }
 

@@ -145,7 +145,7 @@ fn own_endpoint<T: Transport>(world: &World, transport: T) -> Verdict {
 
 /// An endpoint for each thread of a rank.
 pub(super) fn endpoint_per_thread<T: Threaded>(world: &World, transports: Vec<T>) -> Verdict {
-    let peers: Vec<Peer> = transports.iter().map(Transport::me).collect();
+    let peers: Vec<Peer> = transports.iter().map(am_core::Membership::me).collect();
     equal("order of a rank's endpoints", peers.is_sorted(), true)?;
     thread::scope(|scope| {
         let threads = transports.into_iter().map(|transport| scope.spawn(move || own_endpoint(world, transport)));

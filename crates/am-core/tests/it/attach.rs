@@ -1,8 +1,8 @@
 //! What peers are told of an endpoint that could not attach.
 
 use am_core::loopback::{LoopbackConfig, network};
-use am_core::transport::{LossCause, PeerStatus};
-use am_core::{AttachError, Endpoint, Handlers, Peer, Span, Transport, WaitError};
+use am_core::transport::{LossCause, Membership, PeerStatus};
+use am_core::{AttachError, Endpoint, Handlers, Peer, Span, WaitError};
 
 /// Nobody else ever attaches, so that attaching fails at any time-out.
 #[test]

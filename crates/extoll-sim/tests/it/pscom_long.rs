@@ -1,7 +1,7 @@
 //! Active Long messages there and back over both plugins, of all sizes at which something changes: whatever they
 //! bring is what was sent, and nobody waits for ever. Messages of many packets do not end within a poll.
 
-use am_core::transport::{Arrival, Body, Departure, Head, Port, ReplyBound, Sink, Transport};
+use am_core::transport::{Arrival, Body, Departure, Head, Membership, Port, ReplyBound, Sink, Transport, Waiting};
 use am_core::{Address, Endpoint, Handlers, Payload, Peer, Rank, Span, Token, Words};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Plugin, PscomConfig};

@@ -3,7 +3,8 @@
 
 use am_core::segment::Segment;
 use am_core::transport::{
-    Arrival, Body, CreditSnapshot, Departure, Head, NoPort, Port, Refused, ReplyBound, Resource, Sink, Slot,
+    Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Port, Refused, ReplyBound, Resource, Sink,
+    Slot, Waiting,
 };
 use am_core::{
     Category, Endpoint, Handlers, Instant, Limits, Payload, PayloadWriter, Peer, PeerStatus, Rank, Span,
@@ -67,14 +68,7 @@ impl Slot for Nothing {
     }
 }
 
-impl Transport for OneWay<'_> {
-    type Memory = Arc<[AtomicU64]>;
-    type Room = Nothing;
-    type Slot<'b>
-        = Nothing
-    where
-        Self: 'b;
-
+impl Membership for OneWay<'_> {
     fn me(&self) -> Peer {
         Peer(self.context.rank())
     }
@@ -82,6 +76,43 @@ impl Transport for OneWay<'_> {
     fn shape(&self) -> am_core::Shape {
         am_core::Shape::new(self.context.ranks())
     }
+
+    fn losses(&self) -> u32 {
+        self.context.losses()
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.context.known_status(peer.0)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        if !std::mem::replace(&mut self.departed, true) {
+            self.context.depart(how.status());
+        }
+    }
+}
+
+impl Waiting for OneWay<'_> {
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.context.idle(until, reason);
+    }
+
+    fn now(&self) -> Instant {
+        self.context.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.context.charge(cost);
+    }
+}
+
+impl Transport for OneWay<'_> {
+    type Memory = Arc<[AtomicU64]>;
+    type Room = Nothing;
+    type Slot<'b>
+        = Nothing
+    where
+        Self: 'b;
 
     fn limits(&self, _: Peer) -> &Limits {
         &self.limits
@@ -133,18 +164,6 @@ impl Transport for OneWay<'_> {
         true
     }
 
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.context.idle(until, reason);
-    }
-
-    fn now(&self) -> Instant {
-        self.context.now()
-    }
-
-    fn charge(&mut self, cost: Span) {
-        self.context.charge(cost);
-    }
-
     fn segment(&self) -> &Segment<Self::Memory> {
         &self.segment
     }
@@ -157,26 +176,12 @@ impl Transport for OneWay<'_> {
         None
     }
 
-    fn losses(&self) -> u32 {
-        self.context.losses()
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.context.known_status(peer.0)
-    }
-
     fn credits(&self, _: Peer) -> CreditSnapshot {
         CreditSnapshot { request_frames: u64::MAX, ..CreditSnapshot::default() }
     }
 
     fn bare_credits(&self) -> u64 {
         0
-    }
-
-    fn depart(&mut self, how: Departure) {
-        if !std::mem::replace(&mut self.departed, true) {
-            self.context.depart(how.status());
-        }
     }
 }
 

@@ -16,8 +16,8 @@ use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
 use am_core::segment::Memory;
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot,
-    Transport, WaitReason,
+    Body, CreditSnapshot, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink,
+    Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -407,14 +407,7 @@ impl Drop for ConduitSlot<'_, '_> {
     }
 }
 
-impl<'a> Transport for Conduit<'a> {
-    type Memory = HostMemory;
-    type Room = Admitted;
-    type Slot<'t>
-        = ConduitSlot<'t, 'a>
-    where
-        Self: 't;
-
+impl<'a> Membership for Conduit<'a> {
     fn me(&self) -> Peer {
         Peer(self.me)
     }
@@ -422,6 +415,49 @@ impl<'a> Transport for Conduit<'a> {
     fn shape(&self) -> Shape {
         Shape::new(self.ranks)
     }
+
+    fn losses(&self) -> u32 {
+        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
+        let losses = self.departures.borrow_mut().losses(self.nic.context().losses(), self.nic.now());
+        losses + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        // Lets everything happen that has happened by now.
+        self.nic.sync();
+        self.counting_status(peer.0)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        self.departed = true;
+        self.nic.context().depart(how.status());
+    }
+}
+
+impl<'a> Waiting for Conduit<'a> {
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.check_overflow();
+        if !std::mem::take(&mut self.fresh) {
+            self.wire.idle(self.until(until), reason.into());
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.nic.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.nic.charge(cost);
+    }
+}
+
+impl<'a> Transport for Conduit<'a> {
+    type Memory = HostMemory;
+    type Room = Admitted;
+    type Slot<'t>
+        = ConduitSlot<'t, 'a>
+    where
+        Self: 't;
 
     fn limits(&self, _: Peer) -> &Limits {
         &self.limits
@@ -475,21 +511,6 @@ impl<'a> Transport for Conduit<'a> {
         !self.chunks.iter().any(waits)
     }
 
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.check_overflow();
-        if !std::mem::take(&mut self.fresh) {
-            self.wire.idle(self.until(until), reason.into());
-        }
-    }
-
-    fn now(&self) -> Instant {
-        self.nic.now()
-    }
-
-    fn charge(&mut self, cost: Span) {
-        self.nic.charge(cost);
-    }
-
     fn segment(&self) -> &Segment<HostMemory> {
         &self.segment
     }
@@ -500,18 +521,6 @@ impl<'a> Transport for Conduit<'a> {
 
     fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
         None
-    }
-
-    fn losses(&self) -> u32 {
-        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
-        let losses = self.departures.borrow_mut().losses(self.nic.context().losses(), self.nic.now());
-        losses + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        // Lets everything happen that has happened by now.
-        self.nic.sync();
-        self.counting_status(peer.0)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
@@ -532,11 +541,6 @@ impl<'a> Transport for Conduit<'a> {
 
     fn bare_credits(&self) -> u64 {
         self.bare_given
-    }
-
-    fn depart(&mut self, how: Departure) {
-        self.departed = true;
-        self.nic.context().depart(how.status());
     }
 }
 

@@ -1,6 +1,6 @@
 //! The conduit's own ways: Long messages of both forms, puts and gets with and without registration, limits.
 
-use am_core::transport::Transport;
+use am_core::transport::{Membership, Transport};
 use am_core::{Address, Category, Endpoint, Handlers, Payload, Rank, Token};
 use portals_sim::PortalsConfig;
 use portals_sim::conduit::{self, ConduitConfig, FlowControl, Local, OneSidedError};

@@ -3,7 +3,7 @@
 //! doubles nor reorders anything. Each with a mistake that the check must find. Every schedule of small networks,
 //! and mistakes of the machines themselves, are the business of am-core's `credit_network` tests.
 
-use am_core::transport::{Arrival, Body, Head, Port, Refused, ReplyBound, Sink, Transport};
+use am_core::transport::{Arrival, Body, Head, Membership, Port, Refused, ReplyBound, Sink, Transport, Waiting};
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Span, Token, WaitReason, Words};
 use fabric_sim::{RunError, splitmix64};
 use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl, Testing};

@@ -12,8 +12,8 @@ use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
 use am_core::transport::{
-    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound,
-    Sink, Slot, Transport, WaitReason,
+    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused,
+    ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::Cell;
@@ -243,14 +243,7 @@ impl<N: Sisci> Drop for ConduitSlot<'_, N> {
     }
 }
 
-impl<N: Sisci> Transport for Conduit<N> {
-    type Memory = N::Memory;
-    type Room = u32;
-    type Slot<'t>
-        = ConduitSlot<'t, N>
-    where
-        Self: 't;
-
+impl<N: Sisci> Membership for Conduit<N> {
     fn me(&self) -> Peer {
         Peer(self.me)
     }
@@ -258,6 +251,66 @@ impl<N: Sisci> Transport for Conduit<N> {
     fn shape(&self) -> Shape {
         Shape::new(self.ranks)
     }
+
+    fn losses(&self) -> u32 {
+        let known = |peer: &&u32| matches!(self.net.status(**peer), PeerStatus::Lost(_));
+        self.net.nic.losses() + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        // Lets everything happen that has happened by now.
+        self.net.nic.sync();
+        let status = self.known_status(peer.0);
+        if status != PeerStatus::Active {
+            self.last_look.set(true);
+        }
+        status
+    }
+
+    fn depart(&mut self, how: Departure) {
+        self.pay();
+        self.departed = true;
+        self.net.nic.depart(how.status());
+    }
+}
+
+impl<N: Sisci> Waiting for Conduit<N> {
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.pay();
+        if std::mem::take(&mut self.fresh) || !self.queue.is_empty() {
+            return;
+        }
+        // The published code polls without end, and so finds what was not announced; a rank that sleeps has to
+        // wake for that.
+        let unsure = self.unsure || self.config.flags == FlagStores::Unchecked;
+        if !unsure || self.config.patient_polls == 0 {
+            return self.net.nic.idle(until, reason);
+        }
+        let patience = self.net.now() + Span((self.config.patient_sleep_ns * 1e3) as u64);
+        self.net.nic.idle(Some(until.map_or(patience, |until| until.min(patience))), reason);
+        if self.net.now() >= patience {
+            // The next poll takes a patient look.
+            self.empty_polls = self.config.patient_polls;
+            self.settled = true;
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.net.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.net.charge(cost);
+    }
+}
+
+impl<N: Sisci> Transport for Conduit<N> {
+    type Memory = N::Memory;
+    type Room = u32;
+    type Slot<'t>
+        = ConduitSlot<'t, N>
+    where
+        Self: 't;
 
     fn limits(&self, _: Peer) -> &Limits {
         &self.limits
@@ -314,34 +367,6 @@ impl<N: Sisci> Transport for Conduit<N> {
         !unhandled
     }
 
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.pay();
-        if std::mem::take(&mut self.fresh) || !self.queue.is_empty() {
-            return;
-        }
-        // The published code polls without end, and so finds what was not announced; a rank that sleeps has to
-        // wake for that.
-        let unsure = self.unsure || self.config.flags == FlagStores::Unchecked;
-        if !unsure || self.config.patient_polls == 0 {
-            return self.net.nic.idle(until, reason);
-        }
-        let patience = self.net.now() + Span((self.config.patient_sleep_ns * 1e3) as u64);
-        self.net.nic.idle(Some(until.map_or(patience, |until| until.min(patience))), reason);
-        if self.net.now() >= patience {
-            // The next poll takes a patient look.
-            self.empty_polls = self.config.patient_polls;
-            self.settled = true;
-        }
-    }
-
-    fn now(&self) -> Instant {
-        self.net.now()
-    }
-
-    fn charge(&mut self, cost: Span) {
-        self.net.charge(cost);
-    }
-
     fn segment(&self) -> &Segment<N::Memory> {
         &self.segment
     }
@@ -355,21 +380,6 @@ impl<N: Sisci> Transport for Conduit<N> {
         None
     }
 
-    fn losses(&self) -> u32 {
-        let known = |peer: &&u32| matches!(self.net.status(**peer), PeerStatus::Lost(_));
-        self.net.nic.losses() + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        // Lets everything happen that has happened by now.
-        self.net.nic.sync();
-        let status = self.known_status(peer.0);
-        if status != PeerStatus::Active {
-            self.last_look.set(true);
-        }
-        status
-    }
-
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let free = u64::from(self.locations.available(peer.0));
         let bytes = free * self.layout.medium() as u64;
@@ -378,12 +388,6 @@ impl<N: Sisci> Transport for Conduit<N> {
 
     fn bare_credits(&self) -> u64 {
         self.bare_given
-    }
-
-    fn depart(&mut self, how: Departure) {
-        self.pay();
-        self.departed = true;
-        self.net.nic.depart(how.status());
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a job file is good for: opening it, joining it, and what happens to one that is damaged.
 
+use am_core::transport::Membership;
 use am_core::{LossCause, PeerStatus, Rank, Transport};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use std::fs::File;

@@ -1,6 +1,7 @@
 //! Death notices: who is told of a rank's end need not wait for its silence, whatever it is doing at that moment.
 
-use am_core::transport::{LossCause, Notify, PeerStatus, Transport};
+use am_core::Waiting as _;
+use am_core::transport::{LossCause, Membership, Notify, PeerStatus, Transport};
 use am_core::{Address, Endpoint, Handlers, Payload, Peer, PollError, Rank, Request, SendError, WaitError};
 use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};

@@ -1,9 +1,10 @@
 //! Jobs on the simulated network: what happens without the ranks' help, cuts that heal and cuts that do not, hosts that stop,
 //! narrow paths, and that a run is its seed's.
 
+use am_core::transport::Membership;
 use am_core::{
     Address, Endpoint, Handlers, Instant, LossCause, Payload, Peer, PeerStatus, PollError, Rank, Request, Span,
-    Transport, WaitError,
+    WaitError,
 };
 use fabric_sim::{LinkFaults, Report};
 use transport_udp::simulated::{Ethernet, JobConfig, SimUdp};

@@ -20,7 +20,7 @@ impl Taken {
 }
 
 fn attach(transport: SimUdp<'_>) -> (Endpoint<SimUdp<'_>, Taken>, Request<()>) {
-    let ranks = am_core::Transport::shape(&transport).ranks;
+    let ranks = am_core::Membership::shape(&transport).ranks;
     let mut handlers = Handlers::<Taken>::new();
     let take = |taken: &mut Taken, from: Address, (): (), payload: Payload<'_>| {
         taken.from[from.rank.0 as usize] += payload.len() as u64;

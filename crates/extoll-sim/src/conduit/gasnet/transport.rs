@@ -14,8 +14,8 @@ use crate::nic::rma::{Access, Nla, Rma};
 use crate::nic::velo::Velo;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot,
-    Transport, WaitReason,
+    Body, CreditSnapshot, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink,
+    Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Lane, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -257,14 +257,7 @@ impl Drop for GasnetSlot<'_, '_> {
     }
 }
 
-impl<'a> Transport for Gasnet<'a> {
-    type Memory = HostMemory;
-    type Room = Admitted;
-    type Slot<'t>
-        = GasnetSlot<'t, 'a>
-    where
-        Self: 't;
-
+impl<'a> Membership for Gasnet<'a> {
     fn me(&self) -> Peer {
         Peer(self.me)
     }
@@ -272,6 +265,49 @@ impl<'a> Transport for Gasnet<'a> {
     fn shape(&self) -> Shape {
         Shape::new(self.ranks)
     }
+
+    fn losses(&self) -> u32 {
+        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
+        self.nic.context().losses() + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        // Lets everything happen that has happened by now.
+        self.nic.sync();
+        self.known_status(peer.0)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        self.pay_all();
+        self.departed = true;
+        self.nic.context().depart(how.status());
+    }
+}
+
+impl<'a> Waiting for Gasnet<'a> {
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        self.pay_all();
+        if !std::mem::take(&mut self.fresh) {
+            self.nic.idle(until, reason);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.nic.now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.nic.charge(cost);
+    }
+}
+
+impl<'a> Transport for Gasnet<'a> {
+    type Memory = HostMemory;
+    type Room = Admitted;
+    type Slot<'t>
+        = GasnetSlot<'t, 'a>
+    where
+        Self: 't;
 
     fn limits(&self, _: Peer) -> &Limits {
         &self.limits
@@ -346,21 +382,6 @@ impl<'a> Transport for Gasnet<'a> {
         !self.replies_wait()
     }
 
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.pay_all();
-        if !std::mem::take(&mut self.fresh) {
-            self.nic.idle(until, reason);
-        }
-    }
-
-    fn now(&self) -> Instant {
-        self.nic.now()
-    }
-
-    fn charge(&mut self, cost: Span) {
-        self.nic.charge(cost);
-    }
-
     fn segment(&self) -> &Segment<HostMemory> {
         &self.segment
     }
@@ -371,17 +392,6 @@ impl<'a> Transport for Gasnet<'a> {
 
     fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
         None
-    }
-
-    fn losses(&self) -> u32 {
-        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
-        self.nic.context().losses() + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        // Lets everything happen that has happened by now.
-        self.nic.sync();
-        self.known_status(peer.0)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
@@ -401,12 +411,6 @@ impl<'a> Transport for Gasnet<'a> {
 
     fn bare_credits(&self) -> u64 {
         self.bare_given
-    }
-
-    fn depart(&mut self, how: Departure) {
-        self.pay_all();
-        self.departed = true;
-        self.nic.context().depart(how.status());
     }
 }
 

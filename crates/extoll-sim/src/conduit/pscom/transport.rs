@@ -13,8 +13,9 @@ use super::header::Envelope;
 use super::port::{Buffer, ReplyPort};
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause, PayloadWriter,
-    PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause, Membership,
+    PayloadWriter, PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Waiting,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
 use fabric_sim::{Report, RunError};
@@ -427,14 +428,7 @@ impl Drop for PscomSlot<'_, '_> {
     }
 }
 
-impl<'a> Transport for Pscom<'a> {
-    type Memory = HostMemory;
-    type Room = ();
-    type Slot<'s>
-        = PscomSlot<'s, 'a>
-    where
-        Self: 's;
-
+impl<'a> Membership for Pscom<'a> {
     fn me(&self) -> Peer {
         Peer(self.engine.nic().rank())
     }
@@ -442,6 +436,47 @@ impl<'a> Transport for Pscom<'a> {
     fn shape(&self) -> Shape {
         Shape::new(self.engine.nic().ranks())
     }
+
+    fn losses(&self) -> u32 {
+        self.engine.nic().context().losses() + self.faulty
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.engine.nic().sync();
+        self.last_status(peer.0)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        if !std::mem::replace(&mut self.departed, true) {
+            self.engine.leave(how);
+        }
+    }
+}
+
+impl<'a> Waiting for Pscom<'a> {
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if self.cut_short || !self.inbox.is_empty() || std::mem::take(&mut self.room) {
+            return;
+        }
+        self.engine.idle(until, reason.into());
+    }
+
+    fn now(&self) -> Instant {
+        self.engine.nic().now()
+    }
+
+    fn charge(&mut self, cost: Span) {
+        self.engine.nic().charge(cost);
+    }
+}
+
+impl<'a> Transport for Pscom<'a> {
+    type Memory = HostMemory;
+    type Room = ();
+    type Slot<'s>
+        = PscomSlot<'s, 'a>
+    where
+        Self: 's;
 
     fn limits(&self, _: Peer) -> &Limits {
         &self.limits
@@ -528,21 +563,6 @@ impl<'a> Transport for Pscom<'a> {
         self.outstanding_peers.is_empty()
     }
 
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        if self.cut_short || !self.inbox.is_empty() || std::mem::take(&mut self.room) {
-            return;
-        }
-        self.engine.idle(until, reason.into());
-    }
-
-    fn now(&self) -> Instant {
-        self.engine.nic().now()
-    }
-
-    fn charge(&mut self, cost: Span) {
-        self.engine.nic().charge(cost);
-    }
-
     fn segment(&self) -> &Segment<HostMemory> {
         &self.segment
     }
@@ -553,15 +573,6 @@ impl<'a> Transport for Pscom<'a> {
 
     fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
         None
-    }
-
-    fn losses(&self) -> u32 {
-        self.engine.nic().context().losses() + self.faulty
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.engine.nic().sync();
-        self.last_status(peer.0)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
@@ -578,12 +589,6 @@ impl<'a> Transport for Pscom<'a> {
 
     fn bare_credits(&self) -> u64 {
         self.bare_given
-    }
-
-    fn depart(&mut self, how: Departure) {
-        if !std::mem::replace(&mut self.departed, true) {
-            self.engine.leave(how);
-        }
     }
 }
 
