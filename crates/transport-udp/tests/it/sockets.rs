@@ -1,6 +1,6 @@
 //! Real sockets: work goes on while the program does not poll, lossy ways, long streams both ways, and what bad set-ups get.
 
-use am_core::transport::{Notify, Transport, Waiting};
+use am_core::transport::{Notify, Waiting};
 use am_core::{
     Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, SendError, Shape, Span, WaitError,
 };
