@@ -243,6 +243,7 @@ mod tests {
             ("faults = { loss = 2 }", "faults.loss is 2"),
             ("faults = { reordering = 0.1 }", "contradicts"),
             ("faults = { links = [{ mtu_bytes = 64 }] }", "faults.links[0].mtu_bytes is 64, but must be left out"),
+            ("errors = { retriable = 0.1 }", "retriable"),
             ("testing = { defects = 1 }", "testing"),
         ] {
             let text = format!("ranks = 2\ntopology = {{ kind = 'torus', dims = [2, 1, 1] }}\n{text}");

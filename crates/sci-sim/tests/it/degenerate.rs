@@ -16,11 +16,12 @@ fn refusal<R: std::fmt::Debug>(what: &str, outcome: Result<R, RunError>) -> Stri
 #[test]
 fn impossible_machines_are_refused() {
     type Change = fn(&mut SciConfig);
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 12] = [
         (|c| c.ranks = 0, "ranks is 0, but must be from 1 to 32000"),
         (|c| *c = sci_sim::fitting(0), "ranks is 0, but must be from 1 to 32000"),
         (|c| *c = sci_sim::fitting(u32::MAX), "ranks is 4294967295, but must be from 1 to 32000"),
         (|c| c.ranks = 3, "ranks is 3, but must be at most 2 nodes times 1 ranks per node"),
+        (|c| c.ranks_per_node = 2, "ranks_per_node is 2, but must be 1, since each rank has a node of its own"),
         (|c| c.ranks = u32::MAX, "ranks is 4294967295, but must be from 1 to 32000"),
         (|c| c.topology = Topology::Ring { nodes: 0 }, "topology.nodes is 0, but must be from 1 to 65536"),
         (

@@ -48,12 +48,12 @@ fn conforms(what: &str, ranks: &[u32], config: &PscomConfig, machine: impl Fn(u3
 
 #[test]
 fn over_velo() {
-    conforms("over VELO", &[1, 2, 3, 8], &PscomConfig::with(Plugin::Velo), square);
+    conforms("over VELO", &[1, 2, 5], &PscomConfig::with(Plugin::Velo), square);
 }
 
 #[test]
 fn over_rma() {
-    conforms("over RMA", &[1, 2, 3, 8], &PscomConfig::with(Plugin::Rma), square);
+    conforms("over RMA", &[1, 2, 5], &PscomConfig::with(Plugin::Rma), square);
 }
 
 /// Five ranks talk by both plugins at once.
