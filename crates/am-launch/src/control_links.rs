@@ -1,8 +1,10 @@
-//! The links between a launcher or agent and its ranks in a job with UDP. Ranks exchange bytes over them ([`Allgather`]), which can't
-//! be in the manifest that they inherit because they are known only when a program attaches, and learn whose process has ended
-//! without taking leave. A rank says when its endpoints have taken leave.
+//! The links between a launcher or agent and its ranks in a job with UDP. Ranks exchange bytes over them
+//! ([`Allgather`]), which can't be in the manifest that they inherit because they are known only when a program
+//! attaches, and learn whose process has ended without taking leave. A rank says when its endpoints have taken
+//! leave.
 //!
-//! Deaths are known to launchers at once; without a word from them, a rank on another host is missed only after a long silence.
+//! Deaths are known to launchers at once; without a word from them, a rank on another host is missed only after a
+//! long silence.
 //!
 //! Both directions carry frames: a kind, the length of what follows as a little-endian word of 32 bits, and that.
 
@@ -129,13 +131,14 @@ impl ControlLinks {
         self.links.iter().flatten().map(|link| link.stream.as_fd())
     }
 
-    /// Whether a rank has not taken all that was said to it, so that [`poll`](Self::poll) should be called again soon.
+    /// Whether a rank has not taken all that was said to it, so that [`poll`](Self::poll) should be called again
+    /// soon.
     pub(crate) fn is_behind(&self) -> bool {
         self.links.iter().flatten().any(|link| !link.backlog.is_empty())
     }
 
-    /// Parts of an exchange that ranks have sent since the last call, and their places. Says again what a rank could not take
-    /// before.
+    /// Parts of an exchange that ranks have sent since the last call, and their places. Says again what a rank
+    /// could not take before.
     pub(crate) fn poll(&mut self) -> Vec<(usize, Vec<u8>)> {
         let mut parts = Vec::new();
         for (place, slot) in self.links.iter_mut().enumerate() {
@@ -171,8 +174,8 @@ impl ControlLinks {
         self.broadcast(GATHERED, &all.collect::<Vec<u8>>());
     }
 
-    /// Whether the rank of this place has said that it has taken leave. Complete for ranks whose processes have ended, once
-    /// [`poll`](Self::poll) was called after that.
+    /// Whether the rank of this place has said that it has taken leave. Complete for ranks whose processes have
+    /// ended, once [`poll`](Self::poll) was called after that.
     pub(crate) fn has_left(&self, place: usize) -> bool {
         self.left.get(place).is_some_and(|left| *left)
     }
@@ -254,7 +257,8 @@ impl Presence {
     }
 }
 
-/// A rank's end: sends its part of an exchange, of at most [`LONGEST_PART`] bytes. [`listen`] hears the parts of all.
+/// A rank's end: sends its part of an exchange, of at most [`LONGEST_PART`] bytes. [`listen`] hears the parts of
+/// all.
 ///
 /// # Errors
 /// The launcher has gone.
@@ -277,8 +281,8 @@ pub(crate) enum Told {
     Failed(Vec<Rank>),
 }
 
-/// A rank's end: calls `told` for everything that the launcher says, until it has gone, says what makes no sense, or the link is
-/// shut down. Blocks.
+/// A rank's end: calls `told` for everything that the launcher says, until it has gone, says what makes no sense,
+/// or the link is shut down. Blocks.
 pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut told: impl FnMut(Told)) {
     let mut first = [0; HEAD];
     while link.read_exact(&mut first).is_ok() {

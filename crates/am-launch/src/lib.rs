@@ -17,13 +17,14 @@
 //!
 //! # Several hosts
 //!
-//! `amrun --hosts a,b -n 8 ./program` runs the remote command (ssh unless told otherwise) once per host, which starts
-//! `amrun` there as an *agent*. The job's secret and all orders go through the agent's standard input, never through
-//! arguments, which every user of a host can list. Agents report at one TCP port of the launcher, over connections that
-//! both ends authenticate and encrypt with the secret; nobody else gets an answer there. They start the ranks, report
-//! their ends, pass signals on, and end everything when the launcher is silent for too long or gone. Ranks inherit what
-//! they need: descriptors of their host's shared memory, of their UDP sockets, and of a sealed memory file, the *manifest*,
-//! with all addresses and the secret. So neither connections nor descriptors grow with the pairs of ranks.
+//! `amrun --hosts a,b -n 8 ./program` runs the remote command (ssh unless told otherwise) once per host, which
+//! starts `amrun` there as an *agent*. The job's secret and all orders go through the agent's standard input,
+//! never through arguments, which every user of a host can list. Agents report at one TCP port of the launcher,
+//! over connections that both ends authenticate and encrypt with the secret; nobody else gets an answer there.
+//! They start the ranks, report their ends, pass signals on, and end everything when the launcher is silent for
+//! too long or gone. Ranks inherit what they need: descriptors of their host's shared memory, of their UDP
+//! sockets, and of a sealed memory file, the *manifest*, with all addresses and the secret. So neither connections
+//! nor descriptors grow with the pairs of ranks.
 //!
 //! Ranks that `mpirun`, `srun` or a hand started on several hosts meet at `AM_RENDEZVOUS=HOST:PORT`, where rank 0
 //! listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and that file
@@ -51,9 +52,10 @@
 //! | `AM_NOTICE_FD` | an inherited pipe end through which ranks tell the launcher what their exit codes don't |
 //! | `AM_KEEP_GOING` | 1 if the other ranks go on when one fails |
 //!
-//! `AM_CONTROL_FD`, `AM_LIFELINE_FD` and `AM_NOTICE_FD` have the form `NUMBER:DEVICE:INODE`, which says which file the descriptor is.
-//! A rank takes its descriptors over once, and programs that it starts do not inherit them. Such a program that is linked to this
-//! library and was started with the variables above gets [`RankError::Descriptor`]; it has to be started without them.
+//! `AM_CONTROL_FD`, `AM_LIFELINE_FD` and `AM_NOTICE_FD` have the form `NUMBER:DEVICE:INODE`, which says which file
+//! the descriptor is. A rank takes its descriptors over once, and programs that it starts do not inherit them.
+//! Such a program that is linked to this library and was started with the variables above gets
+//! [`RankError::Descriptor`]; it has to be started without them.
 //!
 //! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` and `AM_SHM_FD` was started by
 //! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and `srun`,

@@ -1,5 +1,5 @@
-//! The job's manifest: who is where, at which addresses, and the secret. A launcher writes it into a sealed memory file that
-//! its ranks inherit; ranks that met by themselves hold the same.
+//! The job's manifest: who is where, at which addresses, and the secret. A launcher writes it into a sealed memory
+//! file that its ranks inherit; ranks that met by themselves hold the same.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

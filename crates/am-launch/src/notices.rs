@@ -1,11 +1,13 @@
 //! Notices: what a rank tells its launcher or agent beside its exit code, through one pipe that all ranks of a host share.
 //!
-//! A notice is written before its rank ends, so whoever reads the pipe after it has reaped a rank has all of that rank's notices.
-//! They say which failure came first ([`Notice::Lost`], [`Notice::Left`]) and end whole jobs ([`Notice::Exit`]).
+//! A notice is written before its rank ends, so whoever reads the pipe after it has reaped a rank has all of that
+//! rank's notices. They say which failure came first ([`Notice::Lost`], [`Notice::Left`]) and end whole jobs
+//! ([`Notice::Exit`]).
 //!
-//! A pipe that is full, because its launcher is stopped or very busy, takes none. A rank keeps what it could not write, tries again
-//! with every further notice, and waits up to [`ROOM`] for room when it leaves, fails or ends the job. Notices are written whole;
-//! whatever else gets into the pipe is skipped byte by byte until the next one.
+//! A pipe that is full, because its launcher is stopped or very busy, takes none. A rank keeps what it could not
+//! write, tries again with every further notice, and waits up to [`ROOM`] for room when it leaves, fails or ends
+//! the job. Notices are written whole; whatever else gets into the pipe is skipped byte by byte until the next
+//! one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -34,7 +36,8 @@ const HOLD: Duration = Duration::from_secs(3);
 const ROOM: Duration = Duration::from_secs(1);
 /// What every notice begins with; its kind follows.
 const MARK: [u8; 3] = *b"amN";
-/// The bytes of a notice: mark and kind, then rank, value and a check of all that, each a little-endian word of 32 bits.
+/// The bytes of a notice: mark and kind, then rank, value and a check of all that, each a little-endian word of 32
+/// bits.
 const LENGTH: usize = 16;
 /// A pipe holds 64 KiB, so one read takes all that is there.
 const READ_AT_ONCE: usize = 64 << 10;
@@ -227,7 +230,8 @@ impl Voice {
         true
     }
 
-    /// Waits until the pipe has taken everything, for at most [`ROOM`]: a rank must not stay because its launcher is stopped.
+    /// Waits until the pipe has taken everything, for at most [`ROOM`]: a rank must not stay because its launcher
+    /// is stopped.
     fn insist(&self) {
         if self.process != std::process::id() {
             return;

@@ -90,8 +90,8 @@ impl Secret {
     }
 }
 
-/// A message as bytes that are wiped when dropped, for messages that have a secret in them. They are written at once to where they
-/// stay, so that no part is left behind as it would be in a vector that grows.
+/// A message as bytes that are wiped when dropped, for messages that have a secret in them. They are written at
+/// once to where they stay, so that no part is left behind as it would be in a vector that grows.
 pub(crate) fn encode_wiped(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut room = 4096;
     loop {

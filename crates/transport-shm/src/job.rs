@@ -98,11 +98,12 @@ pub enum JoinError {
         /// Another size.
         b: u64,
     },
-    /// The endpoint's process is in another pid namespace than the job's first one, where process ids mean other processes.
+    /// The endpoint's process is in another pid namespace than the job's first one, where process ids mean other
+    /// processes.
     #[error(
-        "this process is in pid namespace {ours}, but the job's first rank is in {first}: ranks over shared memory watch each \
-         other by their process ids; start all ranks of a host in one pid namespace (docker, podman: --pid=host or \
-         --pid=container:NAME), or let them talk over UDP (AM_TRANSPORT=udp)"
+        "this process is in pid namespace {ours}, but the job's first rank is in {first}: ranks over shared memory \
+         watch each other by their process ids; start all ranks of a host in one pid namespace (docker, podman: \
+         --pid=host or --pid=container:NAME), or let them talk over UDP (AM_TRANSPORT=udp)"
     )]
     PidNamespace {
         /// The inode of this process's namespace.
@@ -368,8 +369,8 @@ impl Job {
         }
     }
 
-    /// Notes the pid namespace of the first endpoint that joins, and compares those of the others with it. Where `/proc` does not
-    /// tell, nothing is compared.
+    /// Notes the pid namespace of the first endpoint that joins, and compares those of the others with it. Where
+    /// `/proc` does not tell, nothing is compared.
     pub(crate) fn check_pid_namespace(&self) -> Result<(), JoinError> {
         let Ok(ours) = std::fs::metadata("/proc/self/ns/pid").map(|namespace| namespace.ino()) else {
             return Ok(());

@@ -213,7 +213,8 @@ impl Slot for ShmSlot<'_> {
     #[inline]
     fn commit(mut self) {
         self.committed = true;
-        // Nothing ends the relation to a peer while a slot is open, except that this is a fork: the slot is the parent's.
+        // Nothing ends the relation to a peer while a slot is open, except that this is a fork: the slot is the
+        // parent's.
         if self.requests.is_gone() {
             return;
         }

@@ -54,10 +54,11 @@ mod own {
 /// An endpoint of a shared-memory job.
 ///
 /// # After `fork`
-/// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Forked`]): sends and waits are
-/// errors, polls find nothing, and dropping it does nothing. The same holds for what the child has in its hands: a reservation
-/// that it fills and commits sends nothing, and a handler that it was forked in cannot reply. Its segments are mapped there and are the job's. The kernel has
-/// to have `MADV_WIPEONFORK` (Linux 4.14). The child of a fork that then executes a program has nothing of the job.
+/// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Forked`]): sends and
+/// waits are errors, polls find nothing, and dropping it does nothing. The same holds for what the child has in
+/// its hands: a reservation that it fills and commits sends nothing, and a handler that it was forked in cannot
+/// reply. Its segments are mapped there and are the job's. The kernel has to have `MADV_WIPEONFORK` (Linux 4.14).
+/// The child of a fork that then executes a program has nothing of the job.
 ///
 /// It may be sent to the thread that uses it. Dropping it stops its death watch and tells the peers that it has gone, unless
 /// its [`am_core::Endpoint`] has done so.

@@ -1,15 +1,15 @@
 //! The death watch: a thread that sleeps until a peer's process ends, and then says so on the board.
 //!
-//! Watches share the work, so that descriptors do not grow with the job: each one watches the processes of the next
-//! [`PLACES`] peers, counted round the job, and on from there to the first that is active. So every active process is
-//! watched by the nearest active one before it, and usually by fifteen others. When a watched process ends or leaves, the
-//! watch moves on to the next. The board tells everyone.
+//! Watches share the work, so that descriptors do not grow with the job: each one watches the processes of the
+//! next [`PLACES`] peers, counted round the job, and on from there to the first that is active. So every active
+//! process is watched by the nearest active one before it, and usually by fifteen others. When a watched process
+//! ends or leaves, the watch moves on to the next. The board tells everyone.
 //!
-//! A process that is stopped (SIGSTOP, a debugger) sees no deaths. It is watched like any other, but takes no place: the watches
-//! before it go on to as many processes that run. So every process is watched by the nearest *running* one before it, however
-//! many are stopped between them. Watches that have passed somebody by look for stopped processes every 500 ms. What cannot be
-//! seen is a process that the kernel keeps from running without stopping it (a frozen cgroup): sixteen such in a row hide the
-//! death of the next until one of them runs again.
+//! A process that is stopped (SIGSTOP, a debugger) sees no deaths. It is watched like any other, but takes no
+//! place: the watches before it go on to as many processes that run. So every process is watched by the nearest
+//! *running* one before it, however many are stopped between them. Watches that have passed somebody by look for
+//! stopped processes every 500 ms. What cannot be seen is a process that the kernel keeps from running without
+//! stopping it (a frozen cgroup): sixteen such in a row hide the death of the next until one of them runs again.
 //!
 //! A pidfd becomes readable when its process ends for whatever reason, also before anyone has collected the exit status, so
 //! no polling is needed and a death is known within a scheduling delay. Where no pidfd is to be had (the process has run out
@@ -41,7 +41,8 @@ const PLACES: usize = 16;
 /// How often the watch looks for peers that have joined meanwhile, and for deaths where it has no pidfd, in ms.
 const INTERVAL: u16 = 100;
 
-/// How often the watch looks whether peers that it watches have left or are stopped, so that it has to watch others, in ms.
+/// How often the watch looks whether peers that it watches have left or are stopped, so that it has to watch
+/// others, in ms.
 const REVIEW: u16 = 500;
 
 /// What stands for the start time of a process that could not read its own.

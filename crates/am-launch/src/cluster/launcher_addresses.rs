@@ -1,5 +1,5 @@
-//! At which of its addresses the launcher can be reached from each host, and which addresses of hosts reach each other; finds
-//! out names that mean something else elsewhere.
+//! At which of its addresses the launcher can be reached from each host, and which addresses of hosts reach each
+//! other; finds out names that mean something else elsewhere.
 
 use std::net::IpAddr;
 
@@ -76,7 +76,8 @@ pub(crate) fn addresses_for(
     hosts.iter().map(for_one).collect()
 }
 
-/// Refuses addresses that can't reach each other: those that make sense on one host only next to others, and two families.
+/// Refuses addresses that can't reach each other: those that make sense on one host only next to others, and two
+/// families.
 pub(crate) fn check_addresses<'a>(hosts: impl Iterator<Item = &'a HostEntry>) -> Result<(), LaunchError> {
     let hosts: Vec<&HostEntry> = hosts.collect();
     let pair = |fits: fn(&HostEntry) -> bool| {

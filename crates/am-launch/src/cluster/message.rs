@@ -107,8 +107,8 @@ pub(crate) struct RankArrival {
 /// From rank 0 to such a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// All ranks are there. The manifest has no secret: who can read it here has the one that it comes from, together with the value
-    /// that is new in this run.
+    /// All ranks are there. The manifest has no secret: who can read it here has the one that it comes from,
+    /// together with the value that is new in this run.
     Table(JobManifest, [u8; 32]),
     /// The job can't start.
     Refused(String),

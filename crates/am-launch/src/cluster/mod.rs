@@ -1,5 +1,5 @@
-//! Jobs on several hosts: who is listed, who goes where, how an agent gets to each host and what it does there, and how
-//! ranks that nobody's agent started find each other.
+//! Jobs on several hosts: who is listed, who goes where, how an agent gets to each host and what it does there,
+//! and how ranks that nobody's agent started find each other.
 //!
 //! | file | owns |
 //! |---|---|

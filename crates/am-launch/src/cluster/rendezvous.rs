@@ -1,5 +1,6 @@
-//! How ranks on several hosts find each other that `mpirun`, `srun` or a hand started: rank 0 listens at `AM_RENDEZVOUS`,
-//! everybody tells it where they are, and gets the manifest of the job. One connection for each rank, until it has attached.
+//! How ranks on several hosts find each other that `mpirun`, `srun` or a hand started: rank 0 listens at
+//! `AM_RENDEZVOUS`, everybody tells it where they are, and gets the manifest of the job. One connection for each
+//! rank, until it has attached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

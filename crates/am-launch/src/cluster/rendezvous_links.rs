@@ -19,8 +19,8 @@ pub(crate) enum RendezvousLinks {
 }
 
 impl RendezvousLinks {
-    /// Hands this rank's bytes to the others and returns everybody's, by rank; none of those that are gone. Collective; blocks
-    /// until everyone takes part or is gone, at most for `limit`.
+    /// Hands this rank's bytes to the others and returns everybody's, by rank; none of those that are gone.
+    /// Collective; blocks until everyone takes part or is gone, at most for `limit`.
     ///
     /// # Errors
     /// Rank 0 is gone, or somebody did not take part in time.

@@ -1,4 +1,5 @@
-//! The start of a job on several hosts: an agent on each, all of them at the launcher's listener, and then the ranks.
+//! The start of a job on several hosts: an agent on each, all of them at the launcher's listener, and then the
+//! ranks.
 
 use std::fs::File;
 use std::io::{self, Write};

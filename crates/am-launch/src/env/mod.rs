@@ -53,7 +53,8 @@ pub const TIMEOUT: &str = "AM_TIMEOUT";
 /// stands for any rest.
 pub const IGNORE: &str = "AM_IGNORE";
 
-/// The inherited pipe end through which ranks tell their launcher what their exit codes don't, as `NUMBER:DEVICE:INODE`.
+/// The inherited pipe end through which ranks tell their launcher what their exit codes don't, as
+/// `NUMBER:DEVICE:INODE`.
 pub const NOTICE_FD: &str = "AM_NOTICE_FD";
 /// Set to 1 where the other ranks go on when one fails.
 pub const KEEP_GOING: &str = "AM_KEEP_GOING";

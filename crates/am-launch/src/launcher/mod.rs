@@ -127,7 +127,8 @@ impl Launcher {
         self.env(env::TIMEOUT, format!("{}s", timeout.as_secs_f64()))
     }
 
-    /// How long ranks that were told to end (SIGTERM) get before they are killed; [`DEFAULT_GRACE`](crate::DEFAULT_GRACE) by default.
+    /// How long ranks that were told to end (SIGTERM) get before they are killed;
+    /// [`DEFAULT_GRACE`](crate::DEFAULT_GRACE) by default.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.spec.grace = grace;

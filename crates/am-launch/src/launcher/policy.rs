@@ -169,8 +169,8 @@ impl Policy {
         Vec::new()
     }
 
-    /// A rank ends the whole job. A job that ends already keeps its reason, and so does one in which another rank has failed
-    /// before, unless that one may have failed because this rank ended.
+    /// A rank ends the whole job. A job that ends already keeps its reason, and so does one in which another rank
+    /// has failed before, unless that one may have failed because this rank ended.
     fn exit(&mut self, rank: Rank, code: u8, now: Instant) -> Vec<Order> {
         if self.exit.is_some() || self.first_failure.is_some() || self.timed_out || self.is_over() {
             return Vec::new();
@@ -258,8 +258,8 @@ impl Policy {
         orders
     }
 
-    /// The place of the first failure, if that is known. It is looked for among the causes of the failure that came first: what
-    /// failed later for itself is not why that one failed, whatever else is known by then.
+    /// The place of the first failure, if that is known. It is looked for among the causes of the failure that
+    /// came first: what failed later for itself is not why that one failed, whatever else is known by then.
     fn known_first(&self) -> Option<usize> {
         let earliest = *self.pending.first()?;
         let at_fault = |rank: &Rank| self.ends[rank.0 as usize].is_none_or(|end| !end.is_success());

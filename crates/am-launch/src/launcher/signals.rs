@@ -80,7 +80,8 @@ impl Drop for Signals {
     }
 }
 
-/// Sleeps until a signal arrives, one of the `others` is ready, or the time has come; returns whether one of them is.
+/// Sleeps until a signal arrives, one of the `others` is ready, or the time has come; returns whether one of them
+/// is.
 pub(crate) fn wait<'a>(
     signals: &'a Signals,
     others: impl IntoIterator<Item = BorrowedFd<'a>>,

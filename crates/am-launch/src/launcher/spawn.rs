@@ -65,7 +65,8 @@ fn prepare(launcher: Pid, inheritance: &Inheritance) -> io::Result<()> {
     Ok(())
 }
 
-/// A descriptor that a launcher leaves to a rank: its number, and which file it is, so that no other one is taken for it.
+/// A descriptor that a launcher leaves to a rank: its number, and which file it is, so that no other one is taken
+/// for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) number: u32,
@@ -165,8 +166,8 @@ impl fmt::Display for FileKind {
 }
 
 /// Why a descriptor may be missing or be something else.
-const NOT_INHERITED: &str = "only the process that a launcher starts inherits it, not that one's own children, which have to be \
-                             started without the variables AM_*";
+const NOT_INHERITED: &str = "only the process that a launcher starts inherits it, not that one's own children, which \
+                             have to be started without the variables AM_*";
 
 /// The descriptors that this process has taken over.
 static CLAIMED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());

@@ -121,9 +121,9 @@ pub(crate) fn place_of(ranks: &[Option<Child>], places: &Places, process: u32) -
 
 /// The places of the ranks that have ended since the last call, in order, and how.
 ///
-/// The system names the children that have ended, so this takes as long as their number. Each rank is asked only where that
-/// does not do: `alone` is false, so other threads may collect children, or a child that is no rank has ended, behind which the
-/// system does not look.
+/// The system names the children that have ended, so this takes as long as their number. Each rank is asked only
+/// where that does not do: `alone` is false, so other threads may collect children, or a child that is no rank has
+/// ended, behind which the system does not look.
 pub(crate) fn reap(ranks: &mut [Option<Child>], places: &Places, alone: bool) -> Vec<(usize, RankEnd)> {
     let mut ended = Vec::new();
     let named = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;

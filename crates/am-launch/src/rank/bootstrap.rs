@@ -1,4 +1,5 @@
-//! What a job gives a transport to start with: who and where the ranks are, an exchange of bytes, word of failures, the secret.
+//! What a job gives a transport to start with: who and where the ranks are, an exchange of bytes, word of
+//! failures, the secret.
 
 use std::fmt;
 use std::io;
@@ -102,8 +103,8 @@ impl Bootstrap {
         &self.manifest
     }
 
-    /// Hands this rank's bytes, at most 64 KiB, to all ranks and returns everybody's, by rank; none of ranks that have ended.
-    /// Collective; blocks until all ranks that live take part.
+    /// Hands this rank's bytes, at most 64 KiB, to all ranks and returns everybody's, by rank; none of ranks that
+    /// have ended. Collective; blocks until all ranks that live take part.
     ///
     /// # Errors
     /// The launcher, or without one another rank, was lost, or somebody did not take part in time.
@@ -124,9 +125,9 @@ impl Bootstrap {
         }
     }
 
-    /// Calls `failed` for every rank that has ended without taking leave, as soon as the launcher says so and also for those that
-    /// are known already; never where there is no launcher of this family, or before the first exchange. Counts one more endpoint
-    /// of this rank, whose leave the caller has to report.
+    /// Calls `failed` for every rank that has ended without taking leave, as soon as the launcher says so and also
+    /// for those that are known already; never where there is no launcher of this family, or before the first
+    /// exchange. Counts one more endpoint of this rank, whose leave the caller has to report.
     pub(crate) fn attach_endpoint(&self, failed: impl Fn(Rank) + Send + 'static) -> Option<Leave> {
         let state = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let State::Launcher(link) = &*state else { return None };
@@ -134,8 +135,8 @@ impl Bootstrap {
     }
 }
 
-/// The link to a launcher, and the thread that hears from it. The thread sleeps until something is said; it ends with the
-/// launcher, and so outlives this, since endpoints do, too.
+/// The link to a launcher, and the thread that hears from it. The thread sleeps until something is said; it ends
+/// with the launcher, and so outlives this, since endpoints do, too.
 #[derive(Debug)]
 struct LauncherLink {
     known: Arc<Mutex<Known>>,
@@ -195,7 +196,8 @@ impl LauncherLink {
     }
 }
 
-/// An endpoint that has not taken leave. As long as all endpoints of a rank have, the launcher takes it that the rank has.
+/// An endpoint that has not taken leave. As long as all endpoints of a rank have, the launcher takes it that the
+/// rank has.
 #[derive(Debug)]
 pub(crate) struct Leave {
     known: Arc<Mutex<Known>>,

@@ -65,8 +65,8 @@ pub enum MeetError {
     },
     /// Another process is rank 0 of a job of the same name, or keeps its name occupied.
     #[error(
-        "job {job}: {} already listens at its meeting point, the abstract socket @{socket}: end that process, or give this job \
-         a name of its own (AM_JOB=NAME for every rank)",
+        "job {job}: {} already listens at its meeting point, the abstract socket @{socket}: end that process, or \
+         give this job a name of its own (AM_JOB=NAME for every rank)",
         holder(*holder_pid, *holder_uid)
     )]
     NameTaken {
@@ -101,8 +101,8 @@ pub enum MeetError {
     },
     /// Another user's process sits at the meeting point.
     #[error(
-        "job {job}: {} poses as its rank 0 at the abstract socket @{socket}: give this job a name that other users can't guess \
-         (AM_JOB=NAME for every rank)",
+        "job {job}: {} poses as its rank 0 at the abstract socket @{socket}: give this job a name that other users \
+         can't guess (AM_JOB=NAME for every rank)",
         holder(*pid, Some(*uid))
     )]
     Stranger {

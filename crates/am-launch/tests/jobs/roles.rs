@@ -281,8 +281,8 @@ fn vanish(job: &RankJob, end: impl FnOnce()) -> Result<(), String> {
     sign().map_err(|error| error.to_string())
 }
 
-/// Starts this program as a rank would start another one: with its own environment, and with a file of the launcher's kind where
-/// the launcher's was. Says what that program says, and how it ends.
+/// Starts this program as a rank would start another one: with its own environment, and with a file of the
+/// launcher's kind where the launcher's was. Says what that program says, and how it ends.
 fn grandchild() -> Result<(), String> {
     let variable = env::var("AM_LIFELINE_FD").map_err(|error| error.to_string())?;
     let number = variable.split(':').next().and_then(|number| number.parse().ok()).ok_or("no number")?;

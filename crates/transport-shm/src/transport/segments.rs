@@ -1,4 +1,5 @@
-//! The segments of a job's ranks as one endpoint uses them: mapped when first used, for the program and for Long payloads.
+//! The segments of a job's ranks as one endpoint uses them: mapped when first used, for the program and for Long
+//! payloads.
 
 use crate::job::Job;
 use crate::region::{ShmMemory, Unshared};
@@ -30,8 +31,8 @@ impl Segments {
         Ok(Self { mapped, puts, arrivals, lens })
     }
 
-    /// The size of a rank's segment in bytes, once it has joined. It is read once: what was checked against it stays true,
-    /// whatever a faulty rank writes later.
+    /// The size of a rank's segment in bytes, once it has joined. It is read once: what was checked against it
+    /// stays true, whatever a faulty rank writes later.
     #[inline]
     fn len(&self, job: &Job, rank: Rank) -> Option<u64> {
         let cell = self.lens.get(rank.0 as usize)?;
