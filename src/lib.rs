@@ -15,6 +15,7 @@
 //! | `portals` | `portals_sim`: Portals 3.3 and Portals 4 in virtual time, and the conduit on them |
 //! | `fabric` | `fabric_sim`: the virtual-time machine below simulated interfaces |
 //! | [`loopback`] | a whole job inside one process, for tests and examples |
+//! | [`anywhere`] | one entry point that runs a program on any of these |
 //! | [`prelude`] | what almost every program uses |
 //!
 //! # Which backend
@@ -53,6 +54,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod anywhere;
+
 pub use am_core::*;
 pub use am_launch as launch;
 pub use transport_shm as shm;
@@ -65,7 +68,7 @@ pub mod prelude {
     pub use crate::launch::{self, RankJob, RunOptions};
     pub use crate::shm::{JobConfig, JoinOptions, Shm};
     pub use crate::{
-        Address, Arguments, Category, Endpoint, HandlerResult, Handlers, Instant, Payload, PayloadWriter,
+        Address, Arguments, Category, Endpoint, HandlerResult, Handlers, Instant, Joining, Payload, PayloadWriter,
         PendingReply, Plain, Rank, Reply, Request, Segment, SendError, Span, Token, Transport, WaitError, Words,
     };
 }

@@ -84,7 +84,7 @@ pub mod transport;
 
 pub use address::{Address, Destination, Peer, Rank, Shape};
 pub use arguments::{Arguments, Plain, Words};
-pub use endpoint::{Endpoint, Reservation};
+pub use endpoint::{Endpoint, Joining, Reservation};
 pub use error::{AttachError, BadMessage, PollError, RegisterError, Rejected, ReplyError, SendError, WaitError};
 pub use handlers::{Handlers, Reply, ReplyRange, Request, RequestRange};
 pub use layer::HasLayer;
