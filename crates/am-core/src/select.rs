@@ -337,7 +337,11 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Waiting for Select<N, F> {
             Choice::Near(near) => near.notify(waker),
             Choice::Far(far) => far.notify(waker),
             Choice::Both(both) => match both.near.notify(waker) {
-                Notify::Armed => both.far.transport.notify(waker),
+                Notify::Armed => {
+                    // This waker takes the bell's place, so that the far transport is polled again.
+                    both.far.watch.end();
+                    both.far.transport.notify(waker)
+                }
                 other => other,
             },
         }

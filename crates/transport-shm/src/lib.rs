@@ -23,7 +23,7 @@
 //! | `ring` | the ring of cells and the positions in the ring of bytes; checked with loom |
 //! | `frame`, `lanes` | what a frame contains; the four lane ends towards a peer |
 //! | `transport`, `port` | the [`Transport`](am_core::Transport) itself and the way back of replies |
-//! | `waiting`, `park`, `watch` | how long to spin; sleeping and waking; the death watch |
+//! | `waiting`, `park`, `bell`, `watch` | how long to spin; sleeping and waking; calling wakers; the death watch |
 //! | `region`, `sys` | all `unsafe`: views of shared memory, system calls |
 //! | `model` | what stands in for the machine when `ring` and `park` are checked with loom |
 //!
@@ -57,6 +57,8 @@
     allow(dead_code, reason = "there is nothing but the parts that are checked, and only tests use them")
 )]
 
+#[cfg(not(am_loom))]
+mod bell;
 #[cfg(not(am_loom))]
 mod config;
 #[cfg(not(am_loom))]

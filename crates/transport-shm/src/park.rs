@@ -32,19 +32,47 @@ impl Parking {
         Self { word }
     }
 
-    /// Announces sleep, then asks `work` for a last look; sleeps if it sees none, at most for `timeout`.
-    pub(crate) fn park(&self, fenced: bool, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
-        let word = &self.word[0];
-        word.store(PARKED, SeqCst);
+    /// Announces sleep; returns how long it may be at most.
+    fn announce(&self, fenced: bool) -> Duration {
+        self.word[0].store(PARKED, SeqCst);
         let everyone = !fenced && sys::fence_everyone();
         fence(SeqCst);
         // Without membarrier, and with senders that do not know, a sleep must be short.
-        let longest = if fenced || everyone { LONGEST } else { Duration::from_millis(1) };
+        if fenced || everyone { LONGEST } else { Duration::from_millis(1) }
+    }
+
+    /// Announces sleep, then asks `work` for a last look; sleeps if it sees none, at most for `timeout`.
+    pub(crate) fn park(&self, fenced: bool, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
+        let longest = self.announce(fenced);
         if !work() {
-            sys::futex_wait(word, PARKED, timeout.map_or(longest, |timeout| timeout.min(longest)));
+            self.doze(timeout.map_or(longest, |timeout| timeout.min(longest)));
         }
         // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
-        word.store(AWAKE, Relaxed);
+        self.word[0].store(AWAKE, Relaxed);
+    }
+
+    /// Announces sleep for another thread of this process, which dozes in the endpoint's stead, at most for as long as this
+    /// returns; `None` if the last look sees work.
+    pub(crate) fn arm(&self, fenced: bool, work: impl FnOnce() -> bool) -> Option<Duration> {
+        let longest = self.announce(fenced);
+        if work() {
+            // Relaxed: as in `park`.
+            self.word[0].store(AWAKE, Relaxed);
+            return None;
+        }
+        Some(longest)
+    }
+
+    /// Sleeps while sleep is announced, at most for `longest`.
+    pub(crate) fn doze(&self, longest: Duration) {
+        sys::futex_wait(&self.word[0], PARKED, longest);
+    }
+
+    /// Ends the sleep of whoever dozes, announced or not.
+    #[cold]
+    pub(crate) fn rouse(&self) {
+        self.word[0].store(AWAKE, SeqCst);
+        sys::futex_wake(&self.word[0]);
     }
 
     /// Wakes the endpoint if it sleeps or is about to. To be called after the work is visible; with `fenced`, senders fence

@@ -1,5 +1,6 @@
 //! The transport: one endpoint of a job, with its four lane ends towards each peer.
 
+use crate::bell::Bell;
 use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
@@ -14,7 +15,7 @@ use crate::transport::segments::Segments;
 use crate::waiting::{Next, Patience};
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::transport::{
-    Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Owed, PendingKey, Port, Refused,
+    Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Notify, Owed, PendingKey, Port, Refused,
     ReplyBound, Sink, WaitReason, Waiting,
 };
 use am_core::{
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
 
+mod absence;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod faulty;
 #[cfg(test)]
@@ -96,6 +98,8 @@ pub struct Shm {
     patience: Patience,
     began: std::time::Instant,
     _watch: Option<Watch>,
+    /// The thread that calls wakers, once one is to be called.
+    bell: Option<Bell>,
 }
 
 /// Towards a peer as the one who asks.
@@ -187,6 +191,7 @@ impl Shm {
             board,
             job,
             _watch: watch,
+            bell: None,
         })
     }
 
@@ -429,41 +434,6 @@ impl Shm {
         };
         self.news[0].load(Acquire) != self.own[own::NEWS_SEEN].load(Relaxed) || (0..self.asking.len()).any(found)
     }
-
-    /// Sleeps until something happens, after putting everything in order for a long absence.
-    #[cold]
-    fn park(&mut self, until: Option<Instant>) {
-        // A faulty rank can change the count of news, so a sleeper looks for them at least this often.
-        self.note_news(self.news[0].load(Acquire));
-        if self.is_fork() {
-            // Nobody wakes it.
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            return;
-        }
-        let mut news = false;
-        for peer in 0..self.asking.len() {
-            if self.answering[peer].requests.owes() {
-                self.answering[peer].requests.publish();
-                self.board.parking[peer].notify(self.fenced);
-            }
-            if self.asking[peer].broken {
-                continue;
-            }
-            let [asked, asks] = self.watched[peer].map(|watched| watched != NOWHERE);
-            let sound =
-                (!asked || self.asking[peer].replies.sound()) && (!asks || self.answering[peer].requests.sound());
-            let fresh = if asked { self.asking[peer].requests.refresh() } else { Ok(false) };
-            match fresh {
-                Ok(fresh) if sound => news |= fresh,
-                _ => self.break_with(peer),
-            }
-        }
-        if !news {
-            let timeout = until.map(|until| (until - self.now()).into());
-            self.board.parking[self.me.index()].park(self.fenced, timeout, || self.nudge.take() || self.work());
-        }
-        self.patience.reset();
-    }
 }
 
 impl Drop for Shm {
@@ -625,6 +595,10 @@ impl Waiting for Shm {
 
     fn waker(&self) -> Option<Waker> {
         Some(Arc::clone(&self.nudge).into())
+    }
+
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        self.watch_for(waker)
     }
 
     #[inline]

@@ -3,9 +3,9 @@
 
 use super::{Threaded, left, right};
 use crate::random::pattern;
-use crate::world::{Failure, Findings, Verdict, World, equal};
+use crate::world::{Findings, Verdict, World, equal};
 use am_core::{
-    Address, Endpoint, Handlers, Payload, Peer, RegisterError, Request, SharedEndpoint, Token, Transport,
+    Address, Endpoint, Handlers, Payload, Peer, RegisterError, Request, SharedEndpoint, Span, Token, Transport,
 };
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -70,7 +70,8 @@ fn send_shared<T: Transport>(
 /// Polls until told that all is done.
 fn poll_shared<T: Transport>(shared: &SharedEndpoint<T, State>, done: &AtomicBool) -> Verdict {
     while !done.load(Relaxed) {
-        if shared.poll()? == 0 {
+        // Nothing there, or another thread has the lock.
+        if shared.poll()?.unwrap_or(0) == 0 {
             thread::yield_now();
         }
     }
@@ -103,10 +104,14 @@ pub(super) fn shared_endpoint<T: Threaded>(world: &World, transport: T) -> Verdi
             done.store(true, Relaxed);
             outcome.and(join_all(pollers))
         })?;
-        shared.lock().barrier()?;
+        shared.drain()?;
+        shared.barrier()?;
+        let late = shared.wait_until_for(Span::from_micros(50), |state| state.replies > due)?;
+        equal("more replies than requests", late, false)?;
     }
-    let endpoint = shared.into_inner().map_err(|_| Failure::Check("a thread kept the shared endpoint".into()))?;
-    let state = endpoint.finish()?;
+    let other = shared.clone();
+    let state = shared.finish()?;
+    equal("an endpoint that has left", other.into_inner().is_err(), true)?;
     equal("requests and replies", (state.requests, state.replies), (due, due))?;
     state.findings.verdict()
 }

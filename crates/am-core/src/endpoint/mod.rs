@@ -14,6 +14,7 @@ pub use joining::Joining;
 pub use send::Reservation;
 
 pub(crate) use desk::{Desk, Link};
+pub(crate) use serve::Rest;
 
 use crate::address::{Address, Destination, Peer, Rank, Shape};
 use crate::error::{AttachError, PollError, WaitError};

@@ -130,7 +130,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     #[inline(always)]
-    fn try_send<A: Arguments>(
+    pub(crate) fn try_send<A: Arguments>(
         &mut self,
         to: Address,
         handler: Request<A>,

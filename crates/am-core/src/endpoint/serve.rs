@@ -15,8 +15,11 @@ use crate::stall;
 use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::token::{Outcome, Token, TokenContext};
-use crate::transport::{Arrival, Lane, LossCause, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason};
+use crate::transport::{
+    Arrival, Lane, LossCause, Notify, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason,
+};
 use std::cell::Cell;
+use std::task::Waker;
 
 /// Messages that one `poll` serves at most.
 pub(super) const DEFAULT_BUDGET: usize = 1024;
@@ -26,6 +29,15 @@ const POLLS: u64 = 16;
 
 /// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is waited for.
 const SPINS: u32 = 64;
+
+/// How a thread's wait on a shared endpoint goes.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// When it first found nothing, for the endpoint's time-out.
+    began: Option<Instant>,
+    /// Fruitless steps in a row.
+    pub(crate) fruitless: u32,
+}
 
 /// Runs handlers for what a transport delivers.
 struct Dispatcher<'a, S> {
@@ -333,19 +345,21 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(Some(self.layer_lacks.map_or(reason, |(peer, resource)| WaitReason::Room(peer, resource))))
     }
 
-    /// One step of a wait that other threads take part in: serves what is there, else idles for at most `span`. `began`
-    /// is when this thread's wait first found nothing, for the endpoint's time-out.
-    pub(crate) fn serve_step(&mut self, span: Span, began: &mut Option<Instant>) -> Result<(), WaitError> {
+    /// One step of a wait that other threads take part in: serves what is there, else looks for reasons to give up. Whether
+    /// anything was served.
+    pub(crate) fn serve_what_is_there(&mut self, rest: &mut Rest) -> Result<bool, WaitError> {
         if self.poll()? != 0 || std::mem::take(&mut self.advanced) {
-            return Ok(());
+            rest.fruitless = 0;
+            return Ok(true);
         }
+        rest.fruitless = rest.fruitless.saturating_add(1);
         if self.losses_seen != 0
             && let Some(loss) = self.unacknowledged_loss()
         {
             return Err(loss.into());
         }
         let now = self.transport.now();
-        let began = *began.get_or_insert(now);
+        let began = *rest.began.get_or_insert(now);
         let late = self.timeout.is_some_and(|timeout| now >= began + timeout);
         if late || self.reports_seen != stall::requests() {
             (self.reason, self.wait_began) = (Some(WaitReason::Message), Some(began));
@@ -359,9 +373,27 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.reports_seen = stall::requests();
             stall::print(&report);
         }
-        let Some(reason) = self.reason_to_idle(WaitReason::Message)? else { return Ok(()) };
-        self.transport.idle(Some(now + span), reason);
-        Ok(())
+        if self.reason_to_idle(WaitReason::Message)?.is_none() {
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Has the transport call a waker when something may be there.
+    pub(crate) fn notify(&mut self, waker: &Waker) -> Notify {
+        self.desk.stats.idles += 1;
+        self.transport.notify(waker)
+    }
+
+    /// Idles for at most `span`.
+    pub(crate) fn idle_for(&mut self, span: Span) {
+        let until = self.transport.now() + span;
+        self.transport.idle(Some(until), WaitReason::Message);
+    }
+
+    /// Whether every request that this endpoint sent has been handled, and no layer has work left.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        !self.work_left && self.transport.quiet()
     }
 
     /// Serves what has arrived, at most 1024 messages; if nothing has, idles until something may have, for at most `span`, and

@@ -6,6 +6,7 @@ mod handler_errors;
 mod handlers;
 mod layers;
 mod model;
+mod shared;
 mod stall;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.

@@ -7,6 +7,7 @@ mod forks;
 mod fuzz;
 mod job;
 mod life;
+mod notify;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
 #[global_allocator]

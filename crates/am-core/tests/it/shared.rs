@@ -1,0 +1,90 @@
+//! An endpoint that threads share: who waits sleeps without the lock, and leaving ends all handles.
+
+use am_core::loopback::{LoopbackConfig, network, single};
+use am_core::{Endpoint, Handlers, Rank, Request, SharedEndpoint, Span, loopback::Loopback};
+use std::sync::mpsc;
+use std::thread;
+
+type Shared = SharedEndpoint<Loopback, u64>;
+
+fn attach(transport: Loopback) -> (Shared, Request<u64>) {
+    let mut handlers = Handlers::<u64>::new();
+    let add = handlers.one_way("add", |sum, _, value: u64, _| *sum += value).unwrap();
+    (SharedEndpoint::new(Endpoint::attach(transport, handlers, 0).unwrap()), add)
+}
+
+#[test]
+fn a_change_by_another_thread_ends_a_wait() {
+    let (shared, add) = attach(single());
+    thread::scope(|scope| {
+        // Three that wait for different things: one of them serves for all.
+        for least in 1..4 {
+            let shared = shared.clone();
+            scope.spawn(move || shared.wait_until(|sum| *sum >= least).unwrap());
+        }
+        for _ in 0..50 {
+            // Nobody holds the lock while it waits, or this would never get it.
+            assert_eq!(*shared.lock().state(), 0);
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        shared.request(Rank(0), add, 1).unwrap();
+        *shared.lock().state_mut() += 1;
+        shared.request(Rank(0), add, 1).unwrap();
+    });
+    assert_eq!(shared.finish().unwrap(), 3);
+}
+
+#[test]
+fn threads_on_both_sides_get_their_answers() {
+    const EACH: u64 = 300;
+    thread::scope(|scope| {
+        for transport in network(2, LoopbackConfig { requests: 2, ..LoopbackConfig::default() }) {
+            scope.spawn(move || {
+                let (shared, add) = attach(transport);
+                let other = Rank(1 - shared.rank().0);
+                thread::scope(|scope| {
+                    for _ in 0..3 {
+                        let shared = shared.clone();
+                        scope.spawn(move || {
+                            for _ in 0..EACH {
+                                shared.request(other, add, 1).unwrap();
+                            }
+                            shared.wait_until(|sum| *sum == 3 * EACH).unwrap();
+                        });
+                    }
+                });
+                shared.drain().unwrap();
+                shared.barrier().unwrap();
+                assert_eq!(shared.finish().unwrap(), 3 * EACH);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_timed_wait_tells_what_it_found() {
+    let (shared, add) = attach(single());
+    assert!(!shared.wait_until_for(Span::from_micros(200), |sum| *sum == 1).unwrap());
+    shared.request_medium_with(Rank(0), add, 1, 100, |buffer| buffer.write(0, &[1; 100])).unwrap();
+    assert!(shared.wait_until_for(Span::from_secs(60), |sum| *sum == 1).unwrap());
+}
+
+#[test]
+fn leaving_ends_all_handles() {
+    let (shared, add) = attach(single());
+    let other = shared.clone();
+    let (sender, outcome) = mpsc::channel();
+    let waiting = {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            sender.send(()).unwrap();
+            let _ = shared.wait_until(|_| false);
+        })
+    };
+    outcome.recv().unwrap();
+    shared.request(Rank(0), add, 5).unwrap();
+    assert_eq!(shared.finish().unwrap(), 5);
+    // The handle that waited panics with a text, as every use does from now on.
+    assert!(waiting.join().is_err());
+    assert!(other.into_inner().is_err());
+}

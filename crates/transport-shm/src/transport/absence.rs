@@ -1,0 +1,76 @@
+//! What an endpoint does before it stops looking: it puts everything in order, then sleeps, or has a waker called.
+
+use super::{NOWHERE, Shm};
+use crate::bell::Bell;
+use am_core::Instant;
+use am_core::transport::{Notify, Waiting};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::task::Waker;
+
+impl Shm {
+    /// Gives back what is owed and takes in what is told, as for a long absence; whether something was new.
+    fn settle(&mut self) -> bool {
+        // A faulty rank can change the count of news, so an endpoint that sleeps looks for them at least this often.
+        let losses = self.losses;
+        self.note_news(self.news[0].load(Acquire));
+        let mut news = self.losses != losses;
+        for peer in 0..self.asking.len() {
+            if self.answering[peer].requests.owes() {
+                self.answering[peer].requests.publish();
+                self.board.parking[peer].notify(self.fenced);
+            }
+            if self.asking[peer].broken {
+                continue;
+            }
+            let [asked, asks] = self.watched[peer].map(|watched| watched != NOWHERE);
+            let sound =
+                (!asked || self.asking[peer].replies.sound()) && (!asks || self.answering[peer].requests.sound());
+            let fresh = if asked { self.asking[peer].requests.refresh() } else { Ok(false) };
+            match fresh {
+                Ok(fresh) if sound => news |= fresh,
+                _ => self.break_with(peer),
+            }
+        }
+        news
+    }
+
+    /// Sleeps until something happens.
+    #[cold]
+    pub(super) fn park(&mut self, until: Option<Instant>) {
+        if self.is_fork() {
+            self.note_news(self.news[0].load(Acquire));
+            // Nobody wakes it.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            return;
+        }
+        if !self.settle() {
+            let timeout = until.map(|until| (until - self.now()).into());
+            self.board.parking[self.me.index()].park(self.fenced, timeout, || self.nudge.take() || self.work());
+        }
+        self.patience.reset();
+    }
+
+    /// Has a waker called when something happens, unless something has. Starts a thread when it is first used; without one
+    /// the transport has to be polled.
+    #[cold]
+    pub(super) fn watch_for(&mut self, waker: &Waker) -> Notify {
+        if self.is_fork() {
+            return Notify::Ready;
+        }
+        if self.bell.is_none() {
+            let Ok(bell) = Bell::start(Arc::clone(&self.board), self.me) else { return Notify::Never };
+            self.bell = Some(bell);
+        }
+        if self.settle() {
+            return Notify::Ready;
+        }
+        let word = &self.board.parking[self.me.index()];
+        let Some(longest) = word.arm(self.fenced, || self.nudge.take() || self.work()) else {
+            return Notify::Ready;
+        };
+        let Some(bell) = &self.bell else { return Notify::Never };
+        bell.arm(waker.clone(), longest);
+        Notify::Armed
+    }
+}
