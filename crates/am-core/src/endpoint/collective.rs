@@ -176,12 +176,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Fails if any rank is lost, acknowledged or not.
-    fn nobody_lost(&self) -> Result<(), WaitError> {
+    fn nobody_lost(&mut self) -> Result<(), WaitError> {
         if self.transport.losses() == 0 {
             return Ok(());
         }
         let Some(loss) = self.root_loss(|_| true) else { return Ok(()) };
         if let PollError::PeerLost { rank, .. } = loss {
+            self.transport.loss_told = true;
             supervision::tell(self.address(), supervision::Event::LossTold(rank));
         }
         Err(loss.into())
@@ -194,6 +195,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         self.serve_rest()?;
         let rank = self.shape.address(peer).rank;
+        self.transport.loss_told = true;
         supervision::tell(self.address(), supervision::Event::LossTold(rank));
         Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
     }

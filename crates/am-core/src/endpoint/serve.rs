@@ -157,6 +157,8 @@ impl<S> Sink for Dispatcher<'_, S> {
     #[inline]
     fn reply(&mut self, arrival: Arrival<'_>) {
         let (from, payload) = (self.desk.shape.address(arrival.from), arrival.payload.of(arrival.category));
+        // Before the handler runs, since it may unwind.
+        self.desk.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
         let handled = match self.table.replies.get_mut(usize::from(arrival.handler)) {
             Some(ReplyCode::Reply(code)) => code(self.state, from, arrival.args, payload),
             Some(&mut ReplyCode::Range(range, number)) => {
@@ -167,7 +169,6 @@ impl<S> Sink for Dispatcher<'_, S> {
         if let Some(fault) = handled {
             self.unwell(&arrival, Lane::Reply, *fault);
         }
-        self.desk.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
     }
 
     #[cold]
@@ -257,9 +258,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Err(trouble);
         }
         self.losses_seen = self.transport.losses();
-        self.transport.loss_told = true;
         let loss = self.unacknowledged_loss();
         if let Some(PollError::PeerLost { rank, cause }) = loss {
+            self.transport.loss_told = true;
             crate::trace::lost(rank, cause);
             supervision::tell(self.address(), supervision::Event::LossTold(rank));
         }

@@ -5,6 +5,7 @@ mod attach;
 mod handler_errors;
 mod handlers;
 mod layers;
+mod losses;
 mod model;
 mod shared;
 mod stall;

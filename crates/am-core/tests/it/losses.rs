@@ -1,0 +1,79 @@
+//! What an endpoint counts as when it goes because of another one's loss.
+
+use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_core::{Category, Endpoint, Handlers, LossCause, PeerStatus, Rank, WaitError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+type Plain = Endpoint<Loopback, ()>;
+
+/// Rank 2 leaves; rank 1 does what is given; rank 0 tells what rank 1 then counts as.
+fn status_after(second: impl FnOnce(Plain) + Send) -> PeerStatus {
+    let mut ranks = network(3, LoopbackConfig::default()).into_iter();
+    // Nobody goes before all have attached.
+    let attached = Arc::new(Barrier::new(3));
+    let mut next = || {
+        let (transport, attached) = (ranks.next().unwrap(), Arc::clone(&attached));
+        move || {
+            let endpoint = Endpoint::attach(transport, Handlers::new(), ()).unwrap();
+            attached.wait();
+            endpoint
+        }
+    };
+    let (zero, one, two) = (next(), next(), next());
+    thread::scope(|scope| {
+        scope.spawn(move || drop(two()));
+        scope.spawn(move || catch_unwind(AssertUnwindSafe(|| second(one()))));
+        scope
+            .spawn(move || {
+                let mut endpoint = zero();
+                endpoint.acknowledge_loss(Rank(2));
+                endpoint.acknowledge_loss(Rank(1));
+                while endpoint.status(Rank(1)) == Some(PeerStatus::Active) {
+                    endpoint.poll().unwrap();
+                    thread::yield_now();
+                }
+                endpoint.status(Rank(1)).unwrap()
+            })
+            .join()
+            .unwrap()
+    })
+}
+
+#[test]
+fn a_panic_over_a_loss_told_by_a_barrier_is_no_cause() {
+    let status = status_after(|mut endpoint| {
+        let lost = endpoint.barrier().unwrap_err();
+        assert_eq!(lost.lost_rank(), Some(Rank(2)));
+        panic!("the barrier failed");
+    });
+    assert_eq!(status, PeerStatus::Lost(LossCause::Left));
+}
+
+#[test]
+fn a_panic_after_an_acknowledged_loss_is_a_cause() {
+    let status = status_after(|mut endpoint| {
+        endpoint.acknowledge_loss(Rank(2));
+        while endpoint.status(Rank(2)) == Some(PeerStatus::Active) {
+            thread::yield_now();
+        }
+        endpoint.poll().unwrap();
+        panic!("something else failed");
+    });
+    assert_eq!(status, PeerStatus::Lost(LossCause::Panicked));
+}
+
+#[test]
+fn a_reply_whose_handler_unwinds_is_counted() {
+    let mut handlers = Handlers::<()>::new();
+    let answer = handlers.reply("answer", |(), _, (), _| panic!("no")).unwrap();
+    let ask = handlers.request("ask", move |(), token, (), _| token.reply(answer, ()).unwrap()).unwrap();
+    let mut endpoint = Endpoint::attach(am_core::loopback::single(), handlers, ()).unwrap();
+    endpoint.request(Rank(0), ask, ()).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| endpoint.wait_until(|()| false))).is_err());
+    assert_eq!(endpoint.statistics().replies_received(Category::Short).messages, 1);
+    assert_eq!(endpoint.stall_report().ended, Some(0));
+    assert!(matches!(endpoint.poll(), Ok(_)), "the endpoint is usable");
+    let _: Result<(), WaitError> = endpoint.finish();
+}
