@@ -148,23 +148,44 @@ pub enum WaitError {
     TimedOut(Box<StallReport>),
 }
 
-impl WaitError {
-    /// The rank whose loss ended the wait, if one did.
-    pub fn lost_rank(&self) -> Option<Rank> {
+impl PollError {
+    /// The rank that is lost and how, if that is what was found.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
-            Self::Poll(PollError::PeerLost { rank, .. }) => Some(*rank),
-            _ => None,
+            Self::PeerLost { rank, cause } => Some((*rank, *cause)),
+            Self::Progress(error) => error.loss(),
+            Self::BadMessage { .. } | Self::Handler(_) => None,
         }
     }
 }
 
-impl SendError {
-    /// The rank whose loss made sending fail, if one did.
-    pub fn lost_rank(&self) -> Option<Rank> {
+impl WaitError {
+    /// The rank whose loss ended the wait and how it was lost, if one did.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
-            Self::Wait(wait) => wait.lost_rank(),
+            Self::Poll(error) => error.loss(),
+            Self::TimedOut(_) => None,
+        }
+    }
+
+    /// The rank whose loss ended the wait, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
+    }
+}
+
+impl SendError {
+    /// The rank whose loss made sending fail and how it was lost, if one did.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
+        match self {
+            Self::Wait(wait) => wait.loss(),
             _ => None,
         }
+    }
+
+    /// The rank whose loss made sending fail, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
     }
 }
 

@@ -58,7 +58,7 @@ use crate::outcome::HandlerResult;
 use crate::payload::Payload;
 use crate::segment::{MemoryRef, Segment, SegmentError};
 use crate::token::Token;
-use crate::transport::PayloadWriter;
+use crate::transport::{LossCause, PayloadWriter};
 use operation::Operations;
 
 #[cfg(doc)]
@@ -110,6 +110,17 @@ pub enum OneSidedError {
     /// A wait failed. The operation is still under way.
     #[error(transparent)]
     Wait(#[from] WaitError),
+}
+
+impl OneSidedError {
+    /// The rank whose loss made the operation fail and how it was lost, if that is known.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
+        match self {
+            Self::Send(error) => error.loss(),
+            Self::Wait(error) => error.loss(),
+            _ => None,
+        }
+    }
 }
 
 /// The handlers that operations travel to.
