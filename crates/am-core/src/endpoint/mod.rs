@@ -18,7 +18,7 @@ pub(crate) use serve::Rest;
 
 use crate::address::{Address, Destination, Peer, Rank, Shape};
 use crate::error::{AttachError, PollError, WaitError};
-use crate::handlers::{Handlers, Table};
+use crate::handlers::{Handlers, Request, Table};
 use crate::layer::HasLayer;
 use crate::segment::Segment;
 use crate::stall::{self, StallReport, Unanswered};
@@ -26,8 +26,8 @@ use crate::stats::Statistics;
 use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::transport::{
-    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, Owed, PeerStatus, Resource, Transport,
-    WaitReason,
+    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, Owed, PeerStatus, ReplyBound, Resource,
+    Transport, WaitReason,
 };
 use collective::Control;
 use recent::Recent;
@@ -297,6 +297,14 @@ impl<T: Transport, S> Endpoint<T, S> {
         arguments: usize,
     ) -> Option<u64> {
         self.desk.max_payload(&self.transport.transport, to.address(), category, lane, arguments)
+    }
+
+    /// The largest reply, in bytes, that this endpoint sets room aside for with every request to a handler of its own table.
+    pub(crate) fn reply_bound<A>(&self, handler: Request<A>) -> u32 {
+        match self.desk.directory.bounds[usize::from(handler.index())] {
+            ReplyBound::UpTo(bytes) => bytes,
+            _ => 0,
+        }
     }
 
     /// What could be sent to a peer right now, or `None` outside the job.

@@ -212,8 +212,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             return Ok(Operation::done(0, bytes));
         }
         let (to, peer) = self.target(rank)?;
-        let largest = self.max_payload(to, Category::Medium, Lane::Reply, 4).unwrap_or(0).clamp(1, PIECE as u64);
-        let piece = largest as usize;
+        // The handler's bound is what any peer permits, which may be less than this one does.
+        let bound = self.reply_bound(self.state().as_layer().requests.get);
+        let most = self.max_payload(to, Category::Medium, Lane::Reply, 4).unwrap_or(0).min(bound.into());
+        let piece = most.clamp(1, PIECE as u64) as usize;
         let (id, requests) = self.begin(peer, len.div_ceil(piece), len, Owner::Handle);
         let mut sent = Ok(());
         for at in (0..len).step_by(piece) {
