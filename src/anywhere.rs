@@ -29,7 +29,7 @@
 //! }
 //! ```
 
-use crate::launch::{self, RankJob, RunOptions, TransportChoice};
+use crate::launch::{self, RankJob, RunOptions, TransportChoice, TransportOptions};
 use crate::loopback::{self, LoopbackConfig};
 use crate::shm::JoinOptions;
 use crate::{Endpoint, Joining, Transport};

@@ -1,12 +1,12 @@
 //! **Active messages over pluggable network interfaces.** A message names a handler that runs at its destination and may
 //! reply once; the same program runs between processes of one host and, with other transports, elsewhere.
 //!
-//! This crate is the front door: it re-exports the family and holds nothing of its own.
+//! This crate is the front door: it re-exports the family, and chooses the transports of a program's ranks ([`launch`]).
 //!
 //! | module | what it is |
 //! |---|---|
 //! | (root) | the safe core, [`am_core`]: handlers, tokens, segments, endpoints, the [`Transport`] contract |
-//! | [`launch`] | [`am_launch`]: how a program's ranks are started, or start themselves |
+//! | [`launch`] | how a program's ranks are started or start themselves ([`am_launch`]), and how they attach |
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
 //! | [`select`] | several transports in one job, chosen per peer |
@@ -55,9 +55,11 @@
 #![forbid(unsafe_code)]
 
 pub mod anywhere;
+mod job;
+pub mod launch;
+mod transports;
 
 pub use am_core::*;
-pub use am_launch as launch;
 pub use transport_shm as shm;
 pub use transport_udp as udp;
 #[cfg(feature = "sim")]
@@ -65,7 +67,7 @@ pub use {extoll_sim as extoll, fabric_sim as fabric, portals_sim as portals, sci
 
 /// What almost every program uses.
 pub mod prelude {
-    pub use crate::launch::{self, RankJob, RunOptions};
+    pub use crate::launch::{self, RankJob, RunOptions, TransportOptions};
     pub use crate::shm::{JobConfig, JoinOptions, Shm};
     pub use crate::{
         Address, Arguments, Category, Endpoint, HandlerResult, Handlers, Instant, Joining, Payload, PayloadWriter,

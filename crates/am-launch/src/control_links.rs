@@ -1,7 +1,6 @@
-//! The links between a launcher or agent and its ranks in a job with UDP. Ranks exchange bytes over them
-//! ([`Allgather`]), which can't be in the manifest that they inherit because they are known only when a program
-//! attaches, and learn whose process has ended without taking leave. A rank says when its endpoints have taken
-//! leave.
+//! The links between a launcher or agent and its ranks. Ranks exchange bytes over them ([`Allgather`]), which can't be
+//! in the manifest that they inherit because they are known only when a program attaches, and learn whose process has
+//! ended without taking leave. A rank says when its endpoints have taken leave.
 //!
 //! Deaths are known to launchers at once; without a word from them, a rank on another host is missed only after a
 //! long silence.
@@ -119,16 +118,30 @@ impl ControlLinks {
     /// Those of the system.
     pub(crate) fn add(&mut self) -> io::Result<OwnedFd> {
         let (ours, theirs) = UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
+        self.adopt(ours)?;
+        Ok(theirs.into())
+    }
+
+    /// A link for one more rank over this stream, whose other end the rank has.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn adopt(&mut self, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
         self.left.push(false);
         let (arrived, backlog) = (Vec::new(), VecDeque::new());
-        self.links.push(Some(ControlLink { stream: ours, arrived, backlog, taken: 0 }));
-        Ok(theirs.into())
+        self.links.push(Some(ControlLink { stream, arrived, backlog, taken: 0 }));
+        Ok(())
     }
 
     /// What to wait for.
     pub(crate) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.links.iter().flatten().map(|link| link.stream.as_fd())
+    }
+
+    /// Whether the rank of this place has not hung up.
+    pub(crate) fn is_open(&self, place: usize) -> bool {
+        self.links.get(place).is_some_and(Option::is_some)
     }
 
     /// Whether a rank has not taken all that was said to it, so that [`poll`](Self::poll) should be called again

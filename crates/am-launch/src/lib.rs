@@ -4,7 +4,9 @@
 //!   `amrun`, `mpirun` or `srun`, it is one of theirs.
 //! - [`Launcher`] starts any program as N ranks and returns how each ended; the `amrun` command is a thin shell
 //!   over it. With [`Hosts`] it starts them on other hosts.
-//! - [`RankJob`] is what a rank knows about its job; [`RankJob::attach`] is its way into it.
+//! - [`Bootstrap`] is what a rank knows about its job before any transport: rank, ranks and hosts, an exchange of bytes, failures as
+//!   they become known, the job's secret. This crate knows no transport; those who do (`active-messages`) start them with it and
+//!   [register](env::register) the variables that they read.
 //!
 //! ```
 //! use am_launch::{Hosts, Launcher, parse_hosts};
@@ -22,9 +24,9 @@
 //! never through arguments, which every user of a host can list. Agents report at one TCP port of the launcher,
 //! over connections that both ends authenticate and encrypt with the secret; nobody else gets an answer there.
 //! They start the ranks, report their ends, pass signals on, and end everything when the launcher is silent for
-//! too long or gone. Ranks inherit what they need: descriptors of their host's shared memory, of their UDP
-//! sockets, and of a sealed memory file, the *manifest*, with all addresses and the secret. So neither connections
-//! nor descriptors grow with the pairs of ranks.
+//! too long or gone. Ranks inherit two descriptors: of a sealed memory file, the *manifest*, with the hosts, the host of every
+//! rank and the secret, and of a link to their launcher or agent, over which they exchange bytes and hear of failures. So neither
+//! connections nor descriptors grow with the pairs of ranks; a launcher or agent has one for each rank of its host.
 //!
 //! Ranks that `mpirun`, `srun` or a hand started on several hosts meet at `AM_RENDEZVOUS=HOST:PORT`, where rank 0
 //! listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and that file
@@ -34,7 +36,7 @@
 //! |---|---|
 //! | `launcher/` | a job's description, the start of its ranks, their supervision, their output |
 //! | `cluster/` | jobs on several hosts: launcher, agents, rendezvous |
-//! | `rank/` | a rank's side: who it is, whom it meets, how it attaches |
+//! | `rank/` | a rank's side: who it is, whom it meets, what its transports start with |
 //! | `env/` | the variables of all that, and their check |
 //! | `manifest`, `control_links`, `notices`, `secret`, `outcome` | what launchers and ranks tell each other |
 //!
@@ -45,8 +47,7 @@
 //! | `AM_RANK`, `AM_RANKS` | this rank, from 0, and the number of ranks |
 //! | `AM_LOCAL_RANK`, `AM_LOCAL_RANKS` | the same among the ranks of this host |
 //! | `AM_JOB` | a text that names the job uniquely on its host |
-//! | `AM_SHM_FD` | the inherited descriptor of the shared memory of this host's ranks |
-//! | `AM_MANIFEST_FD`, `AM_UDP_FDS`, `AM_CONTROL_FD` | in a job with UDP: the manifest, the sockets, a control link to the launcher |
+//! | `AM_MANIFEST_FD`, `AM_CONTROL_FD` | the inherited manifest, and the link to the launcher |
 //! | `AM_LAUNCHER`, `AM_LAUNCHER_PID` | `amrun` or `self`, and the process id of the launcher or agent |
 //! | `AM_LIFELINE_FD` | an inherited pipe end that hangs up when the launcher is gone |
 //! | `AM_NOTICE_FD` | an inherited pipe end through which ranks tell the launcher what their exit codes don't |
@@ -57,17 +58,19 @@
 //! Such a program that is linked to this library and was started with the variables above gets
 //! [`RankError::Descriptor`]; it has to be started without them.
 //!
-//! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` and `AM_SHM_FD` was started by
+//! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` was started by
 //! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and `srun`,
 //! `AM_JOB` overrides the name that the ranks meet under; without it and without a name from the launcher, the
 //! ranks of one parent belong together. With `AM_RENDEZVOUS` they meet there instead, whatever their hosts.
 //!
 //! More are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one; `AM_MEET_TIMEOUT`, how
-//! many seconds ranks that no launcher of this family started wait for each other; `AM_TRANSPORT` (`auto`, `shm`, `udp`);
+//! many seconds ranks of one host wait for each other, and those of several that no launcher of this family started; `AM_TRANSPORT`,
+//! which is passed on;
 //! `AM_INTERFACE`, the interface for traffic between hosts; `AM_TIMEOUT`, the time-out of every wait; by `amrun` `AM_REMOTE`,
-//! the remote command; and by UDP [`UdpConfig::VARIABLES`](transport_udp::UdpConfig::VARIABLES). Any other variable whose name
+//! the remote command; and those that transports [register](env::register). Any other variable whose name
 //! begins with `AM_` is an error that names the nearest known one, unless `AM_IGNORE` lists it. The launcher checks all of them
-//! before it starts a rank.
+//! before it starts a rank. `amrun` knows no transport: it refuses names that look like one of the above, misspelt, and leaves the
+//! others to the ranks.
 //!
 //! # A job that does not get on
 //!
@@ -82,7 +85,7 @@
 //!
 //! # What is left behind
 //!
-//! Nothing: the shared memory is an anonymous file, the meeting point an abstract socket, and ranks die with their
+//! Nothing: the manifest is an anonymous file, every meeting point an abstract socket, and ranks die with their
 //! launcher, even with one that was killed, on every host.
 
 #![deny(unsafe_code)]
@@ -104,7 +107,6 @@ mod outcome;
 mod rank;
 mod run;
 mod secret;
-mod transport;
 
 pub use cluster::agent::serve_as_agent;
 pub use cluster::channel::ChannelError;
@@ -126,12 +128,9 @@ pub use outcome::{
     EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE,
     Outcome, RankEnd,
 };
-pub use rank::attach::OpenError;
-pub use rank::bootstrap::ExchangeError;
+pub use rank::bootstrap::{Bootstrap, ExchangeError, Leave};
 pub use rank::identity::{EnvironmentError, StartedBy};
 pub use rank::meet::MeetError;
-pub use rank::net::{AttachError, JobTransport};
-pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, RankJob};
-pub use run::{RunOptions, default_ranks, run, run_status};
+pub use rank::{DEFAULT_MEET_TIMEOUT, RankError};
+pub use run::{RunOptions, default_ranks, run, run_joined};
 pub use secret::{Secret, SecretError};
-pub use transport::{Carrier, TransportChoice};

@@ -1,12 +1,12 @@
-//! The job's manifest: who is where, at which addresses, and the secret. A launcher writes it into a sealed memory
+//! The job's manifest: its hosts, the host of every rank, and the secret. A launcher writes it into a sealed memory
 //! file that its ranks inherit; ranks that met by themselves hold the same.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::io::{self, Read, Seek, Write};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use am_core::{Rank, Shape};
+use am_core::Rank;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
@@ -15,10 +15,9 @@ use zeroize::Zeroizing;
 
 use crate::launcher::spawn::{FileKind, claim, unclaimed};
 use crate::secret::{Secret, encode_wiped};
-use crate::transport::{Carrier, TransportChoice};
 
 /// The first bytes of a manifest's file; they change with its form.
-const MAGIC: [u8; 8] = *b"am-mnft1";
+const MAGIC: [u8; 8] = *b"am-mnft2";
 
 /// Nobody can change a manifest's file.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
@@ -39,48 +38,25 @@ pub struct HostEntry {
     pub interface: String,
 }
 
-/// Where one rank is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RankEntry {
-    /// Its host, as an index.
-    pub(crate) host: u32,
-    /// Its UDP address, one per endpoint; none where the job has no UDP.
-    pub(crate) udp: Vec<SocketAddr>,
-}
-
 /// What all ranks of a job know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JobManifest {
     pub(crate) job: String,
     pub(crate) secret: Secret,
-    pub(crate) choice: TransportChoice,
     pub(crate) endpoints: u16,
     pub(crate) hosts: Vec<HostEntry>,
-    pub(crate) ranks: Vec<RankEntry>,
+    /// The host of each rank, as an index.
+    pub(crate) host_of: Vec<u32>,
 }
 
 impl JobManifest {
-    pub(crate) fn shape(&self) -> Shape {
-        Shape { ranks: self.ranks.len() as u32, endpoints: self.endpoints }
+    pub(crate) fn ranks(&self) -> u32 {
+        self.host_of.len() as u32
     }
 
     /// The ranks of a host, in order.
     pub(crate) fn members(&self, host: u32) -> Vec<Rank> {
-        (0..).zip(&self.ranks).filter(|(_, card)| card.host == host).map(|(rank, _)| Rank(rank)).collect()
-    }
-
-    /// What carries messages between two ranks of the job.
-    pub(crate) fn carrier(&self, a: Rank, b: Rank) -> Carrier {
-        let host = |rank: Rank| self.ranks[rank.0 as usize].host;
-        match self.choice {
-            TransportChoice::Auto | TransportChoice::Shm if host(a) == host(b) => Carrier::Shm,
-            _ => Carrier::Udp,
-        }
-    }
-
-    /// Whether any pair of ranks needs UDP.
-    pub(crate) fn needs_udp(&self) -> bool {
-        self.choice == TransportChoice::Udp || self.hosts.len() > 1
+        (0..).zip(&self.host_of).filter(|(_, its)| **its == host).map(|(rank, _)| Rank(rank)).collect()
     }
 
     /// The manifest as a file that is inherited by nobody yet and that nobody can change.
@@ -96,7 +72,7 @@ impl JobManifest {
         let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
         if needed > limit {
             return Err(io::Error::other(format!(
-                "{needed} bytes for the ranks' addresses, but this process may make files of {limit} (ulimit -f): start it \
+                "{needed} bytes for the places of the ranks, but this process may make files of {limit} (ulimit -f): start it \
                  with `ulimit -f unlimited`"
             )));
         }
@@ -112,20 +88,30 @@ impl JobManifest {
     /// The descriptor is not there, or no manifest of this version; then it stays open.
     pub(crate) fn inherited(number: u32) -> io::Result<Self> {
         unclaimed(number)?;
-        let file = File::open(format!("/proc/self/fd/{number}"))?;
+        let manifest = Self::read(File::open(format!("/proc/self/fd/{number}"))?)?;
+        claim(number, FileKind::Memory(SEALS)).map(|_| manifest)
+    }
+
+    /// Reads a manifest from its file.
+    ///
+    /// # Errors
+    /// It is no manifest of this version.
+    pub(crate) fn read(mut file: File) -> io::Result<Self> {
         // Room for all of it, so that no part is left behind in memory when it grows.
         let length = file.metadata()?.len().min(LONGEST);
         let mut bytes = Zeroizing::new(Vec::with_capacity(length as usize + 64));
+        file.rewind()?;
         file.take(length).read_to_end(&mut bytes)?;
         let other =
             || io::Error::new(io::ErrorKind::InvalidData, "it was written by another version of the launcher");
         let manifest: Self =
             postcard::from_bytes(bytes.strip_prefix(&MAGIC).ok_or_else(other)?).map_err(|_| other())?;
-        let sound = manifest.ranks.iter().all(|card| (card.host as usize) < manifest.hosts.len());
-        if !sound {
-            return Err(other());
-        }
-        claim(number, FileKind::Memory(SEALS)).map(|_| manifest)
+        if manifest.is_sound() { Ok(manifest) } else { Err(other()) }
+    }
+
+    /// Whether every rank is on one of the hosts.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.host_of.iter().all(|host| (*host as usize) < self.hosts.len())
     }
 }
 
@@ -135,44 +121,49 @@ mod tests {
     use crate::launcher::spawn::tests::unused;
     use std::os::fd::AsRawFd;
 
-    fn manifest(choice: TransportChoice) -> JobManifest {
+    fn manifest() -> JobManifest {
         let host = |name: &str, last| HostEntry {
             name: name.into(),
             address: IpAddr::from([10, 0, 0, last]),
             interface: "eth0".into(),
         };
-        let rank = |host| RankEntry { host, udp: vec![SocketAddr::from(([10, 0, 0, 1 + host as u8], 4000))] };
         JobManifest {
             job: "job".into(),
             secret: Secret::random().unwrap(),
-            choice,
             endpoints: 1,
             hosts: vec![host("a", 1), host("b", 2)],
-            ranks: [0, 1, 0].map(rank).to_vec(),
+            host_of: vec![0, 1, 0],
         }
     }
 
     #[test]
-    fn a_book_is_read_as_it_was_written_and_cannot_be_changed() {
-        let manifest = manifest(TransportChoice::Auto);
+    fn files_are_read_back_and_sealed() {
+        let manifest = manifest();
         let file = manifest.file().unwrap();
         assert!(File::from(file.try_clone().unwrap()).write_all(b"x").is_err());
         assert_eq!(JobManifest::inherited(unused(&file)).unwrap(), manifest);
     }
 
     #[test]
-    fn other_files_are_no_books() {
+    fn other_files_are_refused() {
         let file = memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap();
         assert!(JobManifest::inherited(file.as_raw_fd() as u32).is_err());
         assert!(fcntl(&file, FcntlArg::F_GETFD).is_ok(), "it is still open");
     }
 
     #[test]
-    fn near_ranks_share_memory_unless_told_otherwise() {
-        let auto = manifest(TransportChoice::Auto);
-        assert_eq!(auto.carrier(Rank(0), Rank(2)), Carrier::Shm);
-        assert_eq!(auto.carrier(Rank(0), Rank(1)), Carrier::Udp);
-        assert_eq!(auto.members(0), [Rank(0), Rank(2)]);
-        assert_eq!(manifest(TransportChoice::Udp).carrier(Rank(0), Rank(2)), Carrier::Udp);
+    fn members_of_a_host() {
+        assert_eq!(
+            [0, 1, 2].map(|host| manifest().members(host)),
+            [vec![Rank(0), Rank(2)], vec![Rank(1)], vec![]]
+        );
+    }
+
+    #[test]
+    fn ranks_without_a_host_are_refused() {
+        let mut manifest = manifest();
+        manifest.host_of[1] = 2;
+        let file = manifest.file().unwrap();
+        assert!(JobManifest::read(file.into()).is_err());
     }
 }

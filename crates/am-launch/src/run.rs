@@ -9,7 +9,6 @@ use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use am_core::Rank;
-use transport_shm::{JobConfig, JobError};
 
 use crate::cluster::rendezvous::RendezvousError;
 use crate::env;
@@ -18,10 +17,9 @@ use crate::launcher::local_ranks::usable_processors;
 use crate::launcher::output::is_read;
 use crate::notices;
 use crate::outcome::{EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_USAGE};
-use crate::rank::attach::Configure;
+use crate::rank::RankError;
+use crate::rank::bootstrap::Bootstrap;
 use crate::rank::identity::EnvironmentError;
-use crate::rank::{RankError, RankJob};
-use crate::transport::TransportChoice;
 
 /// What [`run`] needs to know before it decides whether this process is a rank or the launcher of ranks.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +32,8 @@ pub struct RunOptions {
     wait_timeout: Option<Duration>,
     grace: Option<Duration>,
     bind: bool,
-    transport: Option<TransportChoice>,
-    configure: Configure,
+    environment: Vec<(OsString, OsString)>,
+    endpoints: Option<u16>,
 }
 
 impl RunOptions {
@@ -60,11 +58,19 @@ impl RunOptions {
         self
     }
 
-    /// What the ranks that the program starts by itself talk over; wins over `AM_TRANSPORT`. Ranks that somebody else
-    /// started talk over what that launcher was told.
+    /// Sets a variable in the environment of the ranks that the program starts by itself; wins over this process's. Ranks that
+    /// somebody else started keep what they were started with.
     #[must_use]
-    pub fn transport(mut self, choice: impl Into<Option<TransportChoice>>) -> Self {
-        self.transport = choice.into();
+    pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((key.into(), value.into()));
+        self
+    }
+
+    /// Endpoints of every rank (threads that communicate), 1 by default. It counts where this program starts its ranks, or `mpirun` or
+    /// `srun` does; `amrun` has a flag of its own.
+    #[must_use]
+    pub fn endpoints(mut self, endpoints: u16) -> Self {
+        self.endpoints = Some(endpoints);
         self
     }
 
@@ -109,20 +115,12 @@ impl RunOptions {
         self.bind = bind;
         self
     }
-
-    /// What the job's shared memory is like, starting from the default for its number of ranks. It counts where
-    /// this program makes it: started plainly, or by `mpirun` or `srun`; `amrun` has flags of its own.
-    #[must_use]
-    pub fn configure(mut self, configure: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
-        self.configure = Configure::new(configure);
-        self
-    }
 }
 
 /// Runs `program` as one rank of a job, however this process was started.
 ///
 /// - Started by `amrun`, `mpirun` or `srun`, the process is a rank and calls `program`
-///   (see [`RankJob::from_environment`] for how it knows).
+///   (see [`Bootstrap::from_environment`] for how it knows).
 /// - Started plainly, it becomes a launcher: it executes itself once per rank, with the same arguments and
 ///   environment, and waits for the ranks as [`Launcher::launch`] does. `program` then runs in the ranks only.
 ///
@@ -140,31 +138,39 @@ impl RunOptions {
 ///
 /// ```no_run
 /// use std::process::{self, ExitCode};
-/// use am_launch::{RankJob, RunOptions};
+/// use am_launch::{Bootstrap, RunOptions};
 ///
 /// fn main() -> ExitCode {
-///     am_launch::run(RunOptions::new().default_ranks(2), |job: RankJob| -> Result<(), String> {
+///     am_launch::run(RunOptions::new().default_ranks(2), |job: Bootstrap| -> Result<(), String> {
 ///         println!("rank {} of {}", job.rank(), job.ranks());
 ///         Ok(())
 ///     })
 /// }
 /// ```
-pub fn run<E: Display>(options: RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> ExitCode {
-    ExitCode::from(status(&options, program))
+pub fn run<E: Display>(options: RunOptions, program: impl FnOnce(Bootstrap) -> Result<(), E>) -> ExitCode {
+    ExitCode::from(run_joined(options, Ok, program))
 }
 
-/// As [`run`], with the exit code as a number from 0 to 255, for programs whose `main` is not Rust's.
-pub fn run_status<E: Display>(options: RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> i32 {
-    status(&options, program).into()
-}
-
-fn status<E: Display>(options: &RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> u8 {
-    let job = match RankJob::identified(&options.configure).and_then(|job| check_size(job, options.ranks)) {
-        Ok(Some(job)) => job,
-        Ok(None) => return become_launcher(options),
+/// As [`run`], for those who make something else of the bootstrap before the program gets it: `join` does, and its errors are those
+/// of the job's start. Returns the exit code.
+pub fn run_joined<J, E: Display>(
+    options: RunOptions,
+    join: impl FnOnce(Bootstrap) -> Result<J, RankError>,
+    program: impl FnOnce(J) -> Result<(), E>,
+) -> u8 {
+    let job = Bootstrap::identified(options.endpoints.unwrap_or(1)).and_then(|job| check_size(job, options.ranks));
+    let joined = match job {
+        Ok(Some(job)) => {
+            let rank = job.rank();
+            join(job).map(|joined| (rank, joined))
+        }
+        Ok(None) => return become_launcher(&options),
+        Err(error) => Err(error),
+    };
+    let (rank, job) = match joined {
+        Ok(joined) => joined,
         Err(error) => return fail(&error, if is_usage(&error) { EXIT_USAGE } else { EXIT_LAUNCHER_FAILED }),
     };
-    let rank = job.rank();
     name_rank_in_panics(rank);
     match program(job) {
         Ok(()) => 0,
@@ -201,7 +207,7 @@ fn tells_of_closed_output(text: &str) -> bool {
 }
 
 /// Refuses a job of another size than the user asked the program for.
-fn check_size(job: Option<RankJob>, asked: Option<u32>) -> Result<Option<RankJob>, RankError> {
+fn check_size(job: Option<Bootstrap>, asked: Option<u32>) -> Result<Option<Bootstrap>, RankError> {
     match (&job, asked) {
         (Some(job), Some(asked)) if job.ranks() != asked => {
             Err(RankError::OtherSize { asked, started: job.ranks(), started_by: job.started_by() })
@@ -213,11 +219,9 @@ fn check_size(job: Option<RankJob>, asked: Option<u32>) -> Result<Option<RankJob
 fn is_usage(error: &RankError) -> bool {
     match error {
         RankError::Environment(_) | RankError::OtherSize { .. } => true,
-        RankError::Descriptor { .. } | RankError::Segment { .. } | RankError::Sockets { .. } => true,
-        RankError::Create { source, .. } => matches!(source, JobError::Config(_)),
-        RankError::NoRendezvous { .. } | RankError::Interface { .. } | RankError::Manifest { .. } => true,
+        RankError::Descriptor { .. } | RankError::Interface { .. } | RankError::Manifest { .. } => true,
         RankError::Rendezvous(RendezvousError::Address { .. } | RendezvousError::Secret(_)) => true,
-        RankError::Signal(_) | RankError::Open { .. } | RankError::Meet(_) | RankError::Rendezvous(_) => false,
+        RankError::Signal(_) | RankError::Meet(_) | RankError::Rendezvous(_) => false,
     }
 }
 
@@ -226,20 +230,18 @@ fn become_launcher(options: &RunOptions) -> u8 {
         Ok(ranks) => ranks.or(options.default_ranks).unwrap_or_else(usable_processors),
         Err(error) => return fail(&error, EXIT_USAGE),
     };
-    let choice = match options.transport.map_or_else(TransportChoice::from_environment, |choice| Ok(Some(choice)))
-    {
-        Ok(choice) => choice.unwrap_or_default(),
-        Err(error) => return fail(&error, EXIT_USAGE),
-    };
     let mut launcher = Launcher::new(program_file())
-        .transport(choice)
-        .itself(std::env::args_os().next(), options.configure.clone())
+        .itself(std::env::args_os().next())
+        .endpoints(options.endpoints.unwrap_or(1))
         .args(std::env::args_os().skip(1))
         .ranks(ranks)
         .name(own_name())
         .prefix(options.prefix)
         .keep_going(options.keep_going)
         .bind(options.bind);
+    for (key, value) in &options.environment {
+        launcher = launcher.env(key, value);
+    }
     if let Some(limit) = options.time_limit {
         launcher = launcher.time_limit(limit);
     }

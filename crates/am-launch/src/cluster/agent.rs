@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{read, setsid};
-use transport_shm::{Job, JobConfig};
 use zeroize::Zeroizing;
 
 use crate::cluster::channel::{Channel, PROTOCOL};
@@ -19,16 +18,14 @@ use crate::cluster::listener::{ConnectError, connect};
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::lifeline::Lifeline;
-use crate::launcher::local_ranks::{Shared, Started, addresses_of, bind_sockets};
+use crate::launcher::local_ranks::{Shared, Started};
 use crate::launcher::output::{Merger, Source};
 use crate::launcher::policy::asks_to_end;
 use crate::launcher::signals::Signals;
 use crate::launcher::spawn::restore_signals;
-use crate::launcher::spec::Rings;
 use crate::launcher::subreaper::Subreaper;
 use crate::launcher::supervise::{ask_for_reports, deliver, place_of, reap};
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
-use crate::transport::TransportChoice;
 
 /// The terminal's signals, which a launcher keeps from the commands that start its agents.
 pub(crate) const TERMINAL_SIGNALS: &[Signal] = &[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
@@ -149,31 +146,13 @@ impl<'a> Agent<'a> {
     fn work(&mut self) -> Result<(), Stop> {
         let orders = self.orders;
         let Chosen { address, interface } = self.address()?;
-        let members = orders.local_ranks.members.len();
-        let job = match orders.choice {
-            TransportChoice::Udp => None,
-            TransportChoice::Auto | TransportChoice::Shm => Some(shared_memory(orders.rings, members as u32)?),
-        };
-        let mut sockets = Vec::new();
-        if orders.spread || orders.choice == TransportChoice::Udp {
-            sockets = bind_sockets(address, members, orders.rings.endpoints).map_err(LaunchError::from)?;
-        }
-        let udp = sockets.iter().map(|sockets| addresses_of(sockets)).collect::<Result<_, _>>();
-        let udp = udp.map_err(system("a socket's address"))?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        self.tell(&FromAgent::Ready { host: orders.host, version, address, interface, udp });
+        self.tell(&FromAgent::Ready { host: orders.host, version, address, interface });
 
         let manifest = self.permission()?;
         let lifeline = Lifeline::new().map_err(system("a pipe"))?;
         let subreaper = Subreaper::begin().map_err(system("adopting orphans"))?;
-        let segment = job.as_ref().map(|job| job.fd().try_clone_to_owned());
-        let shared = Shared {
-            job: &manifest.job,
-            segment: segment.transpose().map_err(system("sharing memory with ranks"))?,
-            net: manifest.needs_udp().then_some((&manifest, sockets)),
-            lifeline: &lifeline,
-            signals: self.signals,
-        };
+        let shared = Shared { manifest: &manifest, lifeline: &lifeline, signals: self.signals };
         let mut started = orders.local_ranks.start(shared)?;
         let merger = match std::mem::take(&mut started.pipes) {
             pipes if pipes.is_empty() => None,
@@ -182,7 +161,7 @@ impl<'a> Agent<'a> {
                 Some(Merger::start(sources).map_err(system("the output thread"))?)
             }
         };
-        self.supervise(&mut started, job.as_ref(), &subreaper)?;
+        self.supervise(&mut started, &subreaper)?;
         // Nothing is said meanwhile, so that this must not take until the launcher gives this host up.
         subreaper.end(self.signals, orders.grace.min(orders.lost_after / 2));
         if let Some(mut merger) = merger {
@@ -235,7 +214,7 @@ impl<'a> Agent<'a> {
     }
 
     /// Watches the ranks until the last one has ended.
-    fn supervise(&mut self, started: &mut Started, job: Option<&Job>, subreaper: &Subreaper) -> Result<(), Stop> {
+    fn supervise(&mut self, started: &mut Started, subreaper: &Subreaper) -> Result<(), Stop> {
         let rank_of = started.members.clone();
         let Started { ranks, places, links, notices, .. } = started;
         while ranks.iter().any(Option::is_some) {
@@ -255,9 +234,6 @@ impl<'a> Agent<'a> {
             // After that: what a rank said last is there once it has ended.
             for (place, part) in links.poll() {
                 self.tell(&FromAgent::Part { rank: rank_of[place], part });
-            }
-            if let Some(job) = job {
-                ended.iter().for_each(|&(place, _)| job.mark_dead(place as u32));
             }
             // After the ranks were reaped, so that the notices of those that have ended are told before their ends.
             let said = notices.hear(&rank_of);
@@ -369,11 +345,4 @@ fn unreachable(error: ConnectError) -> LaunchError {
         ConnectError::Refused { .. } => "",
     };
     LaunchError::NoLauncher { reason: format!("{error}{remedy}") }
-}
-
-/// The shared memory of this host's ranks.
-fn shared_memory(rings: Rings, ranks: u32) -> Result<Job, LaunchError> {
-    let job = Job::create(&rings.apply(JobConfig::new(ranks)))?;
-    job.close_on_exec().map_err(system("shared memory"))?;
-    Ok(job)
 }

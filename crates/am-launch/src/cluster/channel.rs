@@ -24,7 +24,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::secret::Secret;
 
 /// The version of everything that is said over a channel; it changes with the messages.
-pub(crate) const PROTOCOL: u16 = 4;
+pub(crate) const PROTOCOL: u16 = 5;
 const MAGIC: [u8; 6] = *b"am-rdv";
 const NONCE: usize = 32;
 const GREETING: usize = MAGIC.len() + 2 + NONCE;

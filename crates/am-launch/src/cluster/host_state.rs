@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
 use std::thread;
@@ -30,7 +29,7 @@ pub(crate) struct HostState {
     pub(crate) channel: Option<Channel>,
     /// How the remote command ended, and when that was noticed.
     pub(crate) ended: Option<(ExitStatus, Instant)>,
-    pub(crate) card: Option<(HostEntry, Vec<Vec<SocketAddr>>)>,
+    pub(crate) card: Option<HostEntry>,
     /// The remote command as a user would type it, and what may help when it fails.
     pub(crate) shown: String,
 }

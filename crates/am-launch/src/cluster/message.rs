@@ -6,12 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::local_ranks::LocalRanks;
-use crate::launcher::spec::Rings;
 use crate::manifest::JobManifest;
 use crate::notices::Notice;
 use crate::outcome::RankEnd;
 use crate::secret::Secret;
-use crate::transport::TransportChoice;
 
 /// The first bytes that a launcher writes to an agent's standard input; the protocol's version and a length follow.
 pub(crate) const ORDERS_MAGIC: [u8; 8] = *b"am-agent";
@@ -35,10 +33,6 @@ pub(crate) struct Orders {
     pub(crate) interface: Option<String>,
     /// The address to use, as the host file has it.
     pub(crate) address: Option<IpAddr>,
-    pub(crate) choice: TransportChoice,
-    /// Whether any rank is on another host.
-    pub(crate) spread: bool,
-    pub(crate) rings: Rings,
     pub(crate) grace: Duration,
     pub(crate) local_ranks: LocalRanks,
 }
@@ -47,7 +41,7 @@ pub(crate) struct Orders {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
     /// The agent can start its ranks.
-    Ready { host: u32, version: String, address: IpAddr, interface: String, udp: Vec<Vec<SocketAddr>> },
+    Ready { host: u32, version: String, address: IpAddr, interface: String },
     /// The agent can't go on: the exit code and the reason.
     Failed { host: u32, code: u8, reason: String },
     /// These ranks have ended since the last report; the first of them, if that is known.
@@ -95,13 +89,13 @@ pub(crate) struct RankArrival {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
     pub(crate) endpoints: u16,
-    pub(crate) choice: TransportChoice,
+    /// What `AM_TRANSPORT` says there, if it is set.
+    pub(crate) transport: Option<String>,
     /// What tells the rank's machine from every other one.
     pub(crate) machine: String,
     pub(crate) name: String,
     pub(crate) address: IpAddr,
     pub(crate) interface: String,
-    pub(crate) udp: Vec<SocketAddr>,
 }
 
 /// From rank 0 to such a rank.

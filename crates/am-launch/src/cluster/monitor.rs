@@ -22,7 +22,6 @@ use crate::launcher::signals::Signals;
 use crate::launcher::spec::JobSpec;
 use crate::launcher::supervise::finish_output;
 use crate::outcome::{Outcome, RankEnd};
-use crate::transport::TransportChoice;
 
 /// How long a host may take to report the ends of killed ranks, and an agent to follow its last word.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -31,9 +30,6 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn launch(spec: &JobSpec, hosts: &Hosts) -> Result<Outcome, LaunchError> {
     let ranks = spec.ranks;
     let places = place(&hosts.list, ranks, hosts.placement)?;
-    if spec.choice == TransportChoice::Shm && places.iter().any(|&host| host != places[0]) {
-        return Err(LaunchError::ShmAcrossHosts);
-    }
     let signals = Signals::take().map_err(system("signal handling"))?;
     let mut states = ClusterStart::begin(spec, hosts, &places, &signals)?.complete()?;
     let merger = Merger::start(sources(&mut states)).map_err(system("the output thread"))?;

@@ -5,14 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use am_core::Rank;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::unistd::geteuid;
-use transport_udp::UdpError;
 
 use crate::cluster::channel::{Channel, ChannelError};
 use crate::cluster::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
@@ -22,11 +21,9 @@ use crate::cluster::message::{Answer, FromRank, RankArrival};
 use crate::cluster::rendezvous_links::RendezvousLinks;
 use crate::env;
 use crate::launcher::limits;
-use crate::launcher::local_ranks::addresses_of;
 use crate::launcher::spec::job_id;
-use crate::manifest::{HostEntry, JobManifest, RankEntry};
+use crate::manifest::{HostEntry, JobManifest};
 use crate::secret::{Secret, SecretError};
-use crate::transport::TransportChoice;
 
 /// What one rank brings to the rendezvous.
 pub(crate) struct RendezvousClient<'a> {
@@ -34,7 +31,8 @@ pub(crate) struct RendezvousClient<'a> {
     pub(crate) rank: Rank,
     pub(crate) ranks: u32,
     pub(crate) endpoints: u16,
-    pub(crate) choice: TransportChoice,
+    /// What `AM_TRANSPORT` says here, if it is set.
+    pub(crate) transport: Option<String>,
     pub(crate) interface: Option<InterfaceWish>,
     pub(crate) secret: Secret,
     pub(crate) limit: Duration,
@@ -43,8 +41,6 @@ pub(crate) struct RendezvousClient<'a> {
 /// What a rank takes away from it.
 pub(crate) struct Met {
     pub(crate) manifest: JobManifest,
-    pub(crate) host: u32,
-    pub(crate) sockets: Vec<UdpSocket>,
     pub(crate) links: RendezvousLinks,
 }
 
@@ -107,9 +103,6 @@ pub enum RendezvousError {
     /// No interface is the one asked for.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// A socket can't be had.
-    #[error(transparent)]
-    Udp(#[from] UdpError),
     /// The operating system refused something.
     #[error("meeting the other ranks at AM_RENDEZVOUS={address} failed: {source}")]
     System {
@@ -185,19 +178,19 @@ impl RendezvousClient<'_> {
             Some(other) if address.is_loopback() => outward(other).unwrap_or(address),
             _ => address,
         };
-        let (mine, sockets) = self.arrival(own)?;
+        let mine = self.arrival(own)?;
         let mut all: Vec<&RankArrival> = vec![&mine];
         all.extend(arrived.values().map(|(arrival, _)| arrival));
         let mut hosts: Vec<HostEntry> = Vec::new();
         let mut machines: BTreeMap<&str, u32> = BTreeMap::new();
-        let mut ranks = Vec::with_capacity(all.len());
+        let mut host_of = Vec::with_capacity(all.len());
         for arrival in &all {
             let host = *machines.entry(&arrival.machine).or_insert_with(|| {
                 let RankArrival { name, address, interface, .. } = (*arrival).clone();
                 hosts.push(HostEntry { name, address, interface });
                 hosts.len() as u32 - 1
             });
-            ranks.push(RankEntry { host, udp: arrival.udp.clone() });
+            host_of.push(host);
         }
         // Every rank's address counts, not only the first one's of each host.
         let every = all.iter().map(|arrival| {
@@ -209,26 +202,17 @@ impl RendezvousClient<'_> {
             let reason = format!("{error}, by hand with AM_INTERFACE, or by a numeric address in AM_RENDEZVOUS");
             return Err(refuse(arrived, reason));
         }
-        let several = hosts.len() > 1;
-        if several && self.choice == TransportChoice::Shm {
-            let reason = format!(
-                "{}=shm, but the ranks are on {} hosts: shared memory spans one",
-                env::TRANSPORT,
-                hosts.len()
-            );
-            return Err(refuse(arrived, reason));
-        }
         let mut run = [0; 32];
         getrandom::fill(&mut run).map_err(|_| self.system(io::Error::other("no random bytes from the system")))?;
-        let (secret, choice, endpoints) = (Secret::none(), self.choice, self.endpoints);
-        let mut manifest = JobManifest { job: job_id(), secret, choice, endpoints, hosts, ranks };
+        let (secret, endpoints) = (Secret::none(), self.endpoints);
+        let mut manifest = JobManifest { job: job_id(), secret, endpoints, hosts, host_of };
         let mut channels = Vec::with_capacity(arrived.len());
         for (rank, (_, mut channel)) in arrived {
             channel.send(&Answer::Table(manifest.clone(), run));
             channels.push((rank, channel));
         }
         manifest.secret = self.secret.of_run(&run);
-        let mut met = Met { manifest, host: 0, sockets, links: RendezvousLinks::Root(channels) };
+        let mut met = Met { manifest, links: RendezvousLinks::Root(channels) };
         met.links.flush(Instant::now() + self.limit);
         Ok(met)
     }
@@ -240,43 +224,39 @@ impl RendezvousClient<'_> {
         let mut channel =
             connected.map_err(|source| RendezvousError::Connect { address: self.address.into(), source })?;
         let own = channel.local_address().map_err(|source| self.system(source))?.ip().to_canonical();
-        let (mine, sockets) = self.arrival(own)?;
+        let mine = self.arrival(own)?;
         channel.send(&FromRank::Arrived(mine));
         let mut words = channel.wait::<Answer>(until).map_err(|source| self.lost(source))?;
         match words.remove(0) {
             Answer::Table(mut manifest, run) => {
                 manifest.secret = self.secret.of_run(&run);
-                let host = manifest.ranks.get(self.rank.0 as usize).map(|card| card.host);
-                let host = host.filter(|_| manifest.ranks.len() == self.ranks as usize);
-                let host = host.ok_or_else(|| self.lost(ChannelError::Damaged))?;
-                Ok(Met { manifest, host, sockets, links: RendezvousLinks::Leaf(Box::new(channel)) })
+                if manifest.ranks() != self.ranks || !manifest.is_sound() {
+                    return Err(self.lost(ChannelError::Damaged));
+                }
+                Ok(Met { manifest, links: RendezvousLinks::Leaf(Box::new(channel)) })
             }
             Answer::Refused(reason) => Err(RendezvousError::Refused(reason)),
             Answer::Gathered(_) => Err(self.lost(ChannelError::Damaged)),
         }
     }
 
-    /// Who and where this rank is, and its sockets.
-    fn arrival(&self, reached_at: IpAddr) -> Result<(RankArrival, Vec<UdpSocket>), RendezvousError> {
+    /// Who and where this rank is.
+    fn arrival(&self, reached_at: IpAddr) -> Result<RankArrival, RendezvousError> {
         let Chosen { address, interface } = match &self.interface {
             Some(wish) => choose(wish)?,
             None => Chosen { address: reached_at, interface: interface_of(reached_at) },
         };
-        let bind = |_| transport_udp::bind((address, 0).into());
-        let sockets: Vec<UdpSocket> = (0..self.endpoints).map(bind).collect::<Result<_, _>>()?;
-        let arrival = RankArrival {
+        Ok(RankArrival {
             version: env!("CARGO_PKG_VERSION").into(),
             rank: self.rank.0,
             ranks: self.ranks,
             endpoints: self.endpoints,
-            choice: self.choice,
+            transport: self.transport.clone(),
             machine: machine(),
             name: host_name(),
             address,
             interface,
-            udp: addresses_of(&sockets).map_err(|source| self.system(source))?,
-        };
-        Ok((arrival, sockets))
+        })
     }
 
     /// What is wrong with a rank that has turned up, if anything.
@@ -298,13 +278,16 @@ impl RendezvousClient<'_> {
         if *rank == 0 || others.contains_key(rank) {
             return Some(format!("two processes claim to be rank {rank}, one of them on {name}"));
         }
-        if arrival.choice != self.choice {
-            let (variable, theirs, ours) = (env::TRANSPORT, arrival.choice, self.choice);
+        if arrival.transport != self.transport {
+            let said = |value: &Option<String>| {
+                value.as_ref().map_or_else(|| "none".into(), |value| format!("{}={value}", env::TRANSPORT))
+            };
+            let (theirs, ours) = (said(&arrival.transport), said(&self.transport));
             return Some(format!(
-                "rank {rank} on {name} has {variable}={theirs}, but rank 0 has {ours}: set it alike everywhere"
+                "rank {rank} on {name} has {theirs}, but rank 0 has {ours}: set it alike everywhere"
             ));
         }
-        if arrival.endpoints != self.endpoints || arrival.udp.len() != usize::from(self.endpoints) {
+        if arrival.endpoints != self.endpoints {
             let (theirs, ours) = (arrival.endpoints, self.endpoints);
             return Some(format!("rank {rank} on {name} has {theirs} endpoints, but rank 0 has {ours}"));
         }

@@ -26,10 +26,9 @@ use crate::launcher::policy::asks_to_end;
 use crate::launcher::signals::Signals;
 use crate::launcher::spawn::shield;
 use crate::launcher::spec::{JobSpec, job_id};
-use crate::manifest::{HostEntry, JobManifest, RankEntry};
+use crate::manifest::{HostEntry, JobManifest};
 use crate::outcome::EXIT_LAUNCHER_FAILED;
 use crate::secret::{Secret, encode_wiped};
-use crate::transport::TransportChoice;
 
 /// The argument that makes `amrun` an agent.
 pub(crate) const AGENT_FLAG: &str = "--agent";
@@ -122,9 +121,6 @@ impl<'a> ClusterStart<'a> {
             name: spec.name.clone(),
             interface: hosts.interface.as_ref().map(ToString::to_string),
             address: spec.address,
-            choice: job.choice,
-            spread: self.places.iter().any(|&place| place != 0),
-            rings: job.rings,
             grace: job.rules().grace,
             local_ranks: LocalRanks { members: ranks.clone(), ..self.local_ranks()? },
         };
@@ -205,10 +201,8 @@ impl<'a> ClusterStart<'a> {
         let manifest = self.manifest()?;
         for (host, state) in manifest.hosts.iter().zip(&self.states) {
             let ranks: Vec<String> = state.ranks.iter().map(u32::to_string).collect();
-            let carrier = if manifest.hosts.len() > 1 { ", UDP to the other hosts" } else { "" };
-            let near = if manifest.choice == TransportChoice::Udp { "UDP" } else { "shared memory" };
             self.spec.log_verbose(&format!(
-                "host {}: ranks {} at {} ({}), {near} among them{carrier}",
+                "host {}: ranks {} at {} ({})",
                 host.name,
                 ranks.join(" "),
                 host.address,
@@ -244,7 +238,7 @@ impl<'a> ClusterStart<'a> {
                 continue;
             }
             match words.remove(0) {
-                FromAgent::Ready { host, version, address, interface, udp } => {
+                FromAgent::Ready { host, version, address, interface } => {
                     let Some(state) = self.states.get_mut(host as usize).filter(|state| state.channel.is_none())
                     else {
                         continue;
@@ -258,7 +252,7 @@ impl<'a> ClusterStart<'a> {
                         let code = EXIT_LAUNCHER_FAILED;
                         return Err(LaunchError::Host { host: state.name.clone(), reason, code });
                     }
-                    state.card = Some((HostEntry { name: state.name.clone(), address, interface }, udp));
+                    state.card = Some(HostEntry { name: state.name.clone(), address, interface });
                     state.channel = Some(caller);
                 }
                 FromAgent::Failed { host, code, reason } => {
@@ -305,21 +299,15 @@ impl<'a> ClusterStart<'a> {
 
     /// The manifest of a job whose agents are all ready.
     fn manifest(&self) -> Result<JobManifest, LaunchError> {
-        let cards: Vec<&(HostEntry, Vec<Vec<SocketAddr>>)> =
-            self.states.iter().map(|state| state.card.as_ref().expect("all are ready")).collect();
-        check_addresses(cards.iter().map(|(host, _)| host))?;
-        let mut next: Vec<_> = cards.iter().map(|(_, udp)| udp.iter()).collect();
-        let card = |&host: &u32| {
-            let udp = next[host as usize].next().cloned().unwrap_or_default();
-            RankEntry { host, udp }
-        };
+        let hosts: Vec<HostEntry> =
+            self.states.iter().map(|state| state.card.clone().expect("all are ready")).collect();
+        check_addresses(hosts.iter())?;
         Ok(JobManifest {
             job: job_id(),
             secret: self.secret.clone(),
-            choice: self.spec.choice,
-            endpoints: self.spec.rings.endpoints,
-            hosts: cards.iter().map(|(host, _)| host.clone()).collect(),
-            ranks: self.places.iter().map(card).collect(),
+            endpoints: self.spec.endpoints,
+            hosts,
+            host_of: self.places.clone(),
         })
     }
 

@@ -1,11 +1,11 @@
 //! The check of an environment: that every variable of this family in it is known, and that those with settings make sense.
 //!
-//! It is made once per job, by the launcher before it starts a rank; without a launcher of this family by rank 0.
+//! A launcher makes it before it starts a rank. The variables of transports are known where they are [registered](register): in a
+//! program that starts itself, and in ranks, which make the check where the launcher could not, as `amrun`.
 
 use std::ffi::{OsStr, OsString};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-use transport_udp::UdpConfig;
 
 use crate::env;
 use crate::rank::identity::EnvironmentError;
@@ -14,18 +14,50 @@ use crate::rank::identity::EnvironmentError;
 const PREFIX: &str = "AM_";
 /// What the variables of this family's own tests begin with.
 const TESTS: [&str; 5] = ["AM_CONFORMANCE_", "AM_FAULTY_", "AM_HOSTS_", "AM_TEST_", "AM_UDP_SIM_"];
+/// In how many characters a misspelt name differs from the right one.
+const MISSPELT: usize = 2;
 /// What a time looks like, for messages.
 pub(crate) const TIME: &str = "a time such as 500ms, 10s or 2m";
+
+/// Looks a variable up by its name.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The variables that a transport, or another library of this family, reads from the environment.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Their names, which begin with `AM_`.
+    pub variables: &'static [&'static str],
+    /// Says in one line what is wrong with the values that it looks up, if anything is.
+    pub check: fn(Lookup<'_>) -> Result<(), String>,
+}
+
+static REGISTERED: Mutex<Vec<Settings>> = Mutex::new(Vec::new());
+
+/// Makes variables known to the check of the environment, for the life of the process; once for each list of names, however often
+/// it is called. Call it before [`run`](crate::run), [`Launcher::launch`](crate::Launcher::launch) and
+/// [`Bootstrap::from_environment`](crate::Bootstrap::from_environment).
+pub fn register(settings: Settings) {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if registered.iter().all(|known| known.variables != settings.variables) {
+        registered.push(settings);
+    }
+}
 
 /// The environment of this process with what `more` sets in it.
 pub(crate) fn check_own(more: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
     let own = std::env::vars_os().filter(|(key, _)| more.iter().all(|(other, _)| other != key));
-    check(&own.chain(more.iter().cloned()).collect::<Vec<_>>())
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    check(&own.chain(more.iter().cloned()).collect::<Vec<_>>(), &registered)
 }
 
 /// # Errors
-/// A variable with this family's prefix that nobody reads, or one whose value makes no sense.
-fn check(variables: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
+/// A variable with this family's prefix that nobody reads, or one whose value makes no sense. Where nothing is registered, unknown
+/// variables pass, unless they look like a launcher's own, misspelt: a transport may read them.
+fn check(variables: &[(OsString, OsString)], registered: &[Settings]) -> Result<(), EnvironmentError> {
+    let known = || {
+        let others = registered.iter().flat_map(|settings| settings.variables.iter().copied());
+        env::SET_BY_LAUNCHER.into_iter().chain(env::SETTINGS).chain(others)
+    };
     let lookup = |name: &str| variables.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value);
     let ignored = lookup(env::IGNORE).map(|list| list.to_string_lossy()).unwrap_or_default();
     for (key, _) in variables {
@@ -34,18 +66,18 @@ fn check(variables: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
         let others = ignored.split(',').map(str::trim).any(|pattern| fits(&text, pattern));
         if text.starts_with(PREFIX) && !of_tests && !others && !known().any(|name| name == text) {
             let nearest = known().min_by_key(|name| distance(name, &text)).unwrap_or_default();
+            if registered.is_empty() && distance(nearest, &text) > MISSPELT {
+                continue;
+            }
             return Err(EnvironmentError::Unknown { variable: text.into_owned(), nearest });
         }
     }
     timeout_in(lookup(env::TIMEOUT).map(OsString::as_os_str))?;
-    // Any secret will do: only the settings are looked at.
-    UdpConfig::from_variables([0; 32], |name| lookup(name).map(|value| value.to_string_lossy().into_owned()))?;
-    Ok(())
-}
-
-/// Every variable that something in this family reads.
-fn known() -> impl Iterator<Item = &'static str> {
-    env::SET_BY_LAUNCHER.into_iter().chain(env::SETTINGS).chain(UdpConfig::VARIABLES)
+    let text = |name: &str| lookup(name).map(|value| value.to_string_lossy().into_owned());
+    registered
+        .iter()
+        .try_for_each(|settings| (settings.check)(&text))
+        .map_err(|reason| EnvironmentError::Setting { reason })
 }
 
 /// Whether a name is the pattern, or begins with what stands before the pattern's final `*`.
@@ -109,14 +141,46 @@ mod tests {
     use super::*;
 
     fn checked(variables: &[(&str, &str)]) -> Result<(), String> {
+        with(&[TEST], variables)
+    }
+
+    /// What a transport registers.
+    const TEST: Settings = Settings {
+        variables: &["AM_NET_PROTECTION", "AM_NET_SILENCE"],
+        check: |lookup| match lookup("AM_NET_SILENCE") {
+            Some(value) if value.parse::<f64>().is_err() => Err(format!("AM_NET_SILENCE={value} is no number")),
+            _ => Ok(()),
+        },
+    };
+
+    fn with(registered: &[Settings], variables: &[(&str, &str)]) -> Result<(), String> {
         let variables: Vec<_> = variables.iter().map(|(key, value)| (key.into(), value.into())).collect();
-        check(&variables).map_err(|error| error.to_string())
+        check(&variables, registered).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn variables_of_transports_pass_where_none_is_registered() {
+        for other in ["AM_NET_PROTECTOIN", "AM_NET_SILENCE", "AM_SHM_RING_CELLS"] {
+            assert_eq!(with(&[], &[(other, "x")]), Ok(()));
+        }
+        assert!(with(&[], &[("AM_TIMOUT", "1s")]).unwrap_err().contains("the nearest is AM_TIMEOUT"));
+        assert!(with(&[], &[("AM_RANK_S", "1")]).is_err());
+    }
+
+    #[test]
+    fn lists_are_registered_once() {
+        let count = || {
+            let registered = REGISTERED.lock().unwrap();
+            registered.iter().filter(|settings| settings.variables == TEST.variables).count()
+        };
+        (0..3).for_each(|_| register(TEST));
+        assert_eq!(count(), 1);
     }
 
     #[test]
     fn unknown_variables_name_the_nearest_known_one() {
         for (unknown, nearest) in [
-            ("AM_UDP_PROTECTOIN", "AM_UDP_PROTECTION"),
+            ("AM_NET_PROTECTOIN", "AM_NET_PROTECTION"),
             ("AM_RANK_S", "AM_RANKS"),
             ("AM_TIMOUT", "AM_TIMEOUT"),
             ("AM_DEFAULT_RANK", "AM_DEFAULT_RANKS"),
@@ -150,7 +214,7 @@ mod tests {
         let message = "AM_TIMEOUT=soon in the environment is not a time such as 500ms, 10s or 2m";
         assert_eq!(checked(&[("AM_TIMEOUT", "soon")]), Err(message.into()));
         assert!(checked(&[("AM_TIMEOUT", "0")]).is_err());
-        assert!(checked(&[("AM_UDP_SILENCE", "never")]).unwrap_err().starts_with("AM_UDP_SILENCE"));
+        assert_eq!(checked(&[("AM_NET_SILENCE", "never")]), Err("AM_NET_SILENCE=never is no number".into()));
     }
 
     #[test]

@@ -1,6 +1,9 @@
-//! The environment contract: the names of the variables through which a launcher and its ranks agree.
+//! The environment contract: the names of the variables through which a launcher and its ranks agree, and the
+//! registration of those that transports read ([`register`]).
 
 pub(crate) mod check;
+
+pub use check::{Lookup, Settings, register};
 
 use std::ffi::OsStr;
 
@@ -14,8 +17,6 @@ pub const LOCAL_RANK: &str = "AM_LOCAL_RANK";
 pub const LOCAL_RANKS: &str = "AM_LOCAL_RANKS";
 /// A text that names the job uniquely on its host.
 pub const JOB: &str = "AM_JOB";
-/// The number of the inherited file descriptor of the job's shared memory.
-pub const SHM_FD: &str = "AM_SHM_FD";
 /// Who started the job: [`LAUNCHER_AMRUN`] or [`LAUNCHER_ITSELF`].
 pub const LAUNCHER: &str = "AM_LAUNCHER";
 /// The process id of the launcher.
@@ -23,10 +24,8 @@ pub const LAUNCHER_PID: &str = "AM_LAUNCHER_PID";
 /// An inherited pipe end that hangs up when the launcher is gone, as `NUMBER:DEVICE:INODE`.
 pub const LIFELINE_FD: &str = "AM_LIFELINE_FD";
 
-/// The number of the inherited descriptor of the job's manifest: addresses, hosts and the secret.
+/// The number of the inherited descriptor of the job's manifest: hosts, the host of every rank, and the secret.
 pub const MANIFEST_FD: &str = "AM_MANIFEST_FD";
-/// The numbers of the inherited descriptors of this rank's UDP sockets, one per endpoint, with commas between them.
-pub const UDP_FDS: &str = "AM_UDP_FDS";
 /// The inherited descriptor of this rank's control link to its launcher, as `NUMBER:DEVICE:INODE`.
 pub const CONTROL_FD: &str = "AM_CONTROL_FD";
 
@@ -35,7 +34,8 @@ pub const CONTROL_FD: &str = "AM_CONTROL_FD";
 pub const RENDEZVOUS: &str = "AM_RENDEZVOUS";
 /// A file with the job's secret, for jobs that meet at [`RENDEZVOUS`].
 pub const SECRET_FILE: &str = "AM_SECRET_FILE";
-/// What the ranks talk over: `auto`, `shm` or `udp`.
+/// What the ranks talk over. Its values are those of the program that attaches them (`auto`, `shm` and `udp` for
+/// `active-messages`); here it is only passed on, and has to be the same on all ranks.
 pub const TRANSPORT: &str = "AM_TRANSPORT";
 /// The interface for traffic between hosts: its name, a network as `10.1.0.0/16`, or an address.
 pub const INTERFACE: &str = "AM_INTERFACE";
@@ -67,15 +67,13 @@ pub const LAUNCHER_AMRUN: &str = "amrun";
 pub const LAUNCHER_ITSELF: &str = "self";
 
 /// The variables that a launcher sets for every rank and that nobody else may set for it.
-pub const SET_BY_LAUNCHER: [&str; 14] = [
+pub const SET_BY_LAUNCHER: [&str; 12] = [
     RANK,
     RANKS,
     LOCAL_RANK,
     LOCAL_RANKS,
     JOB,
-    SHM_FD,
     MANIFEST_FD,
-    UDP_FDS,
     CONTROL_FD,
     LAUNCHER,
     LAUNCHER_PID,

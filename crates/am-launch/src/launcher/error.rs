@@ -6,8 +6,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use transport_shm::JobError;
-use transport_udp::UdpError;
 
 use crate::cluster::listener::ListenError;
 use crate::cluster::place::TooFewSlots;
@@ -65,9 +63,6 @@ pub enum LaunchError {
     /// The hosts are too few for the ranks.
     #[error(transparent)]
     Slots(#[from] TooFewSlots),
-    /// Shared memory was asked for between hosts.
-    #[error("shared memory spans one host only: --transport auto uses it there, and UDP between hosts")]
-    ShmAcrossHosts,
     /// The rendezvous address can't be used.
     #[error(transparent)]
     Listener(#[from] ListenError),
@@ -142,9 +137,6 @@ pub enum LaunchError {
         /// That one's address.
         other_address: IpAddr,
     },
-    /// A UDP socket can't be had.
-    #[error(transparent)]
-    Udp(#[from] UdpError),
     /// The launcher can't be reached from the host of an agent.
     #[error("the launcher {reason}")]
     NoLauncher {
@@ -157,9 +149,6 @@ pub enum LaunchError {
         /// The signal.
         signal: Signal,
     },
-    /// The job's shared memory could not be made.
-    #[error(transparent)]
-    Job(#[from] JobError),
     /// The operating system refused something that the launcher needs.
     #[error("{what} failed: {source}")]
     System {
@@ -175,10 +164,9 @@ impl LaunchError {
     pub fn code(&self) -> u8 {
         match self {
             Self::RankCount { .. } | Self::ReservedVariable { .. } | Self::MalformedVariable { .. } => EXIT_USAGE,
-            Self::Environment(_) | Self::Job(JobError::Config(_)) => EXIT_USAGE,
+            Self::Environment(_) | Self::Slots(_) => EXIT_USAGE,
             Self::NotFound { .. } => EXIT_NOT_FOUND,
             Self::NotExecutable { .. } => EXIT_NOT_EXECUTABLE,
-            Self::Slots(_) | Self::ShmAcrossHosts => EXIT_USAGE,
             Self::Host { code, .. } => *code,
             Self::Interrupted { signal } => code_of(*signal),
             _ => EXIT_LAUNCHER_FAILED,

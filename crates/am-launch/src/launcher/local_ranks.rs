@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -15,7 +14,6 @@ use am_core::Rank;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, getpid};
 use serde::{Deserialize, Serialize};
-use transport_udp::UdpError;
 
 use crate::control_links::ControlLinks;
 use crate::env;
@@ -50,11 +48,7 @@ pub(crate) struct LocalRanks {
 
 /// What the ranks of a host share.
 pub(crate) struct Shared<'a> {
-    pub(crate) job: &'a str,
-    /// The shared memory.
-    pub(crate) segment: Option<OwnedFd>,
-    /// The manifest, and the sockets of each rank of this host.
-    pub(crate) net: Option<(&'a JobManifest, Vec<Vec<UdpSocket>>)>,
+    pub(crate) manifest: &'a JobManifest,
     pub(crate) lifeline: &'a Lifeline,
     pub(crate) signals: &'a Signals,
 }
@@ -77,45 +71,28 @@ impl LocalRanks {
         }
     }
 
-    /// Starts every rank of this host, or none. The sockets are closed here: a rank that dies takes its port with it.
+    /// Starts every rank of this host, or none.
     ///
     /// # Errors
     /// The program can't be started, or the operating system refuses what it needs.
     pub(crate) fn start(&self, shared: Shared<'_>) -> Result<Started, LaunchError> {
         let processors = if self.bind { Some(processors().map_err(system("processor binding"))?) } else { None };
-        limits::make_room(64 + if self.prefix { 2 * self.members.len() } else { 0 });
-        let segment = shared.segment.map(Arc::new);
+        limits::make_room(64 + if self.prefix { 3 } else { 1 } * self.members.len());
         let notices = Notices::new().map_err(system("a pipe"))?;
         let voice = Arc::clone(notices.inherited());
         let (members, ranks, pipes, links) =
             (self.members.clone(), Vec::new(), Vec::new(), ControlLinks::default());
         let mut started = Started { members, ranks, places: Places::new(), pipes, links, notices };
-        let (mut manifest, mut sockets) = (None, Vec::new().into_iter());
-        if let Some((pages, all)) = shared.net {
-            manifest = Some(Arc::new(pages.file().map_err(system("a memory file"))?));
-            sockets = all.into_iter();
-        }
+        let manifest = Arc::new(shared.manifest.file().map_err(system("a memory file"))?);
         for (local, &rank) in self.members.iter().enumerate() {
             let cpus = processors.as_ref().map(|usable| usable[local % usable.len()]);
             let mut files = vec![Arc::clone(shared.lifeline.watched()), Arc::clone(&voice)];
             let mut command = self.command(rank, local);
-            command.env(env::JOB, shared.job).env(env::LIFELINE_FD, named(&files[0])?);
+            command.env(env::JOB, &shared.manifest.job).env(env::LIFELINE_FD, named(&files[0])?);
             command.env(env::NOTICE_FD, named(&voice)?);
-            if let Some(segment) = &segment {
-                command.env(env::SHM_FD, number(segment));
-                files.push(Arc::clone(segment));
-            }
-            if let Some(manifest) = &manifest {
-                // A link takes the place of the sockets, which close here: the launcher's files don't become more.
-                let sockets = sockets.next().expect("every rank has sockets");
-                let sockets: Vec<OwnedFd> = sockets.into_iter().map(OwnedFd::from).collect();
-                let link = started.links.add().map_err(system("a link to a rank"))?;
-                let numbers: Vec<String> = sockets.iter().map(number).collect();
-                command.env(env::UDP_FDS, numbers.join(",")).env(env::CONTROL_FD, named(&link)?);
-                command.env(env::MANIFEST_FD, number(manifest));
-                files.push(Arc::clone(manifest));
-                files.extend(sockets.into_iter().chain([link]).map(Arc::new));
-            }
+            let link = started.links.add().map_err(system("a link to a rank"))?;
+            command.env(env::CONTROL_FD, named(&link)?).env(env::MANIFEST_FD, number(&manifest));
+            files.extend([Arc::clone(&manifest), Arc::new(link)]);
             let files_before = limits::before();
             tie(&mut command, Inheritance { mask: shared.signals.before(), files, cpus, files_before });
             let mut child = command.spawn().map_err(|source| self.not_started(rank, source))?;
@@ -199,7 +176,6 @@ pub(crate) struct Started {
     /// The places by process.
     pub(crate) places: Places,
     pub(crate) pipes: Vec<(Rank, Stream, OwnedFd)>,
-    /// Those of a job with UDP.
     pub(crate) links: ControlLinks,
     pub(crate) notices: Notices,
 }
@@ -213,29 +189,6 @@ impl Drop for Started {
             let _ = child.wait();
         }
     }
-}
-
-/// Binds UDP sockets for the ranks of a host, `endpoints` for each, all on one address.
-///
-/// # Errors
-/// [`UdpError::Bind`].
-pub(crate) fn bind_sockets(
-    address: IpAddr,
-    ranks: usize,
-    endpoints: u16,
-) -> Result<Vec<Vec<UdpSocket>>, UdpError> {
-    let endpoints = usize::from(endpoints);
-    limits::make_room(64 + ranks * endpoints);
-    let one_rank = |_| (0..endpoints).map(|_| transport_udp::bind((address, 0).into())).collect();
-    (0..ranks).map(one_rank).collect()
-}
-
-/// The addresses of bound sockets.
-///
-/// # Errors
-/// Those of the system.
-pub(crate) fn addresses_of(sockets: &[UdpSocket]) -> io::Result<Vec<SocketAddr>> {
-    sockets.iter().map(UdpSocket::local_addr).collect()
 }
 
 /// One set per processor that this process may run on.

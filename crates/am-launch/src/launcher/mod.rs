@@ -20,11 +20,8 @@ pub(crate) mod subreaper;
 pub(crate) mod supervise;
 
 use std::ffi::OsString;
-use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::time::Duration;
-
-use transport_shm::{Job, JobConfig};
 
 use crate::cluster::interface::{InterfaceWish, choose, interface_of};
 use crate::cluster::monitor;
@@ -33,16 +30,14 @@ use crate::env;
 use crate::env::check::check_own;
 use crate::launcher::error::{LaunchError, quoted, system};
 use crate::launcher::lifeline::Lifeline;
-use crate::launcher::local_ranks::{LocalRanks, Shared, addresses_of, bind_sockets};
+use crate::launcher::local_ranks::{LocalRanks, Shared};
 use crate::launcher::signals::Signals;
 use crate::launcher::spec::{JobSpec, MAX_RANKS, job_id};
 use crate::launcher::subreaper::Subreaper;
 use crate::launcher::supervise::supervise;
-use crate::manifest::{HostEntry, JobManifest, RankEntry};
+use crate::manifest::{HostEntry, JobManifest};
 use crate::outcome::Outcome;
-use crate::rank::attach::Configure;
 use crate::secret::Secret;
-use crate::transport::{Carrier, TransportChoice};
 
 /// Starts a program as N ranks, on this host or several, and waits for them: what `amrun` does, as a library.
 ///
@@ -153,45 +148,21 @@ impl Launcher {
         self
     }
 
-    /// What the job's shared memory is like (ring sizes, endpoints per rank), starting from the default for its
-    /// number of ranks. It counts on this host; on others, [`endpoints`](Self::endpoints) and [`rings`](Self::rings) do.
-    #[must_use]
-    pub fn configure(mut self, configure: impl Fn(JobConfig) -> JobConfig + Send + Sync + 'static) -> Self {
-        self.spec.configure = Configure::new(configure);
-        self
-    }
-
     /// Marks the job as started by the program itself.
-    pub(crate) fn itself(mut self, arg0: Option<OsString>, configure: Configure) -> Self {
+    pub(crate) fn itself(mut self, arg0: Option<OsString>) -> Self {
         self.spec.kind = env::LAUNCHER_ITSELF;
         self.spec.arg0 = arg0;
-        self.spec.configure = configure;
         self
     }
 
-    /// What the ranks talk over; by default shared memory within a host and UDP between hosts.
-    #[must_use]
-    pub fn transport(mut self, choice: TransportChoice) -> Self {
-        self.spec.choice = choice;
-        self
-    }
-
-    /// Endpoints of every rank, as [`JobConfig::endpoints`]; unlike [`configure`](Self::configure) on every host.
+    /// Endpoints of every rank (threads that communicate), 1 by default.
     #[must_use]
     pub fn endpoints(mut self, endpoints: u16) -> Self {
-        self.spec.rings.endpoints = endpoints;
+        self.spec.endpoints = endpoints;
         self
     }
 
-    /// The sizes of all rings between two endpoints, in cells and payload bytes, unless they follow from the number of ranks;
-    /// unlike [`configure`](Self::configure) on every host.
-    #[must_use]
-    pub fn rings(mut self, cells: Option<usize>, bytes: Option<usize>) -> Self {
-        (self.spec.rings.cells, self.spec.rings.bytes) = (cells, bytes);
-        self
-    }
-
-    /// The address for UDP of a job on this host alone; by default that of the loopback interface.
+    /// The address that ranks of a job on this host alone use among each other; by default that of the loopback interface.
     #[must_use]
     pub fn interface(mut self, wish: InterfaceWish) -> Self {
         self.spec.interface = Some(wish);
@@ -207,7 +178,7 @@ impl Launcher {
         self
     }
 
-    /// Whether the launcher says on standard error which host, address, transport, process and processors each rank has, and
+    /// Whether the launcher says on standard error which host, address, process and processors each rank has, and
     /// how and when it ends. Off by default.
     #[must_use]
     pub fn verbose(mut self, verbose: bool) -> Self {
@@ -233,32 +204,16 @@ impl Launcher {
             return monitor::launch(&self.spec, hosts);
         }
         let signals = Signals::take().map_err(system("signal handling"))?;
-        let job = match self.spec.choice {
-            TransportChoice::Udp => None,
-            TransportChoice::Auto | TransportChoice::Shm => Some(self.shared_memory()?),
-        };
-        let net = if self.spec.choice == TransportChoice::Udp { Some(self.net()?) } else { None };
-        let segment = job.as_ref().map(|job| job.fd().try_clone_to_owned()).transpose();
+        let manifest = self.manifest()?;
         let lifeline = Lifeline::new().map_err(system("a pipe"))?;
         let subreaper =
             if self.spec.adopt { Some(Subreaper::begin().map_err(system("adopting orphans"))?) } else { None };
-        let (manifest, sockets) = net.unzip();
-        let job_id = manifest.as_ref().map_or_else(job_id, |manifest| manifest.job.clone());
-        let (program, carrier) =
-            (quoted(&self.spec.program), if manifest.is_some() { Carrier::Udp } else { Carrier::Shm });
-        self.spec.log_verbose(&format!(
-            "job {job_id}: {} ranks of {program} on this host, {carrier} among them",
-            self.spec.ranks
-        ));
-        let shared = Shared {
-            job: &job_id,
-            segment: segment.map_err(system("sharing memory with ranks"))?,
-            net: manifest.as_ref().zip(sockets),
-            lifeline: &lifeline,
-            signals: &signals,
-        };
+        let program = quoted(&self.spec.program);
+        self.spec
+            .log_verbose(&format!("job {}: {} ranks of {program} on this host", manifest.job, self.spec.ranks));
+        let shared = Shared { manifest: &manifest, lifeline: &lifeline, signals: &signals };
         let started = LocalRanks::of(&self.spec).start(shared)?;
-        supervise(&self.spec, started, job.as_ref(), &signals, subreaper.as_ref())
+        supervise(&self.spec, started, &signals, subreaper.as_ref())
     }
 
     fn check(&self) -> Result<(), LaunchError> {
@@ -278,38 +233,18 @@ impl Launcher {
         Ok(())
     }
 
-    fn shared_memory(&self) -> Result<Job, LaunchError> {
-        let rings = self.spec.rings;
-        Ok(self.spec.configure.clone().after(move |job| rings.apply(job)).create(self.spec.ranks)?)
-    }
-
-    /// The sockets of all ranks on this host, and the manifest that has their addresses.
-    fn net(&self) -> Result<(JobManifest, Vec<Vec<UdpSocket>>), LaunchError> {
+    /// The manifest of a job on this host alone.
+    fn manifest(&self) -> Result<JobManifest, LaunchError> {
         let chosen = self.spec.interface.as_ref().map(choose).transpose();
         let chosen = chosen.map_err(|error| LaunchError::Interface { reason: error.to_string() })?;
         let address = chosen.map_or(IpAddr::from([127, 0, 0, 1]), |chosen| chosen.address);
-        let endpoints = self.endpoint_count()?;
-        let sockets = bind_sockets(address, self.spec.ranks as usize, endpoints)?;
-        let card = |sockets: &Vec<UdpSocket>| Ok(RankEntry { host: 0, udp: addresses_of(sockets)? });
         let interface = interface_of(address);
-        self.spec.log_verbose(&format!(
-            "ranks 0 to {} at {address} ({interface}), UDP among them",
-            self.spec.ranks - 1
-        ));
-        let manifest = JobManifest {
+        Ok(JobManifest {
             job: job_id(),
             secret: Secret::random().map_err(system("the job's secret"))?,
-            choice: self.spec.choice,
-            endpoints,
+            endpoints: self.spec.endpoints,
             hosts: vec![HostEntry { name: "localhost".into(), address, interface }],
-            ranks: sockets.iter().map(card).collect::<io::Result<_>>().map_err(system("a socket's address"))?,
-        };
-        Ok((manifest, sockets))
-    }
-
-    /// The number of endpoints of each rank, which a function may have configured.
-    fn endpoint_count(&self) -> Result<u16, LaunchError> {
-        let rings = self.spec.rings;
-        Ok(self.spec.configure.clone().after(move |job| rings.apply(job)).create(1)?.shape().endpoints)
+            host_of: vec![0; self.spec.ranks as usize],
+        })
     }
 }

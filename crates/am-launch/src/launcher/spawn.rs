@@ -4,7 +4,6 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -17,7 +16,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction, signal};
 use nix::sys::socket::sockopt::SockType;
-use nix::sys::socket::{SockType as NixSockType, SockaddrStorage, UnixAddr, getsockname, getsockopt};
+use nix::sys::socket::{SockType as NixSockType, UnixAddr, getsockname, getsockopt};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{Pid, getpid, getppid};
 
@@ -113,8 +112,6 @@ impl FromStr for Descriptor {
 pub(crate) enum FileKind {
     /// A memory file with these seals at least.
     Memory(SealFlag),
-    /// A UDP socket that is bound to this address.
-    Udp(SocketAddr),
     /// One end of this pair of stream sockets.
     Control(Descriptor),
     /// The end of this pipe that is read.
@@ -127,20 +124,14 @@ impl FileKind {
     /// Whether a descriptor is so.
     fn is(self, file: BorrowedFd<'_>) -> nix::Result<bool> {
         let kind = SFlag::from_bits_truncate(fstat(file)?.st_mode) & SFlag::S_IFMT;
-        let socket = |kind| getsockopt(&file, SockType).map(|found| found == kind);
         Ok(match self {
             Self::Memory(seals) => {
                 let found = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
                 kind == SFlag::S_IFREG && found.is_ok_and(|found| found.contains(seals))
             }
-            Self::Udp(address) => {
-                kind == SFlag::S_IFSOCK
-                    && socket(NixSockType::Datagram)?
-                    && getsockname::<SockaddrStorage>(file.as_raw_fd())? == SockaddrStorage::from(address)
-            }
             Self::Control(line) => {
                 kind == SFlag::S_IFSOCK
-                    && socket(NixSockType::Stream)?
+                    && getsockopt(&file, SockType)? == NixSockType::Stream
                     && getsockname::<UnixAddr>(file.as_raw_fd()).is_ok()
                     && line.names(file)?
             }
@@ -157,7 +148,6 @@ impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory(_) => f.write_str("a sealed memory file"),
-            Self::Udp(address) => write!(f, "a UDP socket bound to {address}"),
             Self::Control(_) => f.write_str("the Unix stream socket that the launcher left"),
             Self::Lifeline(_) => f.write_str("the reading end of the pipe that the launcher left"),
             Self::Notices(_) => f.write_str("the writing end of the pipe that the launcher left"),
@@ -313,14 +303,11 @@ pub(crate) mod tests {
     #[test]
     fn other_files_stay_open() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        let elsewhere = SocketAddr::from(([127, 0, 0, 1], address.port() ^ 1));
         let (reading, writing) = pipe().unwrap();
         let files: [OwnedFd; 5] =
             [socket.into(), UnixStream::pair().unwrap().0.into(), reading, writing, memory(SealFlag::F_SEAL_GROW)];
         let [_, line, lifeline, notices, _] = files.each_ref().map(|file| Descriptor::of(file).unwrap());
         let wishes = [
-            FileKind::Udp(address),
             FileKind::Control(line),
             FileKind::Lifeline(lifeline),
             FileKind::Notices(notices),
@@ -328,13 +315,13 @@ pub(crate) mod tests {
         ];
         for (place, file) in files.iter().enumerate() {
             for (other, wanted) in wishes.into_iter().enumerate() {
-                if place != other {
+                if place != other + 1 {
                     assert!(claim(file.as_raw_fd() as u32, wanted).is_err(), "{file:?} is not {wanted}");
                 }
             }
         }
-        let error = claim(files[0].as_raw_fd() as u32, FileKind::Udp(elsewhere)).unwrap_err().to_string();
-        assert_eq!(error, format!("it is not a UDP socket bound to {elsewhere}; {NOT_INHERITED}"));
+        let error = claim(files[0].as_raw_fd() as u32, wishes[0]).unwrap_err().to_string();
+        assert_eq!(error, format!("it is not {}; {NOT_INHERITED}", wishes[0]));
         assert!(files.iter().all(|file| fcntl(file, FcntlArg::F_GETFD).is_ok()), "all of them are still open");
     }
 
@@ -370,13 +357,10 @@ pub(crate) mod tests {
 
     #[test]
     fn each_kind_is_taken_over_once() {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
         let (reading, _writing) = pipe().unwrap();
         let line = OwnedFd::from(UnixStream::pair().unwrap().0);
         let [of_line, of_reading] = [&line, &reading].map(|file| Descriptor::of(file).unwrap());
-        let files: [(OwnedFd, FileKind); 4] = [
-            (socket.into(), FileKind::Udp(address)),
+        let files: [(OwnedFd, FileKind); 3] = [
             (line, FileKind::Control(of_line)),
             (reading, FileKind::Lifeline(of_reading)),
             (memory(SEALS | SealFlag::F_SEAL_GROW), FileKind::Memory(SEALS)),

@@ -5,14 +5,10 @@ use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::getpid;
-use serde::{Deserialize, Serialize};
-use transport_shm::JobConfig;
 
 use crate::cluster::interface::InterfaceWish;
 use crate::env;
 use crate::launcher::policy::Rules;
-use crate::rank::attach::Configure;
-use crate::transport::TransportChoice;
 
 /// The most ranks of one launched job; beyond it a mistyped number is likelier than a wish.
 pub const MAX_RANKS: u32 = 4096;
@@ -37,9 +33,7 @@ pub(crate) struct JobSpec {
     pub(crate) grace: Duration,
     pub(crate) bind: bool,
     pub(crate) adopt: bool,
-    pub(crate) configure: Configure,
-    pub(crate) choice: TransportChoice,
-    pub(crate) rings: Rings,
+    pub(crate) endpoints: u16,
     pub(crate) interface: Option<InterfaceWish>,
     pub(crate) verbose: bool,
 }
@@ -61,9 +55,7 @@ impl JobSpec {
             grace: DEFAULT_GRACE,
             bind: false,
             adopt: false,
-            configure: Configure::default(),
-            choice: TransportChoice::default(),
-            rings: Rings::default(),
+            endpoints: 1,
             interface: None,
             verbose: false,
         }
@@ -84,34 +76,6 @@ impl JobSpec {
         if self.verbose {
             self.say(line);
         }
-    }
-}
-
-/// Sizes of the shared memory's rings, as numbers that can be told to another host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rings {
-    pub(crate) endpoints: u16,
-    pub(crate) cells: Option<usize>,
-    pub(crate) bytes: Option<usize>,
-}
-
-impl Rings {
-    /// Both rings of each pair, requests and replies, get the size that was asked for.
-    pub(crate) fn apply(self, mut job: JobConfig) -> JobConfig {
-        job = job.endpoints(self.endpoints);
-        if let Some(cells) = self.cells {
-            job = job.request_cells(cells).reply_cells(cells);
-        }
-        if let Some(bytes) = self.bytes {
-            job = job.request_bytes(bytes).reply_bytes(bytes);
-        }
-        job
-    }
-}
-
-impl Default for Rings {
-    fn default() -> Self {
-        Self { endpoints: 1, cells: None, bytes: None }
     }
 }
 

@@ -10,7 +10,6 @@ use nix::sched::sched_getaffinity;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use transport_shm::Job;
 
 use crate::control_links::Allgather;
 use crate::intervals::Intervals;
@@ -31,7 +30,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) fn supervise(
     spec: &JobSpec,
     mut started: Started,
-    job: Option<&Job>,
     signals: &Signals,
     subreaper: Option<&Subreaper>,
 ) -> Result<Outcome, LaunchError> {
@@ -66,9 +64,6 @@ pub(crate) fn supervise(
         let ended =
             reap(ranks, places, signals.is_alone()).into_iter().map(|(place, end)| (Rank(place as u32), end));
         let ended: Vec<_> = ended.collect();
-        if let Some(job) = job {
-            ended.iter().for_each(|(rank, _)| job.mark_dead(rank.0));
-        }
         links.poll().into_iter().for_each(|(rank, part)| exchange.note(rank as u32, part));
         // Nobody has to wait for the dead: that they are lost shows later.
         ended.iter().for_each(|(rank, _)| exchange.lose(rank.0));

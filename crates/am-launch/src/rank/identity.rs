@@ -48,23 +48,19 @@ pub(crate) struct Identity {
     pub(crate) rank_variable: &'static str,
     /// Absent if the launcher names no job.
     pub(crate) job: Option<String>,
-    /// The inherited shared memory; absent if ranks have to meet first.
-    pub(crate) shm_fd: Option<u32>,
     pub(crate) launcher_pid: Option<u32>,
     pub(crate) lifeline_fd: Option<Descriptor>,
     pub(crate) notice_fd: Option<Descriptor>,
-    /// What a launcher leaves in a job with UDP.
-    pub(crate) net: Option<NetIdentity>,
+    /// What a launcher of this family leaves; absent if ranks have to meet first.
+    pub(crate) inherited: Option<Inherited>,
     /// Where ranks meet that no launcher of this family started.
     pub(crate) rendezvous: Option<String>,
 }
 
-/// The descriptors that a rank inherits in a job with UDP, by their numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NetIdentity {
+/// The descriptors of a job's manifest and of the link to the launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inherited {
     pub(crate) manifest: u32,
-    /// One per endpoint.
-    pub(crate) sockets: Vec<u32>,
     pub(crate) control: Descriptor,
 }
 
@@ -108,9 +104,12 @@ pub enum EnvironmentError {
         /// The known variable whose name is most like it.
         nearest: &'static str,
     },
-    /// A variable with a setting for UDP makes no sense.
-    #[error(transparent)]
-    Udp(#[from] transport_udp::EnvironmentError),
+    /// What a transport, or another library, reads from the environment makes no sense to it.
+    #[error("{reason}")]
+    Setting {
+        /// Which variable, and what is wrong with it.
+        reason: String,
+    },
     /// A variable's value is not text.
     #[error("{variable} in the environment is not UTF-8 text: {value:?}")]
     NotText {
@@ -145,7 +144,7 @@ pub enum EnvironmentError {
     },
     /// The ranks are spread over several hosts.
     #[error(
-        "{local_variable}={local} of {ranks} ranks are on this host, but shared memory spans one host only{REMEDY}"
+        "{local_variable}={local} of {ranks} ranks are on this host, and nothing says where ranks of several hosts meet{REMEDY}"
     )]
     SeveralHosts {
         /// The variable that has the number of ranks (or, for Slurm, of hosts) here.
@@ -156,7 +155,9 @@ pub enum EnvironmentError {
         ranks: u32,
     },
     /// Slurm spread the step over several hosts.
-    #[error("{variable}={hosts}: the job step spans {hosts} hosts, but shared memory spans one host only{REMEDY}")]
+    #[error(
+        "{variable}={hosts}: the job step spans {hosts} hosts, and nothing says where ranks of several hosts meet{REMEDY}"
+    )]
     SeveralNodes {
         /// The variable that has the number of hosts.
         variable: &'static str,
@@ -188,26 +189,24 @@ fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
         Some(_) => StartedBy::Amrun,
         None => StartedBy::Hand,
     };
-    let shm_fd = environment.descriptor(env::SHM_FD)?;
-    let net = environment.net()?;
+    let inherited = environment.inherited()?;
     // A launcher of this family is the ranks' meeting point itself.
     let rendezvous = if launcher.is_none() { environment.text(env::RENDEZVOUS)? } else { None };
     let job = environment.text(env::JOB)?;
     if job.is_none() && rendezvous.is_none() {
         return Err(environment.incomplete(env::RANK, "AM_JOB (on one host) or AM_RENDEZVOUS"));
     }
-    if let (None, None, Some(value)) = (shm_fd, &net, launcher) {
-        let (present, missing) = (env::LAUNCHER, env::SHM_FD);
+    if let (None, Some(value)) = (inherited, launcher) {
+        let (present, missing) = (env::LAUNCHER, env::MANIFEST_FD);
         return Err(EnvironmentError::Incomplete { present, value, missing });
     }
-    if net.is_none() {
+    if inherited.is_none() {
         environment.one_host(env::LOCAL_RANKS, pair.ranks)?;
     }
     Ok(Some(Identity {
-        net,
+        inherited,
         rendezvous,
         local_rank: environment.rank(env::LOCAL_RANK)?.unwrap_or(pair.rank.0),
-        shm_fd,
         launcher_pid: environment.number(env::LAUNCHER_PID, "a process id")?,
         lifeline_fd: environment.file(env::LIFELINE_FD)?,
         notice_fd: environment.file(env::NOTICE_FD)?,
@@ -308,11 +307,10 @@ impl Pair {
             started_by,
             rank_variable: self.rank_variable,
             job,
-            shm_fd: None,
             launcher_pid: None,
             lifeline_fd: None,
             notice_fd: None,
-            net: None,
+            inherited: None,
             rendezvous: None,
         }
     }
@@ -391,18 +389,12 @@ impl Environment<'_> {
         self.number(variable, "a file descriptor as NUMBER:DEVICE:INODE")
     }
 
-    /// What a launcher leaves in a job with UDP: all of it or nothing.
-    fn net(&self) -> Result<Option<NetIdentity>, EnvironmentError> {
+    /// What a launcher leaves: all of it or nothing.
+    fn inherited(&self) -> Result<Option<Inherited>, EnvironmentError> {
         let Some(manifest) = self.descriptor(env::MANIFEST_FD)? else { return Ok(None) };
-        let missing = |missing| self.incomplete(env::MANIFEST_FD, missing);
-        let control = self.file(env::CONTROL_FD)?.ok_or_else(|| missing(env::CONTROL_FD))?;
-        let variable = env::UDP_FDS;
-        let text = self.text(variable)?.ok_or_else(|| missing(variable))?;
-        let sockets = text.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| {
-            let expected = "a list of file descriptors' numbers";
-            EnvironmentError::NotANumber { variable, value: text.clone().into(), expected }
-        })?;
-        Ok(Some(NetIdentity { manifest, sockets, control }))
+        let control = self.file(env::CONTROL_FD)?;
+        let control = control.ok_or_else(|| self.incomplete(env::MANIFEST_FD, env::CONTROL_FD))?;
+        Ok(Some(Inherited { manifest, control }))
     }
 
     /// Whether ranks on several hosts have a place to meet.

@@ -1,5 +1,5 @@
-//! How ranks that another launcher started find each other: rank 0 makes the shared memory and hands its
-//! descriptor to the others through an abstract socket, which is in no file system and ends with the process.
+//! How one rank of a host hands a file to others, through an abstract socket, which is in no file system and ends with the process:
+//! the manifest of a job that another launcher started, or what a transport shares.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,13 +22,16 @@ use nix::unistd::{close, geteuid, getppid};
 const GREETING: [u8; 8] = *b"am-meet1";
 /// Why ranks may miss each other.
 const HINT: &str = "; is it on another host, or does it belong to another job? (AM_JOB can name the job)";
-/// How long a rank waits between attempts to reach rank 0, at most.
+/// How long a rank waits between attempts to reach the one that hands out, at most.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a caller may take for its greeting, which ranks send at once.
 const SILENCE: Duration = Duration::from_secs(5);
 /// How many callers may owe their greeting at the same time.
 const MOST_CALLERS: usize = 256;
+
+/// How often it is looked whether somebody who is waited for has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Where and until when the ranks of one job meet.
 #[derive(Clone, Debug)]
@@ -43,7 +46,7 @@ pub(crate) struct LocalRendezvous {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeetError {
-    /// Rank 0 waited in vain.
+    /// Ranks did not come for what they are handed.
     #[error("job {job}: {missing} ranks, the first of them rank {rank}, did not turn up within {seconds} s{HINT}")]
     Missing {
         /// The job's name.
@@ -52,16 +55,24 @@ pub enum MeetError {
         rank: u32,
         /// How many ranks are missing.
         missing: usize,
-        /// How long rank 0 waited.
+        /// How long they were waited for.
         seconds: f64,
     },
-    /// Rank 0 did not turn up.
-    #[error("job {job}: rank 0 did not turn up within {seconds} s{HINT}")]
-    NoRankZero {
+    /// The rank that hands out did not turn up.
+    #[error("job {job}: rank {from} did not turn up within {seconds} s{HINT}")]
+    Absent {
         /// The job's name.
         job: String,
+        /// The rank that hands out.
+        from: u32,
         /// How long this rank waited.
         seconds: f64,
+    },
+    /// The rank that hands out has ended.
+    #[error("rank {from} is lost: its process died before this rank had met it")]
+    Lost {
+        /// The rank.
+        from: u32,
     },
     /// Another process is rank 0 of a job of the same name, or keeps its name occupied.
     #[error(
@@ -115,11 +126,13 @@ pub enum MeetError {
         /// The other user's id.
         uid: u32,
     },
-    /// Rank 0 hung up without handing out the shared memory.
-    #[error("job {job}: rank 0 refused rank {rank}")]
+    /// The rank that hands out hung up without doing so.
+    #[error("job {job}: rank {from} refused rank {rank}")]
     Refused {
         /// The job's name.
         job: String,
+        /// The rank that hands out.
+        from: u32,
         /// This rank.
         rank: u32,
     },
@@ -141,16 +154,27 @@ impl LocalRendezvous {
         Self { job, ranks, limit, until }
     }
 
-    /// Rank 0's part: hands the descriptor to each of the other ranks. Blocks until all have it.
-    pub(crate) fn serve(&self, file: BorrowedFd<'_>) -> Result<(), MeetError> {
+    /// Hands the descriptor to each of these ranks, and their connections to `served`. Blocks until all have it or are `lost`.
+    pub(crate) fn serve(
+        &self,
+        whom: BTreeSet<u32>,
+        file: BorrowedFd<'_>,
+        lost: &dyn Fn(u32) -> bool,
+        mut served: impl FnMut(u32, UnixStream),
+    ) -> Result<(), MeetError> {
+        let mut missing = whom;
+        if missing.is_empty() {
+            return Ok(());
+        }
         let listener = UnixListener::bind_addr(&self.address()?).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => self.taken(),
             _ => self.system(source),
         })?;
         listener.set_nonblocking(true).map_err(|error| self.system(error))?;
-        let mut missing: BTreeSet<u32> = (1..self.ranks).collect();
         let mut callers: Vec<Caller> = Vec::new();
-        while let Some(&rank) = missing.first() {
+        loop {
+            missing.retain(|rank| !lost(*rank));
+            let Some(&rank) = missing.first() else { return Ok(()) };
             let Some(left) = self.left() else {
                 let (job, seconds) = (self.job.clone(), self.limit.as_secs_f64());
                 return Err(MeetError::Missing { job, rank, missing: missing.len(), seconds });
@@ -160,8 +184,8 @@ impl LocalRendezvous {
             let mut ends =
                 vec![PollFd::new(listener.as_fd(), if full { PollFlags::empty() } else { PollFlags::POLLIN })];
             ends.extend(callers.iter().map(|caller| PollFd::new(caller.stream.as_fd(), PollFlags::POLLIN)));
-            let left = if callers.is_empty() { left } else { left.min(SILENCE) };
-            let _ = poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+            let nap = left.min(LOOK_EVERY);
+            let _ = poll(&mut ends, PollTimeout::try_from(nap).unwrap_or(PollTimeout::MAX));
             while callers.len() < MOST_CALLERS
                 && let Ok((stream, _)) = listener.accept()
             {
@@ -171,17 +195,20 @@ impl LocalRendezvous {
             for mut caller in callers {
                 // Whoever is not one of us, hangs up half-way or says nothing is no reason to give up on the others.
                 match caller.greeting() {
-                    Ok(Some((rank, ranks))) => self.hand_out(&caller, rank, ranks, &mut missing, file)?,
+                    Ok(Some((rank, ranks))) => {
+                        if self.hand_out(&caller, rank, ranks, &mut missing, file)? {
+                            served(rank, caller.stream);
+                        }
+                    }
                     Ok(None) if caller.since.elapsed() < SILENCE => waiting.push(caller),
                     Ok(None) | Err(_) => {}
                 }
             }
             callers = waiting;
         }
-        Ok(())
     }
 
-    /// Hands the descriptor to one of the missing ranks.
+    /// Hands the descriptor to one of the missing ranks; returns whether it took it.
     fn hand_out(
         &self,
         caller: &Caller,
@@ -189,7 +216,7 @@ impl LocalRendezvous {
         ranks: u32,
         missing: &mut BTreeSet<u32>,
         file: BorrowedFd<'_>,
-    ) -> Result<(), MeetError> {
+    ) -> Result<bool, MeetError> {
         if ranks != self.ranks {
             let (job, theirs, ours) = (self.job.clone(), ranks, self.ranks);
             return Err(MeetError::OtherSize { job, rank, theirs, ours });
@@ -204,15 +231,17 @@ impl LocalRendezvous {
             MsgFlags::MSG_NOSIGNAL,
             None,
         );
-        if sent.is_ok() {
-            missing.remove(&rank);
-        }
-        Ok(())
+        Ok(sent.is_ok() && missing.remove(&rank))
     }
 
-    /// The other ranks' part: receives the descriptor. Blocks until rank 0 hands it out.
-    pub(crate) fn fetch(&self, rank: Rank) -> Result<OwnedFd, MeetError> {
-        let (mut stream, left) = self.connect()?;
+    /// Receives the descriptor that `from` hands out, and the connection to it. Blocks until it does, or is `lost`.
+    pub(crate) fn fetch(
+        &self,
+        rank: Rank,
+        from: Rank,
+        lost: &dyn Fn() -> bool,
+    ) -> Result<(OwnedFd, UnixStream), MeetError> {
+        let (mut stream, left) = self.connect(from, lost)?;
         let system = |error: io::Error| self.system(error);
         let who = getsockopt(&stream, PeerCredentials).map_err(|error| system(error.into()))?;
         if who.uid() != geteuid().as_raw() {
@@ -222,25 +251,29 @@ impl LocalRendezvous {
         let greeting = [&GREETING[..], &rank.0.to_ne_bytes(), &self.ranks.to_ne_bytes()].concat();
         stream.set_read_timeout(Some(left)).map_err(system)?;
         match stream.write_all(&greeting).and_then(|()| received(&stream)) {
-            Ok(Some(file)) => Ok(file),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.no_rank_zero()),
+            Ok(Some(file)) => stream.set_read_timeout(None).map(|()| (file, stream)).map_err(system),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.absent(from)),
             Err(error) if !is_hang_up(&error) => Err(system(error)),
-            Ok(None) | Err(_) => Err(MeetError::Refused { job: self.job.clone(), rank: rank.0 }),
+            Ok(None) | Err(_) if lost() => Err(MeetError::Lost { from: from.0 }),
+            Ok(None) | Err(_) => Err(MeetError::Refused { job: self.job.clone(), from: from.0, rank: rank.0 }),
         }
     }
 
-    /// A connection to rank 0, which may not be there yet, and the time that is left.
-    fn connect(&self) -> Result<(UnixStream, Duration), MeetError> {
+    /// A connection to the rank that hands out, which may not be there yet, and the time that is left.
+    fn connect(&self, from: Rank, lost: &dyn Fn() -> bool) -> Result<(UnixStream, Duration), MeetError> {
         let address = self.address()?;
         let mut pause = Duration::from_millis(1);
         loop {
-            let left = self.left().ok_or_else(|| self.no_rank_zero())?;
+            let left = self.left().ok_or_else(|| self.absent(from))?;
             match UnixStream::connect_addr(&address) {
                 Ok(stream) => return Ok((stream, left)),
                 // Nobody listens yet, or too many ranks connect at once.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock) =>
                 {
+                    if lost() {
+                        return Err(MeetError::Lost { from: from.0 });
+                    }
                     thread::sleep(pause.min(left));
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -275,8 +308,8 @@ impl LocalRendezvous {
         }
     }
 
-    fn no_rank_zero(&self) -> MeetError {
-        MeetError::NoRankZero { job: self.job.clone(), seconds: self.limit.as_secs_f64() }
+    fn absent(&self, from: Rank) -> MeetError {
+        MeetError::Absent { job: self.job.clone(), from: from.0, seconds: self.limit.as_secs_f64() }
     }
 
     fn system(&self, source: io::Error) -> MeetError {
@@ -379,12 +412,12 @@ fn received(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok((greeting == GREETING).then_some(file))
 }
 
-/// A descriptor of one's own for the memory behind descriptor `number`, which is inherited or just received and so
+/// A descriptor of one's own for the memory behind descriptor `number`, which was just received and so
 /// belongs to nobody in this program.
 ///
 /// # Errors
 /// There is no such descriptor, or it can't be read and written.
-pub(crate) fn reopen(number: u32) -> io::Result<OwnedFd> {
+fn reopen(number: u32) -> io::Result<OwnedFd> {
     let file = fs::OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{number}"))?;
     Ok(file.into())
 }
@@ -426,6 +459,10 @@ mod tests {
         LocalRendezvous::new(format!("test-{}-{test}", std::process::id()), ranks, limit)
     }
 
+    fn others(ranks: u32) -> BTreeSet<u32> {
+        (1..ranks).collect()
+    }
+
     fn memory(text: &str) -> OwnedFd {
         let file = memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap();
         fs::File::from(file.try_clone().unwrap()).write_all(text.as_bytes()).unwrap();
@@ -439,14 +476,17 @@ mod tests {
             let fetch = |rank| {
                 scope.spawn({
                     let meeting = &meeting;
-                    move || meeting.fetch(Rank(rank))
+                    move || meeting.fetch(Rank(rank), Rank(0), &|| false)
                 })
             };
-            let others: Vec<_> = (1..4).map(fetch).collect();
-            meeting.serve(memory("shared").as_fd()).unwrap();
-            for other in others {
+            let fetching: Vec<_> = (1..4).map(fetch).collect();
+            let mut served = BTreeSet::new();
+            let note = |rank, _| drop(served.insert(rank));
+            meeting.serve(others(4), memory("shared").as_fd(), &|_| false, note).unwrap();
+            assert_eq!(served, others(4));
+            for other in fetching {
                 let mut text = String::new();
-                fs::File::from(other.join().unwrap().unwrap()).read_to_string(&mut text).unwrap();
+                fs::File::from(other.join().unwrap().unwrap().0).read_to_string(&mut text).unwrap();
                 assert_eq!(text, "shared");
             }
         });
@@ -455,9 +495,12 @@ mod tests {
     #[test]
     fn a_missing_rank_is_named_on_both_sides() {
         let short = Duration::from_millis(50);
-        let error = meeting("zero", 2, short).fetch(Rank(1)).unwrap_err().to_string();
+        let error = meeting("zero", 2, short).fetch(Rank(1), Rank(0), &|| false).unwrap_err().to_string();
         assert!(error.contains("rank 0 did not turn up within 0.05 s"), "{error}");
-        let error = meeting("others", 4, short).serve(memory("").as_fd()).unwrap_err().to_string();
+        let error = meeting("others", 4, short)
+            .serve(others(4), memory("").as_fd(), &|_| false, |_, _| ())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("3 ranks, the first of them rank 1, did not turn up within 0.05 s"), "{error}");
     }
 
@@ -465,16 +508,19 @@ mod tests {
     fn a_rank_that_comes_twice_and_another_size_are_refused() {
         let twice = meeting("twice", 3, PATIENCE);
         thread::scope(|scope| {
-            let zero = scope.spawn(|| twice.serve(memory("").as_fd()));
-            let (one, other) = (twice.fetch(Rank(1)), twice.fetch(Rank(1)));
+            let zero = scope.spawn(|| twice.serve(others(3), memory("").as_fd(), &|_| false, |_, _| ()));
+            let (one, other) = {
+                let fetch = || twice.fetch(Rank(1), Rank(0), &|| false);
+                (fetch(), fetch())
+            };
             assert!(one.is_ok());
             assert!(matches!(other, Err(MeetError::Refused { rank: 1, .. })), "{other:?}");
             assert!(matches!(zero.join().unwrap(), Err(MeetError::Twice { rank: 1, .. })));
         });
         let size = meeting("size", 2, PATIENCE);
         thread::scope(|scope| {
-            let zero = scope.spawn(|| size.serve(memory("").as_fd()));
-            let other = LocalRendezvous { ranks: 3, ..size.clone() }.fetch(Rank(2));
+            let zero = scope.spawn(|| size.serve(others(2), memory("").as_fd(), &|_| false, |_, _| ()));
+            let other = LocalRendezvous { ranks: 3, ..size.clone() }.fetch(Rank(2), Rank(0), &|| false);
             assert!(matches!(other, Err(MeetError::Refused { .. })), "{other:?}");
             assert!(matches!(zero.join().unwrap(), Err(MeetError::OtherSize { theirs: 3, ours: 2, .. })));
         });
@@ -484,11 +530,12 @@ mod tests {
     fn silent_callers_keep_nobody_waiting() {
         let meeting = meeting("silent", 2, PATIENCE);
         thread::scope(|scope| {
-            let zero = scope.spawn(|| meeting.serve(memory("shared").as_fd()));
-            let silent: Vec<UnixStream> = (0..10).map(|_| meeting.connect().unwrap().0).collect();
-            let mut slow = meeting.connect().unwrap().0;
+            let zero = scope.spawn(|| meeting.serve(others(2), memory("shared").as_fd(), &|_| false, |_, _| ()));
+            let silent: Vec<UnixStream> =
+                (0..10).map(|_| meeting.connect(Rank(0), &|| false).unwrap().0).collect();
+            let mut slow = meeting.connect(Rank(0), &|| false).unwrap().0;
             slow.write_all(&GREETING[..3]).unwrap();
-            assert!(meeting.fetch(Rank(1)).is_ok());
+            assert!(meeting.fetch(Rank(1), Rank(0), &|| false).is_ok());
             // Rank 0 has gone on while they were still there.
             assert!(zero.join().unwrap().is_ok());
             drop((silent, slow));
@@ -499,7 +546,7 @@ mod tests {
     fn two_jobs_of_one_name_are_refused() {
         let meeting = meeting("name", 2, PATIENCE);
         let _taken = UnixListener::bind_addr(&meeting.address().unwrap()).unwrap();
-        let error = meeting.serve(memory("").as_fd()).unwrap_err();
+        let error = meeting.serve(others(2), memory("").as_fd(), &|_| false, |_, _| ()).unwrap_err();
         let (pid, uid) = (std::process::id(), geteuid());
         let holder = format!("process {pid} of user {uid} already listens at its meeting point");
         let socket = format!("the abstract socket @active-messages/{uid}/{}: end that process", meeting.job);
@@ -508,9 +555,19 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_ranks_that_have_ended() {
+        let meeting = meeting("ended", 3, PATIENCE);
+        meeting
+            .serve(others(3), memory("").as_fd(), &|_| true, |rank, _| panic!("rank {rank} has ended"))
+            .unwrap();
+        let error = meeting.fetch(Rank(1), Rank(0), &|| true).unwrap_err().to_string();
+        assert_eq!(error, "rank 0 is lost: its process died before this rank had met it");
+    }
+
+    #[test]
     fn a_job_name_of_any_length_is_an_error_at_worst() {
         let long = LocalRendezvous::new("x".repeat(500), 2, PATIENCE);
-        assert!(matches!(long.fetch(Rank(1)), Err(MeetError::System { .. })));
+        assert!(matches!(long.fetch(Rank(1), Rank(0), &|| false), Err(MeetError::System { .. })));
     }
 
     #[test]

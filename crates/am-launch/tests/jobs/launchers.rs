@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use crate::harness::{Finished, Running, Test, clean, finish, role};
+use crate::harness::{Finished, Roll, Running, Test, clean, finish, role};
+use crate::roles::ROLL;
 
 pub(crate) const TESTS: &[Test] = &[
     ("launchers_open_mpi", open_mpi),
@@ -12,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("launchers_slurm", slurm),
     ("launchers_slurm_batch_script", slurm_batch_script),
     ("launchers_by_hand", by_hand),
+    ("launchers_lost_ranks", lost_ranks),
     ("launchers_a_missing_rank_is_an_error", a_missing_rank_is_an_error),
     ("launchers_several_hosts", several_hosts),
     ("launchers_real_mpirun", real_mpirun),
@@ -93,6 +95,39 @@ fn by_hand() {
         vec![("AM_RANK", rank.to_string()), ("AM_RANKS", "2".into()), ("AM_JOB", job)]
     });
     check(&finished, "hand");
+    // Their addresses go the same way.
+    let finished = start(3, &["who", "report", "barrier"], |rank| {
+        let job = format!("by-hand-udp-{}", std::process::id());
+        let rank = ("AM_RANK", rank.to_string());
+        vec![rank, ("AM_RANKS", "3".into()), ("AM_JOB", job), ("AM_TRANSPORT", "udp".into())]
+    });
+    check(&finished, "hand");
+    assert!(finished.iter().all(|rank| rank.text().ends_with("; UDP to 0-2\n")), "{finished:?}");
+}
+
+/// A rank that ends before it attaches, and one that ends later: rank 0 tells the others in a launcher's place.
+fn lost_ranks() {
+    for transport in ["shm", "udp"] {
+        for action in ["2:kill", "2:killed"] {
+            let roll = Roll::new(&format!("hand-{transport}-{}", &action[2..]));
+            let finished = start(3, &[action, "outlive"], |rank| {
+                let job = format!("lost-{transport}-{}-{}", &action[2..], std::process::id());
+                vec![
+                    ("AM_RANK", rank.to_string()),
+                    ("AM_RANKS", "3".into()),
+                    ("AM_JOB", job),
+                    ("AM_TRANSPORT", transport.into()),
+                    // Nobody waits for silence.
+                    ("AM_UDP_SILENCE", "1000".into()),
+                    (ROLL, roll.0.to_string_lossy().into_owned()),
+                ]
+            });
+            for rank in &finished[..2] {
+                let said = format!("{}{}", rank.text(), rank.err);
+                assert!(said.contains("rank 2 is lost: its process died"), "{action}: {finished:?}");
+            }
+        }
+    }
 }
 
 fn a_missing_rank_is_an_error() {
@@ -112,7 +147,7 @@ fn several_hosts() {
         [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
     let finished = finish(role("job").arg("who").envs(variables));
     assert_eq!(finished.code(), 2, "{finished:?}");
-    assert!(finished.err.contains("shared memory spans one host only"), "{finished:?}");
+    assert!(finished.err.contains("nothing says where ranks of several hosts meet"), "{finished:?}");
 }
 
 fn real_mpirun() {

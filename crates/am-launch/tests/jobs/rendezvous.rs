@@ -240,7 +240,7 @@ fn ranks_that_contradict() {
     assert!(second(&|rank| rank[1].1 = "2".into()).contains("claims to be rank 1 of 2, but the job has 3 ranks"));
     let transport = second(&|rank| rank.push(("AM_TRANSPORT", "udp".into())));
     assert!(
-        transport.contains("has AM_TRANSPORT=udp, but rank 0 has auto: set it alike everywhere"),
+        transport.contains("has AM_TRANSPORT=udp, but rank 0 has none: set it alike everywhere"),
         "{transport}"
     );
 }
@@ -262,13 +262,6 @@ fn addresses() {
     fails(variables, 125, &["can't be reached within 0.3 s: Connection refused"]);
     let variables = [hand(0, 1, &free_address(), &secret), vec![("AM_INTERFACE", "none7".into())]].concat();
     fails(variables, 125, &["no interface fits none7; there are "]);
-    let variables: Variables = vec![
-        ("AM_RANK", "0".into()),
-        ("AM_RANKS", "1".into()),
-        ("AM_JOB", "j".into()),
-        ("AM_TRANSPORT", "udp".into()),
-    ];
-    fails(variables, 2, &["AM_TRANSPORT=udp under hand needs a place to meet: set AM_RENDEZVOUS=HOST:PORT"]);
 }
 
 fn missing_ranks() {

@@ -2,17 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{env, fs, io, process, thread};
 
+use active_messages::launch::{self, JobTransport, RankJob, RunOptions};
+use active_messages::shm::JoinOptions;
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Request, Transport};
-use am_launch::{JobTransport, Launcher, RankJob, RunOptions};
+use am_launch::Launcher;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::getpid;
-use transport_shm::JoinOptions;
 
 use crate::harness::ANTI_HANG;
 
@@ -134,9 +136,9 @@ fn job(args: &[OsString]) -> ExitCode {
         Ok::<(), String>(())
     };
     if env::var_os("T_NUMBER").is_some() {
-        process::exit(am_launch::run_status(options, program));
+        process::exit(launch::run_status(options, program));
     }
-    am_launch::run(options, program)
+    launch::run(options, program)
 }
 
 /// FNV-1a.
@@ -150,7 +152,7 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
         "name" => say(job.job_id()),
         "report" => say(&job.report()),
         // Tells it from others without showing it: the tests' secrets are nobody's.
-        "secret" => say(&format!("{:016x}", fingerprint(job.secret().ok_or("there is none")?.bytes()))),
+        "secret" => say(&format!("{:016x}", fingerprint(job.secret().bytes()))),
         "pid" => say(&getpid().to_string()),
         "sleep" => thread::sleep(Duration::from_secs(3600)),
         "shm" => drop(job.shm(JoinOptions::default()).map_err(|error| error.to_string())?),
@@ -286,7 +288,15 @@ fn vanish(job: &RankJob, end: impl FnOnce()) -> Result<(), String> {
 fn grandchild() -> Result<(), String> {
     let variable = env::var("AM_LIFELINE_FD").map_err(|error| error.to_string())?;
     let number = variable.split(':').next().and_then(|number| number.parse().ok()).ok_or("no number")?;
-    let (reading, _writing) = nix::unistd::pipe().map_err(|error| error.to_string())?;
+    // One whose ends do not have that number themselves.
+    let mut pipes = Vec::new();
+    let (reading, _writing) = loop {
+        match nix::unistd::pipe().map_err(|error| error.to_string())? {
+            pipe if pipe.0.as_raw_fd().min(pipe.1.as_raw_fd()) > number => break pipe,
+            pipe => pipes.push(pipe),
+        }
+    };
+    drop(pipes);
     let taken = fcntl(&reading, FcntlArg::F_DUPFD(number)).map_err(|error| error.to_string())?;
     if taken != number {
         return Err(format!("descriptor {number} is in use"));
@@ -301,7 +311,7 @@ fn grandchild() -> Result<(), String> {
 /// Looks for the job's secret where others could see it: in the arguments and the environment of this process and all above
 /// it.
 fn hidden(job: &RankJob) -> Result<(), String> {
-    let secret = job.secret().ok_or("no secret")?.bytes();
+    let secret = job.secret().bytes();
     let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut process = process::id().to_string();
     while process != "0" && process != "1" {

@@ -2,7 +2,7 @@
 
 use super::cli::Cli;
 use super::{impossible, tell};
-use active_messages::launch::{self, RunOptions, TransportChoice};
+use active_messages::launch::{self, RunOptions, TransportChoice, TransportOptions};
 use lab::random_access::cli::{name, one_line};
 use lab::random_access::error::RunError;
 use lab::random_access::{conclude, rank};

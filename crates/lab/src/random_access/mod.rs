@@ -15,7 +15,7 @@ pub mod shared;
 pub mod table;
 
 use active_messages::Rank;
-use active_messages::launch::{self, Carrier, RunOptions, TransportChoice};
+use active_messages::launch::{self, Carrier, RunOptions, TransportChoice, TransportOptions};
 use active_messages::loopback::{self, LoopbackConfig};
 use active_messages::shm::JoinOptions;
 use clap::Parser;

@@ -11,8 +11,7 @@ mod endings;
 mod harness;
 mod ranks;
 
-use active_messages::launch::{Launcher, Outcome, RankEnd};
-use active_messages::shm::JobConfig;
+use active_messages::launch::{Launcher, Outcome, RankEnd, TransportOptions};
 use am_conformance::{Buffers, Plan, Profile, all_cases, difficult_arguments, difficult_variables};
 use endings::{ENDINGS, Ending};
 use harness::{Outcomes, Test};
@@ -131,13 +130,13 @@ fn suite(profile: Profile, ranks: u32) -> Outcomes {
             continue;
         }
         let (endpoints, buffers) = (case.description.needs.endpoints, case.description.needs.buffers);
-        let configure = move |default: JobConfig| match buffers {
-            Buffers::Default => default.endpoints(endpoints),
-            Buffers::Smallest => JobConfig::smallest(ranks).endpoints(endpoints),
+        let size = |launcher: Launcher| match buffers {
+            Buffers::Default => launcher.endpoints(endpoints),
+            Buffers::Smallest => launcher.endpoints(endpoints).rings(Some(4), Some(256)),
         };
         let role = format!("case {} {} {}", case.description.name, profile == Profile::Full, plan.seed);
         let play = Play::new(&role, ranks)?;
-        let outcome = play.with(|l| l.keep_going(true).time_limit(plan.limit()).configure(configure)).run()?;
+        let outcome = play.with(|launcher| size(launcher.keep_going(true).time_limit(plan.limit()))).run()?;
         if !outcome.is_success() {
             problems += &format!("      {} with {ranks} ranks: {:?}\n", case.description.name, outcome.ends());
         }

@@ -1,8 +1,8 @@
 //! The parts that ranks play: cases of the suite, survivors and victims, and ranks that look at their surroundings.
 
 use crate::{SCRATCH, endings};
-use active_messages::launch::RankJob;
-use active_messages::shm::{JoinError, JoinOptions, Shm};
+use active_messages::launch::{self, RankJob};
+use active_messages::shm::{JoinOptions, Shm};
 use active_messages::{
     Address, AttachError, Endpoint, Handlers, Payload, PeerStatus, Rank, Request, Span, WaitError,
 };
@@ -70,7 +70,7 @@ fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
 }
 
 /// The job's shared memory as this rank's only endpoint.
-pub(crate) fn join(job: &RankJob) -> Result<Shm, JoinError> {
+pub(crate) fn join(job: &RankJob) -> Result<Shm, launch::AttachError> {
     job.shm(JoinOptions { segment_bytes: SEGMENT, ..JoinOptions::default() })
 }
 

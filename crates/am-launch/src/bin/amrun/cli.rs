@@ -8,8 +8,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use am_launch::{
-    DEFAULT_GRACE, Hosts, InterfaceWish, Launcher, MAX_RANKS, Placement, RemoteError, TransportChoice,
-    default_ranks, env, parse_hosts, parse_time, read_host_file, usable_processors,
+    DEFAULT_GRACE, Hosts, InterfaceWish, Launcher, MAX_RANKS, Placement, RemoteError, default_ranks, env,
+    parse_hosts, parse_time, read_host_file, usable_processors,
 };
 use clap::error::ErrorKind;
 use clap::{Parser, value_parser};
@@ -20,8 +20,7 @@ Everything after PROGRAM belongs to the program, even what looks like a flag of 
 
 With --hosts or --hostfile the remote command runs once per host and starts amrun there, which starts that host's \
 ranks. Their environment is the remote command's, with all AM_ variables of this one and those of --env; hosts report \
-at one TCP port of this host, and UDP carries messages between them, both encrypted with a secret that amrun makes for \
-the job and hands on through standard input.
+at one TCP port of this host, encrypted with a secret that amrun makes for the job and hands on through standard input.
 
 Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS and AM_JOB in its environment. \
 Rank 0 inherits standard input, the others read from /dev/null. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and \
@@ -93,24 +92,17 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     endpoints: u16,
 
-    /// Messages that a ring between two endpoints holds, a power of two [default: from the number of ranks]
-    #[arg(long, value_name = "N")]
-    ring_cells: Option<usize>,
-
-    /// Payload bytes that a ring between two endpoints holds, a power of two [default: from the number of ranks]
-    #[arg(long, value_name = "BYTES")]
-    ring_bytes: Option<usize>,
-
-    /// What the ranks talk over: auto is shared memory within a host and UDP between hosts [default: $AM_TRANSPORT, else auto]
-    #[arg(long, value_name = "auto|shm|udp", value_parser = TransportChoice::from_str)]
-    transport: Option<TransportChoice>,
+    /// What the ranks talk over, as the program names it (auto, shm or udp): sets AM_TRANSPORT for them [default: $AM_TRANSPORT, else
+    /// auto: shared memory within a host and UDP between hosts]
+    #[arg(long, value_name = "NAME")]
+    transport: Option<String>,
 
     /// Interface for traffic between hosts: its name, a network such as 10.1.0.0/16, or an address [default:
     /// $AM_INTERFACE, else the one that reaches the launcher]
     #[arg(long, value_name = "NAME|CIDR", value_parser = InterfaceWish::from_str)]
     interface: Option<InterfaceWish>,
 
-    /// Say what is started where, with which transport and processors, and how each rank ends
+    /// Say what is started where, with which processors, and how each rank ends
     #[arg(short, long)]
     verbose: bool,
 
@@ -191,8 +183,6 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
         Ok(ranks) => ranks.unwrap_or_else(|| hosts.as_ref().map_or_else(usable_processors, Hosts::default_ranks)),
         Err(error) => return Err(Stop::Usage(error.to_string())),
     };
-    let choice = flags.transport.map_or_else(TransportChoice::from_environment, |choice| Ok(Some(choice)));
-    let choice = choice.map_err(|error| Stop::Usage(error.to_string()))?;
     let mut command = flags.command.into_iter();
     let program = command.next().expect("clap requires at least one value");
     let mut launcher = Launcher::new(program)
@@ -204,14 +194,15 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
         .grace(flags.grace.unwrap_or(DEFAULT_GRACE))
         .bind(flags.bind)
         .endpoints(flags.endpoints)
-        .rings(flags.ring_cells, flags.ring_bytes)
-        .transport(choice.unwrap_or_default())
         .verbose(flags.verbose)
         .adopt(true);
     if let Some(hosts) = hosts {
         launcher = launcher.hosts(hosts);
     } else if let Some(wish) = flags.interface.or(interface_from_environment()?) {
         launcher = launcher.interface(wish);
+    }
+    if let Some(name) = flags.transport {
+        launcher = launcher.env(env::TRANSPORT, name);
     }
     if let Some(limit) = flags.time_limit {
         launcher = launcher.time_limit(limit);

@@ -28,7 +28,8 @@ fn amrun_and_the_program_itself() {
         ("AM_LOCAL_RANK", "3"),
         ("AM_LOCAL_RANKS", "4"),
         ("AM_JOB", "17-abc"),
-        ("AM_SHM_FD", "5"),
+        ("AM_MANIFEST_FD", "5"),
+        ("AM_CONTROL_FD", "8:9:80"),
         ("AM_LAUNCHER", "amrun"),
         ("AM_LAUNCHER_PID", "17"),
         ("AM_LIFELINE_FD", "6:13:60"),
@@ -44,22 +45,21 @@ fn amrun_and_the_program_itself() {
         started_by: StartedBy::Amrun,
         rank_variable: "AM_RANK",
         job: Some("17-abc".into()),
-        shm_fd: Some(5),
         launcher_pid: Some(17),
         lifeline_fd: "6:13:60".parse().ok(),
         notice_fd: "7:13:70".parse().ok(),
-        net: None,
+        inherited: "8:9:80".parse().ok().map(|control| Inherited { manifest: 5, control }),
         rendezvous: None,
     };
     assert_eq!(rank(&variables), expected);
-    variables[6].1 = "self";
+    variables[7].1 = "self";
     assert_eq!(rank(&variables).started_by, StartedBy::Itself);
 }
 
 #[test]
 fn by_hand() {
     let identity = rank(&[("AM_RANK", "0"), ("AM_RANKS", "2"), ("AM_JOB", "debug")]);
-    assert_eq!((identity.started_by, identity.shm_fd), (StartedBy::Hand, None));
+    assert_eq!((identity.started_by, identity.inherited), (StartedBy::Hand, None));
     assert_eq!(identity.job.as_deref(), Some("debug"));
 }
 
@@ -72,29 +72,17 @@ fn by_hand_on_several_hosts_with_three_variables() {
 }
 
 #[test]
-fn a_rank_of_a_job_with_udp() {
-    let mut variables = vec![
-        ("AM_RANK", "2"),
-        ("AM_RANKS", "4"),
-        ("AM_LOCAL_RANK", "0"),
-        ("AM_LOCAL_RANKS", "2"),
-        ("AM_JOB", "j"),
-        ("AM_LAUNCHER", "amrun"),
-        ("AM_MANIFEST_FD", "7"),
-        ("AM_CONTROL_FD", "8:9:80"),
-        ("AM_UDP_FDS", "9,11"),
-    ];
-    let identity = rank(&variables);
-    let control = "8:9:80".parse().unwrap();
-    assert_eq!(identity.net, Some(NetIdentity { manifest: 7, sockets: vec![9, 11], control }));
-    assert_eq!((identity.local_rank, identity.shm_fd), (0, None));
-    variables[8].1 = "9;11";
-    assert_eq!(error(&variables), "AM_UDP_FDS=9;11 in the environment is not a list of file descriptors' numbers");
-    variables.truncate(8);
+fn a_manifest_comes_with_a_link() {
+    let mut variables = vec![("AM_RANK", "2"), ("AM_RANKS", "4"), ("AM_LOCAL_RANK", "0"), ("AM_LOCAL_RANKS", "2")];
+    variables.extend([("AM_JOB", "j"), ("AM_LAUNCHER", "amrun"), ("AM_MANIFEST_FD", "7")]);
     assert_eq!(
         error(&variables),
-        "AM_MANIFEST_FD=7 is set in the environment but AM_UDP_FDS is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
+        "AM_MANIFEST_FD=7 is set in the environment but AM_CONTROL_FD is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
     );
+    variables.push(("AM_CONTROL_FD", "8:9:80"));
+    let identity = rank(&variables);
+    let control = "8:9:80".parse().unwrap();
+    assert_eq!((identity.local_rank, identity.inherited), (0, Some(Inherited { manifest: 7, control })));
 }
 
 #[test]
@@ -156,11 +144,11 @@ fn malformed_environments_name_variable_and_value() {
         "AM_RANK=1 is set in the environment but AM_JOB (on one host) or AM_RENDEZVOUS is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
     );
     let no_fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_LAUNCHER", "amrun")];
-    assert!(error(&no_fd).starts_with("AM_LAUNCHER=amrun is set in the environment but AM_SHM_FD is not"));
+    assert!(error(&no_fd).starts_with("AM_LAUNCHER=amrun is set in the environment but AM_MANIFEST_FD is not"));
     let file = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_NOTICE_FD", "7")];
     assert_eq!(error(&file), "AM_NOTICE_FD=7 in the environment is not a file descriptor as NUMBER:DEVICE:INODE");
-    let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_SHM_FD", "x")];
-    assert_eq!(error(&fd), "AM_SHM_FD=x in the environment is not a file descriptor's number");
+    let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_MANIFEST_FD", "x")];
+    assert_eq!(error(&fd), "AM_MANIFEST_FD=x in the environment is not a file descriptor's number");
     let size = [("OMPI_COMM_WORLD_RANK", "0")];
     assert_eq!(error(&size), "OMPI_COMM_WORLD_RANK=0 is set in the environment but OMPI_COMM_WORLD_SIZE is not");
     assert!(error(&[("PMIX_RANK", "0")]).contains("a number of ranks (OMPI_COMM_WORLD_SIZE or AM_RANKS) is not"));
@@ -171,7 +159,7 @@ fn several_hosts_are_refused() {
     let open_mpi =
         [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "8"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
     assert_eq!(error(&open_mpi), {
-        "OMPI_COMM_WORLD_LOCAL_SIZE=4 of 8 ranks are on this host, but shared memory spans one host only: set \
+        "OMPI_COMM_WORLD_LOCAL_SIZE=4 of 8 ranks are on this host, and nothing says where ranks of several hosts meet: set \
          AM_RENDEZVOUS=HOST:PORT (rank 0's host, a free port) and AM_SECRET_FILE=FILE for every rank"
     });
     let met = [&open_mpi[..], &[("AM_RENDEZVOUS", "a:4000")]].concat();

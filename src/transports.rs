@@ -1,0 +1,222 @@
+//! Which transports a job uses: what the user asks for, what each pair of ranks gets, and the settings in the environment.
+
+use std::fmt;
+use std::str::FromStr;
+
+use am_launch::env::{self, Lookup};
+use am_launch::{Launcher, RunOptions};
+use transport_shm::{Job, JobConfig};
+use transport_udp::UdpConfig;
+
+/// Cells of every ring in shared memory.
+pub(crate) const RING_CELLS: &str = "AM_SHM_RING_CELLS";
+/// Payload bytes of every ring in shared memory.
+pub(crate) const RING_BYTES: &str = "AM_SHM_RING_BYTES";
+const EXPECTED: &str = "one of auto, shm and udp";
+
+/// What carries messages between two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Carrier {
+    /// Shared memory.
+    Shm,
+    /// UDP.
+    Udp,
+}
+
+impl Carrier {
+    /// Whether it leads from a rank to one on the same host, or on another one.
+    fn reaches(self, same_host: bool) -> bool {
+        match self {
+            Self::Shm => same_host,
+            Self::Udp => true,
+        }
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shm => "shared memory",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// What the ranks of a job shall talk over: a list of carriers, of which each pair of ranks uses the first that leads from one to the
+/// other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Shared memory between ranks of one host, UDP between hosts.
+    #[default]
+    Auto,
+    /// Shared memory only: a job on one host.
+    Shm,
+    /// UDP only, also between ranks of one host.
+    Udp,
+}
+
+impl TransportChoice {
+    /// The carriers by priority.
+    pub fn carriers(self) -> &'static [Carrier] {
+        match self {
+            Self::Auto => &[Carrier::Shm, Carrier::Udp],
+            Self::Shm => &[Carrier::Shm],
+            Self::Udp => &[Carrier::Udp],
+        }
+    }
+
+    /// The first carrier that leads to a rank on the same host, or on another one.
+    pub(crate) fn between(self, same_host: bool) -> Option<Carrier> {
+        self.carriers().iter().copied().find(|carrier| carrier.reaches(same_host))
+    }
+
+    /// The choice in `AM_TRANSPORT`; the default if it is not set.
+    pub(crate) fn read(lookup: Lookup<'_>) -> Result<Self, String> {
+        let Some(value) = lookup(env::TRANSPORT) else { return Ok(Self::default()) };
+        value.parse().map_err(|()| format!("{}={value} in the environment is not {EXPECTED}", env::TRANSPORT))
+    }
+}
+
+impl FromStr for TransportChoice {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "shm" => Ok(Self::Shm),
+            "udp" => Ok(Self::Udp),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for TransportChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Shm => "shm",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+/// Options of transports for those who start ranks. They are variables in the environment of the ranks that are started.
+pub trait TransportOptions: Sized {
+    /// Sets a variable of the ranks.
+    #[must_use]
+    fn variable(self, key: &'static str, value: String) -> Self;
+
+    /// What the ranks talk over; wins over `AM_TRANSPORT`. Ranks that somebody else started talk over what that launcher was told.
+    #[must_use]
+    fn transport(self, choice: impl Into<Option<TransportChoice>>) -> Self {
+        match choice.into() {
+            Some(choice) => self.variable(env::TRANSPORT, choice.to_string()),
+            None => self,
+        }
+    }
+
+    /// The sizes of all rings between two endpoints in shared memory, in cells and payload bytes, unless they follow from the number
+    /// of ranks. Each is a power of two.
+    #[must_use]
+    fn rings(self, cells: Option<usize>, bytes: Option<usize>) -> Self {
+        [(RING_CELLS, cells), (RING_BYTES, bytes)].into_iter().fold(self, |options, (key, size)| match size {
+            Some(size) => options.variable(key, size.to_string()),
+            None => options,
+        })
+    }
+}
+
+impl TransportOptions for RunOptions {
+    fn variable(self, key: &'static str, value: String) -> Self {
+        self.env(key, value)
+    }
+}
+
+impl TransportOptions for Launcher {
+    fn variable(self, key: &'static str, value: String) -> Self {
+        self.env(key, value)
+    }
+}
+
+/// The shared memory that the environment asks for, of a job of so many ranks and endpoints on one host.
+pub(crate) fn rings(mut job: JobConfig, lookup: Lookup<'_>) -> Result<JobConfig, String> {
+    let number = |variable: &str| match lookup(variable) {
+        None => Ok(None),
+        Some(value) => match value.trim().parse::<usize>() {
+            Ok(size) => Ok(Some(size)),
+            Err(_) => Err(format!("{variable}={value} in the environment is not a number")),
+        },
+    };
+    if let Some(cells) = number(RING_CELLS)? {
+        job = job.request_cells(cells).reply_cells(cells);
+    }
+    if let Some(bytes) = number(RING_BYTES)? {
+        job = job.request_bytes(bytes).reply_bytes(bytes);
+    }
+    Ok(job)
+}
+
+/// What this process's environment says.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Makes the variables of all transports known to the check of the environment.
+pub(crate) fn register() {
+    env::register(env::Settings { variables: &[RING_CELLS, RING_BYTES], check: check_own });
+    env::register(env::Settings { variables: &UdpConfig::VARIABLES, check: check_udp });
+}
+
+fn check_own(lookup: Lookup<'_>) -> Result<(), String> {
+    TransportChoice::read(lookup)?;
+    let job = rings(JobConfig::new(1), lookup)?;
+    // The sizes are looked at alone: whether there is memory for all ranks shows when they attach.
+    if [RING_CELLS, RING_BYTES].iter().any(|name| lookup(name).is_some()) {
+        Job::create(&job).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn check_udp(lookup: Lookup<'_>) -> Result<(), String> {
+    // Any secret will do: only the settings are looked at.
+    UdpConfig::from_variables([0; 32], lookup).map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(variables: &[(&str, &str)]) -> Result<(), String> {
+        let lookup =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        check_own(&lookup).and_then(|()| check_udp(&lookup))
+    }
+
+    #[test]
+    fn the_first_carrier_that_reaches() {
+        let both = |choice: TransportChoice| (choice.between(true), choice.between(false));
+        assert_eq!(both(TransportChoice::Auto), (Some(Carrier::Shm), Some(Carrier::Udp)));
+        assert_eq!(both(TransportChoice::Shm), (Some(Carrier::Shm), None));
+        assert_eq!(both(TransportChoice::Udp), (Some(Carrier::Udp), Some(Carrier::Udp)));
+    }
+
+    #[test]
+    fn settings_without_sense_are_named() {
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[("AM_TRANSPORT", "udp"), ("AM_SHM_RING_CELLS", "4"), ("AM_UDP_SILENCE", "1")]), Ok(()));
+        for (name, value, message) in [
+            ("AM_TRANSPORT", "tcp", "AM_TRANSPORT=tcp in the environment is not one of auto, shm and udp"),
+            ("AM_SHM_RING_CELLS", "few", "AM_SHM_RING_CELLS=few in the environment is not a number"),
+            (
+                "AM_SHM_RING_BYTES",
+                "100",
+                "a request lane's number of payload bytes of 100 is not a power of two from",
+            ),
+            ("AM_UDP_SILENCE", "never", "AM_UDP_SILENCE is \"never\", but must be a number of seconds"),
+        ] {
+            let error = check(&[(name, value)]).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+}
