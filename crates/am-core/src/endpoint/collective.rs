@@ -180,12 +180,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         if self.transport.losses() == 0 {
             return Ok(());
         }
-        let Some(loss) = self.root_loss(|_| true) else { return Ok(()) };
-        if let PollError::PeerLost { rank, .. } = loss {
-            self.transport.loss_told = true;
-            supervision::tell(self.address(), supervision::Event::LossTold(rank));
-        }
-        Err(loss.into())
+        let Some((rank, cause)) = self.root_loss(|_| true) else { return Ok(()) };
+        self.transport.loss_told = true;
+        supervision::tell(self.address(), supervision::Event::LossTold(rank));
+        Err(PollError::PeerLost { rank, cause }.into())
     }
 
     /// Fails if a peer has left by itself. What it sent before has been served then.

@@ -258,30 +258,28 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Err(trouble);
         }
         self.losses_seen = self.transport.losses();
-        let loss = self.unacknowledged_loss();
-        if let Some(PollError::PeerLost { rank, cause }) = loss {
-            self.transport.loss_told = true;
-            crate::trace::lost(rank, cause);
-            supervision::tell(self.address(), supervision::Event::LossTold(rank));
-        }
-        loss.map_or(Ok(()), Err)
+        let Some((rank, cause)) = self.unacknowledged_loss() else { return Ok(()) };
+        self.transport.loss_told = true;
+        crate::trace::lost(rank, cause);
+        supervision::tell(self.address(), supervision::Event::LossTold(rank));
+        Err(PollError::PeerLost { rank, cause })
     }
 
-    /// A lost rank that the program has not acknowledged.
-    fn unacknowledged_loss(&self) -> Option<PollError> {
+    /// A lost rank that [`Endpoint::acknowledge_loss`] has not been called for, and why it is lost; of several rather one that
+    /// broke down than one that merely left. A poll tells each loss once, while waits fail as long as there is such a rank: for
+    /// who waits by other means than the waits of this type. Does not allocate; looks at every peer.
+    pub fn unacknowledged_loss(&self) -> Option<(Rank, LossCause)> {
         self.root_loss(|rank| !self.acknowledged.contains(&rank))
     }
 
     /// The loss to tell among those of some ranks: rather a rank that broke down than one that merely left, which often
     /// does so because of the other.
-    pub(super) fn root_loss(&self, of: impl Fn(Rank) -> bool) -> Option<PollError> {
+    pub(super) fn root_loss(&self, of: impl Fn(Rank) -> bool) -> Option<(Rank, LossCause)> {
         let lost = (0..self.shape.peers()).map(Peer).filter_map(|peer| match self.transport.status(peer) {
             PeerStatus::Lost(cause) => Some((self.shape.address(peer).rank, cause)),
             _ => None,
         });
-        let (rank, cause) =
-            lost.filter(|(rank, _)| of(*rank)).min_by_key(|(_, cause)| *cause == LossCause::Left)?;
-        Some(PollError::PeerLost { rank, cause })
+        lost.filter(|(rank, _)| of(*rank)).min_by_key(|(_, cause)| *cause == LossCause::Left)
     }
 
     /// Serves all that is there, when nothing more comes.
@@ -300,9 +298,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Ok(());
         }
         if self.losses_seen != 0
-            && let Some(loss) = self.unacknowledged_loss()
+            && let Some((rank, cause)) = self.unacknowledged_loss()
         {
-            return Err(loss.into());
+            return Err(PollError::PeerLost { rank, cause }.into());
         }
         self.wait_steps = self.wait_steps.wrapping_add(1);
         let mut until = deadline;
@@ -355,9 +353,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         rest.fruitless = rest.fruitless.saturating_add(1);
         if self.losses_seen != 0
-            && let Some(loss) = self.unacknowledged_loss()
+            && let Some((rank, cause)) = self.unacknowledged_loss()
         {
-            return Err(loss.into());
+            return Err(PollError::PeerLost { rank, cause }.into());
         }
         let now = self.transport.now();
         let began = *rest.began.get_or_insert(now);
