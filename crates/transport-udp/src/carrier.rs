@@ -229,10 +229,10 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        if self.usable().is_err() || self.driver.is_still() {
+        if self.usable().is_err() {
             return 0;
         }
-        self.driver.round(None, |machine, now| machine.poll(now, budget, sink))
+        self.driver.poll(budget, sink)
     }
 
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
@@ -240,7 +240,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
             let bound = self.limits.medium_reply;
             return reply(&mut NoPort { bound, segment_len: u64::MAX, key });
         }
-        let result = self.driver.with(|machine, now| machine.answer(now, key, reply));
+        let result = self.driver.answer(key, reply);
         self.driver.accepted();
         result
     }

@@ -2,14 +2,13 @@
 //! fabric is another; [`Carrier`](crate::Carrier) makes a transport of either.
 
 use crate::proto::{BorrowedPayload, Machine};
-use am_core::transport::{LossCause, Notify, PeerStatus, WaitReason};
+use am_core::transport::{LossCause, Notify, PeerStatus, PendingKey, Port, Sink, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
 use std::task::Waker;
 
 /// The world around the machine of one endpoint.
 pub trait Driver {
-    /// Works on the machine at the present moment. Handlers run within, so an implementation must not hold anything that
-    /// they might need.
+    /// Works on the machine at the present moment.
     fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R;
 
     /// Why the endpoint can be used no more, if that is so. Then everybody counts as lost for this reason, and nothing else of
@@ -43,18 +42,24 @@ pub trait Driver {
     /// Sends what the machine wants to send at this moment, of a payload that is lent, too. Does not block.
     fn send_out(&mut self, lent: Option<BorrowedPayload<'_>>);
 
-    /// Whether nothing can have come since the last poll, which found nothing, as far as a quick look tells. A driver that
-    /// says so every time would be wrong: polls also let time act.
-    fn is_still(&mut self) -> bool {
-        false
-    }
-
-    /// Takes in, works, and sends out: what a poll does.
+    /// Takes in, works, and sends out.
     fn round<R>(&mut self, lent: Option<BorrowedPayload<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
         self.take_in();
         let result = self.with(work);
         self.send_out(lent);
         result
+    }
+
+    /// Takes in, delivers at most `budget` messages to the sink, and sends out; returns how many. Handlers run within: an
+    /// implementation whose machine others drive, too, must hold nothing that they need meanwhile.
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        self.round(None, |machine, now| machine.poll(now, budget, sink))
+    }
+
+    /// Opens the way back of a detached request, as [`Machine::answer`] does. Code of the program runs within, as in
+    /// [`Driver::poll`].
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+        self.with(|machine, now| machine.answer(now, key, reply))
     }
 
     /// Waits until something may have changed, or until `until`; at once if something has since the last call.

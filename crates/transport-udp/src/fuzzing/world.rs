@@ -1,6 +1,6 @@
 //! What fuzz targets and the tests of the simulated network share: endpoints with a small application, and its books.
 
-use crate::proto::{Config, Event, Machine, Secrets};
+use crate::proto::{Batch, Config, Direct, Event, Machine, Secrets};
 use crate::sim::{self, Network, SplitMix64};
 use am_core::arguments::Words;
 use am_core::transport::{Arrival, Body, Category, Head, LossCause, Port, Refused, ReplyBound, Sink};
@@ -123,6 +123,10 @@ pub struct World {
     pub net: Network,
     pub apps: Vec<App>,
     pub peak: usize,
+    /// Handlers run behind the next step of the network, as they do beside a helper that drives their machine meanwhile.
+    pub late: bool,
+    /// What they deliver then.
+    batches: Vec<Option<Batch>>,
 }
 
 pub fn app(me: u32, ranks: usize) -> App {
@@ -147,7 +151,8 @@ impl World {
             machines.push(machine);
         }
         let apps = (0..ranks).map(|me| app(me, ranks as usize)).collect();
-        Self { net: Network::new(seed, machines), apps, peak: 0 }
+        let batches = (0..ranks).map(|_| None).collect();
+        Self { net: Network::new(seed, machines), apps, peak: 0, late: false, batches }
     }
 
     /// Tries to send the next request of `from` to `to`, of a random kind.
@@ -204,13 +209,32 @@ impl World {
                     app.pushing = None;
                 }
             }
-            machine.poll(now, 256, app);
+            if self.late {
+                let batch = self.batches[app.me as usize].get_or_insert_with(|| machine.new_batch());
+                machine.release_held(now);
+                machine.take_batch(now, 256, batch);
+            } else {
+                machine.poll(now, 256, app);
+            }
             while let Some(event) = machine.next_event() {
                 app.events.push(event);
             }
             self.peak = self.peak.max(machine.buffer_bytes());
         }
-        self.net.step(until)
+        let more = self.net.step(until);
+        if self.late {
+            self.deliver();
+        }
+        more
+    }
+
+    fn deliver(&mut self) {
+        let now = self.net.now();
+        for (app, batch) in self.apps.iter_mut().zip(&mut self.batches) {
+            let (Some(machine), Some(batch)) = (self.net.machine(Peer(app.me)), batch) else { continue };
+            batch.deliver(app, &mut Direct { machine, now });
+            machine.settle(now, batch);
+        }
     }
 
     /// Steps until `done` holds; fails after `limit` of virtual time.

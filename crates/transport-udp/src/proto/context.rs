@@ -91,8 +91,6 @@ pub(super) struct Context {
     pub(super) after: Option<(u32, u8)>,
     /// Bytes set aside for replies of all peers.
     pub(super) set_aside: u64,
-    /// A Medium reply while it is being filled.
-    pub(super) scratch: Vec<u8>,
     pub(super) bare_given: u64,
     pub(super) counters: Counters,
 }
@@ -110,7 +108,6 @@ impl Context {
             accepted: 0,
             after: None,
             set_aside: 0,
-            scratch: Vec::with_capacity(config.medium as usize),
             bare_given: 0,
             counters: Counters::default(),
             config,

@@ -1,16 +1,15 @@
 //! The machine: all peers of one endpoint, and the surface that drivers and applications see.
 
 use super::OwnSegment;
+use super::batch::Batch;
 use super::config::{Config, ConfigError, Protection};
 use super::context::{Context, Dropped};
 use super::peer::{Slot, Transition};
-use super::seal::{Keepalive, Keyring};
+use super::seal::Keyring;
 use super::session::{Fault, Session};
 use super::timer::Timers;
 use super::transmit::Loan;
-use super::wire::{
-    self, HELLO, Header, Hello, KEEPALIVE, KIND_HELLO, KIND_KEEPALIVE, Leave, MAX_ROW, first_datagram,
-};
+use super::wire::{HELLO, Header, Hello, KIND_HELLO, Leave, MAX_ROW, first_datagram};
 use super::{Event, replay::Stale};
 use am_core::transport::{Departure, LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
@@ -29,11 +28,10 @@ pub struct Machine {
     ready: VecDeque<u32>,
     pub(super) arrived: VecDeque<u32>,
     pub(super) events: VecDeque<Event>,
-    pub(super) inbox: Vec<u8>,
+    /// What `poll` and `answer` deliver in; made when first needed.
+    pub(super) batch: Option<Box<Batch>>,
     pub(super) losses: u32,
     pub(super) departing: Option<Departure>,
-    /// Peers whose sessions have begun or ended since a driver last asked.
-    changed: Vec<Peer>,
     /// Farewells that wait for those that their senders knew of, since when at the latest.
     held: Vec<(Peer, Instant)>,
 }
@@ -86,10 +84,9 @@ impl Machine {
             ready: VecDeque::with_capacity(peers as usize),
             arrived: VecDeque::with_capacity(peers as usize),
             events: VecDeque::new(),
-            inbox: Vec::with_capacity(config.medium as usize),
+            batch: None,
             losses: 0,
             departing: None,
-            changed: Vec::new(),
             held: Vec::new(),
             shared: Context::new(config, segment),
             keyring,
@@ -115,10 +112,6 @@ impl Machine {
     }
 
     fn note(&mut self, event: Event) {
-        let peer = event.peer();
-        if !std::mem::replace(&mut self.slots[peer.index()].changed, true) {
-            self.changed.push(peer);
-        }
         self.losses += u32::from(matches!(event, Event::Lost(..) | Event::Incompatible { .. }));
         if self.events.len() >= 4 * self.slots.len() {
             self.events.pop_front();
@@ -192,7 +185,7 @@ impl Machine {
 
     /// Looks after farewells that were held back. Called before a poll delivers anything, so that the program sees cause and
     /// consequence in different polls.
-    pub(super) fn release_held(&mut self, now: Instant) {
+    pub(crate) fn release_held(&mut self, now: Instant) {
         let mut index = 0;
         while let Some((peer, limit)) = self.held.get(index).copied() {
             let slot = &self.slots[peer.index()];
@@ -247,7 +240,6 @@ impl Machine {
         } else {
             match datagram.first() {
                 Some(&KIND_HELLO) => self.handle_hello(now, datagram),
-                Some(&KIND_KEEPALIVE) => self.handle_keepalive(now, datagram),
                 _ => self.handle_data(now, datagram),
             }
         };
@@ -282,28 +274,6 @@ impl Machine {
         self.note_outcome(peer, outcome);
         self.make_ready(peer);
         Ok(peer)
-    }
-
-    fn handle_keepalive(&mut self, now: Instant, datagram: &[u8]) -> Result<Peer, Dropped> {
-        let datagram: &[u8; KEEPALIVE] = datagram.try_into().map_err(|_| Dropped::Stranger)?;
-        let header = wire::Keepalive::parse(datagram).ok_or(Dropped::Stranger)?;
-        let slot = self.slots.get_mut(header.sender as usize).ok_or(Dropped::Stranger)?;
-        if header.mode != self.shared.config.protection as u8 {
-            return Err(Dropped::WrongMode);
-        }
-        let session = slot.session.as_deref_mut().ok_or(Dropped::NoSession)?;
-        if header.epoch != session.open.epoch {
-            return Err(Dropped::WrongEpoch);
-        }
-        // A copy of one that has counted says nothing of the present, nor does one that was overtaken.
-        if header.counter <= session.alive {
-            return Err(Dropped::Replayed);
-        }
-        if !session.open.verify_keepalive(header.counter, datagram) {
-            return Err(Dropped::Forged);
-        }
-        (session.alive, session.last_heard) = (header.counter, now);
-        Ok(slot.peer)
     }
 
     fn handle_data(&mut self, now: Instant, datagram: &mut [u8]) -> Result<Peer, Dropped> {
@@ -478,27 +448,6 @@ impl Machine {
     /// Whether [`Machine::poll`] may have something to deliver.
     pub fn has_arrived(&self) -> bool {
         !self.arrived.is_empty() || !self.held.is_empty()
-    }
-
-    /// Peers whose sessions have begun or ended since this was last called, each with what makes the keep-alives of the new
-    /// session; `None` if there is none any more.
-    ///
-    /// For drivers whose program may be kept from driving the machine for long, by a handler for instance: what the machine
-    /// itself would send must wait for it, but keep-alives may be sent at any time and by another thread. They
-    /// say nothing but that somebody is there.
-    pub fn keepalives(&mut self) -> impl Iterator<Item = (Peer, Option<Keepalive>)> + '_ {
-        let Self { changed, slots, .. } = self;
-        changed.drain(..).map(|peer| {
-            let slot = &mut slots[peer.index()];
-            slot.changed = false;
-            (peer, slot.take_keepalive())
-        })
-    }
-
-    /// Whether [`Machine::buffer_tailalives`] has something to tell.
-    #[inline]
-    pub fn has_keepalives(&self) -> bool {
-        !self.changed.is_empty()
     }
 
     /// When [`Machine::tick`] is to be called next, if nothing arrives before. Valid once [`Machine::transmit`] has

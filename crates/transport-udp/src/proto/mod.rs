@@ -8,13 +8,13 @@
 //! | module | owns |
 //! |---|---|
 //! | `bytes`, `wire`, `message` | the bytes of datagrams and of messages inside a lane |
-//! | `seal`, `replay` | keys, authentication, keep-alives, and the numbers that have been seen |
+//! | `seal`, `replay` | keys, authentication, and the numbers that have been seen |
 //! | `peer` | one peer: handshake, epochs, loss |
 //! | `session`, `transmit`, `receive` | the accounts of a session; datagrams put together and taken apart |
 //! | `stream`, `ranges`, `buffer_pool` | lanes and payload streams, their gaps, their memory |
 //! | `recovery`, `path` | round trips, losses, window, pacing; the size of datagrams |
 //! | `machine`, `api` | all peers: the driver's side and the application's side |
-//! | `deliver` | messages to the core, answers back |
+//! | `deliver`, `batch` | messages to the core, answers back; handlers run without the machine |
 //! | `timer`, `context`, `config` | deadlines; what sessions share; settings |
 //!
 //! # How a message travels
@@ -33,6 +33,7 @@
 //! leaves, so the reply lane has no limit to wait for. Who waits for request room keeps polling, which is am-core's rule.
 
 mod api;
+mod batch;
 mod buffer_pool;
 mod bytes;
 mod config;
@@ -59,10 +60,12 @@ mod wire;
 #[doc(hidden)]
 pub use hostile::authentic;
 
+pub(crate) use batch::{Access, Batch};
 pub use config::{Config, ConfigError, Protection, Secrets};
 pub use context::{Counters, Dropped};
+#[cfg(feature = "fuzzing")]
+pub(crate) use deliver::Direct;
 pub use machine::{BorrowedPayload, Machine, Parts};
-pub use seal::Keepalive;
 
 use am_core::transport::{Departure, LossCause};
 use am_core::{AnyMemory, Peer, Segment};

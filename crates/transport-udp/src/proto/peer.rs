@@ -9,7 +9,7 @@
 use super::context::Context;
 use super::session::{Names, Session};
 use super::wire::{Hello, VERSION};
-use super::{Event, seal::Keepalive, seal::Keyring};
+use super::{Event, seal::Keyring};
 use am_core::transport::{LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
 
@@ -50,8 +50,6 @@ pub(super) struct Slot {
     /// In the machine's queues.
     pub(super) ready: bool,
     pub(super) arrived: bool,
-    /// Its session has begun or ended since the driver last asked.
-    pub(super) changed: bool,
 }
 
 impl Slot {
@@ -72,7 +70,6 @@ impl Slot {
             promised_segment: None,
             ready: false,
             arrived: false,
-            changed: false,
         }
     }
 
@@ -209,11 +206,6 @@ impl Slot {
         let (sender, receiver) = (shared.config.me.0, self.peer.0);
         let (layout, segment, public) = (shared.config.layout(), shared.segment.len() as u64, keyring.public());
         Some(Hello { version: VERSION, asking, open, sender, receiver, token, echo, layout, segment, public })
-    }
-
-    /// What makes the keep-alives of the session, if there is one, and it is asked for the first time.
-    pub(super) fn take_keepalive(&mut self) -> Option<Keepalive> {
-        self.session.as_mut().filter(|_| self.ended.is_none())?.keepalive.take()
     }
 
     /// When [`Slot::on_timer`] wants to be called, seen after nothing more can be sent.

@@ -4,7 +4,7 @@
 //! Hello carries a keyed hash of 32 bytes. Data datagrams are sealed with AEGIS (draft-irtf-cfrg-aegis-aead) under keys of one
 //! direction of one session: both tokens of the handshake are part of the derivation, so no two sessions share a key and
 //! the datagram's number can serve as the nonce. A key bears more datagrams than a session can number, and no number is
-//! used twice. Keep-alives have a third key and a counter of their own.
+//! used twice.
 //!
 //! The secret authenticates a session and does not suffice to read it: both Hellos carry an X25519 public key (RFC 7748), and
 //! what the two agree on is part of the derivation. The private keys are made when a process starts and are wiped when it
@@ -24,7 +24,7 @@
 //! instructions is served by software, slowly.
 
 use super::config::Protection;
-use super::wire::{HEADER, HELLO, HELLO_BODY, KEEPALIVE, Keepalive as Header, MAC, PUBLIC, TAG};
+use super::wire::{HEADER, HELLO, HELLO_BODY, MAC, PUBLIC, TAG};
 use aegis::aegis128l::Aegis128L;
 use aegis::aegis128x2::Aegis128X2;
 use x25519_dalek::{PublicKey, StaticSecret};
@@ -136,7 +136,7 @@ impl Agreement {
         }
         let (mut output, mut epoch, mut keys) = (hash.finalize_xof(), [0; 2], Box::<Keys>::default());
         output.fill(&mut epoch);
-        for key in [&mut keys.short, &mut keys.long, &mut keys.alive] {
+        for key in [&mut keys.short, &mut keys.long] {
             output.fill(key);
         }
         output.zeroize();
@@ -157,8 +157,6 @@ fn nonce(number: u64) -> [u8; 16] {
 struct Keys {
     short: Key,
     long: Key,
-    /// Of keep-alives alone.
-    alive: Key,
 }
 
 /// One direction of one session: its short name, and its keys, which stay where they were made.
@@ -173,53 +171,7 @@ impl std::fmt::Debug for Chain {
     }
 }
 
-/// Makes the keep-alives of one session: datagrams that say that this endpoint is there, and nothing else.
-///
-/// It has a key and a counter that nobody else uses, so it can be at work while the machine is not: no nonce is used twice
-/// whoever of the two sends when. There is one for each session.
-#[derive(ZeroizeOnDrop)]
-pub struct Keepalive {
-    key: Box<Key>,
-    #[zeroize(skip)]
-    header: Header,
-}
-
-impl std::fmt::Debug for Keepalive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keepalive").field("header", &self.header).finish_non_exhaustive()
-    }
-}
-
-impl Keepalive {
-    /// The next datagram. Each counts once at the peer.
-    pub fn next_datagram(&mut self) -> [u8; KEEPALIVE] {
-        self.header.counter += 1;
-        let header = self.header.encode();
-        let mut out = [0; KEEPALIVE];
-        let (head, tag) = out.split_at_mut(header.len());
-        head.copy_from_slice(&header);
-        let cipher = Aegis128L::<TAG>::new(&self.key, &nonce(self.header.counter));
-        tag.copy_from_slice(&cipher.encrypt_in_place(&mut [], &header));
-        out
-    }
-}
-
 impl Chain {
-    /// What makes the keep-alives of this direction; to be called once.
-    pub(super) fn keepalive(&self, mode: u8, sender: u32) -> Keepalive {
-        let mut key = Box::<Key>::default();
-        key.copy_from_slice(&self.keys.alive);
-        Keepalive { key, header: Header { mode, epoch: self.epoch, sender, counter: 0 } }
-    }
-
-    /// Whether a keep-alive with this counter is authentic, whatever the protection of other datagrams.
-    pub(super) fn verify_keepalive(&self, counter: u64, datagram: &[u8; KEEPALIVE]) -> bool {
-        work::count(datagram.len());
-        let Some((header, tag)) = datagram.split_last_chunk::<TAG>() else { return false };
-        let cipher = Aegis128L::<TAG>::new(&self.keys.alive, &nonce(counter));
-        cipher.decrypt_in_place(&mut [], tag, header).is_ok()
-    }
-
     /// Seals `datagram[..len]` (header and frames) in place and returns its length on the wire.
     ///
     /// # Panics
@@ -296,8 +248,8 @@ mod tests {
 
     /// The same chain with keys in others' places.
     fn crossed(chain: &Chain, change: impl FnOnce(&Keys, &mut Keys)) -> Chain {
-        let Keys { short, long, alive } = *chain.keys;
-        let mut keys = Box::new(Keys { short, long, alive });
+        let Keys { short, long } = *chain.keys;
+        let mut keys = Box::new(Keys { short, long });
         change(&chain.keys, &mut keys);
         Chain { epoch: chain.epoch, keys }
     }
@@ -318,12 +270,9 @@ mod tests {
         let agreement = Box::new(agreement);
         assert_eq!(agreement.root.as_ptr(), at);
         let chain = agreement.chain([(0, 1), (1, 2)]);
-        let at = [&chain.keys.short, &chain.keys.long, &chain.keys.alive].map(|key| key.as_ptr());
+        let at = [&chain.keys.short, &chain.keys.long].map(|key| key.as_ptr());
         let chain = Box::new(chain);
-        assert_eq!([&chain.keys.short, &chain.keys.long, &chain.keys.alive].map(|key| key.as_ptr()), at);
-        let source = chain.keepalive(0, 0);
-        let at = source.key.as_ptr();
-        assert_eq!(Box::new(source).key.as_ptr(), at);
+        assert_eq!([&chain.keys.short, &chain.keys.long].map(|key| key.as_ptr()), at);
     }
 
     #[test]
@@ -388,21 +337,5 @@ mod tests {
         assert!(!other.verify_hello(&ring.sign_hello(&[0; HELLO_BODY])));
         assert!(ring.verify_hello(&ring.sign_hello(&[0; HELLO_BODY])));
         assert!(!ring.verify_hello(&[0; HELLO_BODY]) && !ring.verify_hello(&[0; 5]));
-    }
-
-    #[test]
-    fn keepalives_count_and_share_no_key() {
-        let (seal, open) = pair();
-        let mut source = seal.keepalive(0, 0);
-        let (first, second) = (source.next_datagram(), source.next_datagram());
-        assert!(open.verify_keepalive(1, &first) && open.verify_keepalive(2, &second));
-        assert!(!open.verify_keepalive(2, &first), "the counter is part of it");
-        for bit in 0..KEEPALIVE * 8 {
-            let mut copy = second;
-            copy[bit / 8] ^= 1 << (bit % 8);
-            assert!(!open.verify_keepalive(2, &copy), "bit {bit}");
-        }
-        let crossed = crossed(&open, |from, to| (to.short, to.alive) = (from.alive, from.short));
-        assert!(!crossed.verify_keepalive(1, &first));
     }
 }

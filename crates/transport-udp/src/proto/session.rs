@@ -2,13 +2,14 @@
 //!
 //! The parts that put datagrams together and take them apart are in `transmit` and `receive`; here are the accounts.
 
+use super::batch::Outcome as Delivered;
 use super::config::Config;
 use super::context::{BULK, Context, IN};
 use super::message::{Kind, MAX_HEADER, Message, Parsed, cost_of};
 use super::path::Path;
 use super::recovery::{Carried, Outcome, Recovery};
 use super::replay::Replay;
-use super::seal::{Agreement, Chain, Keepalive};
+use super::seal::{Agreement, Chain};
 use super::stream::{Incoming, IncomingBulk, Outgoing, OutgoingBulk};
 use super::wire::{Credit, Leave};
 use am_core::arguments::Words;
@@ -18,6 +19,16 @@ use am_core::{Instant, Span};
 /// The peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault;
+
+/// What a batch holds already of messages that are still in their lanes.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Bytes of each lane.
+    pub(super) bytes: [u64; 2],
+    /// Room of the replies to its requests at the peer, and of its replies here.
+    pub(super) owed: u64,
+    pub(super) set_aside: u64,
+}
 
 /// The streams of a session and what else is sent again when lost.
 #[derive(Debug, Default)]
@@ -50,9 +61,6 @@ pub(super) struct Session {
     pub(super) peer_segment: u64,
     pub(super) seal: Chain,
     pub(super) open: Chain,
-    /// What makes this side's keep-alives, until a driver takes it, and the counter of the peer's last one.
-    pub(super) keepalive: Option<Keepalive>,
-    pub(super) alive: u64,
     pub(super) replay: Replay,
     pub(super) recovery: Recovery,
     pub(super) path: Path,
@@ -93,16 +101,13 @@ pub(super) struct Names {
 impl Session {
     pub(super) fn new(config: &Config, base: u64, keys: &Agreement, names: &Names, now: Instant) -> Self {
         let (me, peer) = ((config.me.0, names.mine), (names.peer, names.theirs));
-        let seal = keys.chain([me, peer]);
         Self {
             own: names.peer == config.me.0,
             mine: names.mine,
             theirs: names.theirs,
             confirmed: false,
             peer_segment: names.peer_segment,
-            keepalive: Some(seal.keepalive(config.protection as u8, config.me.0)),
-            alive: 0,
-            seal,
+            seal: keys.chain([me, peer]),
             open: keys.chain([peer, me]),
             replay: Replay::default(),
             recovery: Recovery::new(now, config.datagram_start.into(), config.ack_delay),
@@ -145,17 +150,21 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a request whose reply takes at most `cost` may be handled now.
+    /// Whether a request whose reply takes at most `cost` may be handled now, after others whose replies take at most `ahead`.
     ///
     /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever
     /// acknowledges none has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is
     /// always served. Payloads of Long replies have a queue of their own for every peer, which one payload may
     /// exceed.
-    pub(super) fn may_reply(&self, shared: &Context, cost: u64) -> bool {
-        let mine = self.traffic.out[1].queued();
-        let free = u64::from(shared.config.reply_budget).saturating_sub(shared.queued[1]);
-        let long = self.traffic.bulk_out[1].bytes.queued();
-        long < shared.config.bulk_queue.into() && (mine == 0 || mine + 2 * cost <= free)
+    pub(super) fn may_reply(&self, shared: &Context, ahead: u64, cost: u64) -> bool {
+        let mine = self.traffic.out[1].queued() + ahead;
+        let free = u64::from(shared.config.reply_budget).saturating_sub(shared.queued[1] + ahead);
+        self.may_reply_long(shared) && (mine == 0 || mine + 2 * cost <= free)
+    }
+
+    /// Whether there is room for the payload of one more Long reply.
+    pub(super) fn may_reply_long(&self, shared: &Context) -> bool {
+        self.traffic.bulk_out[1].bytes.queued() < shared.config.bulk_queue.into()
     }
 
     /// Appends a message to a lane.
@@ -187,28 +196,31 @@ impl Session {
         }
     }
 
-    /// The message at the front of a lane, if it is all there, and the length of its header; fills `words`.
+    /// The message at the front of a lane, behind those that a batch holds already, if it is all there, and the length of its
+    /// header; fills `words`.
     #[inline]
     pub(super) fn front(
         &self,
         shared: &Context,
         lane: usize,
+        ahead: &Ahead,
         words: &mut Words,
     ) -> Result<Option<(Message, u64)>, Fault> {
         let incoming = &self.traffic.incoming[lane];
-        let available = incoming.ready - incoming.fifo.start();
+        let start = incoming.fifo.start() + ahead.bytes[lane];
+        let available = incoming.ready - start;
         if available == 0 {
             return Ok(None);
         }
         let most = available.min(MAX_HEADER as u64) as usize;
         let pool = &shared.pools[IN + lane];
-        let front = incoming.fifo.peek(pool, incoming.fifo.start());
+        let front = incoming.fifo.peek(pool, start);
         let mut parsed = Message::parse(front.get(..most).unwrap_or(front), words);
         if !matches!(parsed, Parsed::Whole(..)) && front.len() < most {
             // It may go on in the next page.
             let mut bytes = [0; MAX_HEADER];
             let bytes = &mut bytes[..most];
-            incoming.fifo.read(pool, incoming.fifo.start(), bytes);
+            incoming.fifo.read(pool, start, bytes);
             parsed = Message::parse(bytes, words);
         }
         let (message, header) = match parsed {
@@ -221,11 +233,11 @@ impl Session {
             && match lane {
                 0 => {
                     message.room <= u64::from(shared.config.medium) + 1
-                        && self.owed + cost_of(message.room) <= shared.config.reply_window.into()
+                        && self.owed + ahead.owed + cost_of(message.room) <= shared.config.reply_window.into()
                 }
                 _ => {
                     message.room > payload
-                        && cost_of(message.room) <= self.set_aside
+                        && ahead.set_aside + cost_of(message.room) <= self.set_aside
                         && !matches!(message.kind, Kind::Control { .. })
                 }
             };
@@ -244,9 +256,37 @@ impl Session {
         Ok((available >= header + payload).then_some((message, header)))
     }
 
-    /// Takes the front message out of a lane after its handler has run.
+    /// Takes note of what has become of delivered messages.
+    ///
+    /// # Errors
+    /// [`Fault`] if the peer has meanwhile given back the room of replies that it had sent.
+    pub(super) fn settle(
+        &mut self,
+        shared: &mut Context,
+        now: Instant,
+        delivered: &Delivered,
+    ) -> Result<(), Fault> {
+        self.set_aside = self.set_aside.checked_sub(delivered.set_aside).ok_or(Fault)?;
+        shared.set_aside -= delivered.set_aside;
+        self.owed = (self.owed + delivered.detached).saturating_sub(delivered.answered);
+        let len = delivered.replies.len() as u64;
+        if len > 0 {
+            self.traffic.out[1].fifo.append(&mut shared.pools[1], &delivered.replies);
+            shared.queued[1] += len;
+            shared.accepted += len;
+        }
+        if delivered.bare > 0 {
+            self.give_bare(shared, now, delivered.bare, delivered.bare_bytes);
+        }
+        for (lane, len) in delivered.consumed.into_iter().enumerate().filter(|(_, len)| *len > 0) {
+            self.consume(shared, now, lane, len);
+        }
+        Ok(())
+    }
+
+    /// Takes messages out of a lane after their handlers have run.
     #[inline]
-    pub(super) fn consume(&mut self, shared: &mut Context, now: Instant, lane: usize, len: u64) {
+    fn consume(&mut self, shared: &mut Context, now: Instant, lane: usize, len: u64) {
         let fifo = &mut self.traffic.incoming[lane].fifo;
         let to = fifo.start() + len;
         fifo.release(&mut shared.pools[IN + lane], to);
@@ -301,13 +341,11 @@ impl Session {
         true
     }
 
-    /// A request with this room has ended without a reply.
-    pub(super) fn give_bare(&mut self, shared: &mut Context, now: Instant, room: u64) {
-        let cost = cost_of(room);
-        self.owed = self.owed.saturating_sub(cost);
-        self.granted.bare += 1;
-        self.granted.bare_bytes += cost;
-        shared.bare_given += 1;
+    /// Requests have ended without a reply, which would have taken `bytes` at most.
+    fn give_bare(&mut self, shared: &mut Context, now: Instant, count: u64, bytes: u64) {
+        self.granted.bare += count;
+        self.granted.bare_bytes += bytes;
+        shared.bare_given += count;
         let urgent =
             self.granted.bare_bytes - self.reported.bare_bytes >= u64::from(shared.config.reply_window) / 2;
         self.mark_credit(now + shared.config.ack_delay, urgent);

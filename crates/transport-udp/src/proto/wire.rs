@@ -1,9 +1,8 @@
 //! The bytes of a datagram: header, Hello, frames. Parsing checks every length and never allocates.
 //!
 //! ```text
-//! data       kind 1 | mode 1 | epoch 2 | sender 4 | number 8 | length 2 | frames ... | tag 16 (absent if unauthenticated)
-//! hello      kind 1 | version 1 | flags 1 | 0 | sender 4 | receiver 4 | token 8 | echo 8 | layout 8 | segment 8 | public 32 | mac 32
-//! keep-alive kind 1 | mode 1 | epoch 2 | sender 4 | counter 8 | tag 16
+//! data  kind 1 | mode 1 | epoch 2 | sender 4 | number 8 | length 2 | frames ... | tag 16 (absent if unauthenticated)
+//! hello kind 1 | version 1 | flags 1 | 0 | sender 4 | receiver 4 | token 8 | echo 8 | layout 8 | segment 8 | public 32 | mac 32
 //! ```
 //!
 //! Fixed-width integers are little-endian; variable ones are those of RFC 9000, section 16. The length of a Hello, its layout
@@ -13,7 +12,7 @@
 use super::bytes::{MAX_VARINT, Reader, Writer};
 
 /// Version of everything below.
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 4;
 /// Bytes of a data datagram's header.
 pub(super) const HEADER: usize = 18;
 /// Bytes of an authenticator of a data datagram.
@@ -26,15 +25,10 @@ pub(super) const PUBLIC: usize = 32;
 pub(super) const MAC: usize = 32;
 /// Bytes of a Hello.
 pub(super) const HELLO: usize = HELLO_BODY + MAC;
-/// Bytes of a keep-alive without its authenticator, and with it.
-const KEEPALIVE_BODY: usize = 16;
-pub(super) const KEEPALIVE: usize = KEEPALIVE_BODY + TAG;
 /// First byte of a data datagram.
 pub(super) const KIND_DATA: u8 = 0xA1;
 /// First byte of a Hello.
 pub(super) const KIND_HELLO: u8 = 0xA0;
-/// First byte of a keep-alive.
-pub(super) const KIND_KEEPALIVE: u8 = 0xA2;
 /// Most ranges in one acknowledgement.
 pub(super) const MAX_RANGES: usize = 24;
 /// The most datagrams that an interface hands over in one piece (Linux's `UDP_GRO_CNT_MAX`).
@@ -81,10 +75,9 @@ impl Header {
 pub(super) fn first_datagram(bytes: &[u8]) -> usize {
     let said = match bytes.first() {
         Some(&KIND_HELLO) => Some(HELLO),
-        Some(&KIND_KEEPALIVE) => Some(KEEPALIVE),
         _ => Header::parse(bytes).map(|header| usize::from(header.length)),
     };
-    said.filter(|said| (KEEPALIVE_BODY..bytes.len()).contains(said)).unwrap_or(bytes.len())
+    said.filter(|said| (HEADER..bytes.len()).contains(said)).unwrap_or(bytes.len())
 }
 
 /// The message that opens a session.
@@ -138,34 +131,6 @@ impl Hello {
         out[28..36].copy_from_slice(&self.layout.to_le_bytes());
         out[36..44].copy_from_slice(&self.segment.to_le_bytes());
         out[44..].copy_from_slice(&self.public);
-        out
-    }
-}
-
-/// The clear part of a keep-alive, which has no other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Keepalive {
-    pub(super) mode: u8,
-    pub(super) epoch: u16,
-    pub(super) sender: u32,
-    /// Greater than that of every earlier keep-alive of the session.
-    pub(super) counter: u64,
-}
-
-impl Keepalive {
-    pub(super) fn parse(bytes: &[u8; KEEPALIVE]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        (reader.u8()? == KIND_KEEPALIVE).then_some(())?;
-        let (mode, epoch) = (reader.u8()?, reader.u16()?);
-        Some(Self { mode, epoch, sender: reader.u32()?, counter: reader.u64()? })
-    }
-
-    pub(super) fn encode(&self) -> [u8; KEEPALIVE_BODY] {
-        let mut out = [0; KEEPALIVE_BODY];
-        out[..2].copy_from_slice(&[KIND_KEEPALIVE, self.mode]);
-        out[2..4].copy_from_slice(&self.epoch.to_le_bytes());
-        out[4..8].copy_from_slice(&self.sender.to_le_bytes());
-        out[8..].copy_from_slice(&self.counter.to_le_bytes());
         out
     }
 }

@@ -6,9 +6,9 @@
 use super::service::Shared;
 use super::{Udp, UdpConfig, UdpError, peers::Peers};
 use crate::carrier::OwnMemory;
+use am_core::transport::Membership;
 use am_core::{
-    Address, Arguments, AttachError, Endpoint, Handlers, Instant, PollError, Request, Segment, SendError,
-    WaitError,
+    Address, Arguments, AttachError, Endpoint, Handlers, PollError, Request, Segment, SendError, WaitError,
 };
 use std::future::poll_fn;
 use std::io;
@@ -48,16 +48,14 @@ impl Drop for Tender {
 
 /// Takes in what arrives and does what is due, unless the program's thread is asleep in `idle` and does so itself.
 async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
-    // Since when the program has been at it without end.
-    let mut held_since = None;
     loop {
         let mut pause = None;
         // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does nothing.
         let _ = socket.try_io(Interest::READABLE, || {
-            let worked = pause.insert(shared.guarded(|| work(&shared, &mut held_since)));
+            let worked = pause.insert(shared.guarded(|| work(&shared)));
             if *worked == Some(Duration::ZERO) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
         });
-        let pause = pause.unwrap_or_else(|| shared.guarded(|| work(&shared, &mut held_since)));
+        let pause = pause.unwrap_or_else(|| shared.guarded(|| work(&shared)));
         let Some(pause) = pause else { return };
         tokio::select! {
             // An error says that the runtime is shutting down.
@@ -70,17 +68,13 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
 
 /// One turn of the task; returns how long nothing is due. No time at all says that there is, or may be, more in
 /// the socket.
-pub(super) fn work(shared: &Shared, held_since: &mut Option<Instant>) -> Duration {
+pub(super) fn work(shared: &Shared) -> Duration {
     let mut engine = match shared.try_engine() {
         Ok(engine) => engine,
         Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
         // The program is at it.
-        Err(TryLockError::WouldBlock) => {
-            shared.held_up(held_since);
-            return Duration::from_millis(1);
-        }
+        Err(TryLockError::WouldBlock) => return Duration::from_millis(1),
     };
-    *held_since = None;
     #[cfg(test)]
     shared.sabotaged();
     if shared.is_parked() {
@@ -160,7 +154,7 @@ impl<S> AsyncEndpoint<S> {
     /// # Errors
     /// As [`Endpoint::attach`].
     pub fn attach(transport: Udp, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
-        let shared = transport.driver().shared();
+        let shared = Arc::clone(transport.driver().shared());
         let endpoint = blocking(|| Endpoint::attach(transport, handlers, state))?;
         Ok(Self { endpoint, shared, news: 0 })
     }
@@ -218,9 +212,16 @@ impl<S> AsyncEndpoint<S> {
     }
 
     async fn step(&mut self) -> Result<(), PollError> {
-        if self.endpoint.poll()? == 0 {
-            self.idle().await;
+        if self.endpoint.poll()? != 0 {
+            return Ok(());
         }
+        // A loss that a poll has told of, in a barrier for instance, still ends every wait.
+        if self.endpoint.transport().losses() != 0
+            && let Some((rank, cause)) = self.endpoint.unacknowledged_loss()
+        {
+            return Err(PollError::PeerLost { rank, cause });
+        }
+        self.idle().await;
         Ok(())
     }
 

@@ -1,7 +1,6 @@
 //! What the program's thread and the helper thread take turns in driving: a machine and its socket.
 
 use super::process::Process;
-use super::vitals::Vitals;
 use super::wire::{LARGEST, Sent, Wire};
 use crate::proto::{BorrowedPayload, Machine, Parts};
 use crate::sim::SplitMix64;
@@ -28,10 +27,8 @@ const SMALL: usize = 512;
 pub(super) struct Engine {
     pub(super) machine: Machine,
     pub(super) wire: Wire,
-    /// A handler may have forked: the child must not go on with what the parent does.
+    /// A child of this process must not go on with what its parent does.
     pub(super) process: Process,
-    /// What the helper sends while a handler keeps it from the machine.
-    pub(super) vitals: Arc<Vitals>,
     addresses: Arc<[SocketAddr]>,
     me: Peer,
     incoming: Vec<u8>,
@@ -44,6 +41,8 @@ pub(super) struct Engine {
     flowing: bool,
     /// When the socket was last asked.
     asked: Instant,
+    /// The latest time that the machine has been driven at.
+    pub(super) latest: Instant,
     pub(super) deadline: Option<Instant>,
     /// How often something was taken in by the helper.
     pub(super) news: u64,
@@ -57,7 +56,6 @@ impl Engine {
     pub(super) fn new(machine: Machine, wire: Wire, addresses: Arc<[SocketAddr]>, process: Process) -> Self {
         let (me, limit) = (machine.config().me, usize::from(machine.config().datagram_limit));
         Self {
-            vitals: Arc::new(Vitals::new(machine.config().silence)),
             machine,
             wire,
             process,
@@ -70,6 +68,7 @@ impl Engine {
             blocked: None,
             flowing: false,
             asked: Instant(0),
+            latest: Instant(0),
             deadline: None,
             news: 0,
             watcher: None,
@@ -152,7 +151,7 @@ impl Engine {
             self.machine.tick(*now);
             changed = true;
         }
-        self.note_sessions();
+        self.latest = self.latest.max(*now);
         changed
     }
 
@@ -216,16 +215,6 @@ impl Engine {
             }
         }
         self.deadline = self.machine.deadline();
-        self.note_sessions();
-    }
-
-    /// Lets the helper know which sessions have begun and ended. Before handlers run, and after datagrams have
-    /// left: a handler that a new session's first message calls may run for long.
-    fn note_sessions(&mut self) {
-        if self.machine.has_keepalives() {
-            let changed = self.machine.keepalives().filter(|(peer, _)| *peer != self.me);
-            self.vitals.note(changed.map(|(peer, session)| (self.addresses[peer.index()], session)));
-        }
     }
 
     /// Sends a row; returns whether more may follow.

@@ -4,70 +4,56 @@
 //! |---|---|
 //! | `config`, `peers` | settings, the environment, the table of the job |
 //! | `wire` | the socket: rows of datagrams out and in |
+//! | `driver` | the program's thread at the machine |
 //! | `engine` | machine and socket together: taking in, sending out |
 //! | `service` | the helper thread |
 //! | `process` | whose endpoint it is: a fork may not use it |
 //! | `asynchronous` | the tokio mode (feature `tokio`) |
 //! | `obituary` | what others know of the ends of ranks |
-//! | `vitals` | signs of life while a handler runs for long |
 //! | `waiting` | how long to ask, when to sleep |
 //! | `job` | jobs within one process |
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod config;
+mod driver;
 mod engine;
 mod job;
 mod obituary;
 mod peers;
 mod process;
 mod service;
-mod vitals;
 mod waiting;
 mod wire;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncEndpoint;
 pub use config::{EnvironmentError, LOOPBACK_DATAGRAM, UdpConfig, Waiting};
+pub use driver::SocketDriver;
 pub use job::{LocalJob, LocalOptions};
 pub use obituary::Obituary;
 pub use peers::{Peers, PeersError};
 
 use crate::carrier::{Carrier, OwnMemory};
-use crate::driver::Driver;
-use crate::proto::{BorrowedPayload, ConfigError, Machine};
-use am_core::transport::{Departure, LossCause, Notify, WaitReason};
-use am_core::{Address, Instant, Memory, Peer, Rank, Segment, Shape, Span};
+use crate::proto::{ConfigError, Machine};
+use am_core::transport::LossCause;
+use am_core::{Address, Memory, Peer, Rank, Segment, Shape};
+use driver::Helper;
 use engine::Engine;
 use nix::errno::Errno;
-use nix::poll::PollFlags;
 use process::Process;
 use service::{Clock, Service, Shared};
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::task::Waker;
-use std::time::Duration;
-use waiting::{Next, Patience, sleep};
+use waiting::Patience;
 use wire::Wire;
 
 /// Active messages over UDP: the transport of one endpoint.
 ///
 /// Every endpoint has a socket of its own. It can be sent to the thread that uses it.
 pub type Udp<M = OwnMemory> = Carrier<SocketDriver, M>;
-
-/// So many bytes are handed to the system while a program keeps sending without polling.
-const EAGER: u64 = 24 << 10;
-
-/// So many fruitless looks at the socket alone follow a whole round.
-const GLANCES: u32 = 8;
-
-/// The longest sleep of an endpoint that waits: rare enough to cost nothing.
-const LONGEST_SLEEP: Span = Span::from_secs(1);
 
 /// An endpoint could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -236,29 +222,8 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         engine.send_out(clock.now(), None);
         let shared = Arc::new(Shared::new(engine, clock)?);
         let service = helper(&shared)?;
-        let driver = SocketDriver {
-            patience: Patience::new(config.waiting, peers.neighbours(my)),
-            linger: config.linger,
-            peers: Arc::clone(peers),
-            now: clock.now(),
-            drives: 0,
-            news: 0,
-            stirred: false,
-            accepted: 0,
-            sent: 0,
-            told: 0,
-            losses: 0,
-            dirty: false,
-            spinning: false,
-            fruitless: 0,
-            buffer: Vec::new(),
-            early: 0,
-            arrived: false,
-            service: Some(service),
-            left: false,
-            departed: OnDeparture::default(),
-            shared,
-        };
+        let patience = Patience::new(config.waiting, peers.neighbours(my));
+        let driver = SocketDriver::new(shared, service, Arc::clone(peers), patience, config.linger);
         Ok(Self::new(driver, &settings, segment))
     }
 }
@@ -267,16 +232,16 @@ impl<M: Memory> Udp<M> {
     /// The last failure that the system told of sending to a peer since this was last asked, and which peer it was; the
     /// protocol treats it as a lost datagram.
     pub fn take_failure(&mut self) -> Option<(Peer, ErrorKind)> {
-        if self.driver().shared.failure().is_some() {
+        if self.driver().shared().failure().is_some() {
             return None;
         }
-        self.driver_mut().shared.engine().failure.take()
+        self.driver().shared().engine().failure.take()
     }
 
     /// A handle for whoever learns of the ends of ranks from another source than the protocol, such as a thread that listens
     /// to the job's launcher. It can be cloned and sent to any thread, and does not keep the endpoint alive.
     pub fn obituary(&self) -> Obituary {
-        Obituary::new(Arc::downgrade(&self.driver().shared))
+        Obituary::new(Arc::downgrade(self.driver().shared()))
     }
 
     /// Takes note that a rank is lost, for this reason, as [`Obituary::lost`] does from other threads. The next poll tells.
@@ -288,7 +253,7 @@ impl<M: Memory> Udp<M> {
     /// have confirmed it unless they took too long. For those who have to tell an endpoint that left from one whose process
     /// just ended. Replaces what an earlier call of this set; does nothing more once the endpoint has left.
     pub fn when_departed(&mut self, call: impl FnOnce() + Send + 'static) {
-        self.driver_mut().departed.0 = Some(Box::new(call));
+        self.driver_mut().when_departed(Box::new(call));
     }
 
     /// Where this endpoint's socket listens.
@@ -296,291 +261,7 @@ impl<M: Memory> Udp<M> {
     /// # Errors
     /// From the system.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.driver().shared.socket.local_addr()
-    }
-}
-
-/// Who does the program's work while it does not.
-#[derive(Debug)]
-enum Helper {
-    /// The program has said that it is never absent.
-    Nobody,
-    Thread(#[expect(dead_code, reason = "it is held to be dropped")] Service),
-    #[cfg(feature = "tokio")]
-    Task(#[expect(dead_code, reason = "it is held to be dropped")] asynchronous::Tender),
-}
-
-/// What is called when the endpoint has taken leave.
-#[derive(Default)]
-struct OnDeparture(Option<Box<dyn FnOnce() + Send>>);
-
-impl fmt::Debug for OnDeparture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OnDeparture").field(&self.0.is_some()).finish()
-    }
-}
-
-/// The [`Driver`] of a real socket; made by [`Udp::join`].
-#[derive(Debug)]
-pub struct SocketDriver {
-    shared: Arc<Shared>,
-    /// Taken when the endpoint has left.
-    service: Option<Helper>,
-    peers: Arc<Peers>,
-    patience: Patience,
-    linger: Duration,
-    /// When the clock was last read: reading it for every message would cost as much as sending one.
-    now: Instant,
-    drives: u64,
-    /// What the helper had taken in when this side last looked.
-    news: u64,
-    /// Something has come since the last `idle`.
-    stirred: bool,
-    /// Bytes accepted of the program, and how many of them when the system was last handed some.
-    accepted: u64,
-    sent: u64,
-    /// Bytes accepted at the last call of `accepted`.
-    told: u64,
-    losses: u32,
-    /// The program has used the machine since everything was last sent out.
-    dirty: bool,
-    /// The program is back from an `idle` that took no time, and how often in a row only the socket was looked at.
-    spinning: bool,
-    fruitless: u32,
-    /// What such a look brings, and how much of it waits for the next round.
-    buffer: Vec<u8>,
-    early: usize,
-    /// The last round has left messages for the next one.
-    arrived: bool,
-    /// The helper drives the endpoint, as the program has asked it to.
-    left: bool,
-    departed: OnDeparture,
-}
-
-impl SocketDriver {
-    #[cfg(feature = "tokio")]
-    fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.shared)
-    }
-
-    /// Tells the helper that the program is at work.
-    fn drive(&mut self) {
-        self.drives += 1;
-        // Relaxed: the helper only wants to see it change some time.
-        self.shared.drives.store(self.drives, Relaxed);
-        if std::mem::take(&mut self.left) {
-            self.shared.return_to();
-        }
-    }
-
-    /// Sleeps until something arrives or is due.
-    fn park(&mut self, until: Option<Instant>) {
-        let (timeout, events) = {
-            let engine = self.shared.engine();
-            if engine.news != std::mem::replace(&mut self.news, engine.news) {
-                return;
-            }
-            self.shared.park();
-            let now = self.shared.clock.now();
-            // Who sleeps looks up now and then, for what no descriptor tells: a request for a stall report.
-            let next = engine.deadline.into_iter().chain(until).fold(now + LONGEST_SLEEP, Instant::min);
-            let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
-            (next.since(now).into(), PollFlags::POLLIN | out)
-        };
-        // A notice that came before is not missed: the bell stays rung until the next round has heard it.
-        sleep(
-            &[(self.shared.socket.as_fd(), events), (self.shared.bell.as_fd(), PollFlags::POLLIN)],
-            Some(timeout),
-        );
-        self.shared.unpark();
-    }
-}
-
-impl Driver for SocketDriver {
-    fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
-        let mut engine = self.shared.engine();
-        let result = work(&mut engine.machine, self.now);
-        self.accepted = engine.machine.accepted_bytes();
-        self.dirty = true;
-        result
-    }
-
-    #[inline]
-    fn failure(&self) -> Option<LossCause> {
-        self.shared.failure()
-    }
-
-    fn look<R>(&self, work: impl FnOnce(&Machine) -> R) -> R {
-        // The parent may have held the lock at that moment.
-        assert!(!self.shared.process.is_other(), "an endpoint cannot be looked at in a fork of its process");
-        work(&self.shared.engine().machine)
-    }
-
-    fn now(&self) -> Instant {
-        self.shared.clock.now()
-    }
-
-    fn segment_len(&self, rank: Rank) -> u64 {
-        self.peers.segment_len(rank)
-    }
-
-    fn accepted(&mut self) {
-        self.drive();
-        // A refusal drives nothing: who is refused will poll, and may first want to know why.
-        let some = self.accepted != std::mem::replace(&mut self.told, self.accepted);
-        if some && self.accepted - self.sent >= EAGER {
-            self.take_in();
-            self.send_out(None);
-        }
-    }
-
-    fn take_in(&mut self) {
-        self.round(None, |_, _| ());
-    }
-
-    /// Who asks again and again need not look at more than the socket each time.
-    fn is_still(&mut self) -> bool {
-        // What is not in the socket any more has to be delivered, too.
-        let elsewhere = self.arrived || self.shared.unseen.load(Acquire);
-        if !std::mem::take(&mut self.spinning) || self.dirty || elsewhere || self.fruitless >= GLANCES {
-            self.fruitless = 0;
-            return false;
-        }
-        self.drive();
-        if self.buffer.is_empty() {
-            self.buffer.resize(wire::LARGEST, 0);
-        }
-        // Failures are left to the rounds that follow.
-        self.early = wire::glance(&self.shared.socket, &mut self.buffer);
-        self.fruitless = if self.early == 0 { self.fruitless + 1 } else { 0 };
-        self.early == 0
-    }
-
-    /// One lock for all three steps, and the clock is read when something happens.
-    fn round<R>(&mut self, lent: Option<BorrowedPayload<'_>>, work: impl FnOnce(&mut Machine, Instant) -> R) -> R {
-        self.drive();
-        let mut engine = self.shared.engine();
-        self.shared.unseen.store(false, Relaxed);
-        let early = std::mem::take(&mut self.early);
-        // What has come is told the time anyway.
-        if early == 0 || engine.machine.has_ready() {
-            self.now = self.shared.clock.now();
-        }
-        // What the program has just asked for goes first: the answer cannot be here before.
-        if engine.machine.has_ready() {
-            engine.send_out(self.now, lent);
-        }
-        let news = engine.news != std::mem::replace(&mut self.news, engine.news);
-        self.shared.hear(&mut engine);
-        let clock = self.shared.clock;
-        if engine.take_in(&mut self.now, || clock.now(), &mut self.buffer[..early]) || news {
-            self.stirred = true;
-            self.patience.reset();
-        }
-        let result = work(&mut engine.machine, self.now);
-        if engine.machine.has_ready() || engine.is_blocked() {
-            engine.send_out(self.now, lent);
-        }
-        self.losses = engine.machine.losses();
-        self.accepted = engine.machine.accepted_bytes();
-        self.sent = self.accepted;
-        self.dirty = engine.is_blocked();
-        self.arrived = engine.machine.has_arrived();
-        result
-    }
-
-    fn send_out(&mut self, lent: Option<BorrowedPayload<'_>>) {
-        if !self.dirty {
-            return;
-        }
-        let mut engine = self.shared.engine();
-        if engine.machine.has_ready() || engine.is_blocked() {
-            self.now = self.shared.clock.now();
-            engine.send_out(self.now, lent);
-        }
-        self.losses = engine.machine.losses();
-        self.sent = self.accepted;
-        self.dirty = engine.is_blocked();
-    }
-
-    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
-        if std::mem::take(&mut self.stirred) {
-            return;
-        }
-        match self.patience.next() {
-            Next::Spin => self.spinning = true,
-            Next::Yield => std::thread::yield_now(),
-            Next::Park => self.park(until),
-        }
-    }
-
-    fn spins(&self) -> bool {
-        self.patience.spins()
-    }
-
-    fn notify(&mut self, waker: &Waker) -> Notify {
-        if matches!(self.service, Some(Helper::Nobody)) {
-            return Notify::Never;
-        }
-        if std::mem::take(&mut self.stirred) {
-            return Notify::Ready;
-        }
-        {
-            let mut engine = self.shared.engine();
-            // A helper that fails later finds the waker here: it says that it has failed before it takes this
-            // lock.
-            if self.shared.failure().is_some() || engine.news != std::mem::replace(&mut self.news, engine.news) {
-                return Notify::Ready;
-            }
-            engine.watcher = Some(waker.clone());
-        }
-        if !std::mem::replace(&mut self.left, true) {
-            self.shared.leave();
-        }
-        Notify::Armed
-    }
-
-    fn losses(&self) -> u32 {
-        self.losses
-    }
-
-    fn depart(&mut self) {
-        if self.service.is_none() {
-            return;
-        }
-        let limit = self.shared.clock.now() + self.linger.into();
-        self.with(|machine, now| {
-            if machine.departing() != Some(Departure::Finished) {
-                machine.connect_to_say_farewell(now);
-            }
-        });
-        loop {
-            self.take_in();
-            self.send_out(None);
-            if self.look(Machine::settled) || self.now >= limit {
-                break;
-            }
-            if !std::mem::take(&mut self.stirred) {
-                self.park(Some(limit));
-            }
-        }
-        self.service = None;
-        if let Some(call) = self.departed.0.take() {
-            call();
-        }
-    }
-}
-
-impl Drop for SocketDriver {
-    /// An endpoint that nobody took leave with tells its peers nevertheless.
-    fn drop(&mut self) {
-        if self.shared.process.is_other() {
-            // Threads and tasks are the parent's.
-            std::mem::forget(self.service.take());
-        } else if self.service.is_some() && self.shared.failure().is_none() {
-            self.with(|machine, _| machine.depart(Departure::of_drop()));
-            self.depart();
-        }
+        self.driver().shared().socket.local_addr()
     }
 }
 

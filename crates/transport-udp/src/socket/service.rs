@@ -9,17 +9,16 @@
 //!   time pass and sends, and sleeps until the next datagram or deadline; until the count changes again.
 //! * A program that waits for other things as well leaves the endpoint to the helper, which does the same at once, and calls
 //!   the program's waker when something has come.
-//! * When a handler of the program holds the lock for long, nothing of this is possible; then the helper only tells the peers
-//!   that somebody is there ([`Vitals`]).
+//! * Handlers run without the lock, so one that runs for long is an absence like any other.
 //! * While the program sleeps in `idle` it wakes up for datagrams and deadlines itself; the helper then sleeps without
 //!   end, and is woken by the program's return.
 //!
-//! The lock is taken by the program once per call, without contention unless the helper is at work at that moment.
+//! The lock is taken by the program once per call, and once more for each row of messages that a poll delivers, without
+//! contention unless the helper is at work at that moment.
 
 use super::engine::Engine;
 use super::obituary::Notices;
 use super::process::Process;
-use super::vitals::Vitals;
 use super::waiting::sleep;
 use am_core::Instant;
 use am_core::transport::LossCause;
@@ -29,23 +28,22 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(feature = "tokio")]
+use std::sync::TryLockError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The longest sleep of a helper at work: how late it may notice that the program is back.
 const LONGEST: Duration = Duration::from_millis(10);
-/// How long to wait for a handler that holds the lock.
-const BUSY: Duration = Duration::from_millis(1);
 
 /// What the program's thread and its helper share.
 #[derive(Debug)]
 pub(super) struct Shared {
     engine: Mutex<Engine>,
     pub(super) socket: Arc<UdpSocket>,
-    vitals: Arc<Vitals>,
     pub(super) clock: Clock,
     /// How often the program has driven the engine; written by the program alone.
     pub(super) drives: AtomicU64,
@@ -90,13 +88,11 @@ impl Clock {
 
 impl Shared {
     pub(super) fn new(engine: Engine, clock: Clock) -> io::Result<Self> {
-        let (socket, vitals) = (Arc::clone(engine.wire.socket()), Arc::clone(&engine.vitals));
-        let process = engine.process.clone();
+        let (socket, process) = (Arc::clone(engine.wire.socket()), engine.process.clone());
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             engine: Mutex::new(engine),
             socket,
-            vitals,
             clock,
             drives: AtomicU64::new(0),
             parked: AtomicBool::new(false),
@@ -147,7 +143,7 @@ impl Shared {
     }
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
-        // A handler that unwinds leaves the machine whole: it hands messages over one by one, each accounted for first.
+        // Only a helper that panics poisons it, and then nothing more is done with what it holds.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -218,13 +214,6 @@ impl Shared {
         let _ = self.wake.read();
     }
 
-    /// Somebody else has been at the engine since `since`, if it was not free before: tells the peers now and then that this
-    /// endpoint lives.
-    #[cfg(feature = "tokio")]
-    pub(super) fn held_up(&self, since: &mut Option<Instant>) {
-        self.vitals.beat(&self.socket, since, self.clock.now());
-    }
-
     fn stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
@@ -240,22 +229,9 @@ impl Shared {
 
     /// Does the program's work until it is back.
     fn stand_in(&self, seen: u64) {
-        let mut held_since = None;
         loop {
             let (timeout, events) = {
-                let mut engine = match self.engine.try_lock() {
-                    Ok(engine) => engine,
-                    Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
-                    Err(TryLockError::WouldBlock) => {
-                        self.vitals.beat(&self.socket, &mut held_since, self.clock.now());
-                        self.nap(Some(BUSY));
-                        if self.stopped() || self.drives.load(Relaxed) != seen {
-                            return;
-                        }
-                        continue;
-                    }
-                };
-                held_since = None;
+                let mut engine = self.engine();
                 #[cfg(test)]
                 self.sabotaged();
                 if self.stopped() || self.parked.load(SeqCst) || self.drives.load(Relaxed) != seen {

@@ -19,6 +19,7 @@ fn run(seed: u64) -> u64 {
             (config.reply_window, config.reply_budget) = (8000, 12_000);
         }
     });
+    world.late = seed % 2 == 1;
     let loss = [0, 10, 100, 300][choice.below(4) as usize];
     world.net.each_link(|_, _, link| {
         link.delay = Span::from_micros(5 + choice.below(2000));

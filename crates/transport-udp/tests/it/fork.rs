@@ -1,9 +1,14 @@
 //! A process that forks goes on as if nothing had happened; its child can neither use its endpoints nor harm them.
 
-use am_core::transport::{Owed, Transport};
-use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Peer, PollError, Rank, Request, Token, WaitError};
+use am_core::transport::{Arrival, Body, Head, Notify, Owed, Port, ReplyBound, Sink, Transport, Waiting};
+use am_core::{
+    Address, Endpoint, Handlers, LossCause, Payload, Peer, PollError, Rank, Request, Token, WaitError, Words,
+};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, alarm, fork};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Wake, Waker};
+use std::time::Duration;
 use transport_udp::proto::Dropped;
 use transport_udp::{LocalJob, Udp};
 
@@ -106,4 +111,121 @@ fn a_child_is_told_that_the_endpoint_is_its_parents() {
             endpoint.finish().unwrap();
         });
     });
+}
+
+/// What the helper of rank 1 calls, under the lock of the endpoint.
+#[derive(Default)]
+struct Call {
+    in_handler: bool,
+    too_early: bool,
+}
+
+struct Holder {
+    call: Mutex<Call>,
+    held: mpsc::Sender<()>,
+    release: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Wake for Holder {
+    /// Keeps the lock until the handler lets go.
+    fn wake(self: Arc<Self>) {
+        {
+            let mut call = self.call.lock().unwrap();
+            call.too_early = !call.in_handler;
+            if call.too_early {
+                return;
+            }
+        }
+        self.held.send(()).unwrap();
+        let _ = self.release.lock().unwrap().recv_timeout(Duration::from_secs(60));
+    }
+}
+
+/// The handler of rank 1: lets rank 0 send, waits until the helper has the lock, and forks.
+struct Forking<'a> {
+    other: &'a mut Udp,
+    holder: Arc<Holder>,
+    held: &'a mpsc::Receiver<()>,
+    release: &'a mpsc::Sender<()>,
+    outcome: Option<Option<Pid>>,
+}
+
+impl Sink for Forking<'_> {
+    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+        {
+            let mut call = self.holder.call.lock().unwrap();
+            call.in_handler = !call.too_early;
+            if call.too_early {
+                return;
+            }
+        }
+        assert!(send(self.other));
+        self.held.recv_timeout(Duration::from_secs(60)).expect("the helper takes in while a handler runs");
+        let child = split();
+        if child.is_some() {
+            self.release.send(()).unwrap();
+        } else {
+            alarm::set(60);
+        }
+        // A Long reply goes to the machine at once, unless it is the parent's.
+        port.send(0, arrival.args, Body::Place(&[7; 100], 0)).unwrap();
+        self.outcome = Some(child);
+    }
+
+    fn reply(&mut self, _: Arrival<'_>) {}
+
+    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+}
+
+struct Ignore;
+
+impl Sink for Ignore {
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {}
+
+    fn reply(&mut self, _: Arrival<'_>) {}
+
+    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+}
+
+/// Sends a request to rank 1; returns whether there was room.
+fn send(from: &mut Udp) -> bool {
+    let head = Head { handler: 0, reply: ReplyBound::UpTo(10) };
+    let sent = from.send(Peer(1), head, &Words::EMPTY, Body::None).is_ok();
+    from.flush();
+    sent
+}
+
+#[test]
+fn a_handler_may_fork_while_the_helper_is_at_work() {
+    let job = LocalJob::new(2).unwrap();
+    let [mut a, mut b] = [0, 1].map(|rank| job.join(rank).unwrap());
+    let ((held, is_held), (release, released)) = (mpsc::channel(), mpsc::channel());
+    let holder = Arc::new(Holder { call: Mutex::default(), held, release: Mutex::new(released) });
+    let child = loop {
+        // Two messages are there before the first is delivered, so that the second is delivered by a poll that takes nothing in.
+        let mut sent = 0;
+        while sent < 2 {
+            sent += u32::from(send(&mut a));
+            a.poll(10, &mut Ignore);
+            b.poll(0, &mut Ignore);
+        }
+        while b.poll(1, &mut Ignore) == 0 {}
+        *holder.call.lock().unwrap() = Call::default();
+        while b.notify(&Waker::from(Arc::clone(&holder))) != Notify::Armed {}
+        let mut sink = Forking {
+            other: &mut a,
+            holder: Arc::clone(&holder),
+            held: &is_held,
+            release: &release,
+            outcome: None,
+        };
+        b.poll(1, &mut sink);
+        match sink.outcome {
+            Some(Some(child)) => break child,
+            // It has come this far without waiting for a lock.
+            Some(None) => std::process::exit(0),
+            None => while b.poll(10, &mut Ignore) + a.poll(10, &mut Ignore) > 0 {},
+        }
+    };
+    well(child);
 }

@@ -78,35 +78,6 @@ fn after_a_minute(
     (machine.status(Peer(1)), last)
 }
 
-/// A handler that runs for long keeps its machine from everything; keep-alives speak for it, each of them once.
-#[test]
-fn keepalives_stand_in_for_a_machine_that_nobody_drives() {
-    let met = || {
-        let mut world = World::new(9, 2, |_| {});
-        one(&mut world, 0, 1);
-        rest(&mut world, Span::from_millis(100));
-        assert!(world.machine(1).has_keepalives());
-        let source = world.machine(1).keepalives().find_map(|(peer, source)| source.filter(|_| peer == Peer(0)));
-        assert!(!world.machine(1).has_keepalives());
-        (world, source.expect("there is a session"))
-    };
-    let (mut world, mut source) = met();
-    let active = after_a_minute(&mut world, || Some(source.next_datagram().to_vec()));
-    assert_eq!(active, (PeerStatus::Active, Some(Ok(Peer(1)))));
-    let lost = PeerStatus::Lost(LossCause::Silent);
-    assert_eq!(after_a_minute(&mut met().0, || None), (lost, None));
-
-    let (mut world, mut source) = met();
-    let copy = source.next_datagram().to_vec();
-    assert_eq!(after_a_minute(&mut world, || Some(copy.clone())), (lost, Some(Err(Dropped::Replayed))));
-
-    // An older one than the newest says nothing of the present, either.
-    let (mut world, mut source) = met();
-    let mut kept: Vec<_> = (0..30).map(|_| source.next_datagram().to_vec()).collect();
-    let late = after_a_minute(&mut world, || kept.pop());
-    assert_eq!(late, (lost, Some(Err(Dropped::Replayed))));
-}
-
 /// The Hellos of a session are the same whenever they are sent, so anybody can repeat them.
 #[test]
 fn recorded_hellos_keep_nobody_alive() {

@@ -1,6 +1,6 @@
 //! The tokio mode: tasks that wait with `await`, on runtimes of several threads and of one.
 
-use am_core::{Address, Handlers, Payload, Rank, Request, Token};
+use am_core::{Address, Handlers, Payload, PollError, Rank, Request, Token, WaitError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
@@ -91,6 +91,39 @@ fn a_handler_that_runs_for_long_is_not_taken_for_death() {
             endpoint.wait_until(|naps| *naps == 1).await.unwrap();
         }
         endpoint.finish().unwrap();
+    };
+    let tasks = [0, 1].map(|number| runtime.spawn(rank(number, job.clone())));
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+}
+
+/// A barrier has told of the loss already.
+#[test]
+fn a_loss_ends_every_wait() {
+    let job = Arc::new(LocalJob::new(2).unwrap());
+    let runtime = Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let rank = |rank: u32, job: Arc<LocalJob>| async move {
+        let handlers = Handlers::<u64>::new();
+        let mut endpoint = AsyncEndpoint::attach(job.join_tokio(rank).unwrap(), handlers, 0).unwrap();
+        if rank == 1 {
+            // Leaves without the barrier.
+            return;
+        }
+        let lost = |error: &WaitError| matches!(error, WaitError::Poll(PollError::PeerLost { rank: Rank(1), .. }));
+        assert!(lost(&endpoint.endpoint().barrier().unwrap_err()));
+        for _ in 0..3 {
+            let waited = tokio::time::timeout(Duration::from_secs(60), endpoint.wait_until(|_| false)).await;
+            assert!(lost(&waited.expect("a wait ends when a rank is lost").unwrap_err()));
+        }
+        endpoint.endpoint().acknowledge_loss(Rank(1));
+        assert_eq!(endpoint.endpoint().unacknowledged_loss(), None);
+        // Nothing is left to wait for, and nothing comes.
+        tokio::select! {
+            biased;
+            ended = endpoint.wait_until(|_| false) => panic!("an acknowledged loss ends no wait: {ended:?}"),
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
     };
     let tasks = [0, 1].map(|number| runtime.spawn(rank(number, job.clone())));
     for task in tasks {
