@@ -43,8 +43,9 @@ pub struct Report<R> {
 /// The stages that a node's interface has by itself, in the order of [`Core::nodes`](Core).
 const OWN: [&str; 5] = ["nic_tx", "tx_translate", "nic_rx", "rx_match", "mem_write"];
 
-impl<R> Report<R> {
-    pub(crate) fn new<B>(core: &mut Core<B>, results: Vec<Option<R>>) -> Self {
+impl Report<()> {
+    /// Of a run whose results are [added](Self::with_results) later.
+    pub(crate) fn new<B>(core: &mut Core<B>) -> Self {
         let ended =
             core.ranks.iter().filter(|rank| rank.state == State::Done).map(|rank| rank.now).max().unwrap_or(0);
         let links =
@@ -73,7 +74,7 @@ impl<R> Report<R> {
             core.spans.is_some().then(|| (0..core.network.links() as u32).map(|link| core.network.name(link)));
         let names = names.into_iter().flatten().collect();
         Self {
-            results,
+            results: Vec::new(),
             ended: Instant(ended),
             hash: core.hash.value(),
             events: core.counts.events,
@@ -87,6 +88,28 @@ impl<R> Report<R> {
             stages: stages.collect(),
             latency: std::mem::take(&mut core.latency),
             trace: core.spans.take().map(|spans| Trace { spans, links: names }),
+        }
+    }
+
+    pub(crate) fn with_results<R>(self, results: Vec<Option<R>>) -> Report<R> {
+        let Self { ended, hash, events, sent, delivered, lost, corrupted, duplicated, latency, retries, .. } =
+            self;
+        let Self { links, stages, trace, .. } = self;
+        Report {
+            results,
+            ended,
+            hash,
+            events,
+            sent,
+            delivered,
+            lost,
+            corrupted,
+            duplicated,
+            latency,
+            retries,
+            links,
+            stages,
+            trace,
         }
     }
 }

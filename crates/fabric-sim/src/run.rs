@@ -55,50 +55,67 @@ impl Sim {
         R: 'static,
         F: Fn(Context<'_, D>) -> R + 'static,
     {
-        let plan = config.compile()?;
-        limits::check(config.ranks)?;
-        let mut ranks_of = vec![Vec::new(); plan.network.nodes as usize];
-        for (rank, node) in plan.node_of.iter().enumerate() {
-            ranks_of[*node as usize].push(rank as u32);
-        }
-        let devices: Vec<D> =
-            ranks_of.iter().enumerate().map(|(node, ranks)| device(node as u32, ranks)).collect();
-        let mut core = Core::new(plan, config.trace);
-        for (node, device) in core.nodes.iter_mut().zip(&devices) {
-            for (name, stage) in device.stages() {
-                node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
+        let results: Rc<RefCell<Vec<Option<R>>>> = Rc::default();
+        let returned = Rc::clone(&results);
+        let program = move |context: Context<'_, D>| {
+            let rank = context.rank() as usize;
+            let result = program(context);
+            let mut results = returned.borrow_mut();
+            if results.len() <= rank {
+                results.resize_with(rank + 1, || None);
             }
-        }
-        let machine = Rc::new(RefCell::new(Engine::new(core, devices)));
-        let program = Rc::new(program);
-        let mut coroutines = Vec::with_capacity(config.ranks as usize);
-        for rank in 0..config.ranks {
-            let (ranks, bytes) = (config.ranks, config.stack_bytes);
-            let stack =
-                DefaultStack::new(bytes).map_err(|source| RunError::Stack { rank, ranks, bytes, source })?;
-            let (machine, program) = (Rc::clone(&machine), Rc::clone(&program));
-            coroutines.push(Coroutine::with_stack(stack, move |yielder, ()| {
-                program(Context::new(rank, machine, yielder))
-            }));
-        }
-        let mut results: Vec<Option<R>> = (0..config.ranks).map(|_| None).collect();
-        let outcome = drive(&machine, &mut coroutines, &mut results);
-        machine.borrow_mut().core.end();
-        // Unwinds whoever is still suspended; must happen while nothing borrows the machine.
-        drop(coroutines);
-        outcome?;
-        Ok(Report::new(&mut machine.borrow_mut().core, results))
+            results[rank] = Some(result);
+        };
+        let report = simulate(config, &mut device, Rc::new(program))?;
+        let mut results = results.take();
+        results.resize_with(config.ranks as usize, || None);
+        Ok(report.with_results(results))
     }
 }
 
-type Ranks<R> = [Coroutine<(), (), R, DefaultStack>];
+/// A rank's part of a program that keeps its results itself.
+type Program<D> = dyn Fn(Context<'_, D>);
+
+/// [`Sim::run_with`] without the types of its program: compiled once for each kind of device instead of each program.
+fn simulate<D: Device>(
+    config: &Config,
+    device: &mut dyn FnMut(u32, &[u32]) -> D,
+    program: Rc<Program<D>>,
+) -> Result<Report<()>, RunError> {
+    let plan = config.compile()?;
+    limits::check(config.ranks)?;
+    let mut ranks_of = vec![Vec::new(); plan.network.nodes as usize];
+    for (rank, node) in plan.node_of.iter().enumerate() {
+        ranks_of[*node as usize].push(rank as u32);
+    }
+    let devices: Vec<D> = ranks_of.iter().enumerate().map(|(node, ranks)| device(node as u32, ranks)).collect();
+    let mut core = Core::new(plan, config.trace);
+    for (node, device) in core.nodes.iter_mut().zip(&devices) {
+        for (name, stage) in device.stages() {
+            node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
+        }
+    }
+    let machine = Rc::new(RefCell::new(Engine::new(core, devices)));
+    let mut coroutines = Vec::with_capacity(config.ranks as usize);
+    for rank in 0..config.ranks {
+        let (ranks, bytes) = (config.ranks, config.stack_bytes);
+        let stack = DefaultStack::new(bytes).map_err(|source| RunError::Stack { rank, ranks, bytes, source })?;
+        let (machine, program) = (Rc::clone(&machine), Rc::clone(&program));
+        coroutines
+            .push(Coroutine::with_stack(stack, move |yielder, ()| program(Context::new(rank, machine, yielder))));
+    }
+    let outcome = drive(&machine, &mut coroutines);
+    machine.borrow_mut().core.end();
+    // Unwinds whoever is still suspended; must happen while nothing borrows the machine.
+    drop(coroutines);
+    outcome?;
+    Ok(Report::new(&mut machine.borrow_mut().core))
+}
+
+type Ranks = [Coroutine<(), (), (), DefaultStack>];
 
 /// Resumes rank after rank until all have returned.
-fn drive<D: Device, R>(
-    machine: &RefCell<Engine<D>>,
-    coroutines: &mut Ranks<R>,
-    results: &mut [Option<R>],
-) -> Result<(), RunError> {
+fn drive<D: Device>(machine: &RefCell<Engine<D>>, coroutines: &mut Ranks) -> Result<(), RunError> {
     loop {
         let turn = machine.borrow_mut().next_step();
         let rank = match turn {
@@ -110,8 +127,7 @@ fn drive<D: Device, R>(
         let resumed = catch_unwind(AssertUnwindSafe(|| coroutines[rank as usize].resume(())));
         match resumed {
             Ok(CoroutineResult::Yield(())) => {}
-            Ok(CoroutineResult::Return(result)) => {
-                results[rank as usize] = Some(result);
+            Ok(CoroutineResult::Return(())) => {
                 let mut machine = machine.borrow_mut();
                 let state = &mut machine.core.ranks[rank as usize].state;
                 if *state != State::Stopped {
