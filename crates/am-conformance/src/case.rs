@@ -1,6 +1,8 @@
 //! The form of a case: what it is called, what it needs from a job, and the code that each rank runs.
 
+use crate::erased::Local;
 use crate::world::{Failure, Verdict, World};
+use am_core::Transport;
 use std::fmt;
 
 /// How large the buffers of a job are.
@@ -61,6 +63,8 @@ pub struct Description {
 
 /// The code of a case.
 pub(crate) enum Code<T> {
+    /// For a rank with one endpoint, whose transport is of any kind.
+    Erased(fn(&World, Local<'_>) -> Verdict),
     /// For a rank with one endpoint.
     Single(fn(&World, T) -> Verdict),
     /// For a rank that gives its endpoints to threads.
@@ -80,7 +84,7 @@ impl<T> fmt::Debug for Case<T> {
     }
 }
 
-impl<T> Case<T> {
+impl<T: Transport> Case<T> {
     pub(crate) fn new(description: Description, code: Code<T>) -> Self {
         Self { description, code }
     }
@@ -100,6 +104,9 @@ impl<T> Case<T> {
             return Err(Failure::Check(format!("{name} needs {needed} endpoint(s) per rank, got {given}")));
         }
         match self.code {
+            Code::Erased(code) => {
+                transports.into_iter().try_for_each(|transport| code(world, Local::new(transport)))
+            }
             Code::Single(code) => transports.into_iter().try_for_each(|transport| code(world, transport)),
             Code::Several(code) => code(world, transports),
         }

@@ -6,6 +6,9 @@
 //! ranks as processes runs [`Case::run`] in each, and checks what a launcher passes on with [`check_surroundings`]
 //! (item 14).
 //!
+//! The cases are compiled once, for a transport behind a trait object; [`concrete_cases`] are the few that run over the
+//! transport's own type too.
+//!
 //! Every case exists in a quick [`Profile`] and a full one. They differ in repetitions alone, never in sizes or cases.
 //!
 //! ```
@@ -24,6 +27,7 @@ mod case;
 mod cases;
 mod counting;
 mod environment;
+mod erased;
 mod exchange;
 mod loopback;
 mod pair_order;
@@ -36,7 +40,7 @@ mod threads;
 mod world;
 
 pub use case::{Buffers, Case, Description, Needs, is_deliberate, judge};
-pub use cases::{all_cases, cases, descriptions, run_part, threaded_cases};
+pub use cases::{all_cases, cases, concrete_cases, descriptions, run_part, threaded_cases};
 pub use counting::{CountingAllocator, allocations};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use exchange::{Exchange, Heard};

@@ -1,6 +1,6 @@
 //! The suite over the loopback transport, and over two of them in one job.
 
-use am_conformance::{Loopback, Plan, Profile, Selected, all_cases, run};
+use am_conformance::{Loopback, Plan, Profile, Selected, all_cases, concrete_cases, run};
 
 #[test]
 fn quick() {
@@ -10,6 +10,11 @@ fn quick() {
 #[test]
 fn near_and_far() {
     run(Selected, all_cases(), &Plan::from_environment(Profile::Quick)).check();
+}
+
+#[test]
+fn without_trait_objects() {
+    run(Loopback, concrete_cases(), &Plan::from_environment(Profile::Quick)).check();
 }
 
 /// Takes minutes: `cargo test --release -p am-conformance --test loopback -- --ignored --nocapture`.

@@ -188,6 +188,12 @@ impl<M: Memory> Segment<M> {
         Segment { memory: &self.memory, len: self.len }
     }
 
+    /// The memory that the segment lies in, from its start.
+    #[inline]
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// Size in bytes.
     #[inline]
     pub fn len(&self) -> usize {

@@ -1,11 +1,12 @@
 //! Item 12: one to four threads per rank as senders and pollers, (n, 1), (1, n) and (n, n): on a shared endpoint, and
 //! with an endpoint for each thread.
 
-use super::{Threaded, left, right};
+use super::{left, right};
+use crate::erased::Sendable;
 use crate::random::pattern;
 use crate::world::{Findings, Verdict, World, equal};
 use am_core::{
-    Address, Endpoint, Handlers, Payload, Peer, RegisterError, Request, SharedEndpoint, Span, Token, Transport,
+    Address, Endpoint, Handlers, Membership, Payload, Peer, RegisterError, Request, SharedEndpoint, Span, Token,
 };
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -51,9 +52,9 @@ fn bytes(world: &World, number: u32) -> Vec<u8> {
 }
 
 /// One thread's messages on a shared endpoint.
-fn send_shared<T: Transport>(
+fn send_shared(
     world: &World,
-    shared: &SharedEndpoint<T, State>,
+    shared: &SharedEndpoint<Sendable, State>,
     to: Address,
     ask: Request<u32>,
     count: u32,
@@ -68,7 +69,7 @@ fn send_shared<T: Transport>(
 }
 
 /// Polls until told that all is done.
-fn poll_shared<T: Transport>(shared: &SharedEndpoint<T, State>, done: &AtomicBool) -> Verdict {
+fn poll_shared(shared: &SharedEndpoint<Sendable, State>, done: &AtomicBool) -> Verdict {
     while !done.load(Relaxed) {
         // Nothing there, or another thread has the lock.
         if shared.poll()?.unwrap_or(0) == 0 {
@@ -86,7 +87,7 @@ fn join_all(threads: Vec<thread::ScopedJoinHandle<'_, Verdict>>) -> Verdict {
 }
 
 /// A locked endpoint that all threads of a rank use.
-pub(super) fn shared_endpoint<T: Threaded>(world: &World, transport: T) -> Verdict {
+pub(super) fn shared_endpoint(world: &World, transport: Sendable) -> Verdict {
     let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
     let to = Address::from(right(shape, me));
     let (handlers, ask, state) = table(world)?;
@@ -117,10 +118,10 @@ pub(super) fn shared_endpoint<T: Threaded>(world: &World, transport: T) -> Verdi
 }
 
 /// One thread with an endpoint of its own, through all pairings.
-fn own_endpoint<T: Transport>(world: &World, transport: T) -> Verdict {
+fn own_endpoint(world: &World, transport: Sendable) -> Verdict {
     let (shape, Address { rank, endpoint: own }) = (transport.shape(), transport.shape().address(transport.me()));
     let (handlers, ask, state) = table(world)?;
-    let mut endpoint: Endpoint<T, State> = world.attach(transport, handlers, state)?;
+    let mut endpoint: Endpoint<Sendable, State> = world.attach(transport, handlers, state)?;
     let (per_pair, mut requests, mut replies) = (world.count(60, 5000), 0, 0);
     for (senders, receivers) in PAIRINGS {
         if own < senders {
@@ -149,8 +150,8 @@ fn own_endpoint<T: Transport>(world: &World, transport: T) -> Verdict {
 }
 
 /// An endpoint for each thread of a rank.
-pub(super) fn endpoint_per_thread<T: Threaded>(world: &World, transports: Vec<T>) -> Verdict {
-    let peers: Vec<Peer> = transports.iter().map(am_core::Membership::me).collect();
+pub(super) fn endpoint_per_thread(world: &World, transports: Vec<Sendable>) -> Verdict {
+    let peers: Vec<Peer> = transports.iter().map(Membership::me).collect();
     equal("order of a rank's endpoints", peers.is_sorted(), true)?;
     thread::scope(|scope| {
         let threads = transports.into_iter().map(|transport| scope.spawn(move || own_endpoint(world, transport)));

@@ -1,6 +1,6 @@
 //! The conformance suite over shared memory, with the ranks as threads of one process.
 
-use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
+use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, concrete_cases, run};
 use am_core::Rank;
 use transport_shm::{Job, JobConfig, JoinOptions, Shm};
 
@@ -40,6 +40,11 @@ const SEGMENT: usize = (1 << 18) + 8;
 #[test]
 fn quick() {
     run(Threads, all_cases(), &Plan::from_environment(Profile::Quick)).check();
+}
+
+#[test]
+fn without_trait_objects() {
+    run(Threads, concrete_cases(), &Plan::from_environment(Profile::Quick)).check();
 }
 
 /// So many ranks that a poll looks at some of them only.

@@ -2,8 +2,8 @@
 
 use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
 use am_conformance::{
-    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
-    run_simulated_seeds, wait_in_vain,
+    Description, Draw, Profile, SimConduit, World, chosen_seeds, concrete_cases, play_part, problems,
+    run_simulated, run_simulated_seeds, wait_in_vain,
 };
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, HostCosts, Implementation};
@@ -90,6 +90,28 @@ fn many_seeds() {
 #[ignore = "the full profile takes minutes"]
 fn full() {
     run_simulated::<Gasnet>("in full", (Profile::Full, &[1, 2, 3, 8]), &GasnetConfig::default(), square);
+}
+
+#[test]
+fn a_trait_object_takes_no_virtual_time() {
+    let (machine, config) = (square(2), GasnetConfig::default());
+    for name in ["checksum-ping", "reservations", "direct-access"] {
+        let world = World::new(Profile::Quick, 3);
+        let run = |behind_object: bool| {
+            let report = gasnet::run(&machine, &config, move |transport| {
+                let case = concrete_cases().into_iter().find(|case| case.description.name == name);
+                let case = case.expect("a case is called like that");
+                if behind_object {
+                    assert_eq!(play_part(&case.description, &world, transport), None);
+                } else {
+                    case.run(&world, vec![transport]).expect("the case passes");
+                }
+            });
+            let report = report.expect("all ranks end");
+            (report.ended, report.hash)
+        };
+        assert_eq!(run(true), run(false), "{name}");
+    }
 }
 
 #[test]
