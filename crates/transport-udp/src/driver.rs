@@ -50,14 +50,14 @@ pub trait Driver {
         result
     }
 
-    /// Takes in, delivers at most `budget` messages to the sink, and sends out; returns how many. Handlers run within: an
-    /// implementation whose machine others drive, too, must hold nothing that they need meanwhile.
+    /// Takes in, delivers at most `budget` messages to the sink, and sends out; returns how many. Handlers run
+    /// within: an implementation whose machine others drive, too, must hold nothing that they need meanwhile.
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.round(None, |machine, now| machine.poll(now, budget, sink))
     }
 
-    /// Opens the way back of a detached request, as [`Machine::answer`] does. Code of the program runs within, as in
-    /// [`Driver::poll`].
+    /// Opens the way back of a detached request, as [`Machine::answer`] does. Code of the program runs within, as
+    /// in [`Driver::poll`].
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
         self.with(|machine, now| machine.answer(now, key, reply))
     }

@@ -58,8 +58,8 @@
 //! of datagrams) and nothing else. Small messages leave with the next poll, flush or wait, or when 24 KiB of them have
 //! gathered. While the program does none of this, a helper thread per endpoint acknowledges, retransmits and keeps sessions
 //! alive; it looks every 2 ms whether the program is at work ([`UdpConfig::absence`]), which costs the program one plain
-//! store per call, an uncontended lock per poll, and one more for every 32 messages of a peer that the poll delivers. Handlers
-//! run without that lock, so the helper does its work while one runs for long.
+//! store per call, an uncontended lock per poll, and one more for every 32 messages of a peer that the poll
+//! delivers. Handlers run without that lock, so the helper does its work while one runs for long.
 //!
 //! # Failures of this side
 //!

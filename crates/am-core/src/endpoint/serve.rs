@@ -265,9 +265,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         Err(PollError::PeerLost { rank, cause })
     }
 
-    /// A lost rank that [`Endpoint::acknowledge_loss`] has not been called for, and why it is lost; of several rather one that
-    /// broke down than one that merely left. A poll tells each loss once, while waits fail as long as there is such a rank: for
-    /// who waits by other means than the waits of this type. Does not allocate; looks at every peer.
+    /// A lost rank that [`Endpoint::acknowledge_loss`] has not been called for, and why it is lost; of several
+    /// rather one that broke down than one that merely left. A poll tells each loss once, while waits fail as long
+    /// as there is such a rank: for who waits by other means than the waits of this type. Does not allocate; looks
+    /// at every peer.
     pub fn unacknowledged_loss(&self) -> Option<(Rank, LossCause)> {
         self.root_loss(|rank| !self.acknowledged.contains(&rank))
     }

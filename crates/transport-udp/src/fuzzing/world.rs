@@ -123,7 +123,8 @@ pub struct World {
     pub net: Network,
     pub apps: Vec<App>,
     pub peak: usize,
-    /// Handlers run behind the next step of the network, as they do beside a helper that drives their machine meanwhile.
+    /// Handlers run behind the next step of the network, as they do beside a helper that drives their machine
+    /// meanwhile.
     pub late: bool,
     /// What they deliver then.
     batches: Vec<Option<Batch>>,

@@ -1,8 +1,9 @@
-//! Messages between a machine and their handlers, which run without the machine: whole messages of one peer, copied out of
-//! its lanes, and what their handlers have made of them so far.
+//! Messages between a machine and their handlers, which run without the machine: whole messages of one peer,
+//! copied out of its lanes, and what their handlers have made of them so far.
 //!
-//! [`Machine::take_batch`] fills a batch, [`Batch::deliver`] hands it to the core, and [`Machine::settle`] tells the machine. A
-//! lane moves on only when that is told, so a message that was copied and not delivered is still there.
+//! [`Machine::take_batch`] fills a batch, [`Batch::deliver`] hands it to the core, and [`Machine::settle`] tells
+//! the machine. A lane moves on only when that is told, so a message that was copied and not delivered is still
+//! there.
 
 use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::{Machine, OwnSegment};
@@ -138,8 +139,9 @@ impl Batch {
         self.outcome.clear();
     }
 
-    /// Delivers the messages to the sink, and returns how many. It ends early when so much of Long replies waits that no further
-    /// request may be answered; what remains is still in its lane. What a handler that unwinds leaves is told to the machine.
+    /// Delivers the messages to the sink, and returns how many. It ends early when so much of Long replies waits
+    /// that no further request may be answered; what remains is still in its lane. What a handler that unwinds
+    /// leaves is told to the machine.
     pub(crate) fn deliver<S: Sink, A: Access>(&mut self, sink: &mut S, access: &mut A) -> usize {
         let Self { entries, len, payloads, segment, outcome, .. } = self;
         let (entries, from) = (&entries[..std::mem::take(len)], outcome.peer);

@@ -45,14 +45,14 @@ impl Machine {
         count
     }
 
-    /// Copies messages of the next peer that has some into the batch, at most `most`. Returns whether there are any. The batch before
-    /// it is [settled](Machine::settle).
+    /// Copies messages of the next peer that has some into the batch, at most `most`. Returns whether there are
+    /// any. The batch before it is [settled](Machine::settle).
     pub(crate) fn take_batch(&mut self, now: Instant, most: usize, batch: &mut Batch) -> bool {
         let mut fruitless = 0;
         while fruitless < self.arrived.len() {
             let Some(peer) = self.arrived.pop_front() else { break };
-            // Back in the line until nothing is left in its lanes, so that neither a handler that unwinds nor a batch that ends
-            // early loses the peer its place.
+            // Back in the line until nothing is left in its lanes, so that neither a handler that unwinds nor a
+            // batch that ends early loses the peer its place.
             self.arrived.push_back(peer);
             let stays = match self.fill(Peer(peer), most.min(TURN), batch) {
                 Ok(_) if batch.len > 0 => return true,
@@ -117,8 +117,8 @@ impl Machine {
         Ok(true)
     }
 
-    /// Takes note of what has become of a batch: what was delivered leaves its lanes, and its replies and credits may be sent.
-    /// Nothing happens if the session is over.
+    /// Takes note of what has become of a batch: what was delivered leaves its lanes, and its replies and credits
+    /// may be sent. Nothing happens if the session is over.
     #[inline]
     pub(crate) fn settle(&mut self, now: Instant, batch: &mut Batch) {
         self.settle_outcome(now, &mut batch.outcome);
@@ -145,8 +145,8 @@ impl Machine {
         }
     }
 
-    /// Appends a Long reply to the request that is being handled; everything before it is settled. Returns whether further requests
-    /// of the peer have to wait. Nothing happens if the session is over.
+    /// Appends a Long reply to the request that is being handled; everything before it is settled. Returns whether
+    /// further requests of the peer have to wait. Nothing happens if the session is over.
     pub(super) fn reply_long(
         &mut self,
         outcome: &Outcome,
@@ -170,8 +170,8 @@ impl Machine {
         full
     }
 
-    /// Makes the batch ready for the answer to a detached request, and returns the room of its reply; `None` if the session of that
-    /// request is over.
+    /// Makes the batch ready for the answer to a detached request, and returns the room of its reply; `None` if
+    /// the session of that request is over.
     pub(crate) fn open_answer(&self, key: PendingKey, batch: &mut Batch) -> Option<u64> {
         let session = self.session(key.to)?;
         let room = session.mine ^ key.tag;
@@ -184,8 +184,8 @@ impl Machine {
         NoPort { bound: self.shared.config.medium as usize, segment_len: u64::MAX, key }
     }
 
-    /// Opens the way back of a detached request once more; a way left unused becomes a bare credit. If the session of
-    /// that request is over, every reply is refused.
+    /// Opens the way back of a detached request once more; a way left unused becomes a bare credit. If the session
+    /// of that request is over, every reply is refused.
     pub fn answer<R>(&mut self, now: Instant, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
         let mut batch = self.batch.take().unwrap_or_else(|| Box::new(self.new_batch()));
         let result = match self.open_answer(key, &mut batch) {

@@ -150,7 +150,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a request whose reply takes at most `cost` may be handled now, after others whose replies take at most `ahead`.
+    /// Whether a request whose reply takes at most `cost` may be handled now, after others whose replies take at
+    /// most `ahead`.
     ///
     /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever
     /// acknowledges none has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is
@@ -196,8 +197,8 @@ impl Session {
         }
     }
 
-    /// The message at the front of a lane, behind those that a batch holds already, if it is all there, and the length of its
-    /// header; fills `words`.
+    /// The message at the front of a lane, behind those that a batch holds already, if it is all there, and the
+    /// length of its header; fills `words`.
     #[inline]
     pub(super) fn front(
         &self,

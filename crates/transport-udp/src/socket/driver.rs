@@ -60,8 +60,8 @@ enum Mode {
 /// What the program has handed over, and what of it has been passed on.
 #[derive(Debug, Default)]
 struct Sent {
-    /// Bytes that the machine has accepted, at the last call of [`Driver::accepted`], and when the system was last handed
-    /// some.
+    /// Bytes that the machine has accepted, at the last call of [`Driver::accepted`], and when the system was last
+    /// handed some.
     accepted: u64,
     told: u64,
     handed: u64,
@@ -100,8 +100,8 @@ impl Program {
         }
     }
 
-    /// Begins a round: sends what waits, then takes in. The clock is read when something happens. `early` has been taken from the
-    /// socket before.
+    /// Begins a round: sends what waits, then takes in. The clock is read when something happens. `early` has been
+    /// taken from the socket before.
     fn enter(
         &mut self,
         shared: &Shared,
@@ -126,7 +126,8 @@ impl Program {
         }
     }
 
-    /// The time for work on a machine that the helper may have driven meanwhile: no earlier than what that was told.
+    /// The time for work on a machine that the helper may have driven meanwhile: no earlier than what that was
+    /// told.
     fn resume(&mut self, engine: &Engine) -> Instant {
         self.now = self.now.max(engine.latest);
         self.now
@@ -216,8 +217,8 @@ impl SocketDriver {
         self.departed.0 = Some(call);
     }
 
-    /// Who asks again and again need not look at more than the socket each time. Returns how many bytes of the buffer such a look
-    /// has filled; `None` if it brought nothing, so that there is nothing to do now.
+    /// Who asks again and again need not look at more than the socket each time. Returns how many bytes of the
+    /// buffer such a look has filled; `None` if it brought nothing, so that there is nothing to do now.
     fn glance(&mut self) -> Option<usize> {
         let Mode::Spinning { glances } = &mut self.program.mode else { return Some(0) };
         // What is not in the socket any more has to be delivered, too.
@@ -317,7 +318,8 @@ impl Driver for SocketDriver {
         result
     }
 
-    /// A round whose lock is free while handlers run: the helper acknowledges, and keeps sessions alive, if they run for long.
+    /// A round whose lock is free while handlers run: the helper acknowledges, and keeps sessions alive, if they
+    /// run for long.
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let Some(early) = self.glance() else { return 0 };
         let Self { shared, program, batch, buffer, .. } = self;

@@ -1,7 +1,8 @@
 //! Death notices: what somebody outside the protocol, such as the job's launcher, knows of a rank's end.
 //!
-//! A notice may come from any thread at any time, and who brings it does not wait for the endpoint's lock: it stands in a line of
-//! its own until whoever drives the endpoint next takes it in. A program that sleeps is woken for it.
+//! A notice may come from any thread at any time, and who brings it does not wait for the endpoint's lock: it
+//! stands in a line of its own until whoever drives the endpoint next takes it in. A program that sleeps is woken
+//! for it.
 
 use super::engine::Engine;
 use super::service::Shared;

@@ -13,8 +13,8 @@
 //! * While the program sleeps in `idle` it wakes up for datagrams and deadlines itself; the helper then sleeps without
 //!   end, and is woken by the program's return.
 //!
-//! The lock is taken by the program once per call, and once more for each row of messages that a poll delivers, without
-//! contention unless the helper is at work at that moment.
+//! The lock is taken by the program once per call, and once more for each row of messages that a poll delivers,
+//! without contention unless the helper is at work at that moment.
 
 use super::engine::Engine;
 use super::obituary::Notices;

@@ -202,7 +202,8 @@ fn a_handler_may_fork_while_the_helper_is_at_work() {
     let ((held, is_held), (release, released)) = (mpsc::channel(), mpsc::channel());
     let holder = Arc::new(Holder { call: Mutex::default(), held, release: Mutex::new(released) });
     let child = loop {
-        // Two messages are there before the first is delivered, so that the second is delivered by a poll that takes nothing in.
+        // Two messages are there before the first is delivered, so that the second is delivered by a poll that
+        // takes nothing in.
         let mut sent = 0;
         while sent < 2 {
             sent += u32::from(send(&mut a));
