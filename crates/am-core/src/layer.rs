@@ -15,9 +15,10 @@
 //!
 //! # How much work can be left
 //!
-//! A layer bounds its queue by what bounds the messages that fill it, best by the credits that they hold: a request whose
-//! token is detached until its work is done keeps the credit of its sender taken, so that a queue never holds more than what
-//! the peers may have under way. [`WorkQueue`] has a fixed capacity, allocates once, and refuses what exceeds it, so that a
+//! A layer bounds its queue by what bounds the messages that fill it. A request whose token is detached until its work is done
+//! keeps the credit of its sender taken, so that a queue never holds more than what the peers may have under way. That is
+//! for work that ends here, or goes on along routes without circles: where everyone holds credits until everyone else has
+//! room, nobody goes on. Work on circular routes answers at once and is bounded by the program, as by one item per rank. [`WorkQueue`] has a fixed capacity, allocates once, and refuses what exceeds it, so that a
 //! wrong bound is an error instead of memory that grows.
 //!
 //! # Example

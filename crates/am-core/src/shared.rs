@@ -1,6 +1,7 @@
 //! An endpoint that several threads share behind a lock.
 //!
-//! Every operation locks for as long as it takes, and no thread holds the lock while it sleeps: of the threads that wait, one
+//! Every operation locks for as long as it takes. No thread holds the lock while it sleeps in a wait of [`SharedEndpoint`]
+//! (a barrier, and the waits of a locked [`Endpoint`], do hold it): of the threads that wait, one
 //! at a time serves the endpoint and has the transport call it ([`Waiting::notify`](crate::Waiting::notify)), the others
 //! sleep until it has served something. The fast mode is one endpoint per thread; this is the simple one.
 
@@ -29,6 +30,7 @@ pub struct SharedEndpoint<T: Transport, S> {
 }
 
 struct Shared<T: Transport, S> {
+    address: Address,
     locked: Mutex<Locked<T, S>>,
     /// Something was served, or the thread that served does so no more.
     served: Condvar,
@@ -39,6 +41,8 @@ struct Locked<T: Transport, S> {
     endpoint: Option<Endpoint<T, S>>,
     /// The thread that serves the endpoint for all that wait.
     server: Option<Thread>,
+    /// Threads that wait for it to serve something.
+    waiting: u32,
 }
 
 /// What a thread that waits does under the lock.
@@ -63,11 +67,19 @@ impl<T: Transport, S> Locked<T, S> {
 }
 
 impl<T: Transport, S> Shared<T, S> {
-    /// Has the threads that wait look again.
-    fn tell(&self, locked: &Locked<T, S>) {
-        self.served.notify_all();
+    /// Has the threads that wait look again, after something was done without them; what was sent leaves.
+    fn tell(&self, locked: &mut Locked<T, S>) {
+        if locked.waiting != 0 {
+            self.served.notify_all();
+        }
         if let Some(server) = &locked.server {
             server.unpark();
+            // The thread that serves sleeps, and only it would hand this over.
+            if let Some(endpoint) = &mut locked.endpoint
+                && !thread::panicking()
+            {
+                endpoint.flush();
+            }
         }
     }
 }
@@ -84,8 +96,11 @@ impl<T: Transport, S> fmt::Debug for SharedEndpoint<T, S> {
     }
 }
 
-/// How long a thread may hold the lock while it idles, where the transport calls nobody.
-const STEP: Span = Span::from_micros(50);
+/// How long a thread sleeps where the transport calls nobody.
+const STEP: Duration = Duration::from_micros(50);
+
+/// Services of one thread after which others get the lock in any case.
+const TURNS: u32 = 8;
 
 /// Fruitless looks, with a yield after each, before a thread sleeps.
 const SPINS: u32 = 100;
@@ -107,6 +122,8 @@ impl Wake for Call {
 pub struct Guard<'a, T: Transport, S> {
     shared: &'a Shared<T, S>,
     locked: Lock<'a, T, S>,
+    /// Whether anything may have changed.
+    used: bool,
 }
 
 impl<T: Transport, S> fmt::Debug for Guard<'_, T, S> {
@@ -125,21 +142,25 @@ impl<T: Transport, S> Deref for Guard<'_, T, S> {
 
 impl<T: Transport, S> DerefMut for Guard<'_, T, S> {
     fn deref_mut(&mut self) -> &mut Endpoint<T, S> {
+        self.used = true;
         self.locked.endpoint()
     }
 }
 
 impl<T: Transport, S> Drop for Guard<'_, T, S> {
     fn drop(&mut self) {
-        self.shared.tell(&self.locked);
+        if self.used {
+            self.shared.tell(&mut self.locked);
+        }
     }
 }
 
 impl<T: Transport, S> SharedEndpoint<T, S> {
     /// Shares an endpoint.
     pub fn new(endpoint: Endpoint<T, S>) -> Self {
-        let locked = Mutex::new(Locked { endpoint: Some(endpoint), server: None });
-        Self { inner: Arc::new(Shared { locked, served: Condvar::new() }) }
+        let address = endpoint.address();
+        let locked = Mutex::new(Locked { endpoint: Some(endpoint), server: None, waiting: 0 });
+        Self { inner: Arc::new(Shared { address, locked, served: Condvar::new() }) }
     }
 
     /// Locks the endpoint for several operations in a row. A wait of the endpoint itself, such as
@@ -148,7 +169,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     /// # Panics
     /// If the endpoint has left its job.
     pub fn lock(&self) -> Guard<'_, T, S> {
-        Guard { shared: &self.inner, locked: still_here(self.locked()) }
+        Guard { shared: &self.inner, locked: still_here(self.locked()), used: false }
     }
 
     fn locked(&self) -> Lock<'_, T, S> {
@@ -161,27 +182,22 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     /// This handle, if there are others, or if the endpoint has left its job.
     pub fn into_inner(self) -> Result<Endpoint<T, S>, Self> {
         let inner = Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
+        let address = inner.address;
         let locked = inner.locked.into_inner().expect("no thread panicked inside the shared endpoint");
         locked.endpoint.ok_or_else(|| {
-            let locked = Mutex::new(Locked { endpoint: None, server: None });
-            Self { inner: Arc::new(Shared { locked, served: Condvar::new() }) }
+            let locked = Mutex::new(Locked { endpoint: None, server: None, waiting: 0 });
+            Self { inner: Arc::new(Shared { address, locked, served: Condvar::new() }) }
         })
     }
 
     /// The endpoint's address.
-    ///
-    /// # Panics
-    /// As [`SharedEndpoint::lock`].
     pub fn address(&self) -> Address {
-        self.lock().address()
+        self.inner.address
     }
 
     /// The endpoint's rank.
-    ///
-    /// # Panics
-    /// As [`SharedEndpoint::lock`].
     pub fn rank(&self) -> Rank {
-        self.address().rank
+        self.inner.address.rank
     }
 
     /// Repeats a step until it yields something, serving and sleeping in between without the lock. The step runs under the
@@ -195,17 +211,23 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         loop {
             locked = still_here(locked);
             if let Some(done) = step(locked.endpoint())? {
+                if locked.server.is_some() {
+                    self.inner.tell(&mut locked);
+                }
                 return Ok(Some(done));
             }
             let now = locked.endpoint().now();
             if until.is_some_and(|until| now >= until) {
                 return Ok(None);
             }
+            locked.endpoint().look_at_clock(&mut rest)?;
             if locked.server.is_some() {
                 // Another thread serves: it tells when something was, and when it does so no more.
                 let longest = until.map_or(LONGEST, |until| Duration::from(until - now).min(LONGEST));
+                locked.waiting += 1;
                 let waited = self.inner.served.wait_timeout(locked, longest);
-                locked = waited.unwrap_or_else(PoisonError::into_inner).0;
+                locked = waited.expect("no thread panicked inside the shared endpoint").0;
+                locked.waiting -= 1;
                 continue;
             }
             locked.server = Some(thread::current());
@@ -373,7 +395,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Poisoned(_)) => panic!("a thread panicked inside the shared endpoint"),
         };
-        let mut guard = Guard { shared: &self.inner, locked: still_here(locked) };
+        let mut guard = Guard { shared: &self.inner, locked: still_here(locked), used: false };
         guard.poll().map(Some)
     }
 
@@ -429,9 +451,9 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     }
 
     fn taken(&self) -> Endpoint<T, S> {
-        let mut locked = self.locked();
+        let mut locked = still_here(self.locked());
         let endpoint = locked.endpoint.take();
-        self.inner.tell(&locked);
+        self.inner.tell(&mut locked);
         endpoint.expect(LEFT)
     }
 }
@@ -445,46 +467,62 @@ struct Service<'a, T: Transport, S> {
 impl<'a, T: Transport, S> Service<'a, T, S> {
     /// Serves what is there; else sleeps until something may be, without the lock.
     fn serve(&mut self, until: Option<Instant>, rest: &mut Rest) -> Result<(), WaitError> {
-        let endpoint = self.locked.as_mut().expect("a service that has not ended has the lock").endpoint();
-        if endpoint.serve_what_is_there(rest)? {
+        let locked = self.locked.as_mut().expect("a service that has not ended has the lock");
+        rest.steps = rest.steps.wrapping_add(1);
+        if locked.endpoint().serve_what_is_there(rest)? {
+            if locked.waiting != 0 {
+                self.shared.inner.served.notify_all();
+            }
+            // Others get the lock at times even while messages come without end.
+            if rest.steps.is_multiple_of(TURNS) {
+                self.relock(thread::yield_now);
+            }
             return Ok(());
         }
-        let now = endpoint.now();
+        let now = locked.endpoint().now();
         // Whom this thread waits for is usually about to answer: sleeping at once would cost more than it saves.
         let armed = if rest.fruitless < SPINS {
             Notify::Ready
         } else {
-            endpoint.notify(&Waker::from(Arc::new(Call(thread::current()))))
+            locked.endpoint().notify(&Waker::from(Arc::new(Call(thread::current()))))
         };
-        if armed == Notify::Never {
-            endpoint.idle_for(STEP);
-        }
-        self.locked = None;
-        match armed {
+        self.relock(|| match armed {
             // Bounded, since another thread that served meanwhile may have taken what the call was for.
             Notify::Armed => {
                 thread::park_timeout(until.map_or(LONGEST, |until| Duration::from(until - now).min(LONGEST)));
             }
-            Notify::Ready | Notify::Never => thread::yield_now(),
-        }
-        self.locked = Some(self.shared.locked());
+            Notify::Ready => thread::yield_now(),
+            Notify::Never => thread::sleep(STEP),
+        });
         Ok(())
     }
 
+    /// Does something without the lock.
+    fn relock(&mut self, meanwhile: impl FnOnce()) {
+        self.locked = None;
+        meanwhile();
+        self.locked = Some(self.shared.locked());
+    }
+
     fn end(mut self) -> Lock<'a, T, S> {
-        let mut locked = self.locked.take().expect("a service that has not ended has the lock");
-        locked.server = None;
-        self.shared.inner.served.notify_all();
-        locked
+        self.locked.take().map_or_else(
+            || self.shared.locked(),
+            |mut locked| {
+                locked.server = None;
+                locked
+            },
+        )
     }
 }
 
 impl<T: Transport, S> Drop for Service<'_, T, S> {
     fn drop(&mut self) {
-        if let Some(locked) = &mut self.locked {
-            // A handler unwinds: the threads that wait learn that the lock is poisoned.
-            locked.server = None;
-            self.shared.inner.served.notify_all();
+        if !thread::panicking() {
+            return;
         }
+        // A handler unwinds, or one has: the threads that wait learn that the lock is poisoned, and none waits for this one.
+        let locked = self.locked.take().map_or_else(|| self.shared.inner.locked.lock(), Ok);
+        locked.unwrap_or_else(PoisonError::into_inner).server = None;
+        self.shared.inner.served.notify_all();
     }
 }

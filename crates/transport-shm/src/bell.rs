@@ -3,11 +3,12 @@
 
 use crate::job::Board;
 use am_core::Peer;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{io, thread};
+use std::{io, panic, thread};
 
 /// Whom to call, and for how long at most to sleep before that.
 #[derive(Debug, Default)]
@@ -46,7 +47,8 @@ impl Shared {
             // Whoever was armed last is called, at times for nothing: when the longest sleep is over, a look is due.
             let waker = self.armed().waker.take();
             if let Some((waker, _)) = waker {
-                waker.wake();
+                // A waker that panics does so in vain, and must not keep later ones from being called.
+                let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
             }
             armed = self.armed();
         }
@@ -73,8 +75,15 @@ impl Bell {
     /// Has a waker called when the endpoint's word is no longer set, or after `longest`. To be called once the word is set and
     /// the last look has found nothing.
     pub(crate) fn arm(&self, waker: Waker, longest: Duration) {
-        self.shared.armed().waker = Some((waker, longest));
+        let earlier = self.shared.armed().waker.replace((waker, longest));
         self.shared.changed.notify_one();
+        // Foreign code, so not under the lock.
+        drop(earlier);
+    }
+
+    /// Whether a waker is to be called.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.shared.armed().waker.is_some()
     }
 }
 
@@ -89,7 +98,10 @@ impl Drop for Bell {
         self.shared.armed().stop = true;
         self.shared.changed.notify_one();
         self.shared.board.parking[self.shared.me.index()].rouse();
-        if let Some(thread) = thread {
+        if let Some(thread) = thread
+            // A waker may drop the endpoint, on this very thread, which then ends by itself.
+            && thread.thread().id() != thread::current().id()
+        {
             // A panic of the thread has been told already.
             let _ = thread.join();
         }

@@ -149,7 +149,7 @@ fn settle<T: Transport>(
 pub(super) fn atomics<T: Transport>(world: &World, transport: T) -> Verdict {
     let mut endpoint = attach(world, transport)?;
     let (shape, me) = (endpoint.shape(), endpoint.rank());
-    let rounds = u64::from(world.count(12, 300));
+    let rounds = u64::from(world.count(13, 301));
     let each = u64::from(me.0) + 1;
     endpoint.barrier()?;
     let mut findings = Findings::default();

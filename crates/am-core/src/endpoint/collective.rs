@@ -114,6 +114,42 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
+    /// Waits until no endpoint has a request under way or a layer with work left: what [`Endpoint::drain`] and then
+    /// [`Endpoint::barrier`] tell where there are no layers, whose progress may send anew. Collective; blocks; does not
+    /// allocate. It never ends while some layer goes on by itself.
+    ///
+    /// # Errors
+    /// As [`Endpoint::drain`] and [`Endpoint::barrier`].
+    pub fn quiesce(&mut self) -> Result<(), WaitError> {
+        let mut last = None;
+        loop {
+            self.drain()?;
+            let now = self.activity();
+            // Nothing moved anywhere between two reductions, and all that was sent before each had been handled by then.
+            let still = u64::from(last == Some(now) && !self.work_left);
+            last = Some(now);
+            if self.minima([still, u64::MAX])?[0] == 1 {
+                self.desk.stats.barriers += 1;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Messages sent and handled so far.
+    fn activity(&self) -> (u64, u64, u64, u64) {
+        let stats = &self.desk.stats;
+        let replies = stats.replies_received.iter().map(|traffic| traffic.messages).sum();
+        (stats.total_sent(), stats.total_received(), stats.replies_sent, replies)
+    }
+
+    /// Bounds the replies of handlers that allow the largest ones by what every endpoint's transport carries.
+    pub(super) fn agree_on_bounds(&mut self) -> Result<(), AttachError> {
+        let Some(largest) = self.desk.directory.largest() else { return Ok(()) };
+        let [largest, _] = self.minima([largest.into(), u64::MAX])?;
+        self.desk.directory.bound_largest(u32::try_from(largest).unwrap_or(u32::MAX));
+        Ok(())
+    }
+
     /// A barrier that finds the minima of two numbers over all endpoints.
     fn minima(&mut self, mine: Minima) -> Result<Minima, WaitError> {
         let mut deferred = None;
@@ -155,7 +191,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 match step {
                     Ok(()) => {}
                     // The other endpoints have come in vain if this one stops halfway.
-                    Err(WaitError::Poll(error @ PollError::Handler { .. })) => {
+                    Err(WaitError::Poll(error @ (PollError::Handler { .. } | PollError::Progress(_)))) => {
                         deferred.get_or_insert(error);
                     }
                     Err(error) if !arrived => {

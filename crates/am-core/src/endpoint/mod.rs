@@ -54,7 +54,8 @@ use std::sync::Arc;
 /// Nothing else is ordered: not a reply with the requests of the same endpoint, not messages to or from different endpoints,
 /// and not direct access to a segment with messages. A [`barrier`](Endpoint::barrier) alone does not wait for requests to be
 /// handled; [`drain`](Endpoint::drain) and then `barrier` tell that all requests sent before, by anyone, have been. Handlers
-/// cannot send requests, so this is all that an algorithm in rounds needs to know that a round has ended.
+/// cannot send requests, so this is all that an algorithm in rounds needs to know that a round has ended; layers can, and
+/// [`quiesce`](Endpoint::quiesce) tells that theirs have been handled, too.
 ///
 /// # Where it may be used
 ///
@@ -149,8 +150,8 @@ impl<T: Transport, S> Endpoint<T, S> {
             segment: transport.segment().clone(),
             shape,
             control: Control::new(shape.peers()),
-            layered,
-            work_left: layered,
+            layered: false,
+            work_left: false,
             advanced: false,
             layer_lacks: None,
             losses_seen: 0,
@@ -164,8 +165,10 @@ impl<T: Transport, S> Endpoint<T, S> {
             blocked_on: None,
             transport,
         };
-        match endpoint.compare_tables(fingerprint, &description) {
+        match endpoint.compare_tables(fingerprint, &description).and_then(|()| endpoint.agree_on_bounds()) {
             Ok(()) => {
+                // Before this, a handler's number may mean something else elsewhere.
+                (endpoint.layered, endpoint.work_left) = (layered, layered);
                 crate::trace::attached(endpoint.address(), shape.ranks);
                 Ok(endpoint)
             }
@@ -188,8 +191,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// this endpoint has then finished like the others, which do not notice.
     pub fn finish(mut self) -> Result<S, WaitError> {
         let mut failed = None;
-        self.past_handlers(&mut failed, Self::drain)?;
-        self.barrier()?;
+        if self.layered {
+            self.past_handlers(&mut failed, Self::quiesce)?;
+        } else {
+            self.past_handlers(&mut failed, Self::drain)?;
+            self.barrier()?;
+        }
         // Nobody sends any more, so what is there by now is all there will be.
         self.past_handlers(&mut failed, |endpoint| Ok(endpoint.serve_rest()?))?;
         let state = self.leave();
@@ -204,7 +211,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     ) -> Result<(), WaitError> {
         loop {
             match step(self) {
-                Err(WaitError::Poll(error @ PollError::Handler { .. })) => {
+                Err(WaitError::Poll(error @ (PollError::Handler { .. } | PollError::Progress(_)))) => {
                     failed.get_or_insert(error);
                 }
                 outcome => return outcome,

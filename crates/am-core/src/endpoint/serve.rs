@@ -27,16 +27,21 @@ pub(super) const DEFAULT_BUDGET: usize = 1024;
 /// Polls without a message, after which an endpoint looks for a request for its stall report.
 const POLLS: u64 = 16;
 
+/// Steps of a wait that served something, after which it looks at its deadline all the same.
+const LOOKS: u32 = 64;
+
 /// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is waited for.
 const SPINS: u32 = 64;
 
 /// How a thread's wait on a shared endpoint goes.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// When it first found nothing, for the endpoint's time-out.
+    /// When it began, for the endpoint's time-out.
     began: Option<Instant>,
     /// Fruitless steps in a row.
     pub(crate) fruitless: u32,
+    /// Steps so far.
+    pub(crate) steps: u32,
 }
 
 /// Runs handlers for what a transport delivers.
@@ -225,7 +230,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 if error.lost_rank().is_none() && !matches!(error, SendError::Finished { .. }) {
                     self.trouble.get_or_insert(PollError::Progress(Box::new(error)));
                 }
-                Progress::Advanced
+                Progress::Blocked
             });
             self.work_left |= progress != Progress::Idle;
             self.advanced |= progress == Progress::Advanced;
@@ -284,7 +289,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Serves all that is there, when nothing more comes.
-    pub(super) fn serve_rest(&mut self) -> Result<(), PollError> {
+    pub(crate) fn serve_rest(&mut self) -> Result<(), PollError> {
         let mut fruitless = 0;
         while fruitless < self.transport.round() {
             fruitless = if self.poll()? == 0 { fruitless + 1 } else { 0 };
@@ -294,16 +299,29 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
+        self.wait_step_until(deadline, None, reason)
+    }
+
+    /// [`Endpoint::wait_step`] that idles until `glance` at most.
+    fn wait_step_until(
+        &mut self,
+        deadline: Option<Instant>,
+        glance: Option<Instant>,
+        reason: WaitReason,
+    ) -> Result<(), WaitError> {
         self.reason = Some(reason);
-        if self.poll()? != 0 || std::mem::take(&mut self.advanced) {
+        let served = self.poll()? != 0;
+        self.wait_steps = self.wait_steps.wrapping_add(1);
+        // Steady traffic ends no wait early, but it does not keep one from ending either.
+        if served && !self.wait_steps.is_multiple_of(LOOKS) {
             return Ok(());
         }
+        let advanced = std::mem::take(&mut self.advanced);
         if self.losses_seen != 0
             && let Some((rank, cause)) = self.unacknowledged_loss()
         {
             return Err(PollError::PeerLost { rank, cause }.into());
         }
-        self.wait_steps = self.wait_steps.wrapping_add(1);
         let mut until = deadline;
         if self.timeout.is_some() || deadline.is_some() {
             let now = self.transport.now();
@@ -323,8 +341,14 @@ impl<T: Transport, S> Endpoint<T, S> {
         if self.reports_seen != stall::requests() {
             self.look_for_requests();
         }
+        if served || advanced {
+            return Ok(());
+        }
         let Some(reason) = self.reason_to_idle(reason)? else { return Ok(()) };
         self.desk.stats.idles += 1;
+        if let Some(glance) = glance {
+            until = Some(until.map_or(glance, |until| until.min(glance)));
+        }
         self.transport.idle(until, reason);
         Ok(())
     }
@@ -342,7 +366,17 @@ impl<T: Transport, S> Endpoint<T, S> {
         if std::mem::take(&mut self.advanced) {
             return Ok(None);
         }
-        Ok(Some(self.layer_lacks.map_or(reason, |(peer, resource)| WaitReason::Room(peer, resource))))
+        let lacks = self.layer_lacks.filter(|_| self.work_left && reason == WaitReason::Message);
+        Ok(Some(lacks.map_or(reason, |(peer, resource)| WaitReason::Room(peer, resource))))
+    }
+
+    /// Lets the layers carry on before whoever waits by other means than the waits of this type sleeps: none may then be
+    /// held back any longer. Whether one of them advanced, so that what is waited for may be there.
+    ///
+    /// # Errors
+    /// As [`Endpoint::poll`].
+    pub fn carry_on(&mut self) -> Result<bool, PollError> {
+        Ok(self.reason_to_idle(WaitReason::Message)?.is_none())
     }
 
     /// One step of a wait that other threads take part in: serves what is there, else looks for reasons to give up. Whether
@@ -358,37 +392,37 @@ impl<T: Transport, S> Endpoint<T, S> {
         {
             return Err(PollError::PeerLost { rank, cause }.into());
         }
-        let now = self.transport.now();
-        let began = *rest.began.get_or_insert(now);
-        let late = self.timeout.is_some_and(|timeout| now >= began + timeout);
-        if late || self.reports_seen != stall::requests() {
-            (self.reason, self.wait_began) = (Some(WaitReason::Message), Some(began));
-            let mut report = self.stall_report();
-            self.end_wait();
-            // Other threads may have sent since this one waits.
-            report.unanswered.iter_mut().for_each(|unanswered| unanswered.age = None);
-            if late {
-                return Err(WaitError::TimedOut(Box::new(report)));
-            }
-            self.reports_seen = stall::requests();
-            stall::print(&report);
-        }
         if self.reason_to_idle(WaitReason::Message)?.is_none() {
             return Ok(true);
         }
         Ok(false)
     }
 
+    /// Fails if a thread's wait has lasted longer than the endpoint's time-out; prints a report that was requested.
+    pub(crate) fn look_at_clock(&mut self, rest: &mut Rest) -> Result<(), WaitError> {
+        let now = self.transport.now();
+        let began = *rest.began.get_or_insert(now);
+        let late = self.timeout.is_some_and(|timeout| now >= began + timeout);
+        if !late && self.reports_seen == stall::requests() {
+            return Ok(());
+        }
+        (self.reason, self.wait_began) = (Some(WaitReason::Message), Some(began));
+        let mut report = self.stall_report();
+        self.end_wait();
+        // Other threads may have sent since this one waits.
+        report.unanswered.iter_mut().for_each(|unanswered| unanswered.age = None);
+        if late {
+            return Err(WaitError::TimedOut(Box::new(report)));
+        }
+        self.reports_seen = stall::requests();
+        stall::print(&report);
+        Ok(())
+    }
+
     /// Has the transport call a waker when something may be there.
     pub(crate) fn notify(&mut self, waker: &Waker) -> Notify {
         self.desk.stats.idles += 1;
         self.transport.notify(waker)
-    }
-
-    /// Idles for at most `span`.
-    pub(crate) fn idle_for(&mut self, span: Span) {
-        let until = self.transport.now() + span;
-        self.transport.idle(Some(until), WaitReason::Message);
     }
 
     /// Whether every request that this endpoint sent has been handled, and no layer has work left.
@@ -473,25 +507,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
-    /// Serves incoming messages until `done` holds (true), or until a peer that this depends on is gone (false); without a
-    /// peer, until any is gone that was not when the wait began.
-    pub(crate) fn wait_for(
+    /// Serves incoming messages until `done` yields something.
+    pub(crate) fn wait_for<R>(
         &mut self,
-        on: Option<Peer>,
-        mut done: impl FnMut(&mut S) -> bool,
-    ) -> Result<bool, WaitError> {
-        let losses = self.transport.losses();
+        mut done: impl FnMut(&mut Self) -> Result<Option<R>, WaitError>,
+    ) -> Result<R, WaitError> {
         let outcome = loop {
-            if done(&mut self.state) {
-                break Ok(true);
-            }
-            let gone = match on {
-                Some(peer) => self.transport.status(peer) != PeerStatus::Active,
-                None => self.transport.losses() != losses,
-            };
-            if gone {
-                // What it sent before has arrived.
-                break self.serve_rest().map(|()| done(&mut self.state)).map_err(WaitError::from);
+            match done(self) {
+                Ok(Some(result)) => break Ok(result),
+                Ok(None) => {}
+                Err(error) => break Err(error),
             }
             if let Err(error) = self.wait_step(None, WaitReason::Message) {
                 break Err(error);
@@ -499,6 +524,37 @@ impl<T: Transport, S> Endpoint<T, S> {
         };
         self.end_wait();
         outcome
+    }
+
+    /// Serves incoming messages until `done` holds, looking at least every `glance`; not reported as a stall before the
+    /// endpoint's time-out.
+    pub(crate) fn wait_glancing(
+        &mut self,
+        glance: Span,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<(), WaitError> {
+        let outcome = loop {
+            if done(self) {
+                break Ok(());
+            }
+            let until = self.transport.now() + glance;
+            match self.wait_step_until(None, Some(until), WaitReason::Message) {
+                Ok(()) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.end_wait();
+        outcome
+    }
+
+    /// The state, without calling the layers' progress functions at the next poll.
+    pub(crate) fn state_quietly(&mut self) -> &mut S {
+        &mut self.state
+    }
+
+    /// How many endpoints have been lost so far.
+    pub(crate) fn losses(&self) -> u32 {
+        self.transport.losses()
     }
 
     /// The addresses of all endpoints but this one.

@@ -130,11 +130,10 @@ impl<S> Handlers<S> {
             Lane::Request => self.table.requests.len(),
             Lane::Reply => self.table.replies.len(),
         };
-        if taken + usize::from(count) > MAX_HANDLERS {
+        if taken + usize::from(count).max(1) > MAX_HANDLERS {
             return Err(RegisterError::TableFull { name: name.into() });
         }
-        // An empty range at the end of a full table has no handler that could have a wrong index.
-        let first = u8::try_from(taken).unwrap_or(u8::MAX);
+        let first = u8::try_from(taken).map_err(|_| RegisterError::TableFull { name: name.into() })?;
         self.names[lane as usize].push(Name { first, range, name: name.into() });
         self.description.push_str(&format!("'{name}' ({kind})\n"));
         Ok(first)
@@ -376,6 +375,9 @@ impl<S> Handlers<S> {
     /// The finished table. Handlers that declared no bound get `default`.
     pub(crate) fn finish(self, default: u32, largest: u32) -> (Table<S>, Directory) {
         let mut bounds = [ReplyBound::None; MAX_HANDLERS];
+        let all = (0..=u8::MAX).zip(&self.bounds);
+        let all_largest =
+            all.filter(|(_, bound)| matches!(bound, Bound::Largest)).map(|(index, _)| index).collect();
         for (slot, bound) in bounds.iter_mut().zip(&self.bounds) {
             *slot = match *bound {
                 Bound::None => ReplyBound::None,
@@ -386,7 +388,7 @@ impl<S> Handlers<S> {
         }
         let Self { serial, table, names, .. } = self;
         let tallies = Box::new([Tally::default(); MAX_HANDLERS]);
-        (table, Directory { serial, names, bounds: Box::new(bounds), tallies })
+        (table, Directory { serial, names, bounds: Box::new(bounds), tallies, largest: all_largest })
     }
 
     /// The handler that declares the largest replies, with its bound.

@@ -75,6 +75,8 @@ pub(crate) struct Directory {
     pub(crate) bounds: Box<[ReplyBound; MAX_HANDLERS]>,
     /// What became of the requests of each handler.
     pub(crate) tallies: Box<[Tally; MAX_HANDLERS]>,
+    /// The request handlers that allow the largest replies.
+    pub(super) largest: Vec<u8>,
 }
 
 impl Directory {
@@ -86,6 +88,21 @@ impl Directory {
             None => String::new(),
             Some(Name { first, range: true, name }) => format!("{name}[{}]", handler - first),
             Some(Name { name, .. }) => name.clone(),
+        }
+    }
+
+    /// The bound of handlers that allow the largest replies, if there are any.
+    pub(crate) fn largest(&self) -> Option<u32> {
+        match self.bounds[usize::from(*self.largest.first()?)] {
+            ReplyBound::UpTo(bytes) => Some(bytes),
+            ReplyBound::None => None,
+        }
+    }
+
+    /// Sets the bound of handlers that allow the largest replies.
+    pub(crate) fn bound_largest(&mut self, bytes: u32) {
+        for handler in &self.largest {
+            self.bounds[usize::from(*handler)] = ReplyBound::UpTo(bytes);
         }
     }
 

@@ -13,6 +13,9 @@ use crate::transport::{Category, Lane, PeerStatus, Transport};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+/// Steps of a wait between two looks at its target's status.
+const LOOKS: u32 = 64;
+
 /// How long a wait for a signal sleeps at most before it looks again: a peer's store wakes nobody.
 const GLANCE: Span = Span::from_micros(20);
 
@@ -37,16 +40,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     /// The endpoint that a rank's operations go to, its first.
-    fn target(&self, rank: Rank) -> Result<(Address, Peer), OneSidedError> {
+    fn target(&self, rank: Rank) -> Result<Address, OneSidedError> {
         let address = Address::from(rank);
         let peer = self.shape().peer(address);
-        peer.map(|peer| (address, peer)).ok_or(OneSidedError::NoSuchRank { rank, ranks: self.ranks() })
+        peer.map(|_| address).ok_or(OneSidedError::NoSuchRank { rank, ranks: self.ranks() })
     }
 
-    fn begin(&mut self, peer: Peer, parts: usize, bytes: usize, owner: Owner) -> (u64, super::Requests) {
-        let layer = self.state_mut().as_layer_mut();
+    fn begin(&mut self, target: Address, parts: usize, bytes: usize, owner: Owner) -> (u64, super::Requests) {
+        let layer = self.state_quietly().as_layer_mut();
         let parts = u32::try_from(parts).expect("an operation has fewer than 2^32 parts");
-        (layer.operations.begin(peer, parts, bytes, owner), layer.requests)
+        (layer.operations.begin(target, parts, bytes, owner), layer.requests)
     }
 
     /// What a started operation is to its caller; on an error of sending it has ended.
@@ -56,7 +59,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         owner: Owner,
         sent: Result<(), SendError>,
     ) -> Result<Operation<R>, OneSidedError> {
-        let operations = &mut self.state_mut().as_layer_mut().operations;
+        let operations = &mut self.state_quietly().as_layer_mut().operations;
         match sent {
             Ok(()) if owner == Owner::Handle => Ok(Operation::pending(id, &operations.dropped)),
             Ok(()) => Ok(Operation::done(0, Vec::new())),
@@ -79,9 +82,9 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source })?;
             return Ok(Operation::done(0, Vec::new()));
         }
-        let (to, peer) = self.target(rank)?;
+        let to = self.target(rank)?;
         let piece = self.long_piece(to);
-        let (id, requests) = self.begin(peer, bytes.len().div_ceil(piece).max(1), 0, owner);
+        let (id, requests) = self.begin(to, bytes.len().div_ceil(piece).max(1), 0, owner);
         let mut sent =
             if bytes.is_empty() { self.request_long(to, requests.put, id, bytes, offset) } else { Ok(()) };
         for (index, part) in bytes.chunks(piece).enumerate() {
@@ -146,8 +149,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             memory.atomic(counter, &Atomic::new(AtomicOp::Add(1u64))).map_err(at)?;
             return Ok(Operation::done(0, Vec::new()));
         }
-        let (to, peer) = self.target(rank)?;
-        let (id, requests) = self.begin(peer, 1, 0, Owner::Handle);
+        let to = self.target(rank)?;
+        let (id, requests) = self.begin(to, 1, 0, Owner::Handle);
         let sent = self.request_long(to, requests.put_signal, (id, counter), bytes, offset);
         self.started(id, Owner::Handle, sent)
     }
@@ -161,19 +164,11 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let me = self.rank();
         self.aligned(me, counter, 8)?;
         let get = Atomic::new(AtomicOp::<u64>::Get);
-        loop {
-            let found = self.segment().atomic(counter, &get);
-            let found = found.map_err(|source| OneSidedError::Segment { rank: me, source })?;
-            if found >= value {
-                // Acquire: pairs with the Release in `put_signal`.
-                fence(Ordering::Acquire);
-                return Ok(found);
-            }
-            match self.wait_until_for(GLANCE, |_| false) {
-                Ok(()) | Err(WaitError::TimedOut(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let look = |endpoint: &Self| endpoint.segment().atomic(counter, &get).unwrap_or(0);
+        self.wait_glancing(GLANCE, |endpoint| look(endpoint) >= value)?;
+        // Acquire: pairs with the Release in `put_signal`.
+        fence(Ordering::Acquire);
+        Ok(look(self))
     }
 
     fn aligned(&self, rank: Rank, offset: u64, size: u64) -> Result<(), OneSidedError> {
@@ -211,12 +206,12 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             memory.read(offset, &mut bytes).map_err(|source| OneSidedError::Segment { rank, source })?;
             return Ok(Operation::done(0, bytes));
         }
-        let (to, peer) = self.target(rank)?;
-        // The handler's bound is what any peer permits, which may be less than this one does.
+        let to = self.target(rank)?;
+        // The handler's bound is what every endpoint of the job permits.
         let bound = self.reply_bound(self.state().as_layer().requests.get);
         let most = self.max_payload(to, Category::Medium, Lane::Reply, 4).unwrap_or(0).min(bound.into());
         let piece = most.clamp(1, PIECE as u64) as usize;
-        let (id, requests) = self.begin(peer, len.div_ceil(piece), len, Owner::Handle);
+        let (id, requests) = self.begin(to, len.div_ceil(piece), len, Owner::Handle);
         let mut sent = Ok(());
         for at in (0..len).step_by(piece) {
             let part = (len - at).min(piece) as u32;
@@ -227,7 +222,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment into this rank's own segment; waited for by
-    /// [`Endpoint::quiet`].
+    /// [`Endpoint::quiet`]. What overlapping ranges of one segment hold afterwards is unspecified.
     ///
     /// # Errors
     /// As [`Endpoint::put`], for both segments.
@@ -246,14 +241,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             }
             return Ok(());
         }
-        let (to, peer) = self.target(rank)?;
+        let to = self.target(rank)?;
         if len == 0 {
             return Ok(());
         }
-        let (id, requests) = self.begin(peer, len.div_ceil(PIECE), 0, Owner::Quiet);
+        let most = self.max_payload(to, Category::Long, Lane::Reply, 2).unwrap_or(u64::MAX);
+        let piece = usize::try_from(most).unwrap_or(usize::MAX).clamp(1, PIECE);
+        let (id, requests) = self.begin(to, len.div_ceil(piece), 0, Owner::Quiet);
         let mut sent = Ok(());
-        for at in (0..len).step_by(PIECE) {
-            let args = (id, offset + at as u64, (len - at).min(PIECE) as u32, into + at as u64);
+        for at in (0..len).step_by(piece) {
+            let args = (id, offset + at as u64, (len - at).min(piece) as u32, into + at as u64);
             sent = sent.and_then(|()| self.request(to, requests.get_into, args));
         }
         self.started::<()>(id, Owner::Quiet, sent).map(drop)
@@ -275,8 +272,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             let old = memory.atomic(offset, &atomic).map_err(|source| OneSidedError::Segment { rank, source })?;
             return Ok(Operation::done(old, Vec::new()));
         }
-        let (to, peer) = self.target(rank)?;
-        let (id, requests) = self.begin(peer, 1, 0, owner);
+        let to = self.target(rank)?;
+        let (id, requests) = self.begin(to, 1, 0, owner);
         let args = (id, offset, atomic.number(), atomic.operand, atomic.expected);
         let sent = self.request(to, requests.atomic, args);
         self.started(id, owner, sent)
@@ -345,24 +342,52 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     fn wait_pending<R: Output>(&mut self, id: u64) -> Result<R, OneSidedError> {
-        let peer = self.state_mut().as_layer_mut().operations.peer(id);
-        let done = self.wait_for(peer, |state| state.as_layer_mut().operations.is_done(id));
-        let (value, bytes) = self.state_mut().as_layer_mut().operations.end(id);
+        let (mut steps, mut losses) = (0u32, self.losses());
+        let done = self.wait_for(|endpoint| {
+            if endpoint.state_quietly().as_layer_mut().operations.is_done(id) {
+                return Ok(Some(true));
+            }
+            steps = steps.wrapping_add(1);
+            // Asking for a peer's status may cost more than a step.
+            if steps != 1 && !steps.is_multiple_of(LOOKS) && endpoint.losses() == losses {
+                return Ok(None);
+            }
+            losses = endpoint.losses();
+            if !endpoint.is_stranded(id) {
+                return Ok(None);
+            }
+            // What the target sent before it went has arrived.
+            endpoint.serve_rest()?;
+            Ok(Some(endpoint.state_quietly().as_layer_mut().operations.is_done(id)))
+        });
+        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        let target = operations.target(id);
+        let (value, bytes) = operations.end(id);
         if done? {
             return Ok(R::take(value, bytes));
         }
-        let rank = peer.map_or(self.rank(), |peer| self.shape().address(peer).rank);
-        Err(OneSidedError::Gone { rank })
+        Err(OneSidedError::Gone { rank: target.map_or(self.rank(), |target| target.rank) })
     }
 
-    /// Serves what has arrived and tells whether an operation is done, so that [`Endpoint::wait`] returns at once.
+    /// Whether an operation's target is gone.
+    fn is_stranded(&mut self, id: u64) -> bool {
+        let target = self.state_quietly().as_layer_mut().operations.target(id);
+        target.is_some_and(|target| self.status(target) != Some(PeerStatus::Active))
+    }
+
+    /// Serves what has arrived and tells whether [`Endpoint::wait`] returns at once: the operation is done, or its target is
+    /// gone.
     ///
     /// # Errors
-    /// What [`Endpoint::poll`] fails with.
+    /// What [`Endpoint::poll`] fails with; an operation of another endpoint.
     pub fn test<R>(&mut self, operation: &Operation<R>) -> Result<bool, OneSidedError> {
         self.poll().map_err(WaitError::from)?;
-        let State::Pending { id, .. } = operation.state else { return Ok(true) };
-        Ok(self.state_mut().as_layer_mut().operations.is_done(id))
+        let State::Pending { id, dropped } = &operation.state else { return Ok(true) };
+        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        if !Arc::ptr_eq(dropped, &operations.dropped) {
+            return Err(OneSidedError::Foreign);
+        }
+        Ok(operations.is_done(*id) || self.is_stranded(*id))
     }
 
     /// Waits until all operations of the `nbi` forms are done, serving incoming messages meanwhile. To be called before
@@ -372,27 +397,40 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// [`OneSidedError::Gone`] names a target that is gone; its operations are over, and the others go on. What
     /// [`Endpoint::wait_until`] fails with.
     pub fn quiet(&mut self) -> Result<(), OneSidedError> {
-        while !self.layer::<OneSided>().operations.is_quiet() {
-            let quiet = self.wait_for(None, |state| state.as_layer_mut().operations.is_quiet());
-            if let Some(rank) = self.let_stranded_go() {
-                return Err(OneSidedError::Gone { rank });
+        let (mut steps, mut losses) = (0u32, self.losses());
+        let gone = self.wait_for(|endpoint| {
+            if endpoint.layer::<OneSided>().operations.is_quiet() {
+                return Ok(Some(None));
             }
-            quiet?;
+            steps = steps.wrapping_add(1);
+            if steps != 1 && !steps.is_multiple_of(LOOKS) && endpoint.losses() == losses {
+                return Ok(None);
+            }
+            losses = endpoint.losses();
+            endpoint.let_stranded_go().map(|gone| gone.map(Some))
+        });
+        match gone? {
+            Some(rank) => Err(OneSidedError::Gone { rank }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Ends the operations of `quiet` whose targets are gone; returns one of these.
-    fn let_stranded_go(&mut self) -> Option<Rank> {
-        let gone = |endpoint: &Self, peer| {
-            let address = endpoint.shape().address(peer);
-            endpoint.status(address) != Some(PeerStatus::Active)
-        };
-        let mut rank = None;
-        while let Some((id, peer)) = self.layer::<OneSided>().operations.stranded(|peer| gone(self, peer)) {
-            rank = Some(self.shape().address(peer).rank);
-            self.state_mut().as_layer_mut().operations.end(id);
+    /// Ends the operations that no handle waits for and whose targets are gone; returns one that `quiet` tells of.
+    fn let_stranded_go(&mut self) -> Result<Option<Rank>, WaitError> {
+        let shape = self.shape();
+        let everyone = (0..shape.peers()).map(|peer| shape.address(Peer(peer)));
+        let gone: Vec<Address> = everyone.filter(|peer| self.status(*peer) != Some(PeerStatus::Active)).collect();
+        if gone.is_empty() {
+            return Ok(None);
         }
-        rank
+        // What the targets sent before they went has arrived.
+        self.serve_rest()?;
+        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        let mut told = None;
+        while let Some((id, target, tell)) = operations.stranded(|target| gone.contains(&target)) {
+            told = if tell { Some(target.rank) } else { told };
+            operations.end(id);
+        }
+        Ok(told)
     }
 }

@@ -299,10 +299,10 @@ values! {
 /// Does an operation on a word and returns what was there.
 #[inline]
 fn on_word(word: &AtomicU64, atomic: &Atomic) -> u64 {
-    // Relaxed: what an atomic orders beside its own value, the messages that tell of it order.
-    let (operand, order) = (atomic.operand, Ordering::Relaxed);
+    // Acquire and Release: an atomic that sees another sees what its rank had put before.
+    let (operand, order) = (atomic.operand, Ordering::AcqRel);
     match (atomic.kind, atomic.code) {
-        (_, AtomicCode::Get) => word.load(order),
+        (_, AtomicCode::Get) => word.load(Ordering::Acquire),
         (_, AtomicCode::Swap) => word.swap(operand, order),
         (AtomicKind::U64 | AtomicKind::I64, AtomicCode::Add) => word.fetch_add(operand, order),
         (AtomicKind::U64 | AtomicKind::I64, AtomicCode::Sub) => word.fetch_sub(operand, order),
@@ -310,7 +310,7 @@ fn on_word(word: &AtomicU64, atomic: &Atomic) -> u64 {
         (AtomicKind::U64 | AtomicKind::I64, AtomicCode::Or) => word.fetch_or(operand, order),
         (AtomicKind::U64 | AtomicKind::I64, AtomicCode::Xor) => word.fetch_xor(operand, order),
         (_, AtomicCode::CompareSwap) => {
-            word.compare_exchange(atomic.expected, operand, order, order).unwrap_or_else(|found| found)
+            word.compare_exchange(atomic.expected, operand, order, Ordering::Acquire).unwrap_or_else(|found| found)
         }
         _ => update(word, |old| atomic.apply(old)),
     }
@@ -318,7 +318,7 @@ fn on_word(word: &AtomicU64, atomic: &Atomic) -> u64 {
 
 #[inline]
 fn update(word: &AtomicU64, new: impl Fn(u64) -> u64) -> u64 {
-    let updated = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(new(old)));
+    let updated = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(new(old)));
     updated.unwrap_or_else(|old| old)
 }
 
@@ -343,7 +343,7 @@ impl<M: Memory> Segment<M> {
         let shift = 8 * (offset % 8);
         let half = |word: u64| (word >> shift) & u64::from(u32::MAX);
         if atomic.code == AtomicCode::Get {
-            return Ok(half(word.load(Ordering::Relaxed)));
+            return Ok(half(word.load(Ordering::Acquire)));
         }
         let old = update(word, |old| {
             let new = atomic.apply(half(old)) & u64::from(u32::MAX);

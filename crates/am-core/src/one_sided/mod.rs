@@ -67,7 +67,8 @@ use crate::Endpoint;
 /// Bytes that a get into a segment asks for in one message: the answering handler copies as many at once.
 const PIECE: usize = 16 << 10;
 
-/// An operation could not be done. Nothing was changed unless the error says that a rank was lost.
+/// An operation could not be done. A place that is refused changes nothing; any other error may leave the operation done in
+/// part, and parts that were sent before it may still be done.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OneSidedError {
@@ -107,7 +108,7 @@ pub enum OneSidedError {
     /// A request could not be sent.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// A wait failed. The operation is still under way.
+    /// A wait failed. What was waited for goes on by itself, and what it brings is let go.
     #[error(transparent)]
     Wait(#[from] WaitError),
 }
@@ -154,12 +155,13 @@ impl OneSided {
     /// [`RegisterError`] if the layer is there already, or the table is full.
     pub fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
         let mut layer = handlers.layer::<Self>("one-sided")?;
-        let done = layer.reply("done", |layer: &mut Self, _, (operation, value): (u64, u64), _| {
-            layer.operations.part_done(operation, value);
+        let done = layer.reply("done", |layer: &mut Self, from, (operation, value): (u64, u64), _| {
+            layer.operations.part_done(from, operation, value);
         })?;
-        let got = layer.reply("got", |layer: &mut Self, _, (operation, at): (u64, u64), bytes: Payload<'_>| {
-            layer.operations.part_got(operation, at, &bytes);
-        })?;
+        let got =
+            layer.reply("got", |layer: &mut Self, from, (operation, at): (u64, u64), bytes: Payload<'_>| {
+                layer.operations.part_got(from, operation, at, &bytes);
+            })?;
         let put = layer.request_bounded("put", 0, move |_: &mut Self, token, operation, _| -> HandlerResult {
             Ok(token.reply(done, (operation, 0))?)
         })?;

@@ -1,7 +1,7 @@
 //! Operations under way: what they still wait for, and what they have brought.
 
 use super::atomic::AtomicValue;
-use crate::address::Peer;
+use crate::address::Address;
 use crate::payload::Payload;
 use std::fmt;
 use std::marker::PhantomData;
@@ -130,7 +130,7 @@ pub(super) enum Owner {
 struct Slot {
     /// Tells this use of the slot from others.
     generation: u32,
-    peer: Peer,
+    target: Address,
     /// Messages that have not been answered; 0 once it is done.
     missing: u32,
     /// Whether the slot is in use.
@@ -153,15 +153,15 @@ pub(super) struct Operations {
 impl Operations {
     /// Begins an operation of `parts` messages for `bytes` bytes to bring; returns its number. Allocates if more are under
     /// way than ever before.
-    pub(super) fn begin(&mut self, peer: Peer, parts: u32, bytes: usize, owner: Owner) -> u64 {
+    pub(super) fn begin(&mut self, target: Address, parts: u32, bytes: usize, owner: Owner) -> u64 {
         self.take_note();
         let index = self.free.pop().unwrap_or_else(|| {
             let bytes = Vec::new();
-            self.slots.push(Slot { generation: 0, peer, missing: 0, used: false, owner, value: 0, bytes });
+            self.slots.push(Slot { generation: 0, target, missing: 0, used: false, owner, value: 0, bytes });
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
-        (slot.peer, slot.missing, slot.used, slot.owner, slot.value) = (peer, parts, true, owner, 0);
+        (slot.target, slot.missing, slot.used, slot.owner, slot.value) = (target, parts, true, owner, 0);
         slot.bytes.clear();
         slot.bytes.resize(bytes, 0);
         self.quiet += u32::from(owner == Owner::Quiet);
@@ -183,9 +183,9 @@ impl Operations {
         (value, bytes)
     }
 
-    /// A part of an operation has been done.
-    pub(super) fn part_done(&mut self, id: u64, value: u64) {
-        let Some(slot) = self.slot(id) else { return };
+    /// A part of an operation has been done by a rank. What any other than its target says is ignored.
+    pub(super) fn part_done(&mut self, from: Address, id: u64, value: u64) {
+        let Some(slot) = self.slot(id).filter(|slot| slot.target == from) else { return };
         slot.value = value;
         slot.missing = slot.missing.saturating_sub(1);
         if slot.missing == 0 && slot.owner != Owner::Handle {
@@ -194,12 +194,12 @@ impl Operations {
     }
 
     /// A part of a get has brought its bytes.
-    pub(super) fn part_got(&mut self, id: u64, at: u64, bytes: &Payload<'_>) {
-        let Some(slot) = self.slot(id) else { return };
+    pub(super) fn part_got(&mut self, from: Address, id: u64, at: u64, bytes: &Payload<'_>) {
+        let Some(slot) = self.slot(id).filter(|slot| slot.target == from) else { return };
         let room = usize::try_from(at).ok().and_then(|at| slot.bytes.get_mut(at..)?.get_mut(..bytes.len()));
         if let Some(room) = room {
             bytes.copy_to(room);
-            self.part_done(id, 0);
+            self.part_done(from, id, 0);
         }
     }
 
@@ -220,8 +220,8 @@ impl Operations {
     }
 
     /// The target of an operation.
-    pub(super) fn peer(&mut self, id: u64) -> Option<Peer> {
-        self.slot(id).map(|slot| slot.peer)
+    pub(super) fn target(&mut self, id: u64) -> Option<Address> {
+        self.slot(id).map(|slot| slot.target)
     }
 
     /// Whether the next `quiet` has nothing to wait for.
@@ -229,12 +229,13 @@ impl Operations {
         self.quiet == 0
     }
 
-    /// An operation of the next `quiet` whose target is gone.
-    pub(super) fn stranded(&self, gone: impl Fn(Peer) -> bool) -> Option<(u64, Peer)> {
-        let waits = |slot: &&(usize, &Slot)| slot.1.used && slot.1.owner == Owner::Quiet;
-        let mut waiting = self.slots.iter().enumerate().filter(|slot| waits(&slot));
-        let (index, slot) = waiting.find(|(_, slot)| gone(slot.peer))?;
-        Some((u64::from(slot.generation) << 32 | index as u64, slot.peer))
+    /// An operation that no handle waits for and whose target is gone, with that, and whether `quiet` tells of it.
+    pub(super) fn stranded(&mut self, gone: impl Fn(Address) -> bool) -> Option<(u64, Address, bool)> {
+        self.take_note();
+        let mut waiting =
+            self.slots.iter().enumerate().filter(|(_, slot)| slot.used && slot.owner != Owner::Handle);
+        let (index, slot) = waiting.find(|(_, slot)| gone(slot.target))?;
+        Some((u64::from(slot.generation) << 32 | index as u64, slot.target, slot.owner == Owner::Quiet))
     }
 
     pub(super) fn under_way(&self) -> usize {

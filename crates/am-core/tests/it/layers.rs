@@ -103,8 +103,8 @@ fn work_that_lacks_room_waits_for_it() {
     for _ in 0..32 {
         endpoint.layer_mut::<Relay>().queue.push(3).unwrap();
     }
-    assert!(matches!(endpoint.try_request(Rank(0), pass, 0), Ok(()) | Err(SendError::WouldBlock { .. })));
-    endpoint.wait_until(|relay| relay.arrived >= 32).unwrap();
+    endpoint.request(Rank(0), pass, 0).unwrap();
+    endpoint.wait_until(|relay| relay.arrived == 33).unwrap();
     assert!(endpoint.statistics().stalls(am_core::Resource::RequestFrames) > 0);
     endpoint.finish().unwrap();
 }
@@ -207,4 +207,48 @@ fn an_error_of_sending_ends_the_wait_once() {
     assert!(matches!(*error, SendError::NoSuchEndpoint { .. }), "{error}");
     assert_eq!(endpoint.poll(), Ok(0));
     endpoint.finish().unwrap();
+}
+
+#[test]
+fn finishing_ends_no_work_under_way() {
+    const HOPS: u32 = 200;
+    for _ in 0..20 {
+        let arrived: u32 = thread::scope(|scope| {
+            let ranks = network(4, LoopbackConfig::default()).into_iter().map(|transport| {
+                scope.spawn(move || {
+                    let (mut endpoint, pass) = Relay::endpoint(transport, 4);
+                    let next = Rank((endpoint.rank().0 + 1) % 4);
+                    endpoint.request(next, pass, HOPS + endpoint.rank().0).unwrap();
+                    // Nobody waits for what is on its way.
+                    endpoint.finish().unwrap().arrived
+                })
+            });
+            ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).sum()
+        });
+        assert_eq!(arrived, 4);
+    }
+}
+
+#[test]
+fn no_layer_sends_before_tables_are_compared() {
+    let mut handlers = Handlers::<u32>::new();
+    let note = handlers.one_way("note", |_, _, (), _| ()).unwrap();
+    handlers.progress(move |calls, outbox| {
+        *calls += 1;
+        assert_eq!(*calls, 1, "called in vain");
+        outbox.try_request(Rank(0), note, ()).map(|()| Progress::Idle)
+    });
+    let mut endpoint = Endpoint::attach(single(), handlers, 0).unwrap();
+    assert_eq!(*endpoint.state(), 0);
+    endpoint.poll().unwrap();
+    assert_eq!(*endpoint.state(), 1);
+}
+
+#[test]
+fn a_layer_that_advances_for_ever_outlasts_no_time_out() {
+    let mut handlers = Handlers::<()>::new();
+    handlers.progress(|(), _| Ok(Progress::Advanced));
+    let mut endpoint = Endpoint::attach(single(), handlers, ()).unwrap();
+    let waited = endpoint.wait_until_for(Span::from_millis(2), |()| false);
+    assert!(matches!(waited, Err(WaitError::TimedOut(_))));
 }

@@ -1,7 +1,8 @@
 //! An endpoint that threads share: who waits sleeps without the lock, and leaving ends all handles.
 
+use am_core::layer::Progress;
 use am_core::loopback::{LoopbackConfig, network, single};
-use am_core::{Endpoint, Handlers, Rank, Request, SharedEndpoint, Span, loopback::Loopback};
+use am_core::{Endpoint, Handlers, Rank, Request, SharedEndpoint, Span, WaitError, loopback::Loopback};
 use std::sync::mpsc;
 use std::thread;
 
@@ -87,4 +88,61 @@ fn leaving_ends_all_handles() {
     // The handle that waited panics with a text, as every use does from now on.
     assert!(waiting.join().is_err());
     assert!(other.into_inner().is_err());
+}
+
+#[test]
+fn a_panic_of_a_handler_ends_every_wait() {
+    let mut handlers = Handlers::<u64>::new();
+    let boom = handlers.one_way("boom", |_, _, (), _| panic!("no")).unwrap();
+    let shared = SharedEndpoint::new(Endpoint::attach(single(), handlers, 0).unwrap());
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let _ = shared.wait_until(|_| false);
+            })
+        })
+        .collect();
+    thread::sleep(std::time::Duration::from_millis(20));
+    shared.request(Rank(0), boom, ()).unwrap();
+    // Whichever thread served it panicked, and so do all others, instead of waiting for ever.
+    for waiting in waiting {
+        assert!(waiting.join().is_err());
+    }
+}
+
+#[test]
+fn a_time_out_ends_every_wait() {
+    let (shared, _) = attach(single());
+    shared.lock().set_timeout(Span::from_millis(30));
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| shared.wait_until(|_| false))).collect();
+        for waiting in waiting {
+            assert!(matches!(waiting.join().unwrap(), Err(WaitError::TimedOut(_))));
+        }
+    });
+}
+
+#[test]
+fn steady_traffic_keeps_nobody_from_the_lock() {
+    let mut handlers = Handlers::<(u64, bool)>::new();
+    let more = handlers.one_way("more", |state: &mut (u64, bool), _, (), _| state.0 += 1).unwrap();
+    // A layer that goes on for ever, as a peer's flood would.
+    handlers.progress(move |state, outbox| {
+        if state.1 {
+            return Ok(Progress::Idle);
+        }
+        outbox.try_request(Rank(0), more, ()).map(|()| Progress::Advanced).or(Ok(Progress::Blocked))
+    });
+    let shared = SharedEndpoint::new(Endpoint::attach(single(), handlers, (0, false)).unwrap());
+    thread::scope(|scope| {
+        scope.spawn(|| shared.wait_until(|(_, stop)| *stop).unwrap());
+        for _ in 0..20 {
+            let seen = shared.lock().state().0;
+            while shared.lock().state().0 == seen {
+                thread::yield_now();
+            }
+        }
+        shared.lock().state_mut().1 = true;
+    });
 }

@@ -46,7 +46,12 @@ impl Shm {
         }
         if !self.settle() {
             let timeout = until.map(|until| (until - self.now()).into());
-            self.board.parking[self.me.index()].park(self.fenced, timeout, || self.nudge.take() || self.work());
+            let word = &self.board.parking[self.me.index()];
+            word.park(self.fenced, timeout, || self.nudge.take() || self.work());
+            if self.bell.as_ref().is_some_and(Bell::is_armed) {
+                // Sleep is announced no more, so senders would not ring for the waker.
+                word.rouse();
+            }
         }
         self.patience.reset();
     }

@@ -221,7 +221,9 @@ impl<S> AsyncEndpoint<S> {
         {
             return Err(PollError::PeerLost { rank, cause });
         }
-        self.idle().await;
+        if !self.endpoint.carry_on()? {
+            self.idle().await;
+        }
         Ok(())
     }
 
