@@ -5,7 +5,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | (root) | the safe core, [`am_core`]: handlers, tokens, segments, endpoints, the [`Transport`] contract |
+//! | (root) | what programs use of the safe core, [`am_core`]: handlers, tokens, segments, endpoints, layers |
+//! | [`transport`] | the contract that networks implement, and what only their authors need |
 //! | [`launch`] | how a program's ranks are started or start themselves ([`am_launch`]), and how they attach |
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
@@ -59,11 +60,27 @@ mod job;
 pub mod launch;
 mod transports;
 
-pub use am_core::*;
+pub use am_core::{
+    Address, Arguments, AttachError, BadMessage, Category, Destination, Endpoint, HandlerError, HandlerFailure,
+    HandlerOutcome, HandlerResult, Handlers, HasLayer, Instant, Joining, Lane, Limits, LossCause, Payload,
+    PayloadWriter, PeerStatus, PendingReply, Plain, PollError, Rank, RegisterError, Rejected, Reply, ReplyError,
+    ReplyRange, Request, RequestRange, Reservation, Resource, Segment, SegmentError, Select, SendError,
+    SharedEndpoint, Span, StallReport, Statistics, Token, Traffic, Transport, WaitError, Words,
+};
+pub use am_core::{
+    credit, endpoint, error, handlers, layer, loopback, one_sided, outcome, payload, segment, select, shared,
+    stall, stats, supervision, time, token, zerocopy,
+};
 pub use transport_shm as shm;
 pub use transport_udp as udp;
 #[cfg(feature = "sim")]
 pub use {extoll_sim as extoll, fabric_sim as fabric, portals_sim as portals, sci_sim as sci};
+
+/// What those need who write a transport, or ask one for more than an endpoint tells: the contract, and the types that only it has.
+pub mod transport {
+    pub use am_core::transport::*;
+    pub use am_core::{AnyMemory, Memory, Peer, Shape};
+}
 
 /// What almost every program uses.
 pub mod prelude {

@@ -5,8 +5,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use active_messages::shm::{Job, JoinOptions, Shm};
+use active_messages::transport::Peer;
 use active_messages::{
-    Address, Category, Endpoint, Handlers, Lane, Payload, Peer, Rank, RegisterError, Reply, Request, Span, Token,
+    Address, Category, Endpoint, Handlers, Lane, Payload, Rank, RegisterError, Reply, Request, Span, Token,
     Transport,
 };
 use nix::sys::resource::{UsageWho, getrusage};

@@ -2,8 +2,9 @@
 
 use active_messages::select::Select;
 use active_messages::shm::{Job, JobConfig, JoinOptions, Shm, ShmMemory};
+use active_messages::transport::Shape;
 use active_messages::udp::{Peers, Udp, UdpConfig, bind};
-use active_messages::{Address, Rank, Shape, Transport};
+use active_messages::{Address, Rank, Transport};
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};

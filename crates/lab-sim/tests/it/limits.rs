@@ -3,7 +3,8 @@
 use active_messages::loopback::{LoopbackConfig, network};
 use active_messages::shm::{Job, JobConfig, JoinOptions};
 use active_messages::transport::DEFAULT_REPLY;
-use active_messages::{Category, Lane, Limits, Peer, Transport, udp};
+use active_messages::transport::Peer;
+use active_messages::{Category, Lane, Limits, Transport, udp};
 use extoll_sim::conduit::{gasnet, pscom};
 use extoll_sim::{ExtollConfig, conduit::gasnet::GasnetConfig, conduit::pscom::PscomConfig};
 use portals_sim::{PortalsConfig, conduit as portals};

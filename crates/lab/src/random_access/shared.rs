@@ -3,7 +3,8 @@
 use super::error::RunError;
 use super::hpcc::Distribution;
 use super::rank::Work;
-use active_messages::{Memory, Segment};
+use active_messages::Segment;
+use active_messages::transport::Memory;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -4,7 +4,8 @@
 //! updates and taken as many as the stream has for it, so that no protocol for ending is timed.
 
 use crate::figures::report::Failure;
-use active_messages::{Address, Endpoint, Handlers, Instant, Membership, Payload, Rank, Reply, Request, Token};
+use active_messages::transport::Membership;
+use active_messages::{Address, Endpoint, Handlers, Instant, Payload, Rank, Reply, Request, Token};
 use extoll_sim::conduit::gasnet::{self, Gasnet, GasnetConfig};
 use extoll_sim::conduit::pscom::{Messenger, PscomConfig, ReceiveRequest, Received};
 use extoll_sim::nic::Nic;

@@ -1,7 +1,8 @@
 //! Two ranks on two nodes: puts one after the other, puts in a flood, and round trips of active messages. Each function runs a
 //! simulation and tells virtual time; none is timed before a few that are not.
 
-use active_messages::{Address, Endpoint, Handlers, Membership, Payload, Rank, Span, Token, Transport, Waiting};
+use active_messages::transport::{Membership, Waiting};
+use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Token, Transport};
 use fabric_sim::RunError;
 use portals_sim::PortalsConfig;
 use portals_sim::conduit::{self, Conduit, ConduitConfig, Local};
