@@ -279,12 +279,15 @@ fn missing_ranks() {
 /// A rank that dies after the rendezvous and before it attaches keeps nobody waiting.
 fn lost_rank() {
     let secret = SecretFile::new("lost", "0123456789abcdef");
-    let address = free_address();
-    let more: Variables = vec![("AM_TRANSPORT", "udp".into()), ("AM_UDP_SILENCE", "1".into())];
-    let ranks = (0..3).map(|rank| [hand(rank, 3, &address, &secret), more.clone()].concat());
-    let finished = start(&["1:kill", "barrier"], ranks.collect());
-    for rank in [0, 2] {
-        assert_eq!(finished[rank].code(), 1, "{finished:?}");
-        assert!(finished[rank].err.contains(" is lost: "), "{finished:?}");
+    for transport in ["auto", "udp"] {
+        let address = free_address();
+        let more = [("AM_TRANSPORT", transport), ("AM_UDP_SILENCE", "1"), ("AM_TIMEOUT", "30s")]
+            .map(|(key, value)| (key, value.to_owned()));
+        let ranks = (0..3).map(|rank| [hand(rank, 3, &address, &secret), more.to_vec()].concat());
+        let finished = start(&["1:kill", "barrier"], ranks.collect());
+        for rank in [0, 2] {
+            assert_eq!(finished[rank].code(), 1, "{finished:?}");
+            assert!(finished[rank].err.contains(" is lost: "), "{finished:?}");
+        }
     }
 }
