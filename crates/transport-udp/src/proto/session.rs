@@ -155,9 +155,12 @@ impl Session {
     ///
     /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever
     /// acknowledges none has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is
-    /// always served. Payloads of Long replies have a queue of their own for every peer, which one payload may
-    /// exceed.
+    /// always served, and so is a message that has no reply: the end of a barrier may depend on it. Payloads of Long
+    /// replies have a queue of their own for every peer, which one payload may exceed.
     pub(super) fn may_reply(&self, shared: &Context, ahead: u64, cost: u64) -> bool {
+        if cost == 0 {
+            return true;
+        }
         let mine = self.traffic.out[1].queued() + ahead;
         let free = u64::from(shared.config.reply_budget).saturating_sub(shared.queued[1] + ahead);
         self.may_reply_long(shared) && (mine == 0 || mine + 2 * cost <= free)

@@ -3,7 +3,7 @@
 use super::*;
 use crate::proto::deliver::Direct;
 use crate::proto::wire::Credit;
-use crate::proto::{Config, Secrets};
+use crate::proto::{Config, Event, Secrets};
 use crate::sim;
 use am_core::transport::{Category, Head, LossCause, PeerStatus, ReplyBound};
 use am_core::{Shape, Span};
@@ -61,17 +61,19 @@ struct Pair {
     machines: [Machine; 2],
 }
 
+fn machine(me: u8, incarnation: u8, change: fn(&mut Config)) -> Machine {
+    let secrets = Secrets { job: vec![5; 32], incarnation: [incarnation; 32] };
+    let mut config = Config::new(Shape::new(2), Peer(me.into()), secrets);
+    change(&mut config);
+    sim::machine(config, 1 << 16).unwrap().0
+}
+
 const ASKER: Peer = Peer(0);
 const ANSWERER: Peer = Peer(1);
 
 impl Pair {
     fn new(change: fn(&mut Config)) -> Self {
-        let machines = [0, 1].map(|me| {
-            let secrets = Secrets { job: vec![5; 32], incarnation: [me; 32] };
-            let mut config = Config::new(Shape::new(2), Peer(me.into()), secrets);
-            change(&mut config);
-            sim::machine(config, 1 << 16).unwrap().0
-        });
+        let machines = [0, 1].map(|me| machine(me, me, change));
         let mut pair = Self { now: Instant(0), machines };
         pair.machines[0].connect(pair.now, ANSWERER);
         pair.carry();
@@ -198,6 +200,21 @@ fn a_batch_counts_its_replies() {
     assert!(served > 5 && queued <= 10_000, "{served} replies of {queued} bytes");
 }
 
+/// The asker may have left already, and take no reply any more.
+#[test]
+fn what_has_no_reply_does_not_wait() {
+    let mut pair = Pair::new(|config| {
+        config.medium = 2000;
+        (config.reply_window, config.reply_budget) = (2400, 2400);
+    });
+    pair.ask(1, ReplyBound::UpTo(2000));
+    pair.ask(1, ReplyBound::None);
+    let mut log = Log::new(|_| Answer::Medium(2000));
+    assert_eq!(pair.machines[1].poll(pair.now, 1, &mut log), 1);
+    log.answer = |_| Answer::Nothing;
+    assert_eq!(pair.serve(&mut log), 1, "more than half of the budget is in use");
+}
+
 #[test]
 fn room_given_back_twice_is_a_fault() {
     let mut pair = Pair::new(|_| {});
@@ -231,6 +248,32 @@ fn a_lost_session_is_told_nothing() {
     answerer.settle(now, &mut batch);
     assert_eq!((answerer.accepted_bytes(), answerer.bare_credits()), (accepted, 0));
     assert_eq!(answerer.buffer_bytes_used(), 0);
+}
+
+#[test]
+fn a_new_session_is_told_nothing_of_the_old() {
+    let rejoin = |config: &mut Config| config.rejoin = true;
+    let mut pair = Pair::new(rejoin);
+    pair.ask(4, ReplyBound::UpTo(100));
+    let answer = |number| [Answer::Short, Answer::Nothing, Answer::Long(100), Answer::Short][number as usize];
+    let (mut batch, mut log) = (pair.machines[1].new_batch(), Log::new(answer));
+    assert!(pair.machines[1].take_batch(pair.now, 100, &mut batch));
+    pair.machines[0] = machine(0, 9, rejoin);
+    pair.machines[0].connect(pair.now, ANSWERER);
+    pair.carry();
+    assert!(pair.machines[0].is_connected(ANSWERER));
+    let restarted = Some(LossCause::Restarted);
+    let lost = std::iter::from_fn(|| pair.machines[1].next_event()).find_map(|event| match event {
+        Event::Lost(_, cause) => Some(cause),
+        _ => None,
+    });
+    assert_eq!(lost, restarted);
+    deliver(&mut pair.machines[1], pair.now, &mut batch, &mut log);
+    pair.machines[1].settle(pair.now, &mut batch);
+    assert_eq!((pair.start(), pair.machines[1].bare_credits(), pair.replies()), (0, 0, vec![]));
+    pair.ask(2, ReplyBound::UpTo(100));
+    assert_eq!(pair.serve(&mut Log::new(|_| Answer::Short)), 2);
+    assert_eq!(pair.replies().len(), 2);
 }
 
 /// Long replies go to the machine at once, and find nobody there.
