@@ -481,7 +481,9 @@ mod tests {
             };
             let fetching: Vec<_> = (1..4).map(fetch).collect();
             let mut served = BTreeSet::new();
-            let note = |rank, _| drop(served.insert(rank));
+            let note = |rank, _| {
+                served.insert(rank);
+            };
             meeting.serve(others(4), memory("shared").as_fd(), &|_| false, note).unwrap();
             assert_eq!(served, others(4));
             for other in fetching {
