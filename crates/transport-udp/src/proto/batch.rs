@@ -14,11 +14,11 @@ use am_core::{Instant, Payload, Peer};
 /// Messages of one peer in a row, before others get their turn.
 pub(super) const TURN: usize = 32;
 
-/// Bytes of payloads that a batch of several messages holds at most: as much as stays in a cache.
-pub(super) const PAYLOADS: usize = 32 << 10;
+/// Bytes of payloads that a batch of several messages holds at most: they are in the cache when their handlers run.
+pub(super) const PAYLOADS: usize = 8 << 10;
 
 /// Bytes of replies that wait for the machine before it is told of them, except for the last.
-const REPLIES: usize = 32 << 10;
+const REPLIES: usize = 8 << 10;
 
 /// How handlers reach the machine that their messages came from.
 pub(crate) trait Access {
@@ -58,8 +58,9 @@ pub(crate) struct Outcome {
     /// Bytes of delivered messages in the lanes, and room that their replies had taken here.
     pub(super) consumed: [u64; 2],
     pub(super) set_aside: u64,
-    /// Replies without Long payloads, as they stand in the lane.
-    pub(super) replies: Vec<u8>,
+    /// Replies without Long payloads, as they stand in the lane, and how many bytes of this are in use.
+    replies: Box<[u8]>,
+    replied: usize,
     /// Requests that ended without a reply, and the room of their replies.
     pub(super) bare: u64,
     pub(super) bare_bytes: u64,
@@ -71,16 +72,21 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// The replies.
+    pub(super) fn replies(&self) -> &[u8] {
+        &self.replies[..self.replied]
+    }
+
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        self.replies.clear();
+        self.replied = 0;
         (self.consumed, self.set_aside) = ([0; 2], 0);
         (self.bare, self.bare_bytes, self.detached, self.answered) = (0, 0, 0, 0);
     }
 
     /// Whether there is nothing to tell.
     pub(super) fn is_empty(&self) -> bool {
-        self.consumed == [0; 2] && self.replies.is_empty() && self.bare == 0 && self.answered == 0
+        self.consumed == [0; 2] && self.replied == 0 && self.bare == 0 && self.answered == 0
     }
 }
 
@@ -105,7 +111,8 @@ impl Batch {
             peer_segment: 0,
             consumed: [0; 2],
             set_aside: 0,
-            replies: Vec::with_capacity(REPLIES + MAX_HEADER + medium),
+            replies: vec![0; REPLIES + MAX_HEADER + medium].into_boxed_slice(),
+            replied: 0,
             bare: 0,
             bare_bytes: 0,
             detached: 0,
@@ -269,14 +276,18 @@ impl PayloadWriter for Buffer<'_> {
 impl<A: Access> Way<'_, A> {
     #[inline]
     fn reply(&mut self, kind: Kind, handler: u8, args: &Words, payload: &[u8]) {
-        if self.outcome.replies.len() >= REPLIES {
+        if self.outcome.replied >= REPLIES {
             settle(self.outcome, self.access);
         }
         self.fate = Fate::Replied;
-        let mut header = [0; MAX_HEADER];
-        let len = Message { kind, handler, room: self.room }.encode(args, &mut header);
-        self.outcome.replies.extend_from_slice(&header[..len]);
-        self.outcome.replies.extend_from_slice(payload);
+        let outcome = &mut *self.outcome;
+        let free = outcome.replies[outcome.replied..].first_chunk_mut().expect("a header has room behind REPLIES");
+        outcome.replied += Message { kind, handler, room: self.room }.encode(args, free);
+        if !payload.is_empty() {
+            let end = outcome.replied + payload.len();
+            outcome.replies[outcome.replied..end].copy_from_slice(payload);
+            outcome.replied = end;
+        }
     }
 }
 

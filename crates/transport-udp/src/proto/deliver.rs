@@ -81,37 +81,35 @@ impl Machine {
         batch.begin(peer, session.mine, session.peer_segment);
         let mut ahead = Ahead::default();
         while batch.len < most {
-            let words = &mut batch.entries[batch.len].words;
-            let front = match session.front(shared, 1, &ahead, words) {
-                Ok(Some(front)) => Ok(Some((1, front))),
-                Ok(None) => session.front(shared, 0, &ahead, words).map(|front| front.map(|front| (0, front))),
-                Err(Fault) => Err(Fault),
+            let entry = &mut batch.entries[batch.len];
+            let front = match session.front(shared, 1, &ahead, entry) {
+                Ok(false) => session.front(shared, 0, &ahead, entry),
+                front => front,
             };
-            let (lane, (message, header)) = match front {
-                Ok(Some(front)) => front,
-                Ok(None) => return Ok(false),
+            match front {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
                 // It is found again once what stands before it has been delivered.
                 Err(Fault) if batch.len > 0 => return Ok(true),
                 Err(Fault) => return Err(Fault),
-            };
-            let (cost, len) = (cost_of(message.room), message.payload());
+            }
+            let (cost, payload, lane) = (cost_of(entry.message.room), entry.message.payload(), entry.lane);
             if lane == 0 && !session.may_reply(shared, ahead.owed, cost) {
                 return Ok(true);
             }
-            let full = batch.filled + len as usize > PAYLOADS;
-            if full && batch.len > 0 {
-                return Ok(true);
+            if payload > 0 {
+                let len = payload as usize;
+                if batch.len > 0 && batch.filled + len > PAYLOADS {
+                    return Ok(true);
+                }
+                (entry.payload, ahead.bytes[lane]) = (batch.filled, ahead.bytes[lane] + entry.len);
+                let incoming = &session.traffic.incoming[lane].fifo;
+                let from = incoming.start() + ahead.bytes[lane] - payload;
+                incoming.read(&shared.pools[IN + lane], from, batch.space(len));
+            } else {
+                (entry.payload, ahead.bytes[lane]) = (0, ahead.bytes[lane] + entry.len);
             }
-            let incoming = &session.traffic.incoming[lane].fifo;
-            let payload = batch.filled;
-            if len > 0 {
-                let from = incoming.start() + ahead.bytes[lane] + header;
-                incoming.read(&shared.pools[IN + lane], from, batch.space(len as usize));
-            }
-            let entry = &mut batch.entries[batch.len];
-            (entry.message, entry.lane, entry.len, entry.payload) = (message, lane, header + len, payload);
             batch.len += 1;
-            ahead.bytes[lane] += header + len;
             *(if lane == 0 { &mut ahead.owed } else { &mut ahead.set_aside }) += cost;
         }
         Ok(true)

@@ -2,7 +2,7 @@
 //!
 //! The parts that put datagrams together and take them apart are in `transmit` and `receive`; here are the accounts.
 
-use super::batch::Outcome as Delivered;
+use super::batch::{Entry, Outcome as Delivered};
 use super::config::Config;
 use super::context::{BULK, Context, IN};
 use super::message::{Kind, MAX_HEADER, Message, Parsed, cost_of};
@@ -200,25 +200,32 @@ impl Session {
         }
     }
 
-    /// The message at the front of a lane, behind those that a batch holds already, if it is all there, and the
-    /// length of its header; fills `words`.
+    /// Finds the message at the front of a lane, behind those that a batch holds already. Returns whether it is all there.
     #[inline]
     pub(super) fn front(
         &self,
         shared: &Context,
         lane: usize,
         ahead: &Ahead,
-        words: &mut Words,
-    ) -> Result<Option<(Message, u64)>, Fault> {
+        entry: &mut Entry,
+    ) -> Result<bool, Fault> {
+        let incoming = &self.traffic.incoming[lane];
+        let start = incoming.fifo.start() + ahead.bytes[lane];
+        if incoming.ready == start {
+            return Ok(false);
+        }
+        self.parse_front(shared, lane, ahead, entry)
+    }
+
+    /// [`Session::front`] of a lane that has bytes.
+    fn parse_front(&self, shared: &Context, lane: usize, ahead: &Ahead, entry: &mut Entry) -> Result<bool, Fault> {
         let incoming = &self.traffic.incoming[lane];
         let start = incoming.fifo.start() + ahead.bytes[lane];
         let available = incoming.ready - start;
-        if available == 0 {
-            return Ok(None);
-        }
         let most = available.min(MAX_HEADER as u64) as usize;
         let pool = &shared.pools[IN + lane];
         let front = incoming.fifo.peek(pool, start);
+        let words = &mut entry.words;
         let mut parsed = Message::parse(front.get(..most).unwrap_or(front), words);
         if !matches!(parsed, Parsed::Whole(..)) && front.len() < most {
             // It may go on in the next page.
@@ -229,7 +236,7 @@ impl Session {
         }
         let (message, header) = match parsed {
             Parsed::Whole(message, header) => (message, header as u64),
-            Parsed::Part => return Ok(None),
+            Parsed::Part => return Ok(false),
             Parsed::Nonsense => return Err(Fault),
         };
         let payload = message.payload();
@@ -254,10 +261,11 @@ impl Session {
                 return Err(Fault);
             }
             if self.traffic.bulk_in[lane].ready < end {
-                return Ok(None);
+                return Ok(false);
             }
         }
-        Ok((available >= header + payload).then_some((message, header)))
+        (entry.message, entry.lane, entry.len) = (message, lane, header + payload);
+        Ok(available >= entry.len)
     }
 
     /// Takes note of what has become of delivered messages.
@@ -273,9 +281,9 @@ impl Session {
         self.set_aside = self.set_aside.checked_sub(delivered.set_aside).ok_or(Fault)?;
         shared.set_aside -= delivered.set_aside;
         self.owed = (self.owed + delivered.detached).saturating_sub(delivered.answered);
-        let len = delivered.replies.len() as u64;
+        let len = delivered.replies().len() as u64;
         if len > 0 {
-            self.traffic.out[1].fifo.append(&mut shared.pools[1], &delivered.replies);
+            self.traffic.out[1].fifo.append(&mut shared.pools[1], delivered.replies());
             shared.queued[1] += len;
             shared.accepted += len;
         }
