@@ -14,7 +14,7 @@ use am_core::{Instant, Payload, Peer};
 /// Messages of one peer in a row, before others get their turn.
 pub(super) const TURN: usize = 32;
 
-/// Bytes of payloads that a batch of several messages holds at most: they are in the cache when their handlers run.
+/// Bytes of payloads that a batch of several messages holds at most, so that handlers find them in the cache.
 pub(super) const PAYLOADS: usize = 8 << 10;
 
 /// Bytes of replies that wait for the machine before it is told of them, except for the last.

@@ -200,7 +200,8 @@ impl Session {
         }
     }
 
-    /// Finds the message at the front of a lane, behind those that a batch holds already. Returns whether it is all there.
+    /// Finds the message at the front of a lane, behind those that a batch holds already. Returns whether it is
+    /// whole.
     #[inline]
     pub(super) fn front(
         &self,
