@@ -74,6 +74,6 @@ fn a_reply_whose_handler_unwinds_is_counted() {
     assert!(catch_unwind(AssertUnwindSafe(|| endpoint.wait_until(|()| false))).is_err());
     assert_eq!(endpoint.statistics().replies_received(Category::Short).messages, 1);
     assert_eq!(endpoint.stall_report().ended, Some(0));
-    assert!(matches!(endpoint.poll(), Ok(_)), "the endpoint is usable");
+    assert!(endpoint.poll().is_ok(), "the endpoint is usable");
     let _: Result<(), WaitError> = endpoint.finish();
 }
