@@ -278,7 +278,7 @@ impl fmt::Display for LossCause {
     }
 }
 
-/// What a transport makes of a wish to be called; see [`Transport::notify`].
+/// What a transport makes of a wish to be called; see [`Waiting::notify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
     /// The waker will be called.
@@ -536,7 +536,7 @@ pub trait Waiting {
     /// simulated ones suspend the rank. `reason` is for their reports.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
 
-    /// Whether the next [`Transport::idle`] of a wait that has just begun only spins, so that asking for the time would
+    /// Whether the next [`Waiting::idle`] of a wait that has just begun only spins, so that asking for the time would
     /// delay it. Where this is true, the first 64 idlings of a wait do not sleep.
     fn spins(&self) -> bool {
         false
