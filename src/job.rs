@@ -181,7 +181,7 @@ impl RankJob {
             None => self.own_segment(&mut far.own, options)?,
         };
         let mut udp = Udp::join_with_segment(&config, &far.peers, me, socket, segment)?;
-        let notifier = udp.obituary();
+        let notifier = udp.failure_notifier();
         let leave = self.bootstrap.attach_endpoint()?;
         self.bootstrap.on_failure(move |rank| notifier.lost(rank, LossCause::Died))?;
         udp.when_departed(|| leave.report());

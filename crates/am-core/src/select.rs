@@ -19,7 +19,7 @@ use crate::transport::{
     Refused, Sink, Transport, WaitReason, Waiting,
 };
 use far::Far;
-use port::{Homeward, Mapped};
+use port::{Mapped, MappedReplyPath};
 use std::task::Waker;
 
 /// The way to a peer.
@@ -441,9 +441,9 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Near(near) => near.answer(key, reply),
             Choice::Far(far) => far.answer(key, reply),
             Choice::Both(both) => match both.ways[key.to.index()] {
-                Way::Near(to) => both
-                    .near
-                    .answer(PendingKey { to, ..key }, |port| reply(&mut Homeward { port, requester: key.to })),
+                Way::Near(to) => both.near.answer(PendingKey { to, ..key }, |port| {
+                    reply(&mut MappedReplyPath { port, requester: key.to })
+                }),
                 Way::Far => {
                     both.far.sent(true);
                     both.far.transport.answer(key, reply)

@@ -1,7 +1,7 @@
 //! Sleeping and waking: how an endpoint that has nothing to do gives its processor away and is called back.
 //!
 //! Whoever wants to sleep sets its word, makes everyone fence, looks once more for work, and sleeps on the word. Whoever
-//! has made work reads the word. Fencing everyone (membarrier) is what lets the senders, who are in a hurry, do without a
+//! has made work reads the word. Fencing everyone (membarrier) is what lets the senders do without a
 //! fence of their own: either the sleeper's last look finds the work, or the sender's look finds the word set. Checked with
 //! loom, where the fence of everyone is one fence on each side.
 //!

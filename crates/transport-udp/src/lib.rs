@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`proto`] | the protocol: [`proto::Machine`], its settings, events and counters |
 //! | [`Udp`], [`UdpConfig`], [`Peers`] | the transport over sockets, its settings, the table of the job |
-//! | [`Obituary`] | death notices from other sources, such as the job's launcher |
+//! | [`FailureNotifier`] | death notices from other sources, such as the job's launcher |
 //! | [`LocalJob`] | jobs whose ranks are threads of one process |
 //! | `AsyncEndpoint` | waiting with `await` on tokio (feature `tokio`) |
 //! | [`Carrier`], [`Driver`] | the transport over a machine, and what it needs from the world |
@@ -149,6 +149,6 @@ pub use driver::Driver;
 #[cfg(feature = "tokio")]
 pub use socket::AsyncEndpoint;
 pub use socket::{
-    EnvironmentError, LOOPBACK_DATAGRAM, LocalJob, LocalOptions, Obituary, Peers, PeersError, SocketDriver, Udp,
-    UdpConfig, UdpError, Waiting, bind, segment,
+    EnvironmentError, FailureNotifier, LOOPBACK_DATAGRAM, LocalJob, LocalOptions, Peers, PeersError, SocketDriver,
+    Udp, UdpConfig, UdpError, Waiting, bind, segment,
 };

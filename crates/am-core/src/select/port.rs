@@ -16,7 +16,7 @@ impl<S: Sink> Sink for Mapped<'_, S> {
     #[inline]
     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
         let from = self.up[arrival.from.index()];
-        self.sink.request(Arrival { from, ..arrival }, &mut Homeward { port, requester: from });
+        self.sink.request(Arrival { from, ..arrival }, &mut MappedReplyPath { port, requester: from });
     }
 
     #[inline]
@@ -31,12 +31,12 @@ impl<S: Sink> Sink for Mapped<'_, S> {
 }
 
 /// A near transport's way back whose key names the requester as the job does.
-pub(super) struct Homeward<'a> {
+pub(super) struct MappedReplyPath<'a> {
     pub(super) port: &'a mut dyn Port,
     pub(super) requester: Peer,
 }
 
-impl Port for Homeward<'_> {
+impl Port for MappedReplyPath<'_> {
     fn bound(&self) -> usize {
         self.port.bound()
     }

@@ -9,7 +9,7 @@
 //! | `service` | the helper thread |
 //! | `process` | whose endpoint it is: a fork may not use it |
 //! | `asynchronous` | the tokio mode (feature `tokio`) |
-//! | `obituary` | what others know of the ends of ranks |
+//! | `failures` | what others know of the ends of ranks |
 //! | `waiting` | how long to ask, when to sleep |
 //! | `job` | jobs within one process |
 
@@ -18,8 +18,8 @@ mod asynchronous;
 mod config;
 mod driver;
 mod engine;
+mod failures;
 mod job;
-mod obituary;
 mod peers;
 mod process;
 mod service;
@@ -30,8 +30,8 @@ mod wire;
 pub use asynchronous::AsyncEndpoint;
 pub use config::{EnvironmentError, LOOPBACK_DATAGRAM, UdpConfig, Waiting};
 pub use driver::SocketDriver;
+pub use failures::FailureNotifier;
 pub use job::{LocalJob, LocalOptions};
-pub use obituary::Obituary;
 pub use peers::{Peers, PeersError};
 
 use crate::carrier::{Carrier, OwnMemory};
@@ -240,13 +240,13 @@ impl<M: Memory> Udp<M> {
 
     /// A handle for whoever learns of the ends of ranks from another source than the protocol, such as a thread that listens
     /// to the job's launcher. It can be cloned and sent to any thread, and does not keep the endpoint alive.
-    pub fn obituary(&self) -> Obituary {
-        Obituary::new(Arc::downgrade(self.driver().shared()))
+    pub fn failure_notifier(&self) -> FailureNotifier {
+        FailureNotifier::new(Arc::downgrade(self.driver().shared()))
     }
 
-    /// Takes note that a rank is lost, for this reason, as [`Obituary::lost`] does from other threads. The next poll tells.
+    /// Takes note that a rank is lost, for this reason, as [`FailureNotifier::lost`] does from other threads. The next poll tells.
     pub fn declare_lost(&mut self, rank: Rank, cause: LossCause) {
-        self.obituary().lost(rank, cause);
+        self.failure_notifier().lost(rank, cause);
     }
 
     /// Calls `call` once, on the thread that uses this endpoint, as soon as it has taken leave: its peers have been told, and

@@ -17,7 +17,7 @@
 //! without contention unless the helper is at work at that moment.
 
 use super::engine::Engine;
-use super::obituary::Notices;
+use super::failures::Notices;
 use super::process::Process;
 use super::waiting::sleep;
 use am_core::Instant;

@@ -2,13 +2,13 @@
 
 mod allocation;
 mod conformance;
+mod failures;
 mod faults;
 mod fork;
 mod fuzz;
 mod fuzz_flood;
 mod fuzz_seeds;
 mod liveness;
-mod obituary;
 mod security;
 mod simulated;
 mod simulated_conformance;

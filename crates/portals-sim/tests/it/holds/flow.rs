@@ -59,7 +59,7 @@ fn sender(nic: &Nic<'_>, p4: &P4<'_>, window: u64) -> u64 {
     refused
 }
 
-/// Takes all messages at its leisure, from a queue and buffers that are too small for all that come; enables the
+/// Takes all messages slowly, from a queue and buffers that are too small for all that come; enables the
 /// portal table entry again when it has disabled itself.
 fn receiver(nic: &Nic<'_>, p4: &P4<'_>, ordered: bool) -> u64 {
     let eq = p4.eq_alloc(12).unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
-use transport_udp::{LocalJob, LocalOptions, Obituary, Udp, UdpConfig, Waiting};
+use transport_udp::{FailureNotifier, LocalJob, LocalOptions, Udp, UdpConfig, Waiting};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -63,13 +63,13 @@ fn who_waits_is_woken_and_the_survivors_go_on() {
             told.recv_timeout(LIMIT).unwrap_err();
             drop(endpoint);
         });
-        let (handles, obituaries) = mpsc::channel::<Obituary>();
+        let (handles, notifiers) = mpsc::channel::<FailureNotifier>();
         let survivors: Vec<_> = (0..2)
             .map(|rank| {
                 let (job, handles) = (Arc::clone(&job), handles.clone());
                 thread::spawn(move || {
                     let (mut endpoint, note) = attach(&job, rank);
-                    handles.send(endpoint.transport().obituary()).unwrap();
+                    handles.send(endpoint.transport().failure_notifier()).unwrap();
                     assert!(says_lost(endpoint.wait_until(|_| false), 2));
                     endpoint.acknowledge_loss(Rank(2));
                     let refused = endpoint.request(Rank(2), note, 1);
@@ -80,17 +80,17 @@ fn who_waits_is_woken_and_the_survivors_go_on() {
                 })
             })
             .collect();
-        let handles: Vec<_> = (0..2).map(|_| obituaries.recv_timeout(LIMIT).unwrap()).collect();
+        let handles: Vec<_> = (0..2).map(|_| notifiers.recv_timeout(LIMIT).unwrap()).collect();
         // They fall asleep meanwhile if they may; the outcome does not depend on it.
         thread::sleep(Duration::from_millis(20));
-        for obituary in &handles {
-            obituary.lost(Rank(2), LossCause::Died);
-            obituary.lost(Rank(2), LossCause::Silent);
-            obituary.lost(Rank(77), LossCause::Died);
+        for notifier in &handles {
+            notifier.lost(Rank(2), LossCause::Died);
+            notifier.lost(Rank(2), LossCause::Silent);
+            notifier.lost(Rank(77), LossCause::Died);
         }
         survivors.into_iter().for_each(|survivor| survivor.join().unwrap());
         // The endpoints are gone; so is the matter.
-        handles.iter().for_each(|obituary| obituary.lost(Rank(1), LossCause::Died));
+        handles.iter().for_each(|notifier| notifier.lost(Rank(1), LossCause::Died));
         drop(tell);
         silent.join().unwrap();
     }
@@ -104,7 +104,7 @@ fn a_notice_does_not_wait_for_handlers() {
     let other = thread::spawn(move || attach(&theirs, 1).0);
     let (mut endpoint, note) = attach(&job, 0);
     let other = other.join().unwrap();
-    let obituary = endpoint.transport().obituary();
+    let notifier = endpoint.transport().failure_notifier();
     let (begin, begun) = mpsc::channel();
     let (done, waits) = mpsc::channel();
     // The handler runs within a poll, under the endpoint's lock.
@@ -114,7 +114,7 @@ fn a_notice_does_not_wait_for_handlers() {
     }));
     let teller = thread::spawn(move || {
         begun.recv_timeout(LIMIT).unwrap();
-        obituary.lost(Rank(1), LossCause::Died);
+        notifier.lost(Rank(1), LossCause::Died);
         done.send(()).unwrap();
     });
     endpoint.request(Rank(0), note, 1).unwrap();
@@ -139,7 +139,7 @@ fn the_helper_hears_a_notice_too() {
     let [mut a, _b] = [0, 1].map(|rank| job.join(rank).unwrap());
     let (ring, rung) = mpsc::channel();
     let waker = Waker::from(Arc::new(Bell(ring)));
-    let obituary = a.obituary();
+    let notifier = a.failure_notifier();
     let nobody = &mut Nobody;
     // What the opening of sessions stirs up goes first.
     while !a.machine(|machine| machine.is_connected(Peer(1))) || a.notify(&waker) == Notify::Ready {
@@ -150,7 +150,7 @@ fn the_helper_hears_a_notice_too() {
             a.poll(10, nobody);
         }
     }
-    obituary.lost(Rank(1), LossCause::Died);
+    notifier.lost(Rank(1), LossCause::Died);
     while a.losses() == 0 {
         rung.recv_timeout(LIMIT).expect("the helper calls");
         a.poll(10, nobody);

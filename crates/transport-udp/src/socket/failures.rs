@@ -54,16 +54,16 @@ impl Notices {
     }
 }
 
-/// Tells an endpoint, from any thread, that a rank of its job has ended; see [`Udp::obituary`](crate::Udp::obituary).
+/// Tells an endpoint, from any thread, that a rank of its job has ended; see [`Udp::failure_notifier`](crate::Udp::failure_notifier).
 ///
 /// Without it a rank whose process was killed is found out by its silence, after [`UdpConfig::silence`](crate::UdpConfig::silence).
 #[derive(Clone, Debug)]
-pub struct Obituary {
+pub struct FailureNotifier {
     /// Does not keep the endpoint's socket open.
     shared: Weak<Shared>,
 }
 
-impl Obituary {
+impl FailureNotifier {
     pub(super) fn new(shared: Weak<Shared>) -> Self {
         Self { shared }
     }
