@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use am_core::select::{Select, SelectError};
 use am_core::{Address, LossCause, Rank, Segment, Shape, Transport};
-use am_launch::{Bootstrap, ExchangeError, MeetError, RankError};
+use am_launch::{Bootstrap, ExchangeError, Intervals, MeetError, RankError};
 use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, Shm, ShmMemory};
 use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
@@ -229,7 +229,7 @@ impl RankJob {
         for &carrier in self.choice.carriers() {
             let reached: Vec<u32> = (0..ranks).filter(|&to| self.carrier(Rank(to)) == carrier).collect();
             if !reached.is_empty() {
-                line += &format!("; {carrier} to {}", Intervals(&reached));
+                line += &format!("; {carrier} to {}", Intervals(reached));
             }
         }
         line
@@ -403,24 +403,6 @@ impl fmt::Display for Part {
     }
 }
 
-/// Numbers as `0-3 5`.
-struct Intervals<'a>(&'a [u32]);
-
-impl fmt::Display for Intervals<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut space = "";
-        for run in self.0.chunk_by(|a, b| a + 1 == *b) {
-            match run {
-                [one] => write!(f, "{space}{one}")?,
-                [first, .., last] => write!(f, "{space}{first}-{last}")?,
-                [] => {}
-            }
-            space = " ";
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,10 +421,5 @@ mod tests {
         for wrong in [&b"x"[..], b" ", b"-1", b"8 127.0.0.1", b"8  1", b"8 \xff"] {
             assert!(Part::read(wrong, 1).is_err(), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn ranks_are_listed_in_intervals() {
-        assert_eq!(Intervals(&[0, 1, 2, 4, 6, 7]).to_string(), "0-2 4 6-7");
     }
 }

@@ -10,9 +10,9 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::Instant;
 use crate::transport::{
-    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Membership, Notify, Owed,
-    PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport,
-    WaitReason, Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Membership, Notify,
+    Owed, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot,
+    Transport, WaitReason, Waiting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -325,18 +325,6 @@ struct ReplyPort<'a> {
     to: Peer,
     bound: ReplyBound,
     used: bool,
-}
-
-struct Buffer<'a>(&'a mut [u8]);
-
-impl PayloadWriter for Buffer<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
 }
 
 impl ReplyPort<'_> {

@@ -218,6 +218,16 @@ impl Body<'_> {
         }
     }
 
+    /// The payload, and where it is placed (0 unless it is): for transports that carry all categories alike.
+    #[inline(always)]
+    pub const fn parts(&self) -> (&[u8], u64) {
+        match self {
+            Self::None => (&[], 0),
+            Self::Copy(bytes) => (bytes, 0),
+            Self::Place(bytes, at) => (bytes, *at),
+        }
+    }
+
     /// Number of payload bytes.
     #[inline(always)]
     pub const fn len(&self) -> usize {
@@ -392,6 +402,22 @@ pub trait PayloadWriter {
     #[inline]
     fn write_u64(&mut self, index: usize, value: u64) {
         self.write(8 * index, &value.to_le_bytes());
+    }
+}
+
+/// A payload being filled in memory of this process.
+#[derive(Debug)]
+pub struct Buffer<'a>(pub &'a mut [u8]);
+
+impl PayloadWriter for Buffer<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }
 

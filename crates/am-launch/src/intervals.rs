@@ -4,8 +4,9 @@ use std::fmt;
 
 use nix::sched::CpuSet;
 
-/// Numbers as `0-3 5`.
-pub(crate) struct Intervals(pub(crate) Vec<u32>);
+/// Numbers in ascending order, shown as `0-3 5`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intervals(pub Vec<u32>);
 
 impl Intervals {
     /// The numbers of the processors in a set.

@@ -118,6 +118,7 @@ pub use cluster::place::{Placement, TooFewSlots};
 pub use cluster::remote::{Remote, RemoteError};
 pub use cluster::rendezvous::RendezvousError;
 pub use env::check::parse_time;
+pub use intervals::Intervals;
 pub use launcher::Launcher;
 pub use launcher::error::LaunchError;
 pub use launcher::local_ranks::usable_processors;

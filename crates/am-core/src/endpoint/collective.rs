@@ -167,7 +167,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Errors that do not end the barrier are `deferred`, the first of them.
     fn disseminate(&mut self, mine: Minima, deferred: &mut Option<PollError>) -> Result<Minima, WaitError> {
         let (mut all, parity) = (mine, self.control.generation & 1);
-        let (me, peers) = (u64::from(self.transport.me().0), u64::from(self.shape.peers()));
+        let (me, peers) = (u64::from(self.transport.me().0), u64::from(self.desk.shape.peers()));
         for round in 0..self.control.rounds {
             self.nobody_lost()?;
             let to = Peer(((me + (1 << round)) % peers) as u32);
@@ -178,7 +178,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 return Err(error);
             }
             self.control.waiting = Some(round);
-            let from = source(self.transport.me(), round, self.shape);
+            let from = source(self.transport.me(), round, self.desk.shape);
             let index = (parity as usize, round as usize);
             loop {
                 if let Some(theirs) = self.control.arrived[index.0][index.1].take() {
@@ -228,7 +228,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Ok(());
         }
         self.serve_rest()?;
-        let rank = self.shape.address(peer).rank;
+        let rank = self.desk.shape.address(peer).rank;
         self.transport.loss_told = true;
         supervision::tell(self.address(), supervision::Event::LossTold(rank));
         Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
@@ -261,7 +261,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         });
         let (index, in_a, in_b) =
             first_difference(&texts[0], &texts[1]).unwrap_or((0, "unknown".into(), "unknown".into()));
-        let [a, b] = speakers.map(|peer| self.shape.address(peer));
+        let [a, b] = speakers.map(|peer| self.desk.shape.address(peer));
         Err(AttachError::TablesDiffer { a, b, index, in_a, in_b })
     }
 
@@ -269,7 +269,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     fn tell_table(&mut self, which: u32, description: &str) -> Result<(), AttachError> {
         let bytes = description.as_bytes();
         let words = |at: usize| encode(&[TABLE, which, bytes.len() as u32, at as u32]);
-        for peer in (0..self.shape.peers()).map(Peer) {
+        for peer in (0..self.desk.shape.peers()).map(Peer) {
             let chunk = self.transport.limits(peer).medium_request.clamp(1, 1024);
             if bytes.is_empty() {
                 self.control_request(peer, &words(0), &[])?;

@@ -70,7 +70,6 @@ pub struct Endpoint<T: Transport, S> {
     desk: Desk,
     /// This rank's own segment, for handlers, while the transport is being polled.
     segment: Segment<T::Memory>,
-    shape: Shape,
     control: Control,
     /// Whether there are progress functions.
     layered: bool,
@@ -100,7 +99,7 @@ impl<T: Transport, S: fmt::Debug> fmt::Debug for Endpoint<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("address", &self.address())
-            .field("shape", &self.shape)
+            .field("shape", &self.desk.shape)
             .field("state", &self.state)
             .finish_non_exhaustive()
     }
@@ -148,7 +147,6 @@ impl<T: Transport, S> Endpoint<T, S> {
             state,
             desk,
             segment: transport.segment().clone(),
-            shape,
             control: Control::new(shape.peers()),
             layered: false,
             work_left: false,
@@ -244,13 +242,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Number of ranks in the job.
     #[inline]
     pub fn ranks(&self) -> u32 {
-        self.shape.ranks
+        self.desk.shape.ranks
     }
 
     /// The shape of the job.
     #[inline]
     pub fn shape(&self) -> Shape {
-        self.shape
+        self.desk.shape
     }
 
     /// The state that handlers work on.
@@ -292,7 +290,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// The limits towards a peer, or `None` outside the job.
     pub fn limits(&self, to: impl Destination) -> Option<&Limits> {
-        self.shape.peer(to.address()).map(|peer| self.transport.limits(peer))
+        self.desk.shape.peer(to.address()).map(|peer| self.transport.limits(peer))
     }
 
     /// The largest payload towards a peer, or `None` outside the job.
@@ -316,12 +314,12 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// What could be sent to a peer right now, or `None` outside the job.
     pub fn credits(&self, to: impl Destination) -> Option<CreditSnapshot> {
-        self.shape.peer(to.address()).map(|peer| self.transport.credits(peer))
+        self.desk.shape.peer(to.address()).map(|peer| self.transport.credits(peer))
     }
 
     /// What is known of a peer, or `None` outside the job.
     pub fn status(&self, of: impl Destination) -> Option<PeerStatus> {
-        self.shape.peer(of.address()).map(|peer| self.transport.status(peer))
+        self.desk.shape.peer(of.address()).map(|peer| self.transport.status(peer))
     }
 
     /// This rank's own segment.
@@ -332,13 +330,13 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// Size in bytes of a rank's segment, or `None` outside the job.
     pub fn segment_len(&self, rank: Rank) -> Option<u64> {
-        (rank.0 < self.shape.ranks).then(|| self.transport.segment_len(rank))
+        (rank.0 < self.desk.shape.ranks).then(|| self.transport.segment_len(rank))
     }
 
     /// A rank's segment for direct loads, stores and atomics, where the transport has them (shared memory).
     #[inline]
     pub fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
-        if rank.0 >= self.shape.ranks {
+        if rank.0 >= self.desk.shape.ranks {
             return None;
         }
         self.transport.remote_segment(rank)
@@ -376,8 +374,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The ranks lost so far, with their causes (allocates).
     pub fn lost(&self) -> Vec<(Rank, LossCause)> {
         let mut lost: Vec<(Rank, LossCause)> = Vec::new();
-        for peer in (0..self.shape.peers()).map(Peer) {
-            let rank = self.shape.address(peer).rank;
+        for peer in (0..self.desk.shape.peers()).map(Peer) {
+            let rank = self.desk.shape.address(peer).rank;
             if let PeerStatus::Lost(cause) = self.transport.status(peer)
                 && lost.last().is_none_or(|(last, _)| *last != rank)
             {
@@ -416,13 +414,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         // Every request that permits a reply was replied to, was ended without one, or is still owed an answer.
         let replies: u64 = self.desk.stats.replies_received.iter().map(|traffic| traffic.messages).sum();
         let mut ended = self.desk.recent.count().checked_sub(replies);
-        for peer in (0..self.shape.peers()).map(Peer) {
+        for peer in (0..self.desk.shape.peers()).map(Peer) {
             let owed = self.transport.owed(peer);
             ended = owed.filter(|owed| !owed.or_more).and_then(|owed| ended?.checked_sub(owed.replies));
             if self.transport.status(peer) != PeerStatus::Active {
                 continue;
             }
-            let (to, left) = (self.shape.address(peer), self.transport.credits(peer));
+            let (to, left) = (self.desk.shape.address(peer), self.transport.credits(peer));
             if [left.request_frames, left.request_bytes, left.reply_frames, left.reply_bytes].contains(&0) {
                 report.short_of.push((to, left));
             }
@@ -442,7 +440,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some((to, resource)) = self.blocked_on {
             report.waiting_for = format!("{resource} towards rank {to}");
         }
-        if let Some((needs, what)) = self.control.awaited(self.transport.me(), self.shape) {
+        if let Some((needs, what)) = self.control.awaited(self.transport.me(), self.desk.shape) {
             report.needs.push(needs);
             report.waiting_for = what;
         }

@@ -351,7 +351,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         words: &crate::Words,
         payload: &[u8],
     ) -> Result<(), WaitError> {
-        let to = self.shape.address(peer);
+        let to = self.desk.shape.address(peer);
         let sent = self.insist(to, peer, ReplyBound::None, |transport| transport.control(peer, words, payload));
         sent.map_err(|error| match error {
             SendError::Wait(wait) => wait,

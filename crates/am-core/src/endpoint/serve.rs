@@ -105,31 +105,36 @@ impl<S> Dispatcher<'_, S> {
         self.drop_message(arrival, BadMessage::UnknownHandler);
     }
 
-    /// Runs a request's handler with the permission to reply.
+    /// Counts a request whose handler had the permission to reply.
     #[inline(always)]
-    fn with_token(
-        &mut self,
-        arrival: &Arrival<'_>,
-        port: &mut dyn Port,
-        run: impl FnOnce(&mut Table<S>, &mut S, Token<'_>) -> Handled,
-    ) {
-        let handler = arrival.handler;
-        let Self { table, state, desk, segment, .. } = self;
-        let bound = match desk.directory.bounds[usize::from(handler)] {
-            ReplyBound::None => 0,
-            ReplyBound::UpTo(bytes) => bytes as usize,
-        };
-        let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
-        let (serial, abandoned) = (desk.directory.serial, &desk.abandoned);
-        let segment = *segment;
-        let context = TokenContext { from, handler, table: serial, bound, abandoned, segment, outcome };
-        let handled = run(table, state, Token::new(port, &context));
-        match context.outcome.into_inner() {
+    fn ended(&mut self, arrival: &Arrival<'_>, handled: Handled, outcome: Outcome) {
+        match outcome {
             Outcome::Replied => self.desk.stats.replies_sent += 1,
-            outcome => self.not_replied(handler, outcome, &handled),
+            outcome => self.not_replied(arrival.handler, outcome, &handled),
         }
         self.count_request(arrival, handled);
     }
+}
+
+/// Runs a request's handler with the permission to reply; what it came to, and what became of the permission.
+#[inline(always)]
+fn with_token(
+    desk: &Desk,
+    segment: Segment<MemoryRef<'_>>,
+    arrival: &Arrival<'_>,
+    port: &mut dyn Port,
+    run: impl FnOnce(Token<'_>) -> Handled,
+) -> (Handled, Outcome) {
+    let handler = arrival.handler;
+    let bound = match desk.directory.bounds[usize::from(handler)] {
+        ReplyBound::None => 0,
+        ReplyBound::UpTo(bytes) => bytes as usize,
+    };
+    let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
+    let (table, abandoned) = (desk.directory.serial, &desk.abandoned);
+    let context = TokenContext { from, handler, table, bound, abandoned, segment, outcome };
+    let handled = run(Token::new(port, &context));
+    (handled, context.outcome.into_inner())
 }
 
 impl<S> Sink for Dispatcher<'_, S> {
@@ -142,18 +147,16 @@ impl<S> Sink for Dispatcher<'_, S> {
                 let handled = code(self.state, from, arrival.args, payload);
                 self.count_request(&arrival, handled);
             }
-            Some(RequestCode::Request(_)) => {
-                self.with_token(&arrival, port, |table, state, token| {
-                    match &mut table.requests[usize::from(arrival.handler)] {
-                        RequestCode::Request(code) => code(state, token, arrival.args, payload),
-                        RequestCode::OneWay(_) | RequestCode::Range(..) => None,
-                    }
-                });
+            Some(RequestCode::Request(code)) => {
+                let run = |token: Token<'_>| code(self.state, token, arrival.args, payload);
+                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, port, run);
+                self.ended(&arrival, handled, outcome);
             }
             Some(&mut RequestCode::Range(range, number)) => {
-                self.with_token(&arrival, port, |table, state, token| {
-                    table.request_ranges[usize::from(range)](state, token, number, arrival.args, payload)
-                });
+                let code = &mut self.table.request_ranges[usize::from(range)];
+                let run = |token: Token<'_>| code(self.state, token, number, arrival.args, payload);
+                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, port, run);
+                self.ended(&arrival, handled, outcome);
             }
             None => self.unknown(&arrival),
         }
@@ -281,8 +284,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The loss to tell among those of some ranks: rather a rank that broke down than one that merely left, which often
     /// does so because of the other.
     pub(super) fn root_loss(&self, of: impl Fn(Rank) -> bool) -> Option<(Rank, LossCause)> {
-        let lost = (0..self.shape.peers()).map(Peer).filter_map(|peer| match self.transport.status(peer) {
-            PeerStatus::Lost(cause) => Some((self.shape.address(peer).rank, cause)),
+        let lost = (0..self.desk.shape.peers()).map(Peer).filter_map(|peer| match self.transport.status(peer) {
+            PeerStatus::Lost(cause) => Some((self.desk.shape.address(peer).rank, cause)),
             _ => None,
         });
         lost.filter(|(rank, _)| of(*rank)).min_by_key(|(_, cause)| *cause == LossCause::Left)
@@ -559,7 +562,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// The addresses of all endpoints but this one.
     pub fn others(&self) -> impl Iterator<Item = Address> + use<T, S> {
-        let (shape, me) = (self.shape, self.transport.me());
+        let (shape, me) = (self.desk.shape, self.transport.me());
         (0..shape.peers()).map(Peer).filter(move |peer| *peer != me).map(move |peer| shape.address(peer))
     }
 }

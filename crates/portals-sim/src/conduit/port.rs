@@ -3,7 +3,7 @@
 use super::codec::{Form, Kind};
 use super::send::Outgoing;
 use super::transport::Conduit;
-use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
@@ -91,18 +91,5 @@ impl Drop for ReplyPort<'_, '_> {
             self.transport.bare_given += u64::from(self.replies);
             self.transport.signal(self.to, self.chunk, self.cost, Kind::Credit, 0);
         }
-    }
-}
-
-/// Writes to a payload before it is sent.
-struct Buffer<'a>(&'a mut [u8]);
-
-impl PayloadWriter for Buffer<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }

@@ -5,7 +5,7 @@ use super::net::Gone;
 use super::send::Outgoing;
 use super::transport::Conduit;
 use crate::nic::Sisci;
-use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Category, Lane, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler
@@ -200,18 +200,5 @@ impl<N: Sisci> Conduit<N> {
             // Counted when it was left behind.
             drop(ReplyPort { conduit: self, to, slot, replies: false, in_slot: false, end });
         }
-    }
-}
-
-/// Writes to a payload before it is sent.
-pub(super) struct Buffer<'a>(pub(super) &'a mut [u8]);
-
-impl PayloadWriter for Buffer<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }

@@ -4,7 +4,7 @@ use super::config::{ConduitConfig, Costs, FlagStores, Mutation};
 use super::header::{Header, Kind, Number};
 use super::layout::Layout;
 use super::net::{Net, OpenError};
-use super::port::{Buffer, Owed, ReplyPort};
+use super::port::{Owed, ReplyPort};
 use super::send::Outgoing;
 use super::status::Locations;
 use super::turns::Turns;
@@ -12,8 +12,8 @@ use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
 use am_core::transport::{
-    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused,
-    ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Membership, PayloadWriter, PendingKey, Port,
+    Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::Cell;
@@ -317,11 +317,7 @@ impl<N: Sisci> Transport for Conduit<N> {
     }
 
     fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
-        let (payload, at) = match body {
-            Body::None => (&[][..], 0),
-            Body::Copy(payload) => (payload, 0),
-            Body::Place(payload, at) => (payload, at),
-        };
+        let (payload, at) = body.parts();
         self.send_request(to, body.category(), head, args, payload, at)
     }
 

@@ -8,7 +8,7 @@
 use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::{Machine, OwnSegment};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, PayloadWriter, PendingKey, Port, PortGone, Sink};
+use am_core::transport::{Arrival, Body, Buffer, PayloadWriter, PendingKey, Port, PortGone, Sink};
 use am_core::{Instant, Payload, Peer};
 
 /// Messages of one peer in a row, before others get their turn.
@@ -259,18 +259,6 @@ struct Way<'a, A: Access> {
     /// Bytes of the request lane that the request took; none when it was detached before.
     request: u64,
     fate: Fate,
-}
-
-struct Buffer<'a>(&'a mut [u8]);
-
-impl PayloadWriter for Buffer<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
 }
 
 impl<A: Access> Way<'_, A> {

@@ -2,7 +2,7 @@
 
 use super::header::{Kind, Place};
 use super::transport::{Gasnet, Outgoing};
-use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone};
 use am_core::{Category, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
@@ -137,18 +137,5 @@ impl Drop for ReplyPort<'_, '_> {
         if self.transport.acknowledges(self.to) && !std::thread::panicking() {
             self.transport.pay(self.to);
         }
-    }
-}
-
-/// Writes to a payload before it is sent.
-pub(super) struct Buffer<'a>(pub(super) &'a mut [u8]);
-
-impl PayloadWriter for Buffer<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }

@@ -7,15 +7,15 @@ use super::header::{HEADER, Kind, PLACE, Place};
 use super::joins::Heading;
 use super::layout::{Implementation, Layout};
 use super::peers::{PeerState, Peers};
-use super::port::{Buffer, ReplyPort};
+use super::port::ReplyPort;
 use super::rooms::Rooms;
 use super::send::{Admitted, BounceBuffers};
 use crate::nic::rma::{Access, Nla, Rma};
 use crate::nic::velo::Velo;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink,
-    Slot, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused,
+    ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Lane, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -314,11 +314,7 @@ impl<'a> Transport for Gasnet<'a> {
     }
 
     fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
-        let (payload, at) = match body {
-            Body::None => (&[][..], 0),
-            Body::Copy(payload) => (payload, 0),
-            Body::Place(payload, at) => (payload, at),
-        };
+        let (payload, at) = body.parts();
         let kind = kind(body.category(), head.reply);
         let place = Place { offset: at, len: payload.len() as u64 };
         let admitted = self.admit(to, kind, head.reply, self.bytes(kind, args, payload.len()))?;

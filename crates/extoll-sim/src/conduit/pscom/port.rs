@@ -3,22 +3,9 @@
 use super::frame::Kind;
 use super::transport::Pscom;
 use am_core::transport::{
-    Body, Category, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport,
+    Body, Buffer, Category, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport,
 };
 use am_core::{Peer, Rank, Words};
-
-/// A payload being filled.
-pub(super) struct Buffer<'b>(pub(super) &'b mut [u8]);
-
-impl PayloadWriter for Buffer<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
 
 /// The way back to a requester.
 pub(super) struct ReplyPort<'p, 'a> {

@@ -10,12 +10,12 @@ use super::config::{AmConfig, PscomConfig};
 use super::engine::{Arrival as Incoming, Engine};
 use super::frame::{Frame, Kind, TOLD_AT};
 use super::header::Envelope;
-use super::port::{Buffer, ReplyPort};
+use super::port::ReplyPort;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Arrival, Body, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause, Membership,
-    PayloadWriter, PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
-    Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause,
+    Membership, PayloadWriter, PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport,
+    WaitReason, Waiting,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
 use fabric_sim::{Report, RunError};
@@ -484,11 +484,7 @@ impl<'a> Transport for Pscom<'a> {
 
     fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.admit(to, head.reply)?;
-        let (payload, at) = match body {
-            Body::None => (&[][..], 0),
-            Body::Copy(payload) => (payload, 0),
-            Body::Place(payload, at) => (payload, at),
-        };
+        let (payload, at) = body.parts();
         let mut frame = self.compose(Kind::Request(body.category(), head.reply), head.handler, args, at);
         frame.extend_from_slice(payload);
         self.dispatch(to.0, frame);
