@@ -7,7 +7,7 @@ use crate::address::{Address, Peer, Rank};
 use crate::arguments::Words;
 use crate::error::{BadMessage, PollError, SendError, WaitError};
 use crate::handlers::{Fault, Handled, ReplyCode, RequestCode, Table};
-use crate::layer::{Outbox, Progress};
+use crate::layer::{HasLayer, Outbox, Progress};
 use crate::outcome::HandlerFailure;
 use crate::payload::Payload;
 use crate::segment::{MemoryRef, Segment};
@@ -291,8 +291,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         lost.filter(|(rank, _)| of(*rank)).min_by_key(|(_, cause)| *cause == LossCause::Left)
     }
 
-    /// Serves all that is there, when nothing more comes.
-    pub(crate) fn serve_rest(&mut self) -> Result<(), PollError> {
+    /// Serves what has arrived until a look at every peer finds nothing more: what a rank sent before it was lost, for instance.
+    ///
+    /// # Errors
+    /// As [`Endpoint::poll`].
+    pub fn serve_rest(&mut self) -> Result<(), PollError> {
         let mut fruitless = 0;
         while fruitless < self.transport.round() {
             fruitless = if self.poll()? == 0 { fruitless + 1 } else { 0 };
@@ -510,11 +513,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
-    /// Serves incoming messages until `done` yields something.
-    pub(crate) fn wait_for<R>(
+    /// Serves incoming messages until `done` yields something: the wait that layers build theirs on. `done` sees the endpoint, and is
+    /// called before each step, so that it is cheap; [`Endpoint::layer_quietly`] is its way to a layer's state. Blocks; does not
+    /// allocate.
+    ///
+    /// # Errors
+    /// What `done` fails with; as [`Endpoint::wait_until`].
+    pub fn wait_for<R, E: From<WaitError>>(
         &mut self,
-        mut done: impl FnMut(&mut Self) -> Result<Option<R>, WaitError>,
-    ) -> Result<R, WaitError> {
+        mut done: impl FnMut(&mut Self) -> Result<Option<R>, E>,
+    ) -> Result<R, E> {
         let outcome = loop {
             match done(self) {
                 Ok(Some(result)) => break Ok(result),
@@ -522,7 +530,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 Err(error) => break Err(error),
             }
             if let Err(error) = self.wait_step(None, WaitReason::Message) {
-                break Err(error);
+                break Err(error.into());
             }
         };
         self.end_wait();
@@ -555,8 +563,19 @@ impl<T: Transport, S> Endpoint<T, S> {
         &mut self.state
     }
 
-    /// How many endpoints have been lost so far.
-    pub(crate) fn losses(&self) -> u32 {
+    /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work.
+    #[inline]
+    pub fn layer_quietly<L>(&mut self) -> &mut L
+    where
+        S: HasLayer<L>,
+    {
+        self.state.as_layer_mut()
+    }
+
+    /// How many endpoints have been lost so far: cheap, to see whether anything has changed since the last look at their
+    /// [`status`](Endpoint::status).
+    #[inline]
+    pub fn losses(&self) -> u32 {
         self.transport.losses()
     }
 

@@ -345,7 +345,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let (mut steps, mut losses) = (0u32, self.losses());
         let done = self.wait_for(|endpoint| {
             if endpoint.state_quietly().as_layer_mut().operations.is_done(id) {
-                return Ok(Some(true));
+                return Ok::<_, WaitError>(Some(true));
             }
             steps = steps.wrapping_add(1);
             // Asking for a peer's status may cost more than a step.
@@ -400,7 +400,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let (mut steps, mut losses) = (0u32, self.losses());
         let gone = self.wait_for(|endpoint| {
             if endpoint.layer::<OneSided>().operations.is_quiet() {
-                return Ok(Some(None));
+                return Ok::<_, WaitError>(Some(None));
             }
             steps = steps.wrapping_add(1);
             if steps != 1 && !steps.is_multiple_of(LOOKS) && endpoint.losses() == losses {

@@ -1,0 +1,70 @@
+//! A partitioned global address space on active messages: typed one-sided access, teams and their collectives, aggregation of small
+//! updates, and global arrays, as [layers](am_core::layer) on [`am_core`] alone.
+//!
+//! [`Pgas`] is all of these layers together. A program with a state of its own puts it into that and says so with
+//! [`pgas_state!`](crate::pgas_state).
+//!
+//! # Example
+//!
+//! ```
+//! use am_core::one_sided::AtomicOp;
+//! use am_core::{Endpoint, Handlers, Rank, loopback};
+//! use am_pgas::Pgas;
+//!
+//! let transport = loopback::network(1, loopback::LoopbackConfig { segment: 64, ..Default::default() }).remove(0);
+//! let mut handlers = Handlers::<Pgas>::new();
+//! let pgas = Pgas::register(&mut handlers)?;
+//! let mut endpoint = Endpoint::attach(transport, handlers, pgas)?;
+//! endpoint.atomic(Rank(0), 0, AtomicOp::Add(5u64))?;
+//! assert_eq!(endpoint.atomic(Rank(0), 0, AtomicOp::<u64>::Get)?, 5);
+//! endpoint.finish()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+use am_core::one_sided::OneSided;
+use am_core::{Handlers, HasLayer, RegisterError};
+
+/// All layers of this crate, as one part of an endpoint's state.
+#[derive(Debug)]
+pub struct Pgas {
+    one_sided: OneSided,
+}
+
+impl Pgas {
+    /// Registers the layers and makes their states. Allocates.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if one of the layers is there already, or the table is full.
+    pub fn register<S: HasLayer<OneSided>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
+        Ok(Self { one_sided: OneSided::register(handlers)? })
+    }
+}
+
+/// Says where a program's state owns its [`Pgas`]: `pgas_state!(State, field)` implements [`HasLayer`] for every layer of this crate.
+#[macro_export]
+macro_rules! pgas_state {
+    ($state:ty, $field:ident) => {
+        $crate::pgas_state!(@ $state, $field, $crate::layers::OneSided);
+    };
+    (@ $state:ty, $field:ident, $($layer:ty),+) => {$(
+        impl $crate::layers::HasLayer<$layer> for $state {
+            fn as_layer(&self) -> &$layer {
+                $crate::layers::HasLayer::<$layer>::as_layer(&self.$field)
+            }
+
+            fn as_layer_mut(&mut self) -> &mut $layer {
+                $crate::layers::HasLayer::<$layer>::as_layer_mut(&mut self.$field)
+            }
+        }
+    )+};
+}
+
+/// The layers that [`Pgas`] consists of, for states that own only some of them.
+pub mod layers {
+    pub use am_core::HasLayer;
+    pub use am_core::one_sided::OneSided;
+}
+
+pgas_state!(@ Pgas, one_sided, OneSided);
