@@ -124,7 +124,8 @@ pub(crate) enum Taken {
 fn deliver_small(first: &Cell, frame: Frame, mut deliver: impl Deliver) -> Result<(), Broken> {
     let pairs = frame.args.div_ceil(2);
     let values = first.0[1..=pairs].iter().map(|word| word.load(Relaxed));
-    let args = Words::from_pairs(frame.args, values).map_err(|_| Broken)?;
+    let mut args = Words::EMPTY;
+    args.refill(frame.args, values).map_err(|_| Broken)?;
     let payload = match frame.len {
         0 => Payload::EMPTY,
         len => Payload::shared(&first.0, 8 * (1 + pairs), len),
@@ -323,7 +324,8 @@ impl RequestOut {
         write(&mut self.writer, &self.lane.cells, frame, args, placed);
     }
 
-    #[inline]
+    /// Sends a frame of one cell, compiled into its caller, which knows most of it.
+    #[inline(always)]
     pub(crate) fn send_inline(&mut self, frame: &Frame, args: &Words, payload: &[u8]) {
         self.lane.fetch_ahead(self.writer.written(), Use::Write);
         self.writer.push(&self.lane.cells, frame.encode(), args.pairs(), payload);

@@ -351,14 +351,15 @@ impl Shm {
             if done == budget {
                 break Ok(());
             }
-            let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
             let taken = requests.take(|frame: Frame, args: &Words, payload: Payload<'_>| {
+                let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
                 answer(sink, frame, args, payload, replies, outlet, bare);
             });
             let outcome = match taken {
                 Ok(Taken::Nothing) => break Ok(()),
                 Ok(Taken::Large(frame)) => {
                     let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+                        let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
                         answer(sink, frame, args, payload, replies, outlet, bare);
                     };
                     requests.take_large(frame, segment, deliver)
@@ -492,19 +493,23 @@ fn request_frame(category: Category, head: Head, args: &Words, len: usize, in_ri
 pub struct Place((usize, Position));
 
 impl Shm {
-    #[inline]
+    #[inline(always)]
     fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
         let frame = request_frame(Category::Short, head, args, 0, false);
         let requests = &mut self.asking[to.index()].requests;
         if let Err(denied) = requests.admit(frame.cells(), None, head.reply) {
             return Err(self.deny(to, denied));
         }
-        requests.send(&frame, args, None);
+        if frame.cells() == 1 {
+            requests.send_inline(&frame, args, &[]);
+        } else {
+            requests.send(&frame, args, None);
+        }
         self.sent(to);
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         let inline = fits_inline(args, payload.len());
         let frame = request_frame(Category::Medium, head, args, payload.len(), !inline);

@@ -9,9 +9,7 @@ use crate::error::{PollError, Rejected, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::stats::Traffic;
 use crate::token::{Message, PendingReply};
-use crate::transport::{
-    Body, Category, Head, LossCause, PayloadWriter, Refused, ReplyBound, Slot, Transport, WaitReason,
-};
+use crate::transport::{Body, Category, Head, LossCause, PayloadWriter, Refused, Slot, Transport, WaitReason};
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
 /// nothing and gives its room back.
@@ -69,41 +67,39 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// Tries until the transport accepts, serving incoming messages in between. `noted` is the reply bound of a request that
-    /// has been noted as sent.
-    #[inline]
+    /// Sends a request that has been refused, serving incoming messages until there is room.
+    #[cold]
+    #[inline(never)]
+    fn send_slowly(
+        &mut self,
+        to: Address,
+        peer: Peer,
+        head: Head,
+        words: &Words,
+        body: Body<'_>,
+        refused: Refused,
+    ) -> Result<(), SendError> {
+        self.desk.recent.take_back(head.reply);
+        self.insist(to, peer, refused, |transport| transport.send(peer, head, words, body))?;
+        self.desk.recent.restore(head.reply);
+        Ok(())
+    }
+
+    /// Tries again until the transport accepts, serving incoming messages in between.
+    #[cold]
     fn insist<R>(
         &mut self,
         to: Address,
         peer: Peer,
-        noted: ReplyBound,
-        mut attempt: impl FnMut(&mut T) -> Result<R, Refused>,
-    ) -> Result<R, SendError> {
-        match attempt(&mut self.transport) {
-            Ok(accepted) => Ok(accepted),
-            Err(refused) => self.insist_slowly(to, peer, noted, refused, attempt),
-        }
-    }
-
-    #[cold]
-    fn insist_slowly<R>(
-        &mut self,
-        to: Address,
-        peer: Peer,
-        noted: ReplyBound,
         mut refused: Refused,
         mut attempt: impl FnMut(&mut T) -> Result<R, Refused>,
     ) -> Result<R, SendError> {
-        self.desk.recent.take_back(noted);
         let outcome = loop {
             if let Err(error) = self.make_room(to, peer, refused) {
                 break Err(error);
             }
             match attempt(&mut self.transport) {
-                Ok(accepted) => {
-                    self.desk.recent.restore(noted);
-                    break Ok(accepted);
-                }
+                Ok(accepted) => break Ok(accepted),
                 Err(again) => refused = again,
             }
         };
@@ -124,8 +120,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         let words = encode(args);
         self.desk.check(&self.transport.transport, peer, to, words.len(), &body)?;
         self.desk.recent.note(peer, head);
-        self.insist(to, peer, head.reply, |transport| transport.send(peer, head, &words, body))?;
-        self.desk.stats.requests_sent[body.category() as usize].count(body.len());
+        let (category, len) = (body.category(), body.len());
+        // Here, so that the category is known where the transport's code is compiled in.
+        if let Err(refused) = self.transport.send(peer, head, &words, body) {
+            // Encoded anew, so that the words above never need an address.
+            self.send_slowly(to, peer, head, &encode(args), body, refused)?;
+        }
+        self.desk.stats.requests_sent[category as usize].count(len);
         Ok(())
     }
 
@@ -271,8 +272,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         let (peer, head) = self.desk.prepare(&self.transport.transport, to, handler)?;
         let words = encode(&args);
         self.desk.check_medium(&self.transport.transport, peer, to, words.len(), len)?;
-        let reserve = |transport: &mut T| transport.reserve(peer, head, &words, len);
-        let room = self.insist(to, peer, ReplyBound::None, reserve)?;
+        let room = match self.transport.reserve(peer, head, &words, len) {
+            Ok(room) => room,
+            Err(refused) => {
+                self.insist(to, peer, refused, |transport| transport.reserve(peer, head, &words, len))?
+            }
+        };
         Ok(self.reserved(peer, head, &words, len, room))
     }
 
@@ -352,7 +357,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         payload: &[u8],
     ) -> Result<(), WaitError> {
         let to = self.desk.shape.address(peer);
-        let sent = self.insist(to, peer, ReplyBound::None, |transport| transport.control(peer, words, payload));
+        let Err(refused) = self.transport.control(peer, words, payload) else { return Ok(()) };
+        let sent = self.insist(to, peer, refused, |transport| transport.control(peer, words, payload));
         sent.map_err(|error| match error {
             SendError::Wait(wait) => wait,
             _ => PollError::PeerLost { rank: to.rank, cause: LossCause::Left }.into(),

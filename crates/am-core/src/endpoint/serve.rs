@@ -56,22 +56,22 @@ struct Dispatcher<'a, S> {
 
 impl<S> Dispatcher<'_, S> {
     #[cold]
-    fn drop_message(&mut self, arrival: &Arrival<'_>, reason: BadMessage) {
+    fn drop_message(&mut self, from: Peer, handler: u8, reason: BadMessage) {
         self.desk.stats.bad_messages += 1;
-        let (from, handler) = (self.desk.shape.address(arrival.from), arrival.handler);
+        let from = self.desk.shape.address(from);
         crate::trace::dropped(from, handler, reason);
         self.trouble.get_or_insert(PollError::BadMessage { from, handler, reason });
     }
 
     /// A message that did not fit its handler, or whose handler failed.
     #[cold]
-    fn unwell(&mut self, arrival: &Arrival<'_>, lane: Lane, fault: Fault) {
+    #[inline(never)]
+    fn unwell(&mut self, from: Peer, handler: u8, args: &Words, lane: Lane, fault: Fault) {
         let Fault::Failed(error) = fault else {
-            return self.drop_message(arrival, BadMessage::WrongArguments { words: arrival.args.len() });
+            return self.drop_message(from, handler, BadMessage::WrongArguments { words: args.len() });
         };
         self.desk.stats.failed += 1;
-        let (handler, from) =
-            (self.desk.directory.name(lane, arrival.handler), self.desk.shape.address(arrival.from));
+        let (handler, from) = (self.desk.directory.name(lane, handler), self.desk.shape.address(from));
         let failure = HandlerFailure { handler, from, error };
         crate::trace::failed(&failure);
         self.trouble.get_or_insert_with(|| PollError::Handler(Box::new(failure)));
@@ -81,7 +81,7 @@ impl<S> Dispatcher<'_, S> {
     #[inline(always)]
     fn count_request(&mut self, arrival: &Arrival<'_>, handled: Handled) {
         if let Some(fault) = handled {
-            self.unwell(arrival, Lane::Request, *fault);
+            self.unwell(arrival.from, arrival.handler, arrival.args, Lane::Request, *fault);
         }
         self.desk.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
     }
@@ -101,8 +101,8 @@ impl<S> Dispatcher<'_, S> {
     }
 
     #[cold]
-    fn unknown(&mut self, arrival: &Arrival<'_>) {
-        self.drop_message(arrival, BadMessage::UnknownHandler);
+    fn unknown(&mut self, from: Peer, handler: u8) {
+        self.drop_message(from, handler, BadMessage::UnknownHandler);
     }
 
     /// Counts a request whose handler had the permission to reply.
@@ -158,7 +158,7 @@ impl<S> Sink for Dispatcher<'_, S> {
                 let (handled, outcome) = with_token(self.desk, self.segment, &arrival, port, run);
                 self.ended(&arrival, handled, outcome);
             }
-            None => self.unknown(&arrival),
+            None => self.unknown(arrival.from, arrival.handler),
         }
     }
 
@@ -172,10 +172,10 @@ impl<S> Sink for Dispatcher<'_, S> {
             Some(&mut ReplyCode::Range(range, number)) => {
                 self.table.reply_ranges[usize::from(range)](self.state, from, number, arrival.args, payload)
             }
-            None => return self.unknown(&arrival),
+            None => return self.unknown(arrival.from, arrival.handler),
         };
         if let Some(fault) = handled {
-            self.unwell(&arrival, Lane::Reply, *fault);
+            self.unwell(arrival.from, arrival.handler, arrival.args, Lane::Reply, *fault);
         }
     }
 
