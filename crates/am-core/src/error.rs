@@ -218,6 +218,18 @@ pub enum ReplyError {
         /// The range and the segment's size.
         source: SegmentError,
     },
+    /// The payload of a Long reply exceeds what the transport carries to the requester in one message.
+    #[error(
+        "payload of {len} bytes exceeds the {limit}-byte limit for long replies to rank {to}: send it in pieces"
+    )]
+    LongTooLarge {
+        /// Bytes given.
+        len: u64,
+        /// Bytes that one message carries.
+        limit: u64,
+        /// The requester.
+        to: Address,
+    },
     /// The requester is lost or has finished.
     #[error("rank {to} is gone and takes no reply")]
     Gone {

@@ -29,6 +29,8 @@ pub struct LoopbackConfig {
     pub replies: usize,
     /// Largest Medium payload in bytes, either direction.
     pub medium: usize,
+    /// Largest Long payload in bytes, either direction.
+    pub long: u64,
     /// Size of every rank's segment in bytes.
     pub segment: usize,
     /// Endpoints per rank, at least 1.
@@ -39,7 +41,15 @@ pub struct LoopbackConfig {
 
 impl Default for LoopbackConfig {
     fn default() -> Self {
-        Self { requests: 64, replies: 64, medium: 8192, segment: 1 << 16, endpoints: 1, direct: true }
+        Self {
+            requests: 64,
+            replies: 64,
+            medium: 8192,
+            long: u64::MAX,
+            segment: 1 << 16,
+            endpoints: 1,
+            direct: true,
+        }
     }
 }
 
@@ -186,7 +196,7 @@ pub fn network_over(segments: Vec<Segment<LoopbackMemory>>, config: LoopbackConf
         limits: Limits {
             medium_request: config.medium,
             medium_reply: config.medium,
-            long: u64::MAX,
+            long: config.long,
             default_reply: config.medium.min(DEFAULT_REPLY),
             per_argument: 0,
             ordered: true,
@@ -354,6 +364,10 @@ impl Port for ReplyPort<'_> {
     fn segment_len(&self) -> u64 {
         let Network { shape, segments, .. } = &*self.transport.network;
         segments[shape.address(self.to).rank.0 as usize].len() as u64
+    }
+
+    fn long_limit(&self) -> u64 {
+        self.transport.network.limits.long
     }
 
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {

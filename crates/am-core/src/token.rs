@@ -147,6 +147,10 @@ pub(crate) fn send(
                 Body::Copy(payload) => fits(payload.len())?,
                 Body::Place(payload, at) => {
                     let (len, segment) = (payload.len() as u64, port.segment_len());
+                    let limit = port.long_limit();
+                    if len > limit {
+                        return Err(ReplyError::LongTooLarge { len, limit, to });
+                    }
                     if at.checked_add(len).is_none_or(|end| end > segment) {
                         let source = SegmentError::OutOfRange { offset: at, len, segment };
                         return Err(ReplyError::OutsideSegment { to, source });
@@ -330,8 +334,27 @@ impl PendingReply {
 
 #[cfg(test)]
 mod tests {
-    use crate::loopback::{LoopbackConfig, single};
+    use crate::loopback::{LoopbackConfig, network, single};
     use crate::{Address, Endpoint, Handlers, Payload, Rank, ReplyError, Token};
+
+    #[test]
+    fn a_long_reply_keeps_to_the_limit() {
+        let config = LoopbackConfig { long: 16, ..LoopbackConfig::default() };
+        let mut handlers = Handlers::<Vec<usize>>::new();
+        let reply = handlers.reply("reply", |lens, _, (), payload| lens.push(payload.len())).unwrap();
+        let ask = handlers.request("ask", move |_, token, (), _| {
+            let rejected = token.reply_long(reply, (), &[0; 17], 0).unwrap_err();
+            let to = Rank(0).into();
+            assert_eq!(rejected.error, ReplyError::LongTooLarge { len: 17, limit: 16, to });
+            rejected.token.reply_long(reply, (), &[0; 16], 0).unwrap();
+        });
+        let ask = ask.unwrap();
+        let transport = network(1, config).pop().unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, Vec::new()).unwrap();
+        endpoint.request(Rank(0), ask, ()).unwrap();
+        endpoint.wait_until(|lens| !lens.is_empty()).unwrap();
+        assert_eq!(endpoint.finish().unwrap(), [16]);
+    }
 
     #[test]
     fn a_declared_bound_holds_to_the_byte_whatever_the_transport_sets_aside() {

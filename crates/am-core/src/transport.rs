@@ -439,14 +439,17 @@ pub trait Port {
     /// Size of the requester's segment in bytes.
     fn segment_len(&self) -> u64;
 
+    /// The largest payload of a Long reply in bytes: [`Limits::long`] towards the requester.
+    fn long_limit(&self) -> u64;
+
     /// Sends a reply; a Long one is placed in the requester's segment first.
     ///
     /// # Errors
     /// [`PortGone`] if the requester is gone.
     ///
     /// # Panics
-    /// If a payload to copy exceeds [`Port::bound`], or one to place does not lie in the requester's segment; the core
-    /// checks both first.
+    /// If a payload to copy exceeds [`Port::bound`], or one to place exceeds [`Port::long_limit`] or does not lie in the
+    /// requester's segment; the core checks all of these first.
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone>;
 
     /// Sends a Medium reply of `len` bytes that `fill` writes into the transport's buffer.
@@ -503,6 +506,10 @@ impl Port for NoPort {
 
     fn segment_len(&self) -> u64 {
         self.segment_len
+    }
+
+    fn long_limit(&self) -> u64 {
+        u64::MAX
     }
 
     fn send(&mut self, _: u8, _: &Words, _: Body<'_>) -> Result<(), PortGone> {

@@ -80,6 +80,10 @@ impl Port for ReplyPort<'_> {
         self.outlet.segments.len_of(self.outlet.job, self.outlet.rank())
     }
 
+    fn long_limit(&self) -> u64 {
+        u64::MAX
+    }
+
     #[inline]
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         match body {

@@ -45,6 +45,10 @@ impl Port for MappedReplyPath<'_> {
         self.port.segment_len()
     }
 
+    fn long_limit(&self) -> u64 {
+        self.port.long_limit()
+    }
+
     #[inline]
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         self.port.send(handler, args, body)

@@ -9,8 +9,15 @@ use std::thread;
 type Ranks = Endpoint<Loopback, OneSided>;
 
 /// Over active messages, since loopback would show the segments.
-const CONFIG: LoopbackConfig =
-    LoopbackConfig { requests: 64, replies: 64, medium: 8192, segment: 4096, endpoints: 1, direct: false };
+const CONFIG: LoopbackConfig = LoopbackConfig {
+    requests: 64,
+    replies: 64,
+    medium: 8192,
+    long: u64::MAX,
+    segment: 4096,
+    endpoints: 1,
+    direct: false,
+};
 
 fn attach(transport: Loopback) -> Ranks {
     let mut handlers = Handlers::<OneSided>::new();

@@ -3,7 +3,7 @@
 use super::codec::{Form, Kind};
 use super::send::Outgoing;
 use super::transport::Conduit;
-use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone, Transport};
 use am_core::{Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
@@ -53,6 +53,10 @@ impl Port for ReplyPort<'_, '_> {
 
     fn segment_len(&self) -> u64 {
         self.transport.shared.config.segment
+    }
+
+    fn long_limit(&self) -> u64 {
+        self.transport.limits(Peer(self.to)).long
     }
 
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {

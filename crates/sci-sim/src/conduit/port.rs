@@ -101,6 +101,10 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
         self.conduit.config.segment
     }
 
+    fn long_limit(&self) -> u64 {
+        self.conduit.config.segment
+    }
+
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         match body {
             Body::None => {

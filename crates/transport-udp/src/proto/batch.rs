@@ -288,6 +288,10 @@ impl<A: Access> Port for Way<'_, A> {
         self.outcome.peer_segment
     }
 
+    fn long_limit(&self) -> u64 {
+        u64::MAX
+    }
+
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         match body {
             Body::None => self.reply(Kind::Short, handler, args, &[]),

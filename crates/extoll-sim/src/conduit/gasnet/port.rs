@@ -2,7 +2,7 @@
 
 use super::header::{Kind, Place};
 use super::transport::{Gasnet, Outgoing};
-use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone, Transport};
 use am_core::{Category, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
@@ -84,6 +84,10 @@ impl Port for ReplyPort<'_, '_> {
 
     fn segment_len(&self) -> u64 {
         self.transport.segment_size()
+    }
+
+    fn long_limit(&self) -> u64 {
+        self.transport.limits(Peer(self.to)).long
     }
 
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {

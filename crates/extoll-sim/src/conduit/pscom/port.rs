@@ -73,6 +73,10 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.segment_len(Rank(self.to))
     }
 
+    fn long_limit(&self) -> u64 {
+        self.transport.limits(Peer(self.to)).long
+    }
+
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         let (payload, at) = match body {
             Body::None => (&[][..], 0),
