@@ -3,7 +3,7 @@
 use super::{last, right};
 use crate::random::{Random, pattern};
 use crate::world::{Failure, Findings, Verdict, World, ensure, equal};
-use am_core::one_sided::{AtomicOp, OneSided, OneSidedError, Operation};
+use am_core::one_sided::{AtomicOp, OneSided, OneSidedError, Operation, Unfinished};
 use am_core::{Endpoint, Handlers, Rank, SegmentError, Shape, Transport};
 
 /// Bytes at the start of a segment for counters.
@@ -14,6 +14,12 @@ type Ranks<T> = Endpoint<T, OneSided>;
 impl From<OneSidedError> for Failure {
     fn from(error: OneSidedError) -> Self {
         Self::Check(format!("one-sided: {error}"))
+    }
+}
+
+impl<R> From<Unfinished<R>> for Failure {
+    fn from(Unfinished { error, .. }: Unfinished<R>) -> Self {
+        error.into()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The operations of an [`Endpoint`].
 
 use super::atomic::{Atomic, AtomicOp, AtomicValue, Number};
-use super::operation::{Operation, Output, Owner, State};
+use super::operation::{Operation, Output, Owner, State, Unfinished};
 use super::{OneSided, OneSidedError, PIECE};
 use crate::address::{Address, Peer, Rank};
 use crate::endpoint::Endpoint;
@@ -107,7 +107,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     #[inline]
     pub fn put(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
         let operation = self.put_as(rank, offset, bytes, Owner::Handle)?;
-        self.wait(operation)
+        Ok(self.wait(operation)?)
     }
 
     /// Begins to write bytes to a byte offset of a rank's segment. The source can be reused when this returns.
@@ -291,7 +291,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         op: AtomicOp<V>,
     ) -> Result<V, OneSidedError> {
         let operation = self.atomic_as(rank, offset, op, Owner::Handle)?;
-        self.wait(operation)
+        Ok(self.wait(operation)?)
     }
 
     /// Begins an atomic operation; [`Endpoint::wait`] returns what was there.
@@ -324,26 +324,45 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Waits until an operation is done, serving incoming messages meanwhile, and returns what it brings.
     ///
     /// # Errors
-    /// [`OneSidedError::Gone`] if its target is; what [`Endpoint::wait_until`] fails with. The operation is over then.
+    /// [`Unfinished`] holds the operation, to be waited for again, and why this wait failed: [`OneSidedError::Gone`] if the
+    /// target is gone, which no other wait will change; an operation of another endpoint; what
+    /// [`Endpoint::wait_until`] fails with.
     #[inline]
-    pub fn wait<R: Output>(&mut self, mut operation: Operation<R>) -> Result<R, OneSidedError> {
-        match std::mem::replace(&mut operation.state, State::Taken) {
-            State::Done { value, bytes } => Ok(R::take(value, bytes)),
-            State::Pending { id, dropped } => {
-                if !Arc::ptr_eq(&dropped, &self.layer::<OneSided>().operations.dropped) {
-                    // Its own endpoint lets it go on alone.
-                    operation.state = State::Pending { id, dropped };
-                    return Err(OneSidedError::Foreign);
-                }
-                self.wait_pending(id)
+    pub fn wait<R: Output>(&mut self, mut operation: Operation<R>) -> Result<R, Unfinished<R>> {
+        let id = match &mut operation.state {
+            State::Done { value, bytes } => return Ok(R::take(*value, std::mem::take(bytes))),
+            State::Gone(rank) => {
+                let error = OneSidedError::Gone { rank: *rank };
+                return Err(Unfinished { error, operation });
             }
-            State::Taken => unreachable!("an operation is waited for once"),
-        }
+            State::Pending { dropped, .. }
+                if !Arc::ptr_eq(dropped, &self.layer::<OneSided>().operations.dropped) =>
+            {
+                return Err(Unfinished { error: OneSidedError::Foreign, operation });
+            }
+            State::Pending { id, .. } => *id,
+        };
+        let over = match self.wait_pending(id) {
+            Ok(true) => None,
+            Ok(false) => {
+                let target = self.state_quietly().as_layer_mut().operations.target(id);
+                Some(target.map_or(self.rank(), |target| target.rank))
+            }
+            Err(error) => return Err(Unfinished { error: error.into(), operation }),
+        };
+        let (value, bytes) = self.state_quietly().as_layer_mut().operations.end(id);
+        let Some(rank) = over else {
+            operation.state = State::Done { value, bytes: Vec::new() };
+            return Ok(R::take(value, bytes));
+        };
+        operation.state = State::Gone(rank);
+        Err(Unfinished { error: OneSidedError::Gone { rank }, operation })
     }
 
-    fn wait_pending<R: Output>(&mut self, id: u64) -> Result<R, OneSidedError> {
+    /// Waits until an operation is done, or its target is gone without having done it; whether it is done.
+    fn wait_pending(&mut self, id: u64) -> Result<bool, WaitError> {
         let (mut steps, mut losses) = (0u32, self.losses());
-        let done = self.wait_for(|endpoint| {
+        self.wait_for(|endpoint| {
             if endpoint.state_quietly().as_layer_mut().operations.is_done(id) {
                 return Ok::<_, WaitError>(Some(true));
             }
@@ -359,14 +378,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             // What the target sent before it went has arrived.
             endpoint.serve_rest()?;
             Ok(Some(endpoint.state_quietly().as_layer_mut().operations.is_done(id)))
-        });
-        let operations = &mut self.state_quietly().as_layer_mut().operations;
-        let target = operations.target(id);
-        let (value, bytes) = operations.end(id);
-        if done? {
-            return Ok(R::take(value, bytes));
-        }
-        Err(OneSidedError::Gone { rank: target.map_or(self.rank(), |target| target.rank) })
+        })
     }
 
     /// Whether an operation's target is gone.

@@ -48,7 +48,7 @@ pub mod atomic;
 mod operation;
 
 pub use atomic::{Atomic, AtomicCode, AtomicKind, AtomicOp, AtomicValue};
-pub use operation::{Operation, Output};
+pub use operation::{Operation, Output, Unfinished};
 
 use crate::address::Rank;
 use crate::error::{HandlerFault, RegisterError, SendError, WaitError};
@@ -108,7 +108,7 @@ pub enum OneSidedError {
     /// A request could not be sent.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// A wait failed. What was waited for goes on by itself, and what it brings is let go.
+    /// A wait failed. What was waited for goes on; [`Unfinished`] has its handle, and without one what it brings is let go.
     #[error(transparent)]
     Wait(#[from] WaitError),
 }

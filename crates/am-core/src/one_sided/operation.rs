@@ -1,7 +1,8 @@
 //! Operations under way: what they still wait for, and what they have brought.
 
+use super::OneSidedError;
 use super::atomic::AtomicValue;
-use crate::address::Address;
+use crate::address::{Address, Rank};
 use crate::payload::Payload;
 use std::fmt;
 use std::marker::PhantomData;
@@ -56,15 +57,16 @@ pub(super) enum State {
     Done { value: u64, bytes: Vec<u8> },
     /// Under way.
     Pending { id: u64, dropped: Arc<Dropped> },
-    /// Waited for.
-    Taken,
+    /// Over, since its target is gone.
+    Gone(Rank),
 }
 
 impl<R> fmt::Debug for Operation<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.state {
             State::Pending { id, .. } => write!(f, "Operation({id:#x})"),
-            State::Done { .. } | State::Taken => f.write_str("Operation(done)"),
+            State::Done { .. } => f.write_str("Operation(done)"),
+            State::Gone(rank) => write!(f, "Operation(rank {rank} is gone)"),
         }
     }
 }
@@ -84,6 +86,39 @@ impl<R> Drop for Operation<R> {
         if let State::Pending { id, dropped } = &self.state {
             dropped.push(*id);
         }
+    }
+}
+
+/// A wait for an operation failed; the operation can be waited for again. Becomes a [`OneSidedError`] by `?`, which lets
+/// the operation go on by itself.
+pub struct Unfinished<R> {
+    /// What the wait failed with.
+    pub error: OneSidedError,
+    /// The operation: still under way, of another endpoint, or over because its target is gone.
+    pub operation: Operation<R>,
+}
+
+impl<R> fmt::Debug for Unfinished<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unfinished").field("error", &self.error).field("operation", &self.operation).finish()
+    }
+}
+
+impl<R> fmt::Display for Unfinished<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<R> std::error::Error for Unfinished<R> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<R> From<Unfinished<R>> for OneSidedError {
+    fn from(unfinished: Unfinished<R>) -> Self {
+        unfinished.error
     }
 }
 

@@ -67,7 +67,11 @@ fn quiet_tells_of_targets_that_went_before() {
             tell.send(()).unwrap();
             poll_until_gone(&mut endpoint);
             assert!(endpoint.test(&get).unwrap(), "a wait returns at once");
-            assert_eq!(endpoint.wait(get), Err(OneSidedError::Gone { rank: Rank(1) }));
+            let gone = OneSidedError::Gone { rank: Rank(1) };
+            let unfinished = endpoint.wait(get).unwrap_err();
+            assert_eq!(unfinished.error, gone);
+            assert!(endpoint.test(&unfinished.operation).unwrap(), "it is over");
+            assert_eq!(endpoint.wait(unfinished.operation).unwrap_err().error, gone);
             assert_eq!(endpoint.quiet(), Err(OneSidedError::Gone { rank: Rank(1) }));
             assert_eq!(endpoint.quiet(), Ok(()));
             assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
@@ -80,16 +84,21 @@ fn operations_belong_to_their_endpoint() {
     let mut ranks = network(2, CONFIG).into_iter();
     let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
     let (sender, operations) = mpsc::channel();
+    let (back, returned) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
             let mut endpoint = attach(one);
             sender.send(endpoint.atomic_nb(Rank(0), 0, AtomicOp::<u64>::Inc).unwrap()).unwrap();
+            let operation = returned.recv().unwrap();
+            assert_eq!(endpoint.wait(operation).unwrap(), 0, "its own endpoint can wait for it all the same");
             endpoint.finish().unwrap();
         });
         let mut endpoint = attach(zero);
         let foreign = operations.recv().unwrap();
         assert_eq!(endpoint.test(&foreign), Err(OneSidedError::Foreign));
-        assert_eq!(endpoint.wait(foreign), Err(OneSidedError::Foreign));
+        let unfinished = endpoint.wait(foreign).unwrap_err();
+        assert_eq!(unfinished.error, OneSidedError::Foreign);
+        back.send(unfinished.operation).unwrap();
         endpoint.finish().unwrap();
     });
 }
@@ -103,4 +112,32 @@ fn a_wait_for_a_signal_times_out() {
     endpoint.put_signal(Rank(0), 8, &[1], 0).map(|put| endpoint.wait(put)).unwrap().unwrap();
     assert_eq!(endpoint.wait_signal(0, 1), Ok(1));
     endpoint.finish().unwrap();
+}
+
+#[test]
+fn a_wait_that_fails_keeps_the_operation() {
+    let mut ranks = network(2, CONFIG).into_iter();
+    let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (sender, told) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut endpoint = attach(one);
+            endpoint.segment().write(16, &[7; 100]).unwrap();
+            endpoint.barrier().unwrap();
+            // It serves nothing until the other's first wait has failed.
+            told.recv().unwrap_err();
+            endpoint.finish().unwrap();
+        });
+        let mut endpoint = attach(zero);
+        endpoint.barrier().unwrap();
+        let get = endpoint.get_nb(Rank(1), 16, 100).unwrap();
+        endpoint.set_timeout(am_core::Span::from_millis(1));
+        let unfinished = endpoint.wait(get).unwrap_err();
+        assert!(matches!(unfinished.error, OneSidedError::Wait(_)), "{unfinished}");
+        endpoint.set_timeout(None);
+        drop(sender);
+        assert_eq!(endpoint.wait(unfinished.operation).unwrap(), [7; 100]);
+        assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+        endpoint.finish().unwrap();
+    });
 }
