@@ -4,7 +4,7 @@
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, Membership, Notify, PendingKey, Port, Refused, Sink, WaitReason,
+    Body, CreditSnapshot, Departure, Head, Membership, Notify, Owed, PendingKey, Port, Refused, Sink, WaitReason,
     Waiting,
 };
 use am_core::{
@@ -47,6 +47,9 @@ impl<T: Transport> Membership for Tamper<T> {
 impl<T: Transport> Waiting for Tamper<T> {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         self.inner.idle(until, reason);
+    }
+    fn spins(&self) -> bool {
+        self.inner.spins()
     }
     fn waker(&self) -> Option<Waker> {
         self.inner.waker()
@@ -113,6 +116,9 @@ impl<T: Transport> Transport for Tamper<T> {
     }
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         self.inner.credits(peer)
+    }
+    fn owed(&self, peer: Peer) -> Option<Owed> {
+        self.inner.owed(peer)
     }
     fn bare_credits(&self) -> u64 {
         self.inner.bare_credits()
