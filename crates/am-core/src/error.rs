@@ -6,6 +6,7 @@ use crate::segment::SegmentError;
 use crate::stall::StallReport;
 use crate::token::PendingReply;
 use crate::transport::{Category, LossCause, Resource};
+use std::collections::VecDeque;
 use std::fmt;
 
 /// A request was not sent.
@@ -149,6 +150,14 @@ pub enum WaitError {
 }
 
 impl PollError {
+    /// Keeps an error until it is told: the first of messages, and the first of layers.
+    pub(crate) fn keep(self, kept: &mut VecDeque<Self>) {
+        let of_layer = |error: &Self| matches!(error, Self::Progress(_));
+        if kept.iter().all(|other| of_layer(other) != of_layer(&self)) {
+            kept.push_back(self);
+        }
+    }
+
     /// The rank that is lost and how, if that is what was found.
     pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
@@ -307,6 +316,9 @@ pub enum AttachError {
         /// What the second rank registered there.
         in_b: String,
     },
+    /// A layer is registered in part only: an error of its registration was passed over.
+    #[error("a layer is registered in part only: {0}")]
+    Incomplete(RegisterError),
     /// A handler declares larger replies than the transport can carry.
     #[error("handler '{name}' declares replies of up to {bound} bytes, the limit towards rank {to} is {limit}")]
     ReplyBound {

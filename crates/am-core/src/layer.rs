@@ -128,6 +128,9 @@ pub type ProgressResult = Result<Progress, SendError>;
 ///
 /// The methods are those of [`Handlers`]; names are put behind the layer's name and a dot.
 ///
+/// An error of these methods is final: a layer that is registered in part would be one that does not work, so a table that
+/// holds it is refused with [`AttachError::Incomplete`](crate::AttachError::Incomplete).
+///
 /// ```compile_fail,E0631
 /// # use am_core::{Handlers, layer::HasLayer};
 /// # struct Other;
@@ -172,7 +175,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, from: Address, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), from, args, payload)
         };
-        self.handlers.one_way(&self.name(name), handler)
+        let registered = self.handlers.one_way(&self.name(name), handler);
+        self.handlers.mark_incomplete(registered)
     }
 
     /// As [`Handlers::request`].
@@ -188,7 +192,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, args, payload)
         };
-        self.handlers.request(&self.name(name), handler)
+        let registered = self.handlers.request(&self.name(name), handler);
+        self.handlers.mark_incomplete(registered)
     }
 
     /// As [`Handlers::request_bounded`].
@@ -209,7 +214,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, args, payload)
         };
-        self.handlers.request_bounded(&self.name(name), max_reply, handler)
+        let registered = self.handlers.request_bounded(&self.name(name), max_reply, handler);
+        self.handlers.mark_incomplete(registered)
     }
 
     /// As [`Handlers::request_largest`].
@@ -225,7 +231,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, args, payload)
         };
-        self.handlers.request_largest(&self.name(name), handler)
+        let registered = self.handlers.request_largest(&self.name(name), handler);
+        self.handlers.mark_incomplete(registered)
     }
 
     /// As [`Handlers::request_range`].
@@ -246,7 +253,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, number: u8, words: &Words, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, number, words, payload)
         };
-        self.handlers.request_range(&self.name(name), count, max_reply, handler)
+        let registered = self.handlers.request_range(&self.name(name), count, max_reply, handler);
+        self.handlers.mark_incomplete(registered)
     }
 
     /// As [`Handlers::reply`].
@@ -262,7 +270,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, from: Address, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), from, args, payload)
         };
-        self.handlers.reply(&self.name(name), handler)
+        let registered = self.handlers.reply(&self.name(name), handler);
+        self.handlers.mark_incomplete(registered)
     }
 
     /// As [`Handlers::reply_range`].
@@ -282,7 +291,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, from: Address, number: u8, words: &Words, payload: Payload<'_>| {
             handler(state.as_layer_mut(), from, number, words, payload)
         };
-        self.handlers.reply_range(&self.name(name), count, handler)
+        let registered = self.handlers.reply_range(&self.name(name), count, handler);
+        self.handlers.mark_incomplete(registered)
     }
 
     /// Adds the function that carries on the work that handlers leave in the layer's state. It never blocks; what the outbox
@@ -291,7 +301,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         &mut self,
         mut progress: impl FnMut(&mut L, &mut Outbox<'_>) -> ProgressResult + Send + 'static,
     ) {
-        self.handlers.progress(move |state, outbox| progress(state.as_layer_mut(), outbox));
+        let name = self.prefix.trim_end_matches('.').to_owned();
+        self.handlers.progress_of(name, move |state, outbox| progress(state.as_layer_mut(), outbox));
     }
 }
 

@@ -94,6 +94,26 @@ pub struct Unanswered {
     pub age: Option<Span>,
 }
 
+/// Work that a layer could not do when its progress function was last called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerWork {
+    /// The layer's name; empty for a progress function of the program's own.
+    pub layer: String,
+    /// The room that it lacked last, and towards whom; `None` if it waits for something else.
+    pub lacks: Option<(Address, Resource)>,
+}
+
+impl fmt::Display for LayerWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.layer[..] {
+            "" => f.write_str("the program's progress function has work left")?,
+            layer => write!(f, "layer '{layer}' has work left")?,
+        }
+        self.lacks.map_or(Ok(()), |(to, resource)| write!(f, ": no {resource} left towards rank {to}"))
+    }
+}
+
 /// A snapshot of why an endpoint does not get on.
 ///
 /// Nothing is recorded per message for it but the handler and the destination of the latest 64 requests that permit a reply;
@@ -110,6 +130,8 @@ pub struct StallReport {
     pub waiting_for: String,
     /// The peer and resource that sending waits for, if it does.
     pub blocked_on: Option<(Address, Resource)>,
+    /// The layers that could not do all of their work when they were last called.
+    pub layers: Vec<LayerWork>,
     /// The peers whose message the wait needs, as far as known (a barrier knows).
     pub needs: Vec<Address>,
     /// The peers that have not answered all requests, by rank, where the transport keeps an account per peer.
@@ -152,6 +174,7 @@ impl StallReport {
         if let Some((to, resource)) = self.blocked_on {
             clauses.push(format!("no {resource} left towards rank {to}"));
         }
+        name(&mut clauses, &self.layers, "layers", LayerWork::to_string);
         name(&mut clauses, &self.needs, "ranks", |address| format!("nothing yet from rank {address}"));
         name(&mut clauses, &self.unanswered, "ranks with unanswered requests", Unanswered::to_string);
         name(&mut clauses, &self.unhandled, "ranks", |to| format!("rank {to} has not handled all requests"));

@@ -12,6 +12,7 @@ use crate::handlers::first_difference;
 use crate::payload::Payload;
 use crate::supervision;
 use crate::transport::{LossCause, PeerStatus, Transport, WaitReason};
+use std::collections::VecDeque;
 
 const BARRIER: u32 = 1;
 const TABLE: u32 = 2;
@@ -152,20 +153,18 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// A barrier that finds the minima of two numbers over all endpoints.
     fn minima(&mut self, mine: Minima) -> Result<Minima, WaitError> {
-        let mut deferred = None;
+        let mut deferred = VecDeque::new();
         let outcome = self.disseminate(mine, &mut deferred);
         self.control.waiting = None;
-        if self.trouble.is_none() {
-            self.trouble = deferred;
-        }
+        deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
         if outcome.is_ok() {
             self.control.generation = self.control.generation.wrapping_add(1);
         }
         outcome
     }
 
-    /// Errors that do not end the barrier are `deferred`, the first of them.
-    fn disseminate(&mut self, mine: Minima, deferred: &mut Option<PollError>) -> Result<Minima, WaitError> {
+    /// Errors that do not end the barrier are `deferred`, the first of messages and the first of layers.
+    fn disseminate(&mut self, mine: Minima, deferred: &mut VecDeque<PollError>) -> Result<Minima, WaitError> {
         let (mut all, parity) = (mine, self.control.generation & 1);
         let (me, peers) = (u64::from(self.transport.me().0), u64::from(self.desk.shape.peers()));
         for round in 0..self.control.rounds {
@@ -192,7 +191,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                     Ok(()) => {}
                     // The other endpoints have come in vain if this one stops halfway.
                     Err(WaitError::Poll(error @ (PollError::Handler { .. } | PollError::Progress(_)))) => {
-                        deferred.get_or_insert(error);
+                        error.keep(deferred);
                     }
                     Err(error) if !arrived => {
                         self.end_wait();
@@ -201,7 +200,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                     // What the lost rank sent before it went may have arrived together with the news.
                     Err(WaitError::Poll(PollError::PeerLost { .. })) => {}
                     Err(WaitError::Poll(error)) => {
-                        deferred.get_or_insert(error);
+                        error.keep(deferred);
                     }
                     Err(_) => {}
                 }

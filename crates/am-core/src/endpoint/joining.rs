@@ -1,15 +1,18 @@
 //! An endpoint before it is attached: its transport's limits are known, its handlers are not yet.
 
-use super::Endpoint;
+use super::{Endpoint, Member};
 use crate::address::{Address, Destination, Rank, Shape};
 use crate::error::AttachError;
 use crate::handlers::Handlers;
 use crate::stall;
 use crate::time::Span;
 use crate::transport::{Category, Lane, Limits, Transport};
+use std::fmt;
 
 /// A transport about to become an [`Endpoint`]; [`Endpoint::builder`] makes it. What it tells can decide which handlers are
 /// registered, and with which reply bounds.
+///
+/// Dropping it is leaving the job, as dropping an endpoint is.
 ///
 /// ```
 /// use am_core::{Endpoint, Handlers, loopback};
@@ -22,17 +25,22 @@ use crate::transport::{Category, Lane, Limits, Transport};
 /// # endpoint.finish()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "an endpoint takes part once it is attached"]
-pub struct Joining<T> {
-    transport: T,
+pub struct Joining<T: Transport> {
+    transport: Member<T>,
     timeout: Option<Span>,
 }
 
 impl<T: Transport> Endpoint<T, ()> {
     /// A transport about to become an endpoint, of whatever state.
     pub fn builder(transport: T) -> Joining<T> {
-        Joining { transport, timeout: stall::default_timeout() }
+        Joining { transport: Member::new(transport), timeout: stall::default_timeout() }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Joining<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joining").field("address", &self.address()).finish_non_exhaustive()
     }
 }
 

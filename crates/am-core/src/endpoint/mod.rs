@@ -17,11 +17,11 @@ pub(crate) use desk::{Desk, Link};
 pub(crate) use serve::Rest;
 
 use crate::address::{Address, Destination, Peer, Rank, Shape};
-use crate::error::{AttachError, PollError, WaitError};
+use crate::error::{AttachError, PollError, SendError, WaitError};
 use crate::handlers::{Handlers, Request, Table};
 use crate::layer::HasLayer;
 use crate::segment::Segment;
-use crate::stall::{self, StallReport, Unanswered};
+use crate::stall::{self, LayerWork, StallReport, Unanswered};
 use crate::stats::Statistics;
 use crate::supervision;
 use crate::time::{Instant, Span};
@@ -32,6 +32,7 @@ use crate::transport::{
 use collective::Control;
 use recent::Recent;
 use serve::DEFAULT_BUDGET;
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -77,11 +78,11 @@ pub struct Endpoint<T: Transport, S> {
     work_left: bool,
     /// Whether a progress function has done something since a wait last looked.
     advanced: bool,
-    /// What a progress function lacks room for.
-    layer_lacks: Option<(Peer, Resource)>,
+    /// What progress functions failed with, by layer, until the program is told; they are not called before that.
+    layer_errors: VecDeque<(usize, Box<SendError>)>,
     losses_seen: u32,
-    /// The first thing that went wrong in the poll under way.
-    trouble: Option<PollError>,
+    /// What went wrong with messages in the poll under way, and what a barrier deferred.
+    trouble: VecDeque<PollError>,
     acknowledged: Vec<Rank>,
     timeout: Option<Span>,
     /// What the wait under way is for.
@@ -113,12 +114,19 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// [`AttachError`] names the first handler that differs, a reply bound that does not fit the transport, or the rank
     /// that was lost meanwhile.
     pub fn attach(transport: T, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
-        Self::join(transport, handlers, state, stall::default_timeout())
+        Self::join(Member::new(transport), handlers, state, stall::default_timeout())
     }
 
-    fn join(transport: T, handlers: Handlers<S>, state: S, timeout: Option<Span>) -> Result<Self, AttachError> {
-        let transport = Member { transport, departed: false, loss_told: false };
+    fn join(
+        transport: Member<T>,
+        handlers: Handlers<S>,
+        state: S,
+        timeout: Option<Span>,
+    ) -> Result<Self, AttachError> {
         let shape = transport.shape();
+        if let Some(error) = handlers.incomplete() {
+            return Err(AttachError::Incomplete(error.clone()));
+        }
         let default = transport.limits(transport.me()).default_reply;
         if let Some((name, bound)) = handlers.largest_bound() {
             for peer in (0..shape.peers()).map(Peer) {
@@ -141,7 +149,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             recent: Recent::new(),
             abandoned: Arc::default(),
         };
-        let layered = !table.progress.is_empty();
+        let layered = !table.layers.is_empty();
         let mut endpoint = Self {
             table,
             state,
@@ -151,9 +159,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             layered: false,
             work_left: false,
             advanced: false,
-            layer_lacks: None,
+            layer_errors: VecDeque::new(),
             losses_seen: 0,
-            trouble: None,
+            trouble: VecDeque::new(),
             acknowledged: Vec::new(),
             timeout,
             reason: None,
@@ -402,6 +410,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             waited,
             waiting_for: self.reason.map_or_else(String::new, |reason| reason.to_string()),
             blocked_on: self.blocked_on,
+            layers: self.layer_work(),
             needs: Vec::new(),
             unanswered: Vec::new(),
             unhandled: Vec::new(),
@@ -447,6 +456,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         report
     }
 
+    /// The layers that could not do all of their work, and what they lack.
+    fn layer_work(&self) -> Vec<LayerWork> {
+        let blocked = self.table.layers.iter().filter(|layer| layer.blocked);
+        let lacks = |(peer, resource)| (self.desk.shape.address(peer), resource);
+        blocked.map(|layer| LayerWork { layer: layer.name.clone(), lacks: layer.lacks.map(lacks) }).collect()
+    }
+
     /// Hands everything sent so far to the network; needed only before long computations on transports that batch.
     pub fn flush(&mut self) {
         self.transport.flush();
@@ -474,6 +490,12 @@ struct Member<T: Transport> {
     departed: bool,
     /// Whether the program has been told of a lost rank; what it does then is a consequence.
     loss_told: bool,
+}
+
+impl<T: Transport> Member<T> {
+    fn new(transport: T) -> Self {
+        Self { transport, departed: false, loss_told: false }
+    }
 }
 
 impl<T: Transport> Deref for Member<T> {

@@ -19,6 +19,7 @@ use crate::transport::{
     Arrival, Lane, LossCause, Notify, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason,
 };
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::task::Waker;
 
 /// Messages that one `poll` serves at most.
@@ -51,7 +52,7 @@ struct Dispatcher<'a, S> {
     desk: &'a mut Desk,
     segment: Segment<MemoryRef<'a>>,
     control: &'a mut Control,
-    trouble: &'a mut Option<PollError>,
+    trouble: &'a mut VecDeque<PollError>,
 }
 
 impl<S> Dispatcher<'_, S> {
@@ -60,7 +61,7 @@ impl<S> Dispatcher<'_, S> {
         self.desk.stats.bad_messages += 1;
         let from = self.desk.shape.address(from);
         crate::trace::dropped(from, handler, reason);
-        self.trouble.get_or_insert(PollError::BadMessage { from, handler, reason });
+        PollError::BadMessage { from, handler, reason }.keep(self.trouble);
     }
 
     /// A message that did not fit its handler, or whose handler failed.
@@ -74,7 +75,7 @@ impl<S> Dispatcher<'_, S> {
         let (handler, from) = (self.desk.directory.name(lane, handler), self.desk.shape.address(from));
         let failure = HandlerFailure { handler, from, error };
         crate::trace::failed(&failure);
-        self.trouble.get_or_insert_with(|| PollError::Handler(Box::new(failure)));
+        PollError::Handler(Box::new(failure)).keep(self.trouble);
     }
 
     /// Counts a request whose handler has run.
@@ -214,7 +215,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         if !self.desk.abandoned.is_empty() {
             self.return_abandoned();
         }
-        if self.trouble.is_some() || self.transport.losses() != self.losses_seen {
+        if !(self.trouble.is_empty() && self.layer_errors.is_empty())
+            || self.transport.losses() != self.losses_seen
+        {
             self.tell_trouble()?;
         }
         Ok(handled)
@@ -223,18 +226,24 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Lets each layer carry on what is left to do.
     #[inline(never)]
     fn advance_layers(&mut self, idle: bool) {
-        (self.work_left, self.layer_lacks) = (false, None);
-        for progress in &mut self.table.progress {
+        self.work_left = false;
+        for (index, layer) in self.table.layers.iter_mut().enumerate() {
+            if self.layer_errors.iter().any(|(of, _)| *of == index) {
+                // What it fails with next would be lost.
+                self.work_left = true;
+                continue;
+            }
             let mut outbox = Outbox::new(&mut self.transport.transport, &mut self.desk, idle);
-            let outcome = progress(&mut self.state, &mut outbox);
-            self.layer_lacks = outbox.refused().or(self.layer_lacks);
+            let outcome = (layer.progress)(&mut self.state, &mut outbox);
+            layer.lacks = outbox.refused();
             let progress = outcome.unwrap_or_else(|error| {
                 // The program learns of a loss as of any other.
                 if error.lost_rank().is_none() && !matches!(error, SendError::Finished { .. }) {
-                    self.trouble.get_or_insert(PollError::Progress(Box::new(error)));
+                    self.layer_errors.push_back((index, Box::new(error)));
                 }
                 Progress::Blocked
             });
+            layer.blocked = progress == Progress::Blocked;
             self.work_left |= progress != Progress::Idle;
             self.advanced |= progress == Progress::Advanced;
         }
@@ -262,8 +271,11 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     #[cold]
     fn tell_trouble(&mut self) -> Result<(), PollError> {
-        if let Some(trouble) = self.trouble.take() {
+        if let Some(trouble) = self.trouble.pop_front() {
             return Err(trouble);
+        }
+        if let Some((_, error)) = self.layer_errors.pop_front() {
+            return Err(PollError::Progress(error));
         }
         self.losses_seen = self.transport.losses();
         let Some((rank, cause)) = self.unacknowledged_loss() else { return Ok(()) };
@@ -366,13 +378,16 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Ok(Some(reason));
         }
         self.advance_layers(true);
-        if self.trouble.is_some() {
+        if !(self.trouble.is_empty() && self.layer_errors.is_empty()) {
             self.tell_trouble()?;
         }
         if std::mem::take(&mut self.advanced) {
             return Ok(None);
         }
-        let lacks = self.layer_lacks.filter(|_| self.work_left && reason == WaitReason::Message);
+        if !self.work_left || reason != WaitReason::Message {
+            return Ok(Some(reason));
+        }
+        let lacks = self.table.layers.iter().rev().find_map(|layer| layer.lacks);
         Ok(Some(lacks.map_or(reason, |(peer, resource)| WaitReason::Room(peer, resource))))
     }
 

@@ -21,7 +21,7 @@ use crate::token::Token;
 use crate::transport::{Lane, ReplyBound};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use table::Name;
+use table::{Advance, Name};
 
 pub(crate) use handle::bound_of;
 pub(crate) use table::{Directory, Fault, Handled, ReplyCode, RequestCode, Table, Tally, first_difference};
@@ -67,6 +67,8 @@ pub struct Handlers<S> {
     description: String,
     bounds: Vec<Bound>,
     layers: Vec<String>,
+    /// What the registration of a layer failed with first.
+    incomplete: Option<RegisterError>,
 }
 
 impl<S> fmt::Debug for Handlers<S> {
@@ -112,10 +114,10 @@ impl<S> Handlers<S> {
             replies: Vec::new(),
             request_ranges: Vec::new(),
             reply_ranges: Vec::new(),
-            progress: Vec::new(),
+            layers: Vec::new(),
         };
         let (names, bounds) = ([Vec::new(), Vec::new()], Vec::new());
-        Self { serial, table, names, description: String::new(), bounds, layers: Vec::new() }
+        Self { serial, table, names, description: String::new(), bounds, layers: Vec::new(), incomplete: None }
     }
 
     /// Takes a name and the next `count` indices of a lane; returns the first.
@@ -348,7 +350,30 @@ impl<S> Handlers<S> {
 
     /// Adds a function that carries on the work that handlers leave in the state; see [`LayerHandlers::progress`].
     pub fn progress(&mut self, progress: impl FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send + 'static) {
-        self.table.progress.push(Box::new(progress));
+        self.progress_of(String::new(), progress);
+    }
+
+    /// Adds the progress function of the layer `name`.
+    pub(crate) fn progress_of(
+        &mut self,
+        name: String,
+        progress: impl FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send + 'static,
+    ) {
+        let progress = Box::new(progress);
+        self.table.layers.push(Advance { name, progress, blocked: false, lacks: None });
+    }
+
+    /// Remembers that a layer is registered in part only, so that the table cannot be attached.
+    pub(crate) fn mark_incomplete<H>(&mut self, registered: Result<H, RegisterError>) -> Result<H, RegisterError> {
+        if let Err(error) = &registered {
+            self.incomplete.get_or_insert_with(|| error.clone());
+        }
+        registered
+    }
+
+    /// What the registration of a layer failed with first.
+    pub(crate) fn incomplete(&self) -> Option<&RegisterError> {
+        self.incomplete.as_ref()
     }
 
     /// Number of registered handlers, requests and replies together.

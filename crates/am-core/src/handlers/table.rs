@@ -1,13 +1,13 @@
 //! The finished table: what an endpoint calls for a message, and what it knows of its handlers.
 
 use super::MAX_HANDLERS;
-use crate::address::Address;
+use crate::address::{Address, Peer};
 use crate::arguments::Words;
 use crate::layer::{Outbox, ProgressResult};
 use crate::outcome::HandlerError;
 use crate::payload::Payload;
 use crate::token::Token;
-use crate::transport::{Lane, ReplyBound};
+use crate::transport::{Lane, ReplyBound, Resource};
 
 /// Why a delivered message was not handled well.
 pub(crate) enum Fault {
@@ -55,7 +55,18 @@ pub(crate) struct Table<S> {
     pub(crate) replies: Vec<ReplyCode<S>>,
     pub(crate) request_ranges: Vec<RequestRangeFn<S>>,
     pub(crate) reply_ranges: Vec<ReplyRangeFn<S>>,
-    pub(crate) progress: Vec<ProgressFn<S>>,
+    pub(crate) layers: Vec<Advance<S>>,
+}
+
+/// A layer's progress function, and how its last call ended.
+pub(crate) struct Advance<S> {
+    /// The layer's name; empty for the program's own.
+    pub(crate) name: String,
+    pub(crate) progress: ProgressFn<S>,
+    /// Whether it could not do all of its work.
+    pub(crate) blocked: bool,
+    /// The last refusal of what it wanted to send.
+    pub(crate) lacks: Option<(Peer, Resource)>,
 }
 
 /// The name of a handler, or of a range of them.

@@ -252,3 +252,133 @@ fn a_layer_that_advances_for_ever_outlasts_no_time_out() {
     let waited = endpoint.wait_until_for(Span::from_millis(2), |()| false);
     assert!(matches!(waited, Err(WaitError::TimedOut(_))));
 }
+
+/// Two layers whose progress functions send to nobody, and a handler that fails.
+struct Failing {
+    left: [u32; 2],
+}
+
+impl Failing {
+    /// An endpoint whose layers fail at the next poll.
+    fn endpoint(transport: Loopback) -> (Endpoint<Loopback, Self>, Request<()>) {
+        let mut handlers = Handlers::<Self>::new();
+        let fail = handlers.one_way("fail", |_, _, (), _| Err::<(), _>(am_core::HandlerError::new("no"))).unwrap();
+        for (index, name) in ["first", "second"].into_iter().enumerate() {
+            let mut layer = handlers.layer::<Self>(name).unwrap();
+            layer.progress(move |failing, outbox| {
+                if failing.left[index] == 0 {
+                    return Ok(Progress::Idle);
+                }
+                failing.left[index] -= 1;
+                outbox.try_request(Rank(70 + index as u32), fail, ()).map(|()| Progress::Idle)
+            });
+        }
+        let endpoint = Endpoint::attach(transport, handlers, Self { left: [0; 2] }).unwrap();
+        (endpoint, fail)
+    }
+
+    /// What the next polls tell: 0 for a handler's error, else the rank that a layer sent to.
+    fn told(endpoint: &mut Endpoint<Loopback, Self>) -> Vec<u32> {
+        let mut told = Vec::new();
+        while let Err(error) = endpoint.poll() {
+            told.push(match error {
+                PollError::Handler(_) => 0,
+                PollError::Progress(error) => match *error {
+                    SendError::NoSuchEndpoint { to, .. } => to.rank.0,
+                    other => panic!("{other}"),
+                },
+                other => panic!("{other}"),
+            });
+        }
+        told
+    }
+}
+
+#[test]
+fn no_error_of_one_poll_hides_another() {
+    let (mut endpoint, fail) = Failing::endpoint(single());
+    endpoint.request(Rank(0), fail, ()).unwrap();
+    endpoint.state_mut().left = [2, 1];
+    let told = Failing::told(&mut endpoint);
+    assert_eq!(told, [0, 70, 71, 70], "one after the other, each once");
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn a_barrier_defers_errors_of_layers_beside_those_of_handlers() {
+    thread::scope(|scope| {
+        for transport in network(2, LoopbackConfig::default()) {
+            scope.spawn(move || {
+                let (mut endpoint, fail) = Failing::endpoint(transport);
+                let other = Rank(1 - endpoint.rank().0);
+                endpoint.request(other, fail, ()).unwrap();
+                endpoint.state_mut().left = [1, 0];
+                endpoint.barrier().unwrap();
+                let mut told = Failing::told(&mut endpoint);
+                endpoint.barrier().unwrap();
+                told.extend(Failing::told(&mut endpoint));
+                told.sort_unstable();
+                assert_eq!(told, [0, 70]);
+                endpoint.finish().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_stall_report_names_what_layers_lack() {
+    let config = LoopbackConfig { requests: 1, ..LoopbackConfig::default() };
+    let mut handlers = Handlers::<Relay>::new();
+    let relay = Relay::register(&mut handlers, 8);
+    // It waits for something that is no room.
+    handlers.layer::<Relay>("patient").unwrap().progress(|_, _| Ok(Progress::Blocked));
+    let mut transports = network(2, config).into_iter();
+    let (zero, one) = (transports.next().unwrap(), transports.next().unwrap());
+    let (attached, ready) = std::sync::mpsc::channel();
+    let (done, told) = std::sync::mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut handlers = Handlers::<Relay>::new();
+            let relay = Relay::register(&mut handlers, 8);
+            handlers.layer::<Relay>("patient").unwrap().progress(|_, _| Ok(Progress::Idle));
+            let endpoint = Endpoint::attach(one, handlers, relay).unwrap();
+            attached.send(()).unwrap();
+            // It serves nothing, so that rank 0 has no room towards it.
+            told.recv().unwrap_err();
+            endpoint.leave();
+        });
+        let mut endpoint = Endpoint::attach(zero, handlers, relay).unwrap();
+        ready.recv().unwrap();
+        for _ in 0..2 {
+            endpoint.layer_mut::<Relay>().queue.push(0).unwrap();
+        }
+        let waited = endpoint.wait_until_for(Span::from_millis(1), |_| false);
+        let Err(WaitError::TimedOut(report)) = waited else { panic!("{waited:?}") };
+        let lines = report.lines();
+        assert!(
+            lines.contains("rank 0: layer 'relay' has work left: no request frames left towards rank 1\n"),
+            "{lines}"
+        );
+        assert!(lines.contains("rank 0: layer 'patient' has work left\n"), "{lines}");
+        drop(done);
+        endpoint.leave();
+    });
+}
+
+#[test]
+fn a_layer_registered_in_part_is_refused_at_attach() {
+    let mut handlers = Handlers::<Relay>::new();
+    let mut layer = handlers.layer::<Relay>("twice").unwrap();
+    layer.one_way("pass", |_, _, (), _| ()).unwrap();
+    let again = layer.one_way("pass", |_, _, (), _| ()).unwrap_err();
+    // A program that goes on in spite of the error.
+    let relay = Relay::register(&mut handlers, 1);
+    let refused = Endpoint::attach(single(), handlers, relay).unwrap_err();
+    assert_eq!(refused, am_core::AttachError::Incomplete(again));
+    assert!(refused.to_string().contains("'twice.pass' is already registered"), "{refused}");
+    // The name of a layer that is there already spoils nothing.
+    let mut handlers = Handlers::<Relay>::new();
+    let relay = Relay::register(&mut handlers, 1);
+    handlers.layer::<Relay>("relay").unwrap_err();
+    Endpoint::attach(single(), handlers, relay).unwrap().finish().unwrap();
+}

@@ -1,10 +1,11 @@
 //! What an endpoint counts as when it goes because of another one's loss.
 
 use am_core::loopback::{Loopback, LoopbackConfig, network};
-use am_core::{Category, Endpoint, Handlers, LossCause, PeerStatus, Rank, WaitError};
+use am_core::supervision::{self, Event};
+use am_core::{Address, Category, Endpoint, Handlers, LossCause, Membership, PeerStatus, Rank, WaitError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::{self, ThreadId};
 
 type Plain = Endpoint<Loopback, ()>;
 
@@ -76,4 +77,28 @@ fn a_reply_whose_handler_unwinds_is_counted() {
     assert_eq!(endpoint.stall_report().ended, Some(0));
     assert!(endpoint.poll().is_ok(), "the endpoint is usable");
     let _: Result<(), WaitError> = endpoint.finish();
+}
+
+/// The events of each thread's endpoints.
+static EVENTS: Mutex<Vec<(ThreadId, Address, Event)>> = Mutex::new(Vec::new());
+
+#[test]
+fn supervision_hears_of_endpoints_that_never_attach() {
+    supervision::observe(|whose, event| EVENTS.lock().unwrap().push((thread::current().id(), whose, event)));
+    let mut ranks = network(3, LoopbackConfig::default()).into_iter();
+    let mut joining = || Endpoint::builder(ranks.next().unwrap());
+    let (zero, one, two) = (joining(), joining(), joining());
+    drop(one);
+    let status = |of| zero.transport().status(am_core::Peer(of));
+    assert_eq!(status(1), PeerStatus::Lost(LossCause::Left));
+    let bound = zero.max_payload(Category::Medium, am_core::transport::Lane::Reply, 0) as u32 + 1;
+    let mut handlers = Handlers::<()>::new();
+    handlers.request_bounded("large", bound, |(), _, (), _| ()).unwrap();
+    two.attach(handlers, ()).unwrap_err();
+    assert_eq!(status(2), PeerStatus::Lost(LossCause::Left));
+    let me = thread::current().id();
+    let all = EVENTS.lock().unwrap();
+    let mine: Vec<_> =
+        all.iter().filter(|(thread, ..)| *thread == me).map(|(_, of, event)| (of.rank, *event)).collect();
+    assert_eq!(mine, [(Rank(1), Event::Left), (Rank(2), Event::Left)]);
 }
