@@ -59,6 +59,7 @@
 
 #[cfg(not(am_loom))]
 mod bell;
+mod calls;
 #[cfg(not(am_loom))]
 mod config;
 #[cfg(not(am_loom))]

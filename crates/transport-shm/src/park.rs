@@ -6,7 +6,7 @@
 //! loom, where the fence of everyone is one fence on each side.
 //!
 //! The word lies in memory that every rank can write. A faulty one could clear it and so keep a sleeper from being woken,
-//! which is why no sleep is longer than [`LONGEST`].
+//! which is why no sleep is longer than the endpoint says, [`LONGEST`] unless a program says otherwise.
 
 #[cfg(am_loom)]
 use crate::model::{View, sys};
@@ -18,8 +18,8 @@ use std::time::Duration;
 const AWAKE: u32 = 0;
 const PARKED: u32 = 1;
 
-/// The longest sleep: after it the sleeper looks for itself. Rare enough to cost nothing.
-const LONGEST: Duration = Duration::from_secs(1);
+/// The longest sleep unless a program says otherwise: after it the sleeper looks for itself. Rare enough to cost nothing.
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// The word that one endpoint sleeps on.
 #[derive(Debug)]
@@ -32,29 +32,29 @@ impl Parking {
         Self { word }
     }
 
-    /// Announces sleep; returns how long it may be at most.
-    fn announce(&self, fenced: bool) -> Duration {
+    /// Announces sleep of at most `longest`; returns how long it may be.
+    fn announce(&self, fenced: bool, longest: Duration) -> Duration {
         self.word[0].store(PARKED, SeqCst);
         let everyone = !fenced && sys::fence_everyone();
         fence(SeqCst);
         // Without membarrier, and with senders that do not know, a sleep must be short.
-        if fenced || everyone { LONGEST } else { Duration::from_millis(1) }
+        if fenced || everyone { longest } else { longest.min(Duration::from_millis(1)) }
     }
 
-    /// Announces sleep, then asks `work` for a last look; sleeps if it sees none, at most for `timeout`.
-    pub(crate) fn park(&self, fenced: bool, timeout: Option<Duration>, work: impl FnOnce() -> bool) {
-        let longest = self.announce(fenced);
+    /// Announces sleep, then asks `work` for a last look; sleeps if it sees none, at most for `longest`.
+    pub(crate) fn park(&self, fenced: bool, longest: Duration, work: impl FnOnce() -> bool) {
+        let longest = self.announce(fenced, longest);
         if !work() {
-            self.doze(timeout.map_or(longest, |timeout| timeout.min(longest)));
+            self.doze(longest);
         }
         // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
         self.word[0].store(AWAKE, Relaxed);
     }
 
-    /// Announces sleep for another thread of this process, which dozes in the endpoint's stead, at most for as long as this
-    /// returns; `None` if the last look sees work.
-    pub(crate) fn arm(&self, fenced: bool, work: impl FnOnce() -> bool) -> Option<Duration> {
-        let longest = self.announce(fenced);
+    /// Announces sleep of at most `longest` for another thread of this process, which dozes in the endpoint's stead, at most
+    /// for as long as this returns; `None` if the last look sees work.
+    pub(crate) fn arm(&self, fenced: bool, longest: Duration, work: impl FnOnce() -> bool) -> Option<Duration> {
+        let longest = self.announce(fenced, longest);
         if work() {
             // Relaxed: as in `park`.
             self.word[0].store(AWAKE, Relaxed);

@@ -6,6 +6,7 @@ use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::endpoint;
 use crate::nudge::Nudge;
+use crate::park::LONGEST;
 use crate::port::{Outlet, ReplyPort, ShmSlot};
 use crate::region::{Mapping, ShmMemory, View};
 use crate::ring::{Broken, Cell, Position, arrived};
@@ -92,6 +93,8 @@ pub struct Shm {
     changes_seen: u64,
     losses: u32,
     fenced: bool,
+    /// How long it sleeps before it looks for itself.
+    longest_sleep: std::time::Duration,
     /// Ends this endpoint's idling from other threads.
     nudge: Arc<Nudge>,
     bare: u64,
@@ -184,6 +187,7 @@ impl Shm {
             changes_seen: 0,
             losses: 0,
             fenced: board.needs_fences(),
+            longest_sleep: LONGEST,
             bare: 0,
             patience: Patience::new(layout.peers()),
             nudge: Arc::new(Nudge::new(Arc::clone(&board), me)),

@@ -1,24 +1,24 @@
 //! Models of sleeping and waking: no wake-up is lost, whoever brings it. A lost one is a deadlock, which loom reports.
 
 use super::{View, Weak, check, fails, fails_without};
-use crate::park::{Parking, wake_all};
+use crate::park::{LONGEST, Parking, wake_all};
 use crate::ring::{Cell, Reader, Writer};
 use crate::sync::{Acquire, AtomicU32, AtomicU64, Release};
 use loom::thread;
 use std::sync::Arc;
 
-fn parking() -> Arc<Parking> {
+pub(super) fn parking() -> Arc<Parking> {
     Arc::new(Parking::new(View::of([AtomicU32::new(0)])))
 }
 
-fn cells(count: usize) -> View<Cell> {
+pub(super) fn cells(count: usize) -> View<Cell> {
     View::of((0..count).map(|_| Cell(std::array::from_fn(|_| AtomicU64::new(0)))))
 }
 
 /// Sleeps until `work` is there.
 fn wait(parking: &Parking, fenced: bool, work: impl Fn() -> bool) {
     while !work() {
-        parking.park(fenced, None, &work);
+        parking.park(fenced, LONGEST, &work);
     }
 }
 
@@ -56,7 +56,7 @@ fn back_and_forth() {
             let mut writer = Writer::new(&ring);
             for _ in 0..FRAMES {
                 while !writer.room(&ring, &done[0], 1).expect("the reader keeps to the protocol") {
-                    mine.park(false, None, || done[0].load(Acquire) == writer.written());
+                    mine.park(false, LONGEST, || done[0].load(Acquire) == writer.written());
                 }
                 writer.push(&ring, 0x100, &[], &[]);
                 theirs.notify(false);
@@ -123,7 +123,7 @@ fn a_last_look_before_the_announcement_is_found() {
             theirs.notify(false);
         });
         while Reader::new(&ring).peek(&ring).is_none() {
-            parking.park(false, None, || false);
+            parking.park(false, LONGEST, || false);
         }
         sender.join().expect("the sender is done");
     });

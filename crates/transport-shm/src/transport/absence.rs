@@ -7,8 +7,16 @@ use am_core::transport::{Notify, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::task::Waker;
+use std::time::Duration;
 
 impl Shm {
+    /// Sets how long this endpoint sleeps at most before it looks for itself what there is; one second unless set. Nothing that
+    /// comes waits for that look, unless a faulty peer takes back the announcement of this endpoint's sleep. A request for its
+    /// [stall report](am_core::stall::request) does.
+    pub fn set_longest_sleep(&mut self, longest: Duration) {
+        self.longest_sleep = longest;
+    }
+
     /// Gives back what is owed and takes in what is told, as for a long absence; whether something was new.
     fn settle(&mut self) -> bool {
         // A faulty rank can change the count of news, so an endpoint that sleeps looks for them at least this often.
@@ -41,13 +49,14 @@ impl Shm {
         if self.is_fork() {
             self.note_news(self.news[0].load(Acquire));
             // Nobody wakes it.
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
             return;
         }
         if !self.settle() {
-            let timeout = until.map(|until| (until - self.now()).into());
+            let longest =
+                until.map_or(self.longest_sleep, |until| self.longest_sleep.min((until - self.now()).into()));
             let word = &self.board.parking[self.me.index()];
-            word.park(self.fenced, timeout, || self.nudge.take() || self.work());
+            word.park(self.fenced, longest, || self.nudge.take() || self.work());
             if self.bell.as_ref().is_some_and(Bell::is_armed) {
                 // Sleep is announced no more, so senders would not ring for the waker.
                 word.rouse();
@@ -71,7 +80,7 @@ impl Shm {
             return Notify::Ready;
         }
         let word = &self.board.parking[self.me.index()];
-        let Some(longest) = word.arm(self.fenced, || self.nudge.take() || self.work()) else {
+        let Some(longest) = word.arm(self.fenced, self.longest_sleep, || self.nudge.take() || self.work()) else {
             return Notify::Ready;
         };
         let Some(bell) = &self.bell else { return Notify::Never };
