@@ -14,9 +14,10 @@ use active_messages::launch::{
     serve_as_agent,
 };
 use am_conformance::{Buffers, Plan, Profile, all_cases};
-use harness::{Outcomes, Skipped, Test};
+use harness::{Outcomes, Skipped, test};
 use hosts_support::netns::Network;
 use hosts_support::ranks::{self, ROLE, SCRATCH};
+use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::env;
@@ -40,12 +41,12 @@ fn main() -> ExitCode {
     if let Ok(role) = env::var(ROLE) {
         return if role == "launcher" { launch_idlers() } else { ranks::play(&role) };
     }
-    harness::run([
+    harness::run(vec![
         on("two_hosts_report", 2, report),
         on("two_hosts_suite", 2, |network| suite(network, 3, Profile::Quick)),
         on("four_hosts_suite", 4, |network| suite(network, 4, Profile::Quick)),
-        on("two_hosts_suite_full", 2, |network| suite(network, 4, Profile::Full)).ignored(),
-        on("four_hosts_suite_full", 4, |network| suite(network, 8, Profile::Full)).ignored(),
+        on("two_hosts_suite_full", 2, |network| suite(network, 4, Profile::Full)).with_ignored_flag(true),
+        on("four_hosts_suite_full", 4, |network| suite(network, 8, Profile::Full)).with_ignored_flag(true),
         on("four_hosts_random_access", 4, random_access),
         on("two_hosts_mpirun", 2, mpirun),
         on("killed_rank", 2, killed_rank),
@@ -59,8 +60,8 @@ fn main() -> ExitCode {
 }
 
 /// A test that needs a network of so many hosts.
-fn on(name: &str, hosts: u8, run: fn(&Network) -> Outcomes) -> Test {
-    Test::new(name, move || {
+fn on(name: &str, hosts: u8, run: fn(&Network) -> Outcomes) -> Trial {
+    test(name, move || {
         let skipped = |reason| Skipped(format!("no network namespaces here: {reason}"));
         run(&Network::new(hosts).map_err(skipped)?)
     })

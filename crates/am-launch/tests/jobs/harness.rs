@@ -1,9 +1,8 @@
-//! A small test runner with libtest's command line, and processes that can't hang a test for ever.
+//! How tests are listed and run, since this program plays ranks besides, and processes that can't hang a test for ever.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use am_launch::env;
+use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -20,35 +20,16 @@ pub(crate) const ANTI_HANG: Duration = Duration::from_secs(120);
 /// One test: its name and what it does.
 pub(crate) type Test = (&'static str, fn());
 
-/// Runs the tests that the command line selects.
+/// Runs the tests that the command line selects, one after the other: they count processes and measure nothing else.
 pub(crate) fn run(tests: &[Test]) -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let has = |flag: &str| args.iter().any(|arg| arg == flag);
-    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let matches = |name: &str| {
-        let fits =
-            |filter: &&String| if has("--exact") { *filter == name } else { name.contains(filter.as_str()) };
-        filters.is_empty() || filters.iter().any(fits)
-    };
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
     // The full profile, which takes minutes, has the tests whose names say so.
-    let in_profile = |name: &str| has("--include-ignored") || name.starts_with("full_") == has("--ignored");
-    let chosen: Vec<&Test> = tests.iter().filter(|(name, _)| matches(name) && in_profile(name)).collect();
-    if has("--list") {
-        chosen.iter().for_each(|(name, _)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    println!("\nrunning {} tests", chosen.len());
-    let failed: Vec<&str> = chosen
-        .iter()
-        .filter(|(name, test)| {
-            let passed = catch_unwind(test).is_ok();
-            println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
-            !passed
-        })
-        .map(|(name, _)| *name)
-        .collect();
-    println!("\ntest result: {} passed; {} failed {failed:?}\n", chosen.len() - failed.len(), failed.len());
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
+    let trial = |(name, test): &Test| {
+        let test = *test;
+        Trial::test(*name, move || Ok(test())).with_ignored_flag(name.starts_with("full_"))
+    };
+    libtest_mimic::run(&arguments, tests.iter().map(trial).collect()).exit_code()
 }
 
 /// `amrun` with an environment that no outer launcher has touched.

@@ -14,7 +14,7 @@ mod ranks;
 use active_messages::launch::{Launcher, Outcome, RankEnd, TransportOptions};
 use am_conformance::{Buffers, Plan, Profile, all_cases, difficult_arguments, difficult_variables};
 use endings::{ENDINGS, Ending};
-use harness::{Outcomes, Test};
+use harness::{Outcomes, test};
 use std::env;
 use std::error::Error;
 use std::fs;
@@ -35,16 +35,18 @@ fn main() -> ExitCode {
     }
     let mut tests = Vec::new();
     for ranks in [1, 2, 3, 8] {
-        tests.push(Test::new(format!("quick_{ranks}_ranks"), move || suite(Profile::Quick, ranks)));
-        tests.push(Test::new(format!("full_{ranks}_ranks"), move || suite(Profile::Full, ranks)).ignored());
+        tests.push(test(format!("quick_{ranks}_ranks"), move || suite(Profile::Quick, ranks)));
+        tests.push(
+            test(format!("full_{ranks}_ranks"), move || suite(Profile::Full, ranks)).with_ignored_flag(true),
+        );
     }
     for ending in &ENDINGS {
-        tests.push(Test::new(format!("ending_{}", ending.name), || ends(ending)));
+        tests.push(test(format!("ending_{}", ending.name), || ends(ending)));
     }
-    tests.push(Test::new("ending_hangs", hangs));
-    tests.push(Test::new("failure_ends_the_job", failure_ends_the_job));
-    tests.push(Test::new("killed_launcher_leaves_nobody", killed_launcher));
-    tests.push(Test::new("surroundings_reach_ranks", surroundings));
+    tests.push(test("ending_hangs", hangs));
+    tests.push(test("failure_ends_the_job", failure_ends_the_job));
+    tests.push(test("killed_launcher_leaves_nobody", killed_launcher));
+    tests.push(test("surroundings_reach_ranks", surroundings));
     harness::run(tests)
 }
 
