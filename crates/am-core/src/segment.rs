@@ -19,16 +19,27 @@ pub trait Memory {
     ///
     /// # Panics
     /// If the range is outside the memory; [`Segment`] checks it first.
+    #[inline]
     fn store(&self, at: usize, source: &[u8]) {
-        store_bytes(self.words(), at, source);
+        // One word is one store.
+        match <[u8; 8]>::try_from(source) {
+            Ok(word) if at.is_multiple_of(8) => {
+                self.words()[at / 8].store(u64::from_le_bytes(word), Ordering::Relaxed);
+            }
+            _ => store_bytes(self.words(), at, source),
+        }
     }
 
     /// Copies from byte offset `at` into `out`.
     ///
     /// # Panics
     /// If the range is outside the memory; [`Segment`] checks it first.
+    #[inline]
     fn load(&self, at: usize, out: &mut [u8]) {
-        load_bytes(self.words(), at, out);
+        match <&mut [u8; 8]>::try_from(&mut *out) {
+            Ok(word) if at.is_multiple_of(8) => *word = self.words()[at / 8].load(Ordering::Relaxed).to_le_bytes(),
+            _ => load_bytes(self.words(), at, out),
+        }
     }
 
     /// Hints that the word at byte offset `at` will be used soon. Any offset is allowed.

@@ -151,8 +151,21 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// A barrier that finds the minima of two numbers over all endpoints.
-    fn minima(&mut self, mine: Minima) -> Result<Minima, WaitError> {
+    /// A barrier that finds the smallest of each of two numbers over all endpoints: what a layer needs to agree on sizes. The
+    /// complement of a number yields its largest. Collective; blocks; does not allocate.
+    ///
+    /// ```
+    /// # use am_core::{Endpoint, Handlers, loopback};
+    /// # let mut endpoint = Endpoint::attach(loopback::single(), Handlers::<()>::new(), ()).unwrap();
+    /// let size = 40;
+    /// let [smallest, largest] = endpoint.minima([size, !size])?;
+    /// assert_eq!((smallest, !largest), (40, 40), "all endpoints say the same");
+    /// # Ok::<(), am_core::WaitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Endpoint::barrier`].
+    pub fn minima(&mut self, mine: Minima) -> Result<Minima, WaitError> {
         let mut deferred = VecDeque::new();
         let outcome = self.disseminate(mine, &mut deferred);
         self.control.waiting = None;

@@ -13,6 +13,9 @@ use crate::transport::{Category, Lane, PeerStatus, Transport};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+/// The number of an operation that travels as messages, and how sending them went.
+type Begun = (u64, Result<(), SendError>);
+
 /// Steps of a wait between two looks at its target's status.
 const LOOKS: u32 = 64;
 
@@ -22,7 +25,7 @@ const GLANCE: Span = Span::from_micros(20);
 impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Checks a range of a rank's segment.
     #[inline]
-    fn place(&self, rank: Rank, offset: u64, len: u64) -> Result<(), OneSidedError> {
+    pub(super) fn place(&self, rank: Rank, offset: u64, len: u64) -> Result<(), OneSidedError> {
         let Some(segment) = self.segment_len(rank) else {
             return Err(OneSidedError::NoSuchRank { rank, ranks: self.ranks() });
         };
@@ -35,25 +38,31 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
 
     /// A rank's segment as memory, if this process sees it.
     #[inline]
-    fn memory(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
+    pub(super) fn memory(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
         if rank == self.rank() { Some(self.segment()) } else { self.remote_segment(rank) }
     }
 
     /// The endpoint that a rank's operations go to, its first.
-    fn target(&self, rank: Rank) -> Result<Address, OneSidedError> {
+    pub(super) fn target(&self, rank: Rank) -> Result<Address, OneSidedError> {
         let address = Address::from(rank);
         let peer = self.shape().peer(address);
         peer.map(|_| address).ok_or(OneSidedError::NoSuchRank { rank, ranks: self.ranks() })
     }
 
-    fn begin(&mut self, target: Address, parts: usize, bytes: usize, owner: Owner) -> (u64, super::Requests) {
+    pub(super) fn begin(
+        &mut self,
+        target: Address,
+        parts: usize,
+        bytes: usize,
+        owner: Owner,
+    ) -> (u64, super::Requests) {
         let layer = self.state_quietly().as_layer_mut();
         let parts = u32::try_from(parts).expect("an operation has fewer than 2^32 parts");
         (layer.operations.begin(target, parts, bytes, owner), layer.requests)
     }
 
     /// What a started operation is to its caller; on an error of sending it has ended.
-    fn started<R>(
+    pub(super) fn started<R>(
         &mut self,
         id: u64,
         owner: Owner,
@@ -77,21 +86,29 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         bytes: &[u8],
         owner: Owner,
     ) -> Result<Operation<()>, OneSidedError> {
-        self.place(rank, offset, bytes.len() as u64)?;
         if let Some(memory) = self.memory(rank) {
             memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source })?;
             return Ok(Operation::done(0, Vec::new()));
         }
+        self.place(rank, offset, bytes.len() as u64)?;
         let to = self.target(rank)?;
-        let piece = self.long_piece(to);
-        let (id, requests) = self.begin(to, bytes.len().div_ceil(piece).max(1), 0, owner);
-        let mut sent =
-            if bytes.is_empty() { self.request_long(to, requests.put, id, bytes, offset) } else { Ok(()) };
-        for (index, part) in bytes.chunks(piece).enumerate() {
-            sent =
-                sent.and_then(|()| self.request_long(to, requests.put, id, part, offset + (index * piece) as u64));
-        }
+        let (id, _) = self.begin(to, 1, 0, owner);
+        let sent = self.put_pieces(to, id, offset, bytes);
+        self.state_quietly().as_layer_mut().operations.all_sent(id);
         self.started(id, owner, sent)
+    }
+
+    /// Sends the messages of a put that has begun: at least one.
+    pub(super) fn put_pieces(&mut self, to: Address, id: u64, offset: u64, bytes: &[u8]) -> Result<(), SendError> {
+        let (piece, put) = (self.long_piece(to), self.layer::<OneSided>().requests.put);
+        let (first, rest) = bytes.split_at(piece.min(bytes.len()));
+        self.expect_more(id);
+        self.request_long(to, put, id, first, offset)?;
+        for (index, part) in (1..).zip(rest.chunks(piece)) {
+            self.expect_more(id);
+            self.request_long(to, put, id, part, offset + (index * piece) as u64)?;
+        }
+        Ok(())
     }
 
     /// Bytes that one Long message to a peer places at most.
@@ -106,6 +123,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// A place outside the job or segment, a rank that is gone, an error of sending or waiting.
     #[inline]
     pub fn put(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
+        // Nothing is checked twice, and no operation made, where this is a store.
+        if let Some(memory) = self.memory(rank) {
+            return memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source });
+        }
         let operation = self.put_as(rank, offset, bytes, Owner::Handle)?;
         Ok(self.wait(operation)?)
     }
@@ -140,7 +161,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         counter: u64,
     ) -> Result<Operation<()>, OneSidedError> {
         self.place(rank, offset, bytes.len() as u64)?;
-        self.aligned(rank, counter, 8)?;
+        self.aligned(rank, counter, 8, 8)?;
         if let Some(memory) = self.memory(rank) {
             let at = |source| OneSidedError::Segment { rank, source };
             memory.write(offset, bytes).map_err(at)?;
@@ -162,7 +183,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// A misaligned counter, and what [`Endpoint::wait_until`] fails with.
     pub fn wait_signal(&mut self, counter: u64, value: u64) -> Result<u64, OneSidedError> {
         let me = self.rank();
-        self.aligned(me, counter, 8)?;
+        self.aligned(me, counter, 8, 8)?;
         let get = Atomic::new(AtomicOp::<u64>::Get);
         let look = |endpoint: &Self| endpoint.segment().atomic(counter, &get).unwrap_or(0);
         self.wait_glancing(GLANCE, |endpoint| look(endpoint) >= value)?;
@@ -171,12 +192,13 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         Ok(look(self))
     }
 
-    fn aligned(&self, rank: Rank, offset: u64, size: u64) -> Result<(), OneSidedError> {
-        self.place(rank, offset, size)?;
-        if offset.is_multiple_of(size) {
+    /// Checks a range of a rank's segment and that it is aligned.
+    pub(super) fn aligned(&self, rank: Rank, offset: u64, len: u64, alignment: u64) -> Result<(), OneSidedError> {
+        self.place(rank, offset, len)?;
+        if offset.is_multiple_of(alignment) {
             return Ok(());
         }
-        Err(OneSidedError::Segment { rank, source: SegmentError::Misaligned { offset, alignment: size } })
+        Err(OneSidedError::Segment { rank, source: SegmentError::Misaligned { offset, alignment } })
     }
 
     /// Reads bytes at a byte offset of a rank's segment.
@@ -185,13 +207,37 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// As [`Endpoint::put`]; `out` may be changed in part then.
     #[inline]
     pub fn get(&mut self, rank: Rank, offset: u64, out: &mut [u8]) -> Result<(), OneSidedError> {
-        self.place(rank, offset, out.len() as u64)?;
         if let Some(memory) = self.memory(rank) {
             return memory.read(offset, out).map_err(|source| OneSidedError::Segment { rank, source });
         }
-        let operation = self.get_nb(rank, offset, out.len())?;
-        out.copy_from_slice(&self.wait(operation)?);
-        Ok(())
+        self.get_into(rank, offset, out)
+    }
+
+    fn get_into(&mut self, rank: Rank, offset: u64, out: &mut [u8]) -> Result<(), OneSidedError> {
+        let (id, sent) = self.begin_get(rank, offset, out.len())?;
+        self.take_get(id, sent, out)
+    }
+
+    /// Waits for a get that has begun, and copies out what it brings.
+    pub(super) fn take_get(
+        &mut self,
+        id: u64,
+        sent: Result<(), SendError>,
+        out: &mut [u8],
+    ) -> Result<(), OneSidedError> {
+        if let Err(error) = sent {
+            self.state_quietly().as_layer_mut().operations.end(id);
+            return Err(error.into());
+        }
+        let waited = self.wait_pending(id);
+        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        if matches!(waited, Ok(None)) {
+            operations.end_into(id, out);
+            return Ok(());
+        }
+        // What it brings later is let go.
+        operations.end(id);
+        waited?.map_or(Ok(()), |rank| Err(OneSidedError::Gone { rank }))
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment; [`Endpoint::wait`] returns them. Allocates their
@@ -200,25 +246,45 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::put`].
     pub fn get_nb(&mut self, rank: Rank, offset: u64, len: usize) -> Result<Operation<Vec<u8>>, OneSidedError> {
-        self.place(rank, offset, len as u64)?;
-        if let Some(memory) = self.memory(rank) {
+        if self.memory(rank).is_some() {
+            self.place(rank, offset, len as u64)?;
             let mut bytes = vec![0; len];
-            memory.read(offset, &mut bytes).map_err(|source| OneSidedError::Segment { rank, source })?;
+            self.get(rank, offset, &mut bytes)?;
             return Ok(Operation::done(0, bytes));
         }
+        let (id, sent) = self.begin_get(rank, offset, len)?;
+        self.started(id, Owner::Handle, sent)
+    }
+
+    /// Begins to read over messages; the operation's number, and whether all of its requests were sent.
+    fn begin_get(&mut self, rank: Rank, offset: u64, len: usize) -> Result<Begun, OneSidedError> {
+        self.place(rank, offset, len as u64)?;
         let to = self.target(rank)?;
+        let (id, _) = self.begin(to, 1, len, Owner::Handle);
+        let sent = self.get_pieces(to, id, offset, len, 0);
+        self.state_quietly().as_layer_mut().operations.all_sent(id);
+        Ok((id, sent))
+    }
+
+    /// Sends the messages of a get that has begun, whose bytes belong at `into` of its buffer.
+    pub(super) fn get_pieces(
+        &mut self,
+        to: Address,
+        id: u64,
+        offset: u64,
+        len: usize,
+        into: u64,
+    ) -> Result<(), SendError> {
         // The handler's bound is what every endpoint of the job permits.
-        let bound = self.reply_bound(self.state().as_layer().requests.get);
-        let most = self.max_payload(to, Category::Medium, Lane::Reply, 4).unwrap_or(0).min(bound.into());
-        let piece = most.clamp(1, PIECE as u64) as usize;
-        let (id, requests) = self.begin(to, len.div_ceil(piece), len, Owner::Handle);
-        let mut sent = Ok(());
+        let get = self.layer::<OneSided>().requests.get;
+        let most = self.max_payload(to, Category::Medium, Lane::Reply, 4).unwrap_or(0);
+        let piece = most.min(self.reply_bound(get).into()).clamp(1, PIECE as u64) as usize;
         for at in (0..len).step_by(piece) {
             let part = (len - at).min(piece) as u32;
-            let args = (id, offset + at as u64, part, at as u64);
-            sent = sent.and_then(|()| self.request(to, requests.get.reply_up_to(part), args));
+            self.expect_more(id);
+            self.request(to, get.reply_up_to(part), (id, offset + at as u64, part, into + at as u64))?;
         }
-        self.started(id, Owner::Handle, sent)
+        Ok(())
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment into this rank's own segment; waited for by
@@ -256,6 +322,22 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.started::<()>(id, Owner::Quiet, sent).map(drop)
     }
 
+    /// Does an atomic operation where the segment is memory.
+    #[inline]
+    fn atomic_direct<V: AtomicValue + Number>(
+        &self,
+        rank: Rank,
+        offset: u64,
+        op: AtomicOp<V>,
+    ) -> Option<Result<u64, OneSidedError>> {
+        let memory = self.memory(rank)?;
+        let atomic = Atomic::new(op);
+        if !atomic.is_supported() {
+            return Some(Err(OneSidedError::Unsupported { code: atomic.code, kind: atomic.kind }));
+        }
+        Some(memory.atomic(offset, &atomic).map_err(|source| OneSidedError::Segment { rank, source }))
+    }
+
     fn atomic_as<V: AtomicValue + Number>(
         &mut self,
         rank: Rank,
@@ -263,15 +345,14 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         op: AtomicOp<V>,
         owner: Owner,
     ) -> Result<Operation<V>, OneSidedError> {
+        if let Some(old) = self.atomic_direct(rank, offset, op) {
+            return Ok(Operation::done(old?, Vec::new()));
+        }
         let atomic = Atomic::new(op);
         if !atomic.is_supported() {
             return Err(OneSidedError::Unsupported { code: atomic.code, kind: atomic.kind });
         }
-        self.aligned(rank, offset, V::KIND.size())?;
-        if let Some(memory) = self.memory(rank) {
-            let old = memory.atomic(offset, &atomic).map_err(|source| OneSidedError::Segment { rank, source })?;
-            return Ok(Operation::done(old, Vec::new()));
-        }
+        self.aligned(rank, offset, V::KIND.size(), V::KIND.size())?;
         let to = self.target(rank)?;
         let (id, requests) = self.begin(to, 1, 0, owner);
         let args = (id, offset, atomic.number(), atomic.operand, atomic.expected);
@@ -290,6 +371,9 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         offset: u64,
         op: AtomicOp<V>,
     ) -> Result<V, OneSidedError> {
+        if let Some(old) = self.atomic_direct(rank, offset, op) {
+            return Ok(V::from_bits(old?));
+        }
         let operation = self.atomic_as(rank, offset, op, Owner::Handle)?;
         Ok(self.wait(operation)?)
     }
@@ -342,16 +426,12 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             }
             State::Pending { id, .. } => *id,
         };
-        let over = match self.wait_pending(id) {
-            Ok(true) => None,
-            Ok(false) => {
-                let target = self.state_quietly().as_layer_mut().operations.target(id);
-                Some(target.map_or(self.rank(), |target| target.rank))
-            }
+        let gone = match self.wait_pending(id) {
+            Ok(gone) => gone,
             Err(error) => return Err(Unfinished { error: error.into(), operation }),
         };
         let (value, bytes) = self.state_quietly().as_layer_mut().operations.end(id);
-        let Some(rank) = over else {
+        let Some(rank) = gone else {
             operation.state = State::Done { value, bytes: Vec::new() };
             return Ok(R::take(value, bytes));
         };
@@ -359,12 +439,13 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         Err(Unfinished { error: OneSidedError::Gone { rank }, operation })
     }
 
-    /// Waits until an operation is done, or its target is gone without having done it; whether it is done.
-    fn wait_pending(&mut self, id: u64) -> Result<bool, WaitError> {
+    /// Waits until an operation is done, or a target is gone without having done it, which this returns.
+    fn wait_pending(&mut self, id: u64) -> Result<Option<Rank>, WaitError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         self.wait_for(|endpoint| {
-            if endpoint.state_quietly().as_layer_mut().operations.is_done(id) {
-                return Ok::<_, WaitError>(Some(true));
+            let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
+            if operations.is_done(id) {
+                return Ok::<_, WaitError>(Some(operations.gone(id)));
             }
             steps = steps.wrapping_add(1);
             // Asking for a peer's status may cost more than a step.
@@ -372,19 +453,29 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
                 return Ok(None);
             }
             losses = endpoint.losses();
-            if !endpoint.is_stranded(id) {
-                return Ok(None);
-            }
+            let Some(gone) = endpoint.stranded_by(id) else { return Ok(None) };
             // What the target sent before it went has arrived.
             endpoint.serve_rest()?;
-            Ok(Some(endpoint.state_quietly().as_layer_mut().operations.is_done(id)))
+            let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
+            Ok(Some(if operations.is_done(id) { operations.gone(id) } else { Some(gone) }))
         })
     }
 
-    /// Whether an operation's target is gone.
-    fn is_stranded(&mut self, id: u64) -> bool {
-        let target = self.state_quietly().as_layer_mut().operations.target(id);
-        target.is_some_and(|target| self.status(target) != Some(PeerStatus::Active))
+    /// The target of an operation, or one of those of a region, if it is gone.
+    fn stranded_by(&mut self, id: u64) -> Option<Rank> {
+        let gone = |endpoint: &Self, target: Address| endpoint.status(target) != Some(PeerStatus::Active);
+        let (target, region) = self.state_quietly().as_layer_mut().operations.target(id)?;
+        if !region {
+            return gone(self, target).then_some(target.rank);
+        }
+        let mut at = 0;
+        while let Some((target, next)) = self.layer::<OneSided>().operations.region_target(id, at) {
+            if gone(self, target) {
+                return Some(target.rank);
+            }
+            at = next;
+        }
+        None
     }
 
     /// Serves what has arrived and tells whether [`Endpoint::wait`] returns at once: the operation is done, or its target is
@@ -399,10 +490,32 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         if !Arc::ptr_eq(dropped, &operations.dropped) {
             return Err(OneSidedError::Foreign);
         }
-        Ok(operations.is_done(*id) || self.is_stranded(*id))
+        Ok(operations.is_done(*id) || self.stranded_by(*id).is_some())
     }
 
-    /// Waits until all operations of the `nbi` forms are done, serving incoming messages meanwhile. To be called before
+    /// Opens an access region: the operations of the `nbi` forms that are started before [`Endpoint::end_region`] belong to it
+    /// instead of the next [`Endpoint::quiet`]. Regions do not nest.
+    ///
+    /// # Errors
+    /// [`OneSidedError::RegionOpen`].
+    pub fn begin_region(&mut self) -> Result<(), OneSidedError> {
+        let me = self.address();
+        let opened = self.state_quietly().as_layer_mut().operations.open_region(me);
+        opened.ok_or(OneSidedError::RegionOpen)
+    }
+
+    /// Closes the access region. The operation is done when all that were started in the region are, and is waited for or
+    /// tested like any other; a target that is gone fails the wait, and the others go on.
+    ///
+    /// # Errors
+    /// [`OneSidedError::NoRegion`].
+    pub fn end_region(&mut self) -> Result<Operation<()>, OneSidedError> {
+        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        let id = operations.close_region().ok_or(OneSidedError::NoRegion)?;
+        Ok(Operation::pending(id, &operations.dropped))
+    }
+
+    /// Waits until all operations of the `nbi` forms outside access regions are done, serving incoming messages meanwhile. To be called before
     /// [`Endpoint::barrier`] where other ranks are to see what they did.
     ///
     /// # Errors
@@ -441,7 +554,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let mut told = None;
         while let Some((id, target, tell)) = operations.stranded(|target| gone.contains(&target)) {
             told = if tell { Some(target.rank) } else { told };
-            operations.end(id);
+            operations.strand(id);
         }
         Ok(told)
     }

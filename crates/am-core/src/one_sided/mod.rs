@@ -10,7 +10,14 @@
 //! |---|---|
 //! | [`put`](Endpoint::put), [`get`](Endpoint::get), [`atomic`](Endpoint::atomic) | the operation is done at the target |
 //! | [`put_nb`](Endpoint::put_nb), [`get_nb`](Endpoint::get_nb), [`atomic_nb`](Endpoint::atomic_nb) | it is under way; an [`Operation`] is waited for or tested |
-//! | [`put_nbi`](Endpoint::put_nbi), [`get_nbi`](Endpoint::get_nbi), [`atomic_nbi`](Endpoint::atomic_nbi) | it is under way; [`quiet`](Endpoint::quiet) waits for all of these |
+//! | [`put_nbi`](Endpoint::put_nbi), [`get_nbi`](Endpoint::get_nbi), [`atomic_nbi`](Endpoint::atomic_nbi) | it is under way; [`quiet`](Endpoint::quiet) waits for all of these outside access regions |
+//!
+//! Between [`begin_region`](Endpoint::begin_region) and [`end_region`](Endpoint::end_region), which yields one [`Operation`] for all
+//! of them, the last forms belong to an access region of their own (GASNet-EX API, "Non-blocking Implicit Access Regions"), so that
+//! several groups can be under way.
+//!
+//! [`put_runs`](Endpoint::put_runs) and [`get_runs`](Endpoint::get_runs) move many [`Runs`] at once, listed, indexed or strided, and
+//! [`atomics`](Endpoint::atomics) does an operation on many values; where they travel as messages, many share one.
 //!
 //! The source of a put can be reused when the call returns. A non-blocking form blocks while there is no room to send, and
 //! serves incoming messages meanwhile. Operations are not ordered among each other: wait for one before the next if that
@@ -45,14 +52,19 @@
 
 mod access;
 pub mod atomic;
+mod batch;
 mod operation;
+mod runs;
+mod vectored;
 
 pub use atomic::{Atomic, AtomicCode, AtomicKind, AtomicOp, AtomicValue};
+pub use batch::AtomicBatch;
 pub use operation::{Operation, Output, Unfinished};
+pub use runs::{Dimension, Runs};
 
 use crate::address::Rank;
 use crate::error::{HandlerFault, RegisterError, SendError, WaitError};
-use crate::handlers::{Handlers, Request};
+use crate::handlers::{Handlers, Reply, Request};
 use crate::layer::HasLayer;
 use crate::outcome::HandlerResult;
 use crate::payload::Payload;
@@ -102,9 +114,31 @@ pub enum OneSidedError {
         /// The target.
         rank: Rank,
     },
+    /// The buffer does not have as many bytes as the runs, or the operands are neither one nor as many as the places.
+    #[error("{given} given where {needed} are needed: bytes of the runs, or operands of the places")]
+    Lengths {
+        /// Bytes of the buffer, or operands.
+        given: u64,
+        /// Bytes of the runs, or places.
+        needed: u64,
+    },
+    /// A place lies in the segment of another rank than the one that it has to.
+    #[error("a place in the segment of rank {given} is given where one of rank {needed} is needed")]
+    Elsewhere {
+        /// Whose segment the place is in.
+        given: Rank,
+        /// Whose segment it has to be in.
+        needed: Rank,
+    },
     /// The operation was started on another endpoint.
     #[error("the operation was started on another endpoint")]
     Foreign,
+    /// An access region is open, and regions do not nest.
+    #[error("an access region is open already, and regions do not nest")]
+    RegionOpen,
+    /// No access region is open.
+    #[error("no access region is open")]
+    NoRegion,
     /// A request could not be sent.
     #[error(transparent)]
     Send(#[from] SendError),
@@ -137,15 +171,27 @@ struct Requests {
     get_into: Request<(u64, u64, u32, u64)>,
     /// The operation, the offset, what to do, its operands.
     atomic: Request<(u64, u64, u32, u64, u64)>,
+    runs: vectored::Requests,
+    batch: batch::Requests,
 }
+
+/// Answers an operation: its number, and the value before an atomic.
+type Done = Reply<(u64, u64)>;
+
+/// Answers an operation with bytes: its number, and where in its buffer they belong.
+type Got = Reply<(u64, u64)>;
 
 /// The layer of one-sided access; see the [module](self).
 #[derive(Debug)]
 pub struct OneSided {
     requests: Requests,
     operations: Operations,
-    /// A piece of this segment on its way to a requester's.
+    /// A piece of this segment on its way to a requester's, or a message that has come.
     scratch: Vec<u8>,
+    /// What a message that has come is answered with.
+    answer: Vec<u8>,
+    /// A message before it is sent.
+    outgoing: Vec<u8>,
 }
 
 impl OneSided {
@@ -215,14 +261,26 @@ impl OneSided {
                 Ok(token.reply(done, (operation, old))?)
             },
         )?;
-        let requests = Requests { put, put_signal, get, get_into, atomic };
-        Ok(Self { requests, operations: Operations::default(), scratch: vec![0; PIECE] })
+        let runs = vectored::Requests::register(&mut layer, done, got)?;
+        let batch = batch::Requests::register(&mut layer, done, got)?;
+        let requests = Requests { put, put_signal, get, get_into, atomic, runs, batch };
+        let buffer = || Vec::with_capacity(PIECE);
+        let (answer, outgoing) = (buffer(), buffer());
+        Ok(Self { requests, operations: Operations::default(), scratch: vec![0; PIECE], answer, outgoing })
     }
 
     /// Operations under way, those included whose handle was dropped.
     pub fn under_way(&self) -> usize {
         self.operations.under_way()
     }
+}
+
+/// Copies the payload of a message into a buffer of the layer.
+fn take_in<'a>(payload: &Payload<'_>, scratch: &'a mut [u8]) -> Result<&'a [u8], HandlerFault> {
+    let taken = scratch.get_mut(..payload.len());
+    let taken = taken.ok_or(HandlerFault("a message is longer than the layer's buffer"))?;
+    payload.copy_to(taken);
+    Ok(taken)
 }
 
 /// Copies bytes of a segment into the buffer of a message.

@@ -4,12 +4,14 @@ use super::OneSidedError;
 use super::atomic::AtomicValue;
 use crate::address::{Address, Rank};
 use crate::payload::Payload;
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use zerocopy::{FromBytes, IntoBytes};
 
-/// What an operation yields when it is done: nothing, the bytes of a get, or the value before an atomic.
+/// What an operation yields when it is done: nothing, the values of a get, or the value before an atomic.
 pub trait Output: Sized {
     /// From what has come: the value of an atomic as bits, and bytes.
     #[doc(hidden)]
@@ -20,9 +22,19 @@ impl Output for () {
     fn take(_: u64, _: Vec<u8>) -> Self {}
 }
 
-impl Output for Vec<u8> {
+/// Values of any kind, copied out of the bytes unless they are bytes themselves; a rest that is no whole value is let go.
+impl<V: FromBytes + IntoBytes + 'static> Output for Vec<V> {
     fn take(_: u64, bytes: Vec<u8>) -> Self {
-        bytes
+        let mut bytes = Some(bytes);
+        if let Some(same) = (&mut bytes as &mut dyn Any).downcast_mut::<Option<Self>>() {
+            return same.take().unwrap_or_default();
+        }
+        let bytes = bytes.unwrap_or_default();
+        let count = bytes.len().checked_div(size_of::<V>()).unwrap_or(0);
+        let mut values: Self = (0..count).map(|_| V::new_zeroed()).collect();
+        let whole = count * size_of::<V>();
+        values.as_mut_slice().as_mut_bytes().copy_from_slice(&bytes[..whole]);
+        values
     }
 }
 
@@ -78,6 +90,15 @@ impl<R> Operation<R> {
 
     pub(super) fn pending(id: u64, dropped: &Arc<Dropped>) -> Self {
         Self { state: State::Pending { id, dropped: Arc::clone(dropped) }, output: PhantomData }
+    }
+}
+
+impl Operation<Vec<u8>> {
+    /// The same operation, whose bytes [`Endpoint::wait`](crate::Endpoint::wait) returns as values of another type, without
+    /// those that are no whole value.
+    pub fn of<V: FromBytes + IntoBytes + 'static>(mut self) -> Operation<Vec<V>> {
+        let taken = State::Done { value: 0, bytes: Vec::new() };
+        Operation { state: std::mem::replace(&mut self.state, taken), output: PhantomData }
     }
 }
 
@@ -154,20 +175,28 @@ impl Dropped {
 pub(super) enum Owner {
     /// A handle.
     Handle,
-    /// The next `quiet`.
+    /// The next `quiet`, or the access region that is open.
     Quiet,
+    /// An access region.
+    Region(u64),
     /// Nobody: its handle was dropped.
     Nobody,
 }
 
-/// One operation.
+/// Bytes of a buffer that a slot keeps for its next use.
+const KEPT: usize = 64 << 10;
+
+/// One operation, or an access region.
 #[derive(Debug)]
 struct Slot {
     /// Tells this use of the slot from others.
     generation: u32,
     target: Address,
-    /// Messages that have not been answered; 0 once it is done.
+    /// Messages that have not been answered, and of a region its operations, and one more while it is open; 0 once it is done.
     missing: u32,
+    region: bool,
+    /// A target of a region that is gone.
+    gone: Option<Rank>,
     /// Whether the slot is in use.
     used: bool,
     owner: Owner,
@@ -182,6 +211,8 @@ pub(super) struct Operations {
     free: Vec<u32>,
     /// Operations that the next `quiet` waits for.
     quiet: u32,
+    /// The access region that is open.
+    open: Option<u64>,
     pub(super) dropped: Arc<Dropped>,
 }
 
@@ -190,17 +221,60 @@ impl Operations {
     /// way than ever before.
     pub(super) fn begin(&mut self, target: Address, parts: u32, bytes: usize, owner: Owner) -> u64 {
         self.take_note();
+        let owner = match (owner, self.open) {
+            (Owner::Quiet, Some(region)) => Owner::Region(region),
+            (owner, _) => owner,
+        };
+        match owner {
+            Owner::Quiet => self.quiet += 1,
+            Owner::Region(region) => self.slot(region).expect("an open region has its slot").missing += 1,
+            Owner::Handle | Owner::Nobody => {}
+        }
         let index = self.free.pop().unwrap_or_else(|| {
-            let bytes = Vec::new();
-            self.slots.push(Slot { generation: 0, target, missing: 0, used: false, owner, value: 0, bytes });
+            self.slots.push(Slot {
+                generation: 0,
+                target,
+                missing: 0,
+                region: false,
+                gone: None,
+                used: false,
+                owner,
+                value: 0,
+                bytes: Vec::new(),
+            });
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
         (slot.target, slot.missing, slot.used, slot.owner, slot.value) = (target, parts, true, owner, 0);
+        (slot.region, slot.gone) = (false, None);
         slot.bytes.clear();
         slot.bytes.resize(bytes, 0);
-        self.quiet += u32::from(owner == Owner::Quiet);
         u64::from(slot.generation) << 32 | u64::from(index)
+    }
+
+    /// Opens an access region, or `None` if one is open.
+    pub(super) fn open_region(&mut self, me: Address) -> Option<()> {
+        if self.open.is_some() {
+            return None;
+        }
+        let id = self.begin(me, 1, 0, Owner::Handle);
+        self.slot(id)?.region = true;
+        self.open = Some(id);
+        Some(())
+    }
+
+    /// Closes the access region that is open; its number.
+    pub(super) fn close_region(&mut self) -> Option<u64> {
+        let id = self.open.take()?;
+        self.slot(id)?.missing -= 1;
+        Some(id)
+    }
+
+    /// A target of a region's operations, from the slot with this index on, and the index after it.
+    pub(super) fn region_target(&self, region: u64, from: usize) -> Option<(Address, usize)> {
+        let mut rest = self.slots.iter().enumerate().skip(from);
+        let (index, slot) = rest.find(|(_, slot)| slot.used && slot.owner == Owner::Region(region))?;
+        Some((slot.target, index + 1))
     }
 
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
@@ -211,11 +285,59 @@ impl Operations {
     /// Frees the slot of an operation; what comes for it later is ignored.
     pub(super) fn end(&mut self, id: u64) -> (u64, Vec<u8>) {
         let Some(slot) = self.slot(id) else { return (0, Vec::new()) };
-        (slot.used, slot.generation) = (false, slot.generation.wrapping_add(1));
-        let (value, bytes, owner) = (slot.value, std::mem::take(&mut slot.bytes), slot.owner);
-        self.quiet -= u32::from(owner == Owner::Quiet);
-        self.free.push(id as u32);
+        let (value, bytes) = (slot.value, std::mem::take(&mut slot.bytes));
+        self.free(id);
         (value, bytes)
+    }
+
+    /// Frees the slot of a get and copies out what it has brought.
+    pub(super) fn end_into(&mut self, id: u64, out: &mut [u8]) {
+        let Some(slot) = self.slot(id) else { return };
+        if slot.bytes.len() == out.len() {
+            out.copy_from_slice(&slot.bytes);
+        }
+        if slot.bytes.capacity() > KEPT {
+            slot.bytes = Vec::new();
+        }
+        self.free(id);
+    }
+
+    fn free(&mut self, id: u64) {
+        let Some(slot) = self.slot(id) else { return };
+        (slot.used, slot.generation) = (false, slot.generation.wrapping_add(1));
+        let owner = slot.owner;
+        self.free.push(id as u32);
+        match owner {
+            Owner::Quiet => self.quiet -= 1,
+            Owner::Region(region) => self.leave_region(region),
+            Owner::Handle | Owner::Nobody => {}
+        }
+    }
+
+    /// An operation of a region has ended; the region may have been waited for in vain before.
+    fn leave_region(&mut self, region: u64) {
+        let Some(slot) = self.slot(region) else { return };
+        slot.missing -= 1;
+        if slot.missing == 0 && slot.owner != Owner::Handle {
+            self.end(region);
+        }
+    }
+
+    /// Ends an operation whose target is gone; the region that it belongs to tells of that.
+    pub(super) fn strand(&mut self, id: u64) {
+        let Some(slot) = self.slot(id) else { return };
+        let (owner, target) = (slot.owner, slot.target);
+        if let Owner::Region(region) = owner
+            && let Some(slot) = self.slot(region)
+        {
+            slot.gone = Some(target.rank);
+        }
+        self.end(id);
+    }
+
+    /// A target of a region that was found gone.
+    pub(super) fn gone(&mut self, id: u64) -> Option<Rank> {
+        self.slot(id)?.gone
     }
 
     /// A part of an operation has been done by a rank. What any other than its target says is ignored.
@@ -225,6 +347,20 @@ impl Operations {
         slot.missing = slot.missing.saturating_sub(1);
         if slot.missing == 0 && slot.owner != Owner::Handle {
             self.end(id);
+        }
+    }
+
+    /// An operation under way gets one more message.
+    pub(super) fn expect_more(&mut self, id: u64) {
+        if let Some(slot) = self.slot(id) {
+            slot.missing += 1;
+        }
+    }
+
+    /// The message that an operation was begun with is no message, but kept it under way until all were sent.
+    pub(super) fn all_sent(&mut self, id: u64) {
+        if let Some(target) = self.slot(id).map(|slot| slot.target) {
+            self.part_done(target, id, 0);
         }
     }
 
@@ -254,9 +390,9 @@ impl Operations {
         self.slot(id).is_none_or(|slot| slot.missing == 0)
     }
 
-    /// The target of an operation.
-    pub(super) fn target(&mut self, id: u64) -> Option<Address> {
-        self.slot(id).map(|slot| slot.target)
+    /// The target of an operation, and whether it is a region, which has others.
+    pub(super) fn target(&mut self, id: u64) -> Option<(Address, bool)> {
+        self.slot(id).map(|slot| (slot.target, slot.region))
     }
 
     /// Whether the next `quiet` has nothing to wait for.
@@ -274,6 +410,6 @@ impl Operations {
     }
 
     pub(super) fn under_way(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.used && slot.missing != 0).count()
+        self.slots.iter().filter(|slot| slot.used && slot.missing != 0 && !slot.region).count()
     }
 }

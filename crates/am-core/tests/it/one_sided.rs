@@ -1,7 +1,7 @@
 //! One-sided operations whose targets go, that belong to another endpoint, or that nobody waits for.
 
 use am_core::loopback::{Loopback, LoopbackConfig, network};
-use am_core::one_sided::{AtomicOp, OneSided, OneSidedError};
+use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Runs};
 use am_core::{Endpoint, Handlers, Rank};
 use std::sync::mpsc;
 use std::thread;
@@ -139,5 +139,185 @@ fn a_wait_that_fails_keeps_the_operation() {
         assert_eq!(endpoint.wait(unfinished.operation).unwrap(), [7; 100]);
         assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
         endpoint.finish().unwrap();
+    });
+}
+
+#[test]
+fn regions_are_waited_for_apart() {
+    let mut ranks = network(2, CONFIG).into_iter();
+    let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (sender, told) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut endpoint = attach(one);
+            endpoint.barrier().unwrap();
+            told.recv().unwrap();
+            endpoint.finish().unwrap();
+        });
+        let mut endpoint = attach(zero);
+        endpoint.barrier().unwrap();
+        assert!(matches!(endpoint.end_region(), Err(OneSidedError::NoRegion)));
+        // From now on rank 1 serves nothing until it is told, so nothing is done.
+        endpoint.begin_region().unwrap();
+        assert_eq!(endpoint.begin_region(), Err(OneSidedError::RegionOpen));
+        endpoint.put_nbi(Rank(1), 0, &[1; 8]).unwrap();
+        endpoint.atomic_nbi(Rank(1), 8, AtomicOp::Add(2u64)).unwrap();
+        endpoint.quiet().unwrap();
+        let first = endpoint.end_region().unwrap();
+        endpoint.begin_region().unwrap();
+        endpoint.put_nbi(Rank(1), 16, &[3; 8]).unwrap();
+        let second = endpoint.end_region().unwrap();
+        endpoint.begin_region().unwrap();
+        let empty = endpoint.end_region().unwrap();
+        assert!(endpoint.test(&empty).unwrap());
+        endpoint.wait(empty).unwrap();
+        assert!(!endpoint.test(&first).unwrap() && !endpoint.test(&second).unwrap());
+        assert_eq!(endpoint.layer::<OneSided>().under_way(), 3);
+        drop(second);
+        sender.send(()).unwrap();
+        endpoint.wait(first).unwrap();
+        let mut found = [0; 24];
+        endpoint.get(Rank(1), 0, &mut found).unwrap();
+        assert_eq!((found[0], found[8], found[16]), (1, 2, 3));
+        assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+        endpoint.finish().unwrap();
+    });
+}
+
+#[test]
+fn a_region_tells_of_targets_that_went() {
+    for quiet_first in [false, true] {
+        with_a_target_that_goes(
+            |endpoint| drop(endpoint.leave()),
+            |mut endpoint, tell| {
+                endpoint.begin_region().unwrap();
+                endpoint.put_nbi(Rank(0), 8, &[1; 4]).unwrap();
+                endpoint.put_nbi(Rank(1), 0, &[1; 100]).unwrap();
+                let region = endpoint.end_region().unwrap();
+                endpoint.put_nbi(Rank(1), 200, &[1; 4]).unwrap();
+                tell.send(()).unwrap();
+                poll_until_gone(&mut endpoint);
+                let gone = Err(OneSidedError::Gone { rank: Rank(1) });
+                if quiet_first {
+                    // It ends the region's operation, too, and leaves it to the region to tell.
+                    assert_eq!(endpoint.quiet(), gone);
+                }
+                assert!(endpoint.test(&region).unwrap());
+                assert_eq!(endpoint.wait(region).map_err(OneSidedError::from), gone);
+                if !quiet_first {
+                    assert_eq!(endpoint.quiet(), gone);
+                }
+                assert_eq!(endpoint.quiet(), Ok(()));
+            },
+        );
+    }
+}
+
+/// Rank 0 works while rank 1 serves: over messages with buffers of several sizes, and over memory.
+fn with_a_target_that_serves(work: impl Fn(&mut Ranks)) {
+    for (medium, direct) in [(48, false), (100, false), (8192, false), (8192, true)] {
+        let mut ranks = network(2, LoopbackConfig { medium, direct, ..CONFIG }).into_iter();
+        let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+        thread::scope(|scope| {
+            scope.spawn(move || attach(one).finish().unwrap());
+            let mut endpoint = attach(zero);
+            work(&mut endpoint);
+            assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+            endpoint.finish().unwrap();
+        });
+    }
+}
+
+#[test]
+fn runs_are_put_and_got() {
+    with_a_target_that_serves(|endpoint| {
+        let mut model = vec![0u8; 4096];
+        let list = [(3, 5), (100, 0), (64, 8), (1000, 1500), (9, 1), (4000, 96)];
+        let indices = [7, 3, 90, 14, 0];
+        let plane = [Dimension { count: 9, stride: 200 }, Dimension { count: 4, stride: -16 }];
+        let many: Vec<u32> = (0..400).map(|index| index * 7 % 512).collect();
+        let all = [
+            Runs::List(&list),
+            Runs::Indexed { base: 2000, unit: 8, len: 7, indices: &indices },
+            Runs::Strided { base: 101, len: 11, dimensions: &plane },
+            Runs::Indexed { base: 0, unit: 8, len: 8, indices: &many },
+            Runs::Strided { base: 4096, len: 0, dimensions: &plane[..1] },
+        ];
+        for (round, runs) in all.iter().take(4).enumerate() {
+            let bytes: Vec<u8> = (0..runs.bytes()).map(|at| (at * 7 + round as u64) as u8).collect();
+            let mut rest = &bytes[..];
+            for (offset, len) in runs.iter() {
+                let (run, others) = rest.split_at(len as usize);
+                model[offset as usize..][..run.len()].copy_from_slice(run);
+                rest = others;
+            }
+            match round % 3 {
+                0 => endpoint.put_runs(Rank(1), runs, &bytes).unwrap(),
+                1 => endpoint.put_runs_nb(Rank(1), runs, &bytes).map(|put| endpoint.wait(put)).unwrap().unwrap(),
+                _ => endpoint.put_runs_nbi(Rank(1), runs, &bytes).and_then(|()| endpoint.quiet()).unwrap(),
+            }
+            let mut found = vec![0; bytes.len()];
+            endpoint.get_runs(Rank(1), runs, &mut found).unwrap();
+            assert_eq!(found, bytes, "{runs:?}");
+            let get = endpoint.get_runs_nb(Rank(1), runs).unwrap();
+            assert_eq!(endpoint.wait(get).unwrap(), bytes);
+            let get = endpoint.get_runs_nb(Rank(1), runs).unwrap().of::<u16>();
+            let pairs: Vec<u16> =
+                bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+            assert_eq!(endpoint.wait(get).unwrap(), pairs);
+        }
+        let mut found = vec![0; 4096];
+        endpoint.get(Rank(1), 0, &mut found).unwrap();
+        assert_eq!(found, model);
+        // Nothing is written where something is wrong.
+        let needed = all[1].bytes();
+        let lengths = Err(OneSidedError::Lengths { given: 1, needed });
+        assert_eq!(endpoint.put_runs(Rank(1), &all[1], &[1]), lengths);
+        assert_eq!(endpoint.get_runs(Rank(1), &all[1], &mut [1]), lengths);
+        let outside = Runs::List(&[(0, 8), (4090, 8)]);
+        assert!(matches!(endpoint.put_runs(Rank(1), &outside, &[9; 16]), Err(OneSidedError::Segment { .. })));
+        assert!(matches!(endpoint.get_runs_nb(Rank(1), &all[4]), Err(OneSidedError::Segment { .. })));
+        assert!(matches!(endpoint.get_runs_nb(Rank(2), &all[1]), Err(OneSidedError::NoSuchRank { .. })));
+        endpoint.get(Rank(1), 0, &mut found).unwrap();
+        assert_eq!(found, model);
+    });
+}
+
+#[test]
+fn batches_of_atomics() {
+    with_a_target_that_serves(|endpoint| {
+        let indices: Vec<u32> = (0..300).map(|index| index * index % 101).collect();
+        let mut model = vec![0u64; 101];
+        let add = AtomicBatch { code: AtomicCode::Add, operands: &[3u64], expected: &[] };
+        endpoint.atomics_nbi(Rank(1), 64, &indices, &add).unwrap();
+        endpoint.quiet().unwrap();
+        indices.iter().for_each(|index| model[*index as usize] += 3);
+        let each: Vec<u64> = (0..300).collect();
+        let add = AtomicBatch { operands: &each, ..add };
+        endpoint.atomics(Rank(1), 64, &indices, &add).unwrap();
+        indices.iter().zip(&each).for_each(|(index, value)| model[*index as usize] += value);
+        let everything: Vec<u32> = (0..101).collect();
+        let get = AtomicBatch::<u64> { code: AtomicCode::Get, operands: &[], expected: &[] };
+        let bytes = |values: &[u64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        assert_eq!(endpoint.atomics(Rank(1), 64, &everything, &get).unwrap(), bytes(&model));
+        // Every second value is what is expected.
+        let expected: Vec<u64> = model.iter().zip(0..).map(|(value, index)| value + index % 2).collect();
+        let swap = AtomicBatch { code: AtomicCode::CompareSwap, operands: &[7], expected: &expected };
+        let swapped = endpoint.atomics_nb(Rank(1), 64, &everything, &swap).unwrap();
+        assert_eq!(endpoint.wait(swapped).unwrap(), bytes(&model));
+        model.iter_mut().step_by(2).for_each(|value| *value = 7);
+        assert_eq!(endpoint.atomics(Rank(1), 64, &everything, &get).unwrap(), bytes(&model));
+        let halves = AtomicBatch { code: AtomicCode::Max, operands: &[1.5f32, 0.5], expected: &[] };
+        assert_eq!(endpoint.atomics(Rank(1), 1000, &[0, 2], &halves).unwrap(), [0; 8]);
+        // What is refused changes nothing.
+        let refused = endpoint.atomics(Rank(1), 64, &[0, 504], &AtomicBatch { operands: &[1], ..add });
+        assert!(matches!(refused, Err(OneSidedError::Segment { .. })), "{refused:?}");
+        let refused = endpoint.atomics_nbi(Rank(1), 4, &[0], &AtomicBatch { operands: &[1], ..add });
+        assert!(matches!(refused, Err(OneSidedError::Segment { .. })), "{refused:?}");
+        let refused = endpoint.atomics(Rank(1), 64, &[0, 1], &AtomicBatch { operands: &[1, 2, 3], ..add });
+        assert_eq!(refused, Err(OneSidedError::Lengths { given: 3, needed: 2 }));
+        let refused = endpoint.atomics(Rank(1), 64, &[0], &AtomicBatch { code: AtomicCode::Xor, ..halves });
+        assert!(refused.is_err());
+        assert_eq!(endpoint.atomics(Rank(1), 64, &everything, &get).unwrap(), bytes(&model));
     });
 }

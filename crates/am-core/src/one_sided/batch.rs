@@ -1,0 +1,305 @@
+//! One atomic operation on many values of a rank's segment: a loop where the segment is memory, else messages of many values.
+
+use super::atomic::{Atomic, AtomicCode, AtomicOp, AtomicValue, Number};
+use super::operation::{Operation, Owner};
+use super::{Done, Got, OneSided, OneSidedError, PIECE, take_in};
+use crate::address::Rank;
+use crate::endpoint::Endpoint;
+use crate::error::{HandlerFault, RegisterError};
+use crate::handlers::Request;
+use crate::layer::{HasLayer, LayerHandlers};
+use crate::outcome::HandlerResult;
+use crate::payload::Payload;
+use crate::segment::{Memory, MemoryRef, Segment, SegmentError};
+use crate::token::Token;
+use crate::transport::Transport;
+
+/// Values that are fetched ahead of the one being worked on.
+const AHEAD: usize = 16;
+
+/// Marks messages whose values have an operand each.
+const EACH_OPERAND: u32 = 1 << 30;
+
+/// Marks messages whose values have an expected value each.
+const EACH_EXPECTED: u32 = 1 << 31;
+
+/// An atomic operation on many values. Operands are one for all values, or one for each.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicBatch<'a, V> {
+    /// The operation.
+    pub code: AtomicCode,
+    /// The operands; none of [`AtomicCode::Get`]. What a compare-and-swap stores.
+    pub operands: &'a [V],
+    /// What a compare-and-swap compares with; none of others.
+    pub expected: &'a [V],
+}
+
+impl<V: AtomicValue + Number> AtomicBatch<'_, V> {
+    /// Checks that there are as many operands as the operation needs for so many places.
+    fn check(&self, places: usize) -> Result<(), OneSidedError> {
+        let fits = |given: usize, needed: bool| {
+            let fits = if needed { given == 1 || given == places } else { given == 0 };
+            let needed = if needed { places as u64 } else { 0 };
+            if fits { Ok(()) } else { Err(OneSidedError::Lengths { given: given as u64, needed }) }
+        };
+        fits(self.operands.len(), self.code != AtomicCode::Get)?;
+        fits(self.expected.len(), self.code == AtomicCode::CompareSwap)?;
+        let atomic = self.at(0);
+        if !atomic.is_supported() {
+            return Err(OneSidedError::Unsupported { code: atomic.code, kind: atomic.kind });
+        }
+        Ok(())
+    }
+
+    /// The operation on value number `index`.
+    #[inline]
+    pub fn at(&self, index: usize) -> Atomic {
+        let bits = |values: &[V]| values.get(index).or(values.first()).map_or(0, |value| value.to_bits());
+        Atomic { kind: V::KIND, code: self.code, operand: bits(self.operands), expected: bits(self.expected) }
+    }
+
+    fn number(&self) -> u32 {
+        let each = |values: &[V], flag| if values.len() > 1 { flag } else { 0 };
+        let number = Atomic { code: self.code, ..Atomic::new(AtomicOp::<V>::Get) }.number();
+        number | each(self.operands, EACH_OPERAND) | each(self.expected, EACH_EXPECTED)
+    }
+}
+
+/// The handlers that batches travel to: the operation, where in the answer's buffer the values belong, the byte offset of index
+/// 0, what to do, and how many values. The payload is the indices of 32 bits, the operands, and the expected values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requests {
+    update: Request<(u64, u64, u64, u32, u32)>,
+    fetch: Request<(u64, u64, u64, u32, u32)>,
+}
+
+impl Requests {
+    pub(super) fn register<S: HasLayer<OneSided>>(
+        layer: &mut LayerHandlers<'_, S, OneSided>,
+        done: Done,
+        got: Got,
+    ) -> Result<Self, RegisterError> {
+        let update = layer.request_bounded(
+            "atomics",
+            0,
+            move |layer: &mut OneSided,
+                  token: Token<'_>,
+                  (operation, _, base, number, count): (u64, u64, u64, u32, u32),
+                  payload: Payload<'_>|
+                  -> HandlerResult {
+                let message = take_in(&payload, &mut layer.scratch)?;
+                let arrived = Arrived::parse(base, number, count, message)?;
+                arrived.carry_out(&token.segment(), |_| ())?;
+                Ok(token.reply(done, (operation, 0))?)
+            },
+        )?;
+        let fetch = layer.request_largest(
+            "fetch-atomics",
+            move |layer: &mut OneSided,
+                  token: Token<'_>,
+                  (operation, into, base, number, count): (u64, u64, u64, u32, u32),
+                  payload: Payload<'_>|
+                  -> HandlerResult {
+                let message = take_in(&payload, &mut layer.scratch)?;
+                let arrived = Arrived::parse(base, number, count, message)?;
+                let answer = &mut layer.answer;
+                answer.clear();
+                let size = arrived.size;
+                arrived.carry_out(&token.segment(), |old| answer.extend_from_slice(&old.to_le_bytes()[..size]))?;
+                Ok(token.reply_medium(got, (operation, into), answer)?)
+            },
+        )?;
+        Ok(Self { update, fetch })
+    }
+}
+
+/// A batch as a message brings it.
+struct Arrived<'a> {
+    base: u64,
+    /// The operation with the first operands.
+    atomic: Atomic,
+    size: usize,
+    indices: &'a [u8],
+    /// Operands of each value; empty where all share one.
+    operands: &'a [u8],
+    expected: &'a [u8],
+}
+
+fn bits(bytes: &[u8]) -> u64 {
+    let mut all = [0; 8];
+    all[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(all)
+}
+
+impl<'a> Arrived<'a> {
+    fn parse(base: u64, number: u32, count: u32, bytes: &'a [u8]) -> Result<Self, HandlerFault> {
+        let bad = HandlerFault("the values of a batch do not fit its message");
+        let atomic = Atomic::from_number(number & !(EACH_OPERAND | EACH_EXPECTED), 0, 0);
+        let atomic = atomic.ok_or(HandlerFault("no such atomic operation"))?;
+        let (size, count) = (atomic.kind.size() as usize, count as usize);
+        let len = |each: bool, any: bool| if each { count } else { usize::from(any) }.checked_mul(size);
+        let operands = len(number & EACH_OPERAND != 0, atomic.code != AtomicCode::Get);
+        let expected = len(number & EACH_EXPECTED != 0, atomic.code == AtomicCode::CompareSwap);
+        let take = |bytes: &'a [u8], len: Option<usize>| bytes.split_at_checked(len.ok_or(bad)?).ok_or(bad);
+        let (indices, rest) = take(bytes, count.checked_mul(4))?;
+        let (operands, rest) = take(rest, operands)?;
+        let (expected, rest) = take(rest, expected)?;
+        if !rest.is_empty() || size * count > PIECE {
+            return Err(bad);
+        }
+        let first = |values: &[u8]| values.get(..size).map_or(0, bits);
+        let atomic = Atomic { operand: first(operands), expected: first(expected), ..atomic };
+        let each = |values: &'a [u8], flag| if number & flag != 0 { values } else { &[] };
+        let (operands, expected) = (each(operands, EACH_OPERAND), each(expected, EACH_EXPECTED));
+        Ok(Self { base, atomic, size, indices, operands, expected })
+    }
+
+    fn place(&self, index: &[u8]) -> u64 {
+        self.base.wrapping_add(bits(index).wrapping_mul(self.size as u64))
+    }
+
+    /// Does the operation on all values and tells what was there.
+    fn carry_out(&self, segment: &Segment<MemoryRef<'_>>, mut tell: impl FnMut(u64)) -> Result<(), SegmentError> {
+        let ahead = |index: &[u8]| segment.prefetch(self.place(index));
+        self.indices.chunks_exact(4).take(AHEAD).for_each(ahead);
+        let mut next = self.indices.chunks_exact(4).skip(AHEAD);
+        let mut operands = self.operands.chunks_exact(self.size);
+        let mut expected = self.expected.chunks_exact(self.size);
+        let mut atomic = self.atomic;
+        for index in self.indices.chunks_exact(4) {
+            next.next().into_iter().for_each(ahead);
+            atomic.operand = operands.next().map_or(atomic.operand, bits);
+            atomic.expected = expected.next().map_or(atomic.expected, bits);
+            tell(segment.atomic(self.place(index), &atomic)?);
+        }
+        Ok(())
+    }
+}
+
+/// Does a batch on memory and tells what was there.
+fn carry_out<M: Memory, V: AtomicValue + Number>(
+    memory: &Segment<M>,
+    base: u64,
+    indices: &[u32],
+    batch: &AtomicBatch<'_, V>,
+    mut tell: impl FnMut(u64),
+) -> Result<(), SegmentError> {
+    let place = |index: u32| base + V::KIND.size() * u64::from(index);
+    indices.iter().take(AHEAD).for_each(|index| memory.prefetch(place(*index)));
+    for (number, index) in indices.iter().enumerate() {
+        if let Some(ahead) = indices.get(number + AHEAD) {
+            memory.prefetch(place(*ahead));
+        }
+        tell(memory.atomic(place(*index), &batch.at(number))?);
+    }
+    Ok(())
+}
+
+impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
+    fn atomics_as<V: AtomicValue + Number>(
+        &mut self,
+        rank: Rank,
+        base: u64,
+        indices: &[u32],
+        batch: &AtomicBatch<'_, V>,
+        owner: Owner,
+    ) -> Result<Operation<Vec<u8>>, OneSidedError> {
+        let size = V::KIND.size();
+        batch.check(indices.len())?;
+        self.aligned(rank, base, 0, size)?;
+        let last = u64::from(indices.iter().max().copied().unwrap_or(0));
+        if !indices.is_empty() {
+            self.place(rank, base.saturating_add(last * size), size)?;
+        }
+        let fetch = owner == Owner::Handle;
+        let mut values = Vec::new();
+        if let Some(memory) = self.memory(rank) {
+            let tell = |old: u64| {
+                if fetch {
+                    values.extend_from_slice(&old.to_le_bytes()[..size as usize]);
+                }
+            };
+            let done = carry_out(memory, base, indices, batch, tell);
+            done.map_err(|source| OneSidedError::Segment { rank, source })?;
+            return Ok(Operation::done(0, values));
+        }
+        let to = self.target(rank)?;
+        let (id, requests) = self.begin(to, 1, if fetch { indices.len() * size as usize } else { 0 }, owner);
+        let sent = self.with_outgoing(id, |endpoint, message| {
+            let (room, brought) = endpoint.room(to, 8, endpoint.reply_bound(requests.batch.fetch));
+            let (operands, expected) = (batch.operands.len() > 1, batch.expected.len() > 1);
+            let own = 4 + size * (u64::from(operands) + u64::from(expected));
+            let most = room.saturating_sub(2 * size) / own;
+            let most = if fetch { most.min(brought / size) } else { most };
+            // Even the smallest buffers hold a value.
+            let most = most.clamp(1, (PIECE / 8) as u64) as usize;
+            let mut at = 0;
+            for indices in indices.chunks(most) {
+                message.clear();
+                indices.iter().for_each(|index| message.extend_from_slice(&index.to_le_bytes()));
+                for values in [batch.operands, batch.expected] {
+                    let range = if values.len() > 1 { at..at + indices.len() } else { 0..values.len() };
+                    for value in &values[range] {
+                        message.extend_from_slice(&value.to_bits().to_le_bytes()[..size as usize]);
+                    }
+                }
+                endpoint.expect_more(id);
+                let args = (id, at as u64 * size, base, batch.number(), indices.len() as u32);
+                if fetch {
+                    let request = requests.batch.fetch.reply_up_to(indices.len() as u32 * size as u32);
+                    endpoint.request_medium(to, request, args, message)?;
+                } else {
+                    endpoint.request_medium(to, requests.batch.update, args, message)?;
+                }
+                at += indices.len();
+            }
+            Ok(())
+        });
+        self.started(id, owner, sent)
+    }
+
+    /// Does an atomic operation on many values of a rank's segment, those at `base` and an index in values from there; returns
+    /// the bytes of what was there, in the order of the indices. The operations are not ordered, even on one value.
+    ///
+    /// # Errors
+    /// As [`Endpoint::atomic`]; [`OneSidedError::Lengths`] if operands are neither one nor as many as the indices.
+    pub fn atomics<V: AtomicValue + Number>(
+        &mut self,
+        rank: Rank,
+        base: u64,
+        indices: &[u32],
+        batch: &AtomicBatch<'_, V>,
+    ) -> Result<Vec<u8>, OneSidedError> {
+        let operation = self.atomics_as(rank, base, indices, batch, Owner::Handle)?;
+        Ok(self.wait(operation)?)
+    }
+
+    /// Begins what [`Endpoint::atomics`] does; [`Endpoint::wait`] returns the bytes of what was there. Allocates their buffer.
+    ///
+    /// # Errors
+    /// As [`Endpoint::atomics`].
+    pub fn atomics_nb<V: AtomicValue + Number>(
+        &mut self,
+        rank: Rank,
+        base: u64,
+        indices: &[u32],
+        batch: &AtomicBatch<'_, V>,
+    ) -> Result<Operation<Vec<u8>>, OneSidedError> {
+        self.atomics_as(rank, base, indices, batch, Owner::Handle)
+    }
+
+    /// Begins what [`Endpoint::atomics`] does where nobody needs the old values; waited for by [`Endpoint::quiet`] or the
+    /// access region that is open. Does not allocate.
+    ///
+    /// # Errors
+    /// As [`Endpoint::atomics`].
+    pub fn atomics_nbi<V: AtomicValue + Number>(
+        &mut self,
+        rank: Rank,
+        base: u64,
+        indices: &[u32],
+        batch: &AtomicBatch<'_, V>,
+    ) -> Result<(), OneSidedError> {
+        self.atomics_as(rank, base, indices, batch, Owner::Quiet).map(drop)
+    }
+}
