@@ -23,6 +23,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allocator;
+pub mod local;
+pub mod memory;
+#[cfg(test)]
+mod on_ranks;
+pub mod pointer;
+
+use allocator::SegmentAllocator;
 use am_core::one_sided::OneSided;
 use am_core::{Handlers, HasLayer, RegisterError};
 
@@ -30,6 +38,7 @@ use am_core::{Handlers, HasLayer, RegisterError};
 #[derive(Debug)]
 pub struct Pgas {
     one_sided: OneSided,
+    allocator: SegmentAllocator,
 }
 
 impl Pgas {
@@ -38,7 +47,7 @@ impl Pgas {
     /// # Errors
     /// [`RegisterError`] if one of the layers is there already, or the table is full.
     pub fn register<S: HasLayer<OneSided>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
-        Ok(Self { one_sided: OneSided::register(handlers)? })
+        Ok(Self { one_sided: OneSided::register(handlers)?, allocator: SegmentAllocator::default() })
     }
 }
 
@@ -46,7 +55,7 @@ impl Pgas {
 #[macro_export]
 macro_rules! pgas_state {
     ($state:ty, $field:ident) => {
-        $crate::pgas_state!(@ $state, $field, $crate::layers::OneSided);
+        $crate::pgas_state!(@ $state, $field, $crate::layers::OneSided, $crate::layers::SegmentAllocator);
     };
     (@ $state:ty, $field:ident, $($layer:ty),+) => {$(
         impl $crate::layers::HasLayer<$layer> for $state {
@@ -61,10 +70,20 @@ macro_rules! pgas_state {
     )+};
 }
 
+/// What programs use most.
+pub mod prelude {
+    pub use crate::allocator::{LocalArray, SegmentAllocation, SymmetricArray};
+    pub use crate::memory::{AtomicDomain, GlobalMemory};
+    pub use crate::pointer::{Element, GlobalPtr, GlobalSlice};
+    pub use crate::{Pgas, pgas_state};
+}
+
 /// The layers that [`Pgas`] consists of, for states that own only some of them.
 pub mod layers {
+    pub use crate::allocator::SegmentAllocator;
     pub use am_core::HasLayer;
     pub use am_core::one_sided::OneSided;
 }
 
 pgas_state!(@ Pgas, one_sided, OneSided);
+pgas_state!(@ Pgas, allocator, SegmentAllocator);

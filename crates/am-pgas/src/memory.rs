@@ -1,0 +1,576 @@
+//! Typed one-sided access: values and rows of values of other ranks' segments, and atomics in domains.
+//!
+//! [`GlobalMemory`] gives an [`Endpoint`] the operations of [`am_core::one_sided`] on [`GlobalPtr`] and [`GlobalSlice`]. Where a
+//! segment is memory of this process too, a value of eight aligned bytes is one load or store behind a check of its place.
+//!
+//! | form | returns when |
+//! |---|---|
+//! | `put_value`, `put_slice`, `get_value`, `get_slice` | the operation is done at the target |
+//! | `put_slice_nb`, `get_slice_nb` | it is under way; the [`Operation`] is waited for ([`Endpoint::wait`]) or tested |
+//! | `put_value_nbi`, `put_slice_nbi`, `get_slice_nbi` | it is under way; [`Endpoint::quiet`] waits for all of these, or [`Endpoint::end_region`] yields an operation for those since [`Endpoint::begin_region`] |
+//! | `put_slice_signal` | it is under way; the target learns by a counter that the values have arrived |
+//!
+//! The three moments of a put's completion: its source can be reused as soon as the call returns, always; it is done at the target
+//! when its operation, region or `quiet` says so; the target itself learns of it by the counter of a put with signal, or by the
+//! handler of a Long message ([`Endpoint::request_long`]). A get writes into `&mut [V]` only while the call blocks; otherwise into a
+//! buffer that its operation owns, or into this rank's own segment.
+//!
+//! # Example
+//!
+//! ```
+//! use am_core::one_sided::AtomicOp;
+//! use am_core::{Endpoint, Handlers, Rank, loopback};
+//! use am_pgas::memory::{AtomicDomain, GlobalMemory, Operations};
+//! use am_pgas::{Pgas, pointer::GlobalPtr};
+//!
+//! let transport = loopback::network(1, loopback::LoopbackConfig { segment: 256, ..Default::default() }).remove(0);
+//! let mut handlers = Handlers::<Pgas>::new();
+//! let pgas = Pgas::register(&mut handlers)?;
+//! let mut endpoint = Endpoint::attach(transport, handlers, pgas)?;
+//!
+//! let counter = GlobalPtr::<u64>::new(Rank(0), 0);
+//! let row = GlobalPtr::<f32>::new(Rank(0), 64).slice(4);
+//! endpoint.put_slice(row, &[1.0, 2.0, 3.0, 4.0])?;
+//! endpoint.put_value(row.at(2).unwrap(), 9.5)?;
+//! let get = endpoint.get_slice_nb(row)?;
+//! assert_eq!(endpoint.wait(get)?, [1.0, 2.0, 9.5, 4.0]);
+//!
+//! let counts = AtomicDomain::<u64>::new(Operations::ADD | Operations::GET)?;
+//! counts.apply(&mut endpoint, counter, AtomicOp::Add(5))?;
+//! assert_eq!(counts.apply(&mut endpoint, counter, AtomicOp::Get)?, 5);
+//! assert!(counts.apply(&mut endpoint, counter, AtomicOp::Swap(1)).is_err(), "not in the domain");
+//! # endpoint.finish()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::local::LocalSlice;
+use crate::pointer::{Element, GlobalPtr, GlobalSlice};
+use am_core::one_sided::atomic::Number;
+use am_core::one_sided::{
+    Atomic, AtomicCode, AtomicKind, AtomicOp, AtomicValue, OneSided, OneSidedError, Operation, Output,
+};
+use am_core::transport::{Category, Lane};
+use am_core::zerocopy::IntoBytes;
+use am_core::{Endpoint, HasLayer, SegmentError, Transport};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::BitOr;
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl<T: am_core::Transport, S> Sealed for am_core::Endpoint<T, S> {}
+}
+
+/// Typed one-sided access; see the [module](self).
+///
+/// # Errors
+/// Every operation fails with an [`OneSidedError`]: a place outside the job or a segment, which is found before anything is
+/// sent; a buffer of another length than its slice ([`OneSidedError::Lengths`], in bytes); a target that is gone; an error of
+/// sending or waiting. The endpoint can be used afterwards.
+pub trait GlobalMemory: sealed::Sealed {
+    /// The memory that segments lie in.
+    type Memory;
+
+    /// Writes a value and waits until it is there.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn put_value<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<(), OneSidedError>;
+
+    /// Begins to write a value; waited for by [`Endpoint::quiet`] or the access region that is open.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn put_value_nbi<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<(), OneSidedError>;
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn get_value<V: Element>(&mut self, from: GlobalPtr<V>) -> Result<V, OneSidedError>;
+
+    /// Writes values and waits until they are there.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn put_slice<V: Element>(&mut self, to: GlobalSlice<V>, values: &[V]) -> Result<(), OneSidedError>;
+
+    /// Begins to write values. The source can be reused when this returns.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn put_slice_nb<V: Element>(
+        &mut self,
+        to: GlobalSlice<V>,
+        values: &[V],
+    ) -> Result<Operation<()>, OneSidedError>;
+
+    /// As [`put_slice_nb`](Self::put_slice_nb), waited for by [`Endpoint::quiet`] or the access region that is open.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn put_slice_nbi<V: Element>(&mut self, to: GlobalSlice<V>, values: &[V]) -> Result<(), OneSidedError>;
+
+    /// Begins to write values, and to add one to a counter of the same rank once they are there, which that waits for with
+    /// [`wait_counter`](Self::wait_counter). What exceeds one Long message is written first, and blocks.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] for a counter of another rank; a misaligned counter.
+    fn put_slice_signal<V: Element>(
+        &mut self,
+        to: GlobalSlice<V>,
+        values: &[V],
+        counter: GlobalPtr<u64>,
+    ) -> Result<Operation<()>, OneSidedError>;
+
+    /// Waits until a counter of this rank's own segment is at least `value`, serving incoming messages meanwhile; returns what
+    /// it is. What was put before the signals that it counts is there then.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] for a counter of another rank; a misaligned counter.
+    fn wait_counter(&mut self, counter: GlobalPtr<u64>, value: u64) -> Result<u64, OneSidedError>;
+
+    /// Reads values.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn get_slice<V: Element>(&mut self, from: GlobalSlice<V>, out: &mut [V]) -> Result<(), OneSidedError>;
+
+    /// Begins to read values; [`Endpoint::wait`] returns them. Allocates their buffer.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn get_slice_nb<V: Element>(&mut self, from: GlobalSlice<V>) -> Result<Operation<Vec<V>>, OneSidedError>;
+
+    /// Begins to read values into a slice of this rank's own segment; waited for by [`Endpoint::quiet`] or the access region
+    /// that is open. What overlapping slices of one segment hold afterwards is unspecified.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] if `into` is not this rank's.
+    fn get_slice_nbi<V: Element>(
+        &mut self,
+        from: GlobalSlice<V>,
+        into: GlobalSlice<V>,
+    ) -> Result<(), OneSidedError>;
+
+    /// The values of a slice as memory of this process, or `None` if it does not see that segment. No communication.
+    ///
+    /// # Errors
+    /// A place outside the job or the segment.
+    fn local<V: Element>(
+        &self,
+        slice: GlobalSlice<V>,
+    ) -> Result<Option<LocalSlice<'_, V, Self::Memory>>, OneSidedError>;
+}
+
+/// Checks that a buffer has as many values as a slice; errors give bytes.
+#[inline]
+fn same_length<V>(slice: GlobalSlice<V>, values: usize) -> Result<(), OneSidedError> {
+    if slice.len() == values as u64 {
+        return Ok(());
+    }
+    let given = (values as u64).saturating_mul(size_of::<V>() as u64);
+    Err(OneSidedError::Lengths { given, needed: slice.bytes().unwrap_or(u64::MAX) })
+}
+
+/// The bytes of a slice, which no segment has if they are more than memory can hold.
+fn byte_length<V>(endpoint_segment: Option<u64>, slice: GlobalSlice<V>) -> Result<usize, OneSidedError> {
+    let bytes = slice.bytes().and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(|| {
+        let (len, segment) = (slice.bytes().unwrap_or(u64::MAX), endpoint_segment.unwrap_or(0));
+        let source = SegmentError::OutOfRange { offset: slice.offset(), len, segment };
+        OneSidedError::Segment { rank: slice.rank(), source }
+    })
+}
+
+impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
+    type Memory = T::Memory;
+
+    #[inline]
+    fn put_value<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<(), OneSidedError> {
+        self.put(to.rank(), to.offset(), value.as_bytes())
+    }
+
+    #[inline]
+    fn put_value_nbi<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<(), OneSidedError> {
+        self.put_nbi(to.rank(), to.offset(), value.as_bytes())
+    }
+
+    #[inline]
+    fn get_value<V: Element>(&mut self, from: GlobalPtr<V>) -> Result<V, OneSidedError> {
+        let mut value = V::new_zeroed();
+        self.get(from.rank(), from.offset(), value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    #[inline]
+    fn put_slice<V: Element>(&mut self, to: GlobalSlice<V>, values: &[V]) -> Result<(), OneSidedError> {
+        same_length(to, values.len())?;
+        self.put(to.rank(), to.offset(), values.as_bytes())
+    }
+
+    fn put_slice_nb<V: Element>(
+        &mut self,
+        to: GlobalSlice<V>,
+        values: &[V],
+    ) -> Result<Operation<()>, OneSidedError> {
+        same_length(to, values.len())?;
+        self.put_nb(to.rank(), to.offset(), values.as_bytes())
+    }
+
+    #[inline]
+    fn put_slice_nbi<V: Element>(&mut self, to: GlobalSlice<V>, values: &[V]) -> Result<(), OneSidedError> {
+        same_length(to, values.len())?;
+        self.put_nbi(to.rank(), to.offset(), values.as_bytes())
+    }
+
+    fn put_slice_signal<V: Element>(
+        &mut self,
+        to: GlobalSlice<V>,
+        values: &[V],
+        counter: GlobalPtr<u64>,
+    ) -> Result<Operation<()>, OneSidedError> {
+        same_length(to, values.len())?;
+        let (rank, offset, bytes) = (to.rank(), to.offset(), values.as_bytes());
+        if counter.rank() != rank {
+            return Err(OneSidedError::Elsewhere { given: counter.rank(), needed: rank });
+        }
+        let most = self.max_payload(rank, Category::Long, Lane::Request, 4).unwrap_or(u64::MAX);
+        let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
+        if bytes.len() <= most || self.remote_segment(rank).is_some() {
+            return self.put_signal(rank, offset, bytes, counter.offset());
+        }
+        // The counter is checked before anything is written.
+        check_counter(self, counter)?;
+        let (first, last) = bytes.split_at(bytes.len() - most);
+        self.put(rank, offset, first)?;
+        self.put_signal(rank, offset + first.len() as u64, last, counter.offset())
+    }
+
+    fn wait_counter(&mut self, counter: GlobalPtr<u64>, value: u64) -> Result<u64, OneSidedError> {
+        if counter.rank() != self.rank() {
+            return Err(OneSidedError::Elsewhere { given: counter.rank(), needed: self.rank() });
+        }
+        self.wait_signal(counter.offset(), value)
+    }
+
+    #[inline]
+    fn get_slice<V: Element>(&mut self, from: GlobalSlice<V>, out: &mut [V]) -> Result<(), OneSidedError> {
+        same_length(from, out.len())?;
+        self.get(from.rank(), from.offset(), out.as_mut_bytes())
+    }
+
+    fn get_slice_nb<V: Element>(&mut self, from: GlobalSlice<V>) -> Result<Operation<Vec<V>>, OneSidedError> {
+        let bytes = byte_length(self.segment_len(from.rank()), from)?;
+        Ok(self.get_nb(from.rank(), from.offset(), bytes)?.of())
+    }
+
+    fn get_slice_nbi<V: Element>(
+        &mut self,
+        from: GlobalSlice<V>,
+        into: GlobalSlice<V>,
+    ) -> Result<(), OneSidedError> {
+        let me = self.rank();
+        if into.rank() != me {
+            return Err(OneSidedError::Elsewhere { given: into.rank(), needed: me });
+        }
+        let bytes = byte_length(self.segment_len(from.rank()), from)?;
+        if into.len() != from.len() {
+            let (given, needed) = (into.bytes().unwrap_or(u64::MAX), bytes as u64);
+            return Err(OneSidedError::Lengths { given, needed });
+        }
+        self.get_nbi(from.rank(), from.offset(), bytes, into.offset())
+    }
+
+    fn local<V: Element>(
+        &self,
+        slice: GlobalSlice<V>,
+    ) -> Result<Option<LocalSlice<'_, V, T::Memory>>, OneSidedError> {
+        let rank = slice.rank();
+        if rank.0 >= self.ranks() {
+            return Err(OneSidedError::NoSuchRank { rank, ranks: self.ranks() });
+        }
+        let segment = if rank == self.rank() { Some(self.segment()) } else { self.remote_segment(rank) };
+        let local = segment.map(|segment| LocalSlice::new(segment, slice));
+        local.transpose().map_err(|source| OneSidedError::Segment { rank, source })
+    }
+}
+
+/// Checks the counter of a put with signal in several messages before the first of them.
+fn check_counter<T: Transport, S>(
+    endpoint: &Endpoint<T, S>,
+    counter: GlobalPtr<u64>,
+) -> Result<(), OneSidedError> {
+    let (rank, offset) = (counter.rank(), counter.offset());
+    let no_such = OneSidedError::NoSuchRank { rank, ranks: endpoint.ranks() };
+    let segment = endpoint.segment_len(rank).ok_or(no_such)?;
+    let wrong = |source| Err(OneSidedError::Segment { rank, source });
+    if offset.checked_add(8).is_none_or(|end| end > segment) {
+        return wrong(SegmentError::OutOfRange { offset, len: 8, segment });
+    }
+    if !offset.is_multiple_of(8) {
+        return wrong(SegmentError::Misaligned { offset, alignment: 8 });
+    }
+    Ok(())
+}
+
+/// A set of atomic operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operations(u16);
+
+impl Operations {
+    /// Reading.
+    pub const GET: Self = Self::of(AtomicCode::Get);
+    /// Replacing.
+    pub const SWAP: Self = Self::of(AtomicCode::Swap);
+    /// Adding, and adding one.
+    pub const ADD: Self = Self::of(AtomicCode::Add);
+    /// Subtracting, and subtracting one.
+    pub const SUB: Self = Self::of(AtomicCode::Sub);
+    /// Multiplying.
+    pub const MUL: Self = Self::of(AtomicCode::Mul);
+    /// Keeping the smaller.
+    pub const MIN: Self = Self::of(AtomicCode::Min);
+    /// Keeping the larger.
+    pub const MAX: Self = Self::of(AtomicCode::Max);
+    /// Keeping common bits.
+    pub const AND: Self = Self::of(AtomicCode::And);
+    /// Setting bits.
+    pub const OR: Self = Self::of(AtomicCode::Or);
+    /// Flipping bits.
+    pub const XOR: Self = Self::of(AtomicCode::Xor);
+    /// Replacing one particular value.
+    pub const COMPARE_SWAP: Self = Self::of(AtomicCode::CompareSwap);
+    /// Bits.
+    const BITWISE: Self = Self(Self::AND.0 | Self::OR.0 | Self::XOR.0);
+
+    /// The set of one operation.
+    pub const fn of(code: AtomicCode) -> Self {
+        Self(1 << code as u16)
+    }
+
+    /// Every operation that values of a kind have.
+    pub const fn all(kind: AtomicKind) -> Self {
+        let all = (1 << (AtomicCode::CompareSwap as u16 + 1)) - 1;
+        Self(if kind.is_float() { all & !Self::BITWISE.0 } else { all })
+    }
+
+    /// Whether an operation is in the set.
+    #[inline]
+    pub const fn contains(self, code: AtomicCode) -> bool {
+        self.0 & Self::of(code).0 != 0
+    }
+}
+
+impl BitOr for Operations {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// An atomic operation through a domain could not be done.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AtomicError {
+    /// The domain was made without this operation.
+    #[error("{code:?} is not among the operations of the atomic domain of {kind:?}")]
+    NotInDomain {
+        /// The operation.
+        code: AtomicCode,
+        /// The domain's type.
+        kind: AtomicKind,
+    },
+    /// The operation failed.
+    #[error(transparent)]
+    Access(#[from] OneSidedError),
+}
+
+/// A type and the set of atomic operations that a program uses on some values of it (GASNet-EX API, "Remote Atomics": `gex_AD_t`).
+///
+/// Operations of one domain on one value are coherent with each other however they travel, and so are those of different domains of
+/// one type here. What else reads or writes the value meanwhile sees it before or after an operation.
+#[derive(Clone, Copy)]
+pub struct AtomicDomain<V> {
+    operations: Operations,
+    of: PhantomData<fn() -> V>,
+}
+
+impl<V: AtomicValue> fmt::Debug for AtomicDomain<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AtomicDomain").field(&V::KIND).field(&self.operations).finish()
+    }
+}
+
+impl<V: AtomicValue + Number + Output> AtomicDomain<V> {
+    /// A domain of some operations on values of type `V`. No communication.
+    ///
+    /// # Errors
+    /// [`OneSidedError::Unsupported`] for bit operations on floating-point numbers.
+    pub fn new(operations: Operations) -> Result<Self, OneSidedError> {
+        let bits = [AtomicCode::And, AtomicCode::Or, AtomicCode::Xor];
+        match bits.into_iter().find(|code| V::KIND.is_float() && operations.contains(*code)) {
+            Some(code) => Err(OneSidedError::Unsupported { code, kind: V::KIND }),
+            None => Ok(Self { operations, of: PhantomData }),
+        }
+    }
+
+    /// The operations.
+    pub fn operations(&self) -> Operations {
+        self.operations
+    }
+
+    #[inline]
+    fn check(&self, op: AtomicOp<V>) -> Result<(), AtomicError> {
+        let code = Atomic::new(op).code;
+        if self.operations.contains(code) { Ok(()) } else { Err(AtomicError::NotInDomain { code, kind: V::KIND }) }
+    }
+
+    /// Does an operation on a value and returns what was there.
+    ///
+    /// # Errors
+    /// An operation that is not in the domain; as [`Endpoint::atomic`].
+    #[inline]
+    pub fn apply<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        at: GlobalPtr<V>,
+        op: AtomicOp<V>,
+    ) -> Result<V, AtomicError> {
+        self.check(op)?;
+        Ok(endpoint.atomic(at.rank(), at.offset(), op)?)
+    }
+
+    /// Begins an operation on a value; [`Endpoint::wait`] returns what was there.
+    ///
+    /// # Errors
+    /// As [`AtomicDomain::apply`].
+    pub fn apply_nb<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        at: GlobalPtr<V>,
+        op: AtomicOp<V>,
+    ) -> Result<Operation<V>, AtomicError> {
+        self.check(op)?;
+        Ok(endpoint.atomic_nb(at.rank(), at.offset(), op)?)
+    }
+
+    /// Begins an operation whose old value nobody needs; waited for by [`Endpoint::quiet`] or the access region that is open.
+    ///
+    /// # Errors
+    /// As [`AtomicDomain::apply`].
+    #[inline]
+    pub fn apply_nbi<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        at: GlobalPtr<V>,
+        op: AtomicOp<V>,
+    ) -> Result<(), AtomicError> {
+        self.check(op)?;
+        Ok(endpoint.atomic_nbi(at.rank(), at.offset(), op)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::on_ranks::{on_ranks, over_messages};
+    use am_core::Rank;
+
+    #[test]
+    fn values_and_slices_travel() {
+        on_ranks(2, |endpoint| {
+            let (me, other) = (endpoint.rank(), Rank(1 - endpoint.rank().0));
+            let row = GlobalPtr::<[u16; 3]>::new(other, 1001).slice(50);
+            let values: Vec<[u16; 3]> = (0..50).map(|index| [index, 7, me.0 as u16]).collect();
+            endpoint.put_slice(row, &values).unwrap();
+            endpoint.put_value(row.at(9).unwrap(), [1, 2, 3]).unwrap();
+            let put = endpoint.put_slice_nb(row.range(10..12).unwrap(), &[[4; 3], [5; 3]]).unwrap();
+            endpoint.wait(put).unwrap();
+            endpoint.put_slice_nbi(row.range(12..13).unwrap(), &[[6; 3]]).unwrap();
+            endpoint.put_value_nbi(row.at(13).unwrap(), [7; 3]).unwrap();
+            endpoint.quiet().unwrap();
+            let mut expected = values;
+            expected[9..14].copy_from_slice(&[[1, 2, 3], [4; 3], [5; 3], [6; 3], [7; 3]]);
+            let mut found = [[0; 3]; 50];
+            endpoint.get_slice(row, &mut found).unwrap();
+            assert_eq!(found[..], expected);
+            let get = endpoint.get_slice_nb(row).unwrap();
+            assert_eq!(endpoint.wait(get).unwrap(), expected);
+            assert_eq!(endpoint.get_value(row.at(9).unwrap()), Ok([1, 2, 3]));
+            let into = GlobalPtr::new(me, 4000).slice(50);
+            endpoint.get_slice_nbi(row, into).unwrap();
+            endpoint.quiet().unwrap();
+            assert_eq!(endpoint.local(into).unwrap().unwrap().to_vec(), expected);
+        });
+    }
+
+    #[test]
+    fn signals_tell_the_target() {
+        on_ranks(2, |endpoint| {
+            let other = Rank(1 - endpoint.rank().0);
+            let counter = GlobalPtr::<u64>::new(other, 8);
+            for round in 1..20u64 {
+                let row = GlobalPtr::<u64>::new(other, 64).slice(100);
+                let put = endpoint.put_slice_signal(row, &[round; 100], counter).unwrap();
+                assert_eq!(endpoint.wait_counter(counter.on(endpoint.rank()), round), Ok(round));
+                let own = endpoint.local(row.on(endpoint.rank())).unwrap().unwrap();
+                assert!(own.iter().all(|value| value == round));
+                endpoint.wait(put).unwrap();
+                endpoint.barrier().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn wrong_places_are_told() {
+        on_ranks(2, |endpoint| {
+            let (me, other) = (endpoint.rank(), Rank(1 - endpoint.rank().0));
+            let row = GlobalPtr::<u32>::new(other, 0).slice(4);
+            let lengths = OneSidedError::Lengths { given: 12, needed: 16 };
+            assert_eq!(endpoint.put_slice(row, &[0; 3]), Err(lengths.clone()));
+            assert_eq!(endpoint.get_slice(row, &mut [0; 3]), Err(lengths));
+            let elsewhere = OneSidedError::Elsewhere { given: me, needed: other };
+            let counter = GlobalPtr::new(me, 0);
+            assert_eq!(endpoint.put_slice_signal(row, &[0; 4], counter).err(), Some(elsewhere));
+            let elsewhere = OneSidedError::Elsewhere { given: other, needed: me };
+            assert_eq!(endpoint.get_slice_nbi(row, row), Err(elsewhere.clone()));
+            assert_eq!(endpoint.wait_counter(counter.on(other), 0), Err(elsewhere));
+            let huge = row.start().slice(u64::MAX);
+            assert!(matches!(endpoint.get_slice_nb(huge), Err(OneSidedError::Segment { .. })));
+            assert!(matches!(endpoint.local(huge.on(me)), Err(OneSidedError::Segment { .. })));
+            let nobody = Err(OneSidedError::NoSuchRank { rank: Rank(2), ranks: 2 });
+            assert_eq!(endpoint.put_value(row.start().on(Rank(2)), 1), nobody);
+            assert_eq!(endpoint.get_value(row.start()), Ok(0));
+        });
+        // A peer's memory that is not seen is no error.
+        over_messages(2, |endpoint| {
+            let row = GlobalPtr::<u32>::new(Rank(1 - endpoint.rank().0), 0).slice(4);
+            assert!(endpoint.local(row).unwrap().is_none());
+        });
+    }
+
+    #[test]
+    fn domains_are_checked() {
+        let bits = Err(OneSidedError::Unsupported { code: AtomicCode::Or, kind: AtomicKind::F32 });
+        let domain = AtomicDomain::<f32>::new(Operations::OR | Operations::ADD);
+        assert_eq!(domain.map(|domain| domain.operations()), bits);
+        assert!(AtomicDomain::<f64>::new(Operations::all(AtomicKind::F64)).is_ok());
+        assert!(Operations::all(AtomicKind::U32).contains(AtomicCode::Xor));
+        on_ranks(3, |endpoint| {
+            let domain = AtomicDomain::<i32>::new(Operations::ADD | Operations::MAX).unwrap();
+            let at = GlobalPtr::new(Rank(0), 4);
+            domain.apply_nbi(endpoint, at, AtomicOp::Inc).unwrap();
+            endpoint.quiet().unwrap();
+            let add = domain.apply_nb(endpoint, at, AtomicOp::Add(10)).unwrap();
+            assert!(endpoint.wait(add).unwrap() >= 1);
+            endpoint.barrier().unwrap();
+            let refused = AtomicError::NotInDomain { code: AtomicCode::Get, kind: AtomicKind::I32 };
+            assert_eq!(domain.apply(endpoint, at, AtomicOp::Get), Err(refused));
+            assert_eq!(domain.apply(endpoint, at, AtomicOp::Max(0)), Ok(33));
+            endpoint.barrier().unwrap();
+        });
+    }
+}
