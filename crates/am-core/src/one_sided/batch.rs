@@ -196,14 +196,14 @@ fn carry_out<M: Memory, V: AtomicValue + Number>(
 }
 
 impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
-    fn atomics_as<V: AtomicValue + Number>(
+    fn atomics_as<V: AtomicValue + Number, R>(
         &mut self,
         rank: Rank,
         base: u64,
         indices: &[u32],
         batch: &AtomicBatch<'_, V>,
-        owner: Owner,
-    ) -> Result<Operation<Vec<u8>>, OneSidedError> {
+        (owner, fetch): (Owner, bool),
+    ) -> Result<Operation<R>, OneSidedError> {
         let size = V::KIND.size();
         batch.check(indices.len())?;
         self.aligned(rank, base, 0, size)?;
@@ -211,7 +211,6 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         if !indices.is_empty() {
             self.place(rank, base.saturating_add(last * size), size)?;
         }
-        let fetch = owner == Owner::Handle;
         let mut values = Vec::new();
         if let Some(memory) = self.memory(rank) {
             let tell = |old: u64| {
@@ -270,7 +269,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         indices: &[u32],
         batch: &AtomicBatch<'_, V>,
     ) -> Result<Vec<u8>, OneSidedError> {
-        let operation = self.atomics_as(rank, base, indices, batch, Owner::Handle)?;
+        let operation = self.atomics_nb(rank, base, indices, batch)?;
         Ok(self.wait(operation)?)
     }
 
@@ -285,21 +284,35 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         indices: &[u32],
         batch: &AtomicBatch<'_, V>,
     ) -> Result<Operation<Vec<u8>>, OneSidedError> {
-        self.atomics_as(rank, base, indices, batch, Owner::Handle)
+        self.atomics_as(rank, base, indices, batch, (Owner::Handle, true))
     }
 
-    /// Begins what [`Endpoint::atomics`] does where nobody needs the old values; waited for by [`Endpoint::quiet`] or the
-    /// access region that is open. Does not allocate.
+    /// Begins what [`Endpoint::atomics`] does where nobody needs the old values. Does not allocate.
     ///
     /// # Errors
     /// As [`Endpoint::atomics`].
-    pub fn atomics_nbi<V: AtomicValue + Number>(
+    pub fn updates_nb<V: AtomicValue + Number>(
+        &mut self,
+        rank: Rank,
+        base: u64,
+        indices: &[u32],
+        batch: &AtomicBatch<'_, V>,
+    ) -> Result<Operation<()>, OneSidedError> {
+        self.atomics_as(rank, base, indices, batch, (Owner::Handle, false))
+    }
+
+    /// As [`Endpoint::updates_nb`], waited for by [`Endpoint::quiet`] or the
+    /// access region that is open.
+    ///
+    /// # Errors
+    /// As [`Endpoint::atomics`].
+    pub fn updates_nbi<V: AtomicValue + Number>(
         &mut self,
         rank: Rank,
         base: u64,
         indices: &[u32],
         batch: &AtomicBatch<'_, V>,
     ) -> Result<(), OneSidedError> {
-        self.atomics_as(rank, base, indices, batch, Owner::Quiet).map(drop)
+        self.atomics_as::<V, ()>(rank, base, indices, batch, (Owner::Quiet, false)).map(drop)
     }
 }

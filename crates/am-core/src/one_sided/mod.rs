@@ -17,7 +17,7 @@
 //! several groups can be under way.
 //!
 //! [`put_runs`](Endpoint::put_runs) and [`get_runs`](Endpoint::get_runs) move many [`Runs`] at once, listed, indexed or strided, and
-//! [`atomics`](Endpoint::atomics) does an operation on many values; where they travel as messages, many share one.
+//! [`atomics`](Endpoint::atomics) and [`updates_nb`](Endpoint::updates_nb) do an operation on many values; where they travel as messages, many share one.
 //!
 //! The source of a put can be reused when the call returns. A non-blocking form blocks while there is no room to send, and
 //! serves incoming messages meanwhile. Operations are not ordered among each other: wait for one before the next if that

@@ -289,12 +289,13 @@ fn batches_of_atomics() {
         let indices: Vec<u32> = (0..300).map(|index| index * index % 101).collect();
         let mut model = vec![0u64; 101];
         let add = AtomicBatch { code: AtomicCode::Add, operands: &[3u64], expected: &[] };
-        endpoint.atomics_nbi(Rank(1), 64, &indices, &add).unwrap();
+        endpoint.updates_nbi(Rank(1), 64, &indices, &add).unwrap();
         endpoint.quiet().unwrap();
         indices.iter().for_each(|index| model[*index as usize] += 3);
         let each: Vec<u64> = (0..300).collect();
         let add = AtomicBatch { operands: &each, ..add };
-        endpoint.atomics(Rank(1), 64, &indices, &add).unwrap();
+        let update = endpoint.updates_nb(Rank(1), 64, &indices, &add).unwrap();
+        endpoint.wait(update).unwrap();
         indices.iter().zip(&each).for_each(|(index, value)| model[*index as usize] += value);
         let everything: Vec<u32> = (0..101).collect();
         let get = AtomicBatch::<u64> { code: AtomicCode::Get, operands: &[], expected: &[] };
@@ -312,7 +313,7 @@ fn batches_of_atomics() {
         // What is refused changes nothing.
         let refused = endpoint.atomics(Rank(1), 64, &[0, 504], &AtomicBatch { operands: &[1], ..add });
         assert!(matches!(refused, Err(OneSidedError::Segment { .. })), "{refused:?}");
-        let refused = endpoint.atomics_nbi(Rank(1), 4, &[0], &AtomicBatch { operands: &[1], ..add });
+        let refused = endpoint.updates_nbi(Rank(1), 4, &[0], &AtomicBatch { operands: &[1], ..add });
         assert!(matches!(refused, Err(OneSidedError::Segment { .. })), "{refused:?}");
         let refused = endpoint.atomics(Rank(1), 64, &[0, 1], &AtomicBatch { operands: &[1, 2, 3], ..add });
         assert_eq!(refused, Err(OneSidedError::Lengths { given: 3, needed: 2 }));
