@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod array;
 pub mod local;
 pub mod memory;
 #[cfg(test)]
@@ -73,6 +74,8 @@ macro_rules! pgas_state {
 /// What programs use most.
 pub mod prelude {
     pub use crate::allocator::{LocalArray, SegmentAllocation, SymmetricArray};
+    pub use crate::array::GlobalArray;
+    pub use crate::array::distribution::{Distribution, Layout};
     pub use crate::memory::{AtomicDomain, GlobalMemory};
     pub use crate::pointer::{Element, GlobalPtr, GlobalSlice};
     pub use crate::{Pgas, pgas_state};

@@ -1,0 +1,451 @@
+//! Batches: one operation on many elements anywhere, which go together to the ranks that own them.
+//!
+//! Where the memory of all ranks is seen, a batch is a loop that fetches elements ahead. Elsewhere elements are sorted by owner, as many at
+//! a time as keep the messages of all ranks full, and the next of these are sent before the last are waited for.
+
+use super::{ArrayError, GlobalArray};
+use crate::pointer::Element;
+use am_core::one_sided::atomic::Number;
+use am_core::one_sided::{Atomic, AtomicBatch, AtomicCode, AtomicValue, OneSided, OneSidedError, Operation, Runs};
+use am_core::zerocopy::IntoBytes;
+use am_core::{Endpoint, HasLayer, Rank, Segment, Transport};
+
+/// Elements that are fetched ahead of the one being worked on.
+const AHEAD: usize = 16;
+
+/// Elements that are sorted at a time, at least, and for each rank.
+const AT_ONCE: usize = 1 << 16;
+const AT_ONCE_EACH: usize = 512;
+
+/// The operands of a batch: one for all elements, or one for each.
+#[derive(Clone, Copy, Debug)]
+pub enum Values<'a, V> {
+    /// The same for all.
+    One(V),
+    /// One for each, in the order of the indices.
+    Each(&'a [V]),
+}
+
+impl<V: Element> From<V> for Values<'_, V> {
+    fn from(value: V) -> Self {
+        Self::One(value)
+    }
+}
+
+impl<'a, V: Element> From<&'a [V]> for Values<'a, V> {
+    fn from(values: &'a [V]) -> Self {
+        Self::Each(values)
+    }
+}
+
+impl<'a, V: Element> From<&'a Vec<V>> for Values<'a, V> {
+    fn from(values: &'a Vec<V>) -> Self {
+        Self::Each(values)
+    }
+}
+
+impl<'a, V: Element, const N: usize> From<&'a [V; N]> for Values<'a, V> {
+    fn from(values: &'a [V; N]) -> Self {
+        Self::Each(values)
+    }
+}
+
+impl<V: Element> Values<'_, V> {
+    #[inline]
+    fn at(&self, index: usize) -> V {
+        match self {
+            Self::One(value) => *value,
+            Self::Each(values) => values[index],
+        }
+    }
+
+    fn check(&self, elements: usize) -> Result<(), ArrayError> {
+        match self {
+            Self::Each(values) if values.len() != elements => {
+                Err(ArrayError::Lengths { given: values.len() as u64, needed: elements as u64 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The operands of elements in another order, in `buffer` if there are several.
+    fn sorted<'b>(&'b self, order: &[u32], first: usize, buffer: &'b mut Vec<V>) -> &'b [V] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::Each(values) => {
+                buffer.clear();
+                buffer.extend(order.iter().map(|index| values[first + *index as usize]));
+                buffer
+            }
+        }
+    }
+}
+
+/// Elements sorted by owner.
+#[derive(Default)]
+struct Sorted {
+    /// Owner and offset of each.
+    places: Vec<(u32, u32)>,
+    /// Where the elements of each rank begin, and behind the last where all end.
+    starts: Vec<u32>,
+    /// The positions of the elements, by owner.
+    order: Vec<u32>,
+    /// The offsets of the elements, by owner.
+    offsets: Vec<u32>,
+}
+
+impl Sorted {
+    fn sort(&mut self, ranks: usize, places: impl Iterator<Item = (u32, u32)>) {
+        self.places.clear();
+        self.places.extend(places);
+        self.starts.clear();
+        self.starts.resize(ranks + 2, 0);
+        for (rank, _) in &self.places {
+            self.starts[*rank as usize + 2] += 1;
+        }
+        for rank in 0..ranks {
+            self.starts[rank + 2] += self.starts[rank + 1];
+        }
+        self.order.resize(self.places.len(), 0);
+        self.offsets.resize(self.places.len(), 0);
+        for (index, (rank, offset)) in (0..).zip(&self.places) {
+            let next = &mut self.starts[*rank as usize + 1];
+            (self.order[*next as usize], self.offsets[*next as usize]) = (index, *offset);
+            *next += 1;
+        }
+    }
+
+    /// Each rank that owns some, their positions, and their offsets.
+    fn ranks(&self) -> impl Iterator<Item = (Rank, &[u32], &[u32])> {
+        let bounds = self.starts.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
+        let some = (0..).map(Rank).zip(bounds).filter(|(_, range)| !range.is_empty());
+        some.map(|(rank, range)| (rank, &self.order[range.clone()], &self.offsets[range]))
+    }
+}
+
+impl<V: Element, const D: usize> GlobalArray<V, D> {
+    fn check_batch(&self, indices: &[u64]) -> Result<(), ArrayError> {
+        let len = self.distribution.len();
+        match indices.iter().max() {
+            Some(index) if *index >= len => Err(ArrayError::OutOfRange { dimension: 0, index: *index, len }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `f` with the memory, the byte offset and the number of each element, if the memory of all ranks is seen.
+    #[inline]
+    fn directly<T: Transport, S>(
+        &self,
+        endpoint: &Endpoint<T, S>,
+        indices: &[u64],
+        mut f: impl FnMut(&Segment<T::Memory>, u64, usize),
+    ) -> bool {
+        let memory = |rank: Rank| {
+            if rank == endpoint.rank() { Some(endpoint.segment()) } else { endpoint.remote_segment(rank) }
+        };
+        let segments = (0..self.distribution.ranks()).map(|rank| memory(Rank(rank)));
+        let Some(segments) = segments.collect::<Option<Vec<_>>>() else { return false };
+        let (base, size) = (self.memory.offset(), size_of::<V>() as u64);
+        let find = |number: u64| {
+            let place = self.distribution.place_of_number(number);
+            let segment: &Segment<T::Memory> = segments[place.rank.0 as usize];
+            let offset = base + place.offset * size;
+            segment.prefetch(offset);
+            (segment, offset)
+        };
+        let mut ahead = [(endpoint.segment(), 0); AHEAD];
+        for (slot, number) in ahead.iter_mut().zip(indices) {
+            *slot = find(*number);
+        }
+        let (first, last) = indices.split_at(indices.len().saturating_sub(AHEAD));
+        let coming = &indices[indices.len() - first.len()..];
+        for (index, number) in coming.iter().enumerate() {
+            let slot = &mut ahead[index % AHEAD];
+            let (segment, offset) = std::mem::replace(slot, find(*number));
+            f(segment, offset, index);
+        }
+        for index in first.len()..first.len() + last.len() {
+            let (segment, offset) = ahead[index % AHEAD];
+            f(segment, offset, index);
+        }
+        true
+    }
+
+    /// Calls `start` for the elements of each rank, as many as go together, with the number of the first of all of them; then
+    /// `end` with what that returned. What was started is ended after the next was started.
+    fn by_rank<T: Transport, S: HasLayer<OneSided>, P>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        mut start: impl FnMut(&mut Endpoint<T, S>, Rank, &[u32], &[u32], usize) -> Result<P, OneSidedError>,
+        mut end: impl FnMut(&mut Endpoint<T, S>, P) -> Result<(), OneSidedError>,
+    ) -> Result<(), ArrayError> {
+        let elements = self.distribution.capacity();
+        if u32::try_from(elements).is_err() {
+            return Err(ArrayError::TooLargeForBatches { elements });
+        }
+        let ranks = self.distribution.ranks() as usize;
+        let at_once = AT_ONCE.max(ranks * AT_ONCE_EACH);
+        let mut sorted = Sorted::default();
+        let (mut before, mut now) = (Vec::new(), Vec::new());
+        for (round, indices) in indices.chunks(at_once).enumerate() {
+            let places = indices.iter().map(|number| {
+                let place = self.distribution.place_of_number(*number);
+                (place.rank.0, place.offset as u32)
+            });
+            sorted.sort(ranks, places);
+            for (rank, order, offsets) in sorted.ranks() {
+                now.push(start(endpoint, rank, order, offsets, round * at_once)?);
+            }
+            std::mem::swap(&mut before, &mut now);
+            for started in now.drain(..) {
+                end(endpoint, started)?;
+            }
+        }
+        for started in before {
+            end(endpoint, started)?;
+        }
+        Ok(())
+    }
+
+    fn runs_of<'r>(&self, offsets: &'r [u32]) -> Runs<'r> {
+        let size = size_of::<V>() as u64;
+        Runs::Indexed { base: self.memory.offset(), unit: size, len: size, indices: offsets }
+    }
+
+    /// Reads the elements with these numbers, which count in row-major order. Allocates for each 2^16 elements.
+    ///
+    /// # Errors
+    /// [`ArrayError::OutOfRange`], [`ArrayError::Lengths`]; [`ArrayError::TooLargeForBatches`] over messages; as
+    /// [`Endpoint::get_runs`].
+    pub fn batch_load<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        out: &mut [V],
+    ) -> Result<(), ArrayError> {
+        self.check_batch(indices)?;
+        Values::Each(out).check(indices.len())?;
+        let read = |segment: &Segment<T::Memory>, offset, index: usize| {
+            let read = segment.read(offset, out[index].as_mut_bytes());
+            read.expect("the array lies inside the segments");
+        };
+        if self.directly(endpoint, indices, read) {
+            return Ok(());
+        }
+        type Loading<V> = (Operation<Vec<V>>, Vec<u32>, usize);
+        self.by_rank(
+            endpoint,
+            indices,
+            |endpoint, rank, order, offsets, first| -> Result<Loading<V>, OneSidedError> {
+                let get = endpoint.get_runs_nb(rank, &self.runs_of(offsets))?;
+                Ok((get.of(), order.to_vec(), first))
+            },
+            |endpoint, (get, order, first)| {
+                for (index, value) in order.iter().zip(endpoint.wait(get)?) {
+                    out[first + *index as usize] = value;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Writes the elements with these numbers, which count in row-major order, and waits until they are there. Of an element that
+    /// is named several times, it is unspecified which value it has then. Allocates for each 2^16 elements.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::batch_load`].
+    pub fn batch_store<'v, T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        values: impl Into<Values<'v, V>>,
+    ) -> Result<(), ArrayError> {
+        let values = values.into();
+        self.check_batch(indices)?;
+        values.check(indices.len())?;
+        let write = |segment: &Segment<T::Memory>, offset, index| {
+            let written = segment.write(offset, values.at(index).as_bytes());
+            written.expect("the array lies inside the segments");
+        };
+        if self.directly(endpoint, indices, write) {
+            return Ok(());
+        }
+        let mut packed = Vec::new();
+        self.by_rank(
+            endpoint,
+            indices,
+            |endpoint, rank, order, offsets, first| {
+                packed.clear();
+                packed.extend(order.iter().map(|index| values.at(first + *index as usize)));
+                endpoint.put_runs_nb(rank, &self.runs_of(offsets), packed.as_slice().as_bytes())
+            },
+            |endpoint, started| Ok(endpoint.wait(started)?),
+        )
+    }
+}
+
+impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
+    /// Checks a batch of atomics.
+    fn check_atomics(
+        &self,
+        indices: &[u64],
+        code: AtomicCode,
+        operands: [&Values<'_, V>; 2],
+    ) -> Result<(), ArrayError> {
+        self.check_batch(indices)?;
+        operands.iter().try_for_each(|values| values.check(indices.len()))?;
+        if !(Atomic { kind: V::KIND, code, operand: 0, expected: 0 }).is_supported() {
+            return Err(OneSidedError::Unsupported { code, kind: V::KIND }.into());
+        }
+        Ok(())
+    }
+
+    /// Adds to the elements with these numbers, which count in row-major order, atomically and coherent with every other atomic, and
+    /// waits until it is done. An element may be named several times. Allocates for each 2^16 elements.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::batch_load`].
+    pub fn batch_add<'v, T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        values: impl Into<Values<'v, V>>,
+    ) -> Result<(), ArrayError> {
+        self.update(endpoint, indices, AtomicCode::Add, &values.into())
+    }
+
+    /// Does an atomic operation on the elements with these numbers as [`GlobalArray::batch_add`] does.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::batch_load`]; [`OneSidedError::Unsupported`] for bits of floating-point numbers, and for a compare-and-swap,
+    /// which has a [form of its own](GlobalArray::batch_compare_exchange).
+    pub fn batch_update<'v, T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        code: AtomicCode,
+        values: impl Into<Values<'v, V>>,
+    ) -> Result<(), ArrayError> {
+        // What is known here costs nothing in the loop.
+        let values = &values.into();
+        match code {
+            AtomicCode::Xor => self.update(endpoint, indices, AtomicCode::Xor, values),
+            AtomicCode::Or => self.update(endpoint, indices, AtomicCode::Or, values),
+            AtomicCode::CompareSwap => Err(OneSidedError::Unsupported { code, kind: V::KIND }.into()),
+            AtomicCode::Get => self.check_atomics(indices, code, [values, values]),
+            code => self.update(endpoint, indices, code, values),
+        }
+    }
+
+    #[inline(always)]
+    fn update<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        code: AtomicCode,
+        values: &Values<'_, V>,
+    ) -> Result<(), ArrayError> {
+        self.check_atomics(indices, code, [values, values])?;
+        let update = |segment: &Segment<T::Memory>, offset, index| {
+            let atomic = Atomic { kind: V::KIND, code, operand: values.at(index).to_bits(), expected: 0 };
+            segment.atomic(offset, &atomic).expect("the array lies aligned inside the segments");
+        };
+        if self.directly(endpoint, indices, update) {
+            return Ok(());
+        }
+        let mut buffer = Vec::new();
+        self.by_rank(
+            endpoint,
+            indices,
+            |endpoint, rank, order, offsets, first| {
+                let operands = values.sorted(order, first, &mut buffer);
+                let batch = AtomicBatch { code, operands, expected: &[] };
+                endpoint.updates_nb(rank, self.memory.offset(), offsets, &batch)
+            },
+            |endpoint, started| Ok(endpoint.wait(started)?),
+        )
+    }
+
+    /// Does an atomic operation on the elements with these numbers as [`GlobalArray::batch_update`] does, and yields what was there.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::batch_update`].
+    pub fn batch_fetch<'v, T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        code: AtomicCode,
+        values: impl Into<Values<'v, V>>,
+        out: &mut [V],
+    ) -> Result<(), ArrayError> {
+        if code == AtomicCode::CompareSwap {
+            return Err(OneSidedError::Unsupported { code, kind: V::KIND }.into());
+        }
+        self.fetch_atomics(endpoint, indices, code, &values.into(), None, out)
+    }
+
+    /// Replaces those of the elements with these numbers that are what is expected, atomically, and yields what was there: the
+    /// expected value where it was replaced. Floating-point numbers are compared by their bits.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::batch_load`].
+    pub fn batch_compare_exchange<'v, T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        expected: impl Into<Values<'v, V>>,
+        new: impl Into<Values<'v, V>>,
+        out: &mut [V],
+    ) -> Result<(), ArrayError> {
+        let (expected, new) = (expected.into(), new.into());
+        self.fetch_atomics(endpoint, indices, AtomicCode::CompareSwap, &new, Some(&expected), out)
+    }
+
+    fn fetch_atomics<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        indices: &[u64],
+        code: AtomicCode,
+        values: &Values<'_, V>,
+        expected: Option<&Values<'_, V>>,
+        out: &mut [V],
+    ) -> Result<(), ArrayError> {
+        self.check_atomics(indices, code, [values, expected.unwrap_or(values)])?;
+        Values::Each(out).check(indices.len())?;
+        let fetch = |segment: &Segment<T::Memory>, offset, index| {
+            let operand = values.at(index).to_bits();
+            let expected = expected.map_or(0, |expected| expected.at(index).to_bits());
+            let old = segment.atomic(offset, &Atomic { kind: V::KIND, code, operand, expected });
+            out[index] = V::from_bits(old.expect("the array lies aligned inside the segments"));
+        };
+        if self.directly(endpoint, indices, fetch) {
+            return Ok(());
+        }
+        let (mut operands, mut compared) = (Vec::new(), Vec::new());
+        type Fetching<V> = (Operation<Vec<V>>, Vec<u32>, usize);
+        self.by_rank(
+            endpoint,
+            indices,
+            |endpoint, rank, order, offsets, first| -> Result<Fetching<V>, OneSidedError> {
+                let operands = match code {
+                    AtomicCode::Get => &[],
+                    _ => values.sorted(order, first, &mut operands),
+                };
+                let expected = match expected {
+                    Some(expected) => expected.sorted(order, first, &mut compared),
+                    None => &[],
+                };
+                let batch = AtomicBatch { code, operands, expected };
+                let fetch = endpoint.atomics_nb(rank, self.memory.offset(), offsets, &batch)?;
+                Ok((fetch.of(), order.to_vec(), first))
+            },
+            |endpoint, (fetch, order, first)| {
+                for (index, value) in order.iter().zip(endpoint.wait(fetch)?) {
+                    out[first + *index as usize] = value;
+                }
+                Ok(())
+            },
+        )
+    }
+}

@@ -1,0 +1,175 @@
+//! Sections of global arrays: rows of elements that lie together on a rank, which go together to it.
+
+use super::distribution::{Place, Section};
+use super::{ArrayError, GlobalArray};
+use crate::pointer::Element;
+use am_core::one_sided::{OneSided, Operation, Runs};
+use am_core::zerocopy::IntoBytes;
+use am_core::{Endpoint, HasLayer, Rank, Transport};
+use std::ops::Range;
+
+/// Elements that lie together on a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// Where the first lies.
+    pub(super) place: Place,
+    pub(super) len: u64,
+    /// Where the first belongs at the other side.
+    pub(super) at: u64,
+}
+
+/// Puts rows of one rank and length next to each other.
+fn group(rows: &mut [Row]) -> impl Iterator<Item = &[Row]> {
+    rows.sort_by_key(|row| (row.place.rank, row.len));
+    rows.chunk_by(|a, b| (a.place.rank, a.len) == (b.place.rank, b.len))
+}
+
+impl<V: Element, const D: usize> GlobalArray<V, D> {
+    /// The rows of a section, in its order.
+    fn rows(&self, section: &Section<D>, buffer: usize) -> Result<Vec<Row>, ArrayError> {
+        let mut needed = 1u64;
+        for (dimension, (range, len)) in section.iter().zip(self.distribution.shape()).enumerate() {
+            if range.end > len || range.start > range.end {
+                return Err(ArrayError::OutOfRange { dimension, index: range.end.max(range.start), len });
+            }
+            needed *= range.end - range.start;
+        }
+        if needed != buffer as u64 {
+            return Err(ArrayError::Lengths { given: buffer as u64, needed });
+        }
+        let (mut rows, mut at) = (Vec::new(), 0);
+        self.distribution.runs(section, |place, len| {
+            rows.push(Row { place, len, at });
+            at += len;
+        });
+        Ok(rows)
+    }
+
+    fn byte_offset(&self, place: Place) -> u64 {
+        self.memory.offset() + place.offset * size_of::<V>() as u64
+    }
+
+    /// The runs of rows of one rank and length: compact where the offsets are small.
+    fn runs<R>(&self, rows: &[Row], f: impl FnOnce(&Runs<'_>) -> R) -> R {
+        let size = size_of::<V>() as u64;
+        let len = rows[0].len * size;
+        let indices: Option<Vec<u32>> = rows.iter().map(|row| u32::try_from(row.place.offset).ok()).collect();
+        match indices {
+            Some(indices) => f(&Runs::Indexed { base: self.memory.offset(), unit: size, len, indices: &indices }),
+            None => {
+                let list: Vec<_> = rows.iter().map(|row| (self.byte_offset(row.place), len)).collect();
+                f(&Runs::List(&list))
+            }
+        }
+    }
+
+    /// Reads rows and hands each to `sink` with where it belongs. The ranks are asked at once.
+    pub(super) fn fetch<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        rows: &mut [Row],
+        mut sink: impl FnMut(&Endpoint<T, S>, u64, &[V]),
+    ) -> Result<(), ArrayError> {
+        let mut pending: Vec<(Operation<Vec<V>>, &[Row])> = Vec::new();
+        let mut row_buffer: Vec<V> = Vec::new();
+        for rows in group(rows) {
+            let rank = rows[0].place.rank;
+            if let Some(memory) = self.stored(endpoint, rank) {
+                let len = rows[0].len as usize;
+                row_buffer.resize(len, V::new_zeroed());
+                for row in rows {
+                    memory.read(row.place.offset, &mut row_buffer);
+                    sink(endpoint, row.at, &row_buffer);
+                }
+                continue;
+            }
+            let get = self.runs(rows, |runs| endpoint.get_runs_nb(rank, runs))?;
+            pending.push((get.of(), rows));
+        }
+        for (get, rows) in pending {
+            let values = endpoint.wait(get)?;
+            for (row, values) in rows.iter().zip(values.chunks_exact(rows[0].len as usize)) {
+                sink(endpoint, row.at, values);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the elements of a section, in row-major order: a range of an array of one dimension, a box of others. Allocates
+    /// a note for each row of elements that lies together on a rank.
+    ///
+    /// # Errors
+    /// [`ArrayError::OutOfRange`], [`ArrayError::Lengths`]; as [`Endpoint::get_runs`].
+    pub fn get_section<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        section: &Section<D>,
+        out: &mut [V],
+    ) -> Result<(), ArrayError> {
+        let mut rows = self.rows(section, out.len())?;
+        self.fetch(endpoint, &mut rows, |_, at, values| {
+            out[at as usize..][..values.len()].copy_from_slice(values);
+        })
+    }
+
+    /// Writes the elements of a section, in row-major order, and waits until they are there. Allocates as
+    /// [`GlobalArray::get_section`].
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get_section`].
+    pub fn put_section<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        section: &Section<D>,
+        values: &[V],
+    ) -> Result<(), ArrayError> {
+        let mut rows = self.rows(section, values.len())?;
+        let (mut pending, mut packed) = (Vec::new(), Vec::new());
+        let of = |row: &Row| &values[row.at as usize..][..row.len as usize];
+        for rows in group(&mut rows) {
+            let rank: Rank = rows[0].place.rank;
+            if let Some(memory) = self.stored(endpoint, rank) {
+                rows.iter().for_each(|row| memory.write(row.place.offset, of(row)));
+            } else if let [row] = rows {
+                pending.push(endpoint.put_nb(rank, self.byte_offset(row.place), of(row).as_bytes())?);
+            } else {
+                packed.clear();
+                rows.iter().for_each(|row| packed.extend_from_slice(of(row)));
+                let bytes = packed.as_slice().as_bytes();
+                pending.push(self.runs(rows, |runs| endpoint.put_runs_nb(rank, runs, bytes))?);
+            }
+        }
+        for put in pending {
+            endpoint.wait(put)?;
+        }
+        Ok(())
+    }
+}
+
+impl<V: Element> GlobalArray<V, 1> {
+    /// Reads a range of elements of an array of one dimension, as [`GlobalArray::get_section`].
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get_section`].
+    pub fn get_range<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        range: Range<u64>,
+        out: &mut [V],
+    ) -> Result<(), ArrayError> {
+        self.get_section(endpoint, &[range], out)
+    }
+
+    /// Writes a range of elements of an array of one dimension, as [`GlobalArray::put_section`].
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get_section`].
+    pub fn put_range<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        range: Range<u64>,
+        values: &[V],
+    ) -> Result<(), ArrayError> {
+        self.put_section(endpoint, &[range], values)
+    }
+}

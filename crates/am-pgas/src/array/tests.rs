@@ -1,0 +1,274 @@
+//! Global arrays against models, over messages and over memory.
+
+use super::distribution::{Distribution, DistributionError, Layout, Section};
+use super::{ArrayError, Exchange, GlobalArray, Values};
+use crate::on_ranks::{Ranks, on_ranks};
+use am_core::Rank;
+use am_core::one_sided::{AtomicCode, AtomicOp, OneSidedError};
+
+const LAYOUTS: [Layout; 3] = [Layout::Block, Layout::Cyclic, Layout::BlockCyclic(4)];
+
+/// A reproducible row of numbers below `bound`.
+fn numbers(seed: u64, count: usize, bound: u64) -> Vec<u64> {
+    let mut state = seed;
+    let mut next = || {
+        // Knuth's generator of full period; its high bits are good enough.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Everyone writes its own elements; what a function makes of their indices.
+fn fill<const D: usize>(endpoint: &mut Ranks, array: &GlobalArray<u64, D>, value: impl Fn([u64; D]) -> u64) {
+    array.own(endpoint).update(|index, _| value(index));
+    endpoint.barrier().unwrap();
+}
+
+#[test]
+fn elements_and_sections_of_one_dimension() {
+    on_ranks(3, |endpoint| {
+        for layout in LAYOUTS {
+            let array =
+                GlobalArray::<u64>::new(endpoint, Distribution::new([50], [layout], [3]).unwrap()).unwrap();
+            fill(endpoint, &array, |[index]| index * index);
+            for index in 0..50 {
+                assert_eq!(array.get(endpoint, [index]), Ok(index * index));
+            }
+            for range in [0..50, 7..8, 13..13, 16..35] {
+                let expected: Vec<u64> = range.clone().map(|index| index * index).collect();
+                let mut found = vec![0; expected.len()];
+                array.get_range(endpoint, range, &mut found).unwrap();
+                assert_eq!(found, expected);
+            }
+            endpoint.barrier().unwrap();
+            if endpoint.rank() == Rank(2) {
+                array.put_range(endpoint, 5..45, &[1; 40]).unwrap();
+                array.put(endpoint, [20], 2).unwrap();
+                assert_eq!(array.atomic(endpoint, [20], AtomicOp::Add(5)), Ok(2));
+            }
+            endpoint.barrier().unwrap();
+            let model = |index: u64| match index {
+                20 => 7,
+                5..45 => 1,
+                _ => index * index,
+            };
+            assert!(array.own(endpoint).iter().all(|([index], value)| value == model(index)));
+            array.free(endpoint).unwrap();
+        }
+    });
+}
+
+#[test]
+fn sections_of_more_dimensions() {
+    on_ranks(4, |endpoint| {
+        let layouts = [[Layout::Block; 3], [Layout::Cyclic, Layout::Block, Layout::BlockCyclic(2)]];
+        for layouts in layouts {
+            let distribution = Distribution::new([5, 6, 9], layouts, [2, 1, 2]).unwrap();
+            let array = GlobalArray::<u64, 3>::new(endpoint, distribution).unwrap();
+            let value = |[x, y, z]: [u64; 3]| 100 * x + 10 * y + z;
+            fill(endpoint, &array, value);
+            let sections: [Section<3>; 4] =
+                [[0..5, 0..6, 0..9], [1..4, 2..3, 3..9], [2..3, 0..6, 8..9], [0..0, 1..2, 1..2]];
+            for section in sections {
+                let mut expected = Vec::new();
+                for x in section[0].clone() {
+                    for y in section[1].clone() {
+                        expected.extend(section[2].clone().map(|z| value([x, y, z])));
+                    }
+                }
+                let mut found = vec![0; expected.len()];
+                array.get_section(endpoint, &section, &mut found).unwrap();
+                assert_eq!(found, expected, "{section:?}");
+            }
+            endpoint.barrier().unwrap();
+            // Everyone writes a plane of its own.
+            let me = u64::from(endpoint.rank().0);
+            let plane: Vec<u64> = (0..45).map(|number| 1000 * me + number).collect();
+            array.put_section(endpoint, &[0..5, me..me + 1, 0..9], &plane).unwrap();
+            endpoint.barrier().unwrap();
+            for ([x, y, z], found) in array.own(endpoint).iter() {
+                assert_eq!(found, if y < 4 { 1000 * y + 9 * x + z } else { value([x, y, z]) });
+            }
+            array.free(endpoint).unwrap();
+        }
+    });
+}
+
+#[test]
+fn batches_of_elements() {
+    on_ranks(3, |endpoint| {
+        for layout in LAYOUTS {
+            let array =
+                GlobalArray::<u64>::new(endpoint, Distribution::new([101], [layout], [3]).unwrap()).unwrap();
+            fill(endpoint, &array, |[index]| 3 * index);
+            let indices = numbers(u64::from(endpoint.rank().0), 1000, 101);
+            let mut found = vec![0; 1000];
+            array.batch_load(endpoint, &indices, &mut found).unwrap();
+            assert!(indices.iter().zip(&found).all(|(index, value)| *value == 3 * index));
+            endpoint.barrier().unwrap();
+            // Everyone stores in elements of its own.
+            let me = u64::from(endpoint.rank().0);
+            let mine: Vec<u64> = (0..101).rev().filter(|index| index % 3 == me).collect();
+            let values: Vec<u64> = mine.iter().map(|index| 7 * index).collect();
+            array.batch_store(endpoint, &mine, &values).unwrap();
+            endpoint.barrier().unwrap();
+            assert!(array.own(endpoint).iter().all(|([index], value)| value == 7 * index));
+            endpoint.barrier().unwrap();
+            array.batch_store(endpoint, &mine, 5u64).unwrap();
+            endpoint.barrier().unwrap();
+            assert!(array.own(endpoint).iter().all(|(_, value)| value == 5));
+            endpoint.barrier().unwrap();
+            array.free(endpoint).unwrap();
+        }
+    });
+}
+
+#[test]
+fn batches_of_atomics_add_up() {
+    on_ranks(3, |endpoint| {
+        for layout in LAYOUTS {
+            let shape = Distribution::new([10, 9], [layout, Layout::Block], [3, 1]).unwrap();
+            let array = GlobalArray::<u64, 2>::new(endpoint, shape).unwrap();
+            let me = u64::from(endpoint.rank().0);
+            let indices = numbers(me, 2000, 90);
+            array.batch_add(endpoint, &indices, 1u64).unwrap();
+            array.batch_update(endpoint, &indices, AtomicCode::Add, &indices).unwrap();
+            endpoint.barrier().unwrap();
+            let mut model = [0; 90];
+            for rank in 0..3 {
+                numbers(rank, 2000, 90).iter().for_each(|index| model[*index as usize] += 1 + index);
+            }
+            let number = |[x, y]: [u64; 2]| (9 * x + y) as usize;
+            assert!(array.own(endpoint).iter().all(|(index, value)| value == model[number(index)]));
+            endpoint.barrier().unwrap();
+            // Everyone takes tickets; no two get the same.
+            let mut tickets = vec![0; 500];
+            array.batch_fetch(endpoint, &[4; 500], AtomicCode::Add, 1u64, &mut tickets).unwrap();
+            tickets.sort_unstable();
+            assert!(tickets.windows(2).all(|pair| pair[0] < pair[1]));
+            endpoint.barrier().unwrap();
+            assert_eq!(array.get(endpoint, [0, 4]), Ok(model[4] + 1500));
+            let mut found = vec![0; 90];
+            let all: Vec<u64> = (0..90).collect();
+            array.batch_fetch(endpoint, &all, AtomicCode::Get, 0u64, &mut found).unwrap();
+            endpoint.barrier().unwrap();
+            // One rank replaces each, and the others find what it has put there.
+            let mut before = vec![0; 90];
+            array.batch_compare_exchange(endpoint, &all, &found, 1_000_000 + me, &mut before).unwrap();
+            let won = before.iter().zip(&found).filter(|(before, found)| before == found).count() as u64;
+            array.atomic(endpoint, [0, 0], AtomicOp::Get).unwrap();
+            endpoint.barrier().unwrap();
+            let wins = GlobalArray::<u64>::new(endpoint, Distribution::block([1], 3).unwrap()).unwrap();
+            wins.batch_add(endpoint, &[0], won).unwrap();
+            endpoint.barrier().unwrap();
+            assert_eq!(wins.get(endpoint, [0]), Ok(90));
+            assert!(array.own(endpoint).iter().all(|(_, value)| (1_000_000..1_000_003).contains(&value)));
+            wins.free(endpoint).unwrap();
+            array.free(endpoint).unwrap();
+        }
+    });
+}
+
+/// A batch of many more elements than are sorted at a time.
+#[test]
+fn large_batches() {
+    on_ranks(2, |endpoint| {
+        let array = GlobalArray::<u32>::new(endpoint, Distribution::block([1000], 2).unwrap()).unwrap();
+        let indices = numbers(7, 150_000, 1000);
+        array.batch_add(endpoint, &indices, 1u32).unwrap();
+        endpoint.barrier().unwrap();
+        let mut found = vec![0; indices.len()];
+        array.batch_load(endpoint, &indices, &mut found).unwrap();
+        let mut model = [0u32; 1000];
+        indices.iter().for_each(|index| model[*index as usize] += 2);
+        assert!(indices.iter().zip(&found).all(|(index, value)| *value == model[*index as usize]));
+        array.free(endpoint).unwrap();
+    });
+}
+
+/// What the cells of a rank hold after an exchange, by the rule: the element that a cell stands for, or what was there before.
+fn check_ghosts<const D: usize>(
+    endpoint: &mut Ranks,
+    shape: [u64; D],
+    grid: [u32; D],
+    exchange: Exchange<D>,
+    width: u64,
+) {
+    let distribution = Distribution::new(shape, [Layout::Block; D], grid).unwrap().with_halo(width).unwrap();
+    let array = GlobalArray::<u64, D>::new(endpoint, distribution).unwrap();
+    let value = |index: [u64; D]| index.iter().fold(1, |all, index| 100 * all + index);
+    array.own(endpoint).update(|index, _| value(index));
+    array.exchange(endpoint, &exchange).unwrap();
+    let own = array.own(endpoint);
+    let begin = distribution.own_box(endpoint.rank()).unwrap_or_else(|| std::array::from_fn(|_| 0..0));
+    let mut counted = 0;
+    let cells = own.shape().map(|len| len as i64 + 2 * width as i64);
+    for number in 0..cells.iter().product::<i64>() {
+        let (mut cell, mut rest) = ([0; D], number);
+        for dimension in (0..D).rev() {
+            cell[dimension] = rest % cells[dimension] - width as i64;
+            rest /= cells[dimension];
+        }
+        let beyond =
+            (0..D).filter(|dimension| !(0..own.shape()[*dimension] as i64).contains(&cell[*dimension])).count();
+        let mut index = [0; D];
+        let mut element = beyond < 2 || exchange.corners;
+        for dimension in 0..D {
+            let position = begin[dimension].start as i64 + cell[dimension];
+            let len = shape[dimension] as i64;
+            element &= exchange.periodic[dimension] || (0..len).contains(&position);
+            index[dimension] = position.rem_euclid(len) as u64;
+        }
+        // Cells around nothing stand for nothing.
+        element &= !own.is_empty();
+        assert_eq!(own.load(cell), if element { value(index) } else { 0 }, "cell {cell:?} of {begin:?}");
+        counted += 1;
+    }
+    assert_eq!(counted, cells.iter().product::<i64>());
+    array.free(endpoint).unwrap();
+}
+
+#[test]
+fn ghost_cells() {
+    on_ranks(4, |endpoint| {
+        for (periodic, corners) in [(false, false), (true, false), (false, true), (true, true)] {
+            check_ghosts(endpoint, [10], [4], Exchange { periodic: [periodic], corners }, 2);
+            // One rank has nothing, and the halo is wider than what others have.
+            check_ghosts(endpoint, [9], [4], Exchange { periodic: [periodic], corners }, 5);
+            check_ghosts(endpoint, [7, 5], [2, 2], Exchange { periodic: [periodic, !periodic], corners }, 1);
+            check_ghosts(endpoint, [4, 5, 6], [2, 1, 2], Exchange { periodic: [periodic; 3], corners }, 2);
+        }
+        check_ghosts(endpoint, [3], [1], Exchange { periodic: [true], corners: false }, 7);
+    });
+}
+
+#[test]
+fn wrong_indices_are_told() {
+    on_ranks(2, |endpoint| {
+        let array = GlobalArray::<f64, 2>::new(endpoint, Distribution::block([8, 6], 2).unwrap()).unwrap();
+        let outside = |dimension, index, len| Some(ArrayError::OutOfRange { dimension, index, len });
+        assert_eq!(array.get(endpoint, [3, 6]).err(), outside(1, 6, 6));
+        assert_eq!(array.put(endpoint, [8, 6], 1.0).err(), outside(0, 8, 8));
+        assert_eq!(array.get_section(endpoint, &[0..9, 0..1], &mut [0.0; 9]).err(), outside(0, 9, 8));
+        let backwards = std::ops::Range { start: 5, end: 2 };
+        assert_eq!(array.get_section(endpoint, &[0..1, backwards], &mut []).err(), outside(1, 5, 6));
+        let lengths = |given, needed| Some(ArrayError::Lengths { given, needed });
+        assert_eq!(array.put_section(endpoint, &[0..2, 0..2], &[0.0; 3]).err(), lengths(3, 4));
+        assert_eq!(array.batch_load(endpoint, &[0, 48], &mut [0.0; 2]).err(), outside(0, 48, 48));
+        assert_eq!(array.batch_load(endpoint, &[0], &mut [0.0; 2]).err(), lengths(2, 1));
+        assert_eq!(array.batch_add(endpoint, &[0], &[0.0; 2]).err(), lengths(2, 1));
+        let bits = array.batch_update(endpoint, &[0], AtomicCode::Xor, Values::One(1.0));
+        assert!(matches!(bits, Err(ArrayError::Access(OneSidedError::Unsupported { .. }))), "{bits:?}");
+        let swap = array.batch_fetch(endpoint, &[0], AtomicCode::CompareSwap, 1.0, &mut [0.0]);
+        assert!(matches!(swap, Err(ArrayError::Access(OneSidedError::Unsupported { .. }))), "{swap:?}");
+        let many = GlobalArray::<u8>::new(endpoint, Distribution::block([8], 3).unwrap());
+        let grid = DistributionError::TooManyRanks { grid: 3, ranks: 2 };
+        assert_eq!(many.err(), Some(grid.into()));
+        let large = GlobalArray::<u8>::new(endpoint, Distribution::block([1 << 40], 2).unwrap());
+        assert!(matches!(large, Err(ArrayError::Allocation(_))));
+        endpoint.barrier().unwrap();
+        assert!(array.own(endpoint).iter().all(|(_, value)| value == 0.0));
+        array.free(endpoint).unwrap();
+    });
+}
