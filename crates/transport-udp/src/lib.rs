@@ -78,7 +78,7 @@
 //! | `AM_UDP_PROTECTION` | `encrypted`, `plain-text` (authenticated) or `unauthenticated` (measurements on loopback) |
 //! | `AM_UDP_WAITING` | `adaptive`, `polled` or `blocking`, see [`Waiting`] |
 //! | `AM_UDP_DATAGRAM` | largest UDP payload to probe for, in bytes |
-//! | `AM_UDP_SILENCE` | seconds until a peer that is not heard from is lost |
+//! | `AM_UDP_SILENCE` | seconds until a peer that acknowledges nothing is lost |
 //! | `AM_UDP_LINGER` | seconds that leaving may take |
 //!
 //! # The protocol alone

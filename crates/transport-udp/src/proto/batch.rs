@@ -24,6 +24,11 @@ const REPLIES: usize = 8 << 10;
 pub(crate) trait Access {
     /// Works on the machine; `None` if this process may use it no more.
     fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> Option<R>;
+
+    /// Whether this process may use it still. Asked after every handler, so it has to be cheap.
+    fn is_usable(&self) -> bool {
+        true
+    }
 }
 
 /// One message of a batch.
@@ -147,7 +152,7 @@ impl Batch {
     }
 
     /// Delivers the messages to the sink, and returns how many. It ends early when so much of Long replies waits
-    /// that no further request may be answered; what remains is still in its lane. What a handler that unwinds
+    /// that no further request may be answered, and in the child of a handler that forks; what remains is still in its lane. What a handler that unwinds
     /// leaves is told to the machine.
     pub(crate) fn deliver<S: Sink, A: Access>(&mut self, sink: &mut S, access: &mut A) -> usize {
         let Self { entries, len, payloads, segment, outcome, .. } = self;
@@ -162,7 +167,7 @@ impl Batch {
                 let (category, payload) = (message.category(), Payload::EMPTY);
                 let arrival = Arrival { from, category, handler, args, payload };
                 sink.request(arrival, &mut delivery.way(room, *len));
-                if delivery.full {
+                if delivery.ends() {
                     break;
                 }
                 continue;
@@ -181,6 +186,9 @@ impl Batch {
                 delivery.outcome.consumed[1] += len;
                 delivery.outcome.set_aside += cost_of(room);
                 sink.reply(arrival);
+                if delivery.ends() {
+                    break;
+                }
                 continue;
             }
             let mut way = delivery.way(room, *len);
@@ -189,7 +197,7 @@ impl Batch {
                 _ => sink.request(arrival, &mut way),
             }
             drop(way);
-            if delivery.full {
+            if delivery.ends() {
                 break;
             }
         }
@@ -221,6 +229,13 @@ struct Delivery<'a, A: Access> {
 }
 
 impl<A: Access> Delivery<'_, A> {
+    /// Whether no further message may be delivered: nobody takes its reply, or the handler before it has forked, and what remains
+    /// is the parent's.
+    #[inline]
+    fn ends(&self) -> bool {
+        self.full || !self.access.is_usable()
+    }
+
     #[inline]
     fn way(&mut self, room: u64, request: u64) -> Way<'_, A> {
         Way { outcome: self.outcome, access: self.access, full: &mut self.full, room, request, fate: Fate::Unused }

@@ -192,9 +192,20 @@ impl Config {
         u64::from(self.send_queue).max(2 * self.largest_message())
     }
 
+    /// What is kept for lending: a quarter of the receive budget where the largest messages need loans, so that it takes many peers
+    /// that never give theirs back to use it up.
+    fn for_loans(&self) -> u64 {
+        let (budget, peers) = (u64::from(self.receive_budget), u64::from(self.shape.peers()));
+        let least = self.kept_for_loans();
+        if (budget - least) / peers >= self.largest_message() {
+            return least;
+        }
+        least.max((budget / 4).min(budget - peers))
+    }
+
     /// What every peer may always send: its part of the receive budget, less what is kept for lending.
     pub(super) fn base_window(&self) -> u64 {
-        ((u64::from(self.receive_budget) - self.kept_for_loans()) / u64::from(self.shape.peers())).min(1 << 20)
+        ((u64::from(self.receive_budget) - self.for_loans()) / u64::from(self.shape.peers())).min(1 << 20)
     }
 
     /// What can be lent to peers in need, together.

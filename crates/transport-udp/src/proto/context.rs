@@ -78,6 +78,8 @@ pub(super) struct Context {
     pub(super) lendable: u64,
     /// Bytes that peers may send beyond their base window.
     pub(super) lent: u64,
+    /// Peers that may do so.
+    pub(super) borrowers: u64,
     /// Peers that wait for a loan, first come, first served.
     pub(super) waiting: VecDeque<u32>,
     pub(super) segment: OwnSegment,
@@ -101,6 +103,7 @@ impl Context {
             base: config.base_window(),
             lendable: config.lendable(),
             lent: 0,
+            borrowers: 0,
             waiting: VecDeque::with_capacity(config.shape.peers() as usize),
             segment,
             pools: Default::default(),

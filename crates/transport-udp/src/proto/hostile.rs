@@ -360,7 +360,7 @@ impl Duel {
         self.victim.declare(INSIDER, PeerStatus::Lost(LossCause::Died));
         self.victim.slots[INSIDER.index()].end(&mut self.victim.shared, PeerStatus::Lost(LossCause::Died));
         let shared = &self.victim.shared;
-        assert_eq!((shared.queued, shared.set_aside, shared.lent), ([0; 2], 0, 0));
+        assert_eq!((shared.queued, shared.set_aside, shared.lent, shared.borrowers), ([0; 2], 0, 0, 0));
         assert!(shared.waiting.is_empty());
         assert_eq!(self.victim.buffer_bytes_used(), 0);
         self.tally

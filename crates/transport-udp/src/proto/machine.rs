@@ -21,7 +21,7 @@ use zeroize::Zeroize;
 #[derive(Debug)]
 pub struct Machine {
     pub(super) shared: Context,
-    keyring: Keyring,
+    pub(super) keyring: Keyring,
     pub(super) slots: Vec<Slot>,
     timers: Timers,
     /// Peers that may have something to send, and peers that may have something to deliver.
@@ -34,6 +34,8 @@ pub struct Machine {
     pub(super) departing: Option<Departure>,
     /// Farewells that wait for those that their senders knew of, since when at the latest.
     held: Vec<(Peer, Instant)>,
+    /// When the next of these has waited long enough; the program is woken then.
+    held_until: Option<Instant>,
 }
 
 /// The payload of a Long request that is under way, sent from where it is. See [`Machine::buffer_tail`].
@@ -88,6 +90,7 @@ impl Machine {
             losses: 0,
             departing: None,
             held: Vec::new(),
+            held_until: None,
             shared: Context::new(config, segment),
             keyring,
         })
@@ -159,6 +162,7 @@ impl Machine {
         if self.left_after(peer, &leave).is_some() {
             if !self.held.iter().any(|(held, _)| *held == peer) {
                 self.held.push((peer, now + HOLD));
+                self.held_until.get_or_insert(now + HOLD);
             }
             return;
         }
@@ -450,10 +454,17 @@ impl Machine {
         !self.arrived.is_empty() || !self.held.is_empty()
     }
 
-    /// When [`Machine::tick`] is to be called next, if nothing arrives before. Valid once [`Machine::transmit`] has
+    /// When [`Machine::tick`] is to be called next, if nothing arrives before; the program may find something in its next poll
+    /// then. Valid once [`Machine::transmit`] has
     /// returned `None`.
     pub fn deadline(&self) -> Option<Instant> {
-        self.timers.first()
+        self.timers.first().into_iter().chain(self.held_until).min()
+    }
+
+    /// Whether a farewell has been held back for long enough, so that the program's next poll tells of it; to be asked before
+    /// [`Machine::tick`].
+    pub(crate) fn wakes(&self, now: Instant) -> bool {
+        self.held_until.is_some_and(|until| until <= now)
     }
 
     /// Acts on the passing of time: retransmission, acknowledgements, keep-alive, loss of silent peers.
@@ -466,6 +477,9 @@ impl Machine {
         let late = self.timers.first().map_or(Span::ZERO, |at| now.since(at));
         if late >= Span(self.shared.config.silence.0 / 8) {
             self.slots.iter_mut().for_each(|slot| slot.excuse(late));
+        }
+        if self.wakes(now) {
+            self.held_until = self.held.iter().map(|(_, until)| *until).filter(|until| *until > now).min();
         }
         // Every expired peer leaves the heap, and only `transmit` puts it back: the loop is bounded by their number.
         while let Some(peer) = self.timers.expired(now) {

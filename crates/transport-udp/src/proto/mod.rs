@@ -60,6 +60,9 @@ mod wire;
 #[doc(hidden)]
 pub use hostile::authentic;
 
+/// The largest segment whose places messages can name, in bytes.
+pub(crate) const MAX_SEGMENT: u64 = bytes::MAX_VARINT;
+
 pub(crate) use batch::{Access, Batch};
 pub use config::{Config, ConfigError, Protection, Secrets};
 pub use context::{Counters, Dropped};

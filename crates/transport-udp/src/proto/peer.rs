@@ -6,6 +6,7 @@
 //! used up. A restarted peer knows no token: it is told a fresh one, and only when that comes back does the old session
 //! end. Every Hello causes at most one Hello of the same size, and none is a sign of life: copies of it would be one, too.
 
+use super::bytes::MAX_VARINT;
 use super::context::Context;
 use super::session::{Names, Session};
 use super::wire::{Hello, VERSION};
@@ -158,7 +159,9 @@ impl Slot {
             _ => {}
         }
         let ours = shared.config.layout();
-        let segment = self.promised_segment.is_none_or(|promised| promised == hello.segment);
+        // Places in a larger one could not be written down.
+        let promised = self.promised_segment.is_none_or(|promised| promised == hello.segment);
+        let segment = promised && hello.segment <= MAX_VARINT;
         if hello.version != VERSION || hello.layout != ours || !segment {
             self.end(shared, PeerStatus::Lost(LossCause::Incompatible));
             self.ended = Some(PeerStatus::Lost(LossCause::Incompatible));

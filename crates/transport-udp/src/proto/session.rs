@@ -154,7 +154,7 @@ impl Session {
     /// most `ahead`.
     ///
     /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever
-    /// acknowledges none has half of it at most, and `n` of them leave the `n + 1`st part. A peer without any is
+    /// acknowledges none has half of what others leave at most. A peer without any is
     /// always served, and so is a message that has no reply: the end of a barrier may depend on it. Payloads of Long
     /// replies have a queue of their own for every peer, which one payload may exceed.
     pub(super) fn may_reply(&self, shared: &Context, ahead: u64, cost: u64) -> bool {
@@ -323,22 +323,25 @@ impl Session {
     fn settle_loan(&mut self, shared: &mut Context) {
         let loan = self.granted.limit.saturating_sub(self.granted.requests + shared.base);
         shared.lent = shared.lent - self.loan + loan;
+        shared.borrowers = shared.borrowers - u64::from(self.loan > 0) + u64::from(loan > 0);
         self.loan = loan;
     }
 
     /// Lends the peer what it wants, at most its share, and all of that or nothing. Returns whether there is
     /// nothing to lend it now.
     ///
-    /// A share is half of what the other peers' loans leave, and at least the largest message, since part of a
-    /// message would occupy memory and be of no use. So a peer that borrows and never sends leaves room for the
-    /// others: at least one message as long as no other does the same (dynamic thresholds: Choudhury and Hahne,
-    /// IEEE/ACM ToN 1998).
+    /// A share is whole messages of the largest size, since part of one would occupy memory and be of no use: so many
+    /// that all borrowers leave the next part. The first gets half of all, the second a sixth, which leaves a third, the `n`th
+    /// the part `1 / (n (n + 1))`, and everyone one message if there is room. So peers that borrow and never send leave room
+    /// for others, until one message each has used up what is left (after dynamic thresholds: Choudhury and Hahne,
+    /// IEEE/ACM ToN 1998, whose senders give back).
     ///
     /// A loan ends by itself when what it was asked for has been handled. The first in the line is served at the
     /// latest when the loans of all others that send have ended.
     pub(super) fn lend(&mut self, shared: &mut Context, now: Instant) -> bool {
         let (others, due) = (shared.lent - self.loan, self.granted.requests + shared.base);
-        let share = (shared.lendable.saturating_sub(others) / 2).max(shared.config.largest_message());
+        let (place, message) = (1 + shared.borrowers - u64::from(self.loan > 0), shared.config.largest_message());
+        let share = (shared.lendable / (place * (place + 1)) / message).max(1) * message;
         let target = self.wanted.min(due + share);
         if target <= self.granted.limit {
             return true;
@@ -468,6 +471,7 @@ impl Session {
         }
         shared.set_aside -= self.set_aside;
         shared.lent -= self.loan;
+        shared.borrowers -= u64::from(self.loan > 0);
         self.set_aside = 0;
         self.loan = 0;
     }

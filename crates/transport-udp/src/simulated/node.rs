@@ -119,6 +119,9 @@ impl Node {
     fn drive(&mut self, index: usize, port: &mut DeviceContext<'_, Vec<u8>>) {
         let (seat, now) = (&mut self.seats[index], port.now());
         let mut machine = seat.machine.borrow_mut();
+        if machine.wakes(now) {
+            port.wake(seat.rank);
+        }
         machine.tick(now);
         while let Some((to, len)) = machine.transmit(now, &mut self.buffer) {
             if to.0 == seat.rank {

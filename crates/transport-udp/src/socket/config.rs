@@ -48,7 +48,8 @@ pub struct UdpConfig {
     /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second,
     /// requests of a peer that has not acknowledged its replies wait; one reply to every peer always finds room.
     pub reply_budget: u32,
-    /// A peer that is not heard from for this long is lost.
+    /// A peer that has acknowledged nothing for this long is lost, and so is one that has not been there for so long since it was
+    /// first needed.
     pub silence: Duration,
     /// How long an acknowledgement may wait for company.
     pub ack_delay: Duration,

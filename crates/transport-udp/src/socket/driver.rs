@@ -168,6 +168,11 @@ impl Access for Locked<'_> {
         let now = self.now.max(engine.latest);
         Some(work(&mut engine.machine, now))
     }
+
+    #[inline]
+    fn is_usable(&self) -> bool {
+        !self.shared.process.is_other()
+    }
 }
 
 /// The [`Driver`] of a real socket; made by [`Udp::join`](crate::Udp::join).
@@ -242,7 +247,7 @@ impl SocketDriver {
     }
 
     /// Sleeps until something arrives or is due.
-    fn park(&mut self, until: Option<Instant>) {
+    pub(super) fn park(&mut self, until: Option<Instant>) {
         let (timeout, events) = {
             let engine = self.shared.engine();
             if engine.news != std::mem::replace(&mut self.program.news, engine.news) {
@@ -255,11 +260,13 @@ impl SocketDriver {
             let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
             (next.since(now).into(), PollFlags::POLLIN | out)
         };
-        // A notice that came before is not missed: the bell stays rung until the next round has heard it.
+        // A notice that came before is not missed: the bell stays rung until then. The notice itself may have been taken in
+        // before its bell was rung, so the bell is silenced whatever there is.
         sleep(
             &[(self.shared.socket.as_fd(), events), (self.shared.bell.as_fd(), PollFlags::POLLIN)],
             Some(timeout),
         );
+        let _ = self.shared.bell.read();
         self.shared.unpark();
     }
 }
@@ -299,7 +306,6 @@ impl Driver for SocketDriver {
         let some = sent.accepted != std::mem::replace(&mut sent.told, sent.accepted);
         if some && sent.accepted - sent.handed >= EAGER {
             self.take_in();
-            self.send_out(None);
         }
     }
 

@@ -24,7 +24,7 @@ impl Notices {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, rank: Rank, cause: LossCause) {
+    pub(super) fn add(&self, rank: Rank, cause: LossCause) {
         self.line().push((rank, cause));
         self.any.store(true, SeqCst);
     }
@@ -69,8 +69,8 @@ impl FailureNotifier {
     }
 
     /// Tells that a rank is lost, for this reason; usually [`LossCause::Died`]. The program learns of it with its next poll,
-    /// as of every lost peer, and is woken if it waits. What the rank had sent and is not delivered yet is dropped, unless
-    /// its farewell has come and nothing is missing before it: then it left as it says.
+    /// as of every lost peer, and is woken if it waits. What the rank had sent and is not delivered yet is dropped, except for
+    /// up to 31 messages that a poll under way has taken out already, unless its farewell has come and nothing is missing before it: then it left as it says.
     ///
     /// Does not wait for the program or its handlers; may be called from any thread, and as often as one likes: only the
     /// first end of a rank counts. Nothing happens if the job has no such rank, if it is the endpoint's own, or if the

@@ -1,5 +1,6 @@
 //! The table of a job over UDP: where every endpoint listens, and how large every rank's segment is.
 
+use crate::proto::MAX_SEGMENT;
 use am_core::{Peer, Rank, Shape};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -33,6 +34,14 @@ pub enum PeersError {
         found: usize,
         /// Ranks of the job.
         ranks: u32,
+    },
+    /// A segment is larger than the protocol can name places in.
+    #[error("rank {rank} is said to have a segment of {bytes} bytes; the protocol knows 2^62 - 1 at most")]
+    SegmentTooLarge {
+        /// The rank.
+        rank: Rank,
+        /// Bytes given.
+        bytes: u64,
     },
     /// Nothing can be sent to an address: it has no port, or it means every interface.
     #[error(
@@ -84,6 +93,10 @@ impl Peers {
         }
         if segments.len() != ranks as usize {
             return Err(PeersError::Segments { found: segments.len(), ranks });
+        }
+        let sizes = (0..).map(Rank).zip(&segments);
+        if let Some((rank, &bytes)) = sizes.into_iter().find(|(_, bytes)| **bytes > MAX_SEGMENT) {
+            return Err(PeersError::SegmentTooLarge { rank, bytes });
         }
         let table = Self { shape, addresses, segments };
         let mut seen = BTreeMap::new();

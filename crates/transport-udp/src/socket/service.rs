@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub(super) struct Shared {
     pub(super) sabotage: AtomicBool,
     pub(super) process: Process,
     wake: EventFd,
-    /// Wakes the program when it sleeps in `idle`; stays rung until the notices have been taken in.
+    /// Wakes the program when it sleeps in `idle`; stays rung until it has woken, or the notices have been taken in.
     pub(super) bell: EventFd,
     /// What others know of the ends of ranks.
     pub(super) notices: Notices,
@@ -143,8 +143,11 @@ impl Shared {
     }
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
-        // Only a helper that panics poisons it, and then nothing more is done with what it holds.
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.engine.lock().unwrap_or_else(|poison| {
+            // Only a helper that panics poisons it, and may not have said so yet.
+            self.failed.store(true, Release);
+            poison.into_inner()
+        })
     }
 
     /// The engine, if nobody is at it.
@@ -250,11 +253,13 @@ impl Shared {
                 if news && let Some(watcher) = engine.watcher.take() {
                     watcher.wake();
                 }
-                let deadline = engine.deadline.map(|at| at.since(now).into());
+                // What is due cannot leave before the socket takes more, and then nothing else is due.
+                let blocked = engine.is_blocked();
+                let deadline = engine.deadline.filter(|_| !blocked).map(|at| at.since(now).into());
                 // Who has left the endpoint tells when he is back.
-                let longest = (!self.left.load(SeqCst)).then_some(LONGEST);
+                let longest = (blocked || !self.left.load(SeqCst)).then_some(LONGEST);
                 let timeout = deadline.into_iter().chain(longest).min();
-                let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
+                let out = if blocked { PollFlags::POLLOUT } else { PollFlags::empty() };
                 (timeout, PollFlags::POLLIN | out)
             };
             sleep(&[(self.socket.as_fd(), events), (self.wake.as_fd(), PollFlags::POLLIN)], timeout);

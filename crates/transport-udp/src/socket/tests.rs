@@ -62,6 +62,19 @@ fn a_broken_endpoint_arms_no_waker() {
     assert_eq!(transport.driver_mut().notify(Waker::noop()), Notify::Ready);
 }
 
+/// A notice that is taken in between its entry and its bell leaves no bell that ends every sleep.
+#[test]
+fn a_bell_rings_once() {
+    let job = LocalJob::new(2).unwrap();
+    let mut transport = job.join(0).unwrap();
+    let shared = Arc::clone(transport.driver().shared());
+    shared.notices.add(Rank(1), LossCause::Died);
+    transport.driver_mut().take_in();
+    shared.ring();
+    transport.driver_mut().park(None);
+    assert!(shared.bell.read().is_err(), "the bell is silent");
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn a_panic_of_the_task_reaches_the_program() {

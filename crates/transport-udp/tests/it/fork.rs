@@ -113,6 +113,36 @@ fn a_child_is_told_that_the_endpoint_is_its_parents() {
     });
 }
 
+/// What is left of a batch when a handler forks is the parent's alone.
+#[test]
+fn a_child_delivers_no_more_of_a_batch() {
+    let job = LocalJob::new(1).unwrap();
+    let mut handlers = Handlers::<State>::new();
+    let add = handlers.one_way("add", |state: &mut State, _, value: u64, _| {
+        state.sum += 1;
+        if value == 1 {
+            state.child = split();
+            state.is_child = state.child.is_none();
+        }
+    });
+    let add = add.unwrap();
+    let mut endpoint = Endpoint::attach(job.join(0).unwrap(), handlers, State::default()).unwrap();
+    for value in 0..5u64 {
+        endpoint.request(Rank(0), add, value).unwrap();
+    }
+    // To oneself everything is there at once, so that one poll finds all of it.
+    let polled = endpoint.poll();
+    if endpoint.state().is_child {
+        alarm::set(60);
+        let code = if endpoint.state().sum == 2 { 0 } else { 1 };
+        drop(endpoint);
+        std::process::exit(code);
+    }
+    well(endpoint.state().child.expect("the second handler has run"));
+    assert_eq!((polled, endpoint.state().sum), (Ok(5), 5));
+    endpoint.finish().unwrap();
+}
+
 /// What the helper of rank 1 calls, under the lock of the endpoint.
 #[derive(Default)]
 struct Call {

@@ -3,14 +3,14 @@
 use super::{DATAGRAM, INSIDER, SEGMENT, VICTIM, config};
 use crate::proto::Machine;
 use crate::proto::bytes::Writer;
-use crate::proto::config::Protection;
+use crate::proto::config::{Config, Protection, Secrets};
 use crate::proto::message::{MAX_HEADER, cost_of, room_of};
 use crate::proto::recovery::FrameList;
 use crate::proto::wire::{Frame, HEADER, Header, TAG};
 use crate::sim::{self, SplitMix64};
 use am_core::arguments::Words;
 use am_core::transport::{Arrival, Body, Head, PeerStatus, Port, ReplyBound, Sink};
-use am_core::{Instant, Payload, Peer, Span};
+use am_core::{Instant, Payload, Peer, Shape, Span};
 
 const HONEST: Peer = Peer(2);
 const MEDIUM: u32 = 1024;
@@ -186,5 +186,46 @@ fn unused_loans_starve_nobody() {
             let loan = trio.machines[0].session(INSIDER).unwrap().loan;
             assert!(loan <= (lendable / 2).max(message), "{loan} of {lendable} bytes");
         }
+    }
+}
+
+/// With default settings, in a job whose largest messages need loans, eleven peers that borrow all they get and never send leave
+/// room for a twelfth; each takes no more than its part.
+#[test]
+fn hoarders_leave_room_for_others() {
+    let ranks = 512;
+    let settings = |me: u32| {
+        let secrets = Secrets { job: vec![5; 32], incarnation: [me as u8; 32] };
+        Config::new(Shape::new(ranks), Peer(me), secrets)
+    };
+    let mut machines: Vec<Machine> = (0..14).map(|me| sim::machine(settings(me), 64).unwrap().0).collect();
+    let now = Instant(0);
+    let mut buffer = vec![0; DATAGRAM];
+    for peer in 1..14 {
+        machines[peer].connect(now, VICTIM);
+        for _ in 0..8 {
+            for (from, to) in [(peer, 0), (0, peer)] {
+                while let Some((at, len)) = machines[from].transmit(now, &mut buffer) {
+                    assert_eq!(at.index(), to);
+                    let _ = machines[to].handle(now, &mut buffer[..len]);
+                }
+            }
+        }
+        assert!(machines[0].is_connected(Peer(peer as u32)));
+    }
+    let (lendable, message) = (machines[0].shared.lendable, machines[0].shared.config.largest_message());
+    assert!(machines[0].shared.base < message, "the largest messages need loans");
+    let mut loans = Vec::new();
+    for peer in 1..14 {
+        let Machine { slots, shared, .. } = &mut machines[0];
+        let session = slots[peer].session.as_deref_mut().unwrap();
+        session.wanted = 1 << 61;
+        session.lend(shared, now);
+        loans.push(session.loan);
+    }
+    let lasting = loans.iter().take_while(|loan| **loan >= message).count();
+    assert_eq!(lasting, 12, "{loans:?} of {lendable}");
+    for (place, loan) in (1..).zip(&loans) {
+        assert!(*loan <= (lendable / (place * (place + 1))).max(message), "{loans:?} of {lendable}");
     }
 }

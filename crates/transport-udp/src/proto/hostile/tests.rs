@@ -2,9 +2,11 @@
 
 use super::super::Event;
 use super::*;
+use crate::proto::batch::Access;
 use crate::proto::seal::work;
-use crate::proto::wire::{HELLO, KIND_HELLO, MAX_ROW};
+use crate::proto::wire::{HELLO, Hello, KIND_HELLO, MAX_ROW};
 use am_core::transport::Departure;
+use std::cell::RefCell;
 
 impl Duel {
     /// Honest and forged traffic in turns, until the insider is lost; returns whether it was.
@@ -46,6 +48,188 @@ impl Duel {
         let body = writer.len();
         self.deliver(&mut datagram, body);
     }
+}
+
+/// Reaches the victim of a duel from within its handlers.
+struct Reach<'a>(&'a RefCell<Duel>);
+
+impl Access for Reach<'_> {
+    fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> Option<R> {
+        let duel = &mut *self.0.borrow_mut();
+        Some(work(&mut duel.victim, duel.now))
+    }
+}
+
+/// Handlers during which datagrams go on arriving, as a helper thread takes them in.
+struct Meanwhile<'a>(&'a RefCell<Duel>);
+
+impl Meanwhile<'_> {
+    /// What happens while a handler runs.
+    fn happen(&self) {
+        let duel = &mut *self.0.borrow_mut();
+        for _ in 0..duel.random.below(3) {
+            match duel.random.below(12) {
+                0..=8 => duel.forge(),
+                9 => duel.carry(200),
+                10 => {
+                    duel.now = duel.now + Span::from_micros(duel.random.below(3000));
+                    duel.victim.tick(duel.now);
+                }
+                // A launcher that tells of the insider's end, or the insider's next incarnation.
+                _ if duel.random.chance(30) => duel.victim.declare(INSIDER, PeerStatus::Lost(LossCause::Died)),
+                _ if duel.random.chance(100) => {
+                    let seed = duel.random.next_u64();
+                    duel.insider = machine(INSIDER, seed, duel.insider.config().protection).0;
+                    duel.kept[1].clear();
+                    duel.insider.connect(duel.now, VICTIM);
+                    duel.carry(0);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Sink for Meanwhile<'_> {
+    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+        self.happen();
+        let (mut random, mut kept) = {
+            let duel = &mut *self.0.borrow_mut();
+            (SplitMix64(duel.random.next_u64()), std::mem::take(&mut duel.kept[0]))
+        };
+        let mut delivered = 0;
+        Handler { random: &mut random, kept: &mut kept, delivered: &mut delivered }.request(arrival, port);
+        let duel = &mut *self.0.borrow_mut();
+        duel.kept[0] = kept;
+        duel.tally.delivered += delivered;
+    }
+
+    fn reply(&mut self, _: Arrival<'_>) {
+        self.happen();
+        self.0.borrow_mut().tally.delivered += 1;
+    }
+
+    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {
+        self.happen();
+    }
+}
+
+impl Duel {
+    /// Delivers to the victim while more arrives between every two steps.
+    fn serve_meanwhile(self, budget: usize) -> Self {
+        let duel = RefCell::new(self);
+        let (mut sink, mut reach) = (Meanwhile(&duel), Reach(&duel));
+        let mut batch = duel.borrow().victim.new_batch();
+        let mut count = 0;
+        let release = |duel: &mut Self| duel.victim.release_held(duel.now);
+        release(&mut duel.borrow_mut());
+        while count < budget
+            && reach.with(|machine, now| machine.take_batch(now, budget - count, &mut batch)) == Some(true)
+        {
+            sink.happen();
+            count += batch.deliver(&mut sink, &mut reach);
+            sink.happen();
+            reach.with(|machine, now| machine.settle(now, &mut batch));
+            let victim = &duel.borrow().victim;
+            let sessions = victim.slots.iter().filter_map(|slot| slot.session.as_deref());
+            let sums =
+                sessions.fold((0, 0), |(lent, aside), session| (lent + session.loan, aside + session.set_aside));
+            assert_eq!(sums, (victim.shared.lent, victim.shared.set_aside));
+        }
+        duel.into_inner()
+    }
+
+    /// As [`Duel::round`], with handlers during which frames are forged.
+    fn round_meanwhile(mut self, steps: u32) -> Self {
+        self.connect();
+        self.tally.sessions += 1;
+        for _ in 0..steps {
+            match self.random.below(8) {
+                0..=1 => self.request(VICTIM, INSIDER),
+                2..=4 => self.request(INSIDER, VICTIM),
+                5 => self.forge(),
+                6 => self.carry(200),
+                _ => {
+                    self.now = self.now + Span::from_micros(self.random.below(3000));
+                    self.victim.tick(self.now);
+                    self.insider.tick(self.now);
+                }
+            }
+            let budget = self.random.below(8) as usize;
+            self = self.serve_meanwhile(budget);
+            if self.kept[0].len() > 8 {
+                let key = self.kept[0].remove(0);
+                self.victim.answer(self.now, key, |port| {
+                    let _ = port.send(0, &Words::EMPTY, Body::None);
+                });
+            }
+            if self.random.chance(300) {
+                self.serve(INSIDER, budget);
+            }
+            self.check();
+            while let Some(event) = self.victim.next_event() {
+                self.tally.faulty += u64::from(event == Event::Lost(INSIDER, LossCause::Faulty));
+            }
+            if self.victim.session(INSIDER).is_none() {
+                break;
+            }
+        }
+        self
+    }
+}
+
+#[test]
+fn frames_between_taking_and_settling_break_nothing() {
+    let mut sum = Tally::default();
+    for seed in 0..1500 {
+        let run = || Duel::new(seed, Protection::Encrypted).round_meanwhile(150).end();
+        let tally = std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("seed {seed} failed"));
+        sum.forged += tally.forged;
+        sum.faulty += tally.faulty;
+        sum.delivered += tally.delivered;
+    }
+    assert!(sum.forged > 5000 && sum.faulty > 100 && sum.delivered > 3000, "{sum:?}");
+}
+
+/// A segment so large that no message can name its last bytes is no segment of this protocol.
+#[test]
+fn a_segment_beyond_all_places_is_refused() {
+    for (bytes, taken) in [(MAX_VARINT, true), (MAX_VARINT + 1, false), (u64::MAX, false)] {
+        let mut duel = Duel::new(2, Protection::Encrypted);
+        let now = duel.now;
+        let hello = |machine: &mut Machine, to: Peer| {
+            machine.connect(now, to);
+            let Machine { slots, shared, keyring, .. } = machine;
+            slots[to.index()].next_hello(shared, keyring, now).unwrap()
+        };
+        let echo = hello(&mut duel.victim, INSIDER).token;
+        let theirs = Hello { echo, segment: bytes, ..hello(&mut duel.insider, VICTIM) };
+        let Machine { slots, shared, keyring, .. } = &mut duel.victim;
+        slots[INSIDER.index()].on_hello(shared, keyring, &theirs, now);
+        let session = duel.victim.session(INSIDER);
+        assert_eq!(session.map(|session| session.peer_segment), taken.then_some(bytes));
+        assert_eq!(duel.victim.status(INSIDER) == PeerStatus::Active, taken);
+    }
+}
+
+/// The program is woken when a farewell has been held back for long enough.
+#[test]
+fn held_farewells_have_a_deadline() {
+    let mut duel = Duel::new(1, Protection::Encrypted);
+    duel.connect();
+    duel.carry(0);
+    duel.say(Frame::Leave(Leave { how: Departure::Left as u8, after: Some((2, 0)), ..Leave::default() }));
+    duel.serve(VICTIM, 10);
+    duel.carry(0);
+    assert_eq!(duel.victim.status(INSIDER), PeerStatus::Active, "rank 2 may still say more");
+    let until = duel.now + Span::from_millis(300);
+    assert!(duel.victim.deadline().is_some_and(|at| at <= until));
+    duel.now = until;
+    assert!(duel.victim.wakes(until));
+    duel.victim.tick(until);
+    assert!(!duel.victim.wakes(until), "a program that does not poll is woken once");
+    duel.serve(VICTIM, 10);
+    assert_ne!(duel.victim.status(Peer(2)), PeerStatus::Active);
 }
 
 fn duel(seed: u64) -> Tally {
