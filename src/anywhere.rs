@@ -185,7 +185,7 @@ impl Options {
     }
 
     /// Takes `--backend NAME` and `--ranks N` out of a program's arguments, the first of which is the program itself;
-    /// returns the others. `--help` is left to the program.
+    /// returns the others. `--help` is left to the program, and so is `--` with all that follows it.
     ///
     /// # Errors
     /// A flag without its value, or a value that there cannot be.
@@ -193,6 +193,11 @@ impl Options {
         let (mut rest, mut args) = (Vec::new(), args.into_iter());
         rest.extend(args.next());
         while let Some(arg) = args.next() {
+            if arg == "--" {
+                rest.push(arg);
+                rest.extend(args);
+                break;
+            }
             let text = arg.to_string_lossy().into_owned();
             let (flag, inline) = match text.split_once('=') {
                 Some((flag, value)) => (flag, Some(value.to_owned())),
@@ -262,8 +267,23 @@ pub fn run(options: Options, program: impl Program) -> ExitCode {
         Backend::Processes => processes(&options, None, program),
         Backend::Shm => processes(&options, Some(TransportChoice::Shm), program),
         Backend::Udp => processes(&options, Some(TransportChoice::Udp), program),
-        Backend::Loopback => threads(&options, &program),
-        Backend::Extoll | Backend::Pscom | Backend::Sci | Backend::Portals => simulate(&options, backend, program),
+        _ => match alone(backend) {
+            Err(usage) => refuse(&usage),
+            Ok(()) if backend == Backend::Loopback => threads(&options, &program),
+            Ok(()) => simulate(&options, backend, program),
+        },
+    }
+}
+
+/// Refuses a backend that runs all ranks in one process where a launcher has started several: each would run all of them.
+fn alone(backend: Backend) -> Result<(), Usage> {
+    match launch::started_as() {
+        Ok(Some((rank, ranks @ 2.., by))) => Err(Usage(format!(
+            "the backend '{backend}' runs all ranks in one process, and {by} has started this one as rank {rank} of {ranks}: start \
+             the program by itself, with --ranks {ranks}"
+        ))),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Usage(error.to_string())),
     }
 }
 
@@ -377,6 +397,13 @@ mod tests {
             taken(&["program", "--ranks", "3", "input", "--backend=udp", "--size", "4"]).unwrap();
         assert_eq!((options.backend, options.ranks), (Some(Backend::Udp), Some(3)));
         assert_eq!(rest, ["program", "input", "--size", "4"]);
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_the_programs() {
+        let (options, rest) = taken(&["program", "--ranks=2", "--", "--ranks", "3", "--backend"]).unwrap();
+        assert_eq!((options.backend, options.ranks), (None, Some(2)));
+        assert_eq!(rest, ["program", "--", "--ranks", "3", "--backend"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use am_launch::{
     InterfaceError, InterfaceWish, LaunchError, Launcher, Leave, ListenError, MAX_RANKS, MeetError, Outcome,
     Placement, RankEnd, RankError, Remote, RemoteError, RendezvousError, RunOptions, Secret, SecretError,
     StartedBy, TooFewSlots, default_ranks, env, exit_job, parse_hosts, parse_time, read_host_file, serve_as_agent,
-    usable_processors,
+    started_as, usable_processors,
 };
 
 pub use crate::job::{AttachError, JobTransport, RankJob};

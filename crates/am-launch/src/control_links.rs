@@ -276,12 +276,7 @@ impl Presence {
 /// # Errors
 /// The launcher has gone.
 pub(crate) fn send_part(mut link: &UnixStream, part: &[u8]) -> io::Result<()> {
-    if part.len() > LONGEST_PART {
-        return Err(io::Error::other(format!(
-            "{} bytes to exchange exceed the limit of {LONGEST_PART}",
-            part.len()
-        )));
-    }
+    debug_assert!(part.len() <= LONGEST_PART, "the bootstrap refuses longer parts");
     link.write_all(&frame(PART, part))
 }
 
@@ -313,7 +308,13 @@ pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut told: impl FnMut(Tol
                 Some(parts) => told(Told::Gathered(parts)),
                 None => return,
             },
-            FAILED => told(Told::Failed(words.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect())),
+            FAILED => {
+                let failed: Vec<Rank> = words.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect();
+                if failed.iter().any(|rank| rank.0 >= ranks) {
+                    return;
+                }
+                told(Told::Failed(failed));
+            }
             _ => return,
         }
     }
@@ -328,6 +329,55 @@ fn split(mut body: &[u8], ranks: u32) -> Option<Vec<Vec<u8>>> {
         body = rest;
     }
     Some(parts).filter(|parts| body.is_empty() && parts.len() == ranks as usize)
+}
+
+/// What one end of a link may say to the other: an even first byte says it to a launcher, in two parts of which the second byte is
+/// the length of the first; an odd one to a rank of a job whose size is the second byte. Returns whether anything was understood.
+///
+/// # Panics
+/// If a launcher takes anything but what the frames say, or a rank hears of ranks that its job does not have.
+#[cfg(feature = "fuzzing")]
+pub fn control(data: &[u8]) -> bool {
+    let Some(([side, number], bytes)) = data.split_first_chunk::<2>() else { return false };
+    // What a socket takes before anybody reads it.
+    let bytes = &bytes[..bytes.len().min(100 << 10)];
+    let (ours, theirs) = UnixStream::pair().expect("the system has two more descriptors");
+    if side & 1 == 1 {
+        (&theirs).write_all(bytes).expect("the other end is there");
+        drop(theirs);
+        let (ranks, mut understood) = (u32::from(*number), false);
+        listen(&ours, ranks, |told| {
+            understood = true;
+            match told {
+                Told::Gathered(parts) => assert_eq!(parts.len(), ranks as usize),
+                Told::Failed(failed) => assert!(failed.iter().all(|rank| rank.0 < ranks), "{failed:?}"),
+            }
+        });
+        return understood;
+    }
+    let mut links = ControlLinks::default();
+    links.adopt(ours).expect("a new socket can be set so");
+    let (first, second) = bytes.split_at(bytes.len().min(usize::from(*number)));
+    let mut parts = Vec::new();
+    for words in [first, second] {
+        // A launcher that has cut the link takes nothing.
+        let _ = (&theirs).write_all(words);
+        parts.extend(links.poll().into_iter().map(|(_, part)| part));
+    }
+    let (mut expected, mut left, mut rest, mut sound) = (Vec::new(), false, bytes, true);
+    while let Some((first, behind)) = rest.split_first_chunk() {
+        let (kind, length) = head(*first);
+        sound = kind <= BACK && length <= LONGEST_PART;
+        let Some((body, behind)) = behind.split_at_checked(length).filter(|_| sound) else { break };
+        match kind {
+            PART => expected.push(body.to_vec()),
+            kind => left = kind == LEFT,
+        }
+        rest = behind;
+    }
+    assert!(parts == expected, "{} parts of {}", parts.len(), expected.len());
+    assert_eq!((links.has_left(0), links.is_open(0)), (left, sound));
+    rest.len() < bytes.len()
 }
 
 #[cfg(test)]
@@ -431,7 +481,7 @@ mod tests {
         }
         let hear = thread::spawn(move || {
             let mut heard = 0;
-            listen(&UnixStream::from(theirs), 1, |told| {
+            listen(&UnixStream::from(theirs), u32::MAX, |told| {
                 assert_eq!(told, Told::Failed(vec![Rank(heard)]));
                 heard += 1;
             });

@@ -5,6 +5,9 @@ use std::path::Path;
 
 pub use crate::cluster::channel::fuzzing::{message, stranger};
 use crate::cluster::list::{HostSpec, host_file, parse_hosts};
+pub use crate::control_links::control;
+pub use crate::manifest::manifest;
+pub use crate::notices::notices;
 pub use crate::rank::meet::greeting;
 
 /// A list of hosts and a host file: what is taken can be used as hosts. Returns whether either is.

@@ -132,6 +132,6 @@ pub use outcome::{
 pub use rank::bootstrap::{Bootstrap, ExchangeError, Leave};
 pub use rank::identity::{EnvironmentError, StartedBy};
 pub use rank::meet::MeetError;
-pub use rank::{DEFAULT_MEET_TIMEOUT, RankError};
+pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, started_as};
 pub use run::{RunOptions, default_ranks, run, run_joined};
 pub use secret::{Secret, SecretError};

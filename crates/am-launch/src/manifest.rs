@@ -87,7 +87,8 @@ impl JobManifest {
     /// # Errors
     /// The descriptor is not there, or no manifest of this version; then it stays open.
     pub(crate) fn inherited(number: u32) -> io::Result<Self> {
-        unclaimed(number)?;
+        // What is no memory file may block who opens it.
+        unclaimed(number, FileKind::Memory(SEALS))?;
         let manifest = Self::read(File::open(format!("/proc/self/fd/{number}"))?)?;
         claim(number, FileKind::Memory(SEALS)).map(|_| manifest)
     }
@@ -104,15 +105,35 @@ impl JobManifest {
         file.take(length).read_to_end(&mut bytes)?;
         let other =
             || io::Error::new(io::ErrorKind::InvalidData, "it was written by another version of the launcher");
-        let manifest: Self =
-            postcard::from_bytes(bytes.strip_prefix(&MAGIC).ok_or_else(other)?).map_err(|_| other())?;
-        if manifest.is_sound() { Ok(manifest) } else { Err(other()) }
+        Self::decode(&bytes).ok_or_else(other)
+    }
+
+    /// The manifest that a file holds; `None` if it holds none of this version.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let manifest: Self = postcard::from_bytes(bytes.strip_prefix(&MAGIC)?).ok()?;
+        Some(manifest).filter(Self::is_sound)
     }
 
     /// Whether every rank is on one of the hosts.
     pub(crate) fn is_sound(&self) -> bool {
         self.host_of.iter().all(|host| (*host as usize) < self.hosts.len())
     }
+}
+
+/// What a manifest's file may hold. Returns whether it was taken for a manifest.
+///
+/// # Panics
+/// If a rank of it has no host, or it is not read back as it is written.
+#[cfg(feature = "fuzzing")]
+pub fn manifest(data: &[u8]) -> bool {
+    let Some(manifest) = JobManifest::decode(data) else { return false };
+    for rank in 0..manifest.ranks() {
+        let host = manifest.host_of[rank as usize];
+        assert!((host as usize) < manifest.hosts.len(), "rank {rank} is on host {host}");
+    }
+    let pages = encode_wiped(&manifest).expect("what was read can be written");
+    assert_eq!(JobManifest::decode(&[&MAGIC[..], &pages].concat()).as_ref(), Some(&manifest));
+    true
 }
 
 #[cfg(test)]
@@ -149,6 +170,16 @@ mod tests {
         let file = memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap();
         assert!(JobManifest::inherited(file.as_raw_fd() as u32).is_err());
         assert!(fcntl(&file, FcntlArg::F_GETFD).is_ok(), "it is still open");
+    }
+
+    #[test]
+    fn what_is_no_memory_file_is_not_opened() {
+        // Opening a pipe that nobody writes to would block.
+        let (reading, writing) = nix::unistd::pipe().unwrap();
+        let number = unused(&reading);
+        drop(writing);
+        let refused = JobManifest::inherited(number).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{refused}");
     }
 
     #[test]

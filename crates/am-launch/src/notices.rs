@@ -278,6 +278,36 @@ pub fn exit_job(code: u8) -> ! {
     std::process::exit(code.into())
 }
 
+/// What ranks may write to the pipe of their notices, in two parts; the first byte is the length of the first one. Returns whether
+/// a notice was heard.
+///
+/// # Panics
+/// If what is heard depends on the parts, is of somebody else than a member, or is not there.
+#[cfg(feature = "fuzzing")]
+pub fn notices(data: &[u8]) -> bool {
+    const MEMBERS: [u32; 3] = [1, 2, 300];
+    let Some((first, bytes)) = data.split_first() else { return false };
+    // A pipe takes so much at once.
+    let bytes = &bytes[..bytes.len().min(32 << 10)];
+    let heard = |parts: [&[u8]; 2]| {
+        let mut notices = Notices::new().expect("the system has two more descriptors");
+        let mut heard = Vec::new();
+        for part in parts {
+            assert_eq!(write(notices.inherited(), part), Ok(part.len()));
+            heard.extend(notices.hear(&MEMBERS));
+        }
+        heard
+    };
+    let whole = heard([bytes, &[]]);
+    let (head, tail) = bytes.split_at(bytes.len().min(usize::from(*first)));
+    assert_eq!(heard([head, tail]), whole);
+    for notice in &whole {
+        assert!(MEMBERS.contains(&notice.rank()), "{notice:?}");
+        assert!(bytes.windows(LENGTH).any(|window| window == notice.encode()), "{notice:?}");
+    }
+    !whole.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,6 +33,8 @@ pub(crate) const TERMINAL_SIGNALS: &[Signal] = &[Signal::SIGINT, Signal::SIGQUIT
 const LONGEST_ORDERS: usize = 64 << 20;
 /// How long the last words may take to leave.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
+/// How often a rank that does not take what it is told is tried again.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs this process as the agent of a launcher on another host, until the host's ranks have ended or the launcher is gone.
 /// For `amrun`, as which it is started there; returns the exit code.
@@ -168,7 +170,7 @@ impl<'a> Agent<'a> {
             merger.drain();
             // A reader far away may take its time; the launcher has to know meanwhile that this host is well.
             while !merger.is_finished() {
-                self.hear([merger.finished()])?;
+                self.hear([merger.finished()], None)?;
                 while self.signals.next().is_some() {}
             }
             merger.join();
@@ -195,7 +197,7 @@ impl<'a> Agent<'a> {
     /// Waits until all hosts are ready and the launcher says so.
     fn permission(&mut self) -> Result<crate::manifest::JobManifest, Stop> {
         loop {
-            let mut messages = self.hear([])?.into_iter();
+            let mut messages = self.hear([], None)?.into_iter();
             while let Some(message) = messages.next() {
                 if let ToAgent::Start(mut manifest) = message {
                     // A job may end as soon as the first of its ranks runs, on another host.
@@ -217,10 +219,15 @@ impl<'a> Agent<'a> {
     fn supervise(&mut self, started: &mut Started, subreaper: &Subreaper) -> Result<(), Stop> {
         let rank_of = started.members.clone();
         let Started { ranks, places, links, notices, .. } = started;
+        // What has come so far of an exchange's parts.
+        let mut gathered = Vec::new();
         while ranks.iter().any(Option::is_some) {
             let mut first = None;
             let messages = match std::mem::take(&mut self.early) {
-                early if early.is_empty() => self.hear(links.ends().chain([notices.arrivals()])),
+                early if early.is_empty() => {
+                    let again = links.is_behind().then_some(LOOK_EVERY);
+                    self.hear(links.ends().chain([notices.arrivals()]), again)
+                }
                 early => Ok(early),
             };
             while let Some(arrival) = self.signals.next() {
@@ -256,7 +263,12 @@ impl<'a> Agent<'a> {
             })?;
             for message in messages {
                 match message {
-                    ToAgent::Gathered(parts) => links.answer(&parts),
+                    ToAgent::Gathered { parts, more } => {
+                        gathered.extend(parts);
+                        if !more {
+                            links.answer(&std::mem::take(&mut gathered));
+                        }
+                    }
                     ToAgent::Died(ranks) => links.announce_failures(&ranks),
                     ToAgent::Signal(number) => {
                         if let Ok(signal) = Signal::try_from(number) {
@@ -271,13 +283,18 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Sleeps until the launcher says something, a signal arrives, one of the `others` is ready or it is time for a word of
-    /// one's own; returns what the launcher has said.
-    fn hear<'b>(&mut self, others: impl IntoIterator<Item = BorrowedFd<'b>>) -> Result<Vec<ToAgent>, Stop> {
+    /// Sleeps until the launcher says something, a signal arrives, one of the `others` is ready, it is time for a word of
+    /// one's own, or to look `again`; returns what the launcher has said.
+    fn hear<'b>(
+        &mut self,
+        others: impl IntoIterator<Item = BorrowedFd<'b>>,
+        again: Option<Duration>,
+    ) -> Result<Vec<ToAgent>, Stop> {
         let beat = beat(self.orders.lost_after);
         let lost_at = self.channel.heard() + self.orders.lost_after;
         let wake = lost_at.min(self.spoke + beat);
         let left = wake.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        let left = again.map_or(left, |again| again.min(left));
         let mut ends = vec![
             PollFd::new(self.signals.arrivals(), PollFlags::POLLIN),
             PollFd::new(self.channel.as_fd(), self.channel.interest()),

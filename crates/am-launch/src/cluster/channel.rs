@@ -24,7 +24,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::secret::Secret;
 
 /// The version of everything that is said over a channel; it changes with the messages.
-pub(crate) const PROTOCOL: u16 = 5;
+pub(crate) const PROTOCOL: u16 = 6;
 const MAGIC: [u8; 6] = *b"am-rdv";
 const NONCE: usize = 32;
 const GREETING: usize = MAGIC.len() + 2 + NONCE;
@@ -73,8 +73,8 @@ pub enum ChannelError {
     System(#[from] io::Error),
 }
 
-/// The key of one direction.
-type Key = Zeroizing<[u8; 32]>;
+/// The key of one direction, which stays where it is when its channel moves.
+type Key = Box<Zeroizing<[u8; 32]>>;
 
 /// The keys of an open channel and their counters.
 struct Keys {
@@ -417,7 +417,8 @@ fn key(secret: &Secret, salt: &[u8], direction: &[u8]) -> Key {
     let mut hash = blake3::Hasher::new_derive_key("active-messages launch 2026-11 channel");
     // Nonces and direction have fixed lengths.
     hash.update(salt).update(direction).update(secret.bytes());
-    let key = Zeroizing::new(*hash.finalize().as_bytes());
+    let mut key = Box::new(Zeroizing::new([0; 32]));
+    hash.finalize_xof().fill(&mut **key);
     hash.zeroize();
     key
 }

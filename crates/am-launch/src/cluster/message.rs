@@ -61,8 +61,8 @@ pub(crate) enum FromAgent {
 pub(crate) enum ToAgent {
     /// Start the ranks.
     Start(JobManifest),
-    /// The parts of an exchange, by rank.
-    Gathered(Vec<Vec<u8>>),
+    /// Parts of an exchange, by rank, and whether the next ranks' follow.
+    Gathered { parts: Vec<Vec<u8>>, more: bool },
     /// Send every rank that lives this signal.
     Signal(i32),
     /// Ask every rank that can answer what it waits for.
@@ -106,6 +106,15 @@ pub(crate) enum Answer {
     Table(JobManifest, [u8; 32]),
     /// The job can't start.
     Refused(String),
-    /// The parts of an exchange, by rank.
-    Gathered(Vec<Vec<u8>>),
+    /// Parts of an exchange, by rank, and whether the next ranks' follow.
+    Gathered { parts: Vec<Vec<u8>>, more: bool },
+}
+
+/// Parts of an exchange in one message: with each of them as long as one may be, a channel still takes it.
+const AT_ONCE: usize = 128;
+
+/// Everybody's parts of an exchange as messages that a channel takes: some parts, and whether more follow.
+pub(crate) fn in_messages(parts: &[Vec<u8>]) -> impl Iterator<Item = (Vec<Vec<u8>>, bool)> {
+    let last = parts.len().div_ceil(AT_ONCE).saturating_sub(1);
+    parts.chunks(AT_ONCE).enumerate().map(move |(index, parts)| (parts.to_vec(), index < last))
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::cluster::agent::{beat, held_up};
 use crate::cluster::channel::Channel;
 use crate::cluster::host_state::HostState;
-use crate::cluster::message::{FromAgent, ToAgent};
+use crate::cluster::message::{FromAgent, ToAgent, in_messages};
 use crate::cluster::options::Hosts;
 use crate::cluster::place::place;
 use crate::cluster::start::ClusterStart;
@@ -128,7 +128,9 @@ impl ClusterMonitor<'_> {
             }
             self.miss();
             if let Some(parts) = self.exchange.complete() {
-                self.tell(&ToAgent::Gathered(parts));
+                for (parts, more) in in_messages(&parts) {
+                    self.tell(&ToAgent::Gathered { parts, more });
+                }
             }
             let now = Instant::now();
             let orders = self.policy.tick(now);

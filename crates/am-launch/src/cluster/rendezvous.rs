@@ -236,7 +236,7 @@ impl RendezvousClient<'_> {
                 Ok(Met { manifest, links: RendezvousLinks::Leaf(Box::new(channel)) })
             }
             Answer::Refused(reason) => Err(RendezvousError::Refused(reason)),
-            Answer::Gathered(_) => Err(self.lost(ChannelError::Damaged)),
+            Answer::Gathered { .. } => Err(self.lost(ChannelError::Damaged)),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cluster::channel::{Channel, ChannelError};
-use crate::cluster::message::{Answer, FromRank};
+use crate::cluster::message::{Answer, FromRank, in_messages};
 use crate::control_links::Allgather;
 
 /// The connections that stay open until all ranks have attached.
@@ -34,29 +34,43 @@ impl RendezvousLinks {
         match self {
             Self::Leaf(channel) => {
                 channel.send(&FromRank::Part(own.to_vec()));
-                match channel.wait::<Answer>(until)?.remove(0) {
-                    Answer::Gathered(parts) if parts.len() == ranks as usize => Ok(parts),
-                    _ => Err(ChannelError::Damaged),
+                let mut all = Vec::with_capacity(ranks as usize);
+                loop {
+                    for answer in channel.wait::<Answer>(until)? {
+                        let Answer::Gathered { parts, more } = answer else { return Err(ChannelError::Damaged) };
+                        all.extend(parts);
+                        if more && all.len() < ranks as usize {
+                            continue;
+                        }
+                        return if all.len() == ranks as usize { Ok(all) } else { Err(ChannelError::Damaged) };
+                    }
                 }
             }
             Self::Root(channels) => {
                 let mut exchange = Allgather::new(ranks);
                 exchange.note(0, own.to_vec());
+                // Those whose channels have been dropped before.
+                let there = |rank: &u32| channels.iter().any(|(whose, _)| whose == rank);
+                (1..ranks).filter(|rank| !there(rank)).for_each(|rank| exchange.lose(rank));
                 loop {
-                    for (rank, channel) in channels.iter_mut() {
-                        match channel.pump::<FromRank>() {
-                            Ok(words) => words.into_iter().for_each(|word| {
-                                if let FromRank::Part(part) = word {
-                                    exchange.note(*rank, part);
-                                }
-                            }),
-                            Err(_) => exchange.lose(*rank),
+                    // A channel that has ended is always ready, and so would leave no rest.
+                    channels.retain_mut(|(rank, channel)| {
+                        let Ok(words) = channel.pump::<FromRank>() else {
+                            exchange.lose(*rank);
+                            return false;
+                        };
+                        for word in words {
+                            if let FromRank::Part(part) = word {
+                                exchange.note(*rank, part);
+                            }
                         }
-                    }
+                        true
+                    });
                     if let Some(parts) = exchange.complete() {
-                        channels
-                            .iter_mut()
-                            .for_each(|(_, channel)| channel.send(&Answer::Gathered(parts.clone())));
+                        for (parts, more) in in_messages(&parts) {
+                            let answer = Answer::Gathered { parts, more };
+                            channels.iter_mut().for_each(|(_, channel)| channel.send(&answer));
+                        }
                         self.flush(until);
                         return Ok(parts);
                     }
@@ -94,4 +108,63 @@ fn poll_out(channel: &Channel, until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(5));
     let mut ends = [PollFd::new(channel.as_fd(), PollFlags::POLLOUT)];
     matches!(poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)), Ok(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::channel::Side;
+    use crate::control_links::LONGEST_PART;
+    use crate::secret::Secret;
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Rank 0's end and another rank's.
+    fn pair() -> (Channel, RendezvousLinks) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let leaf = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (root, _) = listener.accept().unwrap();
+        let channel = |stream, side| Channel::new(stream, side, &Secret::none()).unwrap();
+        (channel(root, Side::Server), RendezvousLinks::Leaf(Box::new(channel(leaf, Side::Client))))
+    }
+
+    #[test]
+    fn more_parts_than_one_message_holds() {
+        let (mut root, mut leaf) = pair();
+        let parts: Vec<Vec<u8>> = (0..300).map(|rank| vec![rank as u8; LONGEST_PART]).collect();
+        thread::scope(|scope| {
+            let gathered = scope.spawn(move || leaf.allgather(b"mine", 300, PATIENCE).unwrap());
+            let until = Instant::now() + PATIENCE;
+            let said = root.wait::<FromRank>(until).unwrap();
+            assert!(matches!(&said[..], [FromRank::Part(part)] if part == b"mine"), "{said:?}");
+            for (parts, more) in in_messages(&parts) {
+                root.send(&Answer::Gathered { parts, more });
+            }
+            while root.queued() > 0 {
+                root.push().unwrap();
+                root.rest(until).unwrap();
+            }
+            assert!(gathered.join().unwrap() == parts);
+        });
+    }
+
+    #[test]
+    fn a_rank_that_hung_up_is_dropped_and_remembered() {
+        let (first, leaf) = pair();
+        let (second, gone) = pair();
+        let mut root = RendezvousLinks::Root(vec![(1, first), (2, second)]);
+        drop(gone);
+        let leaf = thread::spawn(move || {
+            let mut leaf = leaf;
+            [b"one", b"two"].map(|part| leaf.allgather(part, 3, PATIENCE).unwrap())
+        });
+        let own = [b"own", b"ewn"].map(|part| root.allgather(part, 3, PATIENCE).unwrap());
+        assert_eq!(own[0], [&b"own"[..], b"one", b""]);
+        assert_eq!(own[1], [&b"ewn"[..], b"two", b""]);
+        assert_eq!(leaf.join().unwrap(), own);
+        let RendezvousLinks::Root(channels) = &root else { panic!("it is still the root") };
+        assert_eq!(channels.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [1]);
+    }
 }

@@ -162,12 +162,25 @@ const NOT_INHERITED: &str = "only the process that a launcher starts inherits it
 /// The descriptors that this process has taken over.
 static CLAIMED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
-/// Whether an inherited descriptor that a variable of the launcher names can still be taken over.
+/// Whether an inherited descriptor that a variable of the launcher names can still be taken over, and is what the launcher leaves
+/// there.
 ///
 /// # Errors
-/// There is no such descriptor, or it has been taken over before.
-pub(crate) fn unclaimed(number: u32) -> io::Result<()> {
-    look_up(number, &CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)).map(drop)
+/// There is no such descriptor, it is something else, or it has been taken over before.
+pub(crate) fn unclaimed(number: u32, wanted: FileKind) -> io::Result<()> {
+    checked(number, wanted, &CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)).map(drop)
+}
+
+#[expect(unsafe_code, reason = "what a number stands for is asked of the descriptor, which somebody else may own")]
+fn checked(number: u32, wanted: FileKind, claimed: &[RawFd]) -> io::Result<RawFd> {
+    let number = look_up(number, claimed)?;
+    // SAFETY: the descriptor is open, as was just seen, and is only looked at. Nobody in this process closes what the launcher
+    // left; if the number stands for something else, its owner may close it meanwhile, and then an error is the worst.
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
+    if !wanted.is(file)? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {wanted}; {NOT_INHERITED}")));
+    }
+    Ok(number)
 }
 
 fn look_up(number: u32, claimed: &[RawFd]) -> io::Result<RawFd> {
@@ -193,13 +206,7 @@ fn look_up(number: u32, claimed: &[RawFd]) -> io::Result<RawFd> {
 #[expect(unsafe_code, reason = "an inherited socket, unlike a memory file, can't be opened again by its number")]
 pub(crate) fn claim(number: u32, wanted: FileKind) -> io::Result<OwnedFd> {
     let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = look_up(number, &claimed)?;
-    // SAFETY: the descriptor is open, as was just seen, and is only looked at. Nobody in this process closes what the launcher
-    // left; if the number stands for something else, its owner may close it meanwhile, and then an error is the worst.
-    let file = unsafe { BorrowedFd::borrow_raw(number) };
-    if !wanted.is(file)? {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {wanted}; {NOT_INHERITED}")));
-    }
+    let number = checked(number, wanted, &claimed)?;
     // SAFETY: the descriptor is open, and nobody else in this process owns it: it is what only the launcher can have left
     // under this number, opened in this process for this call before the program ran, and the list lets only one call have it.
     let file = unsafe { OwnedFd::from_raw_fd(number) };
@@ -374,7 +381,7 @@ pub(crate) mod tests {
             assert!(again.to_string().contains("taken it over before"), "{again}");
             file
         });
-        assert!(unclaimed(claimed[0].as_raw_fd() as u32).is_err());
+        assert!(unclaimed(claimed[0].as_raw_fd() as u32, FileKind::Control(of_line)).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,7 +15,7 @@ use am_core::Rank;
 
 use crate::cluster::channel::ChannelError;
 use crate::cluster::rendezvous_links::RendezvousLinks;
-use crate::control_links::{Presence, Told, listen, send_part};
+use crate::control_links::{LONGEST_PART, Presence, Told, listen, send_part};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::RankError;
@@ -76,6 +77,12 @@ pub enum ExchangeError {
     /// The thread that hears from the launcher can't be started.
     #[error("no thread to hear from the launcher: {0}")]
     Thread(io::Error),
+    /// A rank's part of an exchange is too long.
+    #[error("{bytes} bytes to exchange exceed the limit of {LONGEST_PART}")]
+    TooLong {
+        /// Bytes given.
+        bytes: usize,
+    },
     /// The launcher was lost.
     #[error("the launcher was lost before all ranks had attached: {0}")]
     Launcher(io::Error),
@@ -98,6 +105,9 @@ impl Bootstrap {
         };
         Self { rank, local_rank, started_by, manifest, limit, exchange: Mutex::new(state) }
     }
+
+    /// The most bytes of a rank that an [`allgather`](Self::allgather) takes.
+    pub const LONGEST_PART: usize = LONGEST_PART;
 
     /// This process's rank.
     pub fn rank(&self) -> Rank {
@@ -166,12 +176,17 @@ impl Bootstrap {
         EnvironmentError::Setting { reason }.into()
     }
 
-    /// Hands this rank's bytes, at most 64 KiB, to all ranks and returns everybody's, by rank; none of ranks that have ended.
+    /// Hands this rank's bytes, at most [`LONGEST_PART`](Self::LONGEST_PART), to all ranks and returns everybody's, by rank; none of ranks that have ended.
     /// Collective, and may be repeated; blocks until all ranks that live take part.
     ///
     /// # Errors
-    /// The launcher, or without one another rank, was lost, or somebody did not take part in time.
+    /// More bytes than that, which this rank alone learns; the launcher, or without one another rank, was lost, or somebody did not
+    /// take part in time.
     pub fn allgather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        let bytes = own.len();
+        if bytes > Self::LONGEST_PART {
+            return Err(ExchangeError::TooLong { bytes });
+        }
         match &mut *self.begun()? {
             State::Launcher(link) => link.allgather(own).map_err(ExchangeError::Launcher),
             State::Rendezvous(links) => {
@@ -182,14 +197,19 @@ impl Bootstrap {
     }
 
     /// Calls `failed` for every rank that has ended without taking leave, as soon as that is known and also for those that are known
-    /// already; on a thread that does nothing else, or on this one. A rank may be named that has left in a way of its transport's
-    /// own. Never called where ranks met at `AM_RENDEZVOUS`: nobody watches them.
+    /// already; on a thread that does nothing else, or on this one. It must not call this again, and a panic in it is told and goes no
+    /// further. A rank may be named that has left in a way of its transport's own. Never called where ranks met at `AM_RENDEZVOUS`: nobody watches them.
     ///
     /// # Errors
     /// [`ExchangeError::Thread`].
     pub fn on_failure(&self, failed: impl Fn(Rank) + Send + 'static) -> Result<(), ExchangeError> {
-        if let State::Launcher(link) = &*self.begun()? {
-            link.known().add(Box::new(failed));
+        let state = self.begun()?;
+        if let State::Launcher(link) = &*state {
+            let listeners = Arc::clone(&link.listeners);
+            let known = Arc::clone(&link.known);
+            // The closure may ask for what waits for the state.
+            drop(state);
+            add(&listeners, &known, Box::new(failed));
         }
         Ok(())
     }
@@ -202,8 +222,8 @@ impl Bootstrap {
     pub fn attach_endpoint(&self) -> Result<Leave, ExchangeError> {
         let state = self.begun()?;
         let State::Launcher(link) = &*state else { return Ok(Leave(None)) };
-        link.known().presence.attach(&link.link);
-        Ok(Leave(Some((Arc::clone(&link.known), Arc::clone(&link.link)))))
+        link.known().presence.attach(&writer(&link.writer));
+        Ok(Leave(Some((Arc::clone(&link.known), Arc::clone(&link.writer)))))
     }
 
     /// Hands a file to ranks of this host, which have to [`fetch`](Self::fetch) it; `label` names it, once in a job. Blocks until all
@@ -212,6 +232,7 @@ impl Bootstrap {
     /// # Errors
     /// Somebody did not fetch it in time, or the system refused something.
     pub fn hand_out(&self, label: &str, file: BorrowedFd<'_>, to: &[Rank]) -> Result<(), MeetError> {
+        self.hear_of_failures(label)?;
         let whom = to.iter().map(|rank| rank.0).filter(|rank| *rank != self.rank.0).collect();
         self.meeting(label).serve(whom, file, &|rank| self.has_failed(Rank(rank)), |_, _| ())
     }
@@ -221,12 +242,19 @@ impl Bootstrap {
     /// # Errors
     /// It has ended, did not hand it out in time, or the system refused something.
     pub fn fetch(&self, label: &str, from: Rank) -> Result<OwnedFd, MeetError> {
+        self.hear_of_failures(label)?;
         self.meeting(label).fetch(self.rank, from, &|| self.has_failed(from)).map(|(file, _)| file)
     }
 
     fn meeting(&self, label: &str) -> LocalRendezvous {
         let name = format!("{}-host-{}-{label}", self.job_id(), self.host_of(self.rank));
         LocalRendezvous::new(name, self.ranks(), self.limit)
+    }
+
+    /// Those whose end would be waited for in vain are heard of from now on.
+    fn hear_of_failures(&self, label: &str) -> Result<(), MeetError> {
+        let begun = self.begun().map(drop);
+        begun.map_err(|error| self.meeting(label).system(io::Error::other(error)))
     }
 
     /// Whether a rank is known to have ended without taking leave.
@@ -261,49 +289,68 @@ pub(crate) fn after_rank_zero(rank: Rank) {
 #[derive(Debug)]
 struct LauncherLink {
     known: Arc<Mutex<Known>>,
-    link: Arc<UnixStream>,
+    listeners: Arc<Listeners>,
+    /// What is said to the launcher is said in one piece.
+    writer: Arc<Mutex<Arc<UnixStream>>>,
     gathered: Receiver<Vec<Vec<u8>>>,
 }
 
 /// Who wants to know of failures.
 type Listener = Box<dyn Fn(Rank) + Send>;
 
+/// Locked before what is known, and while they are called, which is without the lock of that.
 #[derive(Default)]
+struct Listeners(Mutex<Vec<Listener>>);
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listeners").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
 struct Known {
-    listeners: Vec<Listener>,
     dead: Vec<Rank>,
     presence: Presence,
 }
 
-impl Known {
-    fn add(&mut self, failed: Listener) {
-        self.dead.iter().for_each(|&rank| failed(rank));
-        self.listeners.push(failed);
+/// Adds one who wants to know, and tells it of those that are known already.
+fn add(listeners: &Listeners, known: &Mutex<Known>, failed: Listener) {
+    let mut listeners = listeners.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let dead = known.lock().unwrap_or_else(PoisonError::into_inner).dead.clone();
+    tell(&failed, &dead);
+    listeners.push(failed);
+}
+
+/// The launcher has told of these.
+fn note(listeners: &Listeners, known: &Mutex<Known>, dead: &[Rank]) {
+    let listeners = listeners.0.lock().unwrap_or_else(PoisonError::into_inner);
+    known.lock().unwrap_or_else(PoisonError::into_inner).dead.extend_from_slice(dead);
+    listeners.iter().for_each(|failed| tell(failed, dead));
+}
+
+/// Calls the program's code, whose panic must not keep others from being told.
+fn tell(failed: &Listener, dead: &[Rank]) {
+    for rank in dead {
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| failed(*rank)));
     }
 }
 
-impl fmt::Debug for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").field("dead", &self.dead).field("presence", &self.presence).finish_non_exhaustive()
-    }
+fn writer(writer: &Mutex<Arc<UnixStream>>) -> MutexGuard<'_, Arc<UnixStream>> {
+    writer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LauncherLink {
     fn begin(link: UnixStream, ranks: u32) -> io::Result<Self> {
         let known = Arc::new(Mutex::new(Known::default()));
         let (link, (sender, gathered)) = (Arc::new(link), channel());
-        let ours = Self { known: Arc::clone(&known), link: Arc::clone(&link), gathered };
+        let (writer, listeners) = (Arc::new(Mutex::new(Arc::clone(&link))), Arc::<Listeners>::default());
+        let ours = Self { known: Arc::clone(&known), listeners: Arc::clone(&listeners), writer, gathered };
         let hear = move || {
             listen(&link, ranks, |told| match told {
                 // Nobody exchanges any more; deaths are still news.
                 Told::Gathered(parts) => drop(sender.send(parts)),
-                Told::Failed(ranks) => {
-                    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                    for rank in ranks {
-                        known.dead.push(rank);
-                        known.listeners.iter().for_each(|failed| failed(rank));
-                    }
-                }
+                Told::Failed(ranks) => note(&listeners, &known, &ranks),
             });
         };
         thread::Builder::new().name("am-launcher".into()).stack_size(64 * 1024).spawn(hear)?;
@@ -311,7 +358,7 @@ impl LauncherLink {
     }
 
     fn allgather(&self, own: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        send_part(&self.link, own)?;
+        send_part(&writer(&self.writer), own)?;
         self.gathered.recv().map_err(|_| io::ErrorKind::UnexpectedEof.into())
     }
 
@@ -322,13 +369,107 @@ impl LauncherLink {
 
 /// An endpoint that has not taken leave.
 #[derive(Debug)]
-pub struct Leave(Option<(Arc<Mutex<Known>>, Arc<UnixStream>)>);
+pub struct Leave(Option<(Arc<Mutex<Known>>, Arc<Mutex<Arc<UnixStream>>>)>);
 
 impl Leave {
     /// The endpoint has taken leave. A launcher that is gone needs no word.
     pub fn report(self) {
         if let Some((known, link)) = self.0 {
-            known.lock().unwrap_or_else(PoisonError::into_inner).presence.depart(&link);
+            known.lock().unwrap_or_else(PoisonError::into_inner).presence.depart(&writer(&link));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control_links::ControlLinks;
+    use nix::sys::socket::{setsockopt, sockopt};
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    /// A rank of a job of three, and its launcher's end.
+    fn rank(number: u32, limit: Duration) -> (Bootstrap, ControlLinks) {
+        let mut links = ControlLinks::default();
+        let link: UnixStream = links.add().unwrap().into();
+        let address = [127, 0, 0, 1].into();
+        let manifest = JobManifest {
+            job: format!("bootstrap-{}-{:p}", std::process::id(), &links),
+            secret: Secret::none(),
+            endpoints: 1,
+            hosts: vec![HostEntry { name: "here".into(), address, interface: "lo".into() }],
+            host_of: vec![0; 3],
+        };
+        let place = (Rank(number), number);
+        (Bootstrap::new(manifest, place, StartedBy::Amrun, Exchange::Launcher(link), limit), links)
+    }
+
+    #[test]
+    fn a_part_that_is_too_long_is_told_at_once() {
+        let (job, _links) = rank(0, Duration::from_secs(60));
+        let refused = job.allgather(&vec![0; Bootstrap::LONGEST_PART + 1]);
+        assert!(matches!(refused, Err(ExchangeError::TooLong { bytes: 65_537 })), "{refused:?}");
+    }
+
+    #[test]
+    fn handing_out_hears_of_failures_from_the_first_call_on() {
+        let (job, mut links) = rank(0, Duration::from_secs(5));
+        links.announce_failures(&[1]);
+        let file = File::open("/dev/null").unwrap();
+        job.hand_out("file", file.as_fd(), &[Rank(0), Rank(1)]).unwrap();
+        let (job, mut links) = rank(2, Duration::from_secs(5));
+        links.announce_failures(&[1]);
+        let fetched = job.fetch("file", Rank(1));
+        assert!(matches!(fetched, Err(MeetError::Lost { from: 1 })), "{fetched:?}");
+    }
+
+    #[test]
+    fn listeners_may_use_the_job_and_panic() {
+        let (listeners, known) = (Listeners::default(), Arc::new(Mutex::new(Known::default())));
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listen = |name: &'static str| -> Listener {
+            let (heard, known) = (Arc::clone(&heard), Arc::clone(&known));
+            Box::new(move |rank| {
+                // As attaching an endpoint and taking leave do.
+                assert!(known.lock().unwrap().dead.contains(&rank));
+                heard.lock().unwrap().push((name, rank.0));
+            })
+        };
+        add(&listeners, &known, Box::new(|_| panic!("a listener panics")));
+        add(&listeners, &known, listen("first"));
+        note(&listeners, &known, &[Rank(2), Rank(1)]);
+        add(&listeners, &known, listen("second"));
+        note(&listeners, &known, &[Rank(0)]);
+        let expected = [("first", 2), ("first", 1), ("second", 2), ("second", 1), ("first", 0), ("second", 0)];
+        assert_eq!(*heard.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_said_to_the_launcher_is_said_in_one_piece() {
+        let (job, mut links) = rank(0, Duration::from_secs(60));
+        let leave = job.attach_endpoint().unwrap();
+        {
+            let State::Launcher(link) = &*job.begun().unwrap() else { panic!("it has begun") };
+            // Far less than a part.
+            setsockopt(&**writer(&link.writer), sockopt::SndBuf, &4096).unwrap();
+        }
+        thread::scope(|scope| {
+            // Without an answer it stays until the launcher is gone.
+            scope.spawn(|| drop(job.allgather(&vec![7; Bootstrap::LONGEST_PART])));
+            scope.spawn(|| {
+                // Most probably in the middle of the part.
+                thread::sleep(Duration::from_millis(50));
+                leave.report();
+            });
+            thread::sleep(Duration::from_millis(100));
+            let mut parts = Vec::new();
+            while !links.has_left(0) && links.is_open(0) {
+                parts.extend(links.poll());
+                thread::yield_now();
+            }
+            assert!(links.is_open(0), "the frames make sense");
+            assert!(parts == [(0, vec![7; Bootstrap::LONGEST_PART])], "{} parts", parts.len());
+            drop(links);
+        });
     }
 }

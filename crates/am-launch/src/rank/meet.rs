@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use am_core::Rank;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, getsockopt, recvmsg, sendmsg, sockopt::PeerCredentials,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect,
+    getsockopt, recvmsg, sendmsg, socket, sockopt::PeerCredentials,
 };
 use nix::unistd::{close, geteuid, getppid};
 
@@ -166,7 +167,8 @@ impl LocalRendezvous {
         if missing.is_empty() {
             return Ok(());
         }
-        let listener = UnixListener::bind_addr(&self.address()?).map_err(|source| match source.kind() {
+        let address = SocketAddr::from_abstract_name(self.name()).map_err(|error| self.system(error))?;
+        let listener = UnixListener::bind_addr(&address).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => self.taken(),
             _ => self.system(source),
         })?;
@@ -265,7 +267,7 @@ impl LocalRendezvous {
         let mut pause = Duration::from_millis(1);
         loop {
             let left = self.left().ok_or_else(|| self.absent(from))?;
-            match UnixStream::connect_addr(&address) {
+            match call(&address) {
                 Ok(stream) => return Ok((stream, left)),
                 // Nobody listens yet, or too many ranks connect at once.
                 Err(error)
@@ -292,13 +294,13 @@ impl LocalRendezvous {
         format!("active-messages/{}/{}", geteuid(), self.job)
     }
 
-    fn address(&self) -> Result<SocketAddr, MeetError> {
-        SocketAddr::from_abstract_name(self.name()).map_err(|error| self.system(error))
+    fn address(&self) -> Result<UnixAddr, MeetError> {
+        UnixAddr::new_abstract(self.name().as_bytes()).map_err(|error| self.system(error.into()))
     }
 
     /// Somebody else has the name: whoever it is that takes calls there.
     fn taken(&self) -> MeetError {
-        let stream = self.address().ok().and_then(|address| UnixStream::connect_addr(&address).ok());
+        let stream = self.address().ok().and_then(|address| call(&address).ok());
         let who = stream.and_then(|stream| getsockopt(&stream, PeerCredentials).ok());
         MeetError::NameTaken {
             job: self.job.clone(),
@@ -312,9 +314,20 @@ impl LocalRendezvous {
         MeetError::Absent { job: self.job.clone(), from: from.0, seconds: self.limit.as_secs_f64() }
     }
 
-    fn system(&self, source: io::Error) -> MeetError {
+    pub(super) fn system(&self, source: io::Error) -> MeetError {
         MeetError::System { job: self.job.clone(), source }
     }
+}
+
+/// A connection to who listens there. Does not block: whoever has more callers than wait in line refuses with
+/// [`WouldBlock`](io::ErrorKind::WouldBlock).
+fn call(address: &UnixAddr) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let end = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(end.as_raw_fd(), address)?;
+    let stream = UnixStream::from(end);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// A process id as the kernel tells it; 0 stands for one of another namespace.
@@ -452,6 +465,7 @@ pub(crate) fn launcher_name(variable: &str) -> String {
 mod tests {
     use super::*;
     use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::sys::socket::{Backlog, bind, listen};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -547,13 +561,34 @@ mod tests {
     #[test]
     fn two_jobs_of_one_name_are_refused() {
         let meeting = meeting("name", 2, PATIENCE);
-        let _taken = UnixListener::bind_addr(&meeting.address().unwrap()).unwrap();
+        let _taken = UnixListener::bind_addr(&SocketAddr::from_abstract_name(meeting.name()).unwrap()).unwrap();
         let error = meeting.serve(others(2), memory("").as_fd(), &|_| false, |_, _| ()).unwrap_err();
         let (pid, uid) = (std::process::id(), geteuid());
         let holder = format!("process {pid} of user {uid} already listens at its meeting point");
         let socket = format!("the abstract socket @active-messages/{uid}/{}: end that process", meeting.job);
         let text = error.to_string();
         assert!(text.contains(&holder) && text.contains(&socket) && text.contains("AM_JOB=NAME"), "{text}");
+    }
+
+    #[test]
+    fn a_full_line_blocks_nobody() {
+        let meeting = meeting("full", 2, Duration::from_millis(50));
+        let address = meeting.address().unwrap();
+        let taken = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(taken.as_raw_fd(), &address).unwrap();
+        listen(&taken, Backlog::new(1).unwrap()).unwrap();
+        let mut line = Vec::new();
+        let refused = loop {
+            match call(&address) {
+                Ok(stream) => line.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        let fetched = meeting.fetch(Rank(1), Rank(0), &|| false);
+        assert!(matches!(fetched, Err(MeetError::Absent { from: 0, .. })), "{fetched:?}");
+        let served = meeting.serve(others(2), memory("").as_fd(), &|_| false, |_, _| ());
+        assert!(matches!(served, Err(MeetError::NameTaken { holder_pid: None, .. })), "{served:?}");
     }
 
     #[test]

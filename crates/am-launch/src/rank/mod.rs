@@ -88,6 +88,16 @@ impl Bootstrap {
     }
 }
 
+/// The rank that this process was started as, of how many, and by whom; `None` if no launcher started it. Goes by what
+/// [`Bootstrap::from_environment`] goes by, and joins nothing.
+///
+/// # Errors
+/// A malformed environment.
+pub fn started_as() -> Result<Option<(Rank, u32, StartedBy)>, EnvironmentError> {
+    let identity = identify(&|name| std::env::var_os(name))?;
+    Ok(identity.map(|identity| (identity.rank, identity.ranks, identity.started_by)))
+}
+
 /// Meets the ranks of all hosts.
 fn met_everywhere(
     identity: &Identity,
@@ -238,9 +248,8 @@ fn meet_timeout() -> Result<Duration, EnvironmentError> {
     let variable = env::MEET_TIMEOUT;
     let Some(value) = std::env::var_os(variable) else { return Ok(DEFAULT_MEET_TIMEOUT) };
     let seconds = value.to_str().and_then(|text| text.parse().ok());
-    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or(EnvironmentError::NotANumber {
-        variable,
-        value,
-        expected: "a number of seconds",
-    })
+    let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    // No clock tells the end of more.
+    let limit = limit.map(|limit| limit.min(Duration::from_secs(u32::MAX.into())));
+    limit.ok_or(EnvironmentError::NotANumber { variable, value, expected: "a number of seconds" })
 }

@@ -29,3 +29,18 @@ fn greetings_are_taken_whole_or_not() {
 fn lists_of_hosts_are_usable_or_refused() {
     counted("launch_hosts", 3000, fuzzing::hosts);
 }
+
+#[test]
+fn links_say_what_their_frames_say() {
+    counted("launch_control", 3000, fuzzing::control);
+}
+
+#[test]
+fn notices_are_heard_whatever_is_between_them() {
+    counted("launch_notices", 3000, fuzzing::notices);
+}
+
+#[test]
+fn manifests_are_sound_or_refused() {
+    counted("launch_manifest", 3000, fuzzing::manifest);
+}

@@ -38,7 +38,17 @@ pub(crate) const TESTS: &[Test] = &[
     ("amrun_binding", binding),
     ("amrun_program_missing", program_missing),
     ("amrun_usage", usage),
+    ("amrun_threads_are_no_ranks", threads_are_no_ranks),
 ];
+
+fn threads_are_no_ranks() {
+    let finished = finish(amrun(&["-n", "2"]).role("threads"));
+    assert_eq!(finished.code(), 2, "{finished:?}");
+    assert!(finished.err.contains("of 2: start the program by itself, with --ranks 2"), "{finished:?}");
+    assert_eq!(finished.out, b"", "no rank has run");
+    let finished = finish(amrun(&["-n", "1"]).role("threads"));
+    assert_eq!((finished.code(), &finished.out[..]), (0, &b"0 of 1\n"[..]), "{finished:?}");
+}
 
 fn codes() {
     for (codes, expected) in [(["0", "0", "0"], 0), (["0", "7", "0"], 7), (["255", "0", "0"], 255)] {

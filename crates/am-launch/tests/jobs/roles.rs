@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{env, fs, io, process, thread};
 
+use active_messages::anywhere::{self, Backend, Options, Part, Program};
 use active_messages::launch::{self, JobTransport, RankJob, RunOptions};
 use active_messages::shm::JoinOptions;
-use am_core::{Address, Endpoint, Handlers, Payload, Rank, Request, Transport};
+use am_core::{Address, Endpoint, Handlers, Joining, Payload, Rank, Request, Transport};
 use am_launch::Launcher;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -26,6 +27,21 @@ pub(crate) const ROLL: &str = "T_ROLL";
 pub(crate) const LIST_FILES: &str = "cd /proc/$$/fd; echo *";
 /// How many lines each rank writes in the role `lines`.
 pub(crate) const LINES: usize = 5;
+
+/// Asks for threads as ranks, whoever started this process.
+fn threads() -> ExitCode {
+    struct Hello;
+    impl Program for Hello {
+        fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {
+            say(&format!("{} of {}", rank.address(), rank.shape().ranks));
+            rank.attach(Handlers::<()>::new(), ())?.finish()?;
+            Ok(())
+        }
+    }
+    let mut options = Options::new().default_ranks(1);
+    options.backend = Some(Backend::Loopback);
+    anywhere::run(options, Hello)
+}
 
 /// Plays the role and returns the process's exit code.
 pub(crate) fn play(role: &str, args: Vec<OsString>) -> ExitCode {
@@ -69,6 +85,8 @@ pub(crate) fn play(role: &str, args: Vec<OsString>) -> ExitCode {
         }
         "lines" => lines(rank),
         "job" => return job(&args),
+        // A program whose ranks are threads of one process.
+        "threads" => return threads(),
         // Launches the program that the arguments name, with prefixed output.
         "prefixing" => {
             let launcher = Launcher::new(&args[0]).args(&args[1..]).prefix(true);

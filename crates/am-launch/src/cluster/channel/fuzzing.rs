@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn sound_messages_are_understood() {
         let with = |listener: u8, words: Vec<u8>| [vec![listener], words].concat();
-        let gathered = postcard::to_stdvec(&ToAgent::Gathered(vec![vec![1], vec![]])).unwrap();
+        let gathered =
+            postcard::to_stdvec(&ToAgent::Gathered { parts: vec![vec![1], vec![]], more: false }).unwrap();
         assert!(message(&with(1, gathered)));
         let refused = postcard::to_stdvec(&Answer::Refused("why".into())).unwrap();
         assert!(message(&with(3, refused.clone())) && !message(&with(3, refused[..3].to_vec())));
