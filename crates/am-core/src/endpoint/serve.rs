@@ -34,6 +34,15 @@ const LOOKS: u32 = 64;
 /// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is waited for.
 const SPINS: u32 = 64;
 
+/// What a loss that nobody has acknowledged does to a wait.
+#[derive(Clone, Copy, PartialEq)]
+enum Losses {
+    /// It ends the wait.
+    End,
+    /// Whoever waits looks at losses itself.
+    Pass,
+}
+
 /// How a thread's wait on a shared endpoint goes.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
@@ -317,7 +326,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
-        self.wait_step_until(deadline, None, reason)
+        self.wait_step_until(deadline, None, reason, Losses::End)
     }
 
     /// [`Endpoint::wait_step`] that idles until `glance` at most.
@@ -326,6 +335,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         deadline: Option<Instant>,
         glance: Option<Instant>,
         reason: WaitReason,
+        losses: Losses,
     ) -> Result<(), WaitError> {
         self.reason = Some(reason);
         let served = self.poll()? != 0;
@@ -335,7 +345,8 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Ok(());
         }
         let advanced = std::mem::take(&mut self.advanced);
-        if self.losses_seen != 0
+        if losses == Losses::End
+            && self.losses_seen != 0
             && let Some((rank, cause)) = self.unacknowledged_loss()
         {
             return Err(PollError::PeerLost { rank, cause }.into());
@@ -552,6 +563,41 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
+    /// [`Endpoint::wait_for`] that nothing but `done` and the endpoint's time-out end early: the wait of collective operations, which
+    /// others would wait for in vain if they stopped halfway. Losses are for `done` to look at ([`Endpoint::losses`]). Errors of handlers
+    /// and layers, and losses that `done` did not end the wait for, are told by the next poll or wait. Blocks; does not allocate.
+    ///
+    /// # Errors
+    /// What `done` fails with, and [`WaitError::TimedOut`].
+    pub fn wait_through<R, E: From<WaitError>>(
+        &mut self,
+        mut done: impl FnMut(&mut Self) -> Result<Option<R>, E>,
+    ) -> Result<R, E> {
+        let (mut deferred, told) = (None, self.losses_seen);
+        let outcome = loop {
+            match done(self) {
+                Ok(Some(result)) => break Ok(result),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+            match self.wait_step_until(None, None, WaitReason::Message, Losses::Pass) {
+                Ok(()) => {}
+                Err(WaitError::Poll(PollError::PeerLost { .. })) => {}
+                Err(WaitError::Poll(error)) => {
+                    deferred.get_or_insert(error);
+                }
+                Err(error) => break Err(error.into()),
+            }
+        };
+        self.end_wait();
+        if self.trouble.is_none() {
+            self.trouble = deferred;
+        }
+        // The next poll looks once more, and tells those that have not been acknowledged.
+        self.losses_seen = told;
+        outcome
+    }
+
     /// Serves incoming messages until `done` holds, looking at least every `glance`; not reported as a stall before the
     /// endpoint's time-out.
     pub(crate) fn wait_glancing(
@@ -564,7 +610,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 break Ok(());
             }
             let until = self.transport.now() + glance;
-            match self.wait_step_until(None, Some(until), WaitReason::Message) {
+            match self.wait_step_until(None, Some(until), WaitReason::Message, Losses::End) {
                 Ok(()) => {}
                 Err(error) => break Err(error),
             }

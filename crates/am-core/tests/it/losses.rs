@@ -2,7 +2,9 @@
 
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::supervision::{self, Event};
-use am_core::{Address, Category, Endpoint, Handlers, LossCause, Membership, PeerStatus, Rank, WaitError};
+use am_core::{
+    Address, Category, Endpoint, Handlers, LossCause, Membership, PeerStatus, PollError, Rank, WaitError,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, ThreadId};
@@ -101,4 +103,52 @@ fn supervision_hears_of_endpoints_that_never_attach() {
     let mine: Vec<_> =
         all.iter().filter(|(thread, ..)| *thread == me).map(|(_, of, event)| (of.rank, *event)).collect();
     assert_eq!(mine, [(Rank(1), Event::Left), (Rank(2), Event::Left)]);
+}
+
+/// Rank 2 is lost and a handler of rank 0 fails while rank 0 waits for rank 1, which speaks last.
+#[test]
+fn some_waits_go_on_in_spite_of_losses() {
+    let mut ranks = network(3, LoopbackConfig::default()).into_iter();
+    let attached = Arc::new(Barrier::new(3));
+    let (lost, may_speak) = std::sync::mpsc::channel();
+    let mut next = || {
+        let (transport, attached) = (ranks.next().unwrap(), Arc::clone(&attached));
+        move || {
+            let mut handlers = Handlers::<u32>::new();
+            let fail = handlers.one_way("fail", |_, _, (), _| Err(am_core::HandlerError::new("as it should")));
+            let count = handlers.one_way("count", |count: &mut u32, _, (), _| *count += 1).unwrap();
+            let endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
+            attached.wait();
+            (endpoint, fail.unwrap(), count)
+        }
+    };
+    let (zero, one, two) = (next(), next(), next());
+    thread::scope(|scope| {
+        scope.spawn(move || drop(two()));
+        scope.spawn(move || {
+            let (mut endpoint, fail, count) = one();
+            endpoint.request(Rank(0), fail, ()).unwrap();
+            may_speak.recv().unwrap();
+            endpoint.request(Rank(0), count, ()).unwrap();
+            endpoint.leave();
+        });
+        let (mut endpoint, _, _) = zero();
+        while endpoint.losses() == 0 {
+            thread::yield_now();
+        }
+        let mut lost = Some(lost);
+        let seen = endpoint.wait_through(|endpoint| {
+            if let Some(lost) = lost.take() {
+                lost.send(()).unwrap();
+            }
+            Ok::<_, WaitError>((*endpoint.state() == 1).then(|| endpoint.losses()))
+        });
+        assert_eq!(seen, Ok(1));
+        let first = endpoint.poll();
+        assert!(matches!(&first, Err(PollError::Handler(_))), "the handler's error comes first: {first:?}");
+        let second = endpoint.poll();
+        assert_eq!(second, Err(PollError::PeerLost { rank: Rank(2), cause: LossCause::Left }));
+        assert_eq!(endpoint.poll(), Ok(0));
+        endpoint.leave();
+    });
 }
