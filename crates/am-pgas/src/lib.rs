@@ -25,6 +25,7 @@
 
 pub mod allocator;
 pub mod array;
+pub mod collectives;
 pub mod local;
 pub mod memory;
 #[cfg(test)]
