@@ -6,6 +6,7 @@ use am_core::{
     AttachError, Endpoint, Handlers, Payload, PollError, RegisterError, SegmentError, SendError, Span, Transport,
     WaitError,
 };
+use am_pgas::aggregate::{AggregateError, AggregatorError};
 use std::fmt::{Debug, Display};
 
 /// How much a case does. Sizes and cases are the same in both profiles; only repetitions differ.
@@ -96,6 +97,12 @@ pub enum Failure {
     /// A segment could not be accessed.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+    /// An aggregator could not be registered.
+    #[error("registering: {0}")]
+    Aggregator(#[from] AggregatorError),
+    /// An aggregator failed.
+    #[error("aggregating: {0}")]
+    Aggregate(#[from] AggregateError),
     /// Argument words could not be built.
     #[error(transparent)]
     Words(#[from] TooManyWords),

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 pub mod allocator;
 pub mod array;
 pub mod collectives;
@@ -32,6 +33,7 @@ pub mod memory;
 mod on_ranks;
 pub mod pointer;
 
+use aggregate::Aggregation;
 use allocator::SegmentAllocator;
 use am_core::one_sided::OneSided;
 use am_core::{Handlers, HasLayer, RegisterError};
@@ -41,6 +43,7 @@ use am_core::{Handlers, HasLayer, RegisterError};
 pub struct Pgas {
     one_sided: OneSided,
     allocator: SegmentAllocator,
+    aggregation: Aggregation,
 }
 
 impl Pgas {
@@ -48,8 +51,15 @@ impl Pgas {
     ///
     /// # Errors
     /// [`RegisterError`] if one of the layers is there already, or the table is full.
-    pub fn register<S: HasLayer<OneSided>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
-        Ok(Self { one_sided: OneSided::register(handlers)?, allocator: SegmentAllocator::default() })
+    pub fn register<S>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError>
+    where
+        S: HasLayer<OneSided> + HasLayer<Aggregation>,
+    {
+        Ok(Self {
+            one_sided: OneSided::register(handlers)?,
+            allocator: SegmentAllocator::default(),
+            aggregation: Aggregation::register(handlers)?,
+        })
     }
 }
 
@@ -57,7 +67,10 @@ impl Pgas {
 #[macro_export]
 macro_rules! pgas_state {
     ($state:ty, $field:ident) => {
-        $crate::pgas_state!(@ $state, $field, $crate::layers::OneSided, $crate::layers::SegmentAllocator);
+        $crate::pgas_state!(
+            @ $state, $field,
+            $crate::layers::OneSided, $crate::layers::SegmentAllocator, $crate::layers::Aggregation
+        );
     };
     (@ $state:ty, $field:ident, $($layer:ty),+) => {$(
         impl $crate::layers::HasLayer<$layer> for $state {
@@ -74,6 +87,7 @@ macro_rules! pgas_state {
 
 /// What programs use most.
 pub mod prelude {
+    pub use crate::aggregate::{Aggregate, Aggregator, AggregatorConfig};
     pub use crate::allocator::{LocalArray, SegmentAllocation, SymmetricArray};
     pub use crate::array::GlobalArray;
     pub use crate::array::distribution::{Distribution, Layout};
@@ -84,6 +98,7 @@ pub mod prelude {
 
 /// The layers that [`Pgas`] consists of, for states that own only some of them.
 pub mod layers {
+    pub use crate::aggregate::Aggregation;
     pub use crate::allocator::SegmentAllocator;
     pub use am_core::HasLayer;
     pub use am_core::one_sided::OneSided;
@@ -91,3 +106,4 @@ pub mod layers {
 
 pgas_state!(@ Pgas, one_sided, OneSided);
 pgas_state!(@ Pgas, allocator, SegmentAllocator);
+pgas_state!(@ Pgas, aggregation, Aggregation);

@@ -4,6 +4,7 @@
 //! threads, processes or coroutines of a simulation.
 
 mod accumulator;
+mod aggregation;
 mod all_to_all;
 mod arguments;
 mod bad_input;
@@ -94,6 +95,8 @@ suite! {
     (17, "put-and-get", "one-sided reads and writes", SMALLEST, one_sided::put_and_get),
     (17, "atomics", "everyone updates everyone's counters", PLAIN, one_sided::atomics),
     (17, "signals", "puts that tell their target; refusals", PLAIN, one_sided::signals_and_errors),
+    (20, "aggregation", "aggregators by all ways, with answers", SMALLEST, aggregation::all_ways),
+    (20, "aggregation-loss", "a rank panics before the end", SEVERAL.unwinds(), aggregation::panics),
 }
 
 static THREADED_DESCRIPTIONS: [Description; 2] = [

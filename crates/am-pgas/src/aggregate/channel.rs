@@ -1,0 +1,479 @@
+//! One aggregator's buffers at a rank, whatever the type of its items: what is pushed, what passes through, what has arrived.
+//!
+//! No deadlock can come of bounded buffers. Items that have come by one hop go on by later hops only, items that have arrived are
+//! handled or, where the function answers, become items of an aggregator that was registered before; so what waits for room
+//! waits for what is nearer to its end, and what has ended needs no room. Whoever waits holds nothing of the transport's meanwhile
+//! (see `lot`), so that a circle of ranks which all wait for each other's credits cannot come about either.
+
+use super::Requests;
+use super::agreement::Agreement;
+use super::config::{AggregateError, AggregatorConfig, AggregatorError, Discipline, Malformed};
+use super::lane::{Lane, Layout, buffer};
+use super::lot::{Lot, Parked};
+use super::operations::Holdings;
+use super::routes::{Grid, MOST_HOPS};
+use super::spill::Spill;
+use am_core::zerocopy::IntoBytes;
+use am_core::{Address, HandlerError, Instant, Payload, Rank, Span};
+
+/// Bytes of a message where nobody asks for more or less.
+const MESSAGE: usize = 8192;
+
+/// Items of a rank for itself that are worth a call of the function.
+const OWN: usize = 64;
+
+/// What a channel is made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) index: u32,
+    pub(super) me: Address,
+    pub(super) ranks: u32,
+    pub(super) item: usize,
+    /// Whether the function learns who pushed an item.
+    pub(super) named: bool,
+    /// Whether the function answers.
+    pub(super) answering: bool,
+    /// Bytes of a message that the transport carries to every rank.
+    pub(super) largest: u64,
+    pub(super) config: AggregatorConfig,
+}
+
+impl Plan {
+    pub(super) fn grid(&self) -> Grid {
+        Grid::new(self.ranks, self.config.route.hops(self.ranks))
+    }
+
+    /// What the records of a hop's messages are; behind the last hop, of items that have arrived.
+    fn layout(&self, hop: usize) -> Layout {
+        let last = self.grid().hops() - 1;
+        let (hop, several) = (hop.min(last), last > 0);
+        Layout { item: self.item, to: hop < last, from: several && self.named && (hop > 0 || hop == last) }
+    }
+
+    /// The ranks whose messages of a hop can wait here.
+    fn waiting(&self, hop: usize) -> Vec<u32> {
+        let (grid, me) = (self.grid(), self.me.rank.0);
+        if hop + 1 == grid.hops() && !self.answering {
+            return Vec::new();
+        }
+        (0..self.ranks).filter(|rank| grid.leads(*rank, hop, me)).collect()
+    }
+
+    /// Bytes of a message, once all is known to fit.
+    pub(super) fn message_bytes(&self) -> Result<usize, AggregatorError> {
+        let AggregatorConfig { message_bytes, memory, look_ahead, window, answers, .. } = self.config;
+        let zero = |number: Option<usize>, what| match number {
+            Some(0) => Err(AggregatorError::Zero { what }),
+            _ => Ok(()),
+        };
+        zero(look_ahead, "look-ahead")?;
+        zero(Some(window.into()), "window")?;
+        zero(Some(answers.into()), "number of answers to an item")?;
+        let grid = self.grid();
+        // The same number on all ranks, though some have fewer neighbours; two for the items of a rank for itself.
+        let mut buffers = 2;
+        for hop in 0..grid.hops() {
+            let (targets, sources) = grid.most(hop);
+            let waits = hop + 1 < grid.hops() || self.answering;
+            buffers += targets + if waits { sources * usize::from(window) } else { 0 };
+        }
+        let largest = usize::try_from(self.largest).unwrap_or(usize::MAX);
+        let available = message_bytes.unwrap_or(MESSAGE).min(largest);
+        let needed = (0..grid.hops()).map(|hop| self.layout(hop).record()).max().unwrap_or(self.item);
+        if needed > available {
+            return Err(AggregatorError::Item { needed, available });
+        }
+        let share = (memory / buffers) & !7;
+        let bytes = if message_bytes.is_some() { available } else { available.min(share) };
+        if bytes < needed || bytes.next_multiple_of(8) > share {
+            let bytes = bytes.max(needed);
+            return Err(AggregatorError::Memory { buffers, bytes, memory });
+        }
+        Ok(bytes)
+    }
+}
+
+/// Items that have arrived and are handled one call of the function at a time.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) words: Vec<u64>,
+    parked: Option<Parked>,
+    /// Who sent the message.
+    pub(super) sender: u32,
+    /// Bytes of the message.
+    pub(super) len: usize,
+    /// The records to handle now.
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+/// A message of this rank's items for itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    pub(super) len: usize,
+    pub(super) next: usize,
+}
+
+/// One aggregator at one rank.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) plan: Plan,
+    pub(super) requests: Requests,
+    grid: Grid,
+    /// What the records of each hop's messages are, and those of items that have arrived.
+    pub(super) layouts: [Layout; MOST_HOPS + 1],
+    /// One for each neighbour of each hop, and the last for items that have arrived.
+    pub(super) lanes: Vec<Lane>,
+    /// Lane of the next hop to each rank.
+    pub(super) next: Vec<u32>,
+    /// Items of this rank in lanes, and how many there may be.
+    pub(super) held: usize,
+    pub(super) look_ahead: usize,
+    /// Items of other ranks in lanes.
+    pub(super) foreign: usize,
+    /// Messages that wait for the next hop, for each hop; of the last hop for an answering function.
+    pub(super) lots: Vec<Option<Lot>>,
+    pub(super) own: Option<Own>,
+    pub(super) own_words: Vec<u64>,
+    /// What functions have pushed for which lanes had no room.
+    pub(super) spill: Spill,
+    pub(super) agreement: Agreement,
+    /// Items of this rank that have left their lanes.
+    pub(super) sent: u64,
+    pub(super) handled: u64,
+    pub(super) messages: u64,
+    pub(super) discarded: u64,
+    /// Whether some lane is due.
+    pub(super) due: bool,
+    /// Whether all that is held is to go.
+    pub(super) flush: bool,
+    /// Whether a push waits for room.
+    pub(super) pushing: bool,
+    /// Whether something could not be sent in the round under way.
+    pub(super) blocked: bool,
+    /// Whether pushes and polls look at the clock.
+    pub(super) timed: bool,
+    /// Since when the oldest item may have waited, once somebody has looked at the clock.
+    pub(super) oldest: Option<Instant>,
+    /// Rounds since this rank said done.
+    pub(super) looks: u32,
+}
+
+impl Channel {
+    /// Allocates all that the channel ever uses.
+    pub(super) fn new(plan: Plan, requests: Requests) -> Result<Self, AggregatorError> {
+        let (bytes, grid, me) = (plan.message_bytes()?, plan.grid(), plan.me.rank.0);
+        let hops = grid.hops();
+        let mut lanes: Vec<Lane> = Vec::new();
+        for hop in 0..hops {
+            lanes.extend(grid.targets(me, hop).map(|to| Lane::new(to, hop, plan.layout(hop), bytes)));
+        }
+        lanes.push(Lane::new(me, hops, plan.layout(hops), bytes));
+        let lane = |to| match grid.next(me, to) {
+            None => lanes.len() as u32 - 1,
+            Some((hop, target)) => {
+                let lane = lanes.iter().position(|lane| (lane.hop, lane.target) == (hop, target));
+                lane.expect("the grid lists every target of a hop") as u32
+            }
+        };
+        let next = (0..plan.ranks).map(lane).collect();
+        let lot = |hop| {
+            let neighbours = plan.waiting(hop);
+            let waits = hop + 1 < hops || plan.answering;
+            waits.then(|| Lot::new(plan.ranks, &neighbours, plan.config.window, bytes))
+        };
+        let room = lanes.iter().map(Lane::capacity).sum();
+        Ok(Self {
+            layouts: std::array::from_fn(|hop| plan.layout(hop)),
+            lots: (0..hops).map(lot).collect(),
+            own: None,
+            own_words: buffer(lanes[lanes.len() - 1].memory()),
+            spill: Spill::new(plan.item),
+            agreement: Agreement::new(me, plan.ranks),
+            look_ahead: plan.config.look_ahead.unwrap_or(usize::MAX).min(room),
+            plan,
+            requests,
+            grid,
+            lanes,
+            next,
+            held: 0,
+            foreign: 0,
+            sent: 0,
+            handled: 0,
+            messages: 0,
+            discarded: 0,
+            due: false,
+            flush: false,
+            pushing: false,
+            blocked: false,
+            timed: matches!(plan.config.discipline, Discipline::Aged(_) | Discipline::Steady(_)),
+            oldest: None,
+            looks: 0,
+        })
+    }
+
+    /// Adds an item of this rank if there is room for it.
+    #[inline(always)]
+    pub(super) fn put(&mut self, to: u32, item: &[u8]) -> bool {
+        let Some(&lane) = self.next.get(to as usize) else { return false };
+        let lane = &mut self.lanes[lane as usize];
+        if lane.is_full() | (self.held == self.look_ahead) {
+            return false;
+        }
+        lane.put(item, to, self.plan.me.rank.0);
+        self.held += 1;
+        true
+    }
+
+    /// As [`Channel::put`], for items of bytes that are known when this is compiled, until one finds no room.
+    #[inline(always)]
+    pub(super) fn put_all<T: IntoBytes + am_core::zerocopy::Immutable + Copy>(
+        &mut self,
+        items: &mut impl Iterator<Item = (Rank, T)>,
+    ) -> (u64, Option<(Rank, T)>) {
+        let mut count = 0;
+        for (to, item) in items {
+            if self.agreement.is_open() || !self.put(to.0, item.as_bytes()) {
+                return (count, Some((to, item)));
+            }
+            count += 1;
+        }
+        (count, None)
+    }
+
+    /// Whether an item may be put into its lane without further ado.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        !self.agreement.is_open() && !self.timed
+    }
+
+    /// Whether a hop is the last.
+    pub(super) fn hops(&self) -> usize {
+        self.grid.hops()
+    }
+
+    /// What the records of items that have arrived are.
+    pub(super) fn layout(&self) -> Layout {
+        self.layouts[MOST_HOPS]
+    }
+
+    /// Items that a message of the last hop has room for.
+    pub(super) fn records(&self) -> usize {
+        self.lanes[self.lanes.len() - 1].capacity()
+    }
+
+    pub(super) fn age(&self) -> Option<Span> {
+        match self.plan.config.discipline {
+            Discipline::Aged(age) | Discipline::Steady(age) => Some(age),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_steady(&self) -> bool {
+        matches!(self.plan.config.discipline, Discipline::Steady(_))
+    }
+
+    /// What is held, and what may be.
+    pub(super) fn holdings(&self) -> Holdings {
+        let own = |own: Own| own.len / self.layout().record() - own.next;
+        let lots = || self.lots.iter().flatten();
+        let lanes: usize = self.lanes.iter().map(Lane::memory).sum();
+        let places: usize = lots().map(Lot::memory).sum();
+        Holdings {
+            held: self.held + self.spill.len() + self.own.map_or(0, own),
+            look_ahead: self.look_ahead,
+            spilled: self.spill.capacity(),
+            passing: self.foreign + self.parked(),
+            memory: lanes + places + 8 * self.own_words.capacity() + self.spill.memory(),
+            pushed: self.sent + (self.held + self.spill.len()) as u64,
+            handled: self.handled,
+            messages: self.messages,
+            discarded: self.discarded,
+        }
+    }
+
+    /// Items in messages that wait here.
+    fn parked(&self) -> usize {
+        let lots = self.lots.iter().zip(&self.layouts);
+        lots.filter_map(|(lot, layout)| lot.as_ref().map(|lot| lot.records(layout.record()))).sum()
+    }
+
+    /// Notes an item of this rank at a time; whether what is held has to go.
+    pub(super) fn note_time(&mut self, now: Instant) -> bool {
+        let age = self.age().unwrap_or(Span(u64::MAX));
+        let oldest = *self.oldest.get_or_insert(now);
+        let late = now >= oldest + age;
+        self.flush |= late;
+        late
+    }
+
+    /// Whether items for this rank itself are worth a poll.
+    pub(super) fn has_own(&self) -> bool {
+        self.lanes[self.lanes.len() - 1].len() >= OWN
+    }
+
+    /// Whether there is room for an item to a rank; if not, makes what stands in its way due.
+    pub(super) fn press(&mut self, to: Rank) -> Result<bool, AggregateError> {
+        let Some(&index) = self.next.get(to.0 as usize) else {
+            return Err(AggregateError::NoSuchRank { rank: to, ranks: self.plan.ranks });
+        };
+        if self.agreement.is_open() {
+            return Err(AggregateError::SaidDone);
+        }
+        let lane = &mut self.lanes[index as usize];
+        if lane.gone {
+            return Err(AggregateError::Gone { rank: Rank(lane.target) });
+        }
+        if !lane.is_full() && self.held < self.look_ahead {
+            return Ok(true);
+        }
+        if lane.is_full() {
+            (lane.due, self.due) = (true, true);
+        } else {
+            self.press_fullest();
+        }
+        Ok(false)
+    }
+
+    /// Makes the lane with the most items of this rank due, unless one is.
+    fn press_fullest(&mut self) {
+        if !self.lanes.iter().any(|lane| lane.due) {
+            let fullest = self.lanes.iter_mut().max_by_key(|lane| lane.len() - lane.foreign);
+            fullest.expect("there is a lane for this rank's own items").due = true;
+        }
+        self.due = true;
+    }
+
+    /// Makes the items for this rank itself due.
+    pub(super) fn handle_own(&mut self) {
+        if let Some(lane) = self.lanes.last_mut() {
+            (lane.due, self.due) = (true, true);
+        }
+    }
+
+    pub(super) fn set_pushing(&mut self, pushing: bool) {
+        self.pushing = pushing;
+    }
+
+    pub(super) fn send_held(&mut self) {
+        self.flush = true;
+    }
+
+    pub(super) fn say_done(&mut self) {
+        self.agreement.say();
+    }
+
+    /// Whether what was said done of is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.agreement.is_over()
+    }
+
+    /// Takes in an item that a function pushes; there is room in a lane or in the spill.
+    pub(super) fn pour(&mut self, to: u32, item: &[u8]) {
+        if !self.spill.is_empty() || !self.put(to, item) {
+            self.spill.push(to, item);
+        }
+    }
+
+    /// Notes items that are being handled.
+    pub(super) fn count_handled(&mut self, items: usize) {
+        self.handled += items as u64;
+    }
+
+    /// Takes in a message; whether its items are to be handled here and now, or wait for progress.
+    pub(super) fn arrive(&mut self, from: Address, hop: u32, payload: &Payload<'_>) -> Result<bool, HandlerError> {
+        let (sender, index) = (from.rank, hop as usize);
+        if from.endpoint != self.plan.me.endpoint || index >= self.grid.hops() {
+            return Malformed::Way { hop, from: sender }.refuse();
+        }
+        let record = self.layouts[index].record();
+        if !payload.len().is_multiple_of(record) {
+            return Malformed::Length { bytes: payload.len(), record }.refuse();
+        }
+        if let Some(lot) = &mut self.lots[index] {
+            lot.park(hop, sender.0, payload)?;
+            return Ok(false);
+        }
+        if !self.grid.leads(sender.0, index, self.plan.me.rank.0) {
+            return Malformed::Way { hop, from: sender }.refuse();
+        }
+        Ok(true)
+    }
+
+    /// Takes in that a neighbour has room again.
+    pub(super) fn room_back(&mut self, from: Rank, hop: u32, messages: u32) {
+        let lane = self.lanes.iter_mut().find(|lane| lane.target == from.0 && lane.hop == hop as usize);
+        if let Some(lane) = lane {
+            lane.under_way = lane.under_way.saturating_sub(messages);
+        }
+    }
+
+    /// The next items to handle, at most `most`.
+    pub(super) fn next_work(&mut self, most: usize) -> Option<Work> {
+        let record = self.layout().record();
+        if most == 0 {
+            return None;
+        }
+        if let Some(own) = &mut self.own {
+            let (first, len) = (own.next, own.len);
+            let mut words = std::mem::take(&mut self.own_words);
+            let mut count = most.min(len / record - first);
+            if words.is_empty() {
+                // A function has unwound that was to handle the items before: the others are lost.
+                let rest = (len / record - first) as u64;
+                (self.handled, self.discarded) = (self.handled + rest, self.discarded + rest);
+                words = buffer(len);
+                (own.next, count) = (len / record, 0);
+            }
+            own.next += count;
+            self.handled += count as u64;
+            let first = own.next - count;
+            return Some(Work { words, parked: None, sender: self.plan.me.rank.0, len, first, count });
+        }
+        let lot = self.lots[self.grid.hops() - 1].as_mut().filter(|_| self.plan.answering)?;
+        let (parked, mut words) = lot.take()?;
+        let Parked { from: sender, len, next: first, .. } = parked;
+        let mut count = most.min(len / record - first);
+        if words.is_empty() {
+            // As above.
+            let rest = (len / record - first) as u64;
+            (self.handled, self.discarded) = (self.handled + rest, self.discarded + rest);
+            words = buffer(len);
+            count = 0;
+            lot.first()?.0.next = len / record;
+        }
+        let parked = lot.first()?.0;
+        parked.next += count;
+        let (first, parked) = (parked.next - count, *parked);
+        self.handled += count as u64;
+        Some(Work { words, parked: Some(parked), sender, len, first, count })
+    }
+
+    /// Notes that items have been handled.
+    pub(super) fn work_done(&mut self, work: Work) {
+        let record = self.layout().record();
+        let ended = work.first + work.count == work.len / record;
+        match work.parked {
+            Some(parked) => {
+                let Some(lot) = &mut self.lots[self.grid.hops() - 1] else { return };
+                lot.put_back(parked, work.words);
+                if ended {
+                    lot.pop();
+                }
+            }
+            None if self.own.is_some() => {
+                self.own_words = work.words;
+                if ended {
+                    self.own = None;
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Whether items wait for the function.
+    pub(super) fn has_work(&self) -> bool {
+        let parked = |lot: &Option<Lot>| lot.as_ref().is_some_and(|lot| !lot.is_empty());
+        self.own.is_some() || self.lots.last().is_some_and(parked)
+    }
+}

@@ -1,0 +1,245 @@
+//! What an endpoint does with aggregators.
+
+use super::Aggregation;
+use super::channel::Channel;
+use super::config::AggregateError;
+use super::lane::Item;
+use super::register::Aggregator;
+use am_core::transport::{LossCause, PeerStatus};
+use am_core::{Address, Endpoint, HasLayer, PollError, Rank, Transport, WaitError};
+
+/// Steps of a wait between two looks at the status of the ranks that it needs.
+const LOOKS: u32 = 64;
+
+/// What an aggregator holds at a rank, and what it may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holdings {
+    /// Items of this rank that wait to be sent, or to be handled where they are for this rank.
+    pub held: usize,
+    /// How many of these there may be: the look-ahead. Items that functions push may wait beyond it, as many as
+    /// [`spilled`](Self::spilled).
+    pub look_ahead: usize,
+    /// Room for items that functions have pushed beyond the look-ahead.
+    pub spilled: usize,
+    /// Items of other ranks that wait for their next hop, or to be handled here.
+    pub passing: usize,
+    /// Bytes of all buffers.
+    pub memory: usize,
+    /// Items pushed by this rank so far, the program and functions together.
+    pub pushed: u64,
+    /// Items handled at this rank so far.
+    pub handled: u64,
+    /// Messages of items that this rank has sent so far.
+    pub messages: u64,
+    /// Items that went nowhere, because a rank on their way is gone.
+    pub discarded: u64,
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T: am_core::Transport, S> Sealed for am_core::Endpoint<T, S> {}
+}
+
+/// What an [`Endpoint`] does with aggregators; see the [module](super).
+pub trait Aggregate: sealed::Sealed {
+    /// Pushes an item for a rank, this one included. If there is no room, serves incoming messages until there is. Does not
+    /// allocate.
+    ///
+    /// # Errors
+    /// No such rank; a rank on the way that is gone; a `done` that has not returned; what [`Endpoint::wait_until`] fails with,
+    /// also for handlers that ran meanwhile. The item was not pushed then.
+    fn push<T: Item>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError>;
+
+    /// Pushes many items; returns how many. Faster than one by one.
+    ///
+    /// # Errors
+    /// As [`Aggregate::push`]. The items before that which failed were pushed, the others were not taken from `items`.
+    fn push_all<T: Item>(
+        &mut self,
+        aggregator: Aggregator<T>,
+        items: impl IntoIterator<Item = (Rank, T)>,
+    ) -> Result<u64, AggregateError>;
+
+    /// Sends what is held back here, as soon as there is room. Serves incoming messages; does not wait.
+    ///
+    /// # Errors
+    /// As [`Endpoint::poll`].
+    fn send_held<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
+
+    /// Says that this rank pushes no more, and waits until all ranks have said so and everything that any of them has pushed has
+    /// been handled. Then the aggregator can be used again. Collective over the aggregator, but not with other operations
+    /// between; blocks, serving incoming messages; does not allocate.
+    ///
+    /// # Errors
+    /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; what [`Endpoint::wait_until`] fails
+    /// with. The rank has said done all the same, and calling this again waits on.
+    fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
+
+    /// What the aggregator holds here, and what it may hold.
+    ///
+    /// # Errors
+    /// [`AggregateError::Foreign`].
+    fn holdings<T: Item>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError>;
+}
+
+impl Aggregation {
+    #[inline(always)]
+    fn channel<T>(&mut self, aggregator: Aggregator<T>) -> Option<&mut Channel> {
+        if self.id != aggregator.layer {
+            return None;
+        }
+        self.channels.get_mut(aggregator.index as usize)
+    }
+}
+
+/// The channel of an aggregator, for looks that leave no work.
+#[inline(always)]
+fn quietly<C: Transport, S: HasLayer<Aggregation>, T>(
+    endpoint: &mut Endpoint<C, S>,
+    aggregator: Aggregator<T>,
+) -> Result<&mut Channel, AggregateError> {
+    endpoint.layer_quietly::<Aggregation>().channel(aggregator).ok_or(AggregateError::Foreign)
+}
+
+/// The channel of an aggregator, to leave work in.
+fn work<C: Transport, S: HasLayer<Aggregation>, T>(
+    endpoint: &mut Endpoint<C, S>,
+    aggregator: Aggregator<T>,
+) -> Result<&mut Channel, AggregateError> {
+    endpoint.layer_mut::<Aggregation>().channel(aggregator).ok_or(AggregateError::Foreign)
+}
+
+/// Waits for room for an item.
+#[cold]
+fn make_room<C: Transport, S: HasLayer<Aggregation>, T>(
+    endpoint: &mut Endpoint<C, S>,
+    aggregator: Aggregator<T>,
+    to: Rank,
+) -> Result<(), AggregateError> {
+    if work(endpoint, aggregator)?.press(to)? {
+        return Ok(());
+    }
+    endpoint.poll()?;
+    if work(endpoint, aggregator)?.press(to)? {
+        return Ok(());
+    }
+    quietly(endpoint, aggregator)?.set_pushing(true);
+    let room = endpoint.wait_for(|endpoint| Ok(quietly(endpoint, aggregator)?.press(to)?.then_some(())));
+    quietly(endpoint, aggregator)?.set_pushing(false);
+    room
+}
+
+#[cold]
+fn push_slowly<C: Transport, S: HasLayer<Aggregation>, T: Item>(
+    endpoint: &mut Endpoint<C, S>,
+    aggregator: Aggregator<T>,
+    to: Rank,
+    item: T,
+) -> Result<(), AggregateError> {
+    loop {
+        make_room(endpoint, aggregator, to)?;
+        if quietly(endpoint, aggregator)?.put(to.0, item.as_bytes()) {
+            break;
+        }
+    }
+    if quietly(endpoint, aggregator)?.timed {
+        // The next poll looks at the clock.
+        if work(endpoint, aggregator)?.is_steady() {
+            let now = endpoint.now();
+            if quietly(endpoint, aggregator)?.note_time(now) {
+                endpoint.poll()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A rank without which an aggregator cannot get over, and how it ended.
+fn missing<C: Transport, S: HasLayer<Aggregation>, T>(
+    endpoint: &Endpoint<C, S>,
+    aggregator: Aggregator<T>,
+) -> Option<AggregateError> {
+    if endpoint.losses() != 0 {
+        // Rather one that broke down than one that left because of it.
+        let lost = endpoint.lost().into_iter().min_by_key(|(_, cause)| *cause == LossCause::Left);
+        if let Some((rank, cause)) = lost {
+            return Some(WaitError::from(PollError::PeerLost { rank, cause }).into());
+        }
+    }
+    let channel = endpoint.layer::<Aggregation>().channels.get(aggregator.index as usize)?;
+    let number = endpoint.address().endpoint;
+    let gone = |rank: &Rank| endpoint.status(Address::new(*rank, number)) != Some(PeerStatus::Active);
+    channel.agreement.needs().find(gone).map(|rank| AggregateError::Gone { rank })
+}
+
+impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
+    #[inline]
+    fn push<T: Item>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError> {
+        if let Some(channel) = self.layer_quietly::<Aggregation>().channel(aggregator)
+            && channel.is_plain()
+            && channel.put(to.0, item.as_bytes())
+        {
+            return Ok(());
+        }
+        push_slowly(self, aggregator, to, item)
+    }
+
+    #[inline]
+    fn push_all<T: Item>(
+        &mut self,
+        aggregator: Aggregator<T>,
+        items: impl IntoIterator<Item = (Rank, T)>,
+    ) -> Result<u64, AggregateError> {
+        let (mut items, mut count) = (items.into_iter(), 0);
+        loop {
+            let channel = quietly(self, aggregator)?;
+            let mut rest = None;
+            if channel.is_plain() {
+                let (pushed, stopped) = channel.put_all(&mut items);
+                count += pushed;
+                rest = stopped;
+            }
+            let Some((to, item)) = rest.or_else(|| items.next()) else { break };
+            push_slowly(self, aggregator, to, item)?;
+            count += 1;
+        }
+        // The next poll handles what is for this rank itself, if that is worth a call.
+        if quietly(self, aggregator)?.has_own() {
+            work(self, aggregator)?.handle_own();
+        }
+        Ok(count)
+    }
+
+    fn send_held<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
+        work(self, aggregator)?.send_held();
+        self.poll()?;
+        Ok(())
+    }
+
+    fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
+        work(self, aggregator)?.say_done();
+        let (mut steps, mut losses) = (0u32, self.losses());
+        self.wait_for(|endpoint| {
+            let channel = quietly(endpoint, aggregator)?;
+            if channel.is_over() {
+                return Ok(Some(()));
+            }
+            steps = steps.wrapping_add(1);
+            if steps % LOOKS != 1 && endpoint.losses() == losses {
+                return Ok(None);
+            }
+            losses = endpoint.losses();
+            let Some(missing) = missing(endpoint, aggregator) else { return Ok(None) };
+            // What the rank sent before it went has arrived.
+            endpoint.serve_rest()?;
+            if quietly(endpoint, aggregator)?.is_over() { Ok(Some(())) } else { Err(missing) }
+        })
+    }
+
+    fn holdings<T: Item>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError> {
+        let layer = self.layer::<Aggregation>();
+        let channel = layer.channels.get(aggregator.index as usize).filter(|_| layer.id == aggregator.layer);
+        channel.map(Channel::holdings).ok_or(AggregateError::Foreign)
+    }
+}

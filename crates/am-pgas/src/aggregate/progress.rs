@@ -1,0 +1,249 @@
+//! What a channel does whenever the endpoint lets layers carry on: it gives room back, moves items on, sends, and agrees on the end.
+
+use super::agreement::Step;
+use super::channel::{Channel, Own};
+use super::config::Discipline;
+use am_core::layer::{Outbox, Progress};
+use am_core::{Address, Rank, SendError};
+
+/// Rounds of a rank that has said done, after which it counts as idle although messages keep coming.
+const LOOKS: u32 = 32;
+
+impl Channel {
+    /// One round. Never blocks.
+    pub(super) fn carry_on(&mut self, outbox: &mut Outbox<'_>) -> Progress {
+        self.blocked = false;
+        self.looks = if self.agreement.is_open() { self.looks.wrapping_add(1) } else { 0 };
+        let idle = outbox.about_to_idle() || self.looks % LOOKS == LOOKS - 1;
+        self.look_at_clock(outbox);
+        let mut moved = self.give_back(outbox) | self.drain_spill(outbox);
+        for hop in (0..self.hops() - 1).rev() {
+            moved |= self.forward(hop, outbox);
+        }
+        moved |= self.send_lanes(outbox, idle);
+        moved |= self.agree(outbox, idle);
+        if moved {
+            return Progress::Advanced;
+        }
+        let left = self.blocked || self.due || self.flush || self.timed && self.in_lanes() > 0;
+        if left { Progress::Blocked } else { Progress::Idle }
+    }
+
+    fn in_lanes(&self) -> usize {
+        self.held + self.foreign
+    }
+
+    fn address(&self, rank: u32) -> Address {
+        Address::new(Rank(rank), self.plan.me.endpoint)
+    }
+
+    /// Lets all go that is held if the oldest has waited long enough.
+    fn look_at_clock(&mut self, outbox: &Outbox<'_>) {
+        if !self.timed {
+            return;
+        }
+        if self.in_lanes() == 0 {
+            self.oldest = None;
+        } else {
+            self.note_time(outbox.now());
+        }
+    }
+
+    /// Tells neighbours that messages of theirs have gone on.
+    fn give_back(&mut self, outbox: &mut Outbox<'_>) -> bool {
+        let mut moved = false;
+        for hop in 0..self.lots.len() {
+            while let Some((rank, messages)) = self.lots[hop].as_ref().and_then(|lot| lot.owed()) {
+                let args = (self.plan.index, hop as u32, messages);
+                let told = outbox.try_request(self.address(rank), self.requests.room, args);
+                // Whoever is gone needs no room.
+                if let Err(SendError::WouldBlock { .. }) = told {
+                    self.blocked = true;
+                    break;
+                }
+                if let Some(lot) = &mut self.lots[hop] {
+                    lot.told();
+                }
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Puts into lanes what functions have pushed.
+    fn drain_spill(&mut self, outbox: &mut Outbox<'_>) -> bool {
+        let mut moved = false;
+        while let Some((to, _)) = self.spill.first() {
+            let lane = self.next[to as usize] as usize;
+            if self.lanes[lane].gone {
+                self.sent += 1;
+                self.discarded += 1;
+                self.spill.pop();
+                continue;
+            }
+            if !self.make_room(lane, outbox) {
+                self.blocked = true;
+                break;
+            }
+            if self.lanes[lane].gone {
+                continue;
+            }
+            let Some((to, item)) = self.spill.first() else { break };
+            self.lanes[lane].put(item, to, self.plan.me.rank.0);
+            self.held += 1;
+            self.spill.pop();
+            moved = true;
+        }
+        moved
+    }
+
+    /// Makes room in a lane for an item of this rank, within the look-ahead.
+    fn make_room(&mut self, lane: usize, outbox: &mut Outbox<'_>) -> bool {
+        if self.lanes[lane].is_full() {
+            return self.send_lane(lane, outbox);
+        }
+        if self.held < self.look_ahead {
+            return true;
+        }
+        let own = |lane: &usize| self.lanes[*lane].len() - self.lanes[*lane].foreign;
+        let fullest = (0..self.lanes.len()).max_by_key(own);
+        fullest.is_some_and(|lane| self.send_lane(lane, outbox))
+    }
+
+    /// Moves the items on that wait here after hop `hop`.
+    fn forward(&mut self, hop: usize, outbox: &mut Outbox<'_>) -> bool {
+        let layout = self.layouts[hop];
+        let Some(mut lot) = self.lots[hop].take_if(|lot| !lot.is_empty()) else { return false };
+        let mut moved = false;
+        'messages: while let Some((parked, message)) = lot.first() {
+            let records = message.len() / layout.record();
+            while parked.next < records {
+                let (index, item) = (parked.next, layout.item);
+                let to = layout.to(message, index);
+                let from = if layout.from { layout.from(message, index) } else { parked.from };
+                // A record that cannot go on from here comes from a faulty rank.
+                let onward = self.next.get(to as usize).map(|lane| *lane as usize);
+                let onward = onward.filter(|lane| self.lanes[*lane].hop > hop && !self.lanes[*lane].gone);
+                if let Some(lane) = onward {
+                    if self.lanes[lane].is_full() && !self.send_lane(lane, outbox) {
+                        self.blocked = true;
+                        break 'messages;
+                    }
+                    let lane = &mut self.lanes[lane];
+                    if lane.gone {
+                        continue;
+                    }
+                    lane.put(&message[index * item..][..item], to, from);
+                    lane.foreign += 1;
+                    self.foreign += 1;
+                } else {
+                    self.discarded += 1;
+                }
+                parked.next += 1;
+                moved = true;
+            }
+            lot.pop();
+            moved = true;
+        }
+        self.lots[hop] = Some(lot);
+        moved
+    }
+
+    /// Sends the lanes whose time has come.
+    fn send_lanes(&mut self, outbox: &mut Outbox<'_>, idle: bool) -> bool {
+        let idle = idle && !self.pushing;
+        let own = self.flush || self.agreement.is_open();
+        if !self.due && !(self.in_lanes() > 0 && (own || idle)) {
+            return false;
+        }
+        let patient = self.plan.config.discipline == Discipline::Deterministic;
+        let (mut moved, mut due) = (false, false);
+        for index in 0..self.lanes.len() {
+            let lane = &self.lanes[index];
+            // Items that only this rank has put there.
+            let first = lane.hop == 0 || lane.hop == self.hops() && lane.foreign == 0;
+            let own = own && lane.len() > lane.foreign;
+            let goes = lane.due || self.flush || own || idle && !(patient && first);
+            if lane.len() > 0 && goes {
+                moved |= self.send_lane(index, outbox);
+            }
+            due |= self.lanes[index].due;
+        }
+        self.due = due;
+        self.flush &= due;
+        moved
+    }
+
+    /// Sends a lane that has items, if there is room at its end; it is due otherwise.
+    fn send_lane(&mut self, index: usize, outbox: &mut Outbox<'_>) -> bool {
+        let to = self.address(self.lanes[index].target);
+        let (hops, items) = (self.hops(), self.requests.items);
+        let lane = &mut self.lanes[index];
+        let (all, foreign) = (lane.len(), lane.foreign);
+        if lane.hop == hops {
+            if self.own.is_some() {
+                return self.stuck(index);
+            }
+            let len = lane.exchange(&mut self.own_words);
+            self.own = Some(Own { len, next: 0 });
+        } else {
+            let waits = lane.hop + 1 < hops || self.plan.answering;
+            if waits && lane.under_way == u32::from(self.plan.config.window) {
+                return self.stuck(index);
+            }
+            let hop = lane.hop as u32;
+            match lane.send(|message| outbox.try_request_medium(to, items, hop, message)) {
+                Ok(()) => {
+                    lane.under_way += u32::from(waits);
+                    self.messages += 1;
+                }
+                Err(SendError::WouldBlock { .. }) => return self.stuck(index),
+                Err(_) => {
+                    lane.close();
+                    self.discarded += all as u64;
+                }
+            }
+        }
+        self.held -= all - foreign;
+        self.foreign -= foreign;
+        self.sent += (all - foreign) as u64;
+        true
+    }
+
+    fn stuck(&mut self, index: usize) -> bool {
+        self.lanes[index].due = true;
+        (self.due, self.blocked) = (true, true);
+        false
+    }
+
+    /// Takes part in the agreement that all is handled.
+    fn agree(&mut self, outbox: &mut Outbox<'_>, idle: bool) -> bool {
+        let mut moved = false;
+        loop {
+            let pushed = self.sent + (self.held + self.spill.len()) as u64;
+            let Some(step) = self.agreement.step(pushed, self.handled) else { return moved };
+            let index = self.plan.index;
+            let sent = match step {
+                Step::Report { .. } if !idle => return moved,
+                Step::Report { to, sums } => {
+                    let args = (index, sums.done, sums.pushed, sums.handled);
+                    outbox.try_request(self.address(to.0), self.requests.report, args)
+                }
+                Step::Over { to, times } => {
+                    outbox.try_request(self.address(to.0), self.requests.over, (index, times))
+                }
+            };
+            match (sent, step) {
+                (Ok(()), _) | (Err(SendError::Finished { .. } | SendError::Wait(_)), Step::Over { .. }) => {}
+                (Err(SendError::WouldBlock { .. }), _) => {
+                    self.blocked = true;
+                    return moved;
+                }
+                // Whoever waits learns that the parent is gone.
+                (Err(_), _) => return moved,
+            }
+            self.agreement.sent(step);
+            moved = true;
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The layers of this crate on the loopback transport.
+
+mod aggregate;
+
+/// Counts for the tests of what allocates.
+#[global_allocator]
+static ALLOCATOR: am_conformance::CountingAllocator = am_conformance::CountingAllocator;
