@@ -74,6 +74,7 @@ pub mod payload;
 pub mod segment;
 pub mod select;
 pub mod shared;
+pub mod slab;
 pub mod stall;
 pub mod stats;
 pub mod supervision;

@@ -8,11 +8,11 @@ use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::payload::Payload;
 use crate::segment::Segment;
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 use crate::transport::{
-    Arrival, Body, Buffer, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Membership, Notify,
-    Owed, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot,
-    Transport, WaitReason, Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Head, Limits, Membership, Notify, Owed,
+    PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport,
+    WaitReason, Waiting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -103,7 +103,7 @@ struct Network {
     inboxes: Vec<(Mutex<Inbox>, Condvar)>,
     segments: Vec<Segment<LoopbackMemory>>,
     losses: AtomicU32,
-    began: std::time::Instant,
+    clock: Clock,
 }
 
 impl Network {
@@ -193,18 +193,11 @@ pub fn network_over(segments: Vec<Segment<LoopbackMemory>>, config: LoopbackConf
     let network = Arc::new(Network {
         shape,
         config,
-        limits: Limits {
-            medium_request: config.medium,
-            medium_reply: config.medium,
-            long: config.long,
-            default_reply: config.medium.min(DEFAULT_REPLY),
-            per_argument: 0,
-            ordered: true,
-        },
+        limits: Limits::uniform(config.medium, config.long),
         inboxes: (0..peers).map(|_| (Mutex::new(inbox()), Condvar::new())).collect(),
         segments,
         losses: AtomicU32::new(0),
-        began: std::time::Instant::now(),
+        clock: Clock::start(),
     });
     let endpoint = |index| Loopback {
         me: Peer(index),
@@ -355,10 +348,7 @@ impl ReplyPort<'_> {
 
 impl Port for ReplyPort<'_> {
     fn bound(&self) -> usize {
-        match self.bound {
-            ReplyBound::None => 0,
-            ReplyBound::UpTo(bytes) => bytes as usize,
-        }
+        self.bound.bytes()
     }
 
     fn segment_len(&self) -> u64 {
@@ -404,11 +394,7 @@ impl Port for ReplyPort<'_> {
 
     fn detach(&mut self) -> PendingKey {
         self.used = true;
-        let tag = match self.bound {
-            ReplyBound::None => 0,
-            ReplyBound::UpTo(bytes) => 1 + u64::from(bytes),
-        };
-        PendingKey { to: self.to, tag }
+        PendingKey { to: self.to, tag: self.bound.to_tag() }
     }
 }
 
@@ -503,7 +489,7 @@ impl Waiting for Loopback {
     }
 
     fn now(&self) -> Instant {
-        Instant::after(self.network.began.elapsed())
+        self.network.clock.now()
     }
 }
 
@@ -584,10 +570,7 @@ impl Transport for Loopback {
     }
 
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        let bound = match key.tag {
-            0 => ReplyBound::None,
-            more => ReplyBound::UpTo((more - 1) as u32),
-        };
+        let bound = ReplyBound::from_tag(key.tag);
         reply(&mut ReplyPort { transport: self, to: key.to, bound, used: false })
     }
 

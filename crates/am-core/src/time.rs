@@ -102,6 +102,28 @@ impl Sub for Instant {
     }
 }
 
+/// The monotonic clock of this process, read from its start on: the time of transports that carry real messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(std::time::Instant);
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    /// The time since the start; see [`Instant::after`] for its end.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        Instant::after(self.0.elapsed())
+    }
+}
+
+/// Processors that this process may use, by its affinity and quota; 1 if that is unknown. Makes system calls, so it is asked once.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

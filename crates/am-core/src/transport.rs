@@ -14,6 +14,10 @@
 //!   looks at the clock or at memory.
 //! * Bytes from a peer are checked before use; a peer that breaks the protocol becomes [`PeerStatus::Lost`].
 
+mod faulty;
+
+pub use faulty::FaultyPeers;
+
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::payload::Payload;
@@ -66,6 +70,36 @@ pub enum ReplyBound {
     UpTo(u32),
 }
 
+impl ReplyBound {
+    /// The largest Medium reply in bytes; 0 where no reply is permitted, too.
+    #[inline(always)]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::UpTo(bytes) => bytes as usize,
+        }
+    }
+
+    /// As a number, for [`PendingKey::tag`] and for frames: 0 where no reply is permitted.
+    #[inline]
+    pub const fn to_tag(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::UpTo(bytes) => 1 + bytes as u64,
+        }
+    }
+
+    /// The bound that [`ReplyBound::to_tag`] made a number of; larger numbers than it makes are the largest bound.
+    #[inline]
+    pub const fn from_tag(tag: u64) -> Self {
+        match tag.checked_sub(1) {
+            None => Self::None,
+            Some(bytes) if bytes > u32::MAX as u64 => Self::UpTo(u32::MAX),
+            Some(bytes) => Self::UpTo(bytes as u32),
+        }
+    }
+}
+
 /// What a request frame says about itself besides arguments and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -84,6 +118,7 @@ pub const DEFAULT_REPLY: usize = 1024;
 
 /// The largest payloads towards one peer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Payload of a Medium request with sixteen arguments.
     pub medium_request: usize,
@@ -102,6 +137,42 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Medium messages of at most `medium` bytes in both directions, Long ones of at most `long`, with any number of arguments, and
+    /// the default reply bound; messages of a pair are in order.
+    pub const fn uniform(medium: usize, long: u64) -> Self {
+        let default_reply = if medium < DEFAULT_REPLY { medium } else { DEFAULT_REPLY };
+        let (medium_request, medium_reply) = (medium, medium);
+        Self { medium_request, medium_reply, long, default_reply, per_argument: 0, ordered: true }
+    }
+
+    /// Sets the largest Medium reply; the default reply bound is no larger.
+    #[must_use]
+    pub const fn with_medium_reply(mut self, bytes: usize) -> Self {
+        self.medium_reply = bytes;
+        self.with_default_reply(self.default_reply)
+    }
+
+    /// Sets the reply bound of handlers that declare none, at most the largest Medium reply.
+    #[must_use]
+    pub const fn with_default_reply(mut self, bytes: usize) -> Self {
+        self.default_reply = if bytes < self.medium_reply { bytes } else { self.medium_reply };
+        self
+    }
+
+    /// Sets the extra Medium payload for each argument fewer than sixteen.
+    #[must_use]
+    pub const fn with_per_argument(mut self, bytes: usize) -> Self {
+        self.per_argument = bytes;
+        self
+    }
+
+    /// Sets whether messages of a pair are handled in the order they were sent.
+    #[must_use]
+    pub const fn with_order(mut self, ordered: bool) -> Self {
+        self.ordered = ordered;
+        self
+    }
+
     /// The largest payload of a message with `arguments` 32-bit arguments.
     #[inline]
     pub fn max_payload(&self, category: Category, lane: Lane, arguments: usize) -> u64 {

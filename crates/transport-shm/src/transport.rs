@@ -15,6 +15,7 @@ use crate::sys;
 use crate::transport::segments::Segments;
 use crate::waiting::{Next, Patience};
 use crate::watch::{UNKNOWN, Watch, started};
+use am_core::time::Clock;
 use am_core::transport::{
     Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Notify, Owed, PendingKey, Port, Refused,
     ReplyBound, Sink, WaitReason, Waiting,
@@ -99,7 +100,7 @@ pub struct Shm {
     nudge: Arc<Nudge>,
     bare: u64,
     patience: Patience,
-    began: std::time::Instant,
+    clock: Clock,
     _watch: Option<Watch>,
     /// The thread that calls wakers, once one is to be called.
     bell: Option<Bell>,
@@ -167,14 +168,9 @@ impl Shm {
             me,
             rank: Rank(rank),
             shape: job.shape(),
-            limits: Limits {
-                medium_request: layout.medium_request(),
-                medium_reply: layout.medium_reply(),
-                long: u64::MAX,
-                default_reply: layout.default_reply(),
-                per_argument: 0,
-                ordered: true,
-            },
+            limits: Limits::uniform(layout.medium_request(), u64::MAX)
+                .with_medium_reply(layout.medium_reply())
+                .with_default_reply(layout.default_reply()),
             asking,
             answering,
             segments,
@@ -191,7 +187,7 @@ impl Shm {
             bare: 0,
             patience: Patience::new(layout.peers()),
             nudge: Arc::new(Nudge::new(Arc::clone(&board), me)),
-            began: std::time::Instant::now(),
+            clock: Clock::start(),
             board,
             job,
             _watch: watch,
@@ -612,7 +608,7 @@ impl Waiting for Shm {
 
     #[inline]
     fn now(&self) -> Instant {
-        Instant(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000))
+        self.clock.now()
     }
 }
 

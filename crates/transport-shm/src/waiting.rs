@@ -1,8 +1,7 @@
 //! How long an endpoint spins before it gives its processor away: by how many endpoints share how many processors, and by
 //! the clock.
 
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use am_core::time::processors;
 use std::time::{Duration, Instant};
 
 /// How long an endpoint with a processor of its own spins. Whoever it waits for is usually running, so spinning is the
@@ -41,13 +40,6 @@ pub(crate) enum Next {
     Yield,
     /// Sleep until woken.
     Park,
-}
-
-/// Processors that this process may use.
-fn processors() -> usize {
-    let set = sched_getaffinity(Pid::from_raw(0));
-    let count = |set: CpuSet| (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).count();
-    set.map_or(1, count).max(1)
 }
 
 impl Patience {

@@ -4,8 +4,8 @@ use crate::driver::Driver;
 use crate::proto::{BorrowedPayload, Config, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    Body, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, Membership, NoPort, Notify, Owed, PayloadWriter,
-    PeerStatus, PendingKey, Port, Refused, Resource, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, Head, Limits, Membership, NoPort, Notify, Owed, PayloadWriter, PeerStatus,
+    PendingKey, Port, Refused, Resource, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use std::sync::Arc;
@@ -32,14 +32,7 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
     /// A transport whose driver holds a machine with these settings and this segment.
     pub(crate) fn new(driver: D, config: &Config, segment: Segment<M>) -> Self {
         let medium = config.medium as usize;
-        let limits = Limits {
-            medium_request: medium,
-            medium_reply: medium,
-            long: u64::MAX,
-            default_reply: medium.min(DEFAULT_REPLY),
-            per_argument: 0,
-            ordered: true,
-        };
+        let limits = Limits::uniform(medium, u64::MAX);
         let (me, shape, scratch) = (config.me, config.shape, Vec::with_capacity(medium));
         Self { driver, me, shape, limits, segment, scratch, departed: false }
     }

@@ -15,9 +15,7 @@ use crate::stall;
 use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::token::{Outcome, Token, TokenContext};
-use crate::transport::{
-    Arrival, Lane, LossCause, Notify, PeerStatus, Port, ReplyBound, Sink, Transport, WaitReason,
-};
+use crate::transport::{Arrival, Lane, LossCause, Notify, PeerStatus, Port, Sink, Transport, WaitReason};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -136,10 +134,7 @@ fn with_token(
     run: impl FnOnce(Token<'_>) -> Handled,
 ) -> (Handled, Outcome) {
     let handler = arrival.handler;
-    let bound = match desk.directory.bounds[usize::from(handler)] {
-        ReplyBound::None => 0,
-        ReplyBound::UpTo(bytes) => bytes as usize,
-    };
+    let bound = desk.directory.bounds[usize::from(handler)].bytes();
     let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
     let (table, abandoned) = (desk.directory.serial, &desk.abandoned);
     let context = TokenContext { from, handler, table, bound, abandoned, segment, outcome };

@@ -1,10 +1,14 @@
 //! Point-to-point messages over both plugins: contents, matching, order, the ring's promises with and without its
 //! rules, plugin choice, faults, misuse.
 
-use extoll_sim::conduit::pscom::{Messenger, Padding, PairOverride, Plugin, PscomConfig, PscomError, RingConfig};
+use am_core::transport::{Arrival, Departure, Membership, Port, Sink, Transport, WaitReason, Waiting};
+use am_core::{Instant, LossCause, Payload, Peer, PeerStatus, Span, Words};
+use extoll_sim::conduit::pscom::{
+    Messenger, Padding, PairOverride, Plugin, Pscom, PscomConfig, PscomError, RingConfig,
+};
 use extoll_sim::nic::mutation::{Defects, Mutation};
 use extoll_sim::{ExtollConfig, Testing};
-use fabric_sim::{Report, RunError, Topology};
+use fabric_sim::{FaultEvent, Faults, Report, RunError, Scheduled, Topology};
 
 /// Runs a program with a messenger on every rank.
 fn play<R: 'static>(
@@ -297,4 +301,44 @@ fn equal_runs_have_equal_hashes() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
+}
+
+/// A sink for a rank that is only to learn of a loss.
+struct Deaf;
+
+impl Sink for Deaf {
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {}
+    fn reply(&mut self, _: Arrival<'_>) {}
+    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+}
+
+/// Rank 1 sends rank 0 what active messages do not have, and is stopped later: one loss, not two.
+#[test]
+fn a_faulty_peer_that_dies_counts_once() {
+    let schedule = vec![Scheduled { at_ns: 300_000.0, event: FaultEvent::NodeStop { node: 1 } }];
+    let faults = Faults { schedule, ..Faults::default() };
+    let machine = ExtollConfig { faults, deadline_ns: 1e10, ..ExtollConfig::pair() };
+    let report = extoll_sim::run(&machine, |nic| {
+        let config = PscomConfig::default();
+        if nic.rank() == 1 {
+            let mut messenger = Messenger::new(&nic, &config);
+            messenger.send(0, 0, b"not an active message").unwrap();
+            // Until it is stopped.
+            let _ = messenger.receive(Some(0), Some(9));
+            return (Vec::new(), PeerStatus::Active);
+        }
+        let (mut transport, mut told) = (Pscom::new(&nic, &config), Vec::new());
+        while transport.now() < Instant(400_000_000) {
+            transport.poll(16, &mut Deaf);
+            transport.idle(Some(transport.now() + Span::from_micros(1)), WaitReason::Message);
+            if told.last() != Some(&transport.losses()) {
+                told.push(transport.losses());
+            }
+        }
+        let status = transport.status(Peer(1));
+        transport.depart(Departure::Left);
+        (told, status)
+    });
+    let faulty = PeerStatus::Lost(LossCause::Faulty);
+    assert_eq!(report.unwrap().results[0], Some((vec![0, 1], faulty)));
 }

@@ -65,8 +65,6 @@ pub(super) struct PeerState {
     pub(super) inside: u32,
     /// Requests to it that were not replied to.
     pub(super) under_way: u32,
-    /// It broke the protocol.
-    pub(super) faulty: bool,
     pub(super) joins: Option<Box<Joins>>,
     /// The order of messages, where they may be sent again.
     pub(super) order: Option<Box<Order>>,
@@ -105,7 +103,6 @@ impl Peers {
             },
             inside: 0,
             under_way: 0,
-            faulty: false,
             joins: None,
             order: None,
         })

@@ -348,7 +348,7 @@ impl Conduit<'_> {
     ) -> bool {
         let Bits { chunk, kind, form, .. } = bits;
         let credit = data.credit;
-        if self.peers.of(from).faulty {
+        if self.faulty.contains(Peer(from)) {
             return false;
         }
         let memory = self.memories.inbox.clone();

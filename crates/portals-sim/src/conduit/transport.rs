@@ -16,8 +16,8 @@ use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
 use am_core::segment::Memory;
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink,
-    Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, FaultyPeers, Head, Membership, PayloadWriter, PendingKey, Port, Refused,
+    ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -104,7 +104,7 @@ pub struct Conduit<'a> {
     pub(super) resent: u64,
     pub(super) bare_given: u64,
     pub(super) revoked: u64,
-    pub(super) faulty: Vec<u32>,
+    pub(super) faulty: FaultyPeers,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
     pub(super) dropped: u64,
@@ -149,14 +149,7 @@ impl<'a> Conduit<'a> {
         Self {
             me,
             ranks,
-            limits: Limits {
-                medium_request: medium,
-                medium_reply: medium,
-                long: 1 << 30,
-                default_reply: medium.min(config.default_reply as usize),
-                per_argument: 0,
-                ordered: true,
-            },
+            limits: Limits::uniform(medium, 1 << 30).with_default_reply(config.default_reply as usize),
             segment,
             memories,
             pieces: Pieces::new(config.send_chunks),
@@ -179,7 +172,7 @@ impl<'a> Conduit<'a> {
             resent: 0,
             bare_given: 0,
             revoked: 0,
-            faulty: Vec::new(),
+            faulty: FaultyPeers::new(),
             fresh: false,
             dropped: 0,
             settled_losses: 0,
@@ -273,10 +266,7 @@ impl<'a> Conduit<'a> {
     /// What is known of a peer without letting anything happen.
     #[inline]
     pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
-        if !self.faulty.is_empty() && self.faulty.contains(&peer) {
-            return PeerStatus::Lost(LossCause::Faulty);
-        }
-        self.nic.context().known_status(peer)
+        self.faulty.status(Peer(peer), || self.nic.context().known_status(peer))
     }
 
     /// What counts of a peer's status now; see [`Departures`].
@@ -293,9 +283,7 @@ impl<'a> Conduit<'a> {
     /// Notes that a peer broke the protocol.
     #[cold]
     pub(super) fn fault(&mut self, of: u32) {
-        let peer = self.peers.of(of);
-        if !std::mem::replace(&mut peer.faulty, true) {
-            self.faulty.push(of);
+        if self.faulty.insert(Peer(of), LossCause::Faulty) {
             self.fresh = true;
         }
     }
@@ -417,9 +405,8 @@ impl<'a> Membership for Conduit<'a> {
     }
 
     fn losses(&self) -> u32 {
-        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
         let losses = self.departures.borrow_mut().losses(self.nic.context().losses(), self.nic.now());
-        losses + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+        self.faulty.losses(losses, |peer| self.nic.context().known_status(peer.0))
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {

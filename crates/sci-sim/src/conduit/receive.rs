@@ -12,7 +12,7 @@ use super::work::Found;
 use crate::nic::Sisci;
 use am_core::segment::Memory;
 use am_core::transport::{Arrival, Sink};
-use am_core::{Category, Lane, Payload, Peer, Segment, Words};
+use am_core::{Category, Lane, LossCause, Payload, Peer, Segment, Words};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<N: Sisci> Conduit<N> {
@@ -89,8 +89,7 @@ impl<N: Sisci> Conduit<N> {
     /// Notes that a peer broke the protocol.
     #[cold]
     pub(super) fn fault(&mut self, of: u32) {
-        if of < self.ranks && !self.faulty.contains(&of) {
-            self.faulty.push(of);
+        if of < self.ranks && self.faulty.insert(Peer(of), LossCause::Faulty) {
             self.turns.forget(of);
             self.fresh = true;
         }
@@ -99,7 +98,7 @@ impl<N: Sisci> Conduit<N> {
     /// Hands a message to the sink; returns whether there was anything for it.
     fn hand_over<S: Sink>(&mut self, found: Found, sink: &mut S) -> bool {
         let Found { from, slot, ready } = found;
-        if !self.faulty.is_empty() && self.faulty.contains(&from) {
+        if self.faulty.contains(Peer(from)) {
             return false;
         }
         if self.config.ordered && ready != Ready::Control {

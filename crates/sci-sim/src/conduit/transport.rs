@@ -12,10 +12,10 @@ use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Membership, PayloadWriter, PendingKey, Port,
+    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, PayloadWriter, PendingKey, Port,
     Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
-use am_core::{Category, Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::Cell;
 use std::fmt;
 
@@ -64,7 +64,7 @@ pub struct Conduit<N: Sisci> {
     pub(super) bare_given: u64,
     /// Answers that handlers have left behind by unwinding.
     pub(super) owed: Vec<Owed>,
-    pub(super) faulty: Vec<u32>,
+    pub(super) faulty: FaultyPeers,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
     /// Polls in a row that found the exist flag unset.
@@ -109,14 +109,7 @@ impl<N: Sisci> Conduit<N> {
             layout,
             me,
             ranks,
-            limits: Limits {
-                medium_request: layout.medium(),
-                medium_reply: layout.medium(),
-                long: config.segment,
-                default_reply: layout.medium().min(DEFAULT_REPLY),
-                per_argument: 0,
-                ordered: config.ordered,
-            },
+            limits: Limits::uniform(layout.medium(), config.segment).with_order(config.ordered),
             segment,
             locations: Locations::new(ranks, layout.requests),
             sent: vec![0; all],
@@ -128,7 +121,7 @@ impl<N: Sisci> Conduit<N> {
             whole: vec![0; layout.slot],
             bare_given: 0,
             owed: Vec::new(),
-            faulty: Vec::new(),
+            faulty: FaultyPeers::new(),
             fresh: false,
             empty_polls: 0,
             unsure: false,
@@ -160,10 +153,7 @@ impl<N: Sisci> Conduit<N> {
     /// What is known of a peer without letting anything happen.
     #[inline]
     pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
-        if !self.faulty.is_empty() && self.faulty.contains(&peer) {
-            return PeerStatus::Lost(LossCause::Faulty);
-        }
-        self.net.status(peer)
+        self.faulty.status(Peer(peer), || self.net.status(peer))
     }
 
     fn send_request(
@@ -253,8 +243,7 @@ impl<N: Sisci> Membership for Conduit<N> {
     }
 
     fn losses(&self) -> u32 {
-        let known = |peer: &&u32| matches!(self.net.status(**peer), PeerStatus::Lost(_));
-        self.net.nic.losses() + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+        self.faulty.losses(self.net.nic.losses(), |peer| self.net.status(peer.0))
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {

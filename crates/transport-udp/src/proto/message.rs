@@ -128,10 +128,7 @@ fn put_words(writer: &mut Writer<'_>, words: &Words) -> Option<()> {
 
 /// The room field of a reply bound.
 pub(super) fn room_of(bound: ReplyBound) -> u64 {
-    match bound {
-        ReplyBound::None => 0,
-        ReplyBound::UpTo(bytes) => u64::from(bytes) + 1,
-    }
+    bound.to_tag()
 }
 
 /// Bytes of a lane that a reply to such a request takes at most.

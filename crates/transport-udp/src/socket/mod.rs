@@ -36,13 +36,14 @@ pub use peers::{Peers, PeersError};
 
 use crate::carrier::{Carrier, OwnMemory};
 use crate::proto::{ConfigError, Machine};
+use am_core::time::Clock;
 use am_core::transport::LossCause;
 use am_core::{Address, Memory, Peer, Rank, Segment, Shape};
 use driver::Helper;
 use engine::Engine;
 use nix::errno::Errno;
 use process::Process;
-use service::{Clock, Service, Shared};
+use service::{Service, Shared};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use super::engine::Engine;
 use super::failures::Notices;
 use super::process::Process;
 use super::waiting::sleep;
-use am_core::Instant;
+use am_core::time::Clock;
 use am_core::transport::LossCause;
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -70,20 +70,6 @@ pub(super) struct Shared {
     /// Wakes the task that is in the helper's place.
     #[cfg(feature = "tokio")]
     pub(super) nudge: tokio::sync::Notify,
-}
-
-/// The monotonic clock, from the endpoint's start.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock(std::time::Instant);
-
-impl Clock {
-    pub(super) fn start() -> Self {
-        Self(std::time::Instant::now())
-    }
-
-    pub(super) fn now(&self) -> Instant {
-        Instant::after(self.0.elapsed())
-    }
 }
 
 impl Shared {

@@ -34,8 +34,7 @@ pub(super) enum Next {
 impl Patience {
     /// The patience of one of `neighbours` endpoints on this host.
     pub(super) fn new(waiting: Waiting, neighbours: usize) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::with(waiting, neighbours, processors)
+        Self::with(waiting, neighbours, am_core::time::processors())
     }
 
     fn with(waiting: Waiting, neighbours: usize, processors: usize) -> Self {

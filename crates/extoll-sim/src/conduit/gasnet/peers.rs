@@ -40,8 +40,6 @@ pub(super) struct PeerState {
     pub(super) controlled: u32,
     /// Whether the peer is in the list of those that credits are owed to.
     pub(super) listed: bool,
-    /// It broke the protocol.
-    pub(super) faulty: bool,
     /// The number of the next Long message to it.
     pub(super) next_long: u16,
     /// Connections, once they are made.
@@ -78,7 +76,6 @@ impl Peers {
             freed: 0,
             controlled: 0,
             listed: false,
-            faulty: false,
             next_long: 0,
             velo: Made::NOT,
             rma: Made::NOT,

@@ -11,7 +11,7 @@ use super::transport::{Gasnet, Ready};
 use crate::nic::rma::{Command, Event, Notify};
 use crate::nic::velo::Message;
 use am_core::transport::{Arrival, Sink};
-use am_core::{Lane, Payload, Peer, PeerStatus};
+use am_core::{Lane, LossCause, Payload, Peer, PeerStatus};
 
 /// What a packet brings.
 enum Sorted {
@@ -133,11 +133,10 @@ impl Gasnet<'_> {
     /// Notes that a peer broke the protocol.
     #[cold]
     fn fault(&mut self, of: u32) {
-        let peer = self.peers.of(of);
-        if !std::mem::replace(&mut peer.faulty, true) {
+        if self.faulty.insert(Peer(of), LossCause::Faulty) {
+            let peer = self.peers.of(of);
             peer.partial = None;
             self.held -= peer.joins.as_mut().map_or(0, |joins| joins.lines.clear());
-            self.faulty.push(of);
             self.fresh = true;
         }
     }
@@ -148,10 +147,10 @@ impl Gasnet<'_> {
         let packet = message.data();
         let costs = self.shared.costs;
         let first = self.implementation() == Implementation::First;
-        let peer = self.peers.of(from);
-        if peer.faulty {
+        if self.faulty.contains(Peer(from)) {
             return Sorted::Nothing;
         }
+        let peer = self.peers.of(from);
         let assembled = peer.partial.is_some();
         let sorted = if message.error {
             Err(super::assembly::Nonsense)
@@ -282,7 +281,7 @@ impl Gasnet<'_> {
                 let peer = self.peers.of(from);
                 if !self.shared.config.ordered {
                     self.ready.push_back(Ready::Long(from, heading));
-                } else if !peer.faulty
+                } else if !self.faulty.contains(Peer(from))
                     && let Some(joins) = &mut peer.joins
                     && joins.lines.complete(&heading)
                 {

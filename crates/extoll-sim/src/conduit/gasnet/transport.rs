@@ -14,10 +14,10 @@ use crate::nic::rma::{Access, Nla, Rma};
 use crate::nic::velo::Velo;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, Head, Membership, PayloadWriter, PendingKey, Port, Refused,
-    ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, PayloadWriter, PendingKey, Port,
+    Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
-use am_core::{Category, Instant, Lane, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -72,7 +72,7 @@ pub struct Gasnet<'a> {
     pub(super) bare_given: u64,
     /// The reply bound that was last asked for, and the slots that it takes.
     pub(super) usual: (u32, u32),
-    pub(super) faulty: Vec<u32>,
+    pub(super) faulty: FaultyPeers,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
     departed: bool,
@@ -127,14 +127,10 @@ impl<'a> Gasnet<'a> {
             usual: (0, shared.config.layout().reserve(0)),
             me,
             ranks,
-            limits: Limits {
-                medium_request: rooms.medium_request,
-                medium_reply: rooms.medium_reply,
-                long: 1 << 32,
-                default_reply: rooms.medium_reply.min(default_reply as usize),
-                per_argument: 0,
-                ordered: shared.config.ordered,
-            },
+            limits: Limits::uniform(rooms.medium_request, 1 << 32)
+                .with_medium_reply(rooms.medium_reply)
+                .with_default_reply(default_reply as usize)
+                .with_order(shared.config.ordered),
             segment: Segment::new(memory, size as usize),
             peers: Peers::new(ranks, rooms),
             buffers: Buffers::default(),
@@ -148,7 +144,7 @@ impl<'a> Gasnet<'a> {
             unhandled: 0,
             last_busy_peer: 0,
             bare_given: 0,
-            faulty: Vec::new(),
+            faulty: FaultyPeers::new(),
             fresh: false,
             departed: false,
             nic,
@@ -194,10 +190,7 @@ impl<'a> Gasnet<'a> {
     /// What is known of a peer without letting anything happen.
     #[inline]
     pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
-        if !self.faulty.is_empty() && self.faulty.contains(&peer) {
-            return PeerStatus::Lost(LossCause::Faulty);
-        }
-        self.nic.context().known_status(peer)
+        self.faulty.status(Peer(peer), || self.nic.context().known_status(peer))
     }
 
     /// Bytes of a frame over VELO: before its payload, and of its payload.
@@ -267,8 +260,8 @@ impl<'a> Membership for Gasnet<'a> {
     }
 
     fn losses(&self) -> u32 {
-        let known = |peer: &&u32| matches!(self.nic.context().known_status(**peer), PeerStatus::Lost(_));
-        self.nic.context().losses() + self.faulty.iter().filter(|peer| !known(peer)).count() as u32
+        let context = self.nic.context();
+        self.faulty.losses(context.losses(), |peer| context.known_status(peer.0))
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {

@@ -25,10 +25,7 @@ impl<'p, 'a> ReplyPort<'p, 'a> {
 
     /// A way back that was detached.
     pub(super) fn of_key(transport: &'p mut Pscom<'a>, key: PendingKey) -> Self {
-        let bound = match key.tag {
-            0 => ReplyBound::None,
-            more => ReplyBound::UpTo((more - 1) as u32),
-        };
+        let bound = ReplyBound::from_tag(key.tag);
         Self { transport, to: key.to.0, bound, uncounted: false, used: false }
     }
 
@@ -63,10 +60,7 @@ impl<'p, 'a> ReplyPort<'p, 'a> {
 
 impl Port for ReplyPort<'_, '_> {
     fn bound(&self) -> usize {
-        match self.bound {
-            ReplyBound::None => 0,
-            ReplyBound::UpTo(bytes) => bytes as usize,
-        }
+        self.bound.bytes()
     }
 
     fn segment_len(&self) -> u64 {
@@ -113,11 +107,7 @@ impl Port for ReplyPort<'_, '_> {
 
     fn detach(&mut self) -> PendingKey {
         self.used = true;
-        let tag = match self.bound {
-            ReplyBound::None => 0,
-            ReplyBound::UpTo(bytes) => 1 + u64::from(bytes),
-        };
-        PendingKey { to: Peer(self.to), tag }
+        PendingKey { to: Peer(self.to), tag: self.bound.to_tag() }
     }
 }
 

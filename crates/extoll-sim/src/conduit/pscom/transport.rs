@@ -13,9 +13,9 @@ use super::header::Envelope;
 use super::port::ReplyPort;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Arrival, Body, Buffer, Category, CreditSnapshot, DEFAULT_REPLY, Departure, Head, Limits, LossCause,
-    Membership, PayloadWriter, PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport,
-    WaitReason, Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, FaultyPeers, Head, Limits, LossCause, Membership,
+    PayloadWriter, PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
+    Waiting,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
 use fabric_sim::{Report, RunError};
@@ -81,7 +81,6 @@ pub(super) struct PeerState {
     /// Whether the peer is in the list of those that have to handle something.
     outstanding: bool,
     held: VecDeque<Held>,
-    faulty: Option<LossCause>,
 }
 
 /// The transport of a rank.
@@ -95,7 +94,7 @@ pub struct Pscom<'a> {
     inbox: VecDeque<Delivery>,
     /// Connections over which requests went that may not have been handled.
     outstanding_peers: Vec<u32>,
-    faulty: u32,
+    faulty: FaultyPeers,
     bare_given: u64,
     fetches: u64,
     /// Whether room has come since the last refusal.
@@ -119,14 +118,7 @@ impl<'a> Pscom<'a> {
     pub fn new(nic: &Nic<'a>, config: &PscomConfig) -> Self {
         let am = config.am;
         let medium = am.medium as usize;
-        let limits = Limits {
-            medium_request: medium,
-            medium_reply: medium,
-            long: am.long.into(),
-            default_reply: medium.min(DEFAULT_REPLY),
-            per_argument: 0,
-            ordered: true,
-        };
+        let limits = Limits::uniform(medium, am.long.into());
         let bytes = am.segment as usize;
         Self {
             engine: Engine::new(nic, config, Frame::LARGEST + am.long.max(am.medium), false),
@@ -136,7 +128,7 @@ impl<'a> Pscom<'a> {
             peers: Vec::new(),
             inbox: VecDeque::new(),
             outstanding_peers: Vec::new(),
-            faulty: 0,
+            faulty: FaultyPeers::new(),
             bare_given: 0,
             fetches: 0,
             room: false,
@@ -181,10 +173,7 @@ impl<'a> Pscom<'a> {
 
     /// What is known of a peer as of the last look at the machine.
     pub(super) fn last_status(&self, rank: u32) -> PeerStatus {
-        match self.known(rank).and_then(|peer| peer.faulty) {
-            Some(cause) => PeerStatus::Lost(cause),
-            None => self.engine.nic().context().known_status(rank),
-        }
+        self.faulty.status(Peer(rank), || self.engine.nic().context().known_status(rank))
     }
 
     /// Fails if a peer is gone.
@@ -328,11 +317,8 @@ impl<'a> Pscom<'a> {
     /// A peer broke the protocol: it counts as lost.
     #[cold]
     fn distrust(&mut self, rank: u32, cause: LossCause) {
-        let peer = self.peer(rank);
-        if peer.faulty.is_none() {
-            peer.faulty = Some(cause);
-            peer.held.clear();
-            self.faulty += 1;
+        if self.faulty.insert(Peer(rank), cause) {
+            self.peer(rank).held.clear();
             self.engine.abandon(rank);
         }
     }
@@ -438,7 +424,8 @@ impl<'a> Membership for Pscom<'a> {
     }
 
     fn losses(&self) -> u32 {
-        self.engine.nic().context().losses() + self.faulty
+        let context = self.engine.nic().context();
+        self.faulty.losses(context.losses(), |peer| context.known_status(peer.0))
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
@@ -545,7 +532,9 @@ impl<'a> Transport for Pscom<'a> {
         while let Some(number) = self.outstanding_peers.get(index).copied() {
             let (peer, rank) = (&mut self.peers[number as usize], self.engine.rank_of(number));
             let context = self.engine.nic().context();
-            if peer.account.is_quiet() || peer.faulty.is_some() || context.known_status(rank) != PeerStatus::Active
+            if peer.account.is_quiet()
+                || self.faulty.contains(Peer(rank))
+                || context.known_status(rank) != PeerStatus::Active
             {
                 peer.outstanding = false;
                 self.outstanding_peers.swap_remove(index);

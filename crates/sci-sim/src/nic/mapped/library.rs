@@ -6,6 +6,7 @@ use super::region::View;
 use super::segment::{EVENTS, Local, Remote};
 use crate::nic::errors::Injector;
 use crate::nic::kinds::{Callback, Concerned, Counters, NodeId, SegmentReason};
+use am_core::time::Clock;
 use am_core::{Instant, PeerStatus, Span};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -81,7 +82,7 @@ pub struct Mapped {
     pub(super) spins: u32,
     pub(super) yields: u32,
     last_look: Cell<std::time::Instant>,
-    began: std::time::Instant,
+    clock: Clock,
 }
 
 impl Mapped {
@@ -94,7 +95,7 @@ impl Mapped {
         config.check()?;
         let post = Post::take(&config.directory, config.node)?;
         let injector = Injector::new(&config.errors, 0, config.node);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = am_core::time::processors();
         // With a processor each, whoever we wait for is running, and spinning is the fastest way to hear from it.
         // With fewer, it may be waiting for ours.
         let (spins, yields) = if config.nodes.len() <= processors { (4_000, 20) } else { (1, 100) };
@@ -121,7 +122,7 @@ impl Mapped {
             spins,
             yields,
             last_look: Cell::new(now),
-            began: now,
+            clock: Clock::start(),
             post,
             config,
         })
@@ -133,7 +134,7 @@ impl Mapped {
     }
 
     pub(super) fn clock(&self) -> Instant {
-        Instant(0) + Span::from(self.began.elapsed())
+        self.clock.now()
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut Counters)) {

@@ -1,0 +1,139 @@
+//! A table whose entries are named by numbers that say which use of an entry they mean.
+//!
+//! What names an entry travels through a network and may come back after the entry was freed, or used again: a number that
+//! is out of date finds nothing.
+
+/// Names one use of an entry of a [`Slab`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    index: u32,
+    generation: u32,
+}
+
+impl Key {
+    /// The entry's place, which a later use of it has, too. Places are dense: they are below the most entries that there ever were
+    /// at once.
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
+    /// As one number, for a message.
+    pub const fn to_u64(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The key that a number stands for; it need not name anything.
+    pub const fn from_u64(number: u64) -> Self {
+        Self { index: number as u32, generation: (number >> 32) as u32 }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// Entries of type `T`; see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    /// Free places; the last one freed is used first.
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Slab<T> {
+    /// A table without entries. Does not allocate.
+    pub const fn new() -> Self {
+        Self { entries: Vec::new(), free: Vec::new() }
+    }
+
+    /// Adds an entry. Allocates if there are more than ever before.
+    ///
+    /// # Panics
+    /// If there are 2^32 entries.
+    pub fn insert(&mut self, value: T) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = u32::try_from(self.entries.len()).expect("a table has fewer than 2^32 entries");
+            self.entries.push(Entry { generation: 0, value: None });
+            index
+        });
+        let entry = &mut self.entries[index as usize];
+        entry.value = Some(value);
+        Key { index, generation: entry.generation }
+    }
+
+    /// The entry of a key, unless it was removed.
+    #[inline]
+    pub fn get(&self, key: Key) -> Option<&T> {
+        let entry = self.entries.get(key.index as usize)?;
+        entry.value.as_ref().filter(|_| entry.generation == key.generation)
+    }
+
+    /// The entry of a key, to be changed, unless it was removed.
+    #[inline]
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        entry.value.as_mut().filter(|_| entry.generation == key.generation)
+    }
+
+    /// Whether the entry of a key is there.
+    #[inline]
+    pub fn contains(&self, key: Key) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Removes an entry; its key names nothing from now on.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        let entry = self.entries.get_mut(key.index as usize).filter(|entry| entry.generation == key.generation)?;
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    /// All entries, by their places.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        (0..).zip(&self.entries).filter_map(|(index, entry)| {
+            Some((Key { index, generation: entry.generation }, entry.value.as_ref()?))
+        })
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outdated_keys_find_nothing() {
+        let mut slab = Slab::new();
+        let (a, b) = (slab.insert('a'), slab.insert('b'));
+        assert_eq!((slab.remove(a), slab.remove(a), slab.len()), (Some('a'), None, 1));
+        let c = slab.insert('c');
+        // The same place, another use of it.
+        assert_eq!((c.index(), c == a), (a.index(), false));
+        assert_eq!((slab.get(a), slab.get(c), slab.get(b)), (None, Some(&'c'), Some(&'b')));
+        assert_eq!(slab.get_mut(a), None);
+        assert!(slab.contains(c) && !slab.contains(a));
+        assert_eq!(slab.iter().collect::<Vec<_>>(), [(c, &'c'), (b, &'b')]);
+        assert_eq!(Key::from_u64(c.to_u64()), c);
+        assert_eq!(slab.get(Key::from_u64(u64::MAX)), None);
+        assert_eq!((slab.remove(b), slab.remove(c), slab.is_empty()), (Some('b'), Some('c'), true));
+    }
+}
