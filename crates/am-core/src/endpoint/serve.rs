@@ -568,7 +568,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         &mut self,
         mut done: impl FnMut(&mut Self) -> Result<Option<R>, E>,
     ) -> Result<R, E> {
-        let (mut deferred, told) = (None, self.losses_seen);
+        let (mut deferred, told) = (VecDeque::new(), self.losses_seen);
         let outcome = loop {
             match done(self) {
                 Ok(Some(result)) => break Ok(result),
@@ -578,16 +578,12 @@ impl<T: Transport, S> Endpoint<T, S> {
             match self.wait_step_until(None, None, WaitReason::Message, Losses::Pass) {
                 Ok(()) => {}
                 Err(WaitError::Poll(PollError::PeerLost { .. })) => {}
-                Err(WaitError::Poll(error)) => {
-                    deferred.get_or_insert(error);
-                }
+                Err(WaitError::Poll(error)) => error.keep(&mut deferred),
                 Err(error) => break Err(error.into()),
             }
         };
         self.end_wait();
-        if self.trouble.is_none() {
-            self.trouble = deferred;
-        }
+        deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
         // The next poll looks once more, and tells those that have not been acknowledged.
         self.losses_seen = told;
         outcome
