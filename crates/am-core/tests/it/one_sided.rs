@@ -119,17 +119,21 @@ fn a_wait_that_fails_keeps_the_operation() {
     let mut ranks = network(2, CONFIG).into_iter();
     let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
     let (sender, told) = mpsc::channel::<()>();
+    let (left, out) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
             let mut endpoint = attach(one);
             endpoint.segment().write(16, &[7; 100]).unwrap();
             endpoint.barrier().unwrap();
+            left.send(()).unwrap();
             // It serves nothing until the other's first wait has failed.
             told.recv().unwrap_err();
             endpoint.finish().unwrap();
         });
         let mut endpoint = attach(zero);
         endpoint.barrier().unwrap();
+        // The other may still serve within the barrier.
+        out.recv().unwrap();
         let get = endpoint.get_nb(Rank(1), 16, 100).unwrap();
         endpoint.set_timeout(am_core::Span::from_millis(1));
         let unfinished = endpoint.wait(get).unwrap_err();
