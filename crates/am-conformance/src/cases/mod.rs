@@ -7,10 +7,12 @@ mod accumulator;
 mod aggregation;
 mod all_to_all;
 mod arguments;
+mod arrays;
 mod bad_input;
 mod direct;
 mod endings;
 mod flood;
+mod global_memory;
 mod issue;
 mod layers;
 mod one_sided;
@@ -97,6 +99,13 @@ suite! {
     (17, "signals", "puts that tell their target; refusals", PLAIN, one_sided::signals_and_errors),
     (20, "aggregation", "aggregators by all ways, with answers", SMALLEST, aggregation::all_ways),
     (20, "aggregation-loss", "a rank panics before the end", SEVERAL.unwinds(), aggregation::panics),
+    (21, "typed-access", "values, slices and access regions", SMALLEST, global_memory::typed_access),
+    (21, "runs", "listed, indexed and strided runs", SMALLEST, global_memory::runs),
+    (21, "allocator", "symmetric and local memory", PLAIN, global_memory::allocator),
+    (21, "atomic-domains", "atomics one by one and in batches", SMALLEST, global_memory::domains),
+    (22, "array-sections", "elements and sections of arrays", PLAIN, arrays::sections),
+    (22, "array-batches", "batches of elements of arrays", SMALLEST, arrays::batches),
+    (22, "ghost-cells", "ghost cells of arrays", PLAIN, arrays::ghost_cells),
 }
 
 static THREADED_DESCRIPTIONS: [Description; 2] = [
