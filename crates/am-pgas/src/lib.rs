@@ -1,5 +1,5 @@
-//! A partitioned global address space on active messages: typed one-sided access, teams and their collectives, aggregation of small
-//! updates, and global arrays, as [layers](am_core::layer) on [`am_core`] alone.
+//! A partitioned global address space on active messages: typed one-sided access, teams and their collectives,
+//! aggregation of small updates, and global arrays, as [layers](am_core::layer) on [`am_core`] alone.
 //!
 //! [`Pgas`] is all of these layers together. A program with a state of its own puts it into that and says so with
 //! [`pgas_state!`](crate::pgas_state).
@@ -32,11 +32,15 @@ pub mod memory;
 #[cfg(test)]
 mod on_ranks;
 pub mod pointer;
+mod team;
+
+pub use team::Team;
 
 use aggregate::Aggregation;
 use allocator::SegmentAllocator;
 use am_core::one_sided::OneSided;
 use am_core::{Handlers, HasLayer, RegisterError};
+use collectives::Collectives;
 
 /// All layers of this crate, as one part of an endpoint's state.
 #[derive(Debug)]
@@ -44,6 +48,7 @@ pub struct Pgas {
     one_sided: OneSided,
     allocator: SegmentAllocator,
     aggregation: Aggregation,
+    collectives: Collectives,
 }
 
 impl Pgas {
@@ -53,23 +58,26 @@ impl Pgas {
     /// [`RegisterError`] if one of the layers is there already, or the table is full.
     pub fn register<S>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError>
     where
-        S: HasLayer<OneSided> + HasLayer<Aggregation>,
+        S: HasLayer<OneSided> + HasLayer<Aggregation> + HasLayer<Collectives>,
     {
         Ok(Self {
             one_sided: OneSided::register(handlers)?,
             allocator: SegmentAllocator::default(),
             aggregation: Aggregation::register(handlers)?,
+            collectives: Collectives::register(handlers)?,
         })
     }
 }
 
-/// Says where a program's state owns its [`Pgas`]: `pgas_state!(State, field)` implements [`HasLayer`] for every layer of this crate.
+/// Says where a program's state owns its [`Pgas`]: `pgas_state!(State, field)` implements [`HasLayer`] for every
+/// layer of this crate.
 #[macro_export]
 macro_rules! pgas_state {
     ($state:ty, $field:ident) => {
         $crate::pgas_state!(
             @ $state, $field,
-            $crate::layers::OneSided, $crate::layers::SegmentAllocator, $crate::layers::Aggregation
+            $crate::layers::OneSided, $crate::layers::SegmentAllocator, $crate::layers::Aggregation,
+            $crate::layers::Collectives
         );
     };
     (@ $state:ty, $field:ident, $($layer:ty),+) => {$(
@@ -100,6 +108,7 @@ pub mod prelude {
 pub mod layers {
     pub use crate::aggregate::Aggregation;
     pub use crate::allocator::SegmentAllocator;
+    pub use crate::collectives::Collectives;
     pub use am_core::HasLayer;
     pub use am_core::one_sided::OneSided;
 }
@@ -107,3 +116,4 @@ pub mod layers {
 pgas_state!(@ Pgas, one_sided, OneSided);
 pgas_state!(@ Pgas, allocator, SegmentAllocator);
 pgas_state!(@ Pgas, aggregation, Aggregation);
+pgas_state!(@ Pgas, collectives, Collectives);

@@ -9,6 +9,7 @@ mod all_to_all;
 mod arguments;
 mod arrays;
 mod bad_input;
+mod collectives;
 mod direct;
 mod endings;
 mod flood;
@@ -23,6 +24,7 @@ mod sizes;
 mod statistics;
 mod tables;
 mod tamper;
+mod teams;
 mod threads;
 mod tokens;
 mod unwinding;
@@ -97,6 +99,16 @@ suite! {
     (17, "put-and-get", "one-sided reads and writes", SMALLEST, one_sided::put_and_get),
     (17, "atomics", "everyone updates everyone's counters", PLAIN, one_sided::atomics),
     (17, "signals", "puts that tell their target; refusals", PLAIN, one_sided::signals_and_errors),
+    (18, "collectives", "collectives of overlapping teams", PLAIN, collectives::usual),
+    (18, "collectives-tight", "the same, smallest buffers and window", SMALLEST, collectives::tight),
+    (18, "collectives-ahead", "a root that is far ahead", SMALLEST, collectives::ahead),
+    (18, "collectives-refusals", "wrong calls and names of barriers", PLAIN, collectives::refusals),
+    (18, "collectives-mismatches", "calls that differ are named", SEVERAL, collectives::mismatches),
+    (18, "collectives-sizes", "messages of the wrong size", SEVERAL, collectives::sizes),
+    (19, "teams", "splits, lists and duplicates", PLAIN, teams::shapes),
+    (19, "teams-lost-small", "a rank lost in small collectives", SEVERAL.unwinds(), teams::lost_inside_small),
+    (19, "teams-lost-large", "a rank lost in large collectives", SEVERAL.unwinds(), teams::lost_inside_large),
+    (19, "teams-shrink", "ranks lost while others agree", SEVERAL.unwinds(), teams::lost_while_shrinking),
     (20, "aggregation", "aggregators by all ways, with answers", SMALLEST, aggregation::all_ways),
     (20, "aggregation-loss", "a rank panics before the end", SEVERAL.unwinds(), aggregation::panics),
     (21, "typed-access", "values, slices and access regions", SMALLEST, global_memory::typed_access),

@@ -1,6 +1,214 @@
-//! Collective operations on teams.
+//! Collective operations: what the members of a [`Team`] do together.
+//!
+//! | operation | each member gives | each member gets |
+//! |---|---|---|
+//! | [`barrier`](Team::barrier) | | the knowledge that all have come |
+//! | [`broadcast`](Team::broadcast) | the root: elements | the root's elements |
+//! | [`reduce`](Team::reduce) | elements | the root: those of all, combined |
+//! | [`allreduce`](Team::allreduce) | elements | those of all, combined |
+//! | [`reduce_scatter`](Team::reduce_scatter) | a part for each | its part, combined |
+//! | [`scan`](Team::scan), [`exscan`](Team::exscan) | elements | those of all up to it, or before it, combined |
+//! | [`scatter`](Team::scatter) | the root: a part for each | its part |
+//! | [`gather`](Team::gather) | a part | the root: all parts |
+//! | [`allgather`](Team::allgather) | a part | all parts |
+//! | [`alltoall`](Team::alltoall) | a part for each | its part of each |
+//!
+//! The forms that end in `v` have parts of different lengths. The blocking forms work on slices, which are copied
+//! in and out of memory that the layer keeps; a team that calls the same again allocates nothing. The forms that
+//! end in `_nb` own a vector, without a copy, and return a [`Collective`]: it goes on inside any wait and any poll
+//! of the endpoint. Operations under way may overlap, of one team and of several; all members of a team start its
+//! operations in the same order.
+//!
+//! Algorithms are chosen by [`Tuning`] and are [`schedule`]s. Reductions are combined in an order that the
+//! schedule alone gives, so the same call on the same team gives the same bits in every run, and allreduce the
+//! same on every rank. [`Ordered`] makes the order that of positions, whatever the counts and hosts.
+//!
+//! # Losses
+//!
+//! When a member of a team is lost, all operations of the team under way end with an error that names it, and so
+//! do later ones; the members tell each other. Other teams go on, and [`Team::shrink`] makes a team of the
+//! survivors.
+//!
+//! # Example
+//!
+//! ```
+//! use am_core::{Endpoint, Handlers, loopback};
+//! use am_pgas::Team;
+//! use am_pgas::collectives::{Collectives, Max, Sum};
+//!
+//! let ranks = loopback::network(3, loopback::LoopbackConfig::default()).into_iter().map(|transport| {
+//!     std::thread::spawn(move || {
+//!         let mut handlers = Handlers::<Collectives>::new();
+//!         let collectives = Collectives::register(&mut handlers)?;
+//!         let mut endpoint = Endpoint::attach(transport, handlers, collectives)?;
+//!         let world = Team::world(&mut endpoint)?;
+//!         let me = f64::from(world.me());
+//!         assert_eq!(world.allreduce_one(&mut endpoint, me, Sum)?, 3.0);
+//!         let largest = world.allreduce_nb(&mut endpoint, vec![me, -me], Max)?;
+//!         let mut text = *b"hello";
+//!         world.broadcast(&mut endpoint, 2, &mut text)?;
+//!         assert_eq!(largest.wait(&mut endpoint)?, [2.0, 0.0]);
+//!         let odd = world.split(&mut endpoint, Some(world.me() % 2), 0)?.expect("a colour was given");
+//!         odd.barrier(&mut endpoint)?;
+//!         endpoint.finish()?;
+//!         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!     })
+//! });
+//! for rank in ranks.collect::<Vec<_>>() {
+//!     rank.join().unwrap().unwrap();
+//! }
+//! ```
+//!
+//! [`Team`]: crate::Team
+//! [`Team::barrier`]: crate::Team::barrier
 
 pub mod algorithms;
+mod engine;
+mod error;
+mod exchanges;
+mod handle;
 #[cfg(test)]
 mod model;
+mod operations;
+mod operator;
 pub mod schedule;
+mod tuning;
+
+pub use error::{Call, CollectiveError, Operation};
+pub use handle::{Collective, Notified};
+pub use operator::{And, Element, Max, Min, Operator, Or, Ordered, Product, Sum, Xor};
+pub use tuning::{Allgather, Allreduce, Alltoall, Broadcast, Gather, Reduce, ReduceScatter, Row, Scan, Tuning};
+
+pub(crate) use engine::Members;
+pub(crate) use error::Failure;
+
+#[cfg(doc)]
+use crate::Team;
+use crate::team::Shrinking;
+use am_core::{Address, Endpoint, Handlers, HasLayer, Payload, RegisterError, Transport};
+use engine::{Engine, Head, Requests};
+
+/// The layer of teams and collective operations; see the [module](self).
+#[derive(Debug)]
+pub struct Collectives {
+    /// Absent while the endpoint itself sends for it, which calls no handler.
+    engine: Option<Box<Engine>>,
+    pub(crate) shrinking: Shrinking,
+    pub(crate) world: Option<crate::Team>,
+}
+
+impl Collectives {
+    /// Registers the layer `collectives` with the default [`Tuning`] and makes its state. Allocates.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the layer is there already, or the table is full.
+    pub fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
+        Self::register_tuned(handlers, Tuning::default())
+    }
+
+    /// As [`register`](Self::register), with a tuning, which has to be the same on all ranks: handler tables
+    /// differ otherwise.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    ///
+    /// # Panics
+    /// If the window is less than 2.
+    pub fn register_tuned<S: HasLayer<Self>>(
+        handlers: &mut Handlers<S>,
+        tuning: Tuning,
+    ) -> Result<Self, RegisterError> {
+        assert!(tuning.window >= 2, "a window has at least two messages");
+        let mut layer = handlers.layer::<Self>("collectives")?;
+        let name = format!("message-{:016x}", tuning.fingerprint());
+        let message =
+            layer.one_way(&name, |layer: &mut Self, from: Address, head: Head, bytes: Payload<'_>| {
+                layer.engine_mut().arrive(from, head, None, None, &bytes)
+            })?;
+        let piece = layer.one_way(
+            "piece",
+            |layer: &mut Self, from: Address, (head, extent): (Head, (u64, u64)), bytes: Payload<'_>| {
+                layer.engine_mut().arrive(from, head, Some(extent), None, &bytes)
+            },
+        )?;
+        let checked = layer.one_way(
+            "checked",
+            |layer: &mut Self,
+             from: Address,
+             (head, extent, call): (Head, (u64, u64), [u32; 5]),
+             bytes: Payload<'_>| {
+                layer.engine_mut().arrive(from, head, Some(extent), Some(call), &bytes)
+            },
+        )?;
+        let ready = layer.one_way("ready", |layer: &mut Self, from: Address, head: Head, _: Payload<'_>| {
+            layer.engine_mut().ready(from, head)
+        })?;
+        let taken =
+            layer.one_way("taken", |layer: &mut Self, from: Address, words: [u32; 2], _: Payload<'_>| {
+                layer.engine_mut().taken(from, words)
+            })?;
+        let failed = layer.one_way(
+            "failed",
+            |layer: &mut Self, from: Address, (team, words): (u32, [u32; 13]), _: Payload<'_>| {
+                layer.engine_mut().failed(from, team, words)
+            },
+        )?;
+        let shrinking = Shrinking::register(&mut layer)?;
+        layer.progress(|layer: &mut Self, outbox| {
+            let shrinking = layer.shrinking.progress(outbox)?;
+            Ok(layer.engine_mut().progress(outbox)?.max(shrinking))
+        });
+        let requests = Requests { message, piece, checked, ready, taken, failed };
+        Ok(Self { engine: Some(Box::new(Engine::new(requests, tuning))), shrinking, world: None })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the engine is here whenever handlers run")
+    }
+
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine {
+        self.engine.as_mut().expect("the engine is here whenever handlers run")
+    }
+}
+
+/// An endpoint with this layer, as the engine sends through it.
+struct Direct<'e, T: Transport, S>(&'e mut Endpoint<T, S>);
+
+impl<T: Transport, S> engine::Post for Direct<'_, T, S> {
+    #[inline]
+    fn send<A: am_core::Arguments>(
+        &mut self,
+        to: Address,
+        request: am_core::Request<A>,
+        args: A,
+        payload: &[u8],
+    ) -> Result<(), am_core::SendError> {
+        if payload.is_empty() {
+            return self.0.try_request(to, request, args);
+        }
+        self.0.try_request_medium(to, request, args, payload)
+    }
+
+    fn largest(&self, to: Address, words: usize) -> u64 {
+        self.0.max_payload(to, am_core::Category::Medium, am_core::Lane::Request, words).unwrap_or(0)
+    }
+}
+
+/// Lets the engine work and then send at once, without a poll between.
+fn with_engine<T: Transport, S: HasLayer<Collectives>, R>(
+    endpoint: &mut Endpoint<T, S>,
+    work: impl FnOnce(&mut Engine) -> R,
+) -> R {
+    let engine = endpoint.layer_quietly::<Collectives>().engine.take();
+    let mut engine = engine.expect("the engine is here between polls");
+    let worked = work(&mut engine);
+    // What cannot be sent for another reason than room ends its operation.
+    let _ = engine.progress(&mut Direct(endpoint));
+    let more = engine.has_work();
+    endpoint.layer_quietly::<Collectives>().engine = Some(engine);
+    if more {
+        // The next poll carries it on.
+        let _ = endpoint.layer_mut::<Collectives>();
+    }
+    worked
+}

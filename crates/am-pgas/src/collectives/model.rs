@@ -352,7 +352,8 @@ fn costs_are_those_of_the_model() {
         // The child that is reached last hears of its parent after a message for each round.
         let schedules = all(size, |me| broadcast::tree(me, size, 0, 1, 2));
         assert_eq!(cost(&schedules, 8, &model), Some(micros(7 * rounds)), "{size} members");
-        // Everyone sends, then receives: the send is paid once more in each round, the arrival is not delayed by it.
+        // Everyone sends, then receives: the send is paid once more in each round, the arrival is not delayed by
+        // it.
         let schedules = all(size, |me| dissemination(me, size, 0));
         assert_eq!(cost(&schedules, 8, &model), Some(micros(7 * rounds)), "{size} members");
     }

@@ -1,10 +1,10 @@
-//! Schedules: what one member of a team does in a collective operation, as data. A schedule knows no network, no clock and no
-//! element type, so the same schedule is executed, checked against a model, and priced.
+//! Schedules: what one member of a team does in a collective operation, as data. A schedule knows no network, no
+//! clock and no element type, so the same schedule is executed, checked against a model, and priced.
 //!
-//! A schedule is a list of rounds, as those of libNBC (Hoefler, Lumsdaine and Rehm, SC 2007). In a round all messages are sent and
-//! received at once and in any order; then its local steps are done in theirs. The next round begins after that.
-//! No part that a round receives overlaps another part that it sends or receives, so that what comes out does not depend on
-//! the order of arrivals.
+//! A schedule is a list of rounds, as those of libNBC (Hoefler, Lumsdaine and Rehm, SC 2007). In a round all
+//! messages are sent and received at once and in any order; then its local steps are done in theirs. The next
+//! round begins after that. No part that a round receives overlaps another part that it sends or receives, so that
+//! what comes out does not depend on the order of arrivals.
 
 use am_core::Span;
 use std::collections::BTreeMap;
@@ -114,7 +114,8 @@ pub struct Round<'a> {
 
 /// What one member does in one operation.
 ///
-/// Its memory has two areas: `data`, which holds the operands at the start, and behind it `scratch`, whose content does not matter.
+/// Its memory has two areas: `data`, which holds the operands at the start, and behind it `scratch`, whose content
+/// does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Schedule {
     data: usize,
@@ -161,8 +162,9 @@ impl Schedule {
         }
     }
 
-    /// What is wrong with the schedule of a member of a team of `size`, if anything: parts outside the memory, in both areas at once,
-    /// or overlapping in a round, two messages from one member in a round, or members that do not exist.
+    /// What is wrong with the schedule of a member of a team of `size`, if anything: parts outside the memory, in
+    /// both areas at once, or overlapping in a round, two messages from one member in a round, or members that do
+    /// not exist.
     pub fn fault(&self, size: usize) -> Option<String> {
         let inside = |part: Part| {
             let area = if part.start < self.data { self.data } else { self.data + self.scratch };
@@ -317,8 +319,9 @@ pub struct LogGp {
     pub compute: f64,
 }
 
-/// When the last member has finished, if all begin together: the cost of an operation under LogGP, without contention. `schedules` are
-/// those of all members by position, `element` is the size of an element in bytes. Allocates.
+/// When the last member has finished, if all begin together: the cost of an operation under LogGP, without
+/// contention. `schedules` are those of all members by position, `element` is the size of an element in bytes.
+/// Allocates.
 ///
 /// `None` if the schedules wait for each other in vain.
 pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Span> {

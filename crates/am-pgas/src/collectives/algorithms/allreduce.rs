@@ -1,5 +1,5 @@
-//! Algorithms of allreduce: the elements of all members are combined, and all have the result. Every algorithm gives all members the same
-//! bits, since each element is combined in one order, whoever does it.
+//! Algorithms of allreduce: the elements of all members are combined, and all have the result. Every algorithm
+//! gives all members the same bits, since each element is combined in one order, whoever does it.
 
 use super::{Hosts, blocks, broadcast, reduce};
 use crate::collectives::schedule::{Builder, Part, Schedule, Side};
@@ -53,7 +53,8 @@ impl Fold {
     }
 }
 
-/// In each round a member exchanges all elements with another, at twice the distance of the round before. Keeps the order of operands.
+/// In each round a member exchanges all elements with another, at twice the distance of the round before. Keeps
+/// the order of operands.
 pub fn recursive_doubling(me: usize, size: usize, count: usize) -> Schedule {
     let mut builder = Builder::new(count);
     doubling(&mut builder, me, size, Part::new(0, count));
@@ -76,7 +77,8 @@ fn doubling(b: &mut Builder, me: usize, size: usize, all: Part) {
     fold.unfold(b, me, all);
 }
 
-/// Recursive halving leaves each member a combined block, recursive doubling gives everyone all of them. For operators that commute.
+/// Recursive halving leaves each member a combined block, recursive doubling gives everyone all of them. For
+/// operators that commute.
 pub fn rabenseifner(me: usize, size: usize, count: usize) -> Schedule {
     let mut builder = Builder::new(count);
     let (all, fold) = (Part::new(0, count), Fold::new(me, size));
@@ -122,7 +124,8 @@ pub fn ring(me: usize, size: usize, count: usize) -> Schedule {
     builder.finish()
 }
 
-/// Within the hosts to their first members, among these by recursive doubling, and back. For operators that commute.
+/// Within the hosts to their first members, among these by recursive doubling, and back. For operators that
+/// commute.
 pub fn two_level(me: usize, count: usize, hosts: &[u32]) -> Schedule {
     let mut builder = Builder::new(count);
     let (all, place) = (Part::new(0, count), Hosts::new(me, hosts, usize::MAX));

@@ -1,5 +1,5 @@
-//! Algorithms of alltoall: each member has a part for each. The data are what it gives, in the order of positions, and behind it room for
-//! what it gets.
+//! Algorithms of alltoall: each member has a part for each. The data are what it gives, in the order of positions,
+//! and behind it room for what it gets.
 
 use super::parts;
 use crate::collectives::schedule::{Builder, Part, Schedule};

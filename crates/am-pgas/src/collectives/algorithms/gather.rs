@@ -42,7 +42,8 @@ pub fn scatter_linear(me: usize, root: usize, counts: Counts<'_>) -> Schedule {
     builder.finish()
 }
 
-/// Gather: everyone sends the root its part. The root's data are all parts, with its own in place; another member's its own.
+/// Gather: everyone sends the root its part. The root's data are all parts, with its own in place; another
+/// member's its own.
 pub fn gather_linear(me: usize, root: usize, counts: Counts<'_>) -> Schedule {
     let (parts, data, mine) = layout(me, counts);
     let result = if me == root { Part::new(0, data) } else { Part::new(0, 0) };
@@ -156,7 +157,8 @@ pub fn doubling(me: usize, size: usize, count: usize) -> Schedule {
     builder.finish()
 }
 
-/// Allgather of `count` elements from each member: the blocks at hand double, in an order that begins with the member's own.
+/// Allgather of `count` elements from each member: the blocks at hand double, in an order that begins with the
+/// member's own.
 pub fn bruck(me: usize, size: usize, count: usize) -> Schedule {
     let mut builder = Builder::new(size * count);
     let turned = builder.scratch(size * count);

@@ -1,4 +1,5 @@
-//! The algorithms: pure functions from a member's position, the size of its team and the counts to its [`Schedule`].
+//! The algorithms: pure functions from a member's position, the size of its team and the counts to its
+//! [`Schedule`].
 //!
 //! | operation | algorithm | rounds | elements that a member sends | source |
 //! |---|---|---|---|---|
@@ -92,8 +93,8 @@ pub(crate) fn place(me: usize, size: usize, radix: usize) -> Place {
     Place { parent: None, levels }
 }
 
-/// The members of a team by host, in the order of their first members. `hosts` has a number for each member, equal for those of one
-/// host.
+/// The members of a team by host, in the order of their first members. `hosts` has a number for each member, equal
+/// for those of one host.
 pub(crate) fn by_host(hosts: &[u32]) -> Vec<Vec<u32>> {
     let mut groups: Vec<(u32, Vec<u32>)> = Vec::new();
     for (member, host) in hosts.iter().enumerate() {

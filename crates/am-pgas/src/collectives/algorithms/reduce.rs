@@ -1,5 +1,5 @@
-//! Algorithms of reduce and reduce-scatter: the elements of all members are combined, in the order of positions where an algorithm says
-//! so; the root, or each member its part, has the result.
+//! Algorithms of reduce and reduce-scatter: the elements of all members are combined, in the order of positions
+//! where an algorithm says so; the root, or each member its part, has the result.
 
 use super::gather::{collect, hand_out};
 use super::{Hosts, blocks, parts, place};
@@ -98,7 +98,8 @@ pub fn two_level(me: usize, root: usize, count: usize, hosts: &[u32]) -> Schedul
     builder.finish()
 }
 
-/// In each of n - 1 rounds a member gives another its block and combines its own with a third's. For operators that commute.
+/// In each of n - 1 rounds a member gives another its block and combines its own with a third's. For operators
+/// that commute.
 fn exchange(b: &mut Builder, me: usize, blocks: &[Part]) {
     let size = blocks.len();
     for distance in 1..size {

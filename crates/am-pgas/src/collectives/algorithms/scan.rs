@@ -1,9 +1,11 @@
-//! Algorithms of scan and exscan: each member has the combination of the elements of all members up to it, or before it. They keep the order
-//! of operands. The result of an exclusive scan at the first member is what it gave.
+//! Algorithms of scan and exscan: each member has the combination of the elements of all members up to it, or
+//! before it. They keep the order of operands. The result of an exclusive scan at the first member is what it
+//! gave.
 
 use crate::collectives::schedule::{Builder, Part, Schedule, Side};
 
-/// In each round a member exchanges what its block of members has combined with a block beside it, of the same size.
+/// In each round a member exchanges what its block of members has combined with a block beside it, of the same
+/// size.
 pub fn doubling(me: usize, size: usize, count: usize, exclusive: bool) -> Schedule {
     let mut builder = Builder::new(count);
     let (partial, other) = (builder.scratch(count), builder.scratch(count));

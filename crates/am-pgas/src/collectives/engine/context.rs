@@ -1,0 +1,323 @@
+//! A team as its members' engines know it: who is in it, the operations under way, and what has passed between
+//! each pair of members.
+
+use super::instance::Instance;
+use crate::collectives::error::{Call, Failure};
+use crate::collectives::schedule::Schedule;
+use am_core::{Address, Rank};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+/// Announcements that a member may have with another in one team, besides those of its oldest operation there.
+pub(super) const ANNOUNCEMENTS: u32 = 16;
+
+/// Schedules that a team keeps for calls that come again.
+const KEPT: usize = 16;
+
+/// Who is in a team; all clones of a [`Team`](crate::Team) share it.
+#[derive(Debug)]
+pub(crate) struct Members {
+    /// The engine that the team belongs to.
+    pub(crate) engine: u64,
+    /// The team's number, the same at all of its members, and of no other team of any two of them.
+    pub(crate) context: u32,
+    /// By position.
+    pub(crate) ranks: Vec<Rank>,
+    /// For each member its host's number.
+    pub(crate) hosts: Vec<u32>,
+    /// This member's position.
+    pub(crate) me: u32,
+    /// The number of the members' endpoints at their ranks.
+    pub(crate) endpoint: u16,
+    /// Positions by rank, sorted.
+    by_rank: Vec<(Rank, u32)>,
+    pub(crate) destroyed: AtomicBool,
+    /// How often it was shrunk.
+    pub(crate) shrunk: AtomicU32,
+}
+
+impl Members {
+    pub(crate) fn new(
+        engine: u64,
+        context: u32,
+        ranks: Vec<Rank>,
+        hosts: Vec<u32>,
+        me: u32,
+        endpoint: u16,
+    ) -> Self {
+        let mut by_rank: Vec<_> = ranks.iter().zip(0..).map(|(rank, position)| (*rank, position)).collect();
+        by_rank.sort_unstable();
+        Self {
+            engine,
+            context,
+            ranks,
+            hosts,
+            me,
+            endpoint,
+            by_rank,
+            destroyed: AtomicBool::new(false),
+            shrunk: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn position(&self, rank: Rank) -> Option<u32> {
+        // Most teams are the whole job.
+        if self.ranks.get(rank.0 as usize) == Some(&rank) {
+            return Some(rank.0);
+        }
+        let at = self.by_rank.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
+        Some(self.by_rank[at].1)
+    }
+
+    pub(crate) fn address(&self, member: u32) -> Address {
+        Address::new(self.ranks[member as usize], self.endpoint)
+    }
+
+    fn member(&self, address: Address) -> Option<u32> {
+        if address.endpoint == self.endpoint { self.position(address.rank) } else { None }
+    }
+}
+
+/// A message that came before its receiver was ready for it.
+#[derive(Debug)]
+pub(super) struct Early {
+    pub(super) sequence: u32,
+    pub(super) tag: u32,
+    pub(super) arrived: usize,
+    pub(super) call: Option<Call>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What has passed between this member and another, in one team. Counts wrap.
+#[derive(Debug, Default)]
+pub(super) struct Pair {
+    pub(super) member: u32,
+    /// Messages sent without being asked for, and how many of them the other has said that it took.
+    pub(super) sent: u32,
+    pub(super) taken: u32,
+    /// Messages that the other has asked for: sequence and tag.
+    pub(super) ready: Vec<(u32, u32)>,
+    /// Messages that came unasked, how many of them were taken, and how many the other knows of.
+    pub(super) received: u32,
+    pub(super) consumed: u32,
+    pub(super) told: u32,
+    /// Those received but not taken, and those that have come in part.
+    pub(super) early: Vec<Early>,
+    /// Messages asked for that have not come.
+    pub(super) announced: u32,
+    /// Whether an acknowledgement is due.
+    pub(super) due: bool,
+    /// Bytes of the largest payload towards the other; 0 until it is known.
+    pub(super) largest: usize,
+}
+
+impl Pair {
+    /// Whether another message may be sent unasked.
+    pub(super) fn has_room(&self, window: u32) -> bool {
+        self.sent.wrapping_sub(self.taken) < window
+    }
+
+    /// Takes in what the other says that it has taken in all; messages may overtake each other. Whether that is
+    /// news.
+    pub(super) fn hear(&mut self, taken: u32) -> bool {
+        let (more, most) = (taken.wrapping_sub(self.taken), self.sent.wrapping_sub(self.taken));
+        let news = more > 0 && more <= most;
+        if news {
+            self.taken = taken;
+        }
+        news
+    }
+
+    /// Whether the other may be out of room, as far as this member knows.
+    fn full(&self, window: u32) -> bool {
+        self.received.wrapping_sub(self.told) >= window
+    }
+
+    /// Whether the other has to be told what was taken: half of its window, or anything if it may wait for that.
+    pub(super) fn owes(&self, window: u32) -> bool {
+        let untold = self.consumed.wrapping_sub(self.told);
+        untold >= window.div_ceil(2) || untold > 0 && self.full(window)
+    }
+
+    /// Whether the other is out of room and nothing that this member could tell changes that: it has to be asked
+    /// for what is needed.
+    pub(super) fn stuck(&self, window: u32) -> bool {
+        self.full(window) && self.consumed == self.told
+    }
+}
+
+/// A call that has a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) call: Call,
+    pub(crate) ordered: bool,
+}
+
+/// Where an operation stands.
+pub(super) enum Stage {
+    /// It has not begun here.
+    Later,
+    /// Under way in an instance.
+    Live(u32),
+    /// Over.
+    Gone,
+}
+
+/// A team with its operations under way.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) members: Arc<Members>,
+    /// The number of the operation that begins next.
+    pub(super) next: u32,
+    /// Instances from the oldest operation that has not ended on; none where it has.
+    pub(super) live: VecDeque<Option<u32>>,
+    pub(super) pairs: Vec<Pair>,
+    /// Places in `pairs` by member, plus 1.
+    pair_of: Vec<u32>,
+    /// Pairs with an acknowledgement due.
+    pub(super) dues: VecDeque<u32>,
+    /// Whether a message waits for room in a window.
+    pub(super) held: bool,
+    pub(super) failure: Option<Failure>,
+    /// Whom that has to be told.
+    pub(super) tell: VecDeque<u32>,
+    kept: Vec<(Key, Arc<Schedule>)>,
+    /// Where the next schedule is kept once all places are taken.
+    turn: usize,
+}
+
+impl Context {
+    pub(super) fn new(members: Arc<Members>) -> Self {
+        Self {
+            pair_of: vec![0; members.ranks.len()],
+            members,
+            next: 0,
+            live: VecDeque::new(),
+            pairs: Vec::new(),
+            dues: VecDeque::new(),
+            held: false,
+            failure: None,
+            tell: VecDeque::new(),
+            kept: Vec::new(),
+            turn: 0,
+        }
+    }
+
+    /// The position of an address.
+    pub(super) fn member(&self, address: Address) -> Option<u32> {
+        self.members.member(address)
+    }
+
+    /// The place of the pair with a member. Allocates at the first use.
+    pub(super) fn pair(&mut self, member: u32) -> usize {
+        let place = &mut self.pair_of[member as usize];
+        if *place == 0 {
+            self.pairs.push(Pair { member, ..Pair::default() });
+            *place = self.pairs.len() as u32;
+        }
+        *place as usize - 1
+    }
+
+    /// The number of the oldest operation that has not ended.
+    pub(super) fn oldest(&self) -> u32 {
+        self.next.wrapping_sub(self.live.len() as u32)
+    }
+
+    pub(super) fn stage(&self, sequence: u32) -> Stage {
+        let ahead = sequence.wrapping_sub(self.oldest());
+        match self.live.get(ahead as usize) {
+            Some(Some(instance)) => Stage::Live(*instance),
+            Some(None) => Stage::Gone,
+            None if ahead < 1 << 31 => Stage::Later,
+            None => Stage::Gone,
+        }
+    }
+
+    /// Notes that an operation has ended.
+    pub(super) fn ended(&mut self, sequence: u32) {
+        let ahead = sequence.wrapping_sub(self.oldest()) as usize;
+        if let Some(entry) = self.live.get_mut(ahead) {
+            *entry = None;
+        }
+        while self.live.front() == Some(&None) {
+            self.live.pop_front();
+        }
+    }
+
+    /// Lets an acknowledgement be sent if one is due.
+    pub(super) fn consider(&mut self, pair: usize, window: u32) {
+        let state = &mut self.pairs[pair];
+        if !state.due && state.owes(window) {
+            state.due = true;
+            self.dues.push_back(pair as u32);
+        }
+    }
+
+    /// The schedule of a call that came before.
+    pub(super) fn kept(&self, key: &Key) -> Option<Arc<Schedule>> {
+        self.kept.iter().find(|(other, _)| other == key).map(|(_, schedule)| Arc::clone(schedule))
+    }
+
+    pub(super) fn keep(&mut self, key: Key, schedule: &Arc<Schedule>) {
+        let entry = (key, Arc::clone(schedule));
+        if self.kept.len() < KEPT {
+            self.kept.push(entry);
+        } else {
+            self.kept[self.turn % KEPT] = entry;
+            self.turn += 1;
+        }
+    }
+
+    /// Lets the team fail, once; the instances that have to end.
+    pub(super) fn fail(&mut self, failure: Failure) -> Vec<u32> {
+        if self.failure.is_some() {
+            return Vec::new();
+        }
+        self.failure = Some(failure);
+        // The neighbours in a binomial graph: it stays connected unless as many members are lost as one has
+        // neighbours.
+        let (size, me) = (self.members.ranks.len() as u32, self.members.me);
+        let distances = (0..32).map(|bit| 1u32 << bit).take_while(|distance| *distance < size);
+        self.tell =
+            distances.flat_map(|distance| [(me + distance) % size, (me + size - distance) % size]).collect();
+        self.pairs.iter_mut().for_each(|pair| {
+            pair.early.clear();
+            pair.ready.clear();
+        });
+        self.dues.clear();
+        self.live.drain(..).flatten().collect()
+    }
+
+    /// The oldest operation under way that has the instance `of`.
+    pub(super) fn is_oldest(&self, of: &Instance) -> bool {
+        of.sequence == self.oldest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_are_told_by_halves_or_when_missed() {
+        let mut pair = Pair::default();
+        (pair.received, pair.consumed) = (7, 3);
+        assert!(!pair.owes(8) && !pair.stuck(8));
+        pair.consumed = 4;
+        assert!(pair.owes(8));
+        (pair.received, pair.consumed) = (8, 1);
+        assert!(pair.owes(8) && !pair.stuck(8), "one is enough when the window is full");
+        pair.told = 1;
+        pair.received = 9;
+        assert!(!pair.owes(8) && pair.stuck(8));
+    }
+
+    #[test]
+    fn acknowledgements_may_overtake_each_other() {
+        let mut pair = Pair { sent: 2, taken: u32::MAX, ..Pair::default() };
+        assert!(pair.has_room(4) && !pair.has_room(3));
+        assert!(pair.hear(1) && !pair.hear(0) && !pair.hear(3));
+        assert_eq!(pair.taken, 1);
+    }
+}

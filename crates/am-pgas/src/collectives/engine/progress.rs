@@ -1,0 +1,227 @@
+//! Sending: what progress carries on.
+
+use super::context::ANNOUNCEMENTS;
+use super::instance::Owner;
+use super::{ASKED, Engine, Post, Turn};
+use crate::collectives::error::{CollectiveError, Failure};
+use am_core::layer::{Progress, ProgressResult};
+use am_core::{LossCause, SendError};
+
+impl Engine {
+    /// Carries on what can be.
+    pub(crate) fn progress<P: Post>(&mut self, post: &mut P) -> ProgressResult {
+        self.take_note();
+        let mut progress = Progress::Idle;
+        for _ in 0..self.queue.len() {
+            let Some(place) = self.queue.pop_front() else { break };
+            let place = place as usize;
+            self.instances[place].queued = false;
+            if !self.instances[place].used || self.instances[place].outcome.is_some() {
+                continue;
+            }
+            progress = progress.max(Progress::Advanced);
+            if self.advance(place, post) == Turn::Blocked {
+                self.enqueue(place);
+            }
+        }
+        for index in 0..self.contexts.len() {
+            let told = self.tell(index, post);
+            progress = progress.max(told?);
+        }
+        if !self.queue.is_empty() && progress == Progress::Idle {
+            progress = Progress::Blocked;
+        }
+        Ok(progress)
+    }
+
+    /// Sends acknowledgements that are due, and why a team fails.
+    fn tell<P: Post>(&mut self, index: usize, post: &mut P) -> ProgressResult {
+        let (context, requests) = (&mut self.contexts[index], self.requests);
+        let mut progress = Progress::Idle;
+        while let Some(pair) = context.dues.front() {
+            let state = &mut context.pairs[*pair as usize];
+            if state.due && state.consumed != state.told {
+                let (to, number) = (context.members.address(state.member), context.members.context);
+                match post.send(to, requests.taken, [number, state.consumed], &[]) {
+                    Ok(()) => state.told = state.consumed,
+                    Err(SendError::WouldBlock { .. }) => return Ok(progress.max(Progress::Blocked)),
+                    // Whoever is gone needs no room.
+                    Err(_) => {}
+                }
+            }
+            state.due = false;
+            let stuck = state.stuck(self.tuning.window);
+            context.dues.pop_front();
+            progress = Progress::Advanced;
+            if stuck {
+                self.enqueue_all(index);
+                return Ok(progress);
+            }
+        }
+        while let (Some(member), Some(failure)) = (context.tell.front(), context.failure) {
+            let to = context.members.address(*member);
+            let words = (context.members.context, failure.encode());
+            // Whoever is gone needs not be told.
+            if let Err(SendError::WouldBlock { .. }) = post.send(to, requests.failed, words, &[]) {
+                return Ok(progress.max(Progress::Blocked));
+            }
+            context.tell.pop_front();
+            progress = Progress::Advanced;
+        }
+        Ok(progress)
+    }
+
+    /// Carries one operation on as far as it goes.
+    fn advance<P: Post>(&mut self, place: usize, post: &mut P) -> Turn {
+        let Some(index) = self.context_index(self.instances[place].context) else { return Turn::Waits };
+        loop {
+            if self.instances[place].round == self.instances[place].schedule.rounds() {
+                self.end(index, place, Ok(()));
+                return Turn::Waits;
+            }
+            if !self.instances[place].begun {
+                self.instances[place].set_up();
+                self.take_kept(index, place);
+                if self.instances[place].outcome.is_some() || !self.instances[place].used {
+                    return Turn::Waits;
+                }
+            }
+            let sent = self.send_round(index, place, post);
+            let announced = sent.and_then(|turn| Ok((turn, self.announce(index, place, post)?)));
+            let turn = match announced {
+                Ok((Turn::Waits, turn)) | Ok((turn, _)) => turn,
+                Err(SendError::Finished { to }) => {
+                    self.fail(index, Failure::Lost { rank: to.rank, cause: LossCause::Left });
+                    return Turn::Waits;
+                }
+                Err(error) => {
+                    match error.loss() {
+                        Some((rank, cause)) => self.fail(index, Failure::Lost { rank, cause }),
+                        None => self.end(index, place, Err(error.into())),
+                    }
+                    return Turn::Waits;
+                }
+            };
+            let instance = &mut self.instances[place];
+            if instance.sends_left > 0 || instance.receives_left > 0 {
+                return turn;
+            }
+            instance.end_round();
+        }
+    }
+
+    /// An operation is over.
+    fn end(&mut self, index: usize, place: usize, outcome: Result<(), CollectiveError>) {
+        let instance = &mut self.instances[place];
+        instance.outcome = Some(outcome);
+        let (sequence, unowned) = (instance.sequence, instance.owner == Owner::Nobody);
+        self.contexts[index].ended(sequence);
+        if unowned {
+            self.release(place);
+        }
+        // The next is the oldest now.
+        if !self.contexts[index].live.is_empty() {
+            self.enqueue_all(index);
+        }
+    }
+
+    /// Sends the messages of a round that may go.
+    fn send_round<P: Post>(&mut self, index: usize, place: usize, post: &mut P) -> Result<Turn, SendError> {
+        let (context, instance) = (&mut self.contexts[index], &mut self.instances[place]);
+        let mut turn = Turn::Waits;
+        if instance.sends_left == 0 {
+            return Ok(turn);
+        }
+        let (eager, window) = (self.tuning.eager, self.tuning.window);
+        for at in 0..instance.sends.len() {
+            let mut outgoing = instance.sends[at];
+            if outgoing.done {
+                continue;
+            }
+            let send = instance.schedule.round(instance.round).sends[at];
+            let (pair, to) = (context.pair(send.to), context.members.address(send.to));
+            let (state, total) = (&mut context.pairs[pair], send.part.len * instance.element());
+            if outgoing.granted.is_none() {
+                let key = (instance.sequence, send.tag);
+                if let Some(ready) = state.ready.iter().position(|ready| *ready == key) {
+                    state.ready.swap_remove(ready);
+                    outgoing.granted = Some(true);
+                } else if total <= eager && state.has_room(window) {
+                    state.sent = state.sent.wrapping_add(1);
+                    outgoing.granted = Some(false);
+                } else {
+                    context.held |= total <= eager;
+                    continue;
+                }
+            }
+            let asked = if outgoing.granted == Some(true) { ASKED } else { 0 };
+            if state.largest == 0 {
+                state.largest = usize::try_from(post.largest(to, 13)).unwrap_or(usize::MAX).max(1);
+            }
+            // Pieces of whole elements can be combined at once.
+            let (largest, element) = (state.largest, instance.element().max(1));
+            let step = if largest >= element { largest / element * element } else { largest };
+            let bytes = instance.bytes(send.part);
+            let head = [context.members.context, instance.sequence, send.tag | asked, state.consumed];
+            while !outgoing.done {
+                let piece = &bytes[outgoing.at..(outgoing.at + step).min(total)];
+                let sent = if self.tuning.check {
+                    let extent = (outgoing.at as u64, total as u64);
+                    post.send(to, self.requests.checked, (head, extent, instance.call.encode()), piece)
+                } else if piece.len() == total {
+                    post.send(to, self.requests.message, head, piece)
+                } else {
+                    post.send(to, self.requests.piece, (head, (outgoing.at as u64, total as u64)), piece)
+                };
+                match sent {
+                    Ok(()) => {
+                        state.told = state.consumed;
+                        outgoing.at += piece.len();
+                        outgoing.done = outgoing.at == total;
+                    }
+                    Err(SendError::WouldBlock { .. }) => {
+                        turn = Turn::Blocked;
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            instance.sends[at] = outgoing;
+            instance.sends_left -= usize::from(outgoing.done);
+        }
+        Ok(turn)
+    }
+
+    /// Announces the messages of a round that are not sent without it.
+    fn announce<P: Post>(&mut self, index: usize, place: usize, post: &mut P) -> Result<Turn, SendError> {
+        let (context, instance) = (&mut self.contexts[index], &mut self.instances[place]);
+        if instance.receives_left == 0 {
+            return Ok(Turn::Waits);
+        }
+        let (eager, window) = (self.tuning.eager, self.tuning.window);
+        let oldest = context.is_oldest(instance);
+        for at in 0..instance.receives.len() {
+            let incoming = &instance.receives[at];
+            if incoming.done || incoming.announced {
+                continue;
+            }
+            let receive = instance.schedule.round(instance.round).receives[at];
+            let (pair, from) = (context.pair(receive.from), context.members.address(receive.from));
+            let state = &mut context.pairs[pair];
+            let needed = receive.part.len * instance.element() > eager || state.stuck(window);
+            if !needed || !oldest && state.announced >= ANNOUNCEMENTS {
+                continue;
+            }
+            let head = [context.members.context, instance.sequence, receive.tag, state.consumed];
+            match post.send(from, self.requests.ready, head, &[]) {
+                Ok(()) => {
+                    (state.told, state.announced) = (state.consumed, state.announced + 1);
+                    instance.receives[at].announced = true;
+                }
+                Err(SendError::WouldBlock { .. }) => return Ok(Turn::Blocked),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Turn::Waits)
+    }
+}

@@ -1,0 +1,269 @@
+//! What collective operations fail with.
+
+use am_core::{LossCause, Rank, SendError, WaitError};
+use std::fmt;
+
+/// What a member of a team called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The operation.
+    pub operation: Operation,
+    /// Size of an element in bytes.
+    pub element: u32,
+    /// Elements of each member; 0 where members may differ.
+    pub count: u64,
+    /// The root's position in the team, where there is one.
+    pub root: Option<u32>,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} element(s) of {} byte(s)", self.operation, self.count, self.element)?;
+        self.root.map_or(Ok(()), |root| write!(f, ", root {root}"))
+    }
+}
+
+macro_rules! operations {
+    ($($name:ident $text:literal,)*) => {
+        /// A collective operation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $(#[doc = concat!("The operation `", $text, "`.")] $name,)*
+        }
+
+        impl Operation {
+            const ALL: &[Self] = &[$(Self::$name),*];
+        }
+
+        impl fmt::Display for Operation {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$name => $text,)* })
+            }
+        }
+    };
+}
+
+operations! {
+    Barrier "barrier", Broadcast "broadcast", Reduce "reduce", Allreduce "allreduce", ReduceScatter "reduce_scatter",
+    Scan "scan", Exscan "exscan", Scatter "scatter", Scatterv "scatterv", Gather "gather", Gatherv "gatherv",
+    Allgather "allgather", Allgatherv "allgatherv", Alltoall "alltoall", Alltoallv "alltoallv",
+}
+
+impl Call {
+    /// As argument words.
+    pub(crate) fn encode(self) -> [u32; 5] {
+        let root = self.root.map_or(0, |root| root + 1);
+        [self.operation as u32, self.element, self.count as u32, (self.count >> 32) as u32, root]
+    }
+
+    pub(crate) fn decode(words: [u32; 5]) -> Option<Self> {
+        let [operation, element, low, high, root] = words;
+        let operation = *Operation::ALL.get(operation as usize)?;
+        Some(Self { operation, element, count: u64::from(high) << 32 | u64::from(low), root: root.checked_sub(1) })
+    }
+}
+
+/// A collective operation failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollectiveError {
+    /// A member of the team was lost. The team fails from now on, at all of its members;
+    /// [`Team::shrink`](super::Team::shrink) makes one of the survivors.
+    #[error("rank {rank} of the team is lost: {cause}")]
+    Lost {
+        /// The lost rank.
+        rank: Rank,
+        /// How it was lost, as the first that noticed found.
+        cause: LossCause,
+    },
+    /// Two members called different operations, or the same with different arguments. Found where
+    /// [`Tuning::check`](super::Tuning::check) is set. The team fails from now on, at all of its members.
+    #[error("rank {first} called {first_call}, rank {second} called {second_call}")]
+    Mismatch {
+        /// A rank.
+        first: Rank,
+        /// Its call.
+        first_call: Call,
+        /// Another one.
+        second: Rank,
+        /// Its call.
+        second_call: Call,
+    },
+    /// A message has another size than its receiver expects, so that the two members called different operations.
+    /// The team fails from now on, at all of its members.
+    #[error("rank {from} sent {sent} bytes to rank {to}, which expected {expected}: their calls differ")]
+    Size {
+        /// The sender.
+        from: Rank,
+        /// The receiver.
+        to: Rank,
+        /// Bytes of the message.
+        sent: u64,
+        /// Bytes that the receiver's call expects.
+        expected: u64,
+    },
+    /// Members named a barrier differently, or a barrier's two phases did. The barrier is over everywhere, and the
+    /// team goes on.
+    #[error("barrier {mine:?} of this rank met barriers named {lowest} to {highest}")]
+    BarrierMismatch {
+        /// This rank's name of it, if any.
+        mine: Option<u32>,
+        /// The lowest name.
+        lowest: u32,
+        /// The highest name.
+        highest: u32,
+    },
+    /// The team has no such member.
+    #[error("no member {member} in a team of {size} (from 0)")]
+    NoSuchMember {
+        /// The position asked for.
+        member: u32,
+        /// Members of the team.
+        size: u32,
+    },
+    /// A slice or vector does not have the length that the operation needs.
+    #[error("{what} has {given} element(s) instead of {needed}")]
+    Length {
+        /// Which one.
+        what: &'static str,
+        /// Its length.
+        given: usize,
+        /// The length that it needs.
+        needed: usize,
+    },
+    /// Two members gave different lists of members for a new team.
+    #[error("ranks {first} and {second} gave different lists of members")]
+    ListsDiffer {
+        /// A rank.
+        first: Rank,
+        /// Another one.
+        second: Rank,
+    },
+    /// The team belongs to another endpoint, so that this one is not in it.
+    #[error("this endpoint is not in the team: the team belongs to another endpoint")]
+    NotInTeam,
+    /// The team was destroyed.
+    #[error("the team was destroyed")]
+    Destroyed,
+    /// The other survivors agreed on a team without this rank, which they took for lost.
+    #[error("the other members took rank {rank} for lost")]
+    Excluded {
+        /// This rank.
+        rank: Rank,
+    },
+    /// A request could not be sent. The operation does not end; the team is of no use any more.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The wait failed: the endpoint's time-out ran out. The operation goes on by itself, and its result is let
+    /// go.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+}
+
+impl CollectiveError {
+    /// The rank whose loss made the operation fail and how it was lost, if one did.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
+        match self {
+            Self::Lost { rank, cause } => Some((*rank, *cause)),
+            Self::Send(error) => error.loss(),
+            Self::Wait(error) => error.loss(),
+            _ => None,
+        }
+    }
+}
+
+/// Why a team fails, as it is told among its members.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Failure {
+    Lost { rank: Rank, cause: LossCause },
+    Mismatch { first: Rank, first_call: Call, second: Rank, second_call: Call },
+    Size { from: Rank, to: Rank, sent: u64, expected: u64 },
+}
+
+const CAUSES: [LossCause; 9] = [
+    LossCause::Left,
+    LossCause::Panicked,
+    LossCause::Died,
+    LossCause::Faulty,
+    LossCause::Silent,
+    LossCause::Incompatible,
+    LossCause::Restarted,
+    LossCause::Broken,
+    LossCause::Forked,
+];
+
+impl Failure {
+    /// As argument words.
+    pub(crate) fn encode(self) -> [u32; 13] {
+        let mut words = [0; 13];
+        match self {
+            Self::Lost { rank, cause } => {
+                let cause = CAUSES.iter().position(|other| *other == cause).unwrap_or(2);
+                words[..3].copy_from_slice(&[0, rank.0, cause as u32]);
+            }
+            Self::Mismatch { first, first_call, second, second_call } => {
+                words[..3].copy_from_slice(&[1, first.0, second.0]);
+                words[3..8].copy_from_slice(&first_call.encode());
+                words[8..].copy_from_slice(&second_call.encode());
+            }
+            Self::Size { from, to, sent, expected } => {
+                words[..3].copy_from_slice(&[2, from.0, to.0]);
+                words[3..7].copy_from_slice(&[
+                    sent as u32,
+                    (sent >> 32) as u32,
+                    expected as u32,
+                    (expected >> 32) as u32,
+                ]);
+            }
+        }
+        words
+    }
+
+    pub(crate) fn decode(words: [u32; 13]) -> Option<Self> {
+        let long = |at: usize| u64::from(words[at]) | u64::from(words[at + 1]) << 32;
+        let call = |at: usize| Call::decode(words[at..at + 5].try_into().ok()?);
+        let (first, second) = (Rank(words[1]), Rank(words[2]));
+        Some(match words[0] {
+            0 => Self::Lost { rank: first, cause: *CAUSES.get(words[2] as usize)? },
+            1 => Self::Mismatch { first, first_call: call(3)?, second, second_call: call(8)? },
+            2 => Self::Size { from: first, to: second, sent: long(3), expected: long(5) },
+            _ => return None,
+        })
+    }
+}
+
+impl From<Failure> for CollectiveError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lost { rank, cause } => Self::Lost { rank, cause },
+            Failure::Mismatch { first, first_call, second, second_call } => {
+                Self::Mismatch { first, first_call, second, second_call }
+            }
+            Failure::Size { from, to, sent, expected } => Self::Size { from, to, sent, expected },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_survive_the_way() {
+        let call = Call { operation: Operation::Alltoallv, element: 9, count: u64::MAX - 3, root: Some(0) };
+        let other = Call { operation: Operation::Barrier, element: 0, count: 0, root: None };
+        let (a, b) = (Rank(3), Rank(u32::MAX));
+        for failure in [
+            Failure::Lost { rank: a, cause: LossCause::Forked },
+            Failure::Mismatch { first: a, first_call: call, second: b, second_call: other },
+            Failure::Size { from: b, to: a, sent: 1 << 40, expected: 7 },
+        ] {
+            assert_eq!(Failure::decode(failure.encode()), Some(failure));
+        }
+        assert_eq!(Failure::decode([9; 13]), None);
+        let text =
+            CollectiveError::from(Failure::Mismatch { first: a, first_call: call, second: b, second_call: other });
+        assert!(text.to_string().contains("rank 3 called alltoallv of 18446744073709551612 element(s)"), "{text}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Operations under way as programs hold them, and how they are waited for.
+
+use super::engine::{Engine, Members};
+use super::error::{CollectiveError, Failure};
+use super::{Collectives, with_engine};
+use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, PollError, Transport, WaitError};
+use std::fmt;
+use std::sync::Arc;
+
+/// Steps of a wait between two looks at those that it waits for.
+const LOOKS: u32 = 64;
+
+/// Fetches what an operation brings.
+type Finish<R> = fn(&mut Engine, u64) -> Result<R, CollectiveError>;
+
+/// A collective operation under way, which owns its elements. It goes on inside any wait and any poll of its
+/// endpoint.
+///
+/// Dropped, it goes on by itself, as the other members need it, and its result is let go.
+#[must_use = "a dropped operation goes on, and nobody learns what it brings"]
+pub struct Collective<R> {
+    members: Arc<Members>,
+    id: u64,
+    dropped: Arc<super::engine::Dropped>,
+    finish: Finish<R>,
+    fetched: bool,
+}
+
+impl<R> fmt::Debug for Collective<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Collective({:#x} of team {})", self.id, self.members.context)
+    }
+}
+
+impl<R> Collective<R> {
+    pub(super) fn new(members: &Arc<Members>, engine: &Engine, id: u64, finish: Finish<R>) -> Self {
+        let dropped = Arc::clone(&engine.dropped);
+        Self { members: Arc::clone(members), id, dropped, finish, fetched: false }
+    }
+
+    /// Waits until the operation is done, serving incoming messages meanwhile, and returns what it brings. Blocks;
+    /// does not allocate.
+    ///
+    /// # Errors
+    /// [`CollectiveError`]; the operation is over for this member then, except after a time-out, when it goes on
+    /// by itself.
+    pub fn wait<T: Transport, S: HasLayer<Collectives>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<R, CollectiveError> {
+        self.belongs(endpoint)?;
+        self.fetched = true;
+        wait(endpoint, &self.members, self.id)?;
+        (self.finish)(endpoint.layer_quietly::<Collectives>().engine_mut(), self.id)
+    }
+
+    /// Serves what has arrived and tells whether [`wait`](Self::wait) returns at once. Does not block.
+    ///
+    /// # Errors
+    /// What [`Endpoint::poll`] fails with; an operation of another endpoint.
+    pub fn test<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<bool, CollectiveError> {
+        self.belongs(endpoint)?;
+        let polled = endpoint.poll();
+        look_for_losses(endpoint);
+        look_for_leavers(endpoint, self.id)?;
+        match polled {
+            Err(error) if error.loss().is_none() => Err(WaitError::from(error).into()),
+            _ => Ok(endpoint.layer_quietly::<Collectives>().engine().is_done(self.id)),
+        }
+    }
+
+    fn belongs<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), CollectiveError> {
+        let own = endpoint.layer_quietly::<Collectives>().engine().id == self.members.engine;
+        if own { Ok(()) } else { Err(CollectiveError::NotInTeam) }
+    }
+}
+
+impl<R> Drop for Collective<R> {
+    fn drop(&mut self) {
+        if !self.fetched {
+            self.dropped.push(self.id);
+        }
+    }
+}
+
+/// The second phase of a barrier; see [`Team::notify`](crate::Team::notify).
+#[derive(Debug)]
+#[must_use = "the barrier is over for the others when this rank has come, and for this one when it has waited"]
+pub struct Notified {
+    pub(super) barrier: Collective<[u32; 2]>,
+    pub(super) name: Option<u32>,
+}
+
+impl Notified {
+    /// Waits until all members have notified. `name` is what [`Team::notify`](crate::Team::notify) was given.
+    /// Blocks; does not allocate.
+    ///
+    /// # Errors
+    /// [`CollectiveError::BarrierMismatch`] on every member if two members named the barrier differently, and on
+    /// this one if the names of its phases differ; the barrier is over all the same. Otherwise as
+    /// [`Collective::wait`].
+    pub fn wait<T: Transport, S: HasLayer<Collectives>>(
+        self,
+        endpoint: &mut Endpoint<T, S>,
+        name: Option<u32>,
+    ) -> Result<(), CollectiveError> {
+        let [mut lowest, mut highest] = self.barrier.wait(endpoint)?;
+        if name != self.name {
+            for name in [name, self.name].into_iter().flatten() {
+                (lowest, highest) = (lowest.min(name), highest.max(name));
+            }
+            return Err(CollectiveError::BarrierMismatch { mine: name, lowest, highest });
+        }
+        agree(name, [lowest, highest])
+    }
+
+    /// As [`Collective::test`].
+    ///
+    /// # Errors
+    /// As [`Collective::test`].
+    pub fn test<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<bool, CollectiveError> {
+        self.barrier.test(endpoint)
+    }
+}
+
+/// Whether all names of a barrier are the same. Without any, the lowest is above the highest.
+pub(super) fn agree(mine: Option<u32>, [lowest, highest]: [u32; 2]) -> Result<(), CollectiveError> {
+    if lowest < highest { Err(CollectiveError::BarrierMismatch { mine, lowest, highest }) } else { Ok(()) }
+}
+
+/// Waits until an operation has ended; what it has come to is to be fetched. After a time-out it goes on by
+/// itself.
+pub(super) fn wait<T: Transport, S: HasLayer<Collectives>>(
+    endpoint: &mut Endpoint<T, S>,
+    members: &Members,
+    id: u64,
+) -> Result<(), CollectiveError> {
+    let mut steps = 0u32;
+    debug_assert_eq!(endpoint.layer_quietly::<Collectives>().engine().id, members.engine);
+    let waited = endpoint.wait_through(|endpoint| {
+        if endpoint.layer_quietly::<Collectives>().engine().is_done(id) {
+            return Ok::<_, CollectiveError>(Some(()));
+        }
+        look_for_losses(endpoint);
+        steps = steps.wrapping_add(1);
+        // Asking for a peer's status may cost more than a step.
+        if steps.is_multiple_of(LOOKS) {
+            look_for_leavers(endpoint, id)?;
+        }
+        Ok(None)
+    });
+    if waited.is_err() {
+        endpoint.layer_quietly::<Collectives>().engine_mut().abandon(id);
+    }
+    waited
+}
+
+/// Lets teams fail whose members are newly lost.
+pub(crate) fn look_for_losses<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>) {
+    let losses = endpoint.losses();
+    if endpoint.layer_quietly::<Collectives>().engine().losses_seen == losses {
+        return;
+    }
+    let shape = endpoint.shape();
+    let lost: Vec<_> = endpoint
+        .others()
+        .filter_map(|peer| match endpoint.status(peer) {
+            Some(PeerStatus::Lost(cause)) => Some((shape.peer(peer), cause)),
+            _ => None,
+        })
+        .collect();
+    with_engine(endpoint, |engine| {
+        engine.losses_seen = losses;
+        engine.look_for_losses(|address| {
+            let of = |(peer, cause): &(_, LossCause)| (*peer == shape.peer(address)).then_some(*cause);
+            lost.iter().find_map(of)
+        });
+    });
+}
+
+/// Lets a team fail if an operation waits for a member that has left by itself: what that sent before has arrived
+/// then.
+fn look_for_leavers<T: Transport, S: HasLayer<Collectives>>(
+    endpoint: &mut Endpoint<T, S>,
+    id: u64,
+) -> Result<(), CollectiveError> {
+    let mut served = false;
+    loop {
+        let waits = endpoint.layer_quietly::<Collectives>().engine().waits_for(id);
+        let Some((context, waited)) = waits else { return Ok(()) };
+        let left = |address: &am_core::Address| endpoint.status(*address) == Some(PeerStatus::Finished);
+        let Some(gone) = waited.into_iter().find(left) else { return Ok(()) };
+        if std::mem::replace(&mut served, true) {
+            let failure = Failure::Lost { rank: gone.rank, cause: LossCause::Left };
+            with_engine(endpoint, |engine| engine.fail_team(context, failure));
+            return Ok(());
+        }
+        match endpoint.serve_rest() {
+            Ok(()) | Err(PollError::PeerLost { .. }) => {}
+            Err(error) => return Err(WaitError::from(error).into()),
+        }
+        // What has come may be all that is needed for a round, and more is sent by polls.
+        with_engine(endpoint, |_| ());
+    }
+}

@@ -1,0 +1,465 @@
+//! The collective operations of a [`Team`]: what they check, how their data are laid out, and the forms that they
+//! come in.
+
+use super::engine::{Engine, Key, Vector};
+use super::handle::{Collective, Notified, agree, wait};
+use super::operator::{Element, Fold, Operator, fold};
+use super::schedule::Schedule;
+use super::tuning::{Seat, Tuning};
+use super::{Call, CollectiveError, Collectives, Operation, with_engine};
+use crate::team::Team;
+use am_core::zerocopy::IntoBytes;
+use am_core::{Endpoint, HasLayer, Transport};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An operation that is about to begin.
+pub(super) struct Plan<M> {
+    pub(super) call: Call,
+    /// Whether operands keep the order of positions.
+    pub(super) ordered: bool,
+    /// Whether the call says all that the schedule depends on.
+    pub(super) keeps: bool,
+    pub(super) make: M,
+    pub(super) fold: Option<Fold>,
+}
+
+pub(super) fn call<E: Element>(operation: Operation, count: usize, root: Option<u32>) -> Call {
+    const { assert!(size_of::<E>() > 0, "elements have a size") };
+    Call { operation, element: size_of::<E>() as u32, count: count as u64, root }
+}
+
+pub(super) fn plain<M: FnOnce(&Tuning) -> Schedule>(call: Call, make: M) -> Plan<M> {
+    Plan { call, ordered: false, keeps: true, make, fold: None }
+}
+
+/// The vector that an operation was given, cut down to the result.
+fn fetch_vector<E: Element>(engine: &mut Engine, id: u64) -> Result<Vec<E>, CollectiveError> {
+    let (vector, result) = engine.fetch_vector(id)?;
+    let mut vector =
+        *vector.into_any().downcast::<Vec<E>>().expect("the operation was given a vector of this type");
+    vector.truncate(result.end);
+    vector.drain(..result.start);
+    Ok(vector)
+}
+
+pub(super) fn length(what: &'static str, given: usize, needed: usize) -> Result<(), CollectiveError> {
+    if given == needed { Ok(()) } else { Err(CollectiveError::Length { what, given, needed }) }
+}
+
+/// Copies elements to a place among others.
+pub(super) fn place<E: Element>(data: &mut [u8], at: usize, elements: &[E]) {
+    let at = at * size_of::<E>();
+    data[at..at + size_of_val(elements)].copy_from_slice(elements.as_bytes());
+}
+
+impl Team {
+    pub(super) fn seat(&self) -> Seat<'_> {
+        let members = &self.members;
+        Seat { me: members.me as usize, size: members.ranks.len(), hosts: &members.hosts }
+    }
+
+    pub(super) fn root(&self, root: u32) -> Result<usize, CollectiveError> {
+        if root < self.size() {
+            return Ok(root as usize);
+        }
+        Err(CollectiveError::NoSuchMember { member: root, size: self.size() })
+    }
+
+    /// Begins an operation and sends what may go.
+    fn begin<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
+        given: Option<Box<dyn Vector>>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, CollectiveError> {
+        if endpoint.layer_quietly::<Collectives>().engine().id != self.members.engine {
+            return Err(CollectiveError::NotInTeam);
+        }
+        // Relaxed: the flag is set by the thread that uses the endpoint.
+        if self.members.destroyed.load(Ordering::Relaxed) {
+            return Err(CollectiveError::Destroyed);
+        }
+        super::handle::look_for_losses(endpoint);
+        with_engine(endpoint, |engine| {
+            let Plan { call, ordered, keeps, make, fold } = plan;
+            let schedule = if keeps {
+                engine.schedule(self.members.context, &Key { call, ordered }, make)
+            } else {
+                Arc::new(make(&engine.tuning))
+            };
+            engine.begin(&self.members, call, schedule, fold, given, fill)
+        })
+    }
+
+    /// The blocking form: over the layer's own memory.
+    pub(super) fn run<T: Transport, S: HasLayer<Collectives>, R>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
+        fill: impl FnOnce(&mut [u8]),
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, CollectiveError> {
+        let id = self.begin(endpoint, plan, None, fill)?;
+        wait(endpoint, &self.members, id)?;
+        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, look)
+    }
+
+    /// The form with a handle: over a vector.
+    pub(super) fn launch<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
+        vector: Vec<E>,
+    ) -> Result<Collective<Vec<E>>, CollectiveError> {
+        let id = self.begin(endpoint, plan, Some(Box::new(vector)), |_| ())?;
+        let engine = endpoint.layer_quietly::<Collectives>().engine();
+        Ok(Collective::new(&self.members, engine, id, fetch_vector::<E>))
+    }
+
+    fn barrier_plan(&self) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
+        let widen = |[a, b]: [u32; 2], [c, d]: [u32; 2]| [a.min(c), b.max(d)];
+        let plan = plain(call::<[u32; 2]>(Operation::Barrier, 1, None), |_| Tuning::barrier(self.seat(), 1));
+        Plan { fold: Some(fold::<[u32; 2], _>(widen)), ..plan }
+    }
+
+    /// Waits until all members have come here. It is an anonymous barrier: it meets barriers of any name. Blocks.
+    ///
+    /// # Errors
+    /// [`CollectiveError`], in particular [`CollectiveError::BarrierMismatch`] if others named it differently.
+    pub fn barrier<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), CollectiveError> {
+        let fill = |data: &mut [u8]| place(data, 0, &[[u32::MAX, 0]]);
+        let names = self.run(endpoint, self.barrier_plan(), fill, |names| {
+            let word = |at: usize| u32::from_ne_bytes([names[at], names[at + 1], names[at + 2], names[at + 3]]);
+            [word(0), word(4)]
+        })?;
+        agree(None, names)
+    }
+
+    /// The first phase of a barrier: tells the others that this member has come, and does not wait for them. The
+    /// barrier has a name, or none (anonymous), in which case it meets any. Several may be under way. Allocates
+    /// once.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn notify<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        name: Option<u32>,
+    ) -> Result<Notified, CollectiveError> {
+        let names = name.map_or([u32::MAX, 0], |name| [name, name]);
+        let id = self.begin(endpoint, self.barrier_plan(), Some(Box::new(vec![names])), |_| ())?;
+        let engine = endpoint.layer_quietly::<Collectives>().engine();
+        let finish = |engine: &mut Engine, id| Ok(fetch_vector::<[u32; 2]>(engine, id)?[0]);
+        Ok(Notified { barrier: Collective::new(&self.members, engine, id, finish), name })
+    }
+
+    fn broadcast_plan<E: Element>(
+        &self,
+        root: u32,
+        count: usize,
+    ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
+        let at = self.root(root)?;
+        let make = move |tuning: &Tuning| tuning.broadcast(self.seat(), at, count, size_of::<E>());
+        Ok(plain(call::<E>(Operation::Broadcast, count, Some(root)), make))
+    }
+
+    /// Gives all members the elements of the root. Blocks.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn broadcast<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        root: u32,
+        elements: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let plan = self.broadcast_plan::<E>(root, elements.len())?;
+        let is_root = root == self.me();
+        let source = &*elements;
+        let id = self.begin(endpoint, plan, None, |data| {
+            if is_root {
+                place(data, 0, source);
+            }
+        })?;
+        wait(endpoint, &self.members, id)?;
+        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |result| {
+            if !is_root {
+                elements.as_mut_bytes().copy_from_slice(result);
+            }
+        })
+    }
+
+    /// [`broadcast`](Self::broadcast) with a handle: all members give a vector of the same length.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn broadcast_nb<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        root: u32,
+        elements: Vec<E>,
+    ) -> Result<Collective<Vec<E>>, CollectiveError> {
+        let plan = self.broadcast_plan::<E>(root, elements.len())?;
+        self.launch(endpoint, plan, elements)
+    }
+
+    fn reduce_plan<E: Element>(
+        &self,
+        root: u32,
+        count: usize,
+        operator: impl Operator<E>,
+    ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
+        let (at, ordered) = (self.root(root)?, !operator.commutes());
+        let make = move |tuning: &Tuning| tuning.reduce(self.seat(), at, count, size_of::<E>(), ordered);
+        let plan = plain(call::<E>(Operation::Reduce, count, Some(root)), make);
+        Ok(Plan { ordered, fold: Some(fold(operator)), ..plan })
+    }
+
+    /// Combines the elements of all members, place by place; the root has the result in place of its own, the
+    /// others keep theirs. Blocks.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn reduce<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        root: u32,
+        elements: &mut [E],
+        operator: impl Operator<E>,
+    ) -> Result<(), CollectiveError> {
+        let plan = self.reduce_plan(root, elements.len(), operator)?;
+        let id = self.begin(endpoint, plan, None, |data| place(data, 0, elements))?;
+        wait(endpoint, &self.members, id)?;
+        let is_root = root == self.me();
+        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |result| {
+            if is_root {
+                elements.as_mut_bytes().copy_from_slice(result);
+            }
+        })
+    }
+
+    /// [`reduce`](Self::reduce) with a handle; what others than the root get back is unspecified.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn reduce_nb<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        root: u32,
+        elements: Vec<E>,
+        operator: impl Operator<E>,
+    ) -> Result<Collective<Vec<E>>, CollectiveError> {
+        let plan = self.reduce_plan(root, elements.len(), operator)?;
+        self.launch(endpoint, plan, elements)
+    }
+
+    fn allreduce_plan<E: Element>(
+        &self,
+        count: usize,
+        operator: impl Operator<E>,
+    ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
+        let ordered = !operator.commutes();
+        let make = move |tuning: &Tuning| tuning.allreduce(self.seat(), count, size_of::<E>(), ordered);
+        let plan = plain(call::<E>(Operation::Allreduce, count, None), make);
+        Plan { ordered, fold: Some(fold(operator)), ..plan }
+    }
+
+    /// Combines the elements of all members, place by place; all have the result in place of their own. Blocks.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn allreduce<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: &mut [E],
+        operator: impl Operator<E>,
+    ) -> Result<(), CollectiveError> {
+        let plan = self.allreduce_plan(elements.len(), operator);
+        self.in_place(endpoint, plan, elements)
+    }
+
+    /// [`allreduce`](Self::allreduce) of one element.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn allreduce_one<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        element: E,
+        operator: impl Operator<E>,
+    ) -> Result<E, CollectiveError> {
+        let mut elements = [element];
+        self.allreduce(endpoint, &mut elements, operator)?;
+        Ok(elements[0])
+    }
+
+    /// [`allreduce`](Self::allreduce) with a handle.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn allreduce_nb<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: Vec<E>,
+        operator: impl Operator<E>,
+    ) -> Result<Collective<Vec<E>>, CollectiveError> {
+        let plan = self.allreduce_plan(elements.len(), operator);
+        self.launch(endpoint, plan, elements)
+    }
+
+    /// Runs an operation whose result takes the place of its operands.
+    fn in_place<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
+        elements: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let id = self.begin(endpoint, plan, None, |data| place(data, 0, elements))?;
+        wait(endpoint, &self.members, id)?;
+        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
+        engine.fetch(id, |result| elements.as_mut_bytes().copy_from_slice(result))
+    }
+
+    fn scan_plan<E: Element>(
+        &self,
+        count: usize,
+        operator: impl Operator<E>,
+        exclusive: bool,
+    ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
+        let operation = if exclusive { Operation::Exscan } else { Operation::Scan };
+        let make = move |tuning: &Tuning| tuning.scan(self.seat(), count, size_of::<E>(), exclusive);
+        let plan = plain(call::<E>(operation, count, None), make);
+        Plan { fold: Some(fold(operator)), ..plan }
+    }
+
+    /// Combines with the elements of each member those of all members before it, in their order. Blocks.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn scan<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: &mut [E],
+        operator: impl Operator<E>,
+    ) -> Result<(), CollectiveError> {
+        let plan = self.scan_plan(elements.len(), operator, false);
+        self.in_place(endpoint, plan, elements)
+    }
+
+    /// [`scan`](Self::scan) with a handle.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn scan_nb<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: Vec<E>,
+        operator: impl Operator<E>,
+    ) -> Result<Collective<Vec<E>>, CollectiveError> {
+        let plan = self.scan_plan(elements.len(), operator, false);
+        self.launch(endpoint, plan, elements)
+    }
+
+    /// Gives each member the combination of the elements of all members before it, in their order. The first
+    /// member keeps its own. Blocks.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn exscan<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: &mut [E],
+        operator: impl Operator<E>,
+    ) -> Result<(), CollectiveError> {
+        let plan = self.scan_plan(elements.len(), operator, true);
+        self.in_place(endpoint, plan, elements)
+    }
+
+    /// [`exscan`](Self::exscan) with a handle.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn exscan_nb<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: Vec<E>,
+        operator: impl Operator<E>,
+    ) -> Result<Collective<Vec<E>>, CollectiveError> {
+        let plan = self.scan_plan(elements.len(), operator, true);
+        self.launch(endpoint, plan, elements)
+    }
+
+    fn reduce_scatter_plan<E: Element>(
+        &self,
+        counts: Vec<usize>,
+        operator: impl Operator<E>,
+    ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
+        let (ordered, total) = (!operator.commutes(), counts.iter().sum());
+        let make = move |tuning: &Tuning| tuning.reduce_scatter(self.seat(), &counts, size_of::<E>(), ordered);
+        let plan = plain(call::<E>(Operation::ReduceScatter, total, None), make);
+        Plan { ordered, keeps: false, fold: Some(fold(operator)), ..plan }
+    }
+
+    /// Combines the elements of all members, place by place, and gives each member a part of the result, of the
+    /// length of `part`; `elements` has as many for each member. Blocks; allocates.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn reduce_scatter<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: &[E],
+        part: &mut [E],
+        operator: impl Operator<E>,
+    ) -> Result<(), CollectiveError> {
+        let counts = vec![part.len(); self.size() as usize];
+        self.reduce_scatterv(endpoint, elements, &counts, part, operator)
+    }
+
+    /// [`reduce_scatter`](Self::reduce_scatter) with parts of different lengths, `counts` by position. Blocks;
+    /// allocates.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn reduce_scatterv<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: &[E],
+        counts: &[usize],
+        part: &mut [E],
+        operator: impl Operator<E>,
+    ) -> Result<(), CollectiveError> {
+        self.check_counts(counts)?;
+        length("the slice of all parts", elements.len(), counts.iter().sum())?;
+        length("the slice for this member's part", part.len(), counts[self.me() as usize])?;
+        let plan = self.reduce_scatter_plan(counts.to_vec(), operator);
+        let fill = |data: &mut [u8]| place(data, 0, elements);
+        self.run(endpoint, plan, fill, |result| part.as_mut_bytes().copy_from_slice(result))
+    }
+
+    /// [`reduce_scatterv`](Self::reduce_scatterv) with a handle, which yields this member's part.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn reduce_scatter_nb<T: Transport, S: HasLayer<Collectives>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        elements: Vec<E>,
+        counts: &[usize],
+        operator: impl Operator<E>,
+    ) -> Result<Collective<Vec<E>>, CollectiveError> {
+        self.check_counts(counts)?;
+        length("the vector of all parts", elements.len(), counts.iter().sum())?;
+        let plan = self.reduce_scatter_plan(counts.to_vec(), operator);
+        self.launch(endpoint, plan, elements)
+    }
+
+    pub(super) fn check_counts(&self, counts: &[usize]) -> Result<(), CollectiveError> {
+        length("the list of counts", counts.len(), self.size() as usize)
+    }
+}

@@ -1,0 +1,265 @@
+//! Teams: ordered sets of ranks, over which collective operations run.
+
+mod shrink;
+
+pub(crate) use shrink::Shrinking;
+
+use crate::collectives::{CollectiveError, Collectives, Members};
+use am_core::{Endpoint, HasLayer, Rank, Transport};
+use std::fmt;
+use std::sync::Arc;
+
+/// A team of ranks, as one of its members has it. Its members have positions, numbered from 0. Clones are cheap
+/// and the same team; when the last is dropped, this member's part of the team goes.
+///
+/// Every rank takes part with the endpoint that has the same number; so the endpoints with one number, of all
+/// ranks, are a world of their own.
+///
+/// Methods that make teams are collective over the team that they are called on: all of its members call them, in
+/// the same order. They agree on the new team's number, so that operations of different teams never meet.
+///
+/// # Example
+///
+/// ```
+/// use am_core::{Endpoint, Handlers, loopback};
+/// use am_pgas::{Pgas, Team};
+///
+/// let transport = loopback::network(1, loopback::LoopbackConfig::default()).remove(0);
+/// let mut handlers = Handlers::<Pgas>::new();
+/// let pgas = Pgas::register(&mut handlers)?;
+/// let mut endpoint = Endpoint::attach(transport, handlers, pgas)?;
+/// let world = Team::world(&mut endpoint)?;
+/// let host = world.split_by_host(&mut endpoint)?;
+/// assert_eq!((host.size(), host.rank(0), world.position(endpoint.rank())), (1, Some(endpoint.rank()), Some(0)));
+/// endpoint.finish()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Team {
+    pub(crate) members: Arc<Members>,
+}
+
+impl fmt::Debug for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Team")
+            .field("number", &self.members.context)
+            .field("me", &self.members.me)
+            .field("ranks", &self.members.ranks)
+            .finish()
+    }
+}
+
+/// Equal if they are the same team of the same member.
+impl PartialEq for Team {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.members, &other.members)
+    }
+}
+
+impl Eq for Team {}
+
+impl Team {
+    /// The team of all ranks, by rank. The first call is collective over the job and blocks; later ones give the
+    /// same team.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn world<T: Transport, S: HasLayer<Collectives>>(
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Self, CollectiveError> {
+        if let Some(world) = &endpoint.layer_quietly::<Collectives>().world {
+            return Ok(world.clone());
+        }
+        // A team that knows nothing of hosts finds out about them.
+        let (me, address) = (endpoint.rank().0, endpoint.address());
+        let ranks: Vec<Rank> = (0..endpoint.ranks()).map(Rank).collect();
+        let hosts = (0..endpoint.ranks()).collect();
+        let first = Self::open(endpoint, 0, ranks, hosts, me, address.endpoint);
+        let seen = |rank: &u32| *rank == me || endpoint.remote_segment(Rank(*rank)).is_some();
+        let host = (0..endpoint.ranks()).find(seen).unwrap_or(me);
+        let mut hosts = vec![0; first.size() as usize];
+        first.allgather(endpoint, &[host], &mut hosts)?;
+        let world = Self::open(endpoint, 1, first.members.ranks.clone(), hosts, me, address.endpoint);
+        endpoint.layer_quietly::<Collectives>().world = Some(world.clone());
+        Ok(world)
+    }
+
+    /// Makes a team that its members have agreed on.
+    fn open<T: Transport, S: HasLayer<Collectives>>(
+        endpoint: &mut Endpoint<T, S>,
+        context: u32,
+        ranks: Vec<Rank>,
+        hosts: Vec<u32>,
+        me: u32,
+        number: u16,
+    ) -> Self {
+        // What came for it before may be work.
+        let engine = endpoint.layer_mut::<Collectives>().engine_mut();
+        let members = Arc::new(Members::new(engine.id, context, ranks, hosts, me, number));
+        engine.open(&members);
+        Self { members }
+    }
+
+    /// Number of members.
+    pub fn size(&self) -> u32 {
+        self.members.ranks.len() as u32
+    }
+
+    /// This member's position.
+    pub fn me(&self) -> u32 {
+        self.members.me
+    }
+
+    /// The rank at a position, or `None` beyond the team.
+    pub fn rank(&self, position: u32) -> Option<Rank> {
+        self.members.ranks.get(position as usize).copied()
+    }
+
+    /// The position of a rank, or `None` if it is not in the team.
+    pub fn position(&self, rank: Rank) -> Option<u32> {
+        self.members.position(rank)
+    }
+
+    /// The ranks by position.
+    pub fn ranks(&self) -> &[Rank] {
+        &self.members.ranks
+    }
+
+    /// The position in another team of the member at a position in this one, or `None` if it is in one of them
+    /// only.
+    pub fn translate(&self, position: u32, other: &Self) -> Option<u32> {
+        other.position(self.rank(position)?)
+    }
+
+    /// Splits the team: members that give the same colour make a team, in the order of their keys, and of their
+    /// positions where keys are equal. Who gives no colour gets no team. Collective; blocks; allocates.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn split<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        colour: Option<u32>,
+        key: i32,
+    ) -> Result<Option<Self>, CollectiveError> {
+        let wishes = self.exchange(endpoint, [u32::from(colour.is_none()), colour.unwrap_or(0), key as u32])?;
+        let chosen = |wish: &[u32; 3]| colour.is_some() && wish[..2] == [0, colour.unwrap_or(0)];
+        let mut positions: Vec<u32> =
+            (0..self.size()).filter(|position| chosen(&wishes.0[*position as usize])).collect();
+        positions.sort_by_key(|position| wishes.0[*position as usize][2] as i32);
+        Ok(self.among(endpoint, &positions, wishes.1))
+    }
+
+    /// A team of the same members in the same order, whose operations do not meet those of this one. Collective;
+    /// blocks; allocates.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn duplicate<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Self, CollectiveError> {
+        let (_, context) = self.exchange(endpoint, [0; 3])?;
+        let all: Vec<u32> = (0..self.size()).collect();
+        Ok(self.among(endpoint, &all, context).expect("every member is in the team"))
+    }
+
+    /// The team of the members at some positions, in the order of the list, which all members give alike; none for
+    /// those who are not in it. Collective over this team; blocks; allocates.
+    ///
+    /// # Errors
+    /// [`CollectiveError::NoSuchMember`]; [`CollectiveError::Length`] for a position that stands twice;
+    /// [`CollectiveError::ListsDiffer`] on every member if two gave different lists.
+    pub fn select<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        positions: &[u32],
+    ) -> Result<Option<Self>, CollectiveError> {
+        let mut sorted = positions.to_vec();
+        sorted.sort_unstable();
+        if let Some(member) = sorted.last().filter(|last| **last >= self.size()) {
+            return Err(CollectiveError::NoSuchMember { member: *member, size: self.size() });
+        }
+        sorted.dedup();
+        if sorted.len() < positions.len() {
+            let what = "the list of members, each of which stands in it once,";
+            return Err(CollectiveError::Length { what, given: positions.len(), needed: sorted.len() });
+        }
+        let hash = positions.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, position| {
+            (hash ^ u64::from(*position)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let wish = [hash as u32, (hash >> 32) as u32, positions.len() as u32];
+        let (lists, context) = self.exchange(endpoint, wish)?;
+        if let Some(other) = lists.iter().position(|list| *list != lists[0]) {
+            let (first, second) = (self.members.ranks[0], self.members.ranks[other]);
+            return Err(CollectiveError::ListsDiffer { first, second });
+        }
+        Ok(self.among(endpoint, positions, context))
+    }
+
+    /// The team of those members whose segments this one sees as memory: the ranks of a host where they share it.
+    /// Collective; blocks; allocates.
+    ///
+    /// # Errors
+    /// [`CollectiveError`].
+    pub fn split_by_host<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Self, CollectiveError> {
+        let host = self.members.hosts[self.me() as usize];
+        let team = self.split(endpoint, Some(host), 0)?;
+        Ok(team.expect("a colour was given"))
+    }
+
+    /// Ends the team for this member. Operations under way go on by themselves; later ones, through clones, are
+    /// errors. Does not block and is not collective. The world stays.
+    ///
+    /// # Errors
+    /// A team of another endpoint.
+    pub fn destroy<T: Transport, S: HasLayer<Collectives>>(
+        self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), CollectiveError> {
+        let layer = endpoint.layer_quietly::<Collectives>();
+        if layer.engine().id != self.members.engine {
+            return Err(CollectiveError::NotInTeam);
+        }
+        if layer.world.as_ref() != Some(&self) {
+            layer.engine_mut().close(&self.members);
+        }
+        Ok(())
+    }
+
+    /// What all members wish, by position, and the number of the team that they make.
+    fn exchange<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        [a, b, c]: [u32; 3],
+    ) -> Result<(Vec<[u32; 3]>, u32), CollectiveError> {
+        let next = endpoint.layer_quietly::<Collectives>().engine().next_context;
+        let mut all = vec![[0; 4]; self.size() as usize];
+        self.allgather(endpoint, &[[a, b, c, next]], &mut all)?;
+        let context = all.iter().map(|[.., next]| *next).max().unwrap_or(next);
+        // Also for those who are not in it: the number is never given again.
+        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
+        engine.next_context = engine.next_context.max(context);
+        Ok((all.into_iter().map(|[a, b, c, _]| [a, b, c]).collect(), context))
+    }
+
+    /// The team of the members at some positions, if this one is among them.
+    fn among<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        positions: &[u32],
+        context: u32,
+    ) -> Option<Self> {
+        let me = positions.iter().position(|position| *position == self.me());
+        let Some(me) = me else {
+            endpoint.layer_quietly::<Collectives>().engine_mut().pass(context);
+            return None;
+        };
+        let of = |list: &[u32]| positions.iter().map(|position| list[*position as usize]).collect();
+        let ranks = positions.iter().map(|position| self.members.ranks[*position as usize]).collect();
+        Some(Self::open(endpoint, context, ranks, of(&self.members.hosts), me as u32, self.members.endpoint))
+    }
+}
