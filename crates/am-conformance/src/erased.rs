@@ -7,8 +7,8 @@
 use crate::cases::Threaded;
 use am_core::address::Shape;
 use am_core::transport::{
-    Arrival, Body, CreditSnapshot, Departure, Head, Limits, Membership, Notify, Owed, PeerStatus, PendingKey,
-    Port, Refused, Sink, Slot, WaitReason, Waiting,
+    Arrival, Body, Completion, CreditSnapshot, Departure, Head, Limits, Membership, NativeOneSided, Notify, Owed,
+    PeerStatus, PendingKey, Port, Refused, Sink, Slot, WaitReason, Waiting,
 };
 use am_core::{AnyMemory, Instant, Memory, Payload, PayloadWriter, Peer, Rank, Segment, Span, Transport, Words};
 use std::cell::OnceCell;
@@ -88,6 +88,7 @@ pub(crate) trait Carrier {
     fn segment(&self) -> &Segment<Self::Memory>;
     fn segment_len(&self, rank: Rank) -> u64;
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>>;
+    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)>;
     fn credits(&self, peer: Peer) -> CreditSnapshot;
     fn owed(&self, peer: Peer) -> Option<Owed>;
     fn bare_credits(&self) -> u64;
@@ -180,6 +181,10 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
         Some(cell.get_or_init(|| Segment::new((self.erase)(segment.memory()), segment.len())))
     }
 
+    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        self.transport.one_sided(to)
+    }
+
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         self.transport.credits(peer)
     }
@@ -207,6 +212,10 @@ impl Sink for ErasedSink<'_> {
 
     fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
         self.0.control(from, args, payload);
+    }
+
+    fn completed(&mut self, completion: Completion<'_>) {
+        self.0.completed(completion);
     }
 }
 
@@ -356,6 +365,10 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<C::Memory>> {
         self.0.remote_segment(rank)
+    }
+
+    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        self.0.one_sided(to)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {

@@ -44,7 +44,7 @@ pub use cases::{all_cases, cases, concrete_cases, descriptions, run_part, thread
 pub use counting::{CountingAllocator, allocations};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use exchange::{Exchange, Heard};
-pub use loopback::{Job, Loopback};
+pub use loopback::{Job, Loopback, NativeLoopback};
 pub use pair_order::PairOrder;
 pub use report::{Line, Report, Skipped};
 pub use seeds::each_mutation;

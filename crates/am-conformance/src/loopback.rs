@@ -3,7 +3,7 @@
 use crate::case::{Buffers, Needs};
 use crate::threads::Fabric;
 use am_core::Rank;
-use am_core::loopback::{LoopbackConfig, network};
+use am_core::loopback::{LoopbackConfig, NativeOperations, network};
 use std::sync::{Mutex, PoisonError};
 
 /// Makes jobs of the loopback transport.
@@ -16,6 +16,33 @@ pub struct Job {
     unjoined: Mutex<Vec<Vec<am_core::loopback::Loopback>>>,
 }
 
+/// Makes jobs of the loopback transport that do one-sided operations by themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct NativeLoopback;
+
+impl Fabric for NativeLoopback {
+    type Transport = am_core::loopback::Loopback;
+    type Job = Job;
+
+    fn name(&self) -> String {
+        "loopback with one-sided operations".into()
+    }
+
+    fn create(&self, ranks: u32, needs: &Needs) -> Job {
+        job(ranks, needs, LoopbackConfig { direct: false, native: NativeOperations::All, ..config(needs) })
+    }
+
+    fn join(&self, job: &Job, rank: Rank) -> Vec<Self::Transport> {
+        join(&job.unjoined, rank)
+    }
+}
+
+fn job(ranks: u32, needs: &Needs, config: LoopbackConfig) -> Job {
+    let mut all = network(ranks, config).into_iter();
+    let unjoined = (0..ranks).map(|_| all.by_ref().take(usize::from(needs.endpoints)).collect());
+    Job { unjoined: Mutex::new(unjoined.collect()) }
+}
+
 impl Fabric for Loopback {
     type Transport = am_core::loopback::Loopback;
     type Job = Job;
@@ -25,9 +52,7 @@ impl Fabric for Loopback {
     }
 
     fn create(&self, ranks: u32, needs: &Needs) -> Job {
-        let mut all = network(ranks, config(needs)).into_iter();
-        let unjoined = (0..ranks).map(|_| all.by_ref().take(usize::from(needs.endpoints)).collect());
-        Job { unjoined: Mutex::new(unjoined.collect()) }
+        job(ranks, needs, config(needs))
     }
 
     fn join(&self, job: &Job, rank: Rank) -> Vec<Self::Transport> {

@@ -3,11 +3,12 @@
 use crate::case::Needs;
 use crate::loopback::{config, join};
 use crate::threads::Fabric;
-use am_core::loopback::{Loopback, network, network_over};
+use am_core::loopback::{Loopback, LoopbackConfig, NativeOperations, network, network_over};
 use am_core::{Rank, Select, Transport};
 use std::sync::Mutex;
 
-/// Makes jobs whose even ranks are near each other, and likewise their odd ranks; all else is far.
+/// Makes jobs whose even ranks are near each other, and likewise their odd ranks; all else is far, over a
+/// network that does one-sided operations by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Selected;
 
@@ -27,7 +28,7 @@ impl Fabric for Selected {
 
     fn create(&self, ranks: u32, needs: &Needs) -> SelectedJob {
         let config = config(needs);
-        let far = network(ranks, config);
+        let far = network(ranks, LoopbackConfig { direct: false, native: NativeOperations::All, ..config });
         let per_rank = usize::from(config.endpoints);
         let segments: Vec<_> = far.iter().step_by(per_rank).map(|endpoint| endpoint.segment().clone()).collect();
         let hosts = [0, 1].map(|parity| (parity..ranks).step_by(2).map(Rank).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! The suite over the loopback transport, and over two of them in one job.
 
-use am_conformance::{Loopback, Plan, Profile, Selected, all_cases, concrete_cases, run};
+use am_conformance::{Loopback, NativeLoopback, Plan, Profile, Selected, all_cases, concrete_cases, run};
 
 #[test]
 fn quick() {
@@ -10,6 +10,13 @@ fn quick() {
 #[test]
 fn near_and_far() {
     run(Selected, all_cases(), &Plan::from_environment(Profile::Quick)).check();
+}
+
+#[test]
+fn one_sided_by_the_network() {
+    let mut cases = all_cases();
+    cases.retain(|case| case.description.item >= 13);
+    run(NativeLoopback, cases, &Plan::from_environment(Profile::Quick)).check();
 }
 
 #[test]

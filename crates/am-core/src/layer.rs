@@ -77,7 +77,7 @@ use crate::outcome::{HandlerOutcome, HandlerResult};
 use crate::payload::Payload;
 use crate::time::Instant;
 use crate::token::{Message, PendingReply, Token};
-use crate::transport::{Body, Category, Lane, PeerStatus, Resource};
+use crate::transport::{Body, Category, Completion, Lane, PeerStatus, Resource};
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
@@ -154,6 +154,11 @@ impl<S, L> fmt::Debug for LayerHandlers<'_, S, L> {
 }
 
 impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
+    /// Sets who learns of operations that the network has done by itself.
+    pub(crate) fn completed(&mut self, completed: fn(&mut S, Completion<'_>)) {
+        self.handlers.completed(completed);
+    }
+
     pub(crate) fn new(handlers: &'h mut Handlers<S>, prefix: String) -> Self {
         Self { handlers, prefix, layer: PhantomData }
     }

@@ -4,15 +4,19 @@
 //! have a number of requests under way, and a number of requests whose reply is still owed. After set-up nothing is
 //! allocated: payload buffers go round.
 
+mod native;
+
+pub use native::NativeOperations;
+
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::{Clock, Instant};
 use crate::transport::{
-    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Head, Limits, Membership, Notify, Owed,
-    PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot, Transport,
-    WaitReason, Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Head, Limits, Membership, NativeOneSided, Notify,
+    Owed, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot,
+    Transport, WaitReason, Waiting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -37,6 +41,8 @@ pub struct LoopbackConfig {
     pub endpoints: u16,
     /// Whether ranks see each other's segments as memory, as those of one host do.
     pub direct: bool,
+    /// One-sided operations that the network does by itself.
+    pub native: NativeOperations,
 }
 
 impl Default for LoopbackConfig {
@@ -49,6 +55,7 @@ impl Default for LoopbackConfig {
             segment: 1 << 16,
             endpoints: 1,
             direct: true,
+            native: NativeOperations::None,
         }
     }
 }
@@ -148,6 +155,7 @@ pub struct Loopback {
     owed: Vec<u64>,
     bare_seen: Vec<u64>,
     bare_given: u64,
+    native: native::Native,
     departed: bool,
 }
 
@@ -206,6 +214,7 @@ pub fn network_over(segments: Vec<Segment<LoopbackMemory>>, config: LoopbackConf
         owed: vec![0; peers],
         bare_seen: vec![0; peers],
         bare_given: 0,
+        native: native::Native::new(Peer(index)),
         departed: false,
     };
     (0..shape.peers()).map(endpoint).collect()
@@ -449,6 +458,7 @@ impl Membership for Loopback {
     }
 
     fn depart(&mut self, how: Departure) {
+        self.carry_out();
         let status = how.status();
         self.departed = true;
         self.network.inbox(self.me).status = Some(status);
@@ -465,6 +475,9 @@ impl Membership for Loopback {
 
 impl Waiting for Loopback {
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
+        if !self.native.is_idle() {
+            return;
+        }
         let (_, condvar) = &self.network.inboxes[self.me.index()];
         let mut inbox = self.network.inbox(self.me);
         if !inbox.news {
@@ -481,7 +494,7 @@ impl Waiting for Loopback {
 
     fn notify(&mut self, waker: &Waker) -> Notify {
         let mut inbox = self.network.inbox(self.me);
-        if std::mem::take(&mut inbox.news) || !inbox.frames.is_empty() {
+        if std::mem::take(&mut inbox.news) || !inbox.frames.is_empty() || !self.native.is_idle() {
             return Notify::Ready;
         }
         inbox.watcher = Some(waker.clone());
@@ -536,7 +549,8 @@ impl Transport for Loopback {
     }
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        for done in 0..budget {
+        let completed = if self.native.is_idle() { 0 } else { self.carry_on(budget, sink) };
+        for done in completed..budget {
             let Some(mut frame) = self.network.inbox(self.me).frames.pop_front() else {
                 return done;
             };
@@ -577,10 +591,11 @@ impl Transport for Loopback {
     fn flush(&mut self) {}
 
     fn quiet(&mut self) -> bool {
-        (0..self.sent.len()).all(|peer| {
-            self.sent[peer] == self.network.inbox(self.me).handled[peer]
-                || self.network.status(Peer(peer as u32)) != PeerStatus::Active
-        })
+        self.native.is_idle()
+            && (0..self.sent.len()).all(|peer| {
+                self.sent[peer] == self.network.inbox(self.me).handled[peer]
+                    || self.network.status(Peer(peer as u32)) != PeerStatus::Active
+            })
     }
 
     fn segment(&self) -> &Segment<Self::Memory> {
@@ -593,6 +608,10 @@ impl Transport for Loopback {
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         self.network.segments.get(rank.0 as usize).filter(|_| self.network.config.direct)
+    }
+
+    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        (self.network.config.native != NativeOperations::None).then_some((self as &mut dyn NativeOneSided, to))
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {

@@ -15,8 +15,8 @@ use crate::arguments::Words;
 use crate::segment::Segment;
 use crate::time::{Instant, Span};
 use crate::transport::{
-    Body, CreditSnapshot, Departure, Head, Limits, Membership, Notify, Owed, PeerStatus, PendingKey, Port,
-    Refused, Sink, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, Head, Limits, Membership, NativeOneSided, Notify, Owed, PeerStatus,
+    PendingKey, Port, Refused, Sink, Transport, WaitReason, Waiting,
 };
 use far::Far;
 use port::{Mapped, MappedReplyPath};
@@ -500,6 +500,21 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
                     Way::Far => both.far.transport.remote_segment(rank),
                 }
             }
+        }
+    }
+
+    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        match &mut self.0 {
+            Choice::Near(near) => near.one_sided(to),
+            Choice::Far(far) => far.one_sided(to),
+            Choice::Both(both) => match both.ways[to.index()] {
+                Way::Near(peer) => both.near.one_sided(peer),
+                Way::Far => {
+                    // What is started ends by a poll.
+                    both.far.sent(true);
+                    both.far.transport.one_sided(to)
+                }
+            },
         }
     }
 

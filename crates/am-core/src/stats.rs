@@ -26,6 +26,7 @@ pub struct Statistics {
     pub(crate) requests_sent: [Traffic; 3],
     pub(crate) requests_received: [Traffic; 3],
     pub(crate) replies_received: [Traffic; 3],
+    pub(crate) native: Traffic,
     pub(crate) stalls: [u64; Resource::ALL.len()],
     /// Replies sent, of every category.
     pub replies_sent: u64,
@@ -59,6 +60,12 @@ impl Statistics {
     /// Replies received of a category.
     pub fn replies_received(&self, category: Category) -> Traffic {
         self.replies_received[category as usize]
+    }
+
+    /// One-sided operations that the network did by itself ([`transport::NativeOneSided`](crate::transport::NativeOneSided)), by
+    /// their parts, with the bytes that they moved. Others were loads and stores, or are among the requests.
+    pub fn native(&self) -> Traffic {
+        self.native
     }
 
     /// How often sending found this resource used up.

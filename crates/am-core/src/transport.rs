@@ -15,8 +15,12 @@
 //! * Bytes from a peer are checked before use; a peer that breaks the protocol becomes [`PeerStatus::Lost`].
 
 mod faulty;
+mod native;
 
 pub use faulty::FaultyPeers;
+pub use native::{
+    AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Ticket,
+};
 
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
@@ -612,6 +616,11 @@ pub trait Sink {
 
     /// A message between cores, sent by [`Transport::control`].
     fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>);
+
+    /// The end of an operation of [`NativeOneSided`]. Sinks that start none need not care.
+    fn completed(&mut self, completion: Completion<'_>) {
+        let _ = completion;
+    }
 }
 
 /// Who takes part in a job, and how they have ended.
@@ -739,6 +748,13 @@ pub trait Transport: Membership + Waiting {
 
     /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory).
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>>;
+
+    /// The one-sided operations that the network does by itself towards a peer, and what the peer is called there; `None` where it
+    /// does none. The same at every call.
+    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        let _ = to;
+        None
+    }
 
     /// What could still be sent to a peer now.
     fn credits(&self, peer: Peer) -> CreditSnapshot;

@@ -16,6 +16,7 @@ mod flood;
 mod global_memory;
 mod issue;
 mod layers;
+mod native;
 mod one_sided;
 mod order;
 mod ping;
@@ -99,6 +100,10 @@ suite! {
     (17, "put-and-get", "one-sided reads and writes", SMALLEST, one_sided::put_and_get),
     (17, "atomics", "everyone updates everyone's counters", PLAIN, one_sided::atomics),
     (17, "signals", "puts that tell their target; refusals", PLAIN, one_sided::signals_and_errors),
+    (17, "one-sided-way", "the network does what it says", SMALLEST, native::way),
+    (17, "one-sided-deaf-target", "the network needs no polls of the target", SMALLEST.ranks(2), native::deaf_target),
+    (17, "one-sided-drain", "drain covers operations under way", SMALLEST, native::drained),
+    (17, "one-sided-loss", "a target panics among operations", SMALLEST.ranks(2).unwinds(), native::target_lost),
     (18, "collectives", "collectives of overlapping teams", PLAIN, collectives::usual),
     (18, "collectives-tight", "the same, smallest buffers and window", SMALLEST, collectives::tight),
     (18, "collectives-ahead", "a root that is far ahead", SMALLEST, collectives::ahead),

@@ -23,7 +23,7 @@ impl<R> From<Unfinished<R>> for Failure {
     }
 }
 
-fn attach<T: Transport>(world: &World, transport: T) -> Result<Ranks<T>, Failure> {
+pub(super) fn attach<T: Transport>(world: &World, transport: T) -> Result<Ranks<T>, Failure> {
     let mut handlers = Handlers::<OneSided>::new();
     let one_sided = OneSided::register(&mut handlers)?;
     Ok(world.attach(transport, handlers, one_sided)?)

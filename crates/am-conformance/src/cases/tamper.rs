@@ -4,8 +4,8 @@
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, Membership, Notify, Owed, PendingKey, Port, Refused, Sink, WaitReason,
-    Waiting,
+    Body, CreditSnapshot, Departure, Head, Membership, NativeOneSided, Notify, Owed, PendingKey, Port, Refused,
+    Sink, WaitReason, Waiting,
 };
 use am_core::{
     Address, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError, Rank, Segment,
@@ -113,6 +113,9 @@ impl<T: Transport> Transport for Tamper<T> {
     }
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
         self.inner.remote_segment(rank)
+    }
+    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        self.inner.one_sided(to)
     }
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         self.inner.credits(peer)

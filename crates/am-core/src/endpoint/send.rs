@@ -9,7 +9,10 @@ use crate::error::{PollError, Rejected, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::stats::Traffic;
 use crate::token::{Message, PendingReply};
-use crate::transport::{Body, Category, Head, LossCause, PayloadWriter, Refused, Slot, Transport, WaitReason};
+use crate::transport::{
+    Body, Capability, Category, Completion, Done, Head, LossCause, NativeOneSided, PayloadWriter, Refused, Slot,
+    Transport, WaitReason,
+};
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
 /// nothing and gives its room back.
@@ -105,6 +108,48 @@ impl<T: Transport, S> Endpoint<T, S> {
         };
         self.end_wait();
         outcome
+    }
+
+    /// Starts an operation of `bytes` bytes that the network does by itself, serving incoming messages while there is no room.
+    ///
+    /// # Panics
+    /// If the network does none towards this endpoint; see [`Endpoint::capability`].
+    pub(crate) fn start_native(
+        &mut self,
+        to: Address,
+        bytes: u64,
+        mut start: impl FnMut(&mut dyn NativeOneSided, Peer, &mut Done<'_>) -> Result<(), Refused>,
+    ) -> Result<(), SendError> {
+        let peer = self.desk.shape.peer(to).expect("the target of an operation is in the job");
+        let outcome = loop {
+            let (completed, state) = (self.table.completed, &mut self.state);
+            let mut done = |completion: Completion<'_>| {
+                if let Some(completed) = completed {
+                    completed(state, completion);
+                }
+            };
+            let (network, named) =
+                self.transport.one_sided(peer).expect("the network was asked what it does towards this peer");
+            match start(network, named, &mut done) {
+                Ok(()) => break Ok(()),
+                Err(refused) => {
+                    if let Err(error) = self.make_room(to, peer, refused) {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        self.end_wait();
+        if outcome.is_ok() {
+            self.desk.stats.native.count(bytes as usize);
+        }
+        outcome
+    }
+
+    /// What the network does by itself towards an endpoint.
+    pub(crate) fn capability(&mut self, to: Address) -> Capability {
+        let found = self.desk.shape.peer(to).and_then(|peer| self.transport.one_sided(peer));
+        found.map_or(Capability::default(), |(network, named)| network.capability(named))
     }
 
     /// Sends a request of any category, serving incoming messages while there is no room.

@@ -15,7 +15,9 @@ use crate::stall;
 use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::token::{Outcome, Token, TokenContext};
-use crate::transport::{Arrival, Lane, LossCause, Notify, PeerStatus, Port, Sink, Transport, WaitReason};
+use crate::transport::{
+    Arrival, Completion, Lane, LossCause, Notify, PeerStatus, Port, Sink, Transport, WaitReason,
+};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -187,6 +189,13 @@ impl<S> Sink for Dispatcher<'_, S> {
     #[cold]
     fn control(&mut self, _: Peer, args: &Words, payload: Payload<'_>) {
         self.control.receive(args, payload);
+    }
+
+    #[inline]
+    fn completed(&mut self, completion: Completion<'_>) {
+        if let Some(completed) = self.table.completed {
+            completed(self.state, completion);
+        }
     }
 }
 

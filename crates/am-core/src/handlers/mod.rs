@@ -18,7 +18,7 @@ use crate::layer::{HasLayer, LayerHandlers, Outbox, ProgressResult};
 use crate::outcome::HandlerOutcome;
 use crate::payload::Payload;
 use crate::token::Token;
-use crate::transport::{Lane, ReplyBound};
+use crate::transport::{Completion, Lane, ReplyBound};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use table::{Advance, Name};
@@ -115,6 +115,7 @@ impl<S> Handlers<S> {
             request_ranges: Vec::new(),
             reply_ranges: Vec::new(),
             layers: Vec::new(),
+            completed: None,
         };
         let (names, bounds) = ([Vec::new(), Vec::new()], Vec::new());
         Self { serial, table, names, description: String::new(), bounds, layers: Vec::new(), incomplete: None }
@@ -346,6 +347,11 @@ impl<S> Handlers<S> {
         }
         self.layers.push(name.into());
         Ok(LayerHandlers::new(self, format!("{name}.")))
+    }
+
+    /// Sets who learns of operations that the network has done by itself: the layer of one-sided access.
+    pub(crate) fn completed(&mut self, completed: fn(&mut S, Completion<'_>)) {
+        self.table.completed = Some(completed);
     }
 
     /// Adds a function that carries on the work that handlers leave in the state; see [`LayerHandlers::progress`].

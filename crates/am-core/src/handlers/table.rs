@@ -7,7 +7,7 @@ use crate::layer::{Outbox, ProgressResult};
 use crate::outcome::HandlerError;
 use crate::payload::Payload;
 use crate::token::Token;
-use crate::transport::{Lane, ReplyBound, Resource};
+use crate::transport::{Completion, Lane, ReplyBound, Resource};
 
 /// Why a delivered message was not handled well.
 pub(crate) enum Fault {
@@ -56,6 +56,8 @@ pub(crate) struct Table<S> {
     pub(crate) request_ranges: Vec<RequestRangeFn<S>>,
     pub(crate) reply_ranges: Vec<ReplyRangeFn<S>>,
     pub(crate) layers: Vec<Advance<S>>,
+    /// Who learns of operations that the network has done.
+    pub(crate) completed: Option<fn(&mut S, Completion<'_>)>,
 }
 
 /// A layer's progress function, and how its last call ended.

@@ -9,7 +9,7 @@ use crate::error::{SendError, WaitError};
 use crate::layer::HasLayer;
 use crate::segment::{Segment, SegmentError};
 use crate::time::Span;
-use crate::transport::{Category, Lane, PeerStatus, Transport};
+use crate::transport::{Capability, Category, Landing, Lane, OperationFault, PeerStatus, Ticket, Transport};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -21,6 +21,11 @@ const LOOKS: u32 = 64;
 
 /// How long a wait for a signal sleeps at most before it looks again: a peer's store wakes nobody.
 const GLANCE: Span = Span::from_micros(20);
+
+/// Bytes of a part, as far as memory can hold them.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
 
 impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Checks a range of a rank's segment.
@@ -98,8 +103,24 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.started(id, owner, sent)
     }
 
-    /// Sends the messages of a put that has begun: at least one.
+    /// What the network does by itself towards a target.
+    fn native(&mut self, to: Address) -> Capability {
+        if self.layer::<OneSided>().native { self.capability(to) } else { Capability::default() }
+    }
+
+    /// Starts the parts of a put that has begun: at least one, if they are messages.
     pub(super) fn put_pieces(&mut self, to: Address, id: u64, offset: u64, bytes: &[u8]) -> Result<(), SendError> {
+        let native = self.native(to);
+        if native.put != 0 {
+            for (index, part) in (0..).zip(bytes.chunks(size(native.put))) {
+                let (at, ticket) = (offset + index * native.put, Ticket { id, part: 0 });
+                self.expect_more(id);
+                self.start_native(to, part.len() as u64, |network, to, done| {
+                    network.put(to, at, part, None, ticket, done)
+                })?;
+            }
+            return Ok(());
+        }
         let (piece, put) = (self.long_piece(to), self.layer::<OneSided>().requests.put);
         let (first, rest) = bytes.split_at(piece.min(bytes.len()));
         self.expect_more(id);
@@ -172,7 +193,15 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
         let to = self.target(rank)?;
         let (id, requests) = self.begin(to, 1, 0, Owner::Handle);
-        let sent = self.request_long(to, requests.put_signal, (id, counter), bytes, offset);
+        let native = self.native(to);
+        let sent = if native.signal && bytes.len() as u64 <= native.put {
+            let ticket = Ticket { id, part: 0 };
+            self.start_native(to, bytes.len() as u64, |network, to, done| {
+                network.put(to, offset, bytes, Some(counter), ticket, done)
+            })
+        } else {
+            self.request_long(to, requests.put_signal, (id, counter), bytes, offset)
+        };
         self.started(id, Owner::Handle, sent)
     }
 
@@ -237,7 +266,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
         // What it brings later is let go.
         operations.end(id);
-        waited?.map_or(Ok(()), |rank| Err(OneSidedError::Gone { rank }))
+        waited?.map_or(Ok(()), |failed| Err(OneSidedError::failed(failed)))
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment; [`Endpoint::wait`] returns them. Allocates their
@@ -275,6 +304,17 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         len: usize,
         into: u64,
     ) -> Result<(), SendError> {
+        let native = self.native(to);
+        if native.get != 0 && len as u64 <= native.longest_get {
+            for at in (0..len as u64).step_by(size(native.get)) {
+                let (part, ticket) = ((len as u64 - at).min(native.get), Ticket { id, part: into + at });
+                self.expect_more(id);
+                self.start_native(to, part, |network, from, done| {
+                    network.get(from, offset + at, part, Landing::Report, ticket, done)
+                })?;
+            }
+            return Ok(());
+        }
         // The handler's bound is what every endpoint of the job permits.
         let get = self.layer::<OneSided>().requests.get;
         let most = self.max_payload(to, Category::Medium, Lane::Reply, 4).unwrap_or(0);
@@ -310,6 +350,17 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let to = self.target(rank)?;
         if len == 0 {
             return Ok(());
+        }
+        let native = self.native(to);
+        if native.get_into != 0 && len as u64 <= native.longest_get {
+            let (id, _) = self.begin(to, len.div_ceil(size(native.get_into)), 0, Owner::Quiet);
+            let sent = (0..len as u64).step_by(size(native.get_into)).try_for_each(|at| {
+                let (part, ticket) = ((len as u64 - at).min(native.get_into), Ticket { id, part: 0 });
+                self.start_native(to, part, |network, from, done| {
+                    network.get(from, offset + at, part, Landing::Segment(into + at), ticket, done)
+                })
+            });
+            return self.started::<()>(id, Owner::Quiet, sent).map(drop);
         }
         let most = self.max_payload(to, Category::Long, Lane::Reply, 2).unwrap_or(u64::MAX);
         let piece = usize::try_from(most).unwrap_or(usize::MAX).clamp(1, PIECE);
@@ -355,8 +406,15 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.aligned(rank, offset, V::KIND.size(), V::KIND.size())?;
         let to = self.target(rank)?;
         let (id, requests) = self.begin(to, 1, 0, owner);
-        let args = (id, offset, atomic.number(), atomic.operand, atomic.expected);
-        let sent = self.request(to, requests.atomic, args);
+        let sent = if self.native(to).does(&atomic) {
+            let (fetch, ticket) = (owner == Owner::Handle, Ticket { id, part: 0 });
+            self.start_native(to, V::KIND.size(), |network, to, done| {
+                network.atomic(to, offset, &atomic, fetch, ticket, done)
+            })
+        } else {
+            let args = (id, offset, atomic.number(), atomic.operand, atomic.expected);
+            self.request(to, requests.atomic, args)
+        };
         self.started(id, owner, sent)
     }
 
@@ -415,8 +473,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     pub fn wait<R: Output>(&mut self, mut operation: Operation<R>) -> Result<R, Unfinished<R>> {
         let id = match &mut operation.state {
             State::Done { value, bytes } => return Ok(R::take(*value, std::mem::take(bytes))),
-            State::Gone(rank) => {
-                let error = OneSidedError::Gone { rank: *rank };
+            State::Failed(rank, fault) => {
+                let error = OneSidedError::failed((*rank, *fault));
                 return Err(Unfinished { error, operation });
             }
             State::Pending { dropped, .. }
@@ -426,26 +484,26 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             }
             State::Pending { id, .. } => *id,
         };
-        let gone = match self.wait_pending(id) {
-            Ok(gone) => gone,
+        let failed = match self.wait_pending(id) {
+            Ok(failed) => failed,
             Err(error) => return Err(Unfinished { error: error.into(), operation }),
         };
         let (value, bytes) = self.state_quietly().as_layer_mut().operations.end(id);
-        let Some(rank) = gone else {
+        let Some((rank, fault)) = failed else {
             operation.state = State::Done { value, bytes: Vec::new() };
             return Ok(R::take(value, bytes));
         };
-        operation.state = State::Gone(rank);
-        Err(Unfinished { error: OneSidedError::Gone { rank }, operation })
+        operation.state = State::Failed(rank, fault);
+        Err(Unfinished { error: OneSidedError::failed((rank, fault)), operation })
     }
 
-    /// Waits until an operation is done, or a target is gone without having done it, which this returns.
-    fn wait_pending(&mut self, id: u64) -> Result<Option<Rank>, WaitError> {
+    /// Waits until an operation is done, or a target has not done it, which this returns with the cause.
+    fn wait_pending(&mut self, id: u64) -> Result<Option<(Rank, OperationFault)>, WaitError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         self.wait_for(|endpoint| {
             let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
             if operations.is_done(id) {
-                return Ok::<_, WaitError>(Some(operations.gone(id)));
+                return Ok::<_, WaitError>(Some(operations.fault(id)));
             }
             steps = steps.wrapping_add(1);
             // Asking for a peer's status may cost more than a step.
@@ -457,7 +515,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             // What the target sent before it went has arrived.
             endpoint.serve_rest()?;
             let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
-            Ok(Some(if operations.is_done(id) { operations.gone(id) } else { Some(gone) }))
+            let gone = Some((gone, OperationFault::Gone));
+            Ok(Some(if operations.is_done(id) { operations.fault(id) } else { gone }))
         })
     }
 
@@ -519,23 +578,26 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// [`Endpoint::barrier`] where other ranks are to see what they did.
     ///
     /// # Errors
-    /// [`OneSidedError::Gone`] names a target that is gone; its operations are over, and the others go on. What
+    /// [`OneSidedError::Gone`] names a target that is gone; its operations are over, and the others go on. [`OneSidedError::Failed`]
+    /// names one that the network failed to reach. What
     /// [`Endpoint::wait_until`] fails with.
     pub fn quiet(&mut self) -> Result<(), OneSidedError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         let gone = self.wait_for(|endpoint| {
-            if endpoint.layer::<OneSided>().operations.is_quiet() {
-                return Ok::<_, WaitError>(Some(None));
+            let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
+            if operations.is_quiet() {
+                return Ok::<_, WaitError>(Some(operations.take_failed()));
             }
             steps = steps.wrapping_add(1);
             if steps != 1 && !steps.is_multiple_of(LOOKS) && endpoint.losses() == losses {
                 return Ok(None);
             }
             losses = endpoint.losses();
-            endpoint.let_stranded_go().map(|gone| gone.map(Some))
+            let gone = endpoint.let_stranded_go()?;
+            Ok(gone.map(|rank| Some((rank, OperationFault::Gone))))
         });
         match gone? {
-            Some(rank) => Err(OneSidedError::Gone { rank }),
+            Some(fault) => Err(OneSidedError::failed(fault)),
             None => Ok(()),
         }
     }

@@ -180,6 +180,17 @@ impl Atomic {
         !(self.kind.is_float() && matches!(self.code, AtomicCode::And | AtomicCode::Or | AtomicCode::Xor))
     }
 
+    /// Adds one to a 64-bit counter.
+    pub const fn increment() -> Self {
+        Self { kind: AtomicKind::U64, code: AtomicCode::Add, operand: 1, expected: 0 }
+    }
+
+    /// Every operation of every kind, without operands; some of them [are not supported](Self::is_supported).
+    pub(crate) fn every() -> impl Iterator<Item = Self> {
+        let of = |code: AtomicCode| KINDS.map(|kind| Self { kind, code, operand: 0, expected: 0 });
+        CODES.into_iter().flat_map(of)
+    }
+
     /// Kind and operation as a number for a message.
     pub fn number(&self) -> u32 {
         let code = CODES.iter().position(|code| *code == self.code).unwrap_or(0);

@@ -3,7 +3,7 @@
 //! [`OneSided`] is a [layer](crate::layer). Where the transport shows a peer's segment as memory
 //! ([`Transport::remote_segment`](crate::Transport::remote_segment): ranks of one host), operations are loads, stores and
 //! atomics of the processor, done when the call returns. Elsewhere they travel as active messages, which the peer answers
-//! whenever it polls or waits. Atomics are coherent with each other however they travel, since a handler does them with the
+//! whenever it polls or waits, unless the network does them by itself ([`NativeOneSided`](crate::transport::NativeOneSided)). Atomics are coherent with each other however they travel, since a handler does them with the
 //! processor's atomics, too.
 //!
 //! | form | returns when |
@@ -70,7 +70,7 @@ use crate::outcome::HandlerResult;
 use crate::payload::Payload;
 use crate::segment::{MemoryRef, Segment, SegmentError};
 use crate::token::Token;
-use crate::transport::{LossCause, PayloadWriter};
+use crate::transport::{LossCause, OperationFault, PayloadWriter};
 use operation::Operations;
 
 #[cfg(doc)]
@@ -114,6 +114,14 @@ pub enum OneSidedError {
         /// The target.
         rank: Rank,
     },
+    /// The network did not do the operation, which may be done in part.
+    #[error("an operation on the segment of rank {rank} failed: {fault}")]
+    Failed {
+        /// The target.
+        rank: Rank,
+        /// Why.
+        fault: OperationFault,
+    },
     /// The buffer does not have as many bytes as the runs, or the operands are neither one nor as many as the places.
     #[error("{given} given where {needed} are needed: bytes of the runs, or operands of the places")]
     Lengths {
@@ -148,6 +156,13 @@ pub enum OneSidedError {
 }
 
 impl OneSidedError {
+    pub(super) fn failed((rank, fault): (Rank, OperationFault)) -> Self {
+        match fault {
+            OperationFault::Gone => Self::Gone { rank },
+            fault => Self::Failed { rank, fault },
+        }
+    }
+
     /// The rank whose loss made the operation fail and how it was lost, if that is known.
     pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
@@ -188,6 +203,8 @@ pub struct OneSided {
     operations: Operations,
     /// A piece of this segment on its way to a requester's, or a message that has come.
     scratch: Vec<u8>,
+    /// Whether operations that the network does by itself are left to it.
+    native: bool,
     /// What a message that has come is answered with.
     answer: Vec<u8>,
     /// A message before it is sent.
@@ -261,12 +278,28 @@ impl OneSided {
                 Ok(token.reply(done, (operation, old))?)
             },
         )?;
+        layer.completed(|state, completion| state.as_layer_mut().operations.part_completed(&completion));
         let runs = vectored::Requests::register(&mut layer, done, got)?;
         let batch = batch::Requests::register(&mut layer, done, got)?;
         let requests = Requests { put, put_signal, get, get_into, atomic, runs, batch };
         let buffer = || Vec::with_capacity(PIECE);
         let (answer, outgoing) = (buffer(), buffer());
-        Ok(Self { requests, operations: Operations::default(), scratch: vec![0; PIECE], answer, outgoing })
+        Ok(Self {
+            requests,
+            operations: Operations::default(),
+            scratch: vec![0; PIECE],
+            native: true,
+            answer,
+            outgoing,
+        })
+    }
+
+    /// Whether operations that the network does by itself ([`NativeOneSided`](crate::transport::NativeOneSided)) are left to it, as
+    /// they are at first. Otherwise they travel as messages, which figures compare.
+    #[must_use]
+    pub fn with_native(mut self, native: bool) -> Self {
+        self.native = native;
+        self
     }
 
     /// Operations under way, those included whose handle was dropped.

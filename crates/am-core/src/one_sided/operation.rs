@@ -4,6 +4,7 @@ use super::OneSidedError;
 use super::atomic::AtomicValue;
 use crate::address::{Address, Rank};
 use crate::payload::Payload;
+use crate::transport::{Completion, OperationFault, Ticket};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -69,8 +70,8 @@ pub(super) enum State {
     Done { value: u64, bytes: Vec<u8> },
     /// Under way.
     Pending { id: u64, dropped: Arc<Dropped> },
-    /// Over, since its target is gone.
-    Gone(Rank),
+    /// Over, since this target has not done it.
+    Failed(Rank, OperationFault),
 }
 
 impl<R> fmt::Debug for Operation<R> {
@@ -78,7 +79,7 @@ impl<R> fmt::Debug for Operation<R> {
         match &self.state {
             State::Pending { id, .. } => write!(f, "Operation({id:#x})"),
             State::Done { .. } => f.write_str("Operation(done)"),
-            State::Gone(rank) => write!(f, "Operation(rank {rank} is gone)"),
+            State::Failed(rank, fault) => write!(f, "Operation(failed at rank {rank}: {fault})"),
         }
     }
 }
@@ -195,8 +196,8 @@ struct Slot {
     /// Messages that have not been answered, and of a region its operations, and one more while it is open; 0 once it is done.
     missing: u32,
     region: bool,
-    /// A target of a region that is gone.
-    gone: Option<Rank>,
+    /// A target that was found gone or refused an operation, and how.
+    fault: Option<(Rank, OperationFault)>,
     /// Whether the slot is in use.
     used: bool,
     owner: Owner,
@@ -209,8 +210,9 @@ struct Slot {
 pub(super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Operations that the next `quiet` waits for.
+    /// Operations that the next `quiet` waits for, and one of them that failed.
     quiet: u32,
+    failed: Option<(Rank, OperationFault)>,
     /// The access region that is open.
     open: Option<u64>,
     pub(super) dropped: Arc<Dropped>,
@@ -236,7 +238,7 @@ impl Operations {
                 target,
                 missing: 0,
                 region: false,
-                gone: None,
+                fault: None,
                 used: false,
                 owner,
                 value: 0,
@@ -246,7 +248,7 @@ impl Operations {
         });
         let slot = &mut self.slots[index as usize];
         (slot.target, slot.missing, slot.used, slot.owner, slot.value) = (target, parts, true, owner, 0);
-        (slot.region, slot.gone) = (false, None);
+        (slot.region, slot.fault) = (false, None);
         slot.bytes.clear();
         slot.bytes.resize(bytes, 0);
         u64::from(slot.generation) << 32 | u64::from(index)
@@ -330,14 +332,40 @@ impl Operations {
         if let Owner::Region(region) = owner
             && let Some(slot) = self.slot(region)
         {
-            slot.gone = Some(target.rank);
+            slot.fault = Some((target.rank, OperationFault::Gone));
         }
         self.end(id);
     }
 
-    /// A target of a region that was found gone.
-    pub(super) fn gone(&mut self, id: u64) -> Option<Rank> {
-        self.slot(id)?.gone
+    /// A target that was found gone or refused an operation, and how.
+    pub(super) fn fault(&mut self, id: u64) -> Option<(Rank, OperationFault)> {
+        self.slot(id)?.fault
+    }
+
+    /// One of the operations for the next `quiet` that failed. It is told once.
+    pub(super) fn take_failed(&mut self) -> Option<(Rank, OperationFault)> {
+        self.failed.take()
+    }
+
+    /// The network has done a part of an operation, or failed to.
+    pub(super) fn part_completed(&mut self, completion: &Completion<'_>) {
+        let Completion { ticket: Ticket { id, part }, outcome } = completion;
+        let Some(slot) = self.slot(*id) else { return };
+        let target = slot.target;
+        match outcome {
+            Ok(brought) if brought.bytes.is_empty() => self.part_done(target, *id, brought.value),
+            Ok(brought) => self.part_got(target, *id, *part, &brought.bytes),
+            Err(fault) => {
+                let told = Some((target.rank, *fault));
+                slot.fault = told;
+                match slot.owner {
+                    Owner::Quiet => self.failed = told,
+                    Owner::Region(region) => self.slot(region).into_iter().for_each(|slot| slot.fault = told),
+                    Owner::Handle | Owner::Nobody => {}
+                }
+                self.part_done(target, *id, 0);
+            }
+        }
     }
 
     /// A part of an operation has been done by a rank. What any other than its target says is ignored.

@@ -3,7 +3,7 @@
 use crate::address::Peer;
 use crate::arguments::Words;
 use crate::payload::Payload;
-use crate::transport::{Arrival, Body, PayloadWriter, PendingKey, Port, PortGone, Sink};
+use crate::transport::{Arrival, Body, Completion, PayloadWriter, PendingKey, Port, PortGone, Sink};
 
 /// Hands on what a near transport delivers.
 pub(super) struct Mapped<'a, S> {
@@ -27,6 +27,11 @@ impl<S: Sink> Sink for Mapped<'_, S> {
 
     fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
         self.sink.control(self.up[from.index()], args, payload);
+    }
+
+    #[inline]
+    fn completed(&mut self, completion: Completion<'_>) {
+        self.sink.completed(completion);
     }
 }
 

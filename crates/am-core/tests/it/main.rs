@@ -7,6 +7,7 @@ mod handlers;
 mod layers;
 mod losses;
 mod model;
+mod native;
 mod one_sided;
 mod shared;
 mod stall;

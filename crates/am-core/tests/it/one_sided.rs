@@ -1,6 +1,6 @@
 //! One-sided operations whose targets go, that belong to another endpoint, or that nobody waits for.
 
-use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_core::loopback::{Loopback, LoopbackConfig, NativeOperations, network};
 use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Runs};
 use am_core::{Endpoint, Handlers, Rank};
 use std::sync::mpsc;
@@ -17,6 +17,7 @@ const CONFIG: LoopbackConfig = LoopbackConfig {
     segment: 4096,
     endpoints: 1,
     direct: false,
+    native: NativeOperations::None,
 };
 
 fn attach(transport: Loopback) -> Ranks {
