@@ -97,6 +97,7 @@ impl Memory for MemoryRef<'_> {
 }
 
 /// Writes bytes into words; words that are only partly covered keep their other bytes.
+#[inline(never)]
 fn store_bytes(words: &[AtomicU64], at: usize, source: &[u8]) {
     let (mut word, skew) = (at / 8, at % 8);
     let mut rest = source;

@@ -84,6 +84,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
     }
 
+    #[inline(never)]
     fn put_as(
         &mut self,
         rank: Rank,
@@ -144,10 +145,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// A place outside the job or segment, a rank that is gone, an error of sending or waiting.
     #[inline]
     pub fn put(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
-        // Nothing is checked twice, and no operation made, where this is a store.
-        if let Some(memory) = self.memory(rank) {
-            return memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source });
+        match self.memory(rank) {
+            // Nothing is checked twice, and no operation made, where this is a store.
+            Some(memory) => memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source }),
+            None => self.put_by_message(rank, offset, bytes),
         }
+    }
+
+    /// Apart, so that a put to memory is compiled into its callers.
+    #[inline(never)]
+    fn put_by_message(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
         let operation = self.put_as(rank, offset, bytes, Owner::Handle)?;
         Ok(self.wait(operation)?)
     }
@@ -166,7 +173,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// As [`Endpoint::put`].
     #[inline]
     pub fn put_nbi(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
-        self.put_as(rank, offset, bytes, Owner::Quiet).map(drop)
+        match self.memory(rank) {
+            Some(memory) => memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source }),
+            None => self.put_as(rank, offset, bytes, Owner::Quiet).map(drop),
+        }
     }
 
     /// Begins to write bytes, and to add one to the 64-bit counter at byte `counter` of the same segment once they are
@@ -236,13 +246,14 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// As [`Endpoint::put`]; `out` may be changed in part then.
     #[inline]
     pub fn get(&mut self, rank: Rank, offset: u64, out: &mut [u8]) -> Result<(), OneSidedError> {
-        if let Some(memory) = self.memory(rank) {
-            return memory.read(offset, out).map_err(|source| OneSidedError::Segment { rank, source });
+        match self.memory(rank) {
+            Some(memory) => memory.read(offset, out).map_err(|source| OneSidedError::Segment { rank, source }),
+            None => self.get_by_message(rank, offset, out),
         }
-        self.get_into(rank, offset, out)
     }
 
-    fn get_into(&mut self, rank: Rank, offset: u64, out: &mut [u8]) -> Result<(), OneSidedError> {
+    #[inline(never)]
+    fn get_by_message(&mut self, rank: Rank, offset: u64, out: &mut [u8]) -> Result<(), OneSidedError> {
         let (id, sent) = self.begin_get(rank, offset, out.len())?;
         self.take_get(id, sent, out)
     }
@@ -429,9 +440,19 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         offset: u64,
         op: AtomicOp<V>,
     ) -> Result<V, OneSidedError> {
-        if let Some(old) = self.atomic_direct(rank, offset, op) {
-            return Ok(V::from_bits(old?));
+        match self.atomic_direct(rank, offset, op) {
+            Some(old) => old.map(V::from_bits),
+            None => self.atomic_by_message(rank, offset, op),
         }
+    }
+
+    #[inline(never)]
+    fn atomic_by_message<V: AtomicValue + Number + Output>(
+        &mut self,
+        rank: Rank,
+        offset: u64,
+        op: AtomicOp<V>,
+    ) -> Result<V, OneSidedError> {
         let operation = self.atomic_as(rank, offset, op, Owner::Handle)?;
         Ok(self.wait(operation)?)
     }

@@ -132,8 +132,9 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         }
     }
 
-    /// Calls `f` with the memory, the byte offset and the number of each element, if the memory of all ranks is seen.
-    #[inline]
+    /// Calls `f` with the memory, the byte offset and the number of each element, if the memory of all ranks is seen. Compiled
+    /// into each caller, where what `f` does is known.
+    #[inline(always)]
     fn directly<T: Transport, S>(
         &self,
         endpoint: &Endpoint<T, S>,

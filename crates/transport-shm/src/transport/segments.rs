@@ -56,11 +56,15 @@ impl Segments {
         let cell = self.mapped.get(rank.0 as usize)?;
         match cell.get() {
             Some(segment) => Some(segment),
-            None => {
-                let segment = job.map_segment(rank, self.len(job, rank)?).ok()?;
-                Some(cell.get_or_init(|| segment))
-            }
+            None => self.map(job, rank),
         }
+    }
+
+    /// Maps a rank's segment at its first use; apart, so that every other use is compiled into its caller.
+    #[cold]
+    fn map(&self, job: &Job, rank: Rank) -> Option<&Segment<ShmMemory>> {
+        let segment = job.map_segment(rank, self.len(job, rank)?).ok()?;
+        Some(self.mapped.get(rank.0 as usize)?.get_or_init(|| segment))
     }
 
     /// What Long messages to a rank are written to, if it has joined and its segment can be mapped.
