@@ -32,6 +32,7 @@ pub mod memory;
 #[cfg(test)]
 mod on_ranks;
 pub mod pointer;
+pub mod sections;
 mod team;
 
 pub use team::Team;
@@ -101,6 +102,7 @@ pub mod prelude {
     pub use crate::array::distribution::{Distribution, Layout};
     pub use crate::memory::{AtomicDomain, GlobalMemory};
     pub use crate::pointer::{Element, GlobalPtr, GlobalSlice};
+    pub use crate::sections::{Sections, Strided};
     pub use crate::{Pgas, pgas_state};
 }
 
