@@ -1,7 +1,8 @@
 //! Rows of values in memory that this process sees: its own segment, and those of ranks on the same host.
 //!
-//! Peers may write such memory at any time, so a [`LocalSlice`] is no `&[V]`: it copies values in and out. A value of eight
-//! aligned bytes is one load or store; larger and misaligned ones can be seen in part while somebody writes them.
+//! Peers may write such memory at any time, so a [`LocalSlice`] is no `&[V]`: it copies values in and out. A value
+//! of eight aligned bytes is one load or store; larger and misaligned ones can be seen in part while somebody
+//! writes them.
 
 use crate::pointer::{Element, GlobalSlice};
 use am_core::one_sided::{Atomic, AtomicOp, AtomicValue, atomic::Number};
@@ -126,7 +127,8 @@ impl<'a, V: Element, M: Memory> LocalSlice<'a, V, M> {
         all
     }
 
-    /// Does an atomic operation on the value at an index, coherent with those of other ranks, and returns what was there.
+    /// Does an atomic operation on the value at an index, coherent with those of other ranks, and returns what was
+    /// there.
     ///
     /// # Errors
     /// [`SegmentError::Misaligned`].

@@ -1,7 +1,8 @@
 //! Typed one-sided access: values and rows of values of other ranks' segments, and atomics in domains.
 //!
-//! [`GlobalMemory`] gives an [`Endpoint`] the operations of [`am_core::one_sided`] on [`GlobalPtr`] and [`GlobalSlice`]. Where a
-//! segment is memory of this process too, a value of eight aligned bytes is one load or store behind a check of its place.
+//! [`GlobalMemory`] gives an [`Endpoint`] the operations of [`am_core::one_sided`] on [`GlobalPtr`] and
+//! [`GlobalSlice`]. Where a segment is memory of this process too, a value of eight aligned bytes is one load or
+//! store behind a check of its place.
 //!
 //! | form | returns when |
 //! |---|---|
@@ -10,10 +11,11 @@
 //! | `put_value_nbi`, `put_slice_nbi`, `get_slice_nbi` | it is under way; [`Endpoint::quiet`] waits for all of these, or [`Endpoint::end_region`] yields an operation for those since [`Endpoint::begin_region`] |
 //! | `put_slice_signal` | it is under way; the target learns by a counter that the values have arrived |
 //!
-//! The three moments of a put's completion: its source can be reused as soon as the call returns, always; it is done at the target
-//! when its operation, region or `quiet` says so; the target itself learns of it by the counter of a put with signal, or by the
-//! handler of a Long message ([`Endpoint::request_long`]). A get writes into `&mut [V]` only while the call blocks; otherwise into a
-//! buffer that its operation owns, or into this rank's own segment.
+//! The three moments of a put's completion: its source can be reused as soon as the call returns, always; it is
+//! done at the target when its operation, region or `quiet` says so; the target itself learns of it by the counter
+//! of a put with signal, or by the handler of a Long message ([`Endpoint::request_long`]). A get writes into `&mut
+//! [V]` only while the call blocks; otherwise into a buffer that its operation owns, or into this rank's own
+//! segment.
 //!
 //! # Example
 //!
@@ -65,9 +67,9 @@ mod sealed {
 /// Typed one-sided access; see the [module](self).
 ///
 /// # Errors
-/// Every operation fails with an [`OneSidedError`]: a place outside the job or a segment, which is found before anything is
-/// sent; a buffer of another length than its slice ([`OneSidedError::Lengths`], in bytes); a target that is gone; an error of
-/// sending or waiting. The endpoint can be used afterwards.
+/// Every operation fails with an [`OneSidedError`]: a place outside the job or a segment, which is found before
+/// anything is sent; a buffer of another length than its slice ([`OneSidedError::Lengths`], in bytes); a target
+/// that is gone; an error of sending or waiting. The endpoint can be used afterwards.
 pub trait GlobalMemory: sealed::Sealed {
     /// The memory that segments lie in.
     type Memory;
@@ -106,17 +108,19 @@ pub trait GlobalMemory: sealed::Sealed {
         values: &[V],
     ) -> Result<Operation<()>, OneSidedError>;
 
-    /// As [`put_slice_nb`](Self::put_slice_nb), waited for by [`Endpoint::quiet`] or the access region that is open.
+    /// As [`put_slice_nb`](Self::put_slice_nb), waited for by [`Endpoint::quiet`] or the access region that is
+    /// open.
     ///
     /// # Errors
     /// See the [trait](GlobalMemory#errors).
     fn put_slice_nbi<V: Element>(&mut self, to: GlobalSlice<V>, values: &[V]) -> Result<(), OneSidedError>;
 
-    /// Begins to write values, and to add one to a counter of the same rank once they are there, which that waits for with
-    /// [`wait_counter`](Self::wait_counter). What exceeds one Long message is written first, and blocks.
+    /// Begins to write values, and to add one to a counter of the same rank once they are there, which that waits
+    /// for with [`wait_counter`](Self::wait_counter). What exceeds one Long message is written first, and blocks.
     ///
     /// # Errors
-    /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] for a counter of another rank; a misaligned counter.
+    /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] for a counter of another rank; a
+    /// misaligned counter.
     fn put_slice_signal<V: Element>(
         &mut self,
         to: GlobalSlice<V>,
@@ -124,11 +128,12 @@ pub trait GlobalMemory: sealed::Sealed {
         counter: GlobalPtr<u64>,
     ) -> Result<Operation<()>, OneSidedError>;
 
-    /// Waits until a counter of this rank's own segment is at least `value`, serving incoming messages meanwhile; returns what
-    /// it is. What was put before the signals that it counts is there then.
+    /// Waits until a counter of this rank's own segment is at least `value`, serving incoming messages meanwhile;
+    /// returns what it is. What was put before the signals that it counts is there then.
     ///
     /// # Errors
-    /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] for a counter of another rank; a misaligned counter.
+    /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] for a counter of another rank; a
+    /// misaligned counter.
     fn wait_counter(&mut self, counter: GlobalPtr<u64>, value: u64) -> Result<u64, OneSidedError>;
 
     /// Reads values.
@@ -143,8 +148,8 @@ pub trait GlobalMemory: sealed::Sealed {
     /// See the [trait](GlobalMemory#errors).
     fn get_slice_nb<V: Element>(&mut self, from: GlobalSlice<V>) -> Result<Operation<Vec<V>>, OneSidedError>;
 
-    /// Begins to read values into a slice of this rank's own segment; waited for by [`Endpoint::quiet`] or the access region
-    /// that is open. What overlapping slices of one segment hold afterwards is unspecified.
+    /// Begins to read values into a slice of this rank's own segment; waited for by [`Endpoint::quiet`] or the
+    /// access region that is open. What overlapping slices of one segment hold afterwards is unspecified.
     ///
     /// # Errors
     /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] if `into` is not this rank's.
@@ -154,7 +159,8 @@ pub trait GlobalMemory: sealed::Sealed {
         into: GlobalSlice<V>,
     ) -> Result<(), OneSidedError>;
 
-    /// The values of a slice as memory of this process, or `None` if it does not see that segment. No communication.
+    /// The values of a slice as memory of this process, or `None` if it does not see that segment. No
+    /// communication.
     ///
     /// # Errors
     /// A place outside the job or the segment.
@@ -388,10 +394,12 @@ pub enum AtomicError {
     Access(#[from] OneSidedError),
 }
 
-/// A type and the set of atomic operations that a program uses on some values of it (GASNet-EX API, "Remote Atomics": `gex_AD_t`).
+/// A type and the set of atomic operations that a program uses on some values of it (GASNet-EX API, "Remote
+/// Atomics": `gex_AD_t`).
 ///
-/// Operations of one domain on one value are coherent with each other however they travel, and so are those of different domains of
-/// one type here. What else reads or writes the value meanwhile sees it before or after an operation.
+/// Operations of one domain on one value are coherent with each other however they travel, and so are those of
+/// different domains of one type here. What else reads or writes the value meanwhile sees it before or after an
+/// operation.
 #[derive(Clone, Copy)]
 pub struct AtomicDomain<V> {
     operations: Operations,
@@ -457,7 +465,8 @@ impl<V: AtomicValue + Number + Output> AtomicDomain<V> {
         Ok(endpoint.atomic_nb(at.rank(), at.offset(), op)?)
     }
 
-    /// Begins an operation whose old value nobody needs; waited for by [`Endpoint::quiet`] or the access region that is open.
+    /// Begins an operation whose old value nobody needs; waited for by [`Endpoint::quiet`] or the access region
+    /// that is open.
     ///
     /// # Errors
     /// As [`AtomicDomain::apply`].

@@ -1,8 +1,8 @@
 //! Global pointers: where a value, or a row of values, lies in the segment of a rank.
 //!
-//! A [`GlobalPtr`] is a rank and a byte offset, a [`GlobalSlice`] a length besides. Both are plain data: they can be kept in
-//! segments, sent as arguments of messages, and compared. They promise nothing about what is there; every access is checked
-//! against the segment, and an offset beyond it is an error of the access.
+//! A [`GlobalPtr`] is a rank and a byte offset, a [`GlobalSlice`] a length besides. Both are plain data: they can
+//! be kept in segments, sent as arguments of messages, and compared. They promise nothing about what is there;
+//! every access is checked against the segment, and an offset beyond it is an error of the access.
 //!
 //! # Example
 //!
@@ -28,8 +28,8 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A value that may lie in a segment: plain data without padding, every bit pattern of which is one. All numbers, arrays of them,
-/// and structures that derive the traits (see [`am_core::Plain`]).
+/// A value that may lie in a segment: plain data without padding, every bit pattern of which is one. All numbers,
+/// arrays of them, and structures that derive the traits (see [`am_core::Plain`]).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a segment",
     note = "a structure derives `FromBytes`, `IntoBytes` and `Immutable` of `am_core::zerocopy`, and `Copy`"
@@ -90,8 +90,8 @@ impl<V> GlobalPtr<V> {
         Some(Self { place: Place { offset, ..self.place }, of: PhantomData })
     }
 
-    /// How many whole values after `other` this is, or `None` in different segments, or at a distance that is no multiple of the
-    /// values' size.
+    /// How many whole values after `other` this is, or `None` in different segments, or at a distance that is no
+    /// multiple of the values' size.
     pub fn distance(self, other: Self) -> Option<i64> {
         let bytes = i128::from(self.place.offset) - i128::from(other.place.offset);
         let size = size_of::<V>() as i128;

@@ -1,4 +1,5 @@
-//! Item 21, global memory: typed access, access regions, runs and the allocator against models, and what is refused.
+//! Item 21, global memory: typed access, access regions, runs and the allocator against models, and what is
+//! refused.
 
 use super::right;
 use crate::random::{Random, pattern};
@@ -44,7 +45,8 @@ fn mine<T: Transport>(endpoint: &Ranks<T>, all: &SymmetricArray<u8>, rank: Rank)
     all.on(rank).range(me * size..(me + 1) * size).expect("every rank has a part")
 }
 
-/// Slices of every alignment whose lengths are around every limit, with handles that overlap in time and with regions.
+/// Slices of every alignment whose lengths are around every limit, with handles that overlap in time and with
+/// regions.
 pub(super) fn typed_access<T: Transport>(world: &World, transport: T) -> Verdict {
     let mut endpoint = attach(world, transport)?;
     let (shape, me) = (endpoint.shape(), endpoint.rank());

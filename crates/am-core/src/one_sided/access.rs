@@ -179,11 +179,12 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
     }
 
-    /// Begins to write bytes, and to add one to the 64-bit counter at byte `counter` of the same segment once they are
-    /// there. The target sees it with [`Endpoint::wait_signal`].
+    /// Begins to write bytes, and to add one to the 64-bit counter at byte `counter` of the same segment once they
+    /// are there. The target sees it with [`Endpoint::wait_signal`].
     ///
     /// # Errors
-    /// As [`Endpoint::put`]; in particular if the counter is misaligned, or the bytes exceed what one Long message places.
+    /// As [`Endpoint::put`]; in particular if the counter is misaligned, or the bytes exceed what one Long message
+    /// places.
     pub fn put_signal(
         &mut self,
         rank: Rank,
@@ -215,8 +216,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.started(id, Owner::Handle, sent)
     }
 
-    /// Waits until the 64-bit counter at a byte offset of this rank's own segment is at least `value`, serving incoming
-    /// messages meanwhile; returns what it is.
+    /// Waits until the 64-bit counter at a byte offset of this rank's own segment is at least `value`, serving
+    /// incoming messages meanwhile; returns what it is.
     ///
     /// # Errors
     /// A misaligned counter, and what [`Endpoint::wait_until`] fails with.
@@ -280,8 +281,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         waited?.map_or(Ok(()), |failed| Err(OneSidedError::failed(failed)))
     }
 
-    /// Begins to read `len` bytes at a byte offset of a rank's segment; [`Endpoint::wait`] returns them. Allocates their
-    /// buffer.
+    /// Begins to read `len` bytes at a byte offset of a rank's segment; [`Endpoint::wait`] returns them. Allocates
+    /// their buffer.
     ///
     /// # Errors
     /// As [`Endpoint::put`].
@@ -487,9 +488,9 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Waits until an operation is done, serving incoming messages meanwhile, and returns what it brings.
     ///
     /// # Errors
-    /// [`Unfinished`] holds the operation, to be waited for again, and why this wait failed: [`OneSidedError::Gone`] if the
-    /// target is gone, which no other wait will change; an operation of another endpoint; what
-    /// [`Endpoint::wait_until`] fails with.
+    /// [`Unfinished`] holds the operation, to be waited for again, and why this wait failed:
+    /// [`OneSidedError::Gone`] if the target is gone, which no other wait will change; an operation of another
+    /// endpoint; what [`Endpoint::wait_until`] fails with.
     #[inline]
     pub fn wait<R: Output>(&mut self, mut operation: Operation<R>) -> Result<R, Unfinished<R>> {
         let id = match &mut operation.state {
@@ -558,8 +559,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         None
     }
 
-    /// Serves what has arrived and tells whether [`Endpoint::wait`] returns at once: the operation is done, or its target is
-    /// gone.
+    /// Serves what has arrived and tells whether [`Endpoint::wait`] returns at once: the operation is done, or its
+    /// target is gone.
     ///
     /// # Errors
     /// What [`Endpoint::poll`] fails with; an operation of another endpoint.
@@ -573,8 +574,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         Ok(operations.is_done(*id) || self.stranded_by(*id).is_some())
     }
 
-    /// Opens an access region: the operations of the `nbi` forms that are started before [`Endpoint::end_region`] belong to it
-    /// instead of the next [`Endpoint::quiet`]. Regions do not nest.
+    /// Opens an access region: the operations of the `nbi` forms that are started before [`Endpoint::end_region`]
+    /// belong to it instead of the next [`Endpoint::quiet`]. Regions do not nest.
     ///
     /// # Errors
     /// [`OneSidedError::RegionOpen`].
@@ -584,8 +585,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         opened.ok_or(OneSidedError::RegionOpen)
     }
 
-    /// Closes the access region. The operation is done when all that were started in the region are, and is waited for or
-    /// tested like any other; a target that is gone fails the wait, and the others go on.
+    /// Closes the access region. The operation is done when all that were started in the region are, and is waited
+    /// for or tested like any other; a target that is gone fails the wait, and the others go on.
     ///
     /// # Errors
     /// [`OneSidedError::NoRegion`].
@@ -595,8 +596,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         Ok(Operation::pending(id, &operations.dropped))
     }
 
-    /// Waits until all operations of the `nbi` forms outside access regions are done, serving incoming messages meanwhile. To be called before
-    /// [`Endpoint::barrier`] where other ranks are to see what they did.
+    /// Waits until all operations of the `nbi` forms outside access regions are done, serving incoming messages
+    /// meanwhile. To be called before [`Endpoint::barrier`] where other ranks are to see what they did.
     ///
     /// # Errors
     /// [`OneSidedError::Gone`] names a target that is gone; its operations are over, and the others go on. [`OneSidedError::Failed`]

@@ -1,7 +1,9 @@
-//! Atomic operations on words of segments: the same ones whether the processor, a network interface or a handler does them.
+//! Atomic operations on words of segments: the same ones whether the processor, a network interface or a handler
+//! does them.
 //!
-//! The set is that of GASNet-EX's remote atomics (GASNet-EX API, "Remote Atomics"): reads, writes, swaps, arithmetic,
-//! minimum and maximum, bits, and compare-and-swap, on 32- and 64-bit integers and floating-point numbers.
+//! The set is that of GASNet-EX's remote atomics (GASNet-EX API, "Remote Atomics"): reads, writes, swaps,
+//! arithmetic, minimum and maximum, bits, and compare-and-swap, on 32- and 64-bit integers and floating-point
+//! numbers.
 
 use crate::segment::{Memory, Segment, SegmentError};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +44,8 @@ pub enum AtomicKind {
 /// What an atomic does with a value of a segment. Every one of them yields the value that was there before.
 ///
 /// Integers wrap. Bit operations on floating-point numbers are an error
-/// ([`OneSidedError::Unsupported`](super::OneSidedError::Unsupported)). Floating-point compare-and-swap compares bits.
+/// ([`OneSidedError::Unsupported`](super::OneSidedError::Unsupported)). Floating-point compare-and-swap compares
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AtomicOp<V> {
     /// Reads.
@@ -334,8 +337,8 @@ fn update(word: &AtomicU64, new: impl Fn(u64) -> u64) -> u64 {
 }
 
 impl<M: Memory> Segment<M> {
-    /// Does an atomic operation on the value at a byte offset, with the processor's own atomics, and returns the bits that
-    /// were there. Values lie in little-endian order.
+    /// Does an atomic operation on the value at a byte offset, with the processor's own atomics, and returns the
+    /// bits that were there. Values lie in little-endian order.
     ///
     /// # Errors
     /// [`SegmentError`] outside the segment, or at an offset that is not a multiple of the value's size.

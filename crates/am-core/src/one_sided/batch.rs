@@ -1,4 +1,5 @@
-//! One atomic operation on many values of a rank's segment: a loop where the segment is memory, else messages of many values.
+//! One atomic operation on many values of a rank's segment: a loop where the segment is memory, else messages of
+//! many values.
 
 use super::atomic::{Atomic, AtomicCode, AtomicOp, AtomicValue, Number};
 use super::operation::{Operation, Owner};
@@ -65,8 +66,9 @@ impl<V: AtomicValue + Number> AtomicBatch<'_, V> {
     }
 }
 
-/// The handlers that batches travel to: the operation, where in the answer's buffer the values belong, the byte offset of index
-/// 0, what to do, and how many values. The payload is the indices of 32 bits, the operands, and the expected values.
+/// The handlers that batches travel to: the operation, where in the answer's buffer the values belong, the byte
+/// offset of index 0, what to do, and how many values. The payload is the indices of 32 bits, the operands, and
+/// the expected values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requests {
     update: Request<(u64, u64, u64, u32, u32)>,
@@ -257,8 +259,9 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.started(id, owner, sent)
     }
 
-    /// Does an atomic operation on many values of a rank's segment, those at `base` and an index in values from there; returns
-    /// the bytes of what was there, in the order of the indices. The operations are not ordered, even on one value.
+    /// Does an atomic operation on many values of a rank's segment, those at `base` and an index in values from
+    /// there; returns the bytes of what was there, in the order of the indices. The operations are not ordered,
+    /// even on one value.
     ///
     /// # Errors
     /// As [`Endpoint::atomic`]; [`OneSidedError::Lengths`] if operands are neither one nor as many as the indices.
@@ -273,7 +276,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         Ok(self.wait(operation)?)
     }
 
-    /// Begins what [`Endpoint::atomics`] does; [`Endpoint::wait`] returns the bytes of what was there. Allocates their buffer.
+    /// Begins what [`Endpoint::atomics`] does; [`Endpoint::wait`] returns the bytes of what was there. Allocates
+    /// their buffer.
     ///
     /// # Errors
     /// As [`Endpoint::atomics`].

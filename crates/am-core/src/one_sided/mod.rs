@@ -1,10 +1,11 @@
 //! One-sided access: a rank reads, writes and updates the segments of others without their program's help.
 //!
 //! [`OneSided`] is a [layer](crate::layer). Where the transport shows a peer's segment as memory
-//! ([`Transport::remote_segment`](crate::Transport::remote_segment): ranks of one host), operations are loads, stores and
-//! atomics of the processor, done when the call returns. Elsewhere they travel as active messages, which the peer answers
-//! whenever it polls or waits, unless the network does them by itself ([`NativeOneSided`](crate::transport::NativeOneSided)). Atomics are coherent with each other however they travel, since a handler does them with the
-//! processor's atomics, too.
+//! ([`Transport::remote_segment`](crate::Transport::remote_segment): ranks of one host), operations are loads,
+//! stores and atomics of the processor, done when the call returns. Elsewhere the network does them by itself where it can
+//! ([`NativeOneSided`](crate::transport::NativeOneSided)), or they travel as active messages, which the peer answers
+//! whenever it polls or waits. Atomics are coherent with each other however they travel, since a handler does them
+//! with the processor's atomics, too.
 //!
 //! | form | returns when |
 //! |---|---|
@@ -12,16 +13,17 @@
 //! | [`put_nb`](Endpoint::put_nb), [`get_nb`](Endpoint::get_nb), [`atomic_nb`](Endpoint::atomic_nb) | it is under way; an [`Operation`] is waited for or tested |
 //! | [`put_nbi`](Endpoint::put_nbi), [`get_nbi`](Endpoint::get_nbi), [`atomic_nbi`](Endpoint::atomic_nbi) | it is under way; [`quiet`](Endpoint::quiet) waits for all of these outside access regions |
 //!
-//! Between [`begin_region`](Endpoint::begin_region) and [`end_region`](Endpoint::end_region), which yields one [`Operation`] for all
-//! of them, the last forms belong to an access region of their own (GASNet-EX API, "Non-blocking Implicit Access Regions"), so that
-//! several groups can be under way.
+//! Between [`begin_region`](Endpoint::begin_region) and [`end_region`](Endpoint::end_region), which yields one
+//! [`Operation`] for all of them, the last forms belong to an access region of their own (GASNet-EX API,
+//! "Non-blocking Implicit Access Regions"), so that several groups can be under way.
 //!
-//! [`put_runs`](Endpoint::put_runs) and [`get_runs`](Endpoint::get_runs) move many [`Runs`] at once, listed, indexed or strided, and
-//! [`atomics`](Endpoint::atomics) and [`updates_nb`](Endpoint::updates_nb) do an operation on many values; where they travel as messages, many share one.
+//! [`put_runs`](Endpoint::put_runs) and [`get_runs`](Endpoint::get_runs) move many [`Runs`] at once, listed,
+//! indexed or strided, and [`atomics`](Endpoint::atomics) and [`updates_nb`](Endpoint::updates_nb) do an operation
+//! on many values; where they travel as messages, many share one.
 //!
-//! The source of a put can be reused when the call returns. A non-blocking form blocks while there is no room to send, and
-//! serves incoming messages meanwhile. Operations are not ordered among each other: wait for one before the next if that
-//! matters. [`put_signal`](Endpoint::put_signal) tells the target that its bytes have arrived.
+//! The source of a put can be reused when the call returns. A non-blocking form blocks while there is no room to
+//! send, and serves incoming messages meanwhile. Operations are not ordered among each other: wait for one before
+//! the next if that matters. [`put_signal`](Endpoint::put_signal) tells the target that its bytes have arrived.
 //!
 //! # Example
 //!
@@ -79,8 +81,8 @@ use crate::Endpoint;
 /// Bytes that a get into a segment asks for in one message: the answering handler copies as many at once.
 const PIECE: usize = 16 << 10;
 
-/// An operation could not be done. A place that is refused changes nothing; any other error may leave the operation done in
-/// part, and parts that were sent before it may still be done.
+/// An operation could not be done. A place that is refused changes nothing; any other error may leave the
+/// operation done in part, and parts that were sent before it may still be done.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OneSidedError {
@@ -122,7 +124,8 @@ pub enum OneSidedError {
         /// Why.
         fault: OperationFault,
     },
-    /// The buffer does not have as many bytes as the runs, or the operands are neither one nor as many as the places.
+    /// The buffer does not have as many bytes as the runs, or the operands are neither one nor as many as the
+    /// places.
     #[error("{given} given where {needed} are needed: bytes of the runs, or operands of the places")]
     Lengths {
         /// Bytes of the buffer, or operands.
@@ -150,7 +153,8 @@ pub enum OneSidedError {
     /// A request could not be sent.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// A wait failed. What was waited for goes on; [`Unfinished`] has its handle, and without one what it brings is let go.
+    /// A wait failed. What was waited for goes on; [`Unfinished`] has its handle, and without one what it brings
+    /// is let go.
     #[error(transparent)]
     Wait(#[from] WaitError),
 }

@@ -23,7 +23,8 @@ impl Output for () {
     fn take(_: u64, _: Vec<u8>) -> Self {}
 }
 
-/// Values of any kind, copied out of the bytes unless they are bytes themselves; a rest that is no whole value is let go.
+/// Values of any kind, copied out of the bytes unless they are bytes themselves; a rest that is no whole value is
+/// let go.
 impl<V: FromBytes + IntoBytes + 'static> Output for Vec<V> {
     fn take(_: u64, bytes: Vec<u8>) -> Self {
         let mut bytes = Some(bytes);
@@ -95,8 +96,8 @@ impl<R> Operation<R> {
 }
 
 impl Operation<Vec<u8>> {
-    /// The same operation, whose bytes [`Endpoint::wait`](crate::Endpoint::wait) returns as values of another type, without
-    /// those that are no whole value.
+    /// The same operation, whose bytes [`Endpoint::wait`](crate::Endpoint::wait) returns as values of another
+    /// type, without those that are no whole value.
     pub fn of<V: FromBytes + IntoBytes + 'static>(mut self) -> Operation<Vec<V>> {
         let taken = State::Done { value: 0, bytes: Vec::new() };
         Operation { state: std::mem::replace(&mut self.state, taken), output: PhantomData }
@@ -111,8 +112,8 @@ impl<R> Drop for Operation<R> {
     }
 }
 
-/// A wait for an operation failed; the operation can be waited for again. Becomes a [`OneSidedError`] by `?`, which lets
-/// the operation go on by itself.
+/// A wait for an operation failed; the operation can be waited for again. Becomes a [`OneSidedError`] by `?`,
+/// which lets the operation go on by itself.
 pub struct Unfinished<R> {
     /// What the wait failed with.
     pub error: OneSidedError,
@@ -193,7 +194,8 @@ struct Slot {
     /// Tells this use of the slot from others.
     generation: u32,
     target: Address,
-    /// Messages that have not been answered, and of a region its operations, and one more while it is open; 0 once it is done.
+    /// Messages that have not been answered, and of a region its operations, and one more while it is open; 0 once
+    /// it is done.
     missing: u32,
     region: bool,
     /// A target that was found gone or refused an operation, and how.
@@ -219,8 +221,8 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Begins an operation of `parts` messages for `bytes` bytes to bring; returns its number. Allocates if more are under
-    /// way than ever before.
+    /// Begins an operation of `parts` messages for `bytes` bytes to bring; returns its number. Allocates if more
+    /// are under way than ever before.
     pub(super) fn begin(&mut self, target: Address, parts: u32, bytes: usize, owner: Owner) -> u64 {
         self.take_note();
         let owner = match (owner, self.open) {

@@ -8,8 +8,8 @@ const FEW: usize = 8;
 
 /// Where the runs of a vectored operation lie in a segment, in the order of their bytes at the other side.
 ///
-/// The forms are those of GASNet-EX's vector-indexed-strided interface. Runs may touch; runs of a put that overlap leave
-/// unspecified which of them is seen.
+/// The forms are those of GASNet-EX's vector-indexed-strided interface. Runs may touch; runs of a put that overlap
+/// leave unspecified which of them is seen.
 #[derive(Clone, Copy, Debug)]
 pub enum Runs<'a> {
     /// Byte offset and length of each run.
@@ -144,7 +144,8 @@ impl<'a> Walk<'a> {
         Self { at, index, ..walk }
     }
 
-    /// The offset of a place, by division, whose index in each dimension it tells. Offsets wrap: whoever uses one checks it.
+    /// The offset of a place, by division, whose index in each dimension it tells. Offsets wrap: whoever uses one
+    /// checks it.
     fn place(&self, number: u64, mut tell: impl FnMut(usize, u64)) -> u64 {
         let (mut rest, mut at) = (number, self.base);
         for (position, dimension) in self.dimensions.iter().enumerate().rev() {
@@ -192,9 +193,9 @@ pub(super) struct Part {
     pub(super) bytes: u64,
 }
 
-/// Describes the runs from number `first` on in the empty `out`, as many as fit: `room` bytes for the description and, of
-/// a put, the bytes of the runs, and `brought` bytes for those of a get. No part if a run does not fit with others, or
-/// has no bytes.
+/// Describes the runs from number `first` on in the empty `out`, as many as fit: `room` bytes for the description
+/// and, of a put, the bytes of the runs, and `brought` bytes for those of a get. No part if a run does not fit
+/// with others, or has no bytes.
 pub(super) fn describe(
     runs: &Runs<'_>,
     first: u64,

@@ -13,8 +13,9 @@ use crate::payload::Payload;
 use crate::token::Token;
 use crate::transport::{Category, Lane, Transport};
 
-/// The handlers that runs travel to: the operation, the form of their description, and their number; of a get before these
-/// last where in the answer's buffer the bytes belong. The payload is the description, and of a put the bytes.
+/// The handlers that runs travel to: the operation, the form of their description, and their number; of a get
+/// before these last where in the answer's buffer the bytes belong. The payload is the description, and of a put
+/// the bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requests {
     put: Request<(u64, u32, u32)>,
@@ -155,8 +156,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.started(id, owner, sent)
     }
 
-    /// Writes the bytes to runs of a rank's segment, in their order, and waits until they are there. Of runs that overlap, it
-    /// is unspecified which is seen. All runs are checked before anything is written.
+    /// Writes the bytes to runs of a rank's segment, in their order, and waits until they are there. Of runs that
+    /// overlap, it is unspecified which is seen. All runs are checked before anything is written.
     ///
     /// # Errors
     /// As [`Endpoint::put`]; [`OneSidedError::Lengths`] if the runs have more or fewer bytes.

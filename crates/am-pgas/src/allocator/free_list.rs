@@ -39,8 +39,9 @@ impl FreeList {
         self.end
     }
 
-    /// Takes `len` bytes, at least one, at a multiple of an alignment: in the smallest free part that fits, the first of equal ones; else
-    /// behind the range, which grows up to `limit`. Ranges with the same history take the same.
+    /// Takes `len` bytes, at least one, at a multiple of an alignment: in the smallest free part that fits, the
+    /// first of equal ones; else behind the range, which grows up to `limit`. Ranges with the same history take
+    /// the same.
     pub(super) fn take(&mut self, len: u64, alignment: u64, limit: u64) -> Option<u64> {
         let place = |(offset, size): (&u64, &u64)| {
             let at = align(*offset, alignment)?;

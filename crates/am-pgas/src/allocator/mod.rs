@@ -1,15 +1,17 @@
 //! Memory of segments, handed out: the same place on all ranks, or a place in one's own segment.
 //!
-//! [`SegmentAllocation`] gives an [`Endpoint`] two kinds of allocation from one segment. *Symmetric* ones are collective and grow from
-//! the segment's beginning: every rank asks for the same, and gets the same offset, so that a rank knows where a value lies in
-//! everybody's segment ([`SymmetricArray::on`]). *Local* ones grow from the end and concern nobody else. Both take the smallest
-//! free part that fits, and what lies between them is free for either.
+//! [`SegmentAllocation`] gives an [`Endpoint`] two kinds of allocation from one segment. *Symmetric* ones are
+//! collective and grow from the segment's beginning: every rank asks for the same, and gets the same offset, so
+//! that a rank knows where a value lies in everybody's segment ([`SymmetricArray::on`]). *Local* ones grow from
+//! the end and concern nobody else. Both take the smallest free part that fits, and what lies between them is free
+//! for either.
 //!
-//! A [`SymmetricArray`] is freed by a collective call that consumes it, a [`LocalArray`] when it is dropped; neither can be used
-//! afterwards. The global pointers that they give are plain data: one that is kept longer points to whatever is there then.
+//! A [`SymmetricArray`] is freed by a collective call that consumes it, a [`LocalArray`] when it is dropped;
+//! neither can be used afterwards. The global pointers that they give are plain data: one that is kept longer
+//! points to whatever is there then.
 //!
-//! The allocator hands out all of the segment behind [`leave_alone`](SegmentAllocation::leave_alone). It belongs to one endpoint for
-//! each rank, the first; programs whose ranks have several let that one allocate.
+//! The allocator hands out all of the segment behind [`leave_alone`](SegmentAllocation::leave_alone). It belongs
+//! to one endpoint for each rank, the first; programs whose ranks have several let that one allocate.
 //!
 //! # Example
 //!
@@ -114,8 +116,8 @@ impl fmt::Display for Call {
     }
 }
 
-/// Memory was not allocated or freed. Nothing has changed then, except after [`AllocationError::Wait`] in a collective call, which
-/// leaves the memory taken.
+/// Memory was not allocated or freed. Nothing has changed then, except after [`AllocationError::Wait`] in a
+/// collective call, which leaves the memory taken.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocationError {
@@ -235,8 +237,8 @@ fn alignment_for(asked: u64) -> u64 {
     asked.clamp(8, 1 << 40).next_power_of_two()
 }
 
-/// Memory at one offset of every rank's segment. It is freed by [`SegmentAllocation::free_symmetric`] alone; dropped, it stays taken
-/// until its endpoint ends.
+/// Memory at one offset of every rank's segment. It is freed by [`SegmentAllocation::free_symmetric`] alone;
+/// dropped, it stays taken until its endpoint ends.
 #[must_use = "symmetric memory that is dropped stays taken"]
 pub struct SymmetricArray<V> {
     offset: u64,
@@ -320,18 +322,20 @@ pub trait SegmentAllocation: sealed::Sealed {
     /// [`AllocationError::TooLate`] after the first allocation.
     fn leave_alone(&mut self, bytes: u64) -> Result<(), AllocationError>;
 
-    /// Allocates `len` zero values in every rank's segment, at the same offset, a multiple of 64. Collective: all ranks ask for the
-    /// same. When it returns, the memory can be used on all ranks. Blocks; allocates; writes all of the memory.
+    /// Allocates `len` zero values in every rank's segment, at the same offset, a multiple of 64. Collective: all
+    /// ranks ask for the same. When it returns, the memory can be used on all ranks. Blocks; allocates; writes all
+    /// of the memory.
     ///
     /// # Errors
-    /// [`AllocationError::CallsDiffer`] names two ranks and what they asked for, [`AllocationError::Exhausted`] says what is free on the
-    /// rank with the least, both on all ranks alike; [`AllocationError::Wait`], as [`Endpoint::barrier`].
+    /// [`AllocationError::CallsDiffer`] names two ranks and what they asked for, [`AllocationError::Exhausted`]
+    /// says what is free on the rank with the least, both on all ranks alike; [`AllocationError::Wait`], as
+    /// [`Endpoint::barrier`].
     fn allocate_symmetric<V: Element>(&mut self, len: u64) -> Result<SymmetricArray<V>, AllocationError> {
         self.allocate_symmetric_aligned(len, LINE)
     }
 
-    /// As [`allocate_symmetric`](Self::allocate_symmetric), at a multiple of an alignment, which is rounded up to a power of two of 8 to
-    /// 2^40.
+    /// As [`allocate_symmetric`](Self::allocate_symmetric), at a multiple of an alignment, which is rounded up to
+    /// a power of two of 8 to 2^40.
     ///
     /// # Errors
     /// As [`allocate_symmetric`](Self::allocate_symmetric).
@@ -341,13 +345,16 @@ pub trait SegmentAllocation: sealed::Sealed {
         alignment: u64,
     ) -> Result<SymmetricArray<V>, AllocationError>;
 
-    /// Frees a symmetric array. Collective: it waits until all ranks have come here, so that none uses it any more. Blocks.
+    /// Frees a symmetric array. Collective: it waits until all ranks have come here, so that none uses it any
+    /// more. Blocks.
     ///
     /// # Errors
-    /// As [`allocate_symmetric`](Self::allocate_symmetric); [`AllocationError::Foreign`], without waiting. The array stays taken then.
+    /// As [`allocate_symmetric`](Self::allocate_symmetric); [`AllocationError::Foreign`], without waiting. The
+    /// array stays taken then.
     fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), AllocationError>;
 
-    /// Allocates `len` zero values in this rank's segment, at a multiple of 64. No communication; allocates; writes all of the memory.
+    /// Allocates `len` zero values in this rank's segment, at a multiple of 64. No communication; allocates;
+    /// writes all of the memory.
     ///
     /// # Errors
     /// [`AllocationError::Exhausted`]; [`AllocationError::OtherEndpoint`].
@@ -355,7 +362,8 @@ pub trait SegmentAllocation: sealed::Sealed {
         self.allocate_local_aligned(len, LINE)
     }
 
-    /// As [`allocate_local`](Self::allocate_local), at a multiple of an alignment, which is rounded up to a power of two of 8 to 2^40.
+    /// As [`allocate_local`](Self::allocate_local), at a multiple of an alignment, which is rounded up to a power
+    /// of two of 8 to 2^40.
     ///
     /// # Errors
     /// As [`allocate_local`](Self::allocate_local).

@@ -1,7 +1,8 @@
 //! Batches: one operation on many elements anywhere, which go together to the ranks that own them.
 //!
-//! Where the memory of all ranks is seen, a batch is a loop that fetches elements ahead. Elsewhere elements are sorted by owner, as many at
-//! a time as keep the messages of all ranks full, and the next of these are sent before the last are waited for.
+//! Where the memory of all ranks is seen, a batch is a loop that fetches elements ahead. Elsewhere elements are
+//! sorted by owner, as many at a time as keep the messages of all ranks full, and the next of these are sent
+//! before the last are waited for.
 
 use super::{ArrayError, GlobalArray};
 use crate::pointer::Element;
@@ -132,8 +133,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         }
     }
 
-    /// Calls `f` with the memory, the byte offset and the number of each element, if the memory of all ranks is seen. Compiled
-    /// into each caller, where what `f` does is known.
+    /// Calls `f` with the memory, the byte offset and the number of each element, if the memory of all ranks is
+    /// seen. Compiled into each caller, where what `f` does is known.
     #[inline(always)]
     fn directly<T: Transport, S>(
         &self,
@@ -172,8 +173,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         true
     }
 
-    /// Calls `start` for the elements of each rank, as many as go together, with the number of the first of all of them; then
-    /// `end` with what that returned. What was started is ended after the next was started.
+    /// Calls `start` for the elements of each rank, as many as go together, with the number of the first of all of
+    /// them; then `end` with what that returned. What was started is ended after the next was started.
     fn by_rank<T: Transport, S: HasLayer<OneSided>, P>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -251,8 +252,9 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         )
     }
 
-    /// Writes the elements with these numbers, which count in row-major order, and waits until they are there. Of an element that
-    /// is named several times, it is unspecified which value it has then. Allocates for each 2^16 elements.
+    /// Writes the elements with these numbers, which count in row-major order, and waits until they are there. Of
+    /// an element that is named several times, it is unspecified which value it has then. Allocates for each 2^16
+    /// elements.
     ///
     /// # Errors
     /// As [`GlobalArray::batch_load`].
@@ -302,8 +304,9 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
         Ok(())
     }
 
-    /// Adds to the elements with these numbers, which count in row-major order, atomically and coherent with every other atomic, and
-    /// waits until it is done. An element may be named several times. Allocates for each 2^16 elements.
+    /// Adds to the elements with these numbers, which count in row-major order, atomically and coherent with every
+    /// other atomic, and waits until it is done. An element may be named several times. Allocates for each 2^16
+    /// elements.
     ///
     /// # Errors
     /// As [`GlobalArray::batch_load`].
@@ -319,8 +322,8 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
     /// Does an atomic operation on the elements with these numbers as [`GlobalArray::batch_add`] does.
     ///
     /// # Errors
-    /// As [`GlobalArray::batch_load`]; [`OneSidedError::Unsupported`] for bits of floating-point numbers, and for a compare-and-swap,
-    /// which has a [form of its own](GlobalArray::batch_compare_exchange).
+    /// As [`GlobalArray::batch_load`]; [`OneSidedError::Unsupported`] for bits of floating-point numbers, and for
+    /// a compare-and-swap, which has a [form of its own](GlobalArray::batch_compare_exchange).
     pub fn batch_update<'v, T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -368,7 +371,8 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
         )
     }
 
-    /// Does an atomic operation on the elements with these numbers as [`GlobalArray::batch_update`] does, and yields what was there.
+    /// Does an atomic operation on the elements with these numbers as [`GlobalArray::batch_update`] does, and
+    /// yields what was there.
     ///
     /// # Errors
     /// As [`GlobalArray::batch_update`].
@@ -386,8 +390,8 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
         self.fetch_atomics(endpoint, indices, code, &values.into(), None, out)
     }
 
-    /// Replaces those of the elements with these numbers that are what is expected, atomically, and yields what was there: the
-    /// expected value where it was replaced. Floating-point numbers are compared by their bits.
+    /// Replaces those of the elements with these numbers that are what is expected, atomically, and yields what
+    /// was there: the expected value where it was replaced. Floating-point numbers are compared by their bits.
     ///
     /// # Errors
     /// As [`GlobalArray::batch_load`].

@@ -1,7 +1,7 @@
 //! Distributions: which rank owns an element of a global array, and where that keeps it. No communication.
 //!
-//! Each dimension is cut into blocks, which go round the places of a grid of ranks (ScaLAPACK's block-cyclic distribution). One block
-//! for each place is the block distribution, blocks of one element are the cyclic one.
+//! Each dimension is cut into blocks, which go round the places of a grid of ranks (ScaLAPACK's block-cyclic
+//! distribution). One block for each place is the block distribution, blocks of one element are the cyclic one.
 
 use super::divisor::Divisor;
 use am_core::Rank;
@@ -124,7 +124,8 @@ pub struct Place {
 /// A box of elements: an index range in each dimension.
 pub type Section<const D: usize> = [Range<u64>; D];
 
-/// Which rank owns an element of an array of 1 to 3 dimensions, and where that keeps it. The last dimension is contiguous.
+/// Which rank owns an element of an array of 1 to 3 dimensions, and where that keeps it. The last dimension is
+/// contiguous.
 ///
 /// ```
 /// use am_core::Rank;
@@ -298,8 +299,8 @@ impl<const D: usize> Distribution<D> {
         Some(std::array::from_fn(|dimension| self.axes[dimension].owned(coordinates[dimension])))
     }
 
-    /// The index of the element that a rank keeps at an offset, or `None` if it is none of its own: a ghost cell, or room
-    /// behind the last.
+    /// The index of the element that a rank keeps at an offset, or `None` if it is none of its own: a ghost cell,
+    /// or room behind the last.
     pub fn index(&self, rank: Rank, offset: u64) -> Option<[u64; D]> {
         let (coordinates, own) = (self.coordinates(rank)?, self.own_shape(rank)?);
         let (mut index, mut rest) = ([0; D], offset);
@@ -350,7 +351,8 @@ impl<const D: usize> Distribution<D> {
         })
     }
 
-    /// The runs of the last dimension that a section consists of: place, and number of elements. The section is inside the array.
+    /// The runs of the last dimension that a section consists of: place, and number of elements. The section is
+    /// inside the array.
     pub(super) fn runs(&self, section: &Section<D>, mut f: impl FnMut(Place, u64)) {
         if section.iter().any(Range::is_empty) {
             return;

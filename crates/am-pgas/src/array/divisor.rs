@@ -11,8 +11,9 @@ pub(super) struct Divisor {
 enum Way {
     /// A power of two.
     Shift(u32),
-    /// Multiplication by the reciprocal, rounded up, in units of 2^-64. A dividend's quotient is exact as long as the error, less than the
-    /// dividend times the divisor in these units, does not reach the next whole number (Granlund and Montgomery 1994).
+    /// Multiplication by the reciprocal, rounded up, in units of 2^-64. A dividend's quotient is exact as long as
+    /// the error, less than the dividend times the divisor in these units, does not reach the next whole number
+    /// (Granlund and Montgomery 1994).
     Multiply(u64),
     Divide,
 }

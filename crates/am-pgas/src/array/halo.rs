@@ -22,8 +22,8 @@ impl<const D: usize> Default for Exchange<D> {
     }
 }
 
-/// Cells in a row of one dimension that are elements in a row: the first cell, counted from the first own element, the index of
-/// its element, and how many they are.
+/// Cells in a row of one dimension that are elements in a row: the first cell, counted from the first own element,
+/// the index of its element, and how many they are.
 type Stretch = (i64, u64, u64);
 
 /// The elements of cells `from..to` of a dimension of `len` elements, where cell 0 is element `begin`.
@@ -47,12 +47,12 @@ fn stretches(begin: u64, from: i64, to: i64, len: u64, periodic: bool) -> Vec<St
 }
 
 impl<V: Element, const D: usize> GlobalArray<V, D> {
-    /// Fills this rank's ghost cells with the elements that they stand for. Collective: it waits until all ranks have come here, so
-    /// that all have written their elements and none reads its ghost cells any more, and again until all have been filled. Each rank
-    /// is asked for all of its rows at once. Blocks; allocates.
+    /// Fills this rank's ghost cells with the elements that they stand for. Collective: it waits until all ranks
+    /// have come here, so that all have written their elements and none reads its ghost cells any more, and again
+    /// until all have been filled. Each rank is asked for all of its rows at once. Blocks; allocates.
     ///
-    /// Ghost cells may be wider than the neighbours' parts; further ranks are asked then. Behind the elements of a rank that owns fewer
-    /// than others, they follow the last of its own.
+    /// Ghost cells may be wider than the neighbours' parts; further ranks are asked then. Behind the elements of a
+    /// rank that owns fewer than others, they follow the last of its own.
     ///
     /// # Errors
     /// As [`GlobalArray::get_section`] and [`Endpoint::barrier`].

@@ -1,11 +1,13 @@
 //! Global arrays: one array over the segments of all ranks.
 //!
-//! A [`GlobalArray`] of 1 to 3 dimensions is distributed over a grid of ranks by a [`Distribution`]. Any rank reads and writes any
-//! element, range or section; a rank sees its own elements as memory ([`Own`]); [batches](GlobalArray::batch_add) of single
-//! elements go together to the ranks that own them; and [ghost cells](GlobalArray::exchange) bring a rank its neighbours' edges.
+//! A [`GlobalArray`] of 1 to 3 dimensions is distributed over a grid of ranks by a [`Distribution`]. Any rank
+//! reads and writes any element, range or section; a rank sees its own elements as memory ([`Own`]);
+//! [batches](GlobalArray::batch_add) of single elements go together to the ranks that own them; and [ghost
+//! cells](GlobalArray::exchange) bring a rank its neighbours' edges.
 //!
-//! Everything is unordered with what other ranks do meanwhile. [`Endpoint::barrier`] separates a phase in which elements are
-//! written from one in which others read them; every operation here is done at its targets when it returns.
+//! Everything is unordered with what other ranks do meanwhile. [`Endpoint::barrier`] separates a phase in which
+//! elements are written from one in which others read them; every operation here is done at its targets when it
+//! returns.
 //!
 //! # Example
 //!
@@ -130,7 +132,8 @@ impl<V, const D: usize> fmt::Debug for GlobalArray<V, D> {
 }
 
 impl<V: Element, const D: usize> GlobalArray<V, D> {
-    /// Allocates an array of zeros. Collective; blocks; allocates symmetric memory, also on ranks outside the grid.
+    /// Allocates an array of zeros. Collective; blocks; allocates symmetric memory, also on ranks outside the
+    /// grid.
     ///
     /// # Errors
     /// [`DistributionError::TooManyRanks`]; as [`SegmentAllocation::allocate_symmetric`].
@@ -226,8 +229,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         Ok(endpoint.atomic(at.rank(), at.offset(), op)?)
     }
 
-    /// What a rank keeps of the array, if this process sees its memory: all that [`Distribution::stored_shape`] says, ghost
-    /// cells and unused room included.
+    /// What a rank keeps of the array, if this process sees its memory: all that [`Distribution::stored_shape`]
+    /// says, ghost cells and unused room included.
     pub fn stored<'e, T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &'e Endpoint<T, S>,

@@ -63,8 +63,8 @@ impl<'a, V: Element, M: Memory, const D: usize> Own<'a, V, M, D> {
         }
     }
 
-    /// The offset of a cell: an own element by its index among the own ones, or a ghost cell at a negative index or behind the
-    /// last. `None` beyond the ghost cells.
+    /// The offset of a cell: an own element by its index among the own ones, or a ghost cell at a negative index
+    /// or behind the last. `None` beyond the ghost cells.
     #[inline]
     pub fn offset(&self, cell: [i64; D]) -> Option<u64> {
         let (halo, stored) = (self.distribution.halo(), self.distribution.stored_shape());

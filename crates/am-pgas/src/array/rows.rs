@@ -95,8 +95,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         Ok(())
     }
 
-    /// Reads the elements of a section, in row-major order: a range of an array of one dimension, a box of others. Allocates
-    /// a note for each row of elements that lies together on a rank.
+    /// Reads the elements of a section, in row-major order: a range of an array of one dimension, a box of others.
+    /// Allocates a note for each row of elements that lies together on a rank.
     ///
     /// # Errors
     /// [`ArrayError::OutOfRange`], [`ArrayError::Lengths`]; as [`Endpoint::get_runs`].

@@ -187,7 +187,8 @@ fn large_batches() {
     });
 }
 
-/// What the cells of a rank hold after an exchange, by the rule: the element that a cell stands for, or what was there before.
+/// What the cells of a rank hold after an exchange, by the rule: the element that a cell stands for, or what was
+/// there before.
 fn check_ghosts<const D: usize>(
     endpoint: &mut Ranks,
     shape: [u64; D],

@@ -1,8 +1,9 @@
 //! Vectored, indexed and strided access: many rows of values of a rank's segment in one operation.
 //!
-//! [`Sections`] is the typed form of [`am_core::one_sided::Runs`] (GASNet-EX API, "Vector-Indexed-Strided"). Where the segment is memory of
-//! this process the rows are copied one by one; else the library packs as many as fit into each message, with a short description of
-//! where they belong. All rows are checked before anything is sent. Where rows of a put overlap, it is unspecified which is seen.
+//! [`Sections`] is the typed form of [`am_core::one_sided::Runs`] (GASNet-EX API, "Vector-Indexed-Strided"). Where
+//! the segment is memory of this process the rows are copied one by one; else the library packs as many as fit
+//! into each message, with a short description of where they belong. All rows are checked before anything is sent.
+//! Where rows of a put overlap, it is unspecified which is seen.
 //!
 //! # Example
 //!
@@ -53,13 +54,14 @@ mod sealed {
 /// Vectored, indexed and strided access; see the [module](self).
 ///
 /// # Errors
-/// Every operation fails with an [`OneSidedError`]: a row outside the job or the segment, which is found before anything is sent; a
-/// buffer of another length than the rows ([`OneSidedError::Lengths`], in bytes; of strided forms, in values, if a place is outside
-/// the buffer, and the number of strides if it differs from that of the counts); rows of several ranks
-/// ([`OneSidedError::Elsewhere`]); a target that is gone; an error of sending or waiting. The endpoint can be used afterwards.
+/// Every operation fails with an [`OneSidedError`]: a row outside the job or the segment, which is found before
+/// anything is sent; a buffer of another length than the rows ([`OneSidedError::Lengths`], in bytes; of strided
+/// forms, in values, if a place is outside the buffer, and the number of strides if it differs from that of the
+/// counts); rows of several ranks ([`OneSidedError::Elsewhere`]); a target that is gone; an error of sending or
+/// waiting. The endpoint can be used afterwards.
 pub trait Sections: sealed::Sealed {
-    /// Begins to write values to several slices of one rank, one after the other. The source can be reused when this returns.
-    /// Allocates.
+    /// Begins to write values to several slices of one rank, one after the other. The source can be reused when
+    /// this returns. Allocates.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
@@ -81,15 +83,16 @@ pub trait Sections: sealed::Sealed {
     /// See the [trait](Sections#errors).
     fn get_vectored<V: Element>(&mut self, from: &[GlobalSlice<V>], out: &mut [V]) -> Result<(), OneSidedError>;
 
-    /// Begins to read several slices of one rank; [`Endpoint::wait`] returns their values, one slice after the other.
+    /// Begins to read several slices of one rank; [`Endpoint::wait`] returns their values, one slice after the
+    /// other.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
     fn get_vectored_nb<V: Element>(&mut self, from: &[GlobalSlice<V>])
     -> Result<Operation<Vec<V>>, OneSidedError>;
 
-    /// Begins to write rows of `row` values each, those that begin at some indices of a slice. The source can be reused when this
-    /// returns.
+    /// Begins to write rows of `row` values each, those that begin at some indices of a slice. The source can be
+    /// reused when this returns.
     ///
     /// # Errors
     /// See the [trait](Sections#errors); a row beyond the slice.
@@ -136,8 +139,8 @@ pub trait Sections: sealed::Sealed {
         indices: &[u32],
     ) -> Result<Operation<Vec<V>>, OneSidedError>;
 
-    /// Begins to write `counts` values in each dimension, of any number of these, that lie strided on both sides. The source can be
-    /// reused when this returns. Allocates.
+    /// Begins to write `counts` values in each dimension, of any number of these, that lie strided on both sides.
+    /// The source can be reused when this returns. Allocates.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
