@@ -72,6 +72,8 @@ mod model;
 mod operations;
 mod operator;
 pub mod schedule;
+#[cfg(test)]
+mod tests;
 mod tuning;
 
 pub use error::{Call, CollectiveError, Operation};
@@ -160,6 +162,11 @@ impl Collectives {
         });
         let requests = Requests { message, piece, checked, ready, taken, failed };
         Ok(Self { engine: Some(Box::new(Engine::new(requests, tuning))), shrinking, world: None })
+    }
+
+    /// Messages that wait here for their operation to come to them, and their bytes; bounded by [`Tuning::window`] and [`Tuning::eager`].
+    pub fn waiting(&self) -> (usize, usize) {
+        self.engine().waiting()
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -96,6 +96,10 @@ pub(super) struct Pair {
     /// Messages sent without being asked for, and how many of them the other has said that it took.
     pub(super) sent: u32,
     pub(super) taken: u32,
+    /// Instances with a message that waits for room, by place and sequence; some have been asked for it since.
+    pub(super) held: VecDeque<(u32, u32)>,
+    /// Instances with a message to announce that waits for others to come.
+    pub(super) unannounced: VecDeque<(u32, u32)>,
     /// Messages that the other has asked for: sequence and tag.
     pub(super) ready: Vec<(u32, u32)>,
     /// Messages that came unasked, how many of them were taken, and how many the other knows of.
@@ -177,8 +181,6 @@ pub(super) struct Context {
     pair_of: Vec<u32>,
     /// Pairs with an acknowledgement due.
     pub(super) dues: VecDeque<u32>,
-    /// Whether a message waits for room in a window.
-    pub(super) held: bool,
     pub(super) failure: Option<Failure>,
     /// Whom that has to be told.
     pub(super) tell: VecDeque<u32>,
@@ -196,7 +198,6 @@ impl Context {
             live: VecDeque::new(),
             pairs: Vec::new(),
             dues: VecDeque::new(),
-            held: false,
             failure: None,
             tell: VecDeque::new(),
             kept: Vec::new(),
@@ -284,6 +285,8 @@ impl Context {
         self.pairs.iter_mut().for_each(|pair| {
             pair.early.clear();
             pair.ready.clear();
+            pair.held.clear();
+            pair.unannounced.clear();
         });
         self.dues.clear();
         self.live.drain(..).flatten().collect()

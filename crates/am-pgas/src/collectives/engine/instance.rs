@@ -69,6 +69,8 @@ pub(super) struct Outgoing {
     /// Bytes sent.
     pub(super) at: usize,
     pub(super) done: bool,
+    /// Whether it waits in its pair's list for room.
+    pub(super) held: bool,
 }
 
 /// A message of the round that is to come.
@@ -76,6 +78,8 @@ pub(super) struct Outgoing {
 pub(super) struct Incoming {
     pub(super) arrived: usize,
     pub(super) announced: bool,
+    /// Whether it waits in its pair's list for its announcement.
+    pub(super) listed: bool,
     pub(super) done: bool,
     /// Pieces that are no whole elements, which cannot be combined before all are there.
     whole: Vec<u8>,
@@ -195,6 +199,7 @@ impl Instance {
         self.receives.truncate(self.receives_left);
         for incoming in &mut self.receives {
             (incoming.arrived, incoming.announced, incoming.done) = (0, false, false);
+            incoming.listed = false;
         }
         self.receives.resize_with(self.receives_left, Incoming::default);
         self.begun = true;

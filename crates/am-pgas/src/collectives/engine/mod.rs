@@ -273,6 +273,18 @@ impl Engine {
         self.next_context = self.next_context.max(context + 1);
     }
 
+    /// Messages that wait for their operation, and their bytes.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        let early = self.contexts.iter().flat_map(|context| &context.pairs).flat_map(|pair| &pair.early);
+        early.fold((0, 0), |(messages, bytes), early| (messages + 1, bytes + early.bytes.len()))
+    }
+
+    /// Teams that are there.
+    #[cfg(test)]
+    pub(super) fn teams(&self) -> usize {
+        self.contexts.len()
+    }
+
     /// Who is in a team.
     pub(crate) fn members(&self, context: u32) -> Option<Arc<Members>> {
         self.context_index(context).map(|index| Arc::clone(&self.contexts[index].members))
@@ -354,10 +366,54 @@ impl Engine {
         }
     }
 
-    fn enqueue_all(&mut self, index: usize) {
-        for at in 0..self.contexts[index].live.len() {
+    /// Wakes the oldest operations of a team, as many as may have announcements.
+    fn enqueue_oldest(&mut self, index: usize, most: usize) {
+        for at in 0..self.contexts[index].live.len().min(most) {
             if let Some(place) = self.contexts[index].live[at] {
                 self.enqueue(place as usize);
+            }
+        }
+    }
+
+    /// The instance of an entry of a pair's list, if it is still what it was.
+    fn listed(&self, index: usize, (place, sequence): (u32, u32)) -> Option<&Instance> {
+        let instance = &self.instances[place as usize];
+        let same = instance.used && instance.begun && instance.outcome.is_none();
+        let same = same && instance.context == self.contexts[index].members.context;
+        (same && instance.sequence == sequence).then_some(instance)
+    }
+
+    /// Wakes instances with messages that now have room, as many as there is room for.
+    fn make_room(&mut self, index: usize, pair: usize) {
+        let state = &self.contexts[index].pairs[pair];
+        let (mut room, member) =
+            (self.tuning.window.saturating_sub(state.sent.wrapping_sub(state.taken)), state.member);
+        while room > 0 {
+            let Some(entry) = self.contexts[index].pairs[pair].held.pop_front() else { return };
+            let Some(instance) = self.listed(index, entry) else { continue };
+            let sends = instance.schedule.round(instance.round).sends.iter().zip(&instance.sends);
+            let waits = |(send, outgoing): (&super::schedule::Send, &instance::Outgoing)| {
+                send.to == member && outgoing.held && outgoing.granted.is_none()
+            };
+            let found = sends.clone().map(waits).position(|waits| waits);
+            if let Some(at) = found {
+                self.instances[entry.0 as usize].sends[at].held = false;
+                self.enqueue(entry.0 as usize);
+                room -= 1;
+            }
+        }
+    }
+
+    /// A message that was asked for has come: another may be asked for.
+    fn announce_next(&mut self, index: usize, pair: usize) {
+        let member = self.contexts[index].pairs[pair].member;
+        while let Some(entry) = self.contexts[index].pairs[pair].unannounced.pop_front() {
+            let Some(instance) = self.listed(index, entry) else { continue };
+            let receives = instance.schedule.round(instance.round).receives;
+            let Ok(at) = receives.binary_search_by_key(&member, |receive| receive.from) else { continue };
+            let incoming = &mut self.instances[entry.0 as usize].receives[at];
+            if std::mem::take(&mut incoming.listed) && !incoming.done && !incoming.announced {
+                return self.enqueue(entry.0 as usize);
             }
         }
     }
@@ -452,7 +508,7 @@ impl Engine {
         let end = offset.checked_add(bytes.len()).filter(|end| *end <= total);
         let end = end.ok_or(out_of_bounds("a piece is outside its message"))?;
         let pair = context.pair(member);
-        let opened = context.pairs[pair].hear(taken) && context.held;
+        let opened = context.pairs[pair].hear(taken);
         let stage = context.stage(sequence);
         let mut complete = false;
         match stage {
@@ -475,7 +531,7 @@ impl Engine {
                                 complete = true;
                                 if instance.receives[at].announced {
                                     context.pairs[pair].announced -= 1;
-                                    self.enqueue_all(index);
+                                    self.announce_next(index, pair);
                                 }
                                 if self.instances[place as usize].receives_left == 0 {
                                     self.enqueue(place as usize);
@@ -499,8 +555,7 @@ impl Engine {
         }
         self.contexts[index].consider(pair, window);
         if opened {
-            self.contexts[index].held = false;
-            self.enqueue_all(index);
+            self.make_room(index, pair);
         }
         Ok(())
     }
@@ -548,7 +603,7 @@ impl Engine {
         let context = &mut self.contexts[index];
         context.consider(pair, window);
         if context.pairs[pair].stuck(window) {
-            self.enqueue_all(index);
+            self.enqueue_oldest(index, ANNOUNCEMENTS as usize + 1);
         }
         Ok(())
     }
@@ -556,11 +611,12 @@ impl Engine {
     /// Takes what came before the round of an instance began.
     fn take_kept(&mut self, index: usize, place: usize) {
         let window = self.tuning.window;
-        let (context, instance) = (&mut self.contexts[index], &mut self.instances[place]);
+        let context = &mut self.contexts[index];
         if context.pairs.iter().all(|pair| pair.early.is_empty()) {
             return;
         }
-        for at in 0..instance.receives.len() {
+        for at in 0..self.instances[place].receives.len() {
+            let (context, instance) = (&mut self.contexts[index], &mut self.instances[place]);
             let receive = instance.schedule.round(instance.round).receives[at];
             let pair = context.pair(receive.from);
             let state = &mut context.pairs[pair];
@@ -584,6 +640,9 @@ impl Engine {
             if let Err(failure) = outcome {
                 return self.fail(index, failure);
             }
+            if announced {
+                self.announce_next(index, pair);
+            }
         }
         self.enqueue(place);
     }
@@ -598,7 +657,7 @@ impl Engine {
             return Ok(());
         }
         let pair = context.pair(member);
-        let opened = context.pairs[pair].hear(taken) && context.held;
+        let opened = context.pairs[pair].hear(taken);
         let wanted = match context.stage(sequence) {
             Stage::Gone => false,
             Stage::Later => true,
@@ -628,8 +687,7 @@ impl Engine {
             }
         }
         if opened {
-            context.held = false;
-            self.enqueue_all(index);
+            self.make_room(index, pair);
         }
         Ok(())
     }
@@ -640,8 +698,8 @@ impl Engine {
         let context = &mut self.contexts[index];
         let member = context.member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
         let pair = context.pair(member);
-        if context.pairs[pair].hear(taken) && std::mem::take(&mut context.held) {
-            self.enqueue_all(index);
+        if context.pairs[pair].hear(taken) {
+            self.make_room(index, pair);
         }
         Ok(())
     }

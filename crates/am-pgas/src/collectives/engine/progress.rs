@@ -54,7 +54,7 @@ impl Engine {
             context.dues.pop_front();
             progress = Progress::Advanced;
             if stuck {
-                self.enqueue_all(index);
+                self.enqueue_oldest(index, ANNOUNCEMENTS as usize + 1);
                 return Ok(progress);
             }
         }
@@ -120,15 +120,13 @@ impl Engine {
             self.release(place);
         }
         // The next is the oldest now.
-        if !self.contexts[index].live.is_empty() {
-            self.enqueue_all(index);
-        }
+        self.enqueue_oldest(index, 1);
     }
 
     /// Sends the messages of a round that may go.
     fn send_round<P: Post>(&mut self, index: usize, place: usize, post: &mut P) -> Result<Turn, SendError> {
         let (context, instance) = (&mut self.contexts[index], &mut self.instances[place]);
-        let mut turn = Turn::Waits;
+        let (mut turn, mut passed) = (Turn::Waits, Vec::new());
         if instance.sends_left == 0 {
             return Ok(turn);
         }
@@ -150,7 +148,10 @@ impl Engine {
                     state.sent = state.sent.wrapping_add(1);
                     outgoing.granted = Some(false);
                 } else {
-                    context.held |= total <= eager;
+                    if total <= eager && !std::mem::replace(&mut outgoing.held, true) {
+                        state.held.push_back((place as u32, instance.sequence));
+                        instance.sends[at] = outgoing;
+                    }
                     continue;
                 }
             }
@@ -188,6 +189,13 @@ impl Engine {
             }
             instance.sends[at] = outgoing;
             instance.sends_left -= usize::from(outgoing.done);
+            if !context.pairs[pair].held.is_empty() && context.pairs[pair].has_room(window) {
+                // This one was woken for room that it did not take.
+                passed.push(pair);
+            }
+        }
+        for pair in passed {
+            self.make_room(index, pair);
         }
         Ok(turn)
     }
@@ -199,7 +207,7 @@ impl Engine {
             return Ok(Turn::Waits);
         }
         let (eager, window) = (self.tuning.eager, self.tuning.window);
-        let oldest = context.is_oldest(instance);
+        let (oldest, mut passed) = (context.is_oldest(instance), Vec::new());
         for at in 0..instance.receives.len() {
             let incoming = &instance.receives[at];
             if incoming.done || incoming.announced {
@@ -209,7 +217,16 @@ impl Engine {
             let (pair, from) = (context.pair(receive.from), context.members.address(receive.from));
             let state = &mut context.pairs[pair];
             let needed = receive.part.len * instance.element() > eager || state.stuck(window);
-            if !needed || !oldest && state.announced >= ANNOUNCEMENTS {
+            if !needed {
+                if state.announced < ANNOUNCEMENTS && !state.unannounced.is_empty() {
+                    passed.push(pair);
+                }
+                continue;
+            }
+            if !oldest && state.announced >= ANNOUNCEMENTS {
+                if !std::mem::replace(&mut instance.receives[at].listed, true) {
+                    state.unannounced.push_back((place as u32, instance.sequence));
+                }
                 continue;
             }
             let head = [context.members.context, instance.sequence, receive.tag, state.consumed];
@@ -221,6 +238,9 @@ impl Engine {
                 Err(SendError::WouldBlock { .. }) => return Ok(Turn::Blocked),
                 Err(error) => return Err(error),
             }
+        }
+        for pair in passed {
+            self.announce_next(index, pair);
         }
         Ok(Turn::Waits)
     }
