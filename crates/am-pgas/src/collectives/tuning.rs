@@ -138,6 +138,20 @@ pub enum Alltoall {
 /// Each table is read from its first row on; the first row whose limits hold and whose algorithm fits is chosen.
 /// If none does, it is the algorithm that always fits. The choice depends on nothing that differs among the
 /// members of a team.
+///
+/// | operation | default, by the first row that holds |
+/// |---|---|
+/// | broadcast | 2 members: tree; several hosts: two-level; to 32 KiB: tree; to 8 members: chain; scatter and allgather |
+/// | reduce | 2 members: tree; to 32 KiB: two-level for several hosts, tree; scatter and gather |
+/// | allreduce | to 2 KiB: two-level for several hosts, recursive doubling; to 64 KiB: Rabenseifner; ring |
+/// | reduce-scatter | pairwise |
+/// | scan, exscan | doubling |
+/// | scatter, gather | to 4 members: linear; to 2 KiB: tree; linear |
+/// | allgather | to 2 KiB: doubling for powers of two, Bruck; ring |
+/// | alltoall | to 4 members: linear; to 256 bytes: Bruck; to 32 KiB: linear; pairwise |
+///
+/// Operators that do not commute, and [`Ordered`](super::Ordered) ones, always take recursive doubling for allreduce, the
+/// binomial tree for reduce, and for reduce-scatter a reduction whose result is scattered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tuning {
