@@ -218,10 +218,13 @@ impl Channel {
 
     /// Takes part in the agreement that all is handled.
     fn agree(&mut self, outbox: &mut Outbox<'_>, idle: bool) -> bool {
-        let mut moved = false;
+        let (mut moved, open) = (false, self.agreement.is_open());
         loop {
             let pushed = self.sent + (self.held + self.spill.len()) as u64;
-            let Some(step) = self.agreement.step(pushed, self.handled) else { return moved };
+            let Some(step) = self.agreement.step(pushed, self.handled) else {
+                // Rank 0 may have learned that it is over by adding up alone, which whoever waits has to see.
+                return moved || open != self.agreement.is_open();
+            };
             let index = self.plan.index;
             let sent = match step {
                 Step::Report { .. } if !idle => return moved,

@@ -316,6 +316,19 @@ fn items_go_when_full_or_before_idling() {
 }
 
 #[test]
+fn a_rank_alone_ends_without_idling() {
+    let (mut endpoint, aggregator) = alone(AggregatorConfig::new());
+    let before = endpoint.statistics().idles;
+    endpoint.done(aggregator).unwrap();
+    endpoint.push(aggregator, Rank(0), 1).unwrap();
+    endpoint.done(aggregator).unwrap();
+    endpoint.done(aggregator).unwrap();
+    // Nothing would have ended that.
+    assert_eq!(endpoint.statistics().idles, before);
+    endpoint.finish().unwrap();
+}
+
+#[test]
 fn the_look_ahead_bounds_all_destinations_together() {
     on_ranks(2, LoopbackConfig::default(), |joining| {
         let (mut endpoint, aggregator) = slices(joining, AggregatorConfig::new().look_ahead(10)).unwrap();
