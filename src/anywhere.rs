@@ -29,6 +29,12 @@
 //! }
 //! ```
 
+mod flags;
+mod report;
+
+pub use flags::Flags;
+pub use report::Report;
+
 use crate::launch::{self, RankJob, RunOptions, TransportChoice, TransportOptions};
 use crate::loopback::{self, LoopbackConfig};
 use crate::shm::JoinOptions;

@@ -1,0 +1,202 @@
+//! Topological sort: brings a permuted triangular matrix that is spread over all ranks into triangular form again (bale's `toposort`).
+//!
+//! A row with a single entry left is a pivot: it and the entry's column come next, and the column's entries vanish from the other
+//! rows, which makes new pivots. Pivots of one level are independent of each other. Rows know how many entries they have left and
+//! the sum of these entries' columns, so that a pivot knows its column.
+//!
+//! `cargo run --release --example topological_sort -- --ranks 4`; `--help` lists the flags.
+
+use active_messages::anywhere::{Flags, Options, Part, Program, Report};
+use active_messages::pgas::aggregate::AggregateError;
+use active_messages::pgas::prelude::*;
+use active_messages::prelude::*;
+
+struct TopologicalSort {
+    rows: u64,
+    per_row: u64,
+    json: bool,
+}
+
+const NONE: u32 = u32::MAX;
+
+struct State {
+    pgas: Pgas,
+    /// For each of this rank's rows: entries left, the sum of their columns, and its level. Row `r` is row `r / ranks` of rank `r % ranks`.
+    left: Vec<u32>,
+    columns: Vec<u64>,
+    level: Vec<u32>,
+    /// For each of this rank's columns: the rows that have an entry there, and its level.
+    rows: Vec<Vec<u32>>,
+    column_level: Vec<u32>,
+    /// Rows that have a single entry left, and columns of pivots.
+    pivots: Vec<u32>,
+    eliminated: Vec<u32>,
+    depth: u32,
+    errors: u64,
+    /// Numbers to add up, by parity of the round and by rank.
+    parts: [Vec<u64>; 2],
+    round: u64,
+}
+pgas_state!(State, pgas);
+
+fn scramble(number: u64) -> u64 {
+    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The sum of a number over all ranks.
+fn sum<T: Transport>(
+    endpoint: &mut Endpoint<T, State>,
+    share: Aggregator<[u64; 2]>,
+    mine: u64,
+) -> Result<u64, AggregateError> {
+    let round = endpoint.state().round;
+    endpoint.push_all(share, (0..endpoint.ranks()).map(|rank| (Rank(rank), [round, mine])))?;
+    endpoint.done(share)?;
+    endpoint.state_mut().round += 1;
+    Ok(endpoint.state().parts[(round % 2) as usize].iter().sum())
+}
+
+impl TopologicalSort {
+    /// Rows and columns get numbers by two permutations.
+    fn names(&self, row: u64, column: u64) -> [u32; 2] {
+        let name = |odd: u64, number: u64| (number.wrapping_mul(odd).wrapping_add(999) & (self.rows - 1)) as u32;
+        [name(0x9e37_79b1, row), name(0x85eb_ca6b, column)]
+    }
+
+    /// The entries of a row before it was renamed: one on the diagonal, others before it.
+    fn entries(&self, row: u64) -> impl Iterator<Item = [u32; 2]> {
+        let mut columns: Vec<u64> =
+            (0..self.per_row).map(|n| scramble(row * self.per_row + n) % (row + 1)).collect();
+        columns.push(row);
+        columns.sort_unstable();
+        columns.dedup();
+        columns.into_iter().map(move |column| self.names(row, column))
+    }
+}
+
+impl Program for TopologicalSort {
+    fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {
+        let mut handlers = Handlers::<State>::new();
+        let mut pgas = Pgas::register(&mut handlers)?;
+        let (me, ranks) = (rank.address().rank.0, rank.shape().ranks);
+        let (owner, local) =
+            (move |number: u32| Rank(number % ranks), move |number: u32| (number / ranks) as usize);
+        let config = AggregatorConfig::new();
+        let share = |state: &mut State, from: Rank, parts: &[[u64; 2]]| {
+            parts.iter().for_each(|[round, part]| state.parts[(round % 2) as usize][from.0 as usize] = *part);
+        };
+        let share = Aggregator::register(&rank, &mut pgas, &mut handlers, "share", config, share)?;
+        let by_row = move |state: &mut State, entries: &[[u32; 2]]| {
+            for [row, column] in entries {
+                state.left[local(*row)] += 1;
+                state.columns[local(*row)] += u64::from(*column);
+            }
+        };
+        let by_row = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "by_row", config, by_row)?;
+        let by_column = move |state: &mut State, entries: &[[u32; 2]]| {
+            entries.iter().for_each(|[row, column]| state.rows[local(*column)].push(*row));
+        };
+        let by_column =
+            Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "by_column", config, by_column)?;
+        let eliminate = move |state: &mut State, columns: &[u32]| {
+            for column in columns {
+                state.column_level[local(*column)] = state.depth;
+                state.eliminated.push(*column);
+            }
+        };
+        let eliminate =
+            Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "eliminate", config, eliminate)?;
+        let shorten = move |state: &mut State, entries: &[[u32; 2]]| {
+            for [row, column] in entries {
+                state.left[local(*row)] -= 1;
+                state.columns[local(*row)] -= u64::from(*column);
+                if state.left[local(*row)] == 1 {
+                    state.pivots.push(*row);
+                }
+            }
+        };
+        let shorten = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "shorten", config, shorten)?;
+        // No entry of a row may come at a later level than the row's own.
+        let check = move |state: &mut State, entries: &[[u32; 2]]| {
+            let late =
+                |[row, level]: &&[u32; 2]| state.level[local(*row)] == NONE || *level > state.level[local(*row)];
+            state.errors += entries.iter().filter(late).count() as u64;
+        };
+        let check = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "check", config, check)?;
+
+        let own = (self.rows as u32 - me).div_ceil(ranks) as usize;
+        let (none, parts) = (vec![NONE; own], [vec![0; ranks as usize], vec![0; ranks as usize]]);
+        let state = State {
+            pgas,
+            left: vec![0; own],
+            columns: vec![0; own],
+            level: none.clone(),
+            rows: vec![Vec::new(); own],
+            column_level: none,
+            pivots: Vec::new(),
+            eliminated: Vec::new(),
+            depth: 0,
+            errors: 0,
+            parts,
+            round: 0,
+        };
+        let mut endpoint = rank.attach(handlers, state)?;
+        let entries = || (u64::from(me)..self.rows).step_by(ranks as usize).flat_map(|row| self.entries(row));
+        let mine = endpoint.push_all(by_row, entries().map(|entry| (owner(entry[0]), entry)))?;
+        endpoint.push_all(by_column, entries().map(|entry| (owner(entry[1]), entry)))?;
+        endpoint.done(by_row)?;
+        endpoint.done(by_column)?;
+        let total = sum(&mut endpoint, share, mine)?;
+
+        let start = endpoint.now();
+        let single = (0..own).filter(|row| endpoint.state().left[*row] == 1);
+        let mut pivots: Vec<u32> = single.map(|row| row as u32 * ranks + me).collect();
+        while sum(&mut endpoint, share, pivots.len() as u64)? > 0 {
+            for row in pivots.drain(..) {
+                let state = endpoint.state_mut();
+                state.level[local(row)] = state.depth;
+                let column = state.columns[local(row)] as u32;
+                endpoint.push(eliminate, owner(column), column)?;
+            }
+            endpoint.done(eliminate)?;
+            let depth = endpoint.state().depth;
+            for column in std::mem::take(&mut endpoint.state_mut().eliminated) {
+                let rows = endpoint.state().rows[local(column)].clone();
+                endpoint.push_all(shorten, rows.into_iter().map(|row| (owner(row), [row, column])))?;
+            }
+            endpoint.done(shorten)?;
+            let state = endpoint.state_mut();
+            (state.depth, pivots) = (depth + 1, std::mem::take(&mut state.pivots));
+        }
+        let time = endpoint.now() - start;
+
+        for index in 0..own {
+            let (rows, level) = (endpoint.state().rows[index].clone(), endpoint.state().column_level[index]);
+            endpoint.push_all(check, rows.into_iter().map(|row| (owner(row), [row, level])))?;
+        }
+        endpoint.done(check)?;
+        let (mine, depth) = (endpoint.state().errors, endpoint.state().depth);
+        let errors = sum(&mut endpoint, share, mine)?;
+        endpoint.finish()?;
+        if me != 0 {
+            return Ok(());
+        }
+        let report = Report::new("topological_sort", ranks, time).work(total as f64, "entries/s").errors(errors);
+        report.with("rows", self.rows as f64).with("levels", depth).print(self.json)
+    }
+}
+
+fn main() -> std::process::ExitCode {
+    let mut flags = Flags::new("Sorts a distributed matrix topologically.", Options::new());
+    let log2 = flags.value("--log2-rows", "N", 14u32, "binary logarithm of the number of rows");
+    let per_row = flags.value("--per-row", "N", 8u64, "entries of each row before the diagonal, at most");
+    flags.require(
+        log2 < 32 && flags.ranks() <= 1 << log2.min(31),
+        "--log2-rows is at most 31, with a row for each rank",
+    );
+    let json = flags.json();
+    flags.run(TopologicalSort { rows: 1 << log2.min(31), per_row, json })
+}
