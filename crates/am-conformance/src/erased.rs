@@ -88,7 +88,7 @@ pub(crate) trait Carrier {
     fn segment(&self) -> &Segment<Self::Memory>;
     fn segment_len(&self, rank: Rank) -> u64;
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>>;
-    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)>;
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)>;
     fn credits(&self, peer: Peer) -> CreditSnapshot;
     fn owed(&self, peer: Peer) -> Option<Owed>;
     fn bare_credits(&self) -> u64;
@@ -181,8 +181,8 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
         Some(cell.get_or_init(|| Segment::new((self.erase)(segment.memory()), segment.len())))
     }
 
-    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
-        self.transport.one_sided(to)
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        self.transport.native(to)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
@@ -367,8 +367,8 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
         self.0.remote_segment(rank)
     }
 
-    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
-        self.0.one_sided(to)
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        self.0.native(to)
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {

@@ -610,7 +610,7 @@ impl Transport for Loopback {
         self.network.segments.get(rank.0 as usize).filter(|_| self.network.config.direct)
     }
 
-    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         (self.network.config.native != NativeOperations::None).then_some((self as &mut dyn NativeOneSided, to))
     }
 

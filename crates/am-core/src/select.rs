@@ -503,16 +503,16 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         }
     }
 
-    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         match &mut self.0 {
-            Choice::Near(near) => near.one_sided(to),
-            Choice::Far(far) => far.one_sided(to),
+            Choice::Near(near) => near.native(to),
+            Choice::Far(far) => far.native(to),
             Choice::Both(both) => match both.ways[to.index()] {
-                Way::Near(peer) => both.near.one_sided(peer),
+                Way::Near(peer) => both.near.native(peer),
                 Way::Far => {
                     // What is started ends by a poll.
                     both.far.sent(true);
-                    both.far.transport.one_sided(to)
+                    both.far.transport.native(to)
                 }
             },
         }

@@ -751,7 +751,7 @@ pub trait Transport: Membership + Waiting {
 
     /// The one-sided operations that the network does by itself towards a peer, and what the peer is called there; `None` where it
     /// does none. The same at every call.
-    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         let _ = to;
         None
     }

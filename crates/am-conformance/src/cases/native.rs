@@ -17,7 +17,7 @@ fn capability<T: Transport>(transport: &mut T, to: Rank) -> Capability {
     if to == me || transport.remote_segment(to).is_some() {
         return Capability::default();
     }
-    let found = shape.peer(to.into()).and_then(|peer| transport.one_sided(peer));
+    let found = shape.peer(to.into()).and_then(|peer| transport.native(peer));
     found.map_or(Capability::default(), |(network, named)| network.capability(named))
 }
 

@@ -114,8 +114,8 @@ impl<T: Transport> Transport for Tamper<T> {
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
         self.inner.remote_segment(rank)
     }
-    fn one_sided(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
-        self.inner.one_sided(to)
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        self.inner.native(to)
     }
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         self.inner.credits(peer)

@@ -129,7 +129,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 }
             };
             let (network, named) =
-                self.transport.one_sided(peer).expect("the network was asked what it does towards this peer");
+                self.transport.native(peer).expect("the network was asked what it does towards this peer");
             match start(network, named, &mut done) {
                 Ok(()) => break Ok(()),
                 Err(refused) => {
@@ -148,7 +148,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// What the network does by itself towards an endpoint.
     pub(crate) fn capability(&mut self, to: Address) -> Capability {
-        let found = self.desk.shape.peer(to).and_then(|peer| self.transport.one_sided(peer));
+        let found = self.desk.shape.peer(to).and_then(|peer| self.transport.native(peer));
         found.map_or(Capability::default(), |(network, named)| network.capability(named))
     }
 

@@ -1,6 +1,6 @@
 //! One-sided operations that a network does by itself: reads, writes and atomics of a peer's segment without the peer's program.
 //!
-//! An optional part of the contract. [`Transport::one_sided`](super::Transport::one_sided) yields it towards peers that are reached so,
+//! An optional part of the contract. [`Transport::native`](super::Transport::native) yields it towards peers that are reached so,
 //! and [`Capability`] tells what the network does; everything else travels as active messages. The rules that every transport keeps:
 //!
 //! * An operation is refused as a whole or accepted as a whole. The caller has checked its range against
@@ -41,6 +41,12 @@ impl AtomicSet {
     pub fn with(self, atomics: impl IntoIterator<Item = Atomic>) -> Self {
         let bits = atomics.into_iter().filter(Atomic::is_supported).map(|atomic| 1 << atomic.number());
         Self(bits.fold(self.0, |all, bit: u128| all | bit))
+    }
+
+    /// Those operations that something holds of.
+    #[must_use]
+    pub fn only(self, keep: impl Fn(&Atomic) -> bool) -> Self {
+        Self::NONE.with(Atomic::every().filter(|atomic| self.has(atomic) && keep(atomic)))
     }
 
     /// All operations of all types.

@@ -1,6 +1,7 @@
 //! What the conduit sees of the interface's events, whichever Portals it is.
 
 use super::codec::{Bits, HeaderData};
+use crate::nic::p4::NiFail;
 
 /// The descriptor that an operation of this rank began at, told by the descriptor's user pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +41,10 @@ impl Origin {
 pub(super) enum Safe {
     /// A put has left its memory.
     Left { origin: Origin, bits: u64 },
-    /// A put is in its destination's segment.
-    Delivered { origin: Origin, bits: u64 },
-    /// A get's bytes are here.
-    Fetched { origin: Origin, bits: u64 },
+    /// A put is in its destination's segment, unless it failed.
+    Delivered { origin: Origin, bits: u64, outcome: Result<(), NiFail> },
+    /// A get's bytes are here, or what an atomic found, unless it failed.
+    Fetched { origin: Origin, bits: u64, outcome: Result<(), NiFail> },
     /// A request was refused, because its receiver is disabled (Portals 4).
     Refused { bits: Bits },
     /// A reply has come into the send-buffer chunk of its request.

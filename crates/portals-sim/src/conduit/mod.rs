@@ -63,6 +63,7 @@ mod departures;
 mod events;
 mod firehose;
 mod joins;
+mod native;
 mod one_sided;
 mod order;
 mod p3;

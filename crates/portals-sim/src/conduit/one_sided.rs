@@ -7,12 +7,14 @@
 use super::codec::Target;
 use super::events::Origin;
 use super::firehose::{FirehoseCounters, Slot};
+use super::native::Started;
 use super::registered::Registered;
-use super::send_slots::Pieces;
 use super::transport::Shared;
 use super::wire::Wire;
+use crate::nic::p4::NiFail;
 use crate::nic::{HostMemory, Nic};
 use am_core::Rank;
+use am_core::slab::{Key, Slab};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -30,10 +32,7 @@ pub enum Local<'m> {
 /// A put or get that was begun; see [`OneSided::is_done`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "nothing else tells when the operation is over"]
-pub struct Operation {
-    id: u32,
-    serial: u32,
-}
+pub struct Operation(Key);
 
 /// A put or get that was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -67,70 +66,123 @@ pub enum OneSidedError {
     },
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// A put, get or atomic under way.
+#[derive(Debug)]
 struct Entry {
-    serial: u32,
     /// The bytes may change (put).
     left: bool,
     /// It is over at the other end (put), or here (get).
     done: bool,
-    busy: bool,
     slot: Option<Slot>,
+    /// What the core is told, if it began the operation.
+    native: Option<Started>,
+}
+
+/// What became free when an operation was over.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// A registration that it does not use any more.
+    pub(super) slot: Option<Slot>,
+    /// What the core is to be told, and whether it was done.
+    pub(super) told: Option<(Started, Result<(), NiFail>)>,
+    /// A stage whose bytes have left.
+    pub(super) stage: Option<usize>,
 }
 
 /// Operations under way.
 #[derive(Debug)]
 pub(super) struct Operations {
-    ids: Pieces,
     most: u32,
-    entries: Vec<Entry>,
-    under_way: u32,
+    entries: Slab<Entry>,
+    /// Those that the core began.
+    natives: u32,
 }
 
 impl Operations {
     pub(super) const fn new(most: u32) -> Self {
-        Self { ids: Pieces::new(most), most, entries: Vec::new(), under_way: 0 }
+        Self { most, entries: Slab::new(), natives: 0 }
     }
 
-    fn begin(&mut self, is_get: bool, slot: Option<Slot>) -> Option<Operation> {
-        let id = self.ids.take(0)?;
-        if self.entries.len() <= id as usize {
-            self.entries.resize(id as usize + 1, Entry::default());
-        }
-        let entry = &mut self.entries[id as usize];
-        *entry = Entry { serial: entry.serial.wrapping_add(1), left: is_get, done: false, busy: true, slot };
-        self.under_way += 1;
-        Some(Operation { id, serial: entry.serial })
+    /// Operations that can be begun.
+    pub(super) fn left(&self) -> u32 {
+        self.most - self.under_way()
     }
 
-    /// Takes note of an event; returns the registration that nothing uses any more.
-    fn note(&mut self, id: u32, change: impl FnOnce(&mut Entry)) -> Option<Slot> {
-        let entry = self.entries.get_mut(id as usize).filter(|entry| entry.busy)?;
-        change(entry);
-        if !(entry.left && entry.done) {
+    fn under_way(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Operations of the core that are under way.
+    pub(super) const fn natives(&self) -> u32 {
+        self.natives
+    }
+
+    /// Begins an operation, unless as many as can be are under way.
+    pub(super) fn begin(&mut self, is_put: bool, slot: Option<Slot>, native: Option<Started>) -> Option<Key> {
+        if self.left() == 0 {
             return None;
         }
-        entry.busy = false;
-        let slot = entry.slot.take();
-        self.ids.give(id);
-        self.under_way -= 1;
-        slot
+        self.natives += u32::from(native.is_some());
+        Some(self.entries.insert(Entry { left: !is_put, done: false, slot, native }))
+    }
+
+    /// Where what an atomic found comes.
+    pub(super) fn found_at(&mut self, key: Key, place: u32) {
+        let native = self.entries.get_mut(key).and_then(|entry| entry.native.as_mut());
+        native.into_iter().for_each(|native| native.found_at(place));
+    }
+
+    /// An operation is over on one side; once it is on both, its entry is free.
+    fn settle(&mut self, key: Key, told: Option<(Started, Result<(), NiFail>)>) -> Ended {
+        let over = self.entries.get(key).is_some_and(|entry| entry.left && entry.done);
+        let Some(entry) = over.then(|| self.entries.remove(key)).flatten() else {
+            return Ended { told, ..Ended::default() };
+        };
+        self.natives -= u32::from(entry.native.is_some());
+        let stage = entry
+            .native
+            .and_then(|native| native.stage)
+            .filter(|_| !entry.native.is_some_and(|native| native.reports));
+        Ended { slot: entry.slot, told, stage }
     }
 
     /// A put's bytes have left.
-    pub(super) fn left(&mut self, bits: u64) -> Option<Slot> {
-        self.note(id_of(bits), |entry| entry.left = true)
+    pub(super) fn left_by(&mut self, bits: u64) -> Ended {
+        let key = key_of(bits);
+        let Some(entry) = self.entries.get_mut(key) else { return Ended::default() };
+        entry.left = true;
+        self.settle(key, None)
     }
 
-    /// A put is delivered, or a get's bytes are here.
-    pub(super) fn done(&mut self, bits: u64) -> Option<Slot> {
-        self.note(id_of(bits), |entry| entry.done = true)
+    /// A put is delivered, or a get's bytes are here, or neither will ever be.
+    pub(super) fn done(&mut self, bits: u64, outcome: Result<(), NiFail>) -> Ended {
+        self.end(key_of(bits), Some(outcome))
+    }
+
+    fn end(&mut self, key: Key, outcome: Option<Result<(), NiFail>>) -> Ended {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.done) else { return Ended::default() };
+        entry.done = true;
+        let told = entry.native.zip(outcome);
+        self.settle(key, told)
+    }
+
+    /// Ends the core's operations on peers that are gone, of which nothing more comes. The core is not told.
+    pub(super) fn sweep(&mut self, gone: impl Fn(u32) -> bool) -> Vec<(Started, Ended)> {
+        let natives = self.entries.iter().filter_map(|(key, entry)| Some((key, entry.native?)));
+        let swept: Vec<_> = natives.filter(|(_, native)| gone(native.to)).collect();
+        swept.into_iter().map(|(key, native)| (native, self.end(key, None))).collect()
     }
 }
 
-/// The number in match bits.
-const fn id_of(bits: u64) -> u32 {
-    (bits >> 8) as u32
+/// Match bits of an operation: target, place, generation.
+pub(super) const fn bits_of(key: Key) -> u64 {
+    let number = key.to_u64();
+    number >> 32 << 24 | (number & 0xffff) << 8 | Target::Rar as u64
+}
+
+/// The operation in match bits.
+const fn key_of(bits: u64) -> Key {
+    Key::from_u64(bits >> 24 << 32 | bits >> 8 & 0xffff)
 }
 
 /// What one-sided operations share with the transport.
@@ -186,7 +238,7 @@ impl OneSided<'_> {
 
     /// Operations that are not over.
     pub fn under_way(&self) -> u32 {
-        self.direct.borrow().operations.under_way
+        self.direct.borrow().operations.under_way()
     }
 
     /// What the registration cache has done so far.
@@ -195,10 +247,7 @@ impl OneSided<'_> {
     }
 
     fn look(&self, operation: Operation, test: impl Fn(&Entry) -> bool) -> bool {
-        let direct = self.direct.borrow();
-        let entry = &direct.operations.entries[operation.id as usize];
-        // A number is used again only after its operation was over.
-        entry.serial != operation.serial || !entry.busy || test(entry)
+        self.direct.borrow().operations.entries.get(operation.0).is_none_or(test)
     }
 
     fn begin(
@@ -221,7 +270,7 @@ impl OneSided<'_> {
         let mut direct = self.direct.borrow_mut();
         let Direct { operations, registered } = &mut *direct;
         let busy = OneSidedError::Busy { operations: operations.most };
-        if operations.ids.left() == 0 {
+        if operations.left() == 0 {
             return Err(busy);
         }
         let (md, offset, slot) = match local {
@@ -236,14 +285,14 @@ impl OneSided<'_> {
                 (Some(covered.md), covered.offset, Some(covered.slot))
             }
         };
-        let operation = operations.begin(is_get, slot).ok_or(busy)?;
-        let bits = u64::from(operation.id) << 8 | Target::Rar as u64;
+        let key = operations.begin(!is_get, slot, None).ok_or(busy)?;
+        let bits = bits_of(key);
         if is_get {
             self.wire.get_direct(rank.0, md, offset, len, at, bits);
         } else {
             self.wire.put_direct(rank.0, md, offset, len, at, bits);
         }
-        Ok(operation)
+        Ok(Operation(key))
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Memories {
     pub(super) requests: HostMemory,
     pub(super) replies: HostMemory,
     pub(super) inbox: HostMemory,
+    /// Operands of atomics, and what they found: 16 bytes for each operation under way (Portals 4).
+    pub(super) results: HostMemory,
 }
 
 /// A rank's descriptors and queues.
@@ -60,7 +62,7 @@ impl<'a> P3Wire<'a> {
         p3.init().expect("the interface is free for the conduit");
         let safe = p3.eq_alloc(queues[0]).expect("the interface has room for the SAFE queue");
         let am = p3.eq_alloc(queues[1]).expect("the interface has room for the AM queue");
-        let Memories { segment, requests, replies, inbox } = memories;
+        let Memories { segment, requests, replies, inbox, .. } = memories;
         let quiet = Options::EVENT_START_DISABLE;
         let remote = quiet | Options::MANAGE_REMOTE;
         let silent = Options::ACK_DISABLE;
@@ -170,8 +172,8 @@ impl<'a> P3Wire<'a> {
         let (origin, bits) = (Origin::of(event.user_ptr), event.match_bits);
         Some(match event.kind {
             EventKind::SendEnd => Safe::Left { origin, bits },
-            EventKind::Ack => Safe::Delivered { origin, bits },
-            EventKind::ReplyEnd => Safe::Fetched { origin, bits },
+            EventKind::Ack => Safe::Delivered { origin, bits, outcome: Ok(()) },
+            EventKind::ReplyEnd => Safe::Fetched { origin, bits, outcome: Ok(()) },
             EventKind::PutEnd => match (self.p3.nic.rank_of(event.initiator), Bits::decode(bits)) {
                 (Some(from), Some(bits)) if bits.target == Target::RarSrc => Safe::Placed { from, bits },
                 (Some(from), Some(bits)) => {

@@ -12,12 +12,18 @@
 
 use super::codec::{Bits, HeaderData, IGNORED, Target};
 use super::events::{Am, Origin, Safe};
+use super::native::Command;
 use super::p3::Memories;
 use super::space::Space;
 use crate::nic::p4::{
-    Ack, EqHandle, Event, EventKind, Get, List, Md, MdHandle, MdOptions, Me, MeOptions, NiFail, P4, P4Error,
-    PtOptions, Put, Region, Target as To,
+    Ack, AtomicOp, EqHandle, Event, EventKind, FetchAtomic, Get, List, Md, MdHandle, MdOptions, Me, MeOptions,
+    NiFail, P4, P4Error, PtOptions, Put, Region, Swap, Target as To,
 };
+
+/// How an operation ended.
+fn outcome(ni_fail: NiFail) -> Result<(), NiFail> {
+    if ni_fail == NiFail::Ok { Ok(()) } else { Err(ni_fail) }
+}
 use crate::nic::{HostMemory, Nic};
 use am_core::Instant;
 use fabric_sim::WaitFor;
@@ -40,6 +46,7 @@ pub(super) struct P4Wire<'a> {
     segment: MdHandle,
     requests: MdHandle,
     replies: MdHandle,
+    results: MdHandle,
     inbox: HostMemory,
     space: Space,
     largest: usize,
@@ -67,6 +74,7 @@ impl<'a> P4Wire<'a> {
         p4.me_append(REPLY, &back, List::Priority, 0).expect(SET_UP);
         let bind = |memory: &HostMemory| p4.md_bind(&Md { eq: Some(safe), ..Md::new(memory) }).expect(SET_UP);
         let [segment, requests, replies] = [&memories.segment, &memories.requests, &memories.replies].map(bind);
+        let results = bind(&memories.results);
         let wire = Self {
             nic: nic.clone(),
             p4,
@@ -75,6 +83,7 @@ impl<'a> P4Wire<'a> {
             segment,
             requests,
             replies,
+            results,
             inbox: memories.inbox.clone(),
             space,
             largest: largest as usize,
@@ -179,6 +188,24 @@ impl<'a> P4Wire<'a> {
         self.p4.get(&get).expect(OWN);
     }
 
+    /// Begins an atomic operation on a value of a peer's segment. Its operand is at a place of the results' memory, and what it
+    /// found comes 8 bytes behind that.
+    pub(super) fn atomic(&self, to: u32, place: u64, at: u64, atomic: &Command, bits: u64) {
+        let process = self.nic.id(to).expect("atomics are for ranks of the job").into();
+        let of = |offset| Region { md: self.results, offset };
+        let target = To { process, pt_index: RAR, match_bits: bits, offset: at };
+        let (length, user_ptr) = (atomic.datatype.size(), Origin::Segment.word());
+        let put = Put { from: of(place), length, ack: Ack::None, target, user_ptr, hdr_data: 0 };
+        let Command { operation, datatype, operand, .. } = *atomic;
+        let begun = match operation {
+            AtomicOp::Swap | AtomicOp::Cswap => {
+                self.p4.swap(&Swap { to: of(place + 8), put, operation, datatype, operand })
+            }
+            _ => self.p4.fetch_atomic(&FetchAtomic { to: of(place + 8), put, operation, datatype }),
+        };
+        begun.expect(OWN);
+    }
+
     /// Binds memory outside the segment.
     pub(super) fn bind(&self, memory: &HostMemory, start: usize, length: usize) -> MdHandle {
         let options = MdOptions::NONE;
@@ -209,8 +236,8 @@ impl<'a> P4Wire<'a> {
                 (NiFail::PtDisabled, Some(bits)) => Safe::Refused { bits },
                 _ => Safe::Nothing,
             },
-            EventKind::Ack => Safe::Delivered { origin, bits },
-            EventKind::Reply => Safe::Fetched { origin, bits },
+            EventKind::Ack => Safe::Delivered { origin, bits, outcome: outcome(event.ni_fail) },
+            EventKind::Reply => Safe::Fetched { origin, bits, outcome: outcome(event.ni_fail) },
             EventKind::Put => match (self.nic.rank_of(event.initiator), Bits::decode(bits)) {
                 (Some(from), Some(bits)) => {
                     Safe::Reply { from, bits, data: HeaderData::decode(event.hdr_data), len: event.mlength }

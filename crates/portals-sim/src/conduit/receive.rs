@@ -5,7 +5,7 @@ use super::config::FlowControl;
 use super::events::{Am, Origin, Safe};
 use super::firehose::Slot;
 use super::joins::Heading;
-use super::one_sided::{Direct, is_direct};
+use super::one_sided::is_direct;
 use super::port::ReplyPort;
 use super::transport::{Chunk, Conduit};
 use crate::credit::{Revoke, Surrender};
@@ -105,14 +105,14 @@ impl Conduit<'_> {
     fn safe_event(&mut self, event: Safe) {
         match event {
             Safe::Left { origin, bits } if is_direct(origin, bits) => {
-                let Direct { operations, registered } = &mut *self.direct.borrow_mut();
-                operations.left(bits).into_iter().for_each(|slot| registered.give(slot));
-                self.fresh = true;
+                let ended = self.direct.borrow_mut().operations.left_by(bits);
+                self.direct_ended(ended);
             }
-            Safe::Delivered { origin, bits } | Safe::Fetched { origin, bits } if is_direct(origin, bits) => {
-                let Direct { operations, registered } = &mut *self.direct.borrow_mut();
-                operations.done(bits).into_iter().for_each(|slot| registered.give(slot));
-                self.fresh = true;
+            Safe::Delivered { origin, bits, outcome } | Safe::Fetched { origin, bits, outcome }
+                if is_direct(origin, bits) =>
+            {
+                let ended = self.direct.borrow_mut().operations.done(bits, outcome);
+                self.direct_ended(ended);
             }
             Safe::Left { origin: Origin::Request, bits } => {
                 let chunk = (bits >> 32) as u32;
@@ -247,6 +247,9 @@ impl Conduit<'_> {
         for _ in 0..TURNS {
             self.work();
             let mut taken = self.harvest(SAFE_EVENTS);
+            while done < budget && self.tell_completed(sink) {
+                done += 1;
+            }
             while done < budget
                 && let Some(reply) = self.ready.pop_front()
             {

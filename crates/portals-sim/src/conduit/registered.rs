@@ -134,10 +134,21 @@ impl Staging {
         self.stages[index].slot = Some(slot);
     }
 
-    /// The stage is not used after all.
+    /// The memory of a stage.
+    pub(super) fn memory(&self, index: usize) -> HostMemory {
+        self.stages[index].memory.clone()
+    }
+
+    /// The stage is not used any more, or was not after all.
     pub(super) fn withdraw(&mut self, index: usize) {
         self.stages[index].busy = false;
         self.busy -= 1;
+    }
+
+    /// The stage is in use for ever, since its bytes may yet come from a peer that is gone; another takes its place.
+    pub(super) fn abandon(&mut self, index: usize) {
+        self.stages[index].memory = HostMemory::new(PAGE as usize);
+        self.withdraw(index);
     }
 
     /// What was registered in this slot has left. Returns whether that was a stage.

@@ -56,7 +56,7 @@ pub(super) struct Again {
 pub(super) struct Gone;
 
 impl Conduit<'_> {
-    fn busy(&mut self, resource: Resource) -> Refused {
+    pub(super) fn busy(&mut self, resource: Resource) -> Refused {
         // A program may try again at once; its time has to pass even so.
         self.nic.charge_empty_poll();
         Refused::Busy(resource)

@@ -4,6 +4,7 @@ use super::codec::{Form, Kind};
 use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::departures::Departures;
 use super::joins::Heading;
+use super::native::Told;
 use super::one_sided::{Direct, OneSided, Operation, Operations};
 use super::p3::Memories;
 use super::peers::{Ledger, Peers, Report};
@@ -16,8 +17,8 @@ use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
 use am_core::segment::Memory;
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, FaultyPeers, Head, Membership, PayloadWriter, PendingKey, Port, Refused,
-    ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, FaultyPeers, Head, Membership, NativeOneSided, PayloadWriter, PendingKey,
+    Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -91,6 +92,10 @@ pub struct Conduit<'a> {
     pub(super) direct: Rc<RefCell<Direct>>,
     pub(super) peers: Peers,
     pub(super) ledger: Ledger,
+    /// One-sided operations of the core that are over, until it is told.
+    pub(super) completed: VecDeque<Told>,
+    /// Departures and faulty peers whose operations were ended.
+    pub(super) swept_natives: (u32, usize),
     /// Replies, and Long requests, that are complete and were not delivered yet.
     pub(super) ready: VecDeque<ReadyReply>,
     pub(super) joined: VecDeque<(u32, Heading)>,
@@ -130,14 +135,15 @@ impl<'a> Conduit<'a> {
     pub(super) fn new(nic: Nic<'a>, shared: Rc<Shared>) -> Self {
         let Shared { config, sizes, .. } = &*shared;
         let (me, ranks) = (nic.rank(), nic.ranks());
+        let portals_4 = config.flow == FlowControl::Disable;
         let memories = Memories {
             segment: HostMemory::new(config.segment as usize),
             requests: HostMemory::new((config.send_chunks * config.chunk) as usize),
             replies: HostMemory::new((config.reply_slots * config.chunk) as usize),
             inbox: HostMemory::new(sizes.space.total() as usize),
+            results: HostMemory::new(if portals_4 { 16 * config.operations as usize } else { 0 }),
         };
         let queues = [sizes.safe_events, sizes.am_events];
-        let portals_4 = config.flow == FlowControl::Disable;
         let wire = Wire::new(portals_4, &nic, &memories, sizes.space, config.chunk, queues);
         nic.launched();
         let direct = Direct {
@@ -163,6 +169,8 @@ impl<'a> Conduit<'a> {
             direct: Rc::new(RefCell::new(direct)),
             peers: Peers::new(ranks, config, sizes),
             ledger: Ledger::new(me, config, sizes),
+            completed: VecDeque::new(),
+            swept_natives: (0, 0),
             ready: VecDeque::new(),
             joined: VecDeque::new(),
             outstanding: 0,
@@ -487,8 +495,12 @@ impl<'a> Transport for Conduit<'a> {
     fn flush(&mut self) {}
 
     fn quiet(&mut self) -> bool {
-        if self.outstanding != 0 {
+        let natives = self.natives_under_way();
+        if self.outstanding != 0 || natives {
             self.harvest(usize::MAX);
+        }
+        if natives && self.natives_under_way() {
+            return false;
         }
         if self.outstanding == 0 {
             return true;
@@ -508,6 +520,10 @@ impl<'a> Transport for Conduit<'a> {
 
     fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
         None
+    }
+
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        Some((self, to))
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {

@@ -2,6 +2,7 @@
 
 use super::codec::{Bits, HeaderData};
 use super::events::{Am, Safe};
+use super::native::Command;
 use super::p3::{Memories, P3Wire};
 use super::p4::P4Wire;
 use super::space::Space;
@@ -114,6 +115,12 @@ impl<'a> Wire<'a> {
             Self::P3(wire) => wire.get_direct(to, md.map(Descriptor::of_p3), into, len, at, bits),
             Self::P4(wire) => wire.get_direct(to, md.map(Descriptor::of_p4), into, len, at, bits),
         }
+    }
+
+    /// Begins an atomic operation (Portals 4); see [`P4Wire::atomic`].
+    pub(super) fn atomic(&self, to: u32, place: u64, at: u64, atomic: &Command, bits: u64) {
+        let Self::P4(wire) = self else { unreachable!("Portals 3.3 has no atomic operations") };
+        wire.atomic(to, place, at, atomic, bits);
     }
 
     /// Binds memory outside the segment.

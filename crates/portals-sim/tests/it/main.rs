@@ -9,6 +9,7 @@ mod degenerate;
 mod fuzz;
 mod holds;
 mod lookahead;
+mod native;
 mod p3;
 mod p3_allocation;
 mod p3_faults;
