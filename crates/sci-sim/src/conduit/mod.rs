@@ -78,6 +78,7 @@ mod layout;
 #[cfg(all(test, am_loom))]
 mod loom_flags;
 #[cfg(not(am_loom))]
+mod native;
 mod net;
 #[cfg(not(am_loom))]
 mod port;

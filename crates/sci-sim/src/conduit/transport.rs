@@ -12,8 +12,8 @@ use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, PayloadWriter, PendingKey, Port,
-    Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, NativeOneSided, PayloadWriter,
+    PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::Cell;
@@ -363,6 +363,10 @@ impl<N: Sisci> Transport for Conduit<N> {
     fn remote_segment(&self, _: Rank) -> Option<&Segment<N::Memory>> {
         // Stores of single words could be offered, loads could not: they are what the design avoids.
         None
+    }
+
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        Some((self, to))
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
