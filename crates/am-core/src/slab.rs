@@ -1,7 +1,7 @@
 //! A table whose entries are named by numbers that say which use of an entry they mean.
 //!
-//! What names an entry travels through a network and may come back after the entry was freed, or used again: a number that
-//! is out of date finds nothing.
+//! What names an entry travels through a network and may come back after the entry was freed, or used again: a
+//! number that is out of date finds nothing.
 
 /// Names one use of an entry of a [`Slab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,8 +11,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// The entry's place, which a later use of it has, too. Places are dense: they are below the most entries that there ever were
-    /// at once.
+    /// The entry's place, which a later use of it has, too. Places are dense: they are below the most entries that
+    /// there ever were at once.
     pub const fn index(self) -> u32 {
         self.index
     }

@@ -1,5 +1,6 @@
-//! Item 17, one-sided operations that the network does by itself: that it does what it says, without the target's program, and
-//! what becomes of them when ranks end. Where the network does none, the same program runs over messages.
+//! Item 17, one-sided operations that the network does by itself: that it does what it says, without the target's
+//! program, and what becomes of them when ranks end. Where the network does none, the same program runs over
+//! messages.
 
 use super::one_sided::attach;
 use super::{last, left, right};

@@ -1,5 +1,6 @@
-//! One-sided operations of the loopback network: what the contract permits a network to do, at its most awkward. Operations wait at
-//! their initiator, are done in a random order at its polls, some of them hardly ever at the first, and may fail.
+//! One-sided operations of the loopback network: what the contract permits a network to do, at its most awkward.
+//! Operations wait at their initiator, are done in a random order at its polls, some of them hardly ever at the
+//! first, and may fail.
 
 use super::Loopback;
 use crate::address::Peer;
@@ -16,7 +17,8 @@ pub enum NativeOperations {
     /// Nothing.
     #[default]
     None,
-    /// All operations that the contract has. Where ranks see each other's segments as memory, the core does not use them.
+    /// All operations that the contract has. Where ranks see each other's segments as memory, the core does not
+    /// use them.
     All,
     /// All but atomics that other ranks could rely on: they are not atomic with respect to the processor's.
     Incoherent,

@@ -5,8 +5,8 @@ use crate::address::Peer;
 
 /// The peers that an endpoint found faulty, with the cause of their loss. Few, so a list.
 ///
-/// What is known of them from elsewhere comes as closures and arguments: a peer that was found faulty may end later, and counts
-/// as one loss all the same.
+/// What is known of them from elsewhere comes as closures and arguments: a peer that was found faulty may end
+/// later, and counts as one loss all the same.
 #[derive(Clone, Debug, Default)]
 pub struct FaultyPeers {
     peers: Vec<(Peer, LossCause)>,
@@ -53,8 +53,8 @@ impl FaultyPeers {
         found.map_or_else(known, |(_, cause)| PeerStatus::Lost(*cause))
     }
 
-    /// How many endpoints have been lost: `known` of them, and those found faulty that are not among these by what is `known_of`
-    /// them.
+    /// How many endpoints have been lost: `known` of them, and those found faulty that are not among these by what
+    /// is `known_of` them.
     #[inline]
     pub fn losses(&self, known: u32, known_of: impl Fn(Peer) -> PeerStatus) -> u32 {
         let more = self.peers.iter().filter(|(peer, _)| !matches!(known_of(*peer), PeerStatus::Lost(_)));

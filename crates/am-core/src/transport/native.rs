@@ -1,17 +1,21 @@
-//! One-sided operations that a network does by itself: reads, writes and atomics of a peer's segment without the peer's program.
+//! One-sided operations that a network does by itself: reads, writes and atomics of a peer's segment without the
+//! peer's program.
 //!
-//! An optional part of the contract. [`Transport::native`](super::Transport::native) yields it towards peers that are reached so,
-//! and [`Capability`] tells what the network does; everything else travels as active messages. The rules that every transport keeps:
+//! An optional part of the contract. [`Transport::native`](super::Transport::native) yields it towards peers that
+//! are reached so, and [`Capability`] tells what the network does; everything else travels as active messages. The
+//! rules that every transport keeps:
 //!
 //! * An operation is refused as a whole or accepted as a whole. The caller has checked its range against
 //!   [`Transport::segment_len`](super::Transport::segment_len), and its length against the [`Capability`].
 //! * The bytes of a put can be reused when the call returns.
-//! * A completion says that the operation is done *at the target*: the bytes of a put are in its segment, an atomic is applied. Each
-//!   accepted operation completes at most once: through `done` while any operation is started, or through
-//!   [`Sink::completed`](super::Sink::completed) during a poll, whose budget and result it counts in. Operations are not ordered.
-//! * [`Transport::quiet`](super::Transport::quiet) and a departure cover operations under way as they cover requests.
-//! * Of a peer that is gone, what was done before can be polled once [`Membership::status`](super::Membership::status) tells; the rest
-//!   need not complete.
+//! * A completion says that the operation is done *at the target*: the bytes of a put are in its segment, an
+//!   atomic is applied. Each accepted operation completes at most once: through `done` while any operation is
+//!   started, or through [`Sink::completed`](super::Sink::completed) during a poll, whose budget and result it
+//!   counts in. Operations are not ordered.
+//! * [`Transport::quiet`](super::Transport::quiet) and a departure cover operations under way as they cover
+//!   requests.
+//! * Of a peer that is gone, what was done before can be polled once
+//!   [`Membership::status`](super::Membership::status) tells; the rest need not complete.
 //! * `done` must not use the transport.
 
 use super::Refused;
@@ -77,8 +81,8 @@ pub struct Capability {
     pub get_into: u64,
     /// The atomic operations.
     pub atomics: AtomicSet,
-    /// Whether they are atomic with respect to those of the target's processor on the same value. Where they are not, they are not
-    /// used: handlers, and ranks that see the segment as memory, work with the processor.
+    /// Whether they are atomic with respect to those of the target's processor on the same value. Where they are
+    /// not, they are not used: handlers, and ranks that see the segment as memory, work with the processor.
     pub coherent: bool,
 }
 
@@ -164,9 +168,9 @@ pub trait NativeOneSided {
     /// What the network does by itself towards a peer. The same at every call.
     fn capability(&self, to: Peer) -> Capability;
 
-    /// Starts a put to a byte offset of a peer's segment, and with `signal` an addition of one to the 64-bit counter at that offset
-    /// once the bytes are there. May block only as long as the medium takes to carry the bytes. Does not allocate after the first
-    /// operations.
+    /// Starts a put to a byte offset of a peer's segment, and with `signal` an addition of one to the 64-bit
+    /// counter at that offset once the bytes are there. May block only as long as the medium takes to carry the
+    /// bytes. Does not allocate after the first operations.
     ///
     /// # Errors
     /// [`Refused`]; nothing was started.
@@ -194,8 +198,8 @@ pub trait NativeOneSided {
         done: &mut Done<'_>,
     ) -> Result<(), Refused>;
 
-    /// Starts an atomic operation on the value at a byte offset of a peer's segment, which is a multiple of its size; with `fetch`
-    /// its completion brings what was there.
+    /// Starts an atomic operation on the value at a byte offset of a peer's segment, which is a multiple of its
+    /// size; with `fetch` its completion brings what was there.
     ///
     /// # Errors
     /// [`Refused`]; nothing was started.

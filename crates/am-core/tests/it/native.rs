@@ -1,4 +1,5 @@
-//! One-sided operations that the network does by itself: without the target, in any order, and what is told if they fail.
+//! One-sided operations that the network does by itself: without the target, in any order, and what is told if
+//! they fail.
 
 use am_core::loopback::{Loopback, LoopbackConfig, NativeOperations, network};
 use am_core::one_sided::{AtomicOp, OneSided, OneSidedError};

@@ -1,9 +1,9 @@
 //! The core's one-sided operations: puts and gets of both Portals, atomics of Portals 4.
 //!
-//! A put leaves from staging memory, so that its source can be reused; a get lands there, or in this rank's segment. The
-//! acknowledgement of a put, and the reply of a get or an atomic, complete the operation. Atomics of Portals 4 are coherent with those
-//! of handlers: the interface changes a value within one event, and one whose atomics keep to the coherence of the processor's caches is
-//! assumed \[A\]. Signals travel as messages.
+//! A put leaves from staging memory, so that its source can be reused; a get lands there, or in this rank's
+//! segment. The acknowledgement of a put, and the reply of a get or an atomic, complete the operation. Atomics of
+//! Portals 4 are coherent with those of handlers: the interface changes a value within one event, and one whose
+//! atomics keep to the coherence of the processor's caches is assumed \[A\]. Signals travel as messages.
 
 use super::config::FlowControl;
 use super::one_sided::{Direct, Ended, bits_of};
@@ -54,8 +54,8 @@ pub(super) struct Command {
     pub(super) operand: [u8; 16],
 }
 
-/// What Portals 4 does for an atomic; `None` for minima and maxima of numbers with fractions, where those of IEEE 754 that the
-/// processor has differ in what they make of a NaN.
+/// What Portals 4 does for an atomic; `None` for minima and maxima of numbers with fractions, where those of IEEE
+/// 754 that the processor has differ in what they make of a NaN.
 pub(super) fn command(atomic: &Atomic) -> Option<Command> {
     let (number, bits) = match atomic.kind {
         AtomicKind::U32 => (Datatype::Uint32, Datatype::Uint32),

@@ -1,7 +1,8 @@
-//! The core's one-sided operations: puts, which are stores to the peer's payload segment as those of Long messages are.
+//! The core's one-sided operations: puts, which are stores to the peer's payload segment as those of Long messages
+//! are.
 //!
-//! A put is checked before it returns, so it is done then. Reads across the network take about ten times as long as stores, so that
-//! gets travel as messages, and there are no atomics.
+//! A put is checked before it returns, so it is done then. Reads across the network take about ten times as long
+//! as stores, so that gets travel as messages, and there are no atomics.
 
 use super::transport::Conduit;
 use crate::nic::Sisci;
