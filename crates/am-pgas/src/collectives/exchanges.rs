@@ -3,10 +3,10 @@
 use super::algorithms::gather::{Counts, gather_linear, ring, scatter_linear};
 use super::handle::Collective;
 use super::operations::{Plan, call, length, place, plain};
-use super::operator::Element;
 use super::schedule::Schedule;
 use super::tuning::Tuning;
 use super::{CollectiveError, Collectives, Operation};
+use crate::pointer::Element;
 use crate::team::Team;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Transport};

@@ -78,7 +78,7 @@ mod tuning;
 
 pub use error::{Call, CollectiveError, Operation};
 pub use handle::{Collective, Notified};
-pub use operator::{And, Element, Max, Min, Operator, Or, Ordered, Product, Sum, Xor};
+pub use operator::{And, Max, Min, Operator, Or, Ordered, Product, Sum, Xor};
 pub use tuning::{Allgather, Allreduce, Alltoall, Broadcast, Gather, Reduce, ReduceScatter, Row, Scan, Tuning};
 
 pub(crate) use engine::Members;

@@ -3,10 +3,11 @@
 
 use super::engine::{Engine, Key, Vector};
 use super::handle::{Collective, Notified, agree, wait};
-use super::operator::{Element, Fold, Operator, fold};
+use super::operator::{Fold, Operator, fold};
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
 use super::{Call, CollectiveError, Collectives, Operation, with_engine};
+use crate::pointer::Element;
 use crate::team::Team;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Transport};

@@ -1,13 +1,7 @@
-//! What collective operations move and how they combine it: elements and operators.
+//! How collective operations combine elements: operators.
 
 use super::schedule::Side;
-use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
-
-/// A type whose values collective operations move: plain data without padding, for which `zerocopy` derives the
-/// traits; see [`am_core::Plain`]. It must not have size zero.
-pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + 'static {}
-
-impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + 'static> Element for T {}
+use crate::pointer::Element;
 
 /// Combines two operands. It must be associative; reductions of floating-point numbers, which are not quite, give
 /// the same bits whenever teams, counts and [`Tuning`](super::Tuning) are the same.
@@ -104,6 +98,7 @@ pub(crate) fn fold<T: Element, O: Operator<T>>(operator: O) -> Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use am_core::zerocopy::IntoBytes;
 
     #[test]
     fn operators_combine_bytes_on_either_side() {

@@ -2,8 +2,9 @@
 
 use super::context::Members;
 use crate::collectives::error::{Call, CollectiveError, Failure};
-use crate::collectives::operator::{Element, Fold};
+use crate::collectives::operator::Fold;
 use crate::collectives::schedule::{Local, Part, Schedule, Side};
+use crate::pointer::Element;
 use am_core::Payload;
 use am_core::zerocopy::IntoBytes;
 use std::any::Any;
