@@ -179,7 +179,8 @@ pub(crate) fn look_for_losses<T: Transport, S: HasLayer<Collectives>>(endpoint: 
         })
         .collect();
     with_engine(endpoint, |engine| {
-        engine.losses_seen = losses;
+        // Those that are counted before their status says so are looked for again.
+        engine.losses_seen = losses.min(lost.len() as u32);
         engine.look_for_losses(|address| {
             let of = |(peer, cause): &(_, LossCause)| (*peer == shape.peer(address)).then_some(*cause);
             lost.iter().find_map(of)

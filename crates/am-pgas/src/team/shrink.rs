@@ -333,12 +333,14 @@ impl Team {
             // What makes no sense is dropped.
             let _ = shrinking.arrive(from, words, bytes, members, true);
         }
-        let mut losses = None;
+        let mut seen = None;
         let decided = endpoint.wait_through(|endpoint| {
             let now = Some(endpoint.losses());
-            let layer = endpoint.layer_quietly::<Collectives>();
-            if losses != now || std::mem::take(&mut layer.shrinking.news) {
-                losses = now;
+            let news = std::mem::take(&mut endpoint.layer_quietly::<Collectives>().shrinking.news);
+            if seen != now || news {
+                // Those that are counted before their status says so are looked for again.
+                let lost = |peer: &Address| matches!(endpoint.status(*peer), Some(PeerStatus::Lost(_)));
+                seen = now.min(Some(endpoint.others().filter(lost).count() as u32));
                 self.agree(endpoint, attempt);
             }
             let shrinking = &mut endpoint.layer_quietly::<Collectives>().shrinking;
