@@ -156,7 +156,8 @@ pub(super) fn wait<T: Transport, S: HasLayer<Collectives>>(
         if steps.is_multiple_of(LOOKS) {
             look_for_leavers(endpoint, id)?;
         }
-        Ok(None)
+        // What was found may have ended the operation, and nothing else may come.
+        Ok(endpoint.layer_quietly::<Collectives>().engine().is_done(id).then_some(()))
     });
     if waited.is_err() {
         endpoint.layer_quietly::<Collectives>().engine_mut().abandon(id);
