@@ -1,4 +1,5 @@
-//! Breadth-first search in a Kronecker graph (Graph500): generator, search level by level, validation, traversed edges per second.
+//! Breadth-first search in a Kronecker graph (Graph500): generator, search level by level, validation, traversed
+//! edges per second.
 //!
 //! `cargo run --release --example bfs -- --ranks 4 --scale 18`; `--help` lists the flags.
 
@@ -96,7 +97,8 @@ impl Program for Bfs {
             }
         };
         let visit = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "visit", config, visit)?;
-        // What Graph500 demands of an edge: both ends or none are reached, a level apart at most, and exactly one if it is of the tree.
+        // What Graph500 demands of an edge: both ends or none are reached, a level apart at most, and exactly one
+        // if it is of the tree.
         let check = move |state: &mut State, edges: &[[u32; 3]]| {
             for [vertex, other, level] in edges {
                 let (mine, parent) = (state.level[local(*vertex)], state.parent[local(*vertex)]);

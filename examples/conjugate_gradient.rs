@@ -1,7 +1,8 @@
 //! Conjugate gradient: solves a sparse symmetric system whose rows are spread over all ranks.
 //!
-//! Row `i` has `2 * reach + 1` on the diagonal and -1 in the columns of its neighbours, a ring with renumbered places, so that
-//! neighbours live on other ranks. A product with the matrix pushes each element of the vector to the rows that need it.
+//! Row `i` has `2 * reach + 1` on the diagonal and -1 in the columns of its neighbours, a ring with renumbered
+//! places, so that neighbours live on other ranks. A product with the matrix pushes each element of the vector to
+//! the rows that need it.
 //!
 //! `cargo run --release --example conjugate_gradient -- --ranks 4`; `--help` lists the flags.
 
@@ -67,7 +68,8 @@ impl<T: Transport> Solver<'_, T> {
 }
 
 impl ConjugateGradient {
-    /// The rows in whose equations an unknown occurs, its own aside. Their number is a power of two, so that odd factors renumber them.
+    /// The rows in whose equations an unknown occurs, its own aside. Their number is a power of two, so that odd
+    /// factors renumber them.
     fn neighbours(&self, row: u64) -> impl Iterator<Item = u64> {
         const ODD: u64 = 0x9e37_79b1;
         let (mask, inverse) =

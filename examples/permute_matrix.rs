@@ -1,8 +1,9 @@
-//! Permutation of a sparse matrix: rows and columns of a matrix that is spread over all ranks get new numbers (bale's
+//! Permutation of a sparse matrix: rows and columns of a matrix that is spread over all ranks get new numbers
+//! (bale's
 //! `permute_matrix`).
 //!
-//! The permutations are spread over the ranks, too. A rank knows the new numbers of its rows, asks for those of the columns that
-//! occur in them, and sends each entry to the owner of its new row.
+//! The permutations are spread over the ranks, too. A rank knows the new numbers of its rows, asks for those of
+//! the columns that occur in them, and sends each entry to the owner of its new row.
 //!
 //! `cargo run --release --example permute_matrix -- --ranks 4`; `--help` lists the flags.
 
@@ -42,8 +43,8 @@ impl PermuteMatrix {
         (scramble(row * self.per_row + number) % self.rows) as u32
     }
 
-    /// The new number of a row or column: numbers below a power of two are permuted by multiplication with an odd number and an
-    /// offset. `back` undoes it.
+    /// The new number of a row or column: numbers below a power of two are permuted by multiplication with an odd
+    /// number and an offset. `back` undoes it.
     fn permutation(&self, odd: u64, offset: u64, number: u64, back: bool) -> u64 {
         let mask = self.rows - 1;
         if !back {

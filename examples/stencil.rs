@@ -1,4 +1,5 @@
-//! Stencil: heat spreads in a cube whose layers are spread over all ranks, which exchange their outermost layers by puts that signal.
+//! Stencil: heat spreads in a cube whose layers are spread over all ranks, which exchange their outermost layers
+//! by puts that signal.
 //!
 //! `cargo run --release --example stencil -- --ranks 4`; `--help` lists the flags.
 
@@ -36,7 +37,8 @@ impl Stencil {
         8 * self.edge * self.edge
     }
 
-    /// Where a layer from below (0) or above (1) is put in the segment, of even and odd steps. Two counters lie before them.
+    /// Where a layer from below (0) or above (1) is put in the segment, of even and odd steps. Two counters lie
+    /// before them.
     fn ghost(&self, side: usize, step: u64) -> u64 {
         (16 + (2 * side + step as usize % 2) * self.layer()) as u64
     }

@@ -1,8 +1,9 @@
-//! Topological sort: brings a permuted triangular matrix that is spread over all ranks into triangular form again (bale's `toposort`).
+//! Topological sort: brings a permuted triangular matrix that is spread over all ranks into triangular form again
+//! (bale's `toposort`).
 //!
-//! A row with a single entry left is a pivot: it and the entry's column come next, and the column's entries vanish from the other
-//! rows, which makes new pivots. Pivots of one level are independent of each other. Rows know how many entries they have left and
-//! the sum of these entries' columns, so that a pivot knows its column.
+//! A row with a single entry left is a pivot: it and the entry's column come next, and the column's entries vanish
+//! from the other rows, which makes new pivots. Pivots of one level are independent of each other. Rows know how
+//! many entries they have left and the sum of these entries' columns, so that a pivot knows its column.
 //!
 //! `cargo run --release --example topological_sort -- --ranks 4`; `--help` lists the flags.
 
@@ -21,7 +22,8 @@ const NONE: u32 = u32::MAX;
 
 struct State {
     pgas: Pgas,
-    /// For each of this rank's rows: entries left, the sum of their columns, and its level. Row `r` is row `r / ranks` of rank `r % ranks`.
+    /// For each of this rank's rows: entries left, the sum of their columns, and its level. Row `r` is row `r /
+    /// ranks` of rank `r % ranks`.
     left: Vec<u32>,
     columns: Vec<u64>,
     level: Vec<u32>,

@@ -1,7 +1,7 @@
 //! Triangles: counts the triangles of a graph whose rows are spread over all ranks (bale's `triangle`).
 //!
-//! The graph is a ring in which each vertex is connected to the `--reach` next ones, with its vertices renumbered at random, so
-//! that the number of its triangles is known.
+//! The graph is a ring in which each vertex is connected to the `--reach` next ones, with its vertices renumbered
+//! at random, so that the number of its triangles is known.
 //!
 //! `cargo run --release --example triangles -- --ranks 4`; `--help` lists the flags.
 

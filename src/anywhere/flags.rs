@@ -6,7 +6,8 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Reads the flags of a program: `--backend`, `--ranks`, `--json`, `--help`, and its own numbers and names, each with a default.
+/// Reads the flags of a program: `--backend`, `--ranks`, `--json`, `--help`, and its own numbers and names, each
+/// with a default.
 ///
 /// What is wrong with them is told when the program is to run, so that flags are read without error handling.
 ///
@@ -73,7 +74,8 @@ impl Flags {
         self.rest.len() < before
     }
 
-    /// The value of a flag (`--flag VALUE` or `--flag=VALUE`), or its default. `name` stands for the value in the help.
+    /// The value of a flag (`--flag VALUE` or `--flag=VALUE`), or its default. `name` stands for the value in the
+    /// help.
     pub fn value<V: FromStr + Display>(&mut self, flag: &str, name: &str, default: V, help: &str) -> V {
         self.describe(&format!("{flag} {name}"), &format!("{help} [default: {default}]"));
         let inline = |arg: &str| arg.strip_prefix(flag).and_then(|rest| rest.strip_prefix('=')).map(str::to_owned);

@@ -1,5 +1,5 @@
-//! Item 20, aggregation: items of several aggregators by all routes, answers, the end that ranks agree on, and a rank that is lost
-//! before it.
+//! Item 20, aggregation: items of several aggregators by all routes, answers, the end that ranks agree on, and a
+//! rank that is lost before it.
 
 use super::last;
 use crate::case::unwind;

@@ -1,9 +1,10 @@
 //! How ranks agree that all have said done, and that everything pushed has been handled.
 //!
-//! Ranks form a binomial tree. A rank that has said done tells its parent how many ranks of its part of the tree have, and how
-//! many items these have pushed and handled since it last told. Rank 0 adds up. What ranks that have said done push is fixed,
-//! and what is handled never exceeds it, so that once all have said done and both sums are equal, everything has been
-//! handled; rank 0 then tells everyone. Sums go on from one time to the next, so that nothing has to be reset.
+//! Ranks form a binomial tree. A rank that has said done tells its parent how many ranks of its part of the tree
+//! have, and how many items these have pushed and handled since it last told. Rank 0 adds up. What ranks that have
+//! said done push is fixed, and what is handled never exceeds it, so that once all have said done and both sums
+//! are equal, everything has been handled; rank 0 then tells everyone. Sums go on from one time to the next, so
+//! that nothing has to be reset.
 
 use am_core::Rank;
 

@@ -1,9 +1,11 @@
-//! One aggregator's buffers at a rank, whatever the type of its items: what is pushed, what passes through, what has arrived.
+//! One aggregator's buffers at a rank, whatever the type of its items: what is pushed, what passes through, what
+//! has arrived.
 //!
-//! No deadlock can come of bounded buffers. Items that have come by one hop go on by later hops only, items that have arrived are
-//! handled or, where the function answers, become items of an aggregator that was registered before; so what waits for room
-//! waits for what is nearer to its end, and what has ended needs no room. Whoever waits holds nothing of the transport's meanwhile
-//! (see `lot`), so that a circle of ranks which all wait for each other's credits cannot come about either.
+//! No deadlock can come of bounded buffers. Items that have come by one hop go on by later hops only, items that
+//! have arrived are handled or, where the function answers, become items of an aggregator that was registered
+//! before; so what waits for room waits for what is nearer to its end, and what has ended needs no room. Whoever
+//! waits holds nothing of the transport's meanwhile (see `lot`), so that a circle of ranks which all wait for each
+//! other's credits cannot come about either.
 
 use super::Requests;
 use super::agreement::Agreement;

@@ -11,7 +11,8 @@ pub enum Route {
     Auto,
     /// Straight there: a buffer for each rank.
     Direct,
-    /// In two hops, through a rank that shares a row with the source and a column with the destination: some `2 * sqrt(ranks)` buffers.
+    /// In two hops, through a rank that shares a row with the source and a column with the destination: some `2 *
+    /// sqrt(ranks)` buffers.
     Matrix,
     /// In three hops through a grid of three dimensions: some `3 * cbrt(ranks)` buffers.
     Tensor,
@@ -30,7 +31,8 @@ impl Route {
     }
 }
 
-/// When items go that fill no message yet. They always go when the program says [`done`](super::Aggregate::done) or
+/// When items go that fill no message yet. They always go when the program says [`done`](super::Aggregate::done)
+/// or
 /// [`send_held`](super::Aggregate::send_held).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,17 +40,19 @@ pub enum Discipline {
     /// Before the endpoint idles, except while a push waits for room.
     #[default]
     Usual,
-    /// Also at any poll that finds them held back for so long. A program that polls without ever waiting needs this.
+    /// Also at any poll that finds them held back for so long. A program that polls without ever waiting needs
+    /// this.
     Aged(Span),
-    /// Also at any push that finds them held back for so long, which costs a look at the clock for each push: no item waits
-    /// longer in a program that pushes or polls.
+    /// Also at any push that finds them held back for so long, which costs a look at the clock for each push: no
+    /// item waits longer in a program that pushes or polls.
     Steady(Span),
-    /// Only when their message is full, or the look-ahead is used up: the messages of a rank's first hop, their contents and
-    /// their order per neighbour follow from what the rank pushes, whatever the timing. With one hop these are all messages.
-    /// Later hops mix the items of several ranks in the order of their arrival, and send before the endpoint idles. What an
-    /// answering function pushes follows the order of what it answers.
+    /// Only when their message is full, or the look-ahead is used up: the messages of a rank's first hop, their
+    /// contents and their order per neighbour follow from what the rank pushes, whatever the timing. With one hop
+    /// these are all messages. Later hops mix the items of several ranks in the order of their arrival, and send
+    /// before the endpoint idles. What an answering function pushes follows the order of what it answers.
     ///
-    /// A program that waits for the effect of a push before it says `done` waits for ever unless it sends what is held.
+    /// A program that waits for the effect of a push before it says `done` waits for ever unless it sends what is
+    /// held.
     Deterministic,
 }
 
@@ -56,19 +60,20 @@ pub enum Discipline {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AggregatorConfig {
-    /// Bytes of a message at most; 8192 unless set, less where the transport or [`memory`](Self::memory) has no room for that.
+    /// Bytes of a message at most; 8192 unless set, less where the transport or [`memory`](Self::memory) has no
+    /// room for that.
     pub message_bytes: Option<usize>,
     /// Bytes of all buffers together at most.
     pub memory: usize,
-    /// Items of its own that a rank holds back at most, whatever their destinations; as many as its buffers have room for unless
-    /// set. When they are used up, the fullest buffer goes.
+    /// Items of its own that a rank holds back at most, whatever their destinations; as many as its buffers have
+    /// room for unless set. When they are used up, the fullest buffer goes.
     pub look_ahead: Option<usize>,
     /// The way of items.
     pub route: Route,
     /// When items go that fill no message yet.
     pub discipline: Discipline,
-    /// Messages to a neighbour whose room has not been given back, at most, where items go on from there or are answered. The
-    /// neighbour has room for so many from every rank that sends to it.
+    /// Messages to a neighbour whose room has not been given back, at most, where items go on from there or are
+    /// answered. The neighbour has room for so many from every rank that sends to it.
     pub window: u16,
     /// Answers to an item at most, where the function answers.
     pub answers: u16,

@@ -1,15 +1,15 @@
 //! A lane: the items that wait for one neighbour, laid out as the message that takes them there.
 //!
-//! A message has the items first, so that they are a slice where they arrive, and their tags behind them in reverse order. A
-//! lane fills its buffer from both ends, so that a full one is a message as it stands; only what is sent earlier has its
-//! tags moved.
+//! A message has the items first, so that they are a slice where they arrive, and their tags behind them in
+//! reverse order. A lane fills its buffer from both ends, so that a full one is a message as it stands; only what
+//! is sent earlier has its tags moved.
 
 use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A value that can be aggregated: plain data without padding, at most eight bytes aligned.
 ///
-/// Its bytes travel as they are in memory, so that the ranks of a job need the same byte order. `zerocopy` derives what a
-/// structure needs; see [`am_core::Plain`] for an example.
+/// Its bytes travel as they are in memory, so that the ranks of a job need the same byte order. `zerocopy` derives
+/// what a structure needs; see [`am_core::Plain`] for an example.
 pub trait Item: FromBytes + IntoBytes + Immutable + Copy + Send + 'static {}
 
 impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + 'static> Item for T {}

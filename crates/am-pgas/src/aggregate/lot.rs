@@ -1,8 +1,8 @@
 //! Where messages of one hop wait at a rank until their items can go on, and the room that is given back for them.
 //!
-//! A sender has at most its window of messages here, parked or not yet given back, so that there is a place for each. Places are
-//! given back by messages of their own, half a window at a time, and not by replies: a message counts as handled once it is
-//! parked, and holds nothing of the transport's while it waits.
+//! A sender has at most its window of messages here, parked or not yet given back, so that there is a place for
+//! each. Places are given back by messages of their own, half a window at a time, and not by replies: a message
+//! counts as handled once it is parked, and holds nothing of the transport's while it waits.
 
 use super::config::Malformed;
 use super::lane::buffer;

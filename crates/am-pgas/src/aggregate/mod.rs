@@ -1,28 +1,32 @@
 //! Aggregation: many small items for other ranks travel in few large messages.
 //!
-//! An [`Aggregator`] is registered with the function that handles its items where they arrive. [`push`](Aggregate::push) puts an
-//! item into the buffer of its destination, which costs a few instructions; a full buffer travels as one Medium message, and the
-//! function gets a slice. [`done`](Aggregate::done) returns when all ranks have said so and every item has been handled
-//! everywhere; then the aggregator can be used again. Each item is handled exactly once, and the items of one rank for
-//! another in the order in which they were pushed, where the transport keeps the order of messages.
+//! An [`Aggregator`] is registered with the function that handles its items where they arrive.
+//! [`push`](Aggregate::push) puts an item into the buffer of its destination, which costs a few instructions; a
+//! full buffer travels as one Medium message, and the function gets a slice. [`done`](Aggregate::done) returns
+//! when all ranks have said so and every item has been handled everywhere; then the aggregator can be used again.
+//! Each item is handled exactly once, and the items of one rank for another in the order in which they were
+//! pushed, where the transport keeps the order of messages.
 //!
-//! The design is that of bale's conveyors (Maley and DeVinney, 2019): buffers of fixed size for the next hop of each item, direct,
-//! by rows and columns of a matrix, or through a grid of three dimensions ([`Route`]), and an end that ranks agree on without a
-//! collective call. Unlike there, items are not pulled: the function handles them inside any poll or wait of the endpoint.
+//! The design is that of bale's conveyors (Maley and DeVinney, 2019): buffers of fixed size for the next hop of
+//! each item, direct, by rows and columns of a matrix, or through a grid of three dimensions ([`Route`]), and an
+//! end that ranks agree on without a collective call. Unlike there, items are not pulled: the function handles
+//! them inside any poll or wait of the endpoint.
 //!
 //! # What is held back
 //!
-//! Items wait until their message is full, the endpoint is about to idle, or the [`Discipline`] says so. How many of a rank's own
-//! items wait at most is its look-ahead ([`AggregatorConfig::look_ahead`]); [`Aggregate::holdings`] tells that bound, how many wait
-//! now, and the memory that all buffers take. Nothing is allocated after registration.
+//! Items wait until their message is full, the endpoint is about to idle, or the [`Discipline`] says so. How many
+//! of a rank's own items wait at most is its look-ahead ([`AggregatorConfig::look_ahead`]);
+//! [`Aggregate::holdings`] tells that bound, how many wait now, and the memory that all buffers take. Nothing is
+//! allocated after registration.
 //!
 //! # Functions that push
 //!
-//! A function cannot push, since it runs inside a poll, where nothing can wait for room. A function registered with
-//! [`Aggregator::register_answering`] has an [`Outlet`] to another aggregator, registered before, and pushes a bounded number
-//! of items for each that it handles. It is called when there is room for all of them, and messages that come meanwhile wait in
-//! places that their senders' windows are limited to. For more than that, a function leaves work in the program's state, which
-//! the program pushes.
+//! A function cannot push, since it runs inside a poll, where nothing can wait for room. A function registered
+//! with
+//! [`Aggregator::register_answering`] has an [`Outlet`] to another aggregator, registered before, and pushes a
+//! bounded number of items for each that it handles. It is called when there is room for all of them, and messages
+//! that come meanwhile wait in places that their senders' windows are limited to. For more than that, a function
+//! leaves work in the program's state, which the program pushes.
 //!
 //! # Example
 //!
@@ -110,7 +114,8 @@ pub struct Aggregation {
 static LAYERS: AtomicU32 = AtomicU32::new(0);
 
 impl Aggregation {
-    /// Registers the layer `aggregate` and makes its state, which belongs into the endpoint's. It has no aggregators yet.
+    /// Registers the layer `aggregate` and makes its state, which belongs into the endpoint's. It has no
+    /// aggregators yet.
     ///
     /// # Errors
     /// [`RegisterError`] if the layer is there already, or the table is full.

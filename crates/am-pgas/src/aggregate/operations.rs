@@ -43,18 +43,19 @@ mod sealed {
 
 /// What an [`Endpoint`] does with aggregators; see the [module](super).
 pub trait Aggregate: sealed::Sealed {
-    /// Pushes an item for a rank, this one included. If there is no room, serves incoming messages until there is. Does not
-    /// allocate.
+    /// Pushes an item for a rank, this one included. If there is no room, serves incoming messages until there is.
+    /// Does not allocate.
     ///
     /// # Errors
-    /// No such rank; a rank on the way that is gone; a `done` that has not returned; what [`Endpoint::wait_until`] fails with,
-    /// also for handlers that ran meanwhile. The item was not pushed then.
+    /// No such rank; a rank on the way that is gone; a `done` that has not returned; what [`Endpoint::wait_until`]
+    /// fails with, also for handlers that ran meanwhile. The item was not pushed then.
     fn push<T: Item>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError>;
 
     /// Pushes many items; returns how many. Faster than one by one.
     ///
     /// # Errors
-    /// As [`Aggregate::push`]. The items before that which failed were pushed, the others were not taken from `items`.
+    /// As [`Aggregate::push`]. The items before that which failed were pushed, the others were not taken from
+    /// `items`.
     fn push_all<T: Item>(
         &mut self,
         aggregator: Aggregator<T>,
@@ -67,13 +68,13 @@ pub trait Aggregate: sealed::Sealed {
     /// As [`Endpoint::poll`].
     fn send_held<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
 
-    /// Says that this rank pushes no more, and waits until all ranks have said so and everything that any of them has pushed has
-    /// been handled. Then the aggregator can be used again. Collective over the aggregator, but not with other operations
-    /// between; blocks, serving incoming messages; does not allocate.
+    /// Says that this rank pushes no more, and waits until all ranks have said so and everything that any of them
+    /// has pushed has been handled. Then the aggregator can be used again. Collective over the aggregator, but not
+    /// with other operations between; blocks, serving incoming messages; does not allocate.
     ///
     /// # Errors
-    /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; what [`Endpoint::wait_until`] fails
-    /// with. The rank has said done all the same, and calling this again waits on.
+    /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; what
+    /// [`Endpoint::wait_until`] fails with. The rank has said done all the same, and calling this again waits on.
     fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
 
     /// What the aggregator holds here, and what it may hold.

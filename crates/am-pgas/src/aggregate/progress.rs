@@ -1,4 +1,5 @@
-//! What a channel does whenever the endpoint lets layers carry on: it gives room back, moves items on, sends, and agrees on the end.
+//! What a channel does whenever the endpoint lets layers carry on: it gives room back, moves items on, sends, and
+//! agrees on the end.
 
 use super::agreement::Step;
 use super::channel::{Channel, Own};

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Rounds of sending and handling in one call of a progress function.
 const ROUNDS: u32 = 4;
 
-/// Names an aggregator of items `T`, of the endpoint for which it was registered. [`Aggregate`](super::Aggregate) has what it does.
+/// Names an aggregator of items `T`, of the endpoint for which it was registered. [`Aggregate`](super::Aggregate)
+/// has what it does.
 pub struct Aggregator<T> {
     pub(super) layer: u32,
     pub(super) index: u32,
@@ -68,7 +69,8 @@ impl<U: Item> Outlet<'_, U> {
     /// Pushes an item for a rank. Never blocks or allocates.
     ///
     /// # Errors
-    /// More items than [`AggregatorConfig::answers`] for each that was handled; no such rank. The item is not pushed then.
+    /// More items than [`AggregatorConfig::answers`] for each that was handled; no such rank. The item is not
+    /// pushed then.
     #[inline]
     pub fn push(&mut self, to: Rank, item: U) -> Result<(), OutletError> {
         if to.0 >= self.ranks {
@@ -171,17 +173,17 @@ fn carry_on<S: HasLayer<Aggregation>>(
 }
 
 impl<T: Item> Aggregator<T> {
-    /// Registers an aggregator whose items are handled by `function`: it gets the endpoint's state, the rank that pushed, and
-    /// items of that rank. On all ranks alike; allocates all that the aggregator ever uses.
+    /// Registers an aggregator whose items are handled by `function`: it gets the endpoint's state, the rank that
+    /// pushed, and items of that rank. On all ranks alike; allocates all that the aggregator ever uses.
     ///
     /// `layers` is what `state` will own: a [`Pgas`](crate::Pgas), or an [`Aggregation`] alone.
     ///
-    /// With several hops the items of several ranks arrive together, and the function is called for each rank's; where it does
-    /// not matter who pushed, [`Aggregator::register_anonymous`] is faster.
+    /// With several hops the items of several ranks arrive together, and the function is called for each rank's;
+    /// where it does not matter who pushed, [`Aggregator::register_anonymous`] is faster.
     ///
     /// # Errors
-    /// [`AggregatorError`] if it could not work: an item that does not fit a message, buffers that do not fit the memory, a name
-    /// that is taken or longer than 24 bytes.
+    /// [`AggregatorError`] if it could not work: an item that does not fit a message, buffers that do not fit the
+    /// memory, a name that is taken or longer than 24 bytes.
     pub fn register<C: Transport, S: HasLayer<Aggregation>>(
         job: &Joining<C>,
         layers: &mut impl HasLayer<Aggregation>,
@@ -291,14 +293,16 @@ impl<T: Item> Aggregator<T> {
         Ok(this)
     }
 
-    /// As [`Aggregator::register`], for a function that pushes into another aggregator: at most [`AggregatorConfig::answers`] items
-    /// for each that it handles, to any ranks. The other one is registered before, so that answers never go in a circle.
+    /// As [`Aggregator::register`], for a function that pushes into another aggregator: at most
+    /// [`AggregatorConfig::answers`] items for each that it handles, to any ranks. The other one is registered
+    /// before, so that answers never go in a circle.
     ///
     /// [`done`](super::Aggregate::done) of this aggregator comes before that of the answers': once it returns, all
     /// questions have been handled and their answers pushed.
     ///
     /// # Errors
-    /// As [`Aggregator::register`]; [`AggregatorError::Foreign`] if the answers' aggregator belongs to other layers.
+    /// As [`Aggregator::register`]; [`AggregatorError::Foreign`] if the answers' aggregator belongs to other
+    /// layers.
     pub fn register_answering<C: Transport, S: HasLayer<Aggregation>, U: Item>(
         job: &Joining<C>,
         layers: &mut impl HasLayer<Aggregation>,

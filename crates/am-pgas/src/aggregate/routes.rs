@@ -1,9 +1,9 @@
 //! The ways of items through a grid of ranks: one hop, two (bale's matrix) or three (its tensor).
 //!
-//! Ranks are numbered through a grid of up to three dimensions, and hop `k` of an item corrects coordinate `k`. So every rank
-//! talks to some `hops * ranks^(1/hops)` others instead of all. The last layer of the grid may be incomplete; a rank that is
-//! missing there is replaced by the one before it in the last dimension, which the last hop corrects anyway. Whatever the
-//! way, an item that has come by hop `k` goes on by a later hop only.
+//! Ranks are numbered through a grid of up to three dimensions, and hop `k` of an item corrects coordinate `k`. So
+//! every rank talks to some `hops * ranks^(1/hops)` others instead of all. The last layer of the grid may be
+//! incomplete; a rank that is missing there is replaced by the one before it in the last dimension, which the last
+//! hop corrects anyway. Whatever the way, an item that has come by hop `k` goes on by a later hop only.
 
 /// The most hops of an item.
 pub(super) const MOST_HOPS: usize = 3;
