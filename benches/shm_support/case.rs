@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::am::AmTask;
 use super::crew::Crew;
+use super::pgas::PgasTask;
 use super::raw::RawTask;
 use super::world::Task;
 use lab::bench::summary::{Bar, Unit};
@@ -42,6 +43,12 @@ impl From<Task> for Work {
 impl From<RawTask> for Work {
     fn from(task: RawTask) -> Self {
         Self::Task(Task::Raw(task))
+    }
+}
+
+impl From<PgasTask> for Work {
+    fn from(task: PgasTask) -> Self {
+        Self::Task(Task::Pgas(task))
     }
 }
 

@@ -13,8 +13,6 @@ use lab::bench::command::{CommandLine, Mode};
 use lab::bench::load::Load;
 use lab::bench::summary::{Baseline, Figure, Summary, median_and_spread};
 
-/// The name of the figures' group, which criterion puts before theirs.
-const GROUP: &str = "shm";
 /// How often a figure is measured before a changing placement or a busy machine is accepted, and said.
 const ATTEMPTS: u32 = 3;
 /// CPUs of other programs that do not spoil a figure.
@@ -27,12 +25,14 @@ pub(crate) struct Bench<'c> {
     criterion: &'c mut Criterion,
     command: CommandLine,
     summary: Summary,
+    /// The name of the bench, which criterion puts before those of the figures.
+    name: &'static str,
 }
 
 impl<'c> Bench<'c> {
     /// A bench that gathers the summary of this name.
     pub(crate) fn new(criterion: &'c mut Criterion, name: &'static str, command: CommandLine) -> Self {
-        Self { criterion, command, summary: Summary::new(name) }
+        Self { criterion, command, summary: Summary::new(name), name }
     }
 
     /// What was measured.
@@ -80,15 +80,15 @@ impl<'c> Bench<'c> {
         match case.sampling {
             Sampling::Criterion => {
                 let mode = self.mode();
-                let mut group = self.criterion.benchmark_group(GROUP);
+                let mut group = self.criterion.benchmark_group(self.name);
                 group.sampling_mode(SamplingMode::Flat).sample_size(20);
                 group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_millis(800));
                 let taken = Samples::from_criterion(&mut group, crew, case, mode);
                 group.finish();
                 taken
             }
-            Sampling::Fixed { samples, iterations } => self.command.selects(GROUP, &case.name).then(|| {
-                println!("{GROUP}/{}: {samples} samples", case.name);
+            Sampling::Fixed { samples, iterations } => self.command.selects(self.name, &case.name).then(|| {
+                println!("{}/{}: {samples} samples", self.name, case.name);
                 Samples::of_fixed_length(crew, case, samples, iterations, self.mode())
             }),
         }

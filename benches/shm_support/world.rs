@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::am::{AmRank, AmTask};
 use super::mapping::{Shared, open_descriptor};
+use super::pgas::{PgasRank, PgasTask};
 use super::random_access;
 use super::raw::{ARENA_BYTES, Arena, RawTask};
 use super::table::RawTable;
@@ -22,12 +23,15 @@ pub(crate) struct WorldPlan {
     pub(crate) cpu: Option<usize>,
     /// Words of the raw table for each process; 0 for none.
     table_words: u64,
+    /// Whether every process is a rank of a job with all layers of am-pgas, too.
+    pgas: bool,
     /// Active-message ranks; 0 for none. Those beyond the processes join from rank 1's process and stay silent.
     am_ranks: usize,
     owner: u32,
     arena: RawFd,
     table: RawFd,
     job: RawFd,
+    pgas_job: RawFd,
 }
 
 impl WorldPlan {
@@ -38,17 +42,24 @@ impl WorldPlan {
             processes,
             cpu: None,
             table_words: 0,
+            pgas: false,
             am_ranks: processes,
             owner: std::process::id(),
             arena: nothing,
             table: nothing,
             job: nothing,
+            pgas_job: nothing,
         }
     }
 
     /// The same with a raw table of `words` words for each rank, a power of two.
     pub(crate) fn with_table(self, words: u64) -> Self {
         Self { table_words: words, ..self }
+    }
+
+    /// The same with the layers of am-pgas, whose array is as large as the raw table.
+    pub(crate) fn with_pgas(self) -> Self {
+        Self { pgas: true, ..self }
     }
 
     /// The same with `ranks` active-message ranks, of which those without a process stay silent.
@@ -70,7 +81,9 @@ impl WorldPlan {
         self.table = table.as_ref().map_or(-1, Shared::descriptor);
         let job = create_job(self.am_ranks as u32);
         self.job = job.fd().as_raw_fd();
-        Resources { plan: self, arena, table, job }
+        let pgas = self.pgas.then(|| create_job(self.processes as u32));
+        self.pgas_job = pgas.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
+        Resources { plan: self, arena, table, job, pgas }
     }
 
     /// Takes up the shared memory that the parent created.
@@ -79,7 +92,8 @@ impl WorldPlan {
         let arena = Shared::open(self.owner, self.arena, false).expect(held);
         let table = (self.table >= 0).then(|| Shared::open(self.owner, self.table, true).expect(held));
         let job = open_job(self.owner, self.job);
-        Resources { plan: self, arena, table, job }
+        let pgas = self.pgas.then(|| open_job(self.owner, self.pgas_job));
+        Resources { plan: self, arena, table, job, pgas }
     }
 
     fn table_bytes(&self) -> usize {
@@ -93,6 +107,7 @@ pub(crate) struct Resources {
     arena: Shared,
     table: Option<Shared>,
     job: Job,
+    pgas: Option<Job>,
 }
 
 impl Resources {
@@ -103,7 +118,7 @@ impl Resources {
 
     /// Takes the place of `rank`, and waits until all others have taken theirs.
     pub(crate) fn join(self, rank: usize) -> World {
-        let Self { plan, arena, table, job } = self;
+        let Self { plan, arena, table, job, pgas } = self;
         let ranks = plan.processes;
         let silent = if rank == 1 { join_silently(&plan, ranks) } else { Vec::new() };
         World {
@@ -111,6 +126,7 @@ impl Resources {
             arena: Arena::new(arena, rank, ranks),
             table: table.map(|memory| RawTable::new(memory, plan.table_words, rank, ranks)),
             am: AmRank::join(&job, rank as u32),
+            pgas: pgas.map(|job| PgasRank::join(&job, rank as u32, plan.table_words)),
             _silent: silent,
             plan,
         }
@@ -152,6 +168,8 @@ pub(crate) enum Task {
     Table,
     /// Active messages.
     Am(AmTask),
+    /// One-sided access, collective operations and arrays.
+    Pgas(PgasTask),
     /// Whole runs of the RandomAccess example with these arguments.
     RandomAccess {
         /// What the example gets on its command line.
@@ -168,6 +186,7 @@ pub(crate) struct World {
     arena: Arena,
     table: Option<RawTable>,
     am: AmRank,
+    pgas: Option<PgasRank>,
     _silent: Vec<Sender<()>>,
 }
 
@@ -180,6 +199,11 @@ impl World {
             Task::Am(am) => {
                 self.arena.barrier();
                 self.am.perform(*am, iterations)
+            }
+            Task::Pgas(task) => {
+                let pgas = self.pgas.as_mut().expect("the plan has these layers");
+                self.arena.barrier();
+                pgas.perform(*task, iterations)
             }
             Task::RandomAccess { arguments, job } => {
                 random_access::run(&open_job(self.plan.owner, *job), self.rank as u32, arguments)
@@ -214,5 +238,8 @@ impl World {
     /// Leaves the job; the peers leave too.
     pub(crate) fn leave(self) {
         self.am.leave();
+        if let Some(pgas) = self.pgas {
+            pgas.leave();
+        }
     }
 }

@@ -12,7 +12,7 @@ use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Segment, Transport};
 
 /// Elements that are fetched ahead of the one being worked on.
-const AHEAD: usize = 16;
+const AHEAD: usize = 64;
 
 /// Elements that are sorted at a time, at least, and for each rank.
 const AT_ONCE: usize = 1 << 16;

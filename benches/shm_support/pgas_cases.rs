@@ -1,0 +1,85 @@
+//! The figures of the pgas bench, and their picture.
+
+use lab::bench::chart::Chart;
+use lab::bench::rows::Row::{self, Ours};
+use lab::bench::rows::panels;
+use lab::bench::summary::{Bar, Summary, Unit};
+
+use super::case::Case;
+use super::pgas::PgasTask;
+use super::raw::RawTask;
+use super::world::Task;
+
+const MIB: usize = 1 << 20;
+const LINE: &str = "payload ping-pong";
+
+/// Two ranks.
+pub(crate) fn pair() -> Vec<Case> {
+    let trip = |name, task| {
+        Case::new(name, Unit::Microseconds, task, 1.0).beside(LINE, RawTask::Line { pause: false }, 1.0)
+    };
+    let word = |name, task| Case::new(name, Unit::Nanoseconds, task, 1.0);
+    let bulk = |name, task| {
+        let copy = RawTask::Put { bytes: MIB };
+        Case::new(name, Unit::GigabytesPerSecond, task, MIB as f64).beside("memcpy", copy, MIB as f64)
+    };
+    let table = |name, task| Case::new(name, Unit::Gups, task, 2.0).beside("direct table", Task::Table, 2.0);
+    vec![
+        word("put of a value", PgasTask::Put).beside("store", RawTask::Put { bytes: 8 }, 1.0),
+        word("get of a value", PgasTask::Get).beside("load", RawTask::Get { bytes: 8 }, 1.0),
+        bulk("put of 1 MiB", PgasTask::PutBlock { bytes: MIB }).bar(Bar::RatioAtLeast(0.95)),
+        trip("barrier, 2 ranks", PgasTask::Barrier).bar(Bar::RatioAtMost(1.5)),
+        trip("allreduce of a number, 2 ranks", PgasTask::Allreduce).bar(Bar::RatioAtMost(2.0)),
+        trip("broadcast of 8 B, 2 ranks", PgasTask::Broadcast { bytes: 8 }),
+        bulk("broadcast of 1 MiB, 2 ranks", PgasTask::Broadcast { bytes: MIB }).bar(Bar::RatioAtLeast(0.8)),
+        bulk("allgather of 1 MiB, 2 ranks", PgasTask::Allgather { bytes: MIB }).bar(Bar::RatioAtLeast(0.8)),
+        table("histogram", PgasTask::Histogram).bar(Bar::RatioAtLeast(0.9)),
+        table("index gather", PgasTask::IndexGather).bar(Bar::RatioAtLeast(0.9)),
+    ]
+}
+
+/// Eight ranks on however few CPUs there are.
+pub(crate) fn eight() -> Vec<Case> {
+    let among = |name, task| Case::new(name, Unit::Microseconds, task, 1.0);
+    vec![
+        among("barrier, 8 ranks", PgasTask::Barrier),
+        among("allreduce of a number, 8 ranks", PgasTask::Allreduce)
+            .beside("barrier", PgasTask::Barrier, 1.0)
+            .bar(Bar::RatioAtMost(1.3)),
+    ]
+}
+
+const PANELS: &[(&str, &[Row])] = &[
+    ("A value put or got, ns (less is better)", &[Ours("put of a value", "put"), Ours("get of a value", "get")]),
+    (
+        "Collective operations of 2 ranks, us (less is better)",
+        &[
+            Ours("barrier, 2 ranks", "barrier"),
+            Ours("allreduce of a number, 2 ranks", "allreduce"),
+            Ours("broadcast of 8 B, 2 ranks", "broadcast"),
+        ],
+    ),
+    (
+        "1 MiB, GB/s (more is better)",
+        &[
+            Ours("put of 1 MiB", "put"),
+            Ours("broadcast of 1 MiB, 2 ranks", "broadcast"),
+            Ours("allgather of 1 MiB, 2 ranks", "allgather"),
+        ],
+    ),
+    (
+        "Random elements of an array of 2 ranks, GUPS (more is better)",
+        &[Ours("histogram", "histogram"), Ours("index gather", "index gather")],
+    ),
+];
+
+/// The picture of `summary`; panels whose figures it lacks are left out.
+pub(crate) fn chart(summary: &Summary) -> Chart {
+    let placement = summary.figures().first().map_or("", |figure| figure.placement.as_str());
+    Chart {
+        title: "One-sided access, collectives and arrays over shared memory".into(),
+        subtitle: format!("Regenerate with: cargo bench --bench pgas. One run, {placement}."),
+        legend: ["this project".into(), "raw baseline of the same run".into(), String::new()],
+        panels: panels(summary, PANELS),
+    }
+}
