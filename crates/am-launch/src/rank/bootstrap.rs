@@ -291,7 +291,7 @@ struct LauncherLink {
     known: Arc<Mutex<Known>>,
     listeners: Arc<Listeners>,
     /// What is said to the launcher is said in one piece.
-    writer: Arc<Mutex<Arc<UnixStream>>>,
+    writer: LinkWriter,
     gathered: Receiver<Vec<Vec<u8>>>,
 }
 
@@ -367,9 +367,12 @@ impl LauncherLink {
     }
 }
 
+/// The link to the launcher, for one message at a time.
+type LinkWriter = Arc<Mutex<Arc<UnixStream>>>;
+
 /// An endpoint that has not taken leave.
 #[derive(Debug)]
-pub struct Leave(Option<(Arc<Mutex<Known>>, Arc<Mutex<Arc<UnixStream>>>)>);
+pub struct Leave(Option<(Arc<Mutex<Known>>, LinkWriter)>);
 
 impl Leave {
     /// The endpoint has taken leave. A launcher that is gone needs no word.
