@@ -28,14 +28,7 @@ struct OneWay<'a> {
 
 impl<'a> OneWay<'a> {
     fn new(context: Fabric<'a>) -> Self {
-        let limits = Limits {
-            medium_request: 0,
-            medium_reply: 0,
-            long: 0,
-            default_reply: 0,
-            per_argument: 0,
-            ordered: true,
-        };
+        let limits = Limits::uniform(0, 0);
         Self { context, limits, segment: Segment::new(Arc::from([]), 0), departed: false }
     }
 
