@@ -10,7 +10,7 @@
 //! | [`launch`] | how a program's ranks are started or start themselves ([`am_launch`]), and how they attach |
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
-//! | [`pgas`] | [`am_pgas`]: what a PGAS runtime stands on, as layers: aggregation of small updates, and more |
+//! | [`pgas`] | [`am_pgas`]: one-sided access, teams, collectives, aggregation and global arrays, as layers |
 //! | [`select`] | several transports in one job, chosen per peer |
 //! | `extoll` | `extoll_sim`: EXTOLL's VELO and RMA in virtual time, and two conduits on them |
 //! | `sci` | `sci_sim`: SCI's shared segments, in virtual time and as mapped files, and the conduit on them |

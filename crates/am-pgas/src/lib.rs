@@ -1,6 +1,17 @@
 //! A partitioned global address space on active messages: typed one-sided access, teams and their collectives,
 //! aggregation of small updates, and global arrays, as [layers](am_core::layer) on [`am_core`] alone.
 //!
+//! | module | what it holds |
+//! |---|---|
+//! | [`pointer`] | global pointers and slices: a rank, an offset and a type |
+//! | [`memory`] | typed put and get in all forms, signals, atomic domains |
+//! | [`sections`] | vectored, indexed and strided access |
+//! | [`allocator`] | symmetric and local memory of segments |
+//! | [`local`] | the own segment as values of a type |
+//! | [`array`] | global arrays: distributions, sections, batches, ghost cells |
+//! | [`aggregate`] | aggregation of small updates, by one to three hops |
+//! | [`Team`], [`collectives`] | teams of ranks, and what their members do together |
+//!
 //! [`Pgas`] is all of these layers together. A program with a state of its own puts it into that and says so with
 //! [`pgas_state!`](crate::pgas_state).
 //!
