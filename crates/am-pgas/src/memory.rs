@@ -247,8 +247,9 @@ impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
         if bytes.len() <= most || self.remote_segment(rank).is_some() {
             return self.put_signal(rank, offset, bytes, counter.offset());
         }
-        // The counter is checked before anything is written.
-        check_counter(self, counter)?;
+        // Everything is checked before anything is written.
+        check_place(self, counter.cast::<u8>().slice(8), 8)?;
+        check_place(self, to.start().cast::<u8>().slice(bytes.len() as u64), 1)?;
         let (first, last) = bytes.split_at(bytes.len() - most);
         self.put(rank, offset, first)?;
         self.put_signal(rank, offset + first.len() as u64, last, counter.offset())
@@ -303,20 +304,21 @@ impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
     }
 }
 
-/// Checks the counter of a put with signal in several messages before the first of them.
-fn check_counter<T: Transport, S>(
+/// Checks a place of a put with signal in several messages before the first of them.
+fn check_place<T: Transport, S>(
     endpoint: &Endpoint<T, S>,
-    counter: GlobalPtr<u64>,
+    bytes: GlobalSlice<u8>,
+    alignment: u64,
 ) -> Result<(), OneSidedError> {
-    let (rank, offset) = (counter.rank(), counter.offset());
+    let (rank, offset, len) = (bytes.rank(), bytes.offset(), bytes.len());
     let no_such = OneSidedError::NoSuchRank { rank, ranks: endpoint.ranks() };
     let segment = endpoint.segment_len(rank).ok_or(no_such)?;
     let wrong = |source| Err(OneSidedError::Segment { rank, source });
-    if offset.checked_add(8).is_none_or(|end| end > segment) {
-        return wrong(SegmentError::OutOfRange { offset, len: 8, segment });
+    if offset.checked_add(len).is_none_or(|end| end > segment) {
+        return wrong(SegmentError::OutOfRange { offset, len, segment });
     }
-    if !offset.is_multiple_of(8) {
-        return wrong(SegmentError::Misaligned { offset, alignment: 8 });
+    if !offset.is_multiple_of(alignment) {
+        return wrong(SegmentError::Misaligned { offset, alignment });
     }
     Ok(())
 }
@@ -485,8 +487,9 @@ impl<V: AtomicValue + Number + Output> AtomicDomain<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::on_ranks::{on_ranks, over_messages};
+    use crate::on_ranks::{Ranks, on_ranks, over_messages, run_ranks};
     use am_core::Rank;
+    use am_core::loopback::LoopbackConfig;
 
     #[test]
     fn values_and_slices_travel() {
@@ -530,6 +533,35 @@ mod tests {
                 endpoint.wait(put).unwrap();
                 endpoint.barrier().unwrap();
             }
+        });
+    }
+
+    /// Where a Long message is smaller than the values, nothing is written unless all places are right.
+    #[test]
+    fn signals_of_several_messages() {
+        let config = LoopbackConfig { long: 64, direct: false, ..Default::default() };
+        run_ranks(2, config, &|endpoint: &mut Ranks| {
+            let (me, other) = (endpoint.rank(), Rank(1 - endpoint.rank().0));
+            let segment = endpoint.segment().len() as u64;
+            let counter = GlobalPtr::<u64>::new(other, 8);
+            let row = GlobalPtr::<u64>::new(other, segment - 800).slice(101);
+            let outside = endpoint.put_slice_signal(row, &[1; 101], counter).unwrap_err();
+            let source = SegmentError::OutOfRange { offset: segment - 800, len: 808, segment };
+            assert_eq!(outside, OneSidedError::Segment { rank: other, source });
+            let inside = row.range(0..100).unwrap();
+            let odd = GlobalPtr::<u64>::new(other, 12);
+            let misaligned = endpoint.put_slice_signal(inside, &[1; 100], odd).unwrap_err();
+            let source = SegmentError::Misaligned { offset: 12, alignment: 8 };
+            assert_eq!(misaligned, OneSidedError::Segment { rank: other, source });
+            endpoint.barrier().unwrap();
+            let own = endpoint.local(inside.on(me)).unwrap().unwrap().to_vec();
+            assert_eq!(own, [0; 100], "nothing was written");
+            endpoint.barrier().unwrap();
+            let values: Vec<u64> = (0..100).collect();
+            let put = endpoint.put_slice_signal(inside, &values, counter).unwrap();
+            assert_eq!(endpoint.wait_counter(counter.on(me), 1), Ok(1));
+            assert_eq!(endpoint.local(inside.on(me)).unwrap().unwrap().to_vec(), values);
+            endpoint.wait(put).unwrap();
         });
     }
 

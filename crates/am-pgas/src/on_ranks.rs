@@ -7,7 +7,8 @@ use std::thread;
 
 pub(crate) type Ranks = Endpoint<Loopback, Pgas>;
 
-fn run(ranks: u32, config: LoopbackConfig, work: &(impl Fn(&mut Ranks) + Sync)) {
+/// Runs the same on all endpoints of a network.
+pub(crate) fn run_ranks(ranks: u32, config: LoopbackConfig, work: &(impl Fn(&mut Ranks) + Sync)) {
     thread::scope(|scope| {
         for transport in network(ranks, config) {
             scope.spawn(move || {
@@ -25,12 +26,12 @@ fn run(ranks: u32, config: LoopbackConfig, work: &(impl Fn(&mut Ranks) + Sync)) 
 /// Runs the same on all ranks, over messages only, with buffers of several sizes.
 pub(crate) fn over_messages(ranks: u32, work: impl Fn(&mut Ranks) + Sync) {
     for medium in [100, 8192] {
-        run(ranks, LoopbackConfig { medium, direct: false, ..Default::default() }, &work);
+        run_ranks(ranks, LoopbackConfig { medium, direct: false, ..Default::default() }, &work);
     }
 }
 
 /// Runs the same on all ranks, over messages and over memory.
 pub(crate) fn on_ranks(ranks: u32, work: impl Fn(&mut Ranks) + Sync) {
     over_messages(ranks, &work);
-    run(ranks, LoopbackConfig { direct: true, ..Default::default() }, &work);
+    run_ranks(ranks, LoopbackConfig { direct: true, ..Default::default() }, &work);
 }

@@ -8,7 +8,7 @@ use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided,
 use am_core::transport::{Category, Lane};
 use am_core::{Endpoint, Handlers, Rank, SegmentError, Transport};
 use am_pgas::Pgas;
-use am_pgas::allocator::{AllocationError, Call, LocalArray, SegmentAllocation, SymmetricArray};
+use am_pgas::allocator::{AllocationError, Call, LocalArray, SegmentAllocation, SymmetricArray, Unfreed};
 use am_pgas::memory::{AtomicDomain, AtomicError, GlobalMemory, Operations};
 use am_pgas::pointer::{GlobalPtr, GlobalSlice};
 
@@ -17,6 +17,12 @@ type Ranks<T> = Endpoint<T, Pgas>;
 impl From<AllocationError> for Failure {
     fn from(error: AllocationError) -> Self {
         Self::Check(format!("allocating: {error}"))
+    }
+}
+
+impl<A> From<Unfreed<A>> for Failure {
+    fn from(unfreed: Unfreed<A>) -> Self {
+        unfreed.error.into()
     }
 }
 
@@ -271,8 +277,8 @@ pub(super) fn allocator<T: Transport>(world: &World, transport: T) -> Verdict {
     if shape.ranks > 1 {
         let last = shape.ranks - 1;
         let differ = endpoint.allocate_symmetric::<u8>(if me.0 == last { 100 } else { 1 }).err();
-        let call = |bytes| Call::Allocate { bytes, alignment: 64 };
-        let expected = AllocationError::CallsDiffer { a: Rank(0), in_a: call(64), b: Rank(last), in_b: call(128) };
+        let call = |len| Call::Allocate { len, size: 1, alignment: 64, distribution: 0 };
+        let expected = AllocationError::CallsDiffer { a: Rank(0), in_a: call(1), b: Rank(last), in_b: call(100) };
         equal("sizes that differ", differ, Some(expected))?;
     }
     for array in kept {

@@ -8,10 +8,12 @@
 //!
 //! A [`SymmetricArray`] is freed by a collective call that consumes it, a [`LocalArray`] when it is dropped;
 //! neither can be used afterwards. The global pointers that they give are plain data: one that is kept longer
-//! points to whatever is there then.
+//! points to whatever is there then. Operations that nobody has waited for may still write to memory that was
+//! freed, and handed out again: [`Endpoint::quiet`] before freeing ends those of this rank.
 //!
-//! The allocator hands out all of the segment behind [`leave_alone`](SegmentAllocation::leave_alone). It belongs
-//! to one endpoint for each rank, the first; programs whose ranks have several let that one allocate.
+//! The allocator hands out all of the segment behind [`leave_alone`](SegmentAllocation::leave_alone). Collective
+//! calls are those of all endpoints: where ranks have several, each of these calls, and all get the same place.
+//! Local memory is allocated by the first endpoint of a rank.
 //!
 //! # Example
 //!
@@ -62,12 +64,12 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a cache line, which allocations are aligned to if nothing else is asked for.
-const LINE: u64 = 64;
+pub(crate) const LINE: u64 = 64;
 
 /// Offsets of local allocations are counted down from here, a multiple of every alignment.
 const TOP: u64 = 1 << 62;
 
-/// Sizes, in bytes, and offsets that a call tells the others are below this.
+/// Bytes of an allocation are at most these.
 const LARGEST: u64 = (1 << 56) - 1;
 
 /// What a rank asks for in a collective call.
@@ -76,10 +78,14 @@ const LARGEST: u64 = (1 << 56) - 1;
 pub enum Call {
     /// Memory for every rank.
     Allocate {
-        /// Bytes for each.
-        bytes: u64,
+        /// Values for each.
+        len: u64,
+        /// Bytes of a value.
+        size: u64,
         /// What the offset is a multiple of.
         alignment: u64,
+        /// A digest of the distribution of a [global array](crate::array::GlobalArray); 0 of other memory.
+        distribution: u64,
     },
     /// To free the memory at an offset.
     Free {
@@ -88,32 +94,51 @@ pub enum Call {
     },
 }
 
+/// What stands before the offset of a call to free; alignments are smaller.
+const FREE: u64 = u64::MAX - 1;
+
 impl Call {
-    fn encode(self) -> u64 {
+    pub(crate) fn allocate<V>(len: u64, alignment: u64, distribution: u64) -> Self {
+        let alignment = alignment_for(alignment);
+        Self::Allocate { len, size: size_of::<V>() as u64, alignment, distribution }
+    }
+
+    fn encode(self) -> [u64; 4] {
         match self {
-            Self::Allocate { bytes, alignment } => {
-                u64::from(alignment.trailing_zeros()) << 56 | bytes.min(LARGEST)
-            }
-            Self::Free { offset } => 1 << 63 | offset.min(LARGEST),
+            Self::Allocate { len, size, alignment, distribution } => [alignment, len, size, distribution],
+            Self::Free { offset } => [FREE, offset, 0, 0],
         }
     }
 
-    fn decode(word: u64) -> Self {
-        let number = word & LARGEST;
-        if word >> 63 == 1 {
-            return Self::Free { offset: number };
+    fn decode([first, len, size, distribution]: [u64; 4]) -> Self {
+        match first {
+            FREE => Self::Free { offset: len },
+            alignment => Self::Allocate { len, size, alignment, distribution },
         }
-        Self::Allocate { bytes: number, alignment: 1 << (word >> 56) }
     }
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Allocate { bytes, alignment } => write!(f, "asks for {bytes} bytes aligned to {alignment}"),
+            Self::Allocate { len, size, alignment, distribution } => {
+                write!(f, "asks for {len} values of {size} bytes aligned to {alignment}")?;
+                if *distribution == 0 { Ok(()) } else { write!(f, ", distributed as {distribution:#x}") }
+            }
             Self::Free { offset } => write!(f, "frees what is at offset {offset}"),
         }
     }
+}
+
+/// Numbers in one number, which tells different ones apart but for one case in 2^64: each goes through the
+/// finalizer of SplitMix64 (Steele, Lea and Flood 2014).
+pub(crate) fn digest(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, |all, number| {
+        let mut mixed = (all ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    })
 }
 
 /// Memory was not allocated or freed. Nothing has changed then, except after [`AllocationError::Wait`] in a
@@ -155,8 +180,8 @@ pub enum AllocationError {
         /// The largest.
         most: u64,
     },
-    /// Something was allocated already.
-    #[error("part of the segment can only be left alone before the first allocation")]
+    /// Something is allocated.
+    #[error("part of the segment can only be left alone while nothing is allocated")]
     TooLate,
     /// The array was allocated by another endpoint.
     #[error("the array was allocated by another endpoint")]
@@ -170,6 +195,39 @@ pub enum AllocationError {
     /// The other ranks were waited for in vain.
     #[error(transparent)]
     Wait(#[from] WaitError),
+}
+
+/// A collective call did not free an array. It holds the array, which is still taken on this rank; after
+/// [`AllocationError::Wait`] others may have freed theirs. Becomes its error by `?`.
+pub struct Unfreed<A> {
+    /// Why.
+    pub error: AllocationError,
+    /// What was to be freed.
+    pub array: Box<A>,
+}
+
+impl<A> fmt::Debug for Unfreed<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unfreed").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<A> fmt::Display for Unfreed<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<A> std::error::Error for Unfreed<A> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<A> From<Unfreed<A>> for AllocationError {
+    fn from(unfreed: Unfreed<A>) -> Self {
+        unfreed.error
+    }
 }
 
 /// Local memory that was dropped, until its allocator takes note.
@@ -203,6 +261,12 @@ impl SegmentAllocator {
 }
 
 impl Heap {
+    /// Whether nothing is taken.
+    fn is_unused(&mut self) -> bool {
+        self.take_note();
+        self.symmetric.end() == self.symmetric.begin() && self.local.end() == self.local.begin()
+    }
+
     /// Where local memory begins.
     fn ceiling(&self) -> u64 {
         TOP - self.local.end()
@@ -319,7 +383,7 @@ pub trait SegmentAllocation: sealed::Sealed {
     /// Leaves the first bytes of the segment to the program. All ranks leave the same.
     ///
     /// # Errors
-    /// [`AllocationError::TooLate`] after the first allocation.
+    /// [`AllocationError::TooLate`] while something is allocated.
     fn leave_alone(&mut self, bytes: u64) -> Result<(), AllocationError>;
 
     /// Allocates `len` zero values in every rank's segment, at the same offset, a multiple of 64. Collective: all
@@ -346,12 +410,13 @@ pub trait SegmentAllocation: sealed::Sealed {
     ) -> Result<SymmetricArray<V>, AllocationError>;
 
     /// Frees a symmetric array. Collective: it waits until all ranks have come here, so that none uses it any
-    /// more. Blocks.
+    /// more. Operations on it that were started and not waited for may still write to it afterwards:
+    /// [`Endpoint::quiet`] comes first. Blocks.
     ///
     /// # Errors
     /// As [`allocate_symmetric`](Self::allocate_symmetric); [`AllocationError::Foreign`], without waiting. The
-    /// array stays taken then.
-    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), AllocationError>;
+    /// array stays taken then, and [`Unfreed`] holds it (allocates).
+    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), Unfreed<SymmetricArray<V>>>;
 
     /// Allocates `len` zero values in this rank's segment, at a multiple of 64. No communication; allocates;
     /// writes all of the memory.
@@ -375,8 +440,9 @@ pub trait SegmentAllocation: sealed::Sealed {
 }
 
 /// Has all ranks agree on a call, or tells which two differ.
-fn agree<T: Transport, S>(endpoint: &mut Endpoint<T, S>, call: Call) -> Result<(), AllocationError> {
-    let word = call.encode();
+pub(crate) fn agree<T: Transport, S>(endpoint: &mut Endpoint<T, S>, call: Call) -> Result<(), AllocationError> {
+    let mine = call.encode();
+    let word = digest(mine);
     let [least, most] = endpoint.minima([word, !word])?;
     let most = !most;
     if least == most {
@@ -384,10 +450,44 @@ fn agree<T: Transport, S>(endpoint: &mut Endpoint<T, S>, call: Call) -> Result<(
     }
     let me = u64::from(endpoint.rank().0);
     let who = |ours: bool| if ours { me } else { u64::MAX };
-    let [a, b] = endpoint.minima([who(word == least), who(word == most)])?;
-    let rank = |rank: u64| Rank(u32::try_from(rank).unwrap_or(u32::MAX));
-    let (in_a, in_b) = (Call::decode(least), Call::decode(most));
-    Err(AllocationError::CallsDiffer { a: rank(a), in_a, b: rank(b), in_b })
+    let ranks = endpoint.minima([who(word == least), who(word == most)])?;
+    let tells = [word == least && ranks[0] == me, word == most && ranks[1] == me];
+    let mut told = [[0; 4]; 2];
+    for (at, number) in mine.into_iter().enumerate() {
+        let numbers = endpoint.minima(tells.map(|tells| if tells { number } else { u64::MAX }))?;
+        (told[0][at], told[1][at]) = (numbers[0], numbers[1]);
+    }
+    let call = |index: usize| (Rank(u32::try_from(ranks[index]).unwrap_or(u32::MAX)), Call::decode(told[index]));
+    let (first, second) = if ranks[0] <= ranks[1] { (0, 1) } else { (1, 0) };
+    let ((a, in_a), (b, in_b)) = (call(first), call(second));
+    Err(AllocationError::CallsDiffer { a, in_a, b, in_b })
+}
+
+/// Allocates what all ranks have agreed on.
+pub(crate) fn allocate_agreed<T: Transport, S: HasLayer<SegmentAllocator>, V>(
+    endpoint: &mut Endpoint<T, S>,
+    len: u64,
+    alignment: u64,
+) -> Result<SymmetricArray<V>, AllocationError> {
+    let alignment = alignment_for(alignment);
+    let bytes = bytes_for::<V>(len, alignment);
+    let segment = endpoint.segment().len();
+    let heap = endpoint.layer_quietly::<SegmentAllocator>().heap(segment);
+    heap.take_note();
+    let (ceiling, beginning) = (heap.ceiling(), heap.symmetric.begin());
+    // The least room on any rank, and whether all count from the same place.
+    let [limit, most] = endpoint.minima([ceiling, !beginning])?;
+    let [least, _] = endpoint.minima([beginning, u64::MAX])?;
+    if least != !most {
+        return Err(AllocationError::BeginningsDiffer { least, most: !most });
+    }
+    let heap = endpoint.layer_quietly::<SegmentAllocator>().heap(segment);
+    let taken = heap.symmetric.take(bytes, alignment, limit);
+    let offset = taken.ok_or_else(|| exhausted(bytes, alignment, heap.symmetric.free(limit)))?;
+    let owner = Arc::clone(&heap.given_back);
+    clear(endpoint, offset, bytes);
+    endpoint.barrier()?;
+    Ok(SymmetricArray { offset, len, bytes, owner, of: PhantomData })
 }
 
 /// Writes zeros to bytes of this rank's segment, which the allocator knows to be inside.
@@ -403,10 +503,10 @@ fn clear<T: Transport, S>(endpoint: &Endpoint<T, S>, offset: u64, bytes: u64) {
 impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint<T, S> {
     fn leave_alone(&mut self, bytes: u64) -> Result<(), AllocationError> {
         let allocator = self.layer_quietly::<SegmentAllocator>();
-        if allocator.heap.is_some() {
+        if allocator.heap.as_mut().is_some_and(|heap| !heap.is_unused()) {
             return Err(AllocationError::TooLate);
         }
-        allocator.beginning = bytes.min(LARGEST);
+        *allocator = SegmentAllocator { heap: None, beginning: bytes.min(LARGEST) };
         Ok(())
     }
 
@@ -415,34 +515,21 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
         len: u64,
         alignment: u64,
     ) -> Result<SymmetricArray<V>, AllocationError> {
-        let alignment = alignment_for(alignment);
-        let bytes = bytes_for::<V>(len, alignment);
-        agree(self, Call::Allocate { bytes, alignment })?;
-        let segment = self.segment().len();
-        let heap = self.layer_quietly::<SegmentAllocator>().heap(segment);
-        heap.take_note();
-        let (ceiling, beginning) = (heap.ceiling(), heap.symmetric.begin());
-        // The least room on any rank, and whether all count from the same place.
-        let [limit, most] = self.minima([ceiling, !beginning])?;
-        let [least, _] = self.minima([beginning, u64::MAX])?;
-        if least != !most {
-            return Err(AllocationError::BeginningsDiffer { least, most: !most });
-        }
-        let heap = self.layer_quietly::<SegmentAllocator>().heap(segment);
-        let taken = heap.symmetric.take(bytes, alignment, limit);
-        let offset = taken.ok_or_else(|| exhausted(bytes, alignment, heap.symmetric.free(limit)))?;
-        let owner = Arc::clone(&heap.given_back);
-        clear(self, offset, bytes);
-        self.barrier()?;
-        Ok(SymmetricArray { offset, len, bytes, owner, of: PhantomData })
+        agree(self, Call::allocate::<V>(len, alignment, 0))?;
+        allocate_agreed(self, len, alignment)
     }
 
-    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), AllocationError> {
+    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), Unfreed<SymmetricArray<V>>> {
         let segment = self.segment().len();
-        if !Arc::ptr_eq(&array.owner, &self.layer_quietly::<SegmentAllocator>().heap(segment).given_back) {
-            return Err(AllocationError::Foreign);
+        let heap = self.layer_quietly::<SegmentAllocator>().heap(segment);
+        let agreed = if Arc::ptr_eq(&array.owner, &heap.given_back) {
+            agree(self, Call::Free { offset: array.offset })
+        } else {
+            Err(AllocationError::Foreign)
+        };
+        if let Err(error) = agreed {
+            return Err(Unfreed { error, array: Box::new(array) });
         }
-        agree(self, Call::Free { offset: array.offset })?;
         self.layer_quietly::<SegmentAllocator>().heap(segment).symmetric.give_back(array.offset, array.bytes);
         Ok(())
     }
@@ -470,8 +557,11 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array::GlobalArray;
+    use crate::array::distribution::Distribution;
     use crate::memory::GlobalMemory;
-    use crate::on_ranks::{Ranks, on_ranks};
+    use crate::on_ranks::{Ranks, on_ranks, run_ranks};
+    use am_core::loopback::LoopbackConfig;
 
     fn free(endpoint: &mut Ranks) -> u64 {
         let Err(AllocationError::Exhausted { total, .. }) = endpoint.allocate_local::<u8>(1 << 40) else {
@@ -513,21 +603,33 @@ mod tests {
         on_ranks(3, |endpoint| {
             let me = endpoint.rank().0;
             let odd = u64::from(me == 1);
-            let call = |bytes| Call::Allocate { bytes, alignment: 64 };
-            let error = endpoint.allocate_symmetric::<u8>(100 + 100 * odd).unwrap_err();
-            let expected =
-                AllocationError::CallsDiffer { a: Rank(0), in_a: call(128), b: Rank(1), in_b: call(256) };
+            let call = |len| Call::Allocate { len, size: 1, alignment: 64, distribution: 0 };
+            // Both take 64 bytes.
+            let error = endpoint.allocate_symmetric::<u8>(10 + 10 * odd).unwrap_err();
+            let expected = AllocationError::CallsDiffer { a: Rank(0), in_a: call(10), b: Rank(1), in_b: call(20) };
             assert_eq!(error, expected);
-            assert!(error.to_string().ends_with("rank 1 asks for 256 bytes aligned to 64"), "{error}");
-            let array = endpoint.allocate_symmetric::<u8>(100).unwrap();
-            let error = if me == 2 {
-                endpoint.allocate_symmetric::<u8>(64).map(drop).unwrap_err()
+            assert!(error.to_string().ends_with("rank 1 asks for 20 values of 1 bytes aligned to 64"), "{error}");
+            let error = if odd == 1 {
+                endpoint.allocate_symmetric::<[u8; 2]>(5).unwrap_err()
             } else {
-                endpoint.free_symmetric(array).unwrap_err()
+                endpoint.allocate_symmetric::<u8>(10).unwrap_err()
             };
-            let (in_a, in_b) = (call(64), Call::Free { offset: 0 });
-            assert_eq!(error, AllocationError::CallsDiffer { a: Rank(2), in_a, b: Rank(0), in_b });
+            let in_b = Call::Allocate { len: 5, size: 2, alignment: 64, distribution: 0 };
+            assert_eq!(error, AllocationError::CallsDiffer { a: Rank(0), in_a: call(10), b: Rank(1), in_b });
+            let array = endpoint.allocate_symmetric::<u8>(100).unwrap();
+            let (error, array) = if me == 2 {
+                (endpoint.allocate_symmetric::<u8>(64).map(drop).unwrap_err(), array)
+            } else {
+                let unfreed = endpoint.free_symmetric(array).unwrap_err();
+                (unfreed.error, *unfreed.array)
+            };
+            let (in_a, in_b) = (Call::Free { offset: 0 }, call(64));
+            assert_eq!(error, AllocationError::CallsDiffer { a: Rank(0), in_a, b: Rank(2), in_b });
             assert_eq!(endpoint.leave_alone(8), Err(AllocationError::TooLate));
+            // What was not freed can be freed.
+            endpoint.free_symmetric(array).unwrap();
+            endpoint.leave_alone(8).unwrap();
+            assert_eq!(endpoint.allocate_symmetric_aligned::<u8>(1, 8).unwrap().offset(), 8);
             endpoint.barrier().unwrap();
         });
     }
@@ -561,5 +663,56 @@ mod tests {
             let error = endpoint.allocate_symmetric::<u8>(1).unwrap_err();
             assert_eq!(error, AllocationError::BeginningsDiffer { least: 0, most: 8 });
         });
+    }
+
+    /// All endpoints of all ranks call, and get the same.
+    #[test]
+    fn several_endpoints_call_together() {
+        let config = LoopbackConfig { endpoints: 2, ..Default::default() };
+        let run = |endpoint: &mut Ranks| {
+            let first = endpoint.address().endpoint == 0;
+            let local = first.then(|| endpoint.allocate_local::<u8>(100).unwrap());
+            let array = endpoint.allocate_symmetric::<u64>(9).unwrap();
+            assert_eq!(array.offset(), 0);
+            let other = GlobalArray::<u32>::new(endpoint, Distribution::block([100], 2).unwrap()).unwrap();
+            assert_eq!(other.pointer([0]).map(|at| at.offset()), Some(128));
+            if !first {
+                other.put(endpoint, [u64::from(endpoint.rank().0) * 60], 7).unwrap();
+                assert_eq!(
+                    endpoint.allocate_local::<u8>(1).unwrap_err(),
+                    AllocationError::OtherEndpoint { endpoint: 1 }
+                );
+            }
+            endpoint.barrier().unwrap();
+            assert_eq!((other.get(endpoint, [0]), other.get(endpoint, [60])), (Ok(7), Ok(7)));
+            other.free(endpoint).unwrap();
+            endpoint.free_symmetric(array).unwrap();
+            drop(local);
+        };
+        run_ranks(2, config, &run);
+    }
+
+    #[test]
+    fn arrays_are_freed_where_they_were_allocated() {
+        let arrays = Mutex::new(Vec::new());
+        let run = |endpoint: &mut Ranks| {
+            let array = endpoint.allocate_symmetric::<u8>(1).unwrap();
+            if endpoint.rank() == Rank(0) {
+                arrays.lock().unwrap().push(array);
+                endpoint.barrier().unwrap();
+                endpoint.barrier().unwrap();
+                let back = arrays.lock().unwrap().pop().unwrap();
+                endpoint.free_symmetric(back).unwrap();
+            } else {
+                endpoint.barrier().unwrap();
+                let foreign = arrays.lock().unwrap().pop().unwrap();
+                let unfreed = endpoint.free_symmetric(foreign).unwrap_err();
+                assert_eq!(unfreed.error, AllocationError::Foreign);
+                arrays.lock().unwrap().push(*unfreed.array);
+                endpoint.barrier().unwrap();
+                endpoint.free_symmetric(array).unwrap();
+            }
+        };
+        run_ranks(2, LoopbackConfig::default(), &run);
     }
 }

@@ -4,6 +4,7 @@
 //! distribution). One block for each place is the block distribution, blocks of one element are the cyclic one.
 
 use super::divisor::Divisor;
+use crate::allocator::digest;
 use am_core::Rank;
 use std::ops::Range;
 
@@ -58,6 +59,8 @@ pub enum DistributionError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Axis {
     len: u64,
+    /// The same as a divisor of the numbers of elements.
+    count: Divisor,
     block: Divisor,
     places: Divisor,
     /// Whether every place has one block at most.
@@ -72,12 +75,14 @@ impl Axis {
         let block = match layout {
             Layout::Block => len.div_ceil(count).max(1),
             Layout::Cyclic => 1,
-            Layout::BlockCyclic(block) => block,
+            // Nobody keeps room for more than there is.
+            Layout::BlockCyclic(block) => block.min(len.max(1)),
         };
         let blocks = len.div_ceil(block);
         let capacity = blocks.div_ceil(count).checked_mul(block)?;
         let (block, places) = (Divisor::new(block, len.max(capacity)), Divisor::new(count, blocks));
-        Some(Self { len, block, places, one_block: blocks <= count, capacity })
+        let one_block = blocks <= count;
+        Some(Self { len, count: Divisor::new(len.max(1), u64::MAX), block, places, one_block, capacity })
     }
 
     /// The place that owns an index, and where among its own elements it lies.
@@ -199,7 +204,7 @@ impl<const D: usize> Distribution<D> {
         Self { halo: width, ..self }.checked()
     }
 
-    fn checked(self) -> Result<Self, DistributionError> {
+    fn checked(mut self) -> Result<Self, DistributionError> {
         let too_large = || DistributionError::TooLarge;
         let mut elements = 1u64;
         for axis in &self.axes {
@@ -209,6 +214,9 @@ impl<const D: usize> Distribution<D> {
         let ranks = self.axes.iter().try_fold(1u64, |all, axis| all.checked_mul(axis.places.get()));
         let all = self.axes.iter().try_fold(1u64, |all, axis| all.checked_mul(axis.len));
         let counted = elements < 1 << 60 && all.is_some_and(|all| all < 1 << 60);
+        for axis in &mut self.axes {
+            axis.count = Divisor::new(axis.len.max(1), all.unwrap_or(u64::MAX));
+        }
         if counted && ranks.is_some_and(|ranks| u32::try_from(ranks).is_ok()) {
             Ok(self)
         } else {
@@ -251,6 +259,12 @@ impl<const D: usize> Distribution<D> {
         self.axes.map(|axis| axis.capacity + 2 * self.halo)
     }
 
+    /// Tells this distribution from all others; never 0.
+    pub(super) fn digest(&self) -> u64 {
+        let axes = self.axes.iter().flat_map(|axis| [axis.len, axis.block.get(), axis.places.get()]);
+        digest([D as u64, self.halo].into_iter().chain(axes)).max(1)
+    }
+
     /// The place of an element, or `None` outside the array.
     #[inline]
     pub fn place(&self, index: [u64; D]) -> Option<Place> {
@@ -275,9 +289,7 @@ impl<const D: usize> Distribution<D> {
     pub(super) fn place_of_number(&self, number: u64) -> Place {
         let (mut index, mut rest) = ([0; D], number);
         for dimension in (1..D).rev() {
-            let len = self.axes[dimension].len;
-            index[dimension] = rest % len;
-            rest /= len;
+            (rest, index[dimension]) = self.axes[dimension].count.divide(rest);
         }
         index[0] = rest;
         self.place_inside(index)
@@ -307,7 +319,8 @@ impl<const D: usize> Distribution<D> {
         for dimension in (0..D).rev() {
             let axis = &self.axes[dimension];
             let width = axis.capacity + 2 * self.halo;
-            let local = (rest % width).checked_sub(self.halo).filter(|local| *local < own[dimension])?;
+            // Nothing is kept of a dimension without elements.
+            let local = rest.checked_rem(width)?.checked_sub(self.halo).filter(|local| *local < own[dimension])?;
             rest /= width;
             index[dimension] = axis.index(coordinates[dimension], local);
         }
@@ -322,14 +335,27 @@ impl<const D: usize> Distribution<D> {
             _ => ([0; D], [0; D]),
         };
         let count: u64 = own.iter().product();
-        (0..count).map(move |number| {
-            let (mut local, mut rest) = ([0; D], number);
-            for dimension in (0..D).rev() {
-                local[dimension] = rest % own[dimension];
-                rest /= own[dimension];
+        let place = move |dimension: usize, local| this.axes[dimension].index(coordinates[dimension], local);
+        let (mut local, mut offset) = ([0; D], this.stored([0; D]));
+        let mut index = if count == 0 { [0; D] } else { std::array::from_fn(|dimension| place(dimension, 0)) };
+        (0..count).map(move |_| {
+            let here = (index, offset);
+            local[D - 1] += 1;
+            offset += 1;
+            if local[D - 1] < own[D - 1] {
+                index[D - 1] = place(D - 1, local[D - 1]);
+                return here;
             }
-            let place = |dimension: usize| this.axes[dimension].index(coordinates[dimension], local[dimension]);
-            (std::array::from_fn(place), this.stored(local))
+            let next = (0..D - 1).rev().find(|dimension| local[*dimension] + 1 < own[*dimension]);
+            if let Some(next) = next {
+                local[next] += 1;
+                local[next + 1..].fill(0);
+                for dimension in next..D {
+                    index[dimension] = place(dimension, local[dimension]);
+                }
+                offset = this.stored(local);
+            }
+            here
         })
     }
 
@@ -344,8 +370,8 @@ impl<const D: usize> Distribution<D> {
         let (coordinates, own) = (self.coordinates(rank)?, self.own_shape(rank)?);
         self.axes.iter().all(|axis| axis.one_block).then(|| {
             std::array::from_fn(|dimension| {
-                let begin =
-                    (coordinates[dimension] * self.axes[dimension].block.get()).min(self.axes[dimension].len);
+                let axis = &self.axes[dimension];
+                let begin = coordinates[dimension].saturating_mul(axis.block.get()).min(axis.len);
                 begin..begin + own[dimension]
             })
         })
@@ -516,5 +542,36 @@ mod tests {
         let cyclic = Distribution::new([9], [Layout::Cyclic], [3]).unwrap();
         assert_eq!(cyclic.with_halo(1), Err(NotBlock { dimension: 0 }));
         assert_eq!(Distribution::<3>::grid(8), [2, 2, 2]);
+    }
+
+    #[test]
+    fn nothing_has_no_places() {
+        let empty = Distribution::new([4, 0], [Layout::Block; 2], [2, 2]).unwrap();
+        assert_eq!((empty.index(Rank(0), 0), empty.index(Rank(0), 7)), (None, None));
+        assert_eq!((empty.own(Rank(0)).count(), empty.own_shape(Rank(0))), (0, Some([2, 0])));
+        let halo = empty.with_halo(1).unwrap();
+        assert!((0..halo.capacity()).all(|offset| halo.index(Rank(0), offset).is_none()));
+    }
+
+    #[test]
+    fn blocks_are_no_larger_than_the_array() {
+        let long = Distribution::new([10], [Layout::BlockCyclic(1 << 50)], [4]).unwrap();
+        assert_eq!((long.capacity(), long.own_box(Rank(0)).map(|[range]| range)), (10, Some(0..10)));
+        // A place times the size of a block exceeds 64 bits.
+        let many = Distribution::new([1 << 59], [Layout::BlockCyclic(u64::MAX)], [1000]).unwrap();
+        let own = many.own_box(Rank(999)).map(|[range]| range);
+        assert_eq!((many.capacity(), own), (1 << 59, Some(1 << 59..1 << 59)));
+        assert_eq!((many.own(Rank(999)).count(), many.index(Rank(999), 0)), (0, None));
+    }
+
+    #[test]
+    fn digests_tell_distributions_apart() {
+        let of = |layout, grid| Distribution::new([10], [layout], [grid]).unwrap();
+        let all =
+            [of(Layout::Block, 2), of(Layout::Cyclic, 2), of(Layout::BlockCyclic(2), 2), of(Layout::Block, 3)];
+        let mut digests: Vec<u64> = all.iter().map(Distribution::digest).collect();
+        digests.push(all[0].with_halo(1).unwrap().digest());
+        digests.push(Distribution::new([10, 1], [Layout::Block; 2], [2, 1]).unwrap().digest());
+        assert_eq!(digests.iter().collect::<HashSet<_>>().len(), digests.len());
     }
 }

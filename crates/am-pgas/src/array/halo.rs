@@ -55,7 +55,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     /// rank that owns fewer than others, they follow the last of its own.
     ///
     /// # Errors
-    /// As [`GlobalArray::get_section`] and [`Endpoint::barrier`].
+    /// As [`GlobalArray::get_section`] and [`Endpoint::barrier`]; some ghost cells of this rank may have been
+    /// filled then. An error of this rank alone, as of a handler, keeps no other from filling its own.
     pub fn exchange<T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -63,12 +64,14 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     ) -> Result<(), ArrayError> {
         endpoint.barrier()?;
         let mut rows = self.ghost_rows(endpoint.rank(), exchange);
-        self.fetch(endpoint, &mut rows, |endpoint, at, values| {
+        let fetched = self.fetch(endpoint, &mut rows, |endpoint, at, values| {
             let own = self.stored(endpoint, endpoint.rank());
             own.expect("the array lies in this rank's segment").write(at, values);
-        })?;
-        endpoint.barrier()?;
-        Ok(())
+        });
+        // The others wait for this rank, whatever it could not fetch.
+        let waited = endpoint.barrier();
+        fetched?;
+        Ok(waited?)
     }
 
     /// The rows of elements that a rank's ghost cells stand for.

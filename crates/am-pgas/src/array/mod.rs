@@ -55,7 +55,9 @@ pub use batch::Values;
 pub use halo::Exchange;
 pub use own::Own;
 
-use crate::allocator::{AllocationError, SegmentAllocation, SegmentAllocator, SymmetricArray};
+use crate::allocator::{
+    self, AllocationError, Call, LINE, SegmentAllocation, SegmentAllocator, SymmetricArray, Unfreed,
+};
 use crate::local::LocalSlice;
 use crate::memory::GlobalMemory;
 use crate::pointer::{Element, GlobalPtr};
@@ -116,6 +118,12 @@ impl<R> From<Unfinished<R>> for ArrayError {
     }
 }
 
+impl<A> From<Unfreed<A>> for ArrayError {
+    fn from(unfreed: Unfreed<A>) -> Self {
+        Self::Allocation(unfreed.error)
+    }
+}
+
 /// An array over the segments of the ranks of a job; see the [module](self).
 ///
 /// It is freed by [`GlobalArray::free`], which consumes it; dropped, its memory stays taken.
@@ -132,32 +140,39 @@ impl<V, const D: usize> fmt::Debug for GlobalArray<V, D> {
 }
 
 impl<V: Element, const D: usize> GlobalArray<V, D> {
-    /// Allocates an array of zeros. Collective; blocks; allocates symmetric memory, also on ranks outside the
-    /// grid.
+    /// Allocates an array of zeros. Collective: all ranks name the same distribution. Blocks; allocates symmetric
+    /// memory, also on ranks outside the grid.
     ///
     /// # Errors
-    /// [`DistributionError::TooManyRanks`]; as [`SegmentAllocation::allocate_symmetric`].
+    /// [`AllocationError::CallsDiffer`], also where only the distributions differ;
+    /// [`DistributionError::TooManyRanks`]; as [`SegmentAllocation::allocate_symmetric`]. On all ranks alike.
     pub fn new<T: Transport, S: HasLayer<SegmentAllocator>>(
         endpoint: &mut Endpoint<T, S>,
         distribution: Distribution<D>,
     ) -> Result<Self, ArrayError> {
-        let (grid, ranks) = (distribution.ranks(), endpoint.ranks());
+        let (grid, ranks, capacity) = (distribution.ranks(), endpoint.ranks(), distribution.capacity());
+        allocator::agree(endpoint, Call::allocate::<V>(capacity, LINE, distribution.digest()))?;
         if grid > ranks {
             return Err(DistributionError::TooManyRanks { grid, ranks }.into());
         }
-        let memory = endpoint.allocate_symmetric(distribution.capacity())?;
+        let memory = allocator::allocate_agreed(endpoint, capacity, LINE)?;
         Ok(Self { distribution, memory })
     }
 
-    /// Frees the array. Collective; blocks until no rank uses it any more.
+    /// Frees the array. Collective; blocks until no rank uses it any more. Operations on its pointers that were
+    /// started and not waited for may still write afterwards: [`Endpoint::quiet`] comes first.
     ///
     /// # Errors
-    /// As [`SegmentAllocation::free_symmetric`].
+    /// As [`SegmentAllocation::free_symmetric`]; [`Unfreed`] holds the array.
     pub fn free<T: Transport, S: HasLayer<SegmentAllocator>>(
         self,
         endpoint: &mut Endpoint<T, S>,
-    ) -> Result<(), ArrayError> {
-        Ok(endpoint.free_symmetric(self.memory)?)
+    ) -> Result<(), Unfreed<Self>> {
+        let Self { distribution, memory } = self;
+        endpoint.free_symmetric(memory).map_err(|Unfreed { error, array }| {
+            let array = Box::new(Self { distribution, memory: *array });
+            Unfreed { error, array }
+        })
     }
 
     /// Where its elements are.

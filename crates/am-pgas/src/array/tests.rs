@@ -2,9 +2,13 @@
 
 use super::distribution::{Distribution, DistributionError, Layout, Section};
 use super::{ArrayError, Exchange, GlobalArray, Values};
+use crate::Pgas;
+use crate::allocator::{AllocationError, Call};
 use crate::on_ranks::{Ranks, on_ranks};
-use am_core::Rank;
+use am_core::loopback::{LoopbackConfig, network};
 use am_core::one_sided::{AtomicCode, AtomicOp, OneSidedError};
+use am_core::{Endpoint, HandlerError, Handlers, Rank};
+use std::thread;
 
 const LAYOUTS: [Layout; 3] = [Layout::Block, Layout::Cyclic, Layout::BlockCyclic(4)];
 
@@ -241,6 +245,59 @@ fn ghost_cells() {
             check_ghosts(endpoint, [4, 5, 6], [2, 1, 2], Exchange { periodic: [periodic; 3], corners }, 2);
         }
         check_ghosts(endpoint, [3], [1], Exchange { periodic: [true], corners: false }, 7);
+    });
+}
+
+/// A handler's error ends an exchange on its rank, and none of the others waits in vain.
+#[test]
+fn an_exchange_fails_on_one_rank() {
+    thread::scope(|scope| {
+        let config = LoopbackConfig { direct: false, ..Default::default() };
+        for transport in network(2, config) {
+            scope.spawn(move || {
+                let mut handlers = Handlers::<Pgas>::new();
+                let fail = handlers.one_way("fail", |_, _, (), _| Err(HandlerError::new("as it should"))).unwrap();
+                let pgas = Pgas::register(&mut handlers).unwrap();
+                let mut endpoint = Endpoint::attach(transport, handlers, pgas).unwrap();
+                let distribution = Distribution::block([8], 2).unwrap().with_halo(1).unwrap();
+                let array = GlobalArray::<u64>::new(&mut endpoint, distribution).unwrap();
+                if endpoint.rank() == Rank(1) {
+                    endpoint.request(Rank(0), fail, ()).unwrap();
+                    array.exchange(&mut endpoint, &Exchange::default()).unwrap();
+                } else {
+                    // Handled within the first barrier at the latest, which leaves the error to the next poll.
+                    let failed = array.exchange(&mut endpoint, &Exchange::default());
+                    assert!(failed.is_err(), "{failed:?}");
+                }
+                array.exchange(&mut endpoint, &Exchange::default()).unwrap();
+                array.free(&mut endpoint).unwrap();
+                endpoint.finish().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn distributions_that_differ_are_told() {
+    on_ranks(2, |endpoint| {
+        let layout = [Layout::Block, Layout::Cyclic][endpoint.rank().0 as usize];
+        // As many elements for each rank either way.
+        let differ = GlobalArray::<u64>::new(endpoint, Distribution::new([10], [layout], [2]).unwrap());
+        let Err(ArrayError::Allocation(AllocationError::CallsDiffer { a, in_a, b, in_b })) = differ else {
+            panic!("{differ:?}");
+        };
+        assert_eq!((a, b), (Rank(0), Rank(1)));
+        let allocate = |call| match call {
+            Call::Allocate { len, size, distribution, .. } => (len, size, distribution),
+            other => panic!("{other:?}"),
+        };
+        let (in_a, in_b) = (allocate(in_a), allocate(in_b));
+        assert_eq!((in_a.0, in_a.1), (in_b.0, in_b.1));
+        assert!(in_a.2 != in_b.2 && in_a.2 != 0 && in_b.2 != 0);
+        // One rank's grid is larger than the job.
+        let grid = 2 + endpoint.rank().0;
+        let differ = GlobalArray::<u64>::new(endpoint, Distribution::block([10], grid).unwrap());
+        assert!(matches!(differ, Err(ArrayError::Allocation(AllocationError::CallsDiffer { .. }))), "{differ:?}");
     });
 }
 
