@@ -22,6 +22,19 @@ const LOOKS: u32 = 64;
 /// How long a wait for a signal sleeps at most before it looks again: a peer's store wakes nobody.
 const GLANCE: Span = Span::from_micros(20);
 
+/// Ends an operation that a panic keeps from being sent in full, as of a handler that a call serves meanwhile:
+/// nobody would answer what was not sent.
+struct Sending<'e, T: Transport, S: HasLayer<OneSided>> {
+    endpoint: &'e mut Endpoint<T, S>,
+    id: u64,
+}
+
+impl<T: Transport, S: HasLayer<OneSided>> Drop for Sending<'_, T, S> {
+    fn drop(&mut self) {
+        self.endpoint.state_quietly().as_layer_mut().operations.end(self.id);
+    }
+}
+
 /// Bytes of a part, as far as memory can hold them.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -66,6 +79,18 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         (layer.operations.begin(target, parts, bytes, owner), layer.requests)
     }
 
+    /// Sends the messages of an operation that has begun.
+    pub(super) fn sending(
+        &mut self,
+        id: u64,
+        send: impl FnOnce(&mut Self) -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
+        let sending = Sending { endpoint: self, id };
+        let sent = send(sending.endpoint);
+        std::mem::forget(sending);
+        sent
+    }
+
     /// What a started operation is to its caller; on an error of sending it has ended.
     pub(super) fn started<R>(
         &mut self,
@@ -99,7 +124,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.place(rank, offset, bytes.len() as u64)?;
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, 0, owner);
-        let sent = self.put_pieces(to, id, offset, bytes);
+        let sent = self.sending(id, |endpoint| endpoint.put_pieces(to, id, offset, bytes));
         self.state_quietly().as_layer_mut().operations.all_sent(id);
         self.started(id, owner, sent)
     }
@@ -207,11 +232,14 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let native = self.native(to);
         let sent = if native.signal && bytes.len() as u64 <= native.put {
             let ticket = Ticket { id, part: 0 };
-            self.start_native(to, bytes.len() as u64, |network, to, done| {
-                network.put(to, offset, bytes, Some(counter), ticket, done)
+            self.sending(id, |endpoint| {
+                endpoint.start_native(to, bytes.len() as u64, |network, to, done| {
+                    network.put(to, offset, bytes, Some(counter), ticket, done)
+                })
             })
         } else {
-            self.request_long(to, requests.put_signal, (id, counter), bytes, offset)
+            let (put, args) = (requests.put_signal, (id, counter));
+            self.sending(id, |endpoint| endpoint.request_long(to, put, args, bytes, offset))
         };
         self.started(id, Owner::Handle, sent)
     }
@@ -302,7 +330,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.place(rank, offset, len as u64)?;
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, len, Owner::Handle);
-        let sent = self.get_pieces(to, id, offset, len, 0);
+        let sent = self.sending(id, |endpoint| endpoint.get_pieces(to, id, offset, len, 0));
         self.state_quietly().as_layer_mut().operations.all_sent(id);
         Ok((id, sent))
     }
@@ -366,10 +394,12 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let native = self.native(to);
         if native.get_into != 0 && len as u64 <= native.longest_get {
             let (id, _) = self.begin(to, len.div_ceil(size(native.get_into)), 0, Owner::Quiet);
-            let sent = (0..len as u64).step_by(size(native.get_into)).try_for_each(|at| {
-                let (part, ticket) = ((len as u64 - at).min(native.get_into), Ticket { id, part: 0 });
-                self.start_native(to, part, |network, from, done| {
-                    network.get(from, offset + at, part, Landing::Segment(into + at), ticket, done)
+            let sent = self.sending(id, |endpoint| {
+                (0..len as u64).step_by(size(native.get_into)).try_for_each(|at| {
+                    let (part, ticket) = ((len as u64 - at).min(native.get_into), Ticket { id, part: 0 });
+                    endpoint.start_native(to, part, |network, from, done| {
+                        network.get(from, offset + at, part, Landing::Segment(into + at), ticket, done)
+                    })
                 })
             });
             return self.started::<()>(id, Owner::Quiet, sent).map(drop);
@@ -377,11 +407,12 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let most = self.max_payload(to, Category::Long, Lane::Reply, 2).unwrap_or(u64::MAX);
         let piece = usize::try_from(most).unwrap_or(usize::MAX).clamp(1, PIECE);
         let (id, requests) = self.begin(to, len.div_ceil(piece), 0, Owner::Quiet);
-        let mut sent = Ok(());
-        for at in (0..len).step_by(piece) {
-            let args = (id, offset + at as u64, (len - at).min(piece) as u32, into + at as u64);
-            sent = sent.and_then(|()| self.request(to, requests.get_into, args));
-        }
+        let sent = self.sending(id, |endpoint| {
+            (0..len).step_by(piece).try_for_each(|at| {
+                let args = (id, offset + at as u64, (len - at).min(piece) as u32, into + at as u64);
+                endpoint.request(to, requests.get_into, args)
+            })
+        });
         self.started::<()>(id, Owner::Quiet, sent).map(drop)
     }
 
@@ -420,12 +451,14 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let (id, requests) = self.begin(to, 1, 0, owner);
         let sent = if self.native(to).does(&atomic) {
             let (fetch, ticket) = (owner == Owner::Handle, Ticket { id, part: 0 });
-            self.start_native(to, V::KIND.size(), |network, to, done| {
-                network.atomic(to, offset, &atomic, fetch, ticket, done)
+            self.sending(id, |endpoint| {
+                endpoint.start_native(to, V::KIND.size(), |network, to, done| {
+                    network.atomic(to, offset, &atomic, fetch, ticket, done)
+                })
             })
         } else {
             let args = (id, offset, atomic.number(), atomic.operand, atomic.expected);
-            self.request(to, requests.atomic, args)
+            self.sending(id, |endpoint| endpoint.request(to, requests.atomic, args))
         };
         self.started(id, owner, sent)
     }
@@ -510,6 +543,9 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             Ok(failed) => failed,
             Err(error) => return Err(Unfinished { error: error.into(), operation }),
         };
+        if failed.is_some() {
+            self.leave_rest_to_quiet(id);
+        }
         let (value, bytes) = self.state_quietly().as_layer_mut().operations.end(id);
         let Some((rank, fault)) = failed else {
             operation.state = State::Done { value, bytes: Vec::new() };
@@ -559,6 +595,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         None
     }
 
+    /// Ends the operations of a region whose targets are gone; the next [`Endpoint::quiet`] waits for the others.
+    fn leave_rest_to_quiet(&mut self, region: u64) {
+        let mut at = 0;
+        while let Some((target, next)) = self.layer_quietly::<OneSided>().operations.region_target(region, at) {
+            let gone = self.status(target) != Some(PeerStatus::Active);
+            self.state_quietly().as_layer_mut().operations.leave_to_quiet(next - 1, gone);
+            at = next;
+        }
+    }
+
     /// Serves what has arrived and tells whether [`Endpoint::wait`] returns at once: the operation is done, or its
     /// target is gone.
     ///
@@ -586,7 +632,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     /// Closes the access region. The operation is done when all that were started in the region are, and is waited
-    /// for or tested like any other; a target that is gone fails the wait, and the others go on.
+    /// for or tested like any other. A target that is gone fails the wait; the operations on others go on, and the
+    /// next [`Endpoint::quiet`] waits for them.
     ///
     /// # Errors
     /// [`OneSidedError::NoRegion`].

@@ -32,11 +32,10 @@ impl<V: FromBytes + IntoBytes + 'static> Output for Vec<V> {
             return same.take().unwrap_or_default();
         }
         let bytes = bytes.unwrap_or_default();
-        let count = bytes.len().checked_div(size_of::<V>()).unwrap_or(0);
-        let mut values: Self = (0..count).map(|_| V::new_zeroed()).collect();
-        let whole = count * size_of::<V>();
-        values.as_mut_slice().as_mut_bytes().copy_from_slice(&bytes[..whole]);
-        values
+        // A size of 0 has no values; every other chunk is one.
+        let size = size_of::<V>().max(1);
+        let value = |bytes| V::read_from_bytes(bytes).expect("a chunk has the size of a value");
+        if size_of::<V>() == 0 { Self::new() } else { bytes.chunks_exact(size).map(value).collect() }
     }
 }
 
@@ -279,6 +278,20 @@ impl Operations {
         let mut rest = self.slots.iter().enumerate().skip(from);
         let (index, slot) = rest.find(|(_, slot)| slot.used && slot.owner == Owner::Region(region))?;
         Some((slot.target, index + 1))
+    }
+
+    /// Takes the operation in a slot out of its region: it ends, or the next `quiet` waits for it.
+    pub(super) fn leave_to_quiet(&mut self, index: usize, end: bool) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Owner::Region(region) = slot.owner else { return };
+        let id = u64::from(slot.generation) << 32 | index as u64;
+        if end {
+            self.end(id);
+            return;
+        }
+        slot.owner = Owner::Quiet;
+        self.quiet += 1;
+        self.leave_region(region);
     }
 
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {

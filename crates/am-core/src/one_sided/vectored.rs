@@ -102,7 +102,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         send: impl FnOnce(&mut Self, &mut Vec<u8>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
         let mut buffer = std::mem::take(&mut self.state_quietly().as_layer_mut().outgoing);
-        let sent = send(self, &mut buffer);
+        let sent = self.sending(id, |endpoint| send(endpoint, &mut buffer));
         let layer = self.state_quietly().as_layer_mut();
         layer.outgoing = buffer;
         layer.operations.all_sent(id);
@@ -121,6 +121,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         owner: Owner,
     ) -> Result<Operation<()>, OneSidedError> {
         self.runs_fit(rank, runs, Some(bytes.len()))?;
+        if bytes.is_empty() {
+            // Runs without bytes can be any number.
+            return Ok(Operation::done(0, Vec::new()));
+        }
         if let Some(memory) = self.memory(rank) {
             let mut rest = bytes;
             for (offset, len) in runs.iter() {
@@ -233,6 +237,9 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// As [`Endpoint::get`]; [`OneSidedError::Lengths`] if the runs have more or fewer bytes.
     pub fn get_runs(&mut self, rank: Rank, runs: &Runs<'_>, out: &mut [u8]) -> Result<(), OneSidedError> {
         self.runs_fit(rank, runs, Some(out.len()))?;
+        if out.is_empty() {
+            return Ok(());
+        }
         if let Some(read) = self.get_runs_direct(rank, runs, out) {
             return read;
         }
@@ -249,6 +256,9 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// If the runs have more bytes than memory can hold.
     pub fn get_runs_nb(&mut self, rank: Rank, runs: &Runs<'_>) -> Result<Operation<Vec<u8>>, OneSidedError> {
         self.runs_fit(rank, runs, None)?;
+        if runs.bytes() == 0 {
+            return Ok(Operation::done(0, Vec::new()));
+        }
         if self.memory(rank).is_some() {
             let mut bytes = vec![0; usize::try_from(runs.bytes()).expect("the runs fit memory")];
             self.get_runs_direct(rank, runs, &mut bytes).transpose()?;

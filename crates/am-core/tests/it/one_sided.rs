@@ -327,3 +327,125 @@ fn batches_of_atomics() {
         assert_eq!(endpoint.atomics(Rank(1), 64, &everything, &get).unwrap(), bytes(&model));
     });
 }
+
+/// A handler panics while a call waits for room: the operation that was being sent is over.
+#[test]
+fn a_panic_ends_what_was_being_sent() {
+    type Start = fn(&mut Ranks);
+    let runs: Start = |endpoint| drop(endpoint.put_runs_nbi(Rank(1), &Runs::List(&[(0, 1), (8, 1)]), &[1; 2]));
+    let batch: Start = |endpoint| {
+        let add = AtomicBatch { code: AtomicCode::Add, operands: &[1u64], expected: &[] };
+        drop(endpoint.updates_nbi(Rank(1), 0, &[0, 1], &add));
+    };
+    let starts: [(&str, Start); 8] = [
+        ("put_nbi", |endpoint| drop(endpoint.put_nbi(Rank(1), 0, &[1; 8]))),
+        ("put_nb", |endpoint| drop(endpoint.put_nb(Rank(1), 0, &[1; 8]))),
+        ("put_signal", |endpoint| drop(endpoint.put_signal(Rank(1), 0, &[1; 8], 64))),
+        ("get_nb", |endpoint| drop(endpoint.get_nb(Rank(1), 0, 8))),
+        ("get_nbi", |endpoint| drop(endpoint.get_nbi(Rank(1), 0, 8, 64))),
+        ("atomic_nbi", |endpoint| drop(endpoint.atomic_nbi(Rank(1), 0, AtomicOp::Add(1u64)))),
+        ("put_runs_nbi", runs),
+        ("updates_nbi", batch),
+    ];
+    for (name, start) in starts {
+        let mut ranks = network(2, LoopbackConfig { requests: 1, replies: 1, ..CONFIG }).into_iter();
+        let join = |transport| {
+            let mut handlers = Handlers::<OneSided>::new();
+            let alarm = handlers.one_way("alarm", |_, _, (), _| panic!("as it should")).unwrap();
+            let one_sided = OneSided::register(&mut handlers).unwrap();
+            (Endpoint::attach(transport, handlers, one_sided).unwrap(), alarm)
+        };
+        let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+        let (sender, told) = mpsc::channel::<()>();
+        let (sounded, ready) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut endpoint, alarm) = join(one);
+                endpoint.request(Rank(0), alarm, ()).unwrap();
+                sounded.send(()).unwrap();
+                // It serves nothing, so that the other waits for room.
+                told.recv().unwrap_err();
+                endpoint.finish().unwrap();
+            });
+            let (mut endpoint, _) = join(zero);
+            ready.recv().unwrap();
+            let panics = |endpoint: &mut Ranks| {
+                let call = std::panic::AssertUnwindSafe(|| start(endpoint));
+                std::panic::catch_unwind(call).is_err()
+            };
+            assert!((0..10).any(|_| panics(&mut endpoint)), "{name}");
+            drop(sender);
+            endpoint.set_timeout(am_core::Span::from_secs(5));
+            assert_eq!(endpoint.quiet(), Ok(()), "{name}");
+            let over = endpoint.wait_until(|layer| layer.under_way() == 0);
+            assert_eq!(over, Ok(()), "{name}");
+            endpoint.finish().unwrap();
+        });
+    }
+}
+
+/// A target of a region is gone; what the region started on others is the next `quiet`'s.
+#[test]
+fn quiet_waits_for_the_rest_of_a_region() {
+    let mut ranks = network(3, CONFIG).into_iter();
+    let (zero, one, two) = (ranks.next().unwrap(), ranks.next().unwrap(), ranks.next().unwrap());
+    let (go, told_to_go) = mpsc::channel::<()>();
+    let (serve, told_to_serve) = mpsc::channel::<()>();
+    let (attached, ready) = mpsc::channel();
+    thread::scope(|scope| {
+        let also = attached.clone();
+        scope.spawn(move || {
+            let endpoint = attach(one);
+            also.send(()).unwrap();
+            told_to_go.recv().unwrap_err();
+            endpoint.leave();
+        });
+        scope.spawn(move || {
+            let mut endpoint = attach(two);
+            attached.send(()).unwrap();
+            told_to_serve.recv().unwrap_err();
+            endpoint.acknowledge_loss(Rank(1));
+            while endpoint.status(Rank(0)) == Some(am_core::PeerStatus::Active) {
+                // The loss of rank 0 is the end.
+                let _ = endpoint.poll();
+                thread::yield_now();
+            }
+        });
+        let mut endpoint = attach(zero);
+        (0..2).for_each(|_| ready.recv().unwrap());
+        // From now on nobody serves anything until it is told.
+        endpoint.acknowledge_loss(Rank(1));
+        endpoint.begin_region().unwrap();
+        endpoint.put_nbi(Rank(2), 0, &[1; 4]).unwrap();
+        endpoint.put_nbi(Rank(1), 0, &[1; 4]).unwrap();
+        endpoint.put_nbi(Rank(2), 4, &[2; 4]).unwrap();
+        let region = endpoint.end_region().unwrap();
+        drop(go);
+        poll_until_gone(&mut endpoint);
+        let waited = endpoint.wait(region).map_err(OneSidedError::from);
+        assert_eq!(waited, Err(OneSidedError::Gone { rank: Rank(1) }));
+        endpoint.set_timeout(am_core::Span::from_millis(1));
+        assert_eq!(endpoint.layer::<OneSided>().under_way(), 2);
+        let quiet = endpoint.quiet();
+        assert!(matches!(quiet, Err(OneSidedError::Wait(_))), "it waits for the rest: {quiet:?}");
+        endpoint.set_timeout(None);
+        drop(serve);
+        assert_eq!(endpoint.quiet(), Ok(()));
+        assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+        endpoint.leave();
+    });
+}
+
+#[test]
+fn runs_without_bytes_can_be_any_number() {
+    with_a_target_that_serves(|endpoint| {
+        let endless = [Dimension { count: u64::MAX, stride: 0 }; 2];
+        let runs = Runs::Strided { base: 8, len: 0, dimensions: &endless };
+        endpoint.put_runs(Rank(1), &runs, &[]).unwrap();
+        endpoint.get_runs(Rank(1), &runs, &mut []).unwrap();
+        let get = endpoint.get_runs_nb(Rank(1), &runs).unwrap();
+        assert_eq!(endpoint.wait(get).unwrap(), []);
+        let outside = Runs::Strided { base: 5000, len: 0, dimensions: &endless };
+        assert!(matches!(endpoint.get_runs(Rank(1), &outside, &mut []), Err(OneSidedError::Segment { .. })));
+    });
+}
