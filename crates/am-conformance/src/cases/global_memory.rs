@@ -1,7 +1,7 @@
 //! Item 21, global memory: typed access, access regions, runs and the allocator against models, and what is
 //! refused.
 
-use super::right;
+use super::{left, right};
 use crate::random::{Random, pattern};
 use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Operation, Runs};
@@ -38,10 +38,23 @@ pub(super) fn attach<T: Transport>(world: &World, transport: T) -> Result<Ranks<
     Ok(world.attach(transport, handlers, pgas)?)
 }
 
-/// Bytes of each rank's segment that every rank writes alone: enough for all limits, if there is room.
-fn part<T: Transport>(endpoint: &Ranks<T>) -> u64 {
-    let segments = (0..endpoint.ranks()).filter_map(|rank| endpoint.segment_len(Rank(rank)));
-    (segments.min().unwrap_or(0) / 2 / u64::from(endpoint.ranks())).min(20_000)
+/// Bytes of each rank's segment that every rank writes alone: enough to exceed all limits up to 1 MiB, if there is
+/// room. Collective.
+fn part<T: Transport>(endpoint: &mut Ranks<T>) -> Result<u64, Failure> {
+    let (ranks, me) = (endpoint.ranks(), endpoint.rank());
+    let segments = (0..ranks).filter_map(|rank| endpoint.segment_len(Rank(rank)));
+    let room = segments.min().unwrap_or(0) / 2 / u64::from(ranks);
+    let limits = limits(endpoint, right(endpoint.shape(), me));
+    let needed = limits.into_iter().filter(|limit| *limit <= 1 << 20).max().unwrap_or(0) + 100;
+    let [_, largest] = endpoint.minima([0, !needed])?;
+    Ok(room.min((!largest).max(4000)))
+}
+
+/// Bytes of one message to a rank, of each kind.
+fn limits<T: Transport>(endpoint: &Ranks<T>, to: Rank) -> Vec<u64> {
+    let lanes = [Lane::Request, Lane::Reply];
+    let kinds = [Category::Medium, Category::Long].into_iter().flat_map(|kind| lanes.map(|lane| (kind, lane)));
+    kinds.map(|(kind, lane)| endpoint.max_payload(to, kind, lane, 4).unwrap_or(0)).collect()
 }
 
 /// This rank's part of a rank's segment.
@@ -56,20 +69,19 @@ fn mine<T: Transport>(endpoint: &Ranks<T>, all: &SymmetricArray<u8>, rank: Rank)
 pub(super) fn typed_access<T: Transport>(world: &World, transport: T) -> Verdict {
     let mut endpoint = attach(world, transport)?;
     let (shape, me) = (endpoint.shape(), endpoint.rank());
-    let size = part(&endpoint);
+    let size = part(&mut endpoint)?;
     let all = endpoint.allocate_symmetric::<u8>(size * u64::from(shape.ranks))?;
     let mut random = world.random(u64::from(me.0));
     let to = right(shape, me);
     let row = mine(&endpoint, &all, to);
-    let limits = [Category::Medium, Category::Long].into_iter().flat_map(|category| {
-        [Lane::Request, Lane::Reply].map(|lane| endpoint.max_payload(to, category, lane, 4).unwrap_or(0))
-    });
+    let limits = limits(&endpoint, to).into_iter();
     let mut lens: Vec<u64> =
         limits.flat_map(|limit| [limit.saturating_sub(1), limit, limit.saturating_add(1)]).collect();
     lens.extend([0, 1, 3, 4, 7, 8, 9, 16, 63, 64, 65, 1000]);
     lens.retain(|len| *len <= size.saturating_sub(8));
     lens.sort_unstable();
     lens.dedup();
+    signals(world, &mut endpoint, &all, &lens)?;
     for len in lens {
         let at = random.below(9);
         let slice = row.range(at..(at + len).min(size)).expect("lengths were chosen to fit");
@@ -101,6 +113,34 @@ pub(super) fn typed_access<T: Transport>(world: &World, transport: T) -> Verdict
     refuse(&mut endpoint, to)?;
     equal("operations under way", endpoint.layer::<OneSided>().under_way(), 0)?;
     endpoint.finish()?;
+    Ok(())
+}
+
+/// Everyone puts values of all lengths to the right with a signal; who sees the signal finds the values.
+fn signals<T: Transport>(
+    world: &World,
+    endpoint: &mut Ranks<T>,
+    all: &SymmetricArray<u8>,
+    lens: &[u64],
+) -> Verdict {
+    let (shape, me) = (endpoint.shape(), endpoint.rank());
+    let (to, from) = (right(shape, me), left(shape, me));
+    let counter = endpoint.allocate_symmetric::<u64>(1)?;
+    let size = all.len() / u64::from(shape.ranks);
+    let bytes = |len: u64, rank: Rank| pattern(world.salt(&[len, u64::from(rank.0), 7]), len as usize);
+    let row = |rank: Rank, on: Rank, len| {
+        let at = u64::from(rank.0) * size;
+        all.on(on).range(at..at + len).expect("every rank has a part")
+    };
+    for (round, len) in (1..).zip(lens) {
+        let put = endpoint.put_slice_signal(row(me, to, *len), &bytes(*len, me), counter.on(to).start())?;
+        equal("the counter", endpoint.wait_counter(counter.on(me).start(), round)?, round)?;
+        let found = endpoint.local(row(from, me, *len))?.map(|own| own.to_vec());
+        ensure(found == Some(bytes(*len, from)), || format!("{len} bytes with a signal from rank {from} differ"))?;
+        endpoint.wait(put)?;
+        endpoint.barrier()?;
+    }
+    endpoint.free_symmetric(counter)?;
     Ok(())
 }
 
@@ -149,7 +189,7 @@ fn refuse<T: Transport>(endpoint: &mut Ranks<T>, to: Rank) -> Verdict {
 pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
     let mut endpoint = attach(world, transport)?;
     let (shape, me) = (endpoint.shape(), endpoint.rank());
-    let size = part(&endpoint).min(4000);
+    let size = part(&mut endpoint)?.min(4000);
     if size < 600 {
         // The forms need room beside each other.
         endpoint.finish()?;

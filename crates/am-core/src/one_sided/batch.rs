@@ -14,6 +14,7 @@ use crate::payload::Payload;
 use crate::segment::{Memory, MemoryRef, Segment, SegmentError};
 use crate::token::Token;
 use crate::transport::Transport;
+use std::sync::atomic::AtomicU64;
 
 /// Values that are fetched ahead of the one being worked on.
 const AHEAD: usize = 16;
@@ -162,6 +163,8 @@ impl<'a> Arrived<'a> {
 
     /// Does the operation on all values and tells what was there.
     fn carry_out(&self, segment: &Segment<MemoryRef<'_>>, mut tell: impl FnMut(u64)) -> Result<(), SegmentError> {
+        let words = Words { words: segment.memory().words(), memory: *segment.memory() };
+        let segment = Segment::new(words, segment.len());
         let ahead = |index: &[u8]| segment.prefetch(self.place(index));
         self.indices.chunks_exact(4).take(AHEAD).for_each(ahead);
         let mut next = self.indices.chunks_exact(4).skip(AHEAD);
@@ -175,6 +178,24 @@ impl<'a> Arrived<'a> {
             tell(segment.atomic(self.place(index), &atomic)?);
         }
         Ok(())
+    }
+}
+
+/// Memory of any kind whose words are known, so that finding one costs no indirect call.
+struct Words<'a> {
+    words: &'a [AtomicU64],
+    memory: MemoryRef<'a>,
+}
+
+impl Memory for Words<'_> {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        self.words
+    }
+
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        self.memory.prefetch(at);
     }
 }
 

@@ -133,21 +133,48 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         }
     }
 
-    /// Calls `f` with the memory, the byte offset and the number of each element, if the memory of all ranks is
-    /// seen. Compiled into each caller, where what `f` does is known.
+    /// A rank's segment, if this process sees it and it holds the array.
+    #[inline]
+    fn segment<'e, T: Transport, S>(
+        &self,
+        endpoint: &'e Endpoint<T, S>,
+        rank: Rank,
+    ) -> Result<Option<&'e Segment<T::Memory>>, ArrayError> {
+        let own = rank == endpoint.rank();
+        let segment = if own { Some(endpoint.segment()) } else { endpoint.remote_segment(rank) };
+        match segment {
+            Some(segment) if (segment.len() as u64) < self.end() => Err(ArrayError::Foreign),
+            segment => Ok(segment),
+        }
+    }
+
+    /// Calls `f` with the memory, the byte offset and the number of each element, if the memory of all their ranks
+    /// is seen. Compiled into each caller, where what `f` does is known.
     #[inline(always)]
     fn directly<T: Transport, S>(
         &self,
         endpoint: &Endpoint<T, S>,
         indices: &[u64],
         mut f: impl FnMut(&Segment<T::Memory>, u64, usize),
-    ) -> bool {
-        let memory = |rank: Rank| {
-            if rank == endpoint.rank() { Some(endpoint.segment()) } else { endpoint.remote_segment(rank) }
-        };
-        let segments = (0..self.distribution.ranks()).map(|rank| memory(Rank(rank)));
-        let Some(segments) = segments.collect::<Option<Vec<_>>>() else { return false };
+    ) -> Result<bool, ArrayError> {
         let (base, size) = (self.memory.offset(), size_of::<V>() as u64);
+        if indices.len() < self.distribution.ranks() as usize {
+            // For a few elements, it costs less to look for their ranks alone.
+            for number in indices {
+                if self.segment(endpoint, self.distribution.place_of_number(*number).rank)?.is_none() {
+                    return Ok(false);
+                }
+            }
+            for (index, number) in indices.iter().enumerate() {
+                let place = self.distribution.place_of_number(*number);
+                let segment = self.segment(endpoint, place.rank)?.expect("the memory was seen");
+                f(segment, base + place.offset * size, index);
+            }
+            return Ok(true);
+        }
+        let segments = (0..self.distribution.ranks()).map(|rank| self.segment(endpoint, Rank(rank)).transpose());
+        let segments: Option<Result<Vec<_>, _>> = segments.collect();
+        let Some(segments) = segments.transpose()? else { return Ok(false) };
         let find = |number: u64| {
             let place = self.distribution.place_of_number(number);
             let segment: &Segment<T::Memory> = segments[place.rank.0 as usize];
@@ -170,7 +197,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
             let (segment, offset) = ahead[index % AHEAD];
             f(segment, offset, index);
         }
-        true
+        Ok(true)
     }
 
     /// Calls `start` for the elements of each rank, as many as go together, with the number of the first of all of
@@ -218,8 +245,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     /// Reads the elements with these numbers, which count in row-major order. Allocates for each 2^16 elements.
     ///
     /// # Errors
-    /// [`ArrayError::OutOfRange`], [`ArrayError::Lengths`]; [`ArrayError::TooLargeForBatches`] over messages; as
-    /// [`Endpoint::get_runs`].
+    /// [`ArrayError::OutOfRange`], [`ArrayError::Lengths`], [`ArrayError::Foreign`];
+    /// [`ArrayError::TooLargeForBatches`] over messages; as [`Endpoint::get_runs`].
     pub fn batch_load<T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -232,7 +259,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
             let read = segment.read(offset, out[index].as_mut_bytes());
             read.expect("the array lies inside the segments");
         };
-        if self.directly(endpoint, indices, read) {
+        if self.directly(endpoint, indices, read)? {
             return Ok(());
         }
         type Loading<V> = (Operation<Vec<V>>, Vec<u32>, usize);
@@ -271,7 +298,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
             let written = segment.write(offset, values.at(index).as_bytes());
             written.expect("the array lies inside the segments");
         };
-        if self.directly(endpoint, indices, write) {
+        if self.directly(endpoint, indices, write)? {
             return Ok(());
         }
         let mut packed = Vec::new();
@@ -355,7 +382,7 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
             let atomic = Atomic { kind: V::KIND, code, operand: values.at(index).to_bits(), expected: 0 };
             segment.atomic(offset, &atomic).expect("the array lies aligned inside the segments");
         };
-        if self.directly(endpoint, indices, update) {
+        if self.directly(endpoint, indices, update)? {
             return Ok(());
         }
         let mut buffer = Vec::new();
@@ -424,7 +451,7 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
             let old = segment.atomic(offset, &Atomic { kind: V::KIND, code, operand, expected });
             out[index] = V::from_bits(old.expect("the array lies aligned inside the segments"));
         };
-        if self.directly(endpoint, indices, fetch) {
+        if self.directly(endpoint, indices, fetch)? {
             return Ok(());
         }
         let (mut operands, mut compared) = (Vec::new(), Vec::new());

@@ -55,13 +55,17 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     /// rank that owns fewer than others, they follow the last of its own.
     ///
     /// # Errors
-    /// As [`GlobalArray::get_section`] and [`Endpoint::barrier`]; some ghost cells of this rank may have been
-    /// filled then. An error of this rank alone, as of a handler, keeps no other from filling its own.
+    /// [`ArrayError::Foreign`]; as [`GlobalArray::get_section`] and [`Endpoint::barrier`]; some ghost
+    /// cells of this rank may have been filled then. An error of this rank alone, as of a handler, keeps no other
+    /// from filling its own.
     pub fn exchange<T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         exchange: &Exchange<D>,
     ) -> Result<(), ArrayError> {
+        if self.stored(endpoint, endpoint.rank()).is_none() {
+            return Err(ArrayError::Foreign);
+        }
         endpoint.barrier()?;
         let mut rows = self.ghost_rows(endpoint.rank(), exchange);
         let fetched = self.fetch(endpoint, &mut rows, |endpoint, at, values| {

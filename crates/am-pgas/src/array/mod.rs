@@ -104,6 +104,9 @@ pub enum ArrayError {
         /// Elements that each rank keeps room for.
         elements: u64,
     },
+    /// The array is not one of the endpoint's job: a segment ends before it.
+    #[error("the array lies beyond a segment of the endpoint's job: it is another job's")]
+    Foreign,
     /// A one-sided operation failed.
     #[error(transparent)]
     Access(#[from] OneSidedError),
@@ -186,6 +189,11 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     pub fn pointer(&self, index: [u64; D]) -> Option<GlobalPtr<V>> {
         let place = self.distribution.place(index)?;
         self.memory.on(place.rank).at(place.offset)
+    }
+
+    /// Where it ends in every rank's segment, in bytes.
+    fn end(&self) -> u64 {
+        self.memory.offset() + self.memory.len() * size_of::<V>() as u64
     }
 
     fn inside(&self, index: [u64; D]) -> Result<GlobalPtr<V>, ArrayError> {

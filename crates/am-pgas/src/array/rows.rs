@@ -2,11 +2,16 @@
 
 use super::distribution::{Place, Section};
 use super::{ArrayError, GlobalArray};
+use crate::local::LocalSlice;
 use crate::pointer::Element;
 use am_core::one_sided::{OneSided, Operation, Runs};
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Transport};
+use std::cell::RefCell;
 use std::ops::Range;
+
+/// Rows of unseen memory that are noted before their ranks are asked.
+const AT_ONCE: usize = 1 << 14;
 
 /// Elements that lie together on a rank.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +30,8 @@ fn group(rows: &mut [Row]) -> impl Iterator<Item = &[Row]> {
 }
 
 impl<V: Element, const D: usize> GlobalArray<V, D> {
-    /// The rows of a section, in its order.
-    fn rows(&self, section: &Section<D>, buffer: usize) -> Result<Vec<Row>, ArrayError> {
+    /// Checks a section and the length of its buffer.
+    fn check(&self, section: &Section<D>, buffer: usize) -> Result<(), ArrayError> {
         let mut needed = 1u64;
         for (dimension, (range, len)) in section.iter().zip(self.distribution.shape()).enumerate() {
             if range.end > len || range.start > range.end {
@@ -37,12 +42,37 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         if needed != buffer as u64 {
             return Err(ArrayError::Lengths { given: buffer as u64, needed });
         }
-        let (mut rows, mut at) = (Vec::new(), 0);
+        Ok(())
+    }
+
+    /// Calls `seen` with the rows of a section in memory that this process sees, and `far` with the others, many
+    /// at a time, until that fails.
+    fn rows<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        section: &Section<D>,
+        mut seen: impl FnMut(&LocalSlice<'_, V, T::Memory>, Row),
+        mut far: impl FnMut(&mut Endpoint<T, S>, &mut [Row]) -> Result<(), ArrayError>,
+    ) -> Result<(), ArrayError> {
+        let (mut rows, mut at, mut done) = (Vec::new(), 0, Ok(()));
         self.distribution.runs(section, |place, len| {
-            rows.push(Row { place, len, at });
+            let row = Row { place, len, at };
             at += len;
+            if done.is_err() {
+                return;
+            }
+            if let Some(memory) = self.stored(endpoint, place.rank) {
+                seen(&memory, row);
+                return;
+            }
+            rows.push(row);
+            if rows.len() == AT_ONCE {
+                done = far(endpoint, &mut rows);
+                rows.clear();
+            }
         });
-        Ok(rows)
+        done?;
+        if rows.is_empty() { Ok(()) } else { far(endpoint, &mut rows) }
     }
 
     fn byte_offset(&self, place: Place) -> u64 {
@@ -96,7 +126,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     }
 
     /// Reads the elements of a section, in row-major order: a range of an array of one dimension, a box of others.
-    /// Allocates a note for each row of elements that lies together on a rank.
+    /// Allocates a note for each row of elements that lies together in a segment that is not seen as memory,
+    /// for at most 2^14 rows at a time.
     ///
     /// # Errors
     /// [`ArrayError::OutOfRange`], [`ArrayError::Lengths`]; as [`Endpoint::get_runs`].
@@ -106,10 +137,20 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         section: &Section<D>,
         out: &mut [V],
     ) -> Result<(), ArrayError> {
-        let mut rows = self.rows(section, out.len())?;
-        self.fetch(endpoint, &mut rows, |_, at, values| {
-            out[at as usize..][..values.len()].copy_from_slice(values);
-        })
+        self.check(section, out.len())?;
+        let out = RefCell::new(out);
+        self.rows(
+            endpoint,
+            section,
+            |memory, Row { place, len, at }| {
+                memory.read(place.offset, &mut out.borrow_mut()[at as usize..][..len as usize]);
+            },
+            |endpoint, rows| {
+                self.fetch(endpoint, rows, |_, at, values| {
+                    out.borrow_mut()[at as usize..][..values.len()].copy_from_slice(values);
+                })
+            },
+        )
     }
 
     /// Writes the elements of a section, in row-major order, and waits until they are there. Allocates as
@@ -123,26 +164,25 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         section: &Section<D>,
         values: &[V],
     ) -> Result<(), ArrayError> {
-        let mut rows = self.rows(section, values.len())?;
-        let (mut pending, mut packed) = (Vec::new(), Vec::new());
+        self.check(section, values.len())?;
         let of = |row: &Row| &values[row.at as usize..][..row.len as usize];
-        for rows in group(&mut rows) {
-            let rank: Rank = rows[0].place.rank;
-            if let Some(memory) = self.stored(endpoint, rank) {
-                rows.iter().for_each(|row| memory.write(row.place.offset, of(row)));
-            } else if let [row] = rows {
-                pending.push(endpoint.put_nb(rank, self.byte_offset(row.place), of(row).as_bytes())?);
-            } else {
+        let write = |memory: &LocalSlice<'_, V, T::Memory>, row: Row| memory.write(row.place.offset, of(&row));
+        let mut packed = Vec::new();
+        self.rows(endpoint, section, write, |endpoint, rows| {
+            let mut pending = Vec::new();
+            for rows in group(rows) {
+                let rank: Rank = rows[0].place.rank;
+                if let [row] = rows {
+                    pending.push(endpoint.put_nb(rank, self.byte_offset(row.place), of(row).as_bytes())?);
+                    continue;
+                }
                 packed.clear();
                 rows.iter().for_each(|row| packed.extend_from_slice(of(row)));
                 let bytes = packed.as_slice().as_bytes();
                 pending.push(self.runs(rows, |runs| endpoint.put_runs_nb(rank, runs, bytes))?);
             }
-        }
-        for put in pending {
-            endpoint.wait(put)?;
-        }
-        Ok(())
+            pending.into_iter().try_for_each(|put| Ok(endpoint.wait(put)?))
+        })
     }
 }
 

@@ -192,14 +192,14 @@ fn large_batches() {
 }
 
 /// What the cells of a rank hold after an exchange, by the rule: the element that a cell stands for, or what was
-/// there before.
+/// there before. Returns how many of its ghost cells stand for elements.
 fn check_ghosts<const D: usize>(
     endpoint: &mut Ranks,
     shape: [u64; D],
     grid: [u32; D],
     exchange: Exchange<D>,
     width: u64,
-) {
+) -> usize {
     let distribution = Distribution::new(shape, [Layout::Block; D], grid).unwrap().with_halo(width).unwrap();
     let array = GlobalArray::<u64, D>::new(endpoint, distribution).unwrap();
     let value = |index: [u64; D]| index.iter().fold(1, |all, index| 100 * all + index);
@@ -207,7 +207,7 @@ fn check_ghosts<const D: usize>(
     array.exchange(endpoint, &exchange).unwrap();
     let own = array.own(endpoint);
     let begin = distribution.own_box(endpoint.rank()).unwrap_or_else(|| std::array::from_fn(|_| 0..0));
-    let mut counted = 0;
+    let mut filled = 0;
     let cells = own.shape().map(|len| len as i64 + 2 * width as i64);
     for number in 0..cells.iter().product::<i64>() {
         let (mut cell, mut rest) = ([0; D], number);
@@ -223,26 +223,32 @@ fn check_ghosts<const D: usize>(
             let position = begin[dimension].start as i64 + cell[dimension];
             let len = shape[dimension] as i64;
             element &= exchange.periodic[dimension] || (0..len).contains(&position);
-            index[dimension] = position.rem_euclid(len) as u64;
+            index[dimension] = position.rem_euclid(len.max(1)) as u64;
         }
         // Cells around nothing stand for nothing.
         element &= !own.is_empty();
         assert_eq!(own.load(cell), if element { value(index) } else { 0 }, "cell {cell:?} of {begin:?}");
-        counted += 1;
+        filled += usize::from(element && beyond > 0);
     }
-    assert_eq!(counted, cells.iter().product::<i64>());
     array.free(endpoint).unwrap();
+    filled
 }
 
 #[test]
 fn ghost_cells() {
     on_ranks(4, |endpoint| {
         for (periodic, corners) in [(false, false), (true, false), (false, true), (true, true)] {
-            check_ghosts(endpoint, [10], [4], Exchange { periodic: [periodic], corners }, 2);
+            let filled = check_ghosts(endpoint, [10], [4], Exchange { periodic: [periodic], corners }, 2);
+            // 3, 3, 3 and 1 elements.
+            let expected = if periodic { 4 } else { [2, 4, 3, 2][endpoint.rank().0 as usize] };
+            assert_eq!(filled, expected);
             // One rank has nothing, and the halo is wider than what others have.
             check_ghosts(endpoint, [9], [4], Exchange { periodic: [periodic], corners }, 5);
             check_ghosts(endpoint, [7, 5], [2, 2], Exchange { periodic: [periodic, !periodic], corners }, 1);
-            check_ghosts(endpoint, [4, 5, 6], [2, 1, 2], Exchange { periodic: [periodic; 3], corners }, 2);
+            let filled =
+                check_ghosts(endpoint, [4, 5, 6], [2, 1, 2], Exchange { periodic: [periodic; 3], corners }, 2);
+            // Around 2 x 5 x 3 elements lie 6 x 9 x 7 cells.
+            assert!(!periodic || filled == if corners { 348 } else { 4 * (15 + 6 + 10) });
         }
         check_ghosts(endpoint, [3], [1], Exchange { periodic: [true], corners: false }, 7);
     });
@@ -275,6 +281,82 @@ fn an_exchange_fails_on_one_rank() {
             });
         }
     });
+}
+
+/// Ranks outside the grid own nothing, and use the array as the others do.
+#[test]
+fn grids_smaller_than_the_job() {
+    on_ranks(3, |endpoint| {
+        let distribution = Distribution::new([4, 6], [Layout::Block; 2], [2, 1]).unwrap().with_halo(1).unwrap();
+        let array = GlobalArray::<u64, 2>::new(endpoint, distribution).unwrap();
+        let outside = endpoint.rank() == Rank(2);
+        assert_eq!(array.own(endpoint).is_empty(), outside);
+        fill(endpoint, &array, |[x, y]| 10 * x + y);
+        array.exchange(endpoint, &Exchange { periodic: [true; 2], corners: true }).unwrap();
+        let mut found = [0; 4];
+        array.get_section(endpoint, &[1..3, 2..4], &mut found).unwrap();
+        assert_eq!(found, [12, 13, 22, 23]);
+        array.batch_load(endpoint, &[0, 7, 14, 23], &mut found).unwrap();
+        assert_eq!(found, [0, 11, 22, 35]);
+        endpoint.barrier().unwrap();
+        if outside {
+            array.put_section(endpoint, &[0..4, 0..1], &[9; 4]).unwrap();
+            array.batch_add(endpoint, &[0, 6, 12, 18], 1u64).unwrap();
+        }
+        endpoint.barrier().unwrap();
+        assert_eq!(array.get(endpoint, [3, 0]), Ok(10));
+        array.free(endpoint).unwrap();
+    });
+}
+
+#[test]
+fn arrays_without_elements() {
+    on_ranks(2, |endpoint| {
+        for layout in LAYOUTS {
+            let distribution = Distribution::new([4, 0], [Layout::Block, layout], [1, 2]).unwrap();
+            let array = GlobalArray::<u64, 2>::new(endpoint, distribution).unwrap();
+            assert!(array.own(endpoint).is_empty() && array.own(endpoint).iter().next().is_none());
+            array.get_section(endpoint, &[0..4, 0..0], &mut []).unwrap();
+            array.put_section(endpoint, &[2..3, 0..0], &[]).unwrap();
+            array.batch_load(endpoint, &[], &mut []).unwrap();
+            array.batch_add(endpoint, &[], 1u64).unwrap();
+            let outside = array.batch_load(endpoint, &[0], &mut [0]);
+            assert_eq!(outside, Err(ArrayError::OutOfRange { dimension: 0, index: 0, len: 0 }));
+            assert_eq!(array.pointer([0, 0]), None);
+            if layout == Layout::Block {
+                check_ghosts(endpoint, [0], [2], Exchange { periodic: [true], corners: false }, 1);
+            }
+            array.exchange(endpoint, &Exchange::default()).unwrap();
+            array.free(endpoint).unwrap();
+        }
+    });
+}
+
+/// An array of a job with larger segments, used with an endpoint of another job.
+#[test]
+fn arrays_of_other_jobs_are_refused() {
+    let config = LoopbackConfig { segment: 4096, ..Default::default() };
+    let join = |config| {
+        let mut handlers = Handlers::<Pgas>::new();
+        let pgas = Pgas::register(&mut handlers).unwrap();
+        Endpoint::attach(network(1, config).remove(0), handlers, pgas).unwrap()
+    };
+    let (mut large, mut small) = (join(config), join(LoopbackConfig { segment: 64, ..config }));
+    let array = GlobalArray::<u64>::new(&mut large, Distribution::block([100], 1).unwrap()).unwrap();
+    for indices in [&[][..], &[99], &[3, 4]] {
+        let mut found = vec![0; indices.len()];
+        if !indices.is_empty() {
+            assert_eq!(array.batch_load(&mut small, indices, &mut found), Err(ArrayError::Foreign));
+            assert_eq!(array.batch_store(&mut small, indices, 1u64), Err(ArrayError::Foreign));
+            assert_eq!(array.batch_add(&mut small, indices, 1u64), Err(ArrayError::Foreign));
+            let fetched = array.batch_fetch(&mut small, indices, AtomicCode::Add, 1u64, &mut found);
+            assert_eq!(fetched, Err(ArrayError::Foreign));
+        }
+        array.batch_add(&mut large, indices, 1u64).unwrap();
+    }
+    assert_eq!(array.exchange(&mut small, &Exchange::default()), Err(ArrayError::Foreign));
+    assert!(array.get_range(&mut small, 0..100, &mut [0; 100]).is_err());
+    array.free(&mut large).unwrap();
 }
 
 #[test]
