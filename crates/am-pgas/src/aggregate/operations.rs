@@ -126,9 +126,22 @@ fn make_room<C: Transport, S: HasLayer<Aggregation>, T>(
         return Ok(());
     }
     quietly(endpoint, aggregator)?.set_pushing(true);
-    let room = endpoint.wait_for(|endpoint| Ok(quietly(endpoint, aggregator)?.press(to)?.then_some(())));
-    quietly(endpoint, aggregator)?.set_pushing(false);
-    room
+    let waiting = Pushing { endpoint, aggregator };
+    waiting.endpoint.wait_for(|endpoint| Ok(quietly(endpoint, aggregator)?.press(to)?.then_some(())))
+}
+
+/// A push that waits for room, until it ends or unwinds.
+struct Pushing<'a, C: Transport, S: HasLayer<Aggregation>, T> {
+    endpoint: &'a mut Endpoint<C, S>,
+    aggregator: Aggregator<T>,
+}
+
+impl<C: Transport, S: HasLayer<Aggregation>, T> Drop for Pushing<'_, C, S, T> {
+    fn drop(&mut self) {
+        if let Ok(channel) = quietly(self.endpoint, self.aggregator) {
+            channel.set_pushing(false);
+        }
+    }
 }
 
 #[cold]

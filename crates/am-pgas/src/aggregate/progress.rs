@@ -5,6 +5,7 @@ use super::agreement::Step;
 use super::channel::{Channel, Own};
 use super::config::Discipline;
 use am_core::layer::{Outbox, Progress};
+use am_core::transport::PeerStatus;
 use am_core::{Address, Rank, SendError};
 
 /// Rounds of a rank that has said done, after which it counts as idle although messages keep coming.
@@ -26,7 +27,7 @@ impl Channel {
         if moved {
             return Progress::Advanced;
         }
-        let left = self.blocked || self.due || self.flush || self.timed && self.in_lanes() > 0;
+        let left = self.blocked || self.due || self.timed && self.in_lanes() > 0;
         if left { Progress::Blocked } else { Progress::Idle }
     }
 
@@ -153,9 +154,17 @@ impl Channel {
     /// Sends the lanes whose time has come.
     fn send_lanes(&mut self, outbox: &mut Outbox<'_>, idle: bool) -> bool {
         let idle = idle && !self.pushing;
-        let own = self.flush || self.agreement.is_open();
-        if !self.due && !(self.in_lanes() > 0 && (own || idle)) {
+        let own = self.agreement.is_open();
+        // What waits for room in a lane goes in a later round.
+        let flush = self.flush;
+        self.flush &= !self.spill.is_empty();
+        if !self.due && !(self.in_lanes() > 0 && (flush || own || idle)) {
             return false;
+        }
+        if flush {
+            self.lanes.iter_mut().for_each(|lane| lane.due |= lane.len() > 0);
+            // What is pushed from now on has its own age.
+            self.oldest = None;
         }
         let patient = self.plan.config.discipline == Discipline::Deterministic;
         let (mut moved, mut due) = (false, false);
@@ -164,14 +173,16 @@ impl Channel {
             // Items that only this rank has put there.
             let first = lane.hop == 0 || lane.hop == self.hops() && lane.foreign == 0;
             let own = own && lane.len() > lane.foreign;
-            let goes = lane.due || self.flush || own || idle && !(patient && first);
+            let goes = lane.due || own || idle && !(patient && first);
             if lane.len() > 0 && goes {
                 moved |= self.send_lane(index, outbox);
             }
             due |= self.lanes[index].due;
         }
         self.due = due;
-        self.flush &= due;
+        if self.in_lanes() == 0 {
+            self.oldest = None;
+        }
         moved
     }
 
@@ -189,20 +200,27 @@ impl Channel {
             self.own = Some(Own { len, next: 0 });
         } else {
             let waits = lane.hop + 1 < hops || self.plan.answering;
-            if waits && lane.under_way == u32::from(self.plan.config.window) {
-                return self.stuck(index);
-            }
             let hop = lane.hop as u32;
-            match lane.send(|message| outbox.try_request_medium(to, items, hop, message)) {
-                Ok(()) => {
-                    lane.under_way += u32::from(waits);
-                    self.messages += 1;
+            let mut gone = false;
+            if waits && lane.under_way >= u32::from(self.plan.config.window) {
+                // A neighbour that is gone gives no room back.
+                if outbox.status(to) == Some(PeerStatus::Active) {
+                    return self.stuck(index);
                 }
-                Err(SendError::WouldBlock { .. }) => return self.stuck(index),
-                Err(_) => {
-                    lane.close();
-                    self.discarded += all as u64;
+                gone = true;
+            } else {
+                match lane.send(|message| outbox.try_request_medium(to, items, hop, message)) {
+                    Ok(()) => {
+                        lane.under_way += u32::from(waits);
+                        self.messages += 1;
+                    }
+                    Err(SendError::WouldBlock { .. }) => return self.stuck(index),
+                    Err(_) => gone = true,
                 }
+            }
+            if gone {
+                lane.close();
+                self.discarded += all as u64;
             }
         }
         self.held -= all - foreign;

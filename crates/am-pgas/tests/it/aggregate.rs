@@ -2,12 +2,14 @@
 
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
-use am_core::{Endpoint, Handlers, Joining, LossCause, Rank, Span};
+use am_core::{Endpoint, Handlers, Joining, LossCause, Payload, Rank, Span};
 use am_pgas::aggregate::{
     Aggregate, AggregateError, Aggregator, AggregatorConfig, AggregatorError, Discipline, Outlet, Route,
 };
 use am_pgas::{Pgas, pgas_state};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 /// Runs a function on every rank of a network of threads; returns what they return.
@@ -585,4 +587,126 @@ fn nothing_is_allocated_after_registration() {
             endpoint.finish().unwrap();
         });
     }
+}
+
+#[test]
+fn a_full_window_ends_with_its_rank() {
+    let (filled, left) = (Barrier::new(2), Barrier::new(2));
+    on_ranks(2, LoopbackConfig::default(), |joining| {
+        let mut handlers = Handlers::<Pgas>::new();
+        let mut pgas = Pgas::register(&mut handlers).unwrap();
+        let config = AggregatorConfig::new().message_bytes(8).window(1);
+        let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
+        let answers =
+            Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
+        let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Outlet<'_, u64>| ();
+        let layers = &mut pgas;
+        let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, silent)
+            .unwrap();
+        let joining = joining.timeout(Span::from_secs(5));
+        let mut endpoint = joining.attach(handlers, pgas).unwrap();
+        if endpoint.rank() == Rank(1) {
+            // Leaves without serving: the window of rank 0 stays full.
+            filled.wait();
+            endpoint.leave();
+            left.wait();
+            return;
+        }
+        endpoint.push(ask, Rank(1), 1).unwrap();
+        endpoint.push(ask, Rank(1), 2).unwrap();
+        assert_eq!(endpoint.holdings(ask).unwrap().messages, 1);
+        filled.wait();
+        left.wait();
+        let gone = AggregateError::Gone { rank: Rank(1) };
+        assert_eq!(endpoint.push(ask, Rank(1), 3), Err(gone));
+        endpoint.drain().unwrap();
+        let held = endpoint.holdings(ask).unwrap();
+        assert_eq!((held.held, held.discarded), (0, 1));
+        endpoint.leave();
+    });
+}
+
+#[test]
+fn steady_messages_are_full_between_ages() {
+    on_ranks(2, LoopbackConfig::default(), |joining| {
+        let age = Span::from_micros(1000);
+        let config = AggregatorConfig::new().discipline(Discipline::Steady(age));
+        let (mut endpoint, aggregator) = slices(joining, config).unwrap();
+        if endpoint.rank() == Rank(0) {
+            let (capacity, begin) = (8192 / 8, endpoint.now());
+            let (mut items, mut ages) = (0u64, 0);
+            while ages < 20 {
+                for _ in 0..100 {
+                    endpoint.push(aggregator, Rank(1), items).unwrap();
+                    items += 1;
+                }
+                ages = (endpoint.now() - begin).picos() / age.picos();
+            }
+            let messages = endpoint.holdings(aggregator).unwrap().messages;
+            assert!(
+                messages <= items / capacity + ages + 1,
+                "{messages} messages of {items} items in {ages} ages"
+            );
+        }
+        endpoint.done(aggregator).unwrap();
+        endpoint.finish().unwrap();
+    });
+}
+
+#[test]
+fn items_go_before_idling_after_a_push_unwound() {
+    struct Asked {
+        pgas: Pgas,
+        asked: u64,
+    }
+    pgas_state!(Asked, pgas);
+    const LAST: u32 = 20;
+    let (seen, full, unwound) = (AtomicU32::new(0), Barrier::new(2), Barrier::new(2));
+    let seen = Arc::new(seen);
+    on_ranks(2, LoopbackConfig::default(), |joining| {
+        let mut handlers = Handlers::<Asked>::new();
+        let mut pgas = Pgas::register(&mut handlers).unwrap();
+        let note = Arc::clone(&seen);
+        let disturb = move |_: &mut Asked, _, number: u32, _: Payload<'_>| {
+            assert!(number < LAST, "deliberate");
+            note.store(number, Ordering::SeqCst);
+        };
+        let disturb = handlers.one_way("disturb", disturb).unwrap();
+        let config = AggregatorConfig::new().message_bytes(8).window(1);
+        let nothing = |_: &mut Asked, _: Rank, _: &[u64]| ();
+        let layers = &mut pgas;
+        let answers = Aggregator::register(&joining, layers, &mut handlers, "answers", config, nothing).unwrap();
+        let count = |state: &mut Asked, _: Rank, items: &[u64], _: &mut Outlet<'_, u64>| {
+            state.asked += items.len() as u64;
+        };
+        let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, count);
+        let ask = ask.unwrap();
+        let joining = joining.timeout(Span::from_secs(5));
+        let mut endpoint = joining.attach(handlers, Asked { pgas, asked: 0 }).unwrap();
+        if endpoint.rank() == Rank(1) {
+            full.wait();
+            // One after the other, so that rank 0 takes most of them in while its push waits.
+            for number in 1..=LAST {
+                endpoint.try_request(Rank(0), disturb, number).unwrap();
+                while number < LAST && seen.load(Ordering::SeqCst) != number {
+                    thread::yield_now();
+                }
+            }
+            unwound.wait();
+        } else {
+            // The second fills the lane, and nobody gives back the room of the first.
+            endpoint.push(ask, Rank(1), 1).unwrap();
+            endpoint.push(ask, Rank(1), 2).unwrap();
+            full.wait();
+            let push = std::panic::AssertUnwindSafe(|| endpoint.push(ask, Rank(1), 3));
+            assert!(std::panic::catch_unwind(push).is_err());
+            assert_eq!(seen.load(Ordering::SeqCst), LAST - 1);
+            endpoint.push(ask, Rank(0), 4).unwrap();
+            endpoint.wait_until(|state| state.asked == 1).unwrap();
+            unwound.wait();
+        }
+        endpoint.done(ask).unwrap();
+        let due = if endpoint.rank() == Rank(1) { 2 } else { 1 };
+        assert_eq!(endpoint.finish().unwrap().asked, due);
+    });
 }
