@@ -1,10 +1,10 @@
 //! How ranks agree that all have said done, and that everything pushed has been handled.
 //!
-//! Ranks form a binomial tree. A rank that has said done tells its parent how many ranks of its part of the tree
-//! have, and how many items these have pushed and handled since it last told. Rank 0 adds up. What ranks that have
-//! said done push is fixed, and what is handled never exceeds it, so that once all have said done and both sums
-//! are equal, everything has been handled; rank 0 then tells everyone. Sums go on from one time to the next, so
-//! that nothing has to be reset.
+//! Ranks form a binomial tree. A rank that has said done tells its parent how many ranks of its part of the tree have, and how
+//! many items these have pushed and handled since it last told. Rank 0 adds up. What ranks that have said done push is fixed,
+//! and what is handled never exceeds it, so that once all have said done and both sums are equal, everything has been
+//! handled; rank 0 then tells everyone. A rank that knows why this cannot come tells its neighbours in the tree, and they theirs.
+//! Sums go on from one time to the next, so that nothing has to be reset.
 
 use am_core::Rank;
 
@@ -45,6 +45,15 @@ struct Child {
     done: u64,
 }
 
+/// Why there is no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The rank has left without having learned of the end.
+    Gone(Rank),
+    /// Items in a message of the rank were refused.
+    Refused(Rank),
+}
+
 /// One rank's part in the agreement.
 #[derive(Debug)]
 pub(super) struct Agreement {
@@ -61,6 +70,9 @@ pub(super) struct Agreement {
     reported: Sums,
     /// Children that have been told of the latest end.
     told: usize,
+    /// Why there is no end any more, and how many neighbours have been told.
+    broken: Option<Broken>,
+    warned: usize,
 }
 
 /// What has to be sent.
@@ -70,6 +82,8 @@ pub(super) enum Step {
     Report { to: Rank, sums: Sums },
     /// To a child, that it is over for the so many-th time.
     Over { to: Rank, times: u64 },
+    /// To a neighbour, that there is no end.
+    Broken { to: Rank, why: Broken },
 }
 
 impl Agreement {
@@ -87,6 +101,8 @@ impl Agreement {
             received: Sums::default(),
             reported: Sums::default(),
             told: 0,
+            broken: None,
+            warned: 0,
         }
     }
 
@@ -130,8 +146,33 @@ impl Agreement {
         right
     }
 
+    /// Notes why there is no end; the first reason counts.
+    pub(super) fn break_off(&mut self, why: Broken) {
+        self.broken.get_or_insert(why);
+    }
+
+    /// Why there is no end, once that is known.
+    pub(super) fn broken(&self) -> Option<Broken> {
+        self.broken
+    }
+
+    /// Takes in from a rank why there is no end; whether it is a neighbour's to say.
+    pub(super) fn warned(&mut self, from: u32, why: Broken) -> bool {
+        let (Broken::Gone(rank) | Broken::Refused(rank)) = why;
+        let right = rank.0 < self.ranks && self.neighbours().any(|neighbour| neighbour.0 == from);
+        if right {
+            self.break_off(why);
+        }
+        right
+    }
+
     /// What to send now, given what this rank has pushed and handled.
     pub(super) fn step(&mut self, pushed: u64, handled: u64) -> Option<Step> {
+        if let Some(why) = self.broken
+            && let Some(to) = self.neighbours().nth(self.warned)
+        {
+            return Some(Step::Broken { to, why });
+        }
         if self.is_open() {
             let heard = |child: &Child| child.done >= child.ranks * self.said;
             if !self.children.iter().all(heard) {
@@ -156,14 +197,14 @@ impl Agreement {
         match step {
             Step::Report { sums, .. } => self.reported = self.reported.plus(sums),
             Step::Over { .. } => self.told += 1,
+            Step::Broken { .. } => self.warned += 1,
         }
     }
 
-    /// The ranks without which it cannot get over: the parent, and children that have not said done.
-    pub(super) fn needs(&self) -> impl Iterator<Item = Rank> + '_ {
+    /// The parent and the children. While it is open, none of them leaves but before the end: children learn of it here.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = Rank> + '_ {
         let parent = (self.me != 0).then(|| self.parent());
-        let missing = self.children.iter().filter(|child| child.done < child.ranks * self.said);
-        parent.into_iter().chain(missing.map(|child| Rank(child.rank)))
+        parent.into_iter().chain(self.children.iter().map(|child| Rank(child.rank)))
     }
 }
 
@@ -212,6 +253,7 @@ mod tests {
                                 Step::Over { to, times } => {
                                     prop_assert!(all[to.0 as usize].ended(from, times));
                                 }
+                                Step::Broken { .. } => prop_assert!(false, "nothing is wrong"),
                             }
                         }
                         _ => {
@@ -226,6 +268,28 @@ mod tests {
                         prop_assert!(all.iter().all(|one| one.said == times));
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_rank_learns_that_there_is_no_end() {
+        for (ranks, first) in (1..40).flat_map(|ranks| (0..ranks).map(move |first| (ranks, first))) {
+            let mut all: Vec<Agreement> = (0..ranks).map(|me| Agreement::new(me, ranks)).collect();
+            let why = Broken::Refused(Rank(ranks - 1));
+            assert!(!all[first as usize].warned(first, why) && !all[0].warned(1, Broken::Gone(Rank(ranks))));
+            all[first as usize].break_off(why);
+            let mut rounds = 0;
+            while !all.iter().all(|one| one.broken() == Some(why)) {
+                for rank in 0..ranks {
+                    while let Some(step) = all[rank as usize].step(0, 0) {
+                        let Step::Broken { to, why } = step else { panic!("{step:?}") };
+                        assert!(all[to.0 as usize].warned(rank, why));
+                        all[rank as usize].sent(step);
+                    }
+                }
+                rounds += 1;
+                assert!(rounds < ranks);
             }
         }
     }

@@ -8,7 +8,7 @@
 //! other's credits cannot come about either.
 
 use super::Requests;
-use super::agreement::Agreement;
+use super::agreement::{Agreement, Broken};
 use super::config::{AggregateError, AggregatorConfig, AggregatorError, Discipline, Malformed};
 use super::lane::{Lane, Layout, buffer};
 use super::lot::{Lot, Parked};
@@ -16,7 +16,7 @@ use super::operations::Holdings;
 use super::routes::{Grid, MOST_HOPS};
 use super::spill::Spill;
 use am_core::zerocopy::IntoBytes;
-use am_core::{Address, HandlerError, Instant, Payload, Rank, Span};
+use am_core::{Address, Instant, Payload, Rank, Span};
 
 /// Bytes of a message where nobody asks for more or less.
 const MESSAGE: usize = 8192;
@@ -114,6 +114,8 @@ pub(super) struct Work {
 pub(super) struct Own {
     pub(super) len: usize,
     pub(super) next: usize,
+    /// Items of this rank among those that are left; they count as held until they are handled.
+    pub(super) mine: usize,
 }
 
 /// One aggregator at one rank.
@@ -128,9 +130,13 @@ pub(super) struct Channel {
     pub(super) lanes: Vec<Lane>,
     /// Lane of the next hop to each rank.
     pub(super) next: Vec<u32>,
-    /// Items of this rank in lanes, and how many there may be.
+    /// Items of this rank in lanes or waiting for the function here, and how many there may be.
     pub(super) held: usize,
     pub(super) look_ahead: usize,
+    /// How many there may be before a push waits: none while the spill has items, which were pushed before.
+    bound: usize,
+    /// Bytes of a message at most.
+    message_bytes: usize,
     /// Items of other ranks in lanes.
     pub(super) foreign: usize,
     /// Messages that wait for the next hop, for each hop; of the last hop for an answering function.
@@ -184,7 +190,9 @@ impl Channel {
             let waits = hop + 1 < hops || plan.answering;
             waits.then(|| Lot::new(plan.ranks, &neighbours, plan.config.window, bytes))
         };
-        let room = lanes.iter().map(Lane::capacity).sum();
+        let room: usize = lanes.iter().map(Lane::capacity).sum();
+        let room = room + lanes[lanes.len() - 1].capacity();
+        let look_ahead = plan.config.look_ahead.unwrap_or(usize::MAX).min(room);
         Ok(Self {
             layouts: std::array::from_fn(|hop| plan.layout(hop)),
             lots: (0..hops).map(lot).collect(),
@@ -192,7 +200,9 @@ impl Channel {
             own_words: buffer(lanes[lanes.len() - 1].memory()),
             spill: Spill::new(plan.item),
             agreement: Agreement::new(me, plan.ranks),
-            look_ahead: plan.config.look_ahead.unwrap_or(usize::MAX).min(room),
+            look_ahead,
+            bound: look_ahead,
+            message_bytes: bytes,
             plan,
             requests,
             grid,
@@ -219,7 +229,7 @@ impl Channel {
     pub(super) fn put(&mut self, to: u32, item: &[u8]) -> bool {
         let Some(&lane) = self.next.get(to as usize) else { return false };
         let lane = &mut self.lanes[lane as usize];
-        if lane.is_full() | (self.held == self.look_ahead) {
+        if lane.is_full() | (self.held >= self.bound) {
             return false;
         }
         lane.put(item, to, self.plan.me.rank.0);
@@ -277,15 +287,15 @@ impl Channel {
 
     /// What is held, and what may be.
     pub(super) fn holdings(&self) -> Holdings {
-        let own = |own: Own| own.len / self.layout().record() - own.next;
+        let own = |own: Own| own.len / self.layout().record() - own.next - own.mine;
         let lots = || self.lots.iter().flatten();
         let lanes: usize = self.lanes.iter().map(Lane::memory).sum();
         let places: usize = lots().map(Lot::memory).sum();
         Holdings {
-            held: self.held + self.spill.len() + self.own.map_or(0, own),
+            held: self.held + self.spill.len(),
             look_ahead: self.look_ahead,
             spilled: self.spill.capacity(),
-            passing: self.foreign + self.parked(),
+            passing: self.foreign + self.parked() + self.own.map_or(0, own),
             memory: lanes + places + 8 * self.own_words.capacity() + self.spill.memory(),
             pushed: self.sent + (self.held + self.spill.len()) as u64,
             handled: self.handled,
@@ -326,7 +336,7 @@ impl Channel {
         if lane.gone {
             return Err(AggregateError::Gone { rank: Rank(lane.target) });
         }
-        if !lane.is_full() && self.held < self.look_ahead {
+        if !lane.is_full() && self.held < self.bound {
             return Ok(true);
         }
         if lane.is_full() {
@@ -339,11 +349,14 @@ impl Channel {
 
     /// Makes the lane with the most items of this rank due, unless one is.
     fn press_fullest(&mut self) {
-        if !self.lanes.iter().any(|lane| lane.due) {
-            let fullest = self.lanes.iter_mut().max_by_key(|lane| lane.len() - lane.foreign);
-            fullest.expect("there is a lane for this rank's own items").due = true;
+        let own = |lane: &Lane| lane.len() - lane.foreign;
+        // None where all items are in the spill, or wait for the function.
+        let fullest = self.lanes.iter_mut().filter(|lane| own(lane) > 0).max_by_key(|lane| own(lane));
+        if let Some(fullest) = fullest
+            && !self.due
+        {
+            (fullest.due, self.due) = (true, true);
         }
-        self.due = true;
     }
 
     /// Makes the items for this rank itself due.
@@ -374,40 +387,91 @@ impl Channel {
     pub(super) fn pour(&mut self, to: u32, item: &[u8]) {
         if !self.spill.is_empty() || !self.put(to, item) {
             self.spill.push(to, item);
+            self.bound_puts();
         }
     }
 
-    /// Notes items that are being handled.
-    pub(super) fn count_handled(&mut self, items: usize) {
-        self.handled += items as u64;
+    /// Keeps what is pushed from going before what is in the spill.
+    pub(super) fn bound_puts(&mut self) {
+        self.bound = if self.spill.is_empty() { self.look_ahead } else { 0 };
+    }
+
+    /// Refuses a message that has arrived if it names a source that there is not; notes its items as handled otherwise.
+    pub(super) fn handle_here(&mut self, sender: Rank, message: &[u8]) -> Result<(), Malformed> {
+        let layout = self.layout();
+        let checked = Self::check(layout, usize::MAX, &self.next, &self.lanes, sender, message);
+        if checked.is_err() {
+            self.agreement.break_off(Broken::Refused(sender));
+        }
+        checked?;
+        self.handled += (message.len() / layout.record()) as u64;
+        Ok(())
+    }
+
+    /// Refuses records of a message that cannot go on from here after hop `hop`, or name a source that there is not.
+    fn check(
+        layout: Layout,
+        hop: usize,
+        next: &[u32],
+        lanes: &[Lane],
+        sender: Rank,
+        message: &[u8],
+    ) -> Result<(), Malformed> {
+        if !layout.to && !layout.from {
+            return Ok(());
+        }
+        for index in 0..message.len() / layout.record() {
+            let to = if layout.to { layout.to(message, index) } else { 0 };
+            let onward = !layout.to || next.get(to as usize).is_some_and(|lane| lanes[*lane as usize].hop > hop);
+            let from = if layout.from { layout.from(message, index) } else { sender.0 };
+            if !onward || from as usize >= next.len() {
+                return Err(Malformed::Record { to, from, sender });
+            }
+        }
+        Ok(())
     }
 
     /// Takes in a message; whether its items are to be handled here and now, or wait for progress.
-    pub(super) fn arrive(&mut self, from: Address, hop: u32, payload: &Payload<'_>) -> Result<bool, HandlerError> {
+    pub(super) fn arrive(&mut self, from: Address, hop: u32, payload: &Payload<'_>) -> Result<bool, Malformed> {
+        let arrived = self.take_in(from, hop, payload);
+        if arrived.is_err() {
+            // Its items are never handled.
+            self.agreement.break_off(Broken::Refused(from.rank));
+        }
+        arrived
+    }
+
+    fn take_in(&mut self, from: Address, hop: u32, payload: &Payload<'_>) -> Result<bool, Malformed> {
         let (sender, index) = (from.rank, hop as usize);
         if from.endpoint != self.plan.me.endpoint || index >= self.grid.hops() {
-            return Malformed::Way { hop, from: sender }.refuse();
+            return Err(Malformed::Way { hop, from: sender });
         }
-        let record = self.layouts[index].record();
-        if !payload.len().is_multiple_of(record) {
-            return Malformed::Length { bytes: payload.len(), record }.refuse();
+        let (layout, most) = (self.layouts[index], self.message_bytes);
+        let (bytes, record) = (payload.len(), layout.record());
+        if !bytes.is_multiple_of(record) {
+            return Err(Malformed::Length { bytes, record });
+        }
+        if bytes > most {
+            return Err(Malformed::TooLong { bytes, most });
         }
         if let Some(lot) = &mut self.lots[index] {
-            lot.park(hop, sender.0, payload)?;
+            let (next, lanes) = (&self.next, &self.lanes);
+            let check = |message: &[u8]| Self::check(layout, index, next, lanes, sender, message);
+            lot.park(hop, sender.0, payload, check)?;
             return Ok(false);
         }
         if !self.grid.leads(sender.0, index, self.plan.me.rank.0) {
-            return Malformed::Way { hop, from: sender }.refuse();
+            return Err(Malformed::Way { hop, from: sender });
         }
         Ok(true)
     }
 
     /// Takes in that a neighbour has room again.
-    pub(super) fn room_back(&mut self, from: Rank, hop: u32, messages: u32) {
+    pub(super) fn room_back(&mut self, from: Rank, hop: u32, messages: u32) -> Result<(), Malformed> {
         let lane = self.lanes.iter_mut().find(|lane| lane.target == from.0 && lane.hop == hop as usize);
-        if let Some(lane) = lane {
-            lane.under_way = lane.under_way.saturating_sub(messages);
-        }
+        let lane = lane.ok_or(Malformed::Way { hop, from })?;
+        lane.under_way = lane.under_way.checked_sub(messages).ok_or(Malformed::Room { from, messages })?;
+        Ok(())
     }
 
     /// The next items to handle, at most `most`.
@@ -428,6 +492,9 @@ impl Channel {
                 (own.next, count) = (len / record, 0);
             }
             own.next += count;
+            let left = own.mine.min(len / record - own.next);
+            let mine = std::mem::replace(&mut own.mine, left) - left;
+            (self.held, self.sent) = (self.held - mine, self.sent + mine as u64);
             self.handled += count as u64;
             let first = own.next - count;
             return Some(Work { words, parked: None, sender: self.plan.me.rank.0, len, first, count });

@@ -1,6 +1,6 @@
 //! How an aggregator works, and what can go wrong with it.
 
-use am_core::{HandlerError, LossCause, PollError, Rank, RegisterError, Span, WaitError};
+use am_core::{LossCause, PollError, Rank, RegisterError, Span, WaitError};
 
 /// The way of items to their destinations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,10 +46,12 @@ pub enum Discipline {
     /// Also at any push that finds them held back for so long, which costs a look at the clock for each push: no
     /// item waits longer in a program that pushes or polls.
     Steady(Span),
-    /// Only when their message is full, or the look-ahead is used up: the messages of a rank's first hop, their
-    /// contents and their order per neighbour follow from what the rank pushes, whatever the timing. With one hop
-    /// these are all messages. Later hops mix the items of several ranks in the order of their arrival, and send
-    /// before the endpoint idles. What an answering function pushes follows the order of what it answers.
+    /// Only when a push finds their message full, or the look-ahead used up: the messages of a rank's first hop, their contents and
+    /// their order per neighbour follow from what the rank pushes, whatever the timing. With one hop these are all messages.
+    /// Later hops mix the items of several ranks in the order of their arrival, and send before the endpoint idles. A
+    /// [`look_ahead`](AggregatorConfig::look_ahead) keeps this with one hop and a function that does not answer only: elsewhere
+    /// the items that it counts leave as others' traffic lets them. What an
+    /// answering function pushes follows the order of what it answers.
     ///
     /// A program that waits for the effect of a push before it says `done` waits for ever unless it sends what is
     /// held.
@@ -209,6 +211,13 @@ pub enum AggregateError {
         /// The rank.
         rank: Rank,
     },
+    /// Items in a message of the rank were refused, here or elsewhere, since no correct rank sends such a message: not all items
+    /// can be handled, and the aggregator never ends again. The rank that refused them has learned more by a handler's error.
+    #[error("a message of rank {rank} was refused, so that not all items can be handled")]
+    Refused {
+        /// The rank that sent the message.
+        rank: Rank,
+    },
     /// A wait failed, in particular because a rank was lost.
     #[error(transparent)]
     Wait(#[from] WaitError),
@@ -244,6 +253,12 @@ impl From<PollError> for AggregateError {
 pub(super) enum Malformed {
     #[error("{bytes} bytes are no whole number of records of {record} bytes")]
     Length { bytes: usize, record: usize },
+    #[error("a message of {bytes} bytes exceeds the aggregator's {most} bytes")]
+    TooLong { bytes: usize, most: usize },
+    #[error("an item that rank {sender} has sent on from rank {from} for rank {to} has no way from here")]
+    Record { to: u32, from: u32, sender: Rank },
+    #[error("rank {from} gives back room for {messages} messages, which is more than it was sent")]
+    Room { from: Rank, messages: u32 },
     #[error("hop {hop} of an aggregator's items does not lead from rank {from} to here")]
     Way { hop: u32, from: Rank },
     #[error("rank {from} has sent more messages than its window of {window}")]
@@ -252,10 +267,4 @@ pub(super) enum Malformed {
     Agreement { from: Rank },
     #[error("there is no aggregator {index}")]
     Aggregator { index: u32 },
-}
-
-impl Malformed {
-    pub(super) fn refuse<R>(self) -> Result<R, HandlerError> {
-        Err(self.into())
-    }
 }

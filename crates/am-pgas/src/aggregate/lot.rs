@@ -61,23 +61,28 @@ impl Lot {
         }
     }
 
-    /// Parks a message.
-    pub(super) fn park(&mut self, hop: u32, from: u32, payload: &Payload<'_>) -> Result<(), Malformed> {
+    /// Parks a message, unless `check` refuses it.
+    pub(super) fn park(
+        &mut self,
+        hop: u32,
+        from: u32,
+        payload: &Payload<'_>,
+        check: impl FnOnce(&[u8]) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         let account = self.accounts.get_mut(from as usize).filter(|account| account.neighbour);
         let account = account.ok_or(Malformed::Way { hop, from: Rank(from) })?;
-        if payload.len() > self.bytes {
-            return Err(Malformed::Length { bytes: payload.len(), record: self.bytes });
-        }
         let over = Malformed::Window { from: Rank(from), window: self.window };
         if account.taken == self.window {
             return Err(over);
         }
-        let slot = self.free.pop().ok_or(over)?;
-        account.taken += 1;
+        let slot = *self.free.last().ok_or(over)?;
         let words = &mut self.slots[slot as usize];
         // A function that unwound has taken the buffer with it.
         words.resize(self.bytes.div_ceil(8), 0);
         payload.copy_to(words.as_mut_bytes());
+        check(&words.as_bytes()[..payload.len()])?;
+        self.free.pop();
+        account.taken += 1;
         self.queue.push_back(Parked { slot, from, len: payload.len(), next: 0 });
         Ok(())
     }
@@ -144,41 +149,46 @@ impl Lot {
 mod tests {
     use super::*;
 
+    fn right(_: &[u8]) -> Result<(), Malformed> {
+        Ok(())
+    }
+
     #[test]
     fn a_window_is_kept_and_given_back_by_halves() {
         let mut lot = Lot::new(3, &[0, 2], 4, 24);
         let message = [7; 16];
         let payload = Payload::own(&message);
-        assert_eq!(lot.park(1, 1, &payload), Err(Malformed::Way { hop: 1, from: Rank(1) }));
-        assert_eq!(lot.park(1, 9, &payload), Err(Malformed::Way { hop: 1, from: Rank(9) }));
-        assert!(lot.park(0, 0, &Payload::own(&[0; 25])).is_err());
+        assert_eq!(lot.park(1, 1, &payload, right), Err(Malformed::Way { hop: 1, from: Rank(1) }));
+        assert_eq!(lot.park(1, 9, &payload, right), Err(Malformed::Way { hop: 1, from: Rank(9) }));
+        let refused = Malformed::TooLong { bytes: 16, most: 8 };
+        assert_eq!(lot.park(0, 0, &payload, |_| Err(refused)), Err(refused));
         for _ in 0..4 {
-            lot.park(0, 0, &payload).unwrap();
+            lot.park(0, 0, &payload, right).unwrap();
         }
         let over = Err(Malformed::Window { from: Rank(0), window: 4 });
-        assert_eq!(lot.park(0, 0, &payload), over);
+        assert_eq!(lot.park(0, 0, &payload, right), over);
         // One neighbour's messages take nothing of another's room.
-        (0..4).for_each(|_| lot.park(0, 2, &payload).unwrap());
+        (0..4).for_each(|_| lot.park(0, 2, &payload, right).unwrap());
         lot.pop();
-        assert_eq!((lot.owed(), lot.park(0, 0, &payload)), (None, over));
+        assert_eq!((lot.owed(), lot.park(0, 0, &payload, right)), (None, over));
         lot.pop();
         assert_eq!(lot.owed(), Some((0, 2)));
         lot.told();
         assert_eq!(lot.owed(), None);
-        (0..2).for_each(|_| lot.park(0, 0, &payload).unwrap());
-        assert_eq!(lot.park(0, 0, &payload), over);
+        (0..2).for_each(|_| lot.park(0, 0, &payload, right).unwrap());
+        assert_eq!(lot.park(0, 0, &payload, right), over);
         assert_eq!(lot.records(8), 16);
     }
 
     #[test]
     fn a_lost_buffer_is_made_anew() {
         let mut lot = Lot::new(1, &[0], 1, 16);
-        lot.park(0, 0, &Payload::own(&[1; 16])).unwrap();
+        lot.park(0, 0, &Payload::own(&[1; 16]), right).unwrap();
         drop(lot.take());
         assert_eq!(lot.first().unwrap().1, []);
         lot.pop();
         lot.told();
-        lot.park(0, 0, &Payload::own(&[2; 16])).unwrap();
+        lot.park(0, 0, &Payload::own(&[2; 16]), right).unwrap();
         assert_eq!(lot.first().unwrap().1, [2; 16]);
     }
 }

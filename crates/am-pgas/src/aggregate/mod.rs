@@ -1,11 +1,10 @@
 //! Aggregation: many small items for other ranks travel in few large messages.
 //!
-//! An [`Aggregator`] is registered with the function that handles its items where they arrive.
-//! [`push`](Aggregate::push) puts an item into the buffer of its destination, which costs a few instructions; a
-//! full buffer travels as one Medium message, and the function gets a slice. [`done`](Aggregate::done) returns
-//! when all ranks have said so and every item has been handled everywhere; then the aggregator can be used again.
-//! Each item is handled exactly once, and the items of one rank for another in the order in which they were
-//! pushed, where the transport keeps the order of messages.
+//! An [`Aggregator`] is registered with the function that handles its items where they arrive. [`push`](Aggregate::push) puts an
+//! item into the buffer of its destination, which costs a few instructions; a buffer travels as one Medium message, and the
+//! function gets a slice. [`done`](Aggregate::done) returns when all ranks have said so and every item has been handled
+//! everywhere; then the aggregator can be used again. Each item is handled exactly once, and the items of one rank for
+//! another in the order in which they were pushed, where the transport keeps the order of messages.
 //!
 //! The design is that of bale's conveyors (Maley and DeVinney, 2019): buffers of fixed size for the next hop of
 //! each item, direct, by rows and columns of a matrix, or through a grid of three dimensions ([`Route`]), and an
@@ -14,10 +13,10 @@
 //!
 //! # What is held back
 //!
-//! Items wait until their message is full, the endpoint is about to idle, or the [`Discipline`] says so. How many
-//! of a rank's own items wait at most is its look-ahead ([`AggregatorConfig::look_ahead`]);
-//! [`Aggregate::holdings`] tells that bound, how many wait now, and the memory that all buffers take. Nothing is
-//! allocated after registration.
+//! Items wait until a push finds their message full, the endpoint is about to idle, or the [`Discipline`] says so: a message that
+//! the latest push filled waits for the next push that needs its buffer, or for the endpoint to idle. How many of a rank's own
+//! items wait at most is its look-ahead ([`AggregatorConfig::look_ahead`]); [`Aggregate::holdings`] tells that bound, how many wait
+//! now, and the memory that all buffers take. Nothing is allocated after registration.
 //!
 //! # Functions that push
 //!
@@ -80,8 +79,8 @@ pub use lane::Item;
 pub use operations::{Aggregate, Holdings};
 pub use register::{Aggregator, Outlet, OutletError};
 
-use agreement::Sums;
-use am_core::{Handlers, HasLayer, RegisterError, Request};
+use agreement::{Broken, Sums};
+use am_core::{Handlers, HasLayer, Rank, RegisterError, Request};
 use channel::Channel;
 use config::Malformed;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -97,6 +96,8 @@ struct Requests {
     report: Request<(u32, u64, u64, u64)>,
     /// It is over: the channel, for which time.
     over: Request<(u32, u64)>,
+    /// It cannot get over: the channel, the rank that is the reason, and whether a message of that was refused.
+    broken: Request<(u32, u32, u32)>,
 }
 
 /// The layer of aggregation; see the [module](self).
@@ -108,6 +109,7 @@ pub struct Aggregation {
     room: Request<(u32, u32, u32)>,
     report: Request<(u32, u64, u64, u64)>,
     over: Request<(u32, u64)>,
+    broken: Request<(u32, u32, u32)>,
 }
 
 /// Numbers for [`Aggregation::id`].
@@ -122,8 +124,7 @@ impl Aggregation {
     pub fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
         let mut layer = handlers.layer::<Self>("aggregate")?;
         let room = layer.one_way("room", |layer: &mut Self, from, (index, hop, messages), _| {
-            layer.named(index)?.room_back(from.rank, hop, messages);
-            Ok::<(), Malformed>(())
+            layer.named(index)?.room_back(from.rank, hop, messages)
         })?;
         let report = layer.one_way("report", |layer: &mut Self, from, (index, done, pushed, handled), _| {
             let (index, sums): (u32, Sums) = (index, Sums { done, pushed, handled });
@@ -134,9 +135,15 @@ impl Aggregation {
             let right = layer.named(index)?.agreement.ended(from.rank.0, times);
             if right { Ok(()) } else { Err(Malformed::Agreement { from: from.rank }) }
         })?;
+        let broken =
+            layer.one_way("broken", |layer: &mut Self, from, (index, rank, refused): (u32, u32, u32), _| {
+                let why = if refused == 0 { Broken::Gone(Rank(rank)) } else { Broken::Refused(Rank(rank)) };
+                let right = layer.named(index)?.agreement.warned(from.rank.0, why);
+                if right { Ok(()) } else { Err(Malformed::Agreement { from: from.rank }) }
+            })?;
         // Relaxed: the number only has to be unique.
         let id = LAYERS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, channels: Vec::new(), room, report, over })
+        Ok(Self { id, channels: Vec::new(), room, report, over, broken })
     }
 
     fn named(&mut self, index: u32) -> Result<&mut Channel, Malformed> {

@@ -1,6 +1,7 @@
 //! What an endpoint does with aggregators.
 
 use super::Aggregation;
+use super::agreement::Broken;
 use super::channel::Channel;
 use super::config::AggregateError;
 use super::lane::Item;
@@ -73,8 +74,8 @@ pub trait Aggregate: sealed::Sealed {
     /// with other operations between; blocks, serving incoming messages; does not allocate.
     ///
     /// # Errors
-    /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; what
-    /// [`Endpoint::wait_until`] fails with. The rank has said done all the same, and calling this again waits on.
+    /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; a message that was refused; what [`Endpoint::wait_until`] fails
+    /// with. The rank has said done all the same, and calling this again waits on.
     fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
 
     /// What the aggregator holds here, and what it may hold.
@@ -182,9 +183,14 @@ fn missing<C: Transport, S: HasLayer<Aggregation>, T>(
         }
     }
     let channel = endpoint.layer::<Aggregation>().channels.get(aggregator.index as usize)?;
+    match channel.agreement.broken() {
+        Some(Broken::Gone(rank)) => return Some(AggregateError::Gone { rank }),
+        Some(Broken::Refused(rank)) => return Some(AggregateError::Refused { rank }),
+        None => {}
+    }
     let number = endpoint.address().endpoint;
     let gone = |rank: &Rank| endpoint.status(Address::new(*rank, number)) != Some(PeerStatus::Active);
-    channel.agreement.needs().find(gone).map(|rank| AggregateError::Gone { rank })
+    channel.agreement.neighbours().find(gone).map(|rank| AggregateError::Gone { rank })
 }
 
 impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
@@ -233,21 +239,31 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
 
     fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
         work(self, aggregator)?.say_done();
-        let (mut steps, mut losses) = (0u32, self.losses());
+        let (mut steps, mut losses, mut idles) = (0u32, self.losses(), self.statistics().idles);
         self.wait_for(|endpoint| {
             let channel = quietly(endpoint, aggregator)?;
             if channel.is_over() {
                 return Ok(Some(()));
             }
             steps = steps.wrapping_add(1);
-            if steps % LOOKS != 1 && endpoint.losses() == losses {
+            let broken = channel.agreement.broken().is_some();
+            let (lost, idled) = (endpoint.losses(), endpoint.statistics().idles);
+            if steps % LOOKS != 1 && lost == losses && idled == idles && !broken {
                 return Ok(None);
             }
-            losses = endpoint.losses();
+            (losses, idles) = (lost, idled);
             let Some(missing) = missing(endpoint, aggregator) else { return Ok(None) };
             // What the rank sent before it went has arrived.
             endpoint.serve_rest()?;
-            if quietly(endpoint, aggregator)?.is_over() { Ok(Some(())) } else { Err(missing) }
+            if quietly(endpoint, aggregator)?.is_over() {
+                return Ok(Some(()));
+            }
+            if let (AggregateError::Gone { rank }, false) = (&missing, broken) {
+                // Ranks that are no neighbours of that one learn it from here.
+                work(endpoint, aggregator)?.agreement.break_off(Broken::Gone(*rank));
+                endpoint.serve_rest()?;
+            }
+            Err(missing)
         })
     }
 

@@ -1,7 +1,7 @@
 //! What a channel does whenever the endpoint lets layers carry on: it gives room back, moves items on, sends, and
 //! agrees on the end.
 
-use super::agreement::Step;
+use super::agreement::{Broken, Step};
 use super::channel::{Channel, Own};
 use super::config::Discipline;
 use am_core::layer::{Outbox, Progress};
@@ -32,7 +32,7 @@ impl Channel {
     }
 
     fn in_lanes(&self) -> usize {
-        self.held + self.foreign
+        self.held - self.own.map_or(0, |own| own.mine) + self.foreign
     }
 
     fn address(&self, rank: u32) -> Address {
@@ -96,20 +96,25 @@ impl Channel {
             self.spill.pop();
             moved = true;
         }
+        self.bound_puts();
         moved
     }
 
     /// Makes room in a lane for an item of this rank, within the look-ahead.
     fn make_room(&mut self, lane: usize, outbox: &mut Outbox<'_>) -> bool {
-        if self.lanes[lane].is_full() {
-            return self.send_lane(lane, outbox);
+        if self.lanes[lane].is_full() && !self.send_lane(lane, outbox) {
+            return false;
         }
-        if self.held < self.look_ahead {
-            return true;
+        // Each turn sends an item of this rank.
+        while self.held >= self.look_ahead {
+            let own = |lane: &usize| self.lanes[*lane].len() - self.lanes[*lane].foreign;
+            let fullest = (0..self.lanes.len()).max_by_key(own).filter(|lane| own(lane) > 0);
+            let sent = fullest.is_some_and(|lane| self.send_lane(lane, outbox));
+            if !sent {
+                return false;
+            }
         }
-        let own = |lane: &usize| self.lanes[*lane].len() - self.lanes[*lane].foreign;
-        let fullest = (0..self.lanes.len()).max_by_key(own);
-        fullest.is_some_and(|lane| self.send_lane(lane, outbox))
+        true
     }
 
     /// Moves the items on that wait here after hop `hop`.
@@ -123,10 +128,8 @@ impl Channel {
                 let (index, item) = (parked.next, layout.item);
                 let to = layout.to(message, index);
                 let from = if layout.from { layout.from(message, index) } else { parked.from };
-                // A record that cannot go on from here comes from a faulty rank.
-                let onward = self.next.get(to as usize).map(|lane| *lane as usize);
-                let onward = onward.filter(|lane| self.lanes[*lane].hop > hop && !self.lanes[*lane].gone);
-                if let Some(lane) = onward {
+                let lane = self.next[to as usize] as usize;
+                if !self.lanes[lane].gone {
                     if self.lanes[lane].is_full() && !self.send_lane(lane, outbox) {
                         self.blocked = true;
                         break 'messages;
@@ -197,7 +200,9 @@ impl Channel {
                 return self.stuck(index);
             }
             let len = lane.exchange(&mut self.own_words);
-            self.own = Some(Own { len, next: 0 });
+            self.own = Some(Own { len, next: 0, mine: all - foreign });
+            self.foreign -= foreign;
+            return true;
         } else {
             let waits = lane.hop + 1 < hops || self.plan.answering;
             let hop = lane.hop as u32;
@@ -254,9 +259,20 @@ impl Channel {
                 Step::Over { to, times } => {
                     outbox.try_request(self.address(to.0), self.requests.over, (index, times))
                 }
+                Step::Broken { to, why } => {
+                    let (rank, refused) = match why {
+                        Broken::Gone(rank) => (rank, 0),
+                        Broken::Refused(rank) => (rank, 1),
+                    };
+                    outbox.try_request(self.address(to.0), self.requests.broken, (index, rank.0, refused))
+                }
             };
             match (sent, step) {
-                (Ok(()), _) | (Err(SendError::Finished { .. } | SendError::Wait(_)), Step::Over { .. }) => {}
+                (Ok(()), _)
+                | (
+                    Err(SendError::Finished { .. } | SendError::Wait(_)),
+                    Step::Over { .. } | Step::Broken { .. },
+                ) => {}
                 (Err(SendError::WouldBlock { .. }), _) => {
                     self.blocked = true;
                     return moved;

@@ -126,23 +126,16 @@ impl Work {
     }
 }
 
-/// Calls the function with a message's items as they have arrived.
-fn call_in_place<T: Item>(
-    layout: Layout,
-    sender: Rank,
-    payload: &Payload<'_>,
-    scratch: &mut [u64],
-    call: impl FnMut(Rank, &[T]),
-) {
+/// A message as it has arrived, with its items aligned.
+fn in_place<'a, T>(payload: &'a Payload<'_>, scratch: &'a mut [u64]) -> &'a [u8] {
     let aligned = |bytes: &&[u8]| bytes.as_ptr().addr().is_multiple_of(align_of::<T>());
-    let message = match payload.as_bytes().filter(aligned) {
+    match payload.as_bytes().filter(aligned) {
         Some(bytes) => bytes,
         None => {
             let copied = payload.copy_to(scratch.as_mut_bytes());
             &scratch.as_bytes()[..copied]
         }
-    };
-    each_source(layout, message, sender.0, 0..message.len() / layout.record(), call);
+    }
 }
 
 /// Sends and handles in turn; `handle` handles some of what has arrived, and tells whether there was anything.
@@ -182,8 +175,9 @@ impl<T: Item> Aggregator<T> {
     /// where it does not matter who pushed, [`Aggregator::register_anonymous`] is faster.
     ///
     /// # Errors
-    /// [`AggregatorError`] if it could not work: an item that does not fit a message, buffers that do not fit the
-    /// memory, a name that is taken or longer than 24 bytes.
+    /// [`AggregatorError`] if it could not work: an item that does not fit a message, buffers that do not fit the memory, a name
+    /// that is taken, or too long: with a prefix and its sizes it makes a handler's name of at most 64 bytes. With messages below
+    /// 100 MB, 24 bytes always fit.
     pub fn register<C: Transport, S: HasLayer<Aggregation>>(
         job: &Joining<C>,
         layers: &mut impl HasLayer<Aggregation>,
@@ -243,11 +237,13 @@ impl<T: Item> Aggregator<T> {
         handler: impl FnMut(&mut S, Address, u32, Payload<'_>) -> HandlerResult + Send + 'static,
     ) -> Result<Self, AggregatorError> {
         let (hops, window) = (plan.grid().hops(), plan.config.window);
-        let records = plan.message_bytes()? / plan.item;
-        // The comparison of tables at attach tells ranks whose aggregators differ.
-        let full = format!("aggregate.{name} ({} B x {records}, {hops} hops, {window})", plan.item);
+        let (item, bytes) = (plan.item, plan.message_bytes()?);
+        let (answering, named) = (if plan.answering { "a" } else { "" }, if plan.named { "n" } else { "" });
+        // The comparison of tables at attach tells ranks whose aggregators differ: all that messages depend on is here.
+        let full = format!("aggregate.{name} {item}/{bytes} {hops}h {window}{answering}{named}");
         let items = handlers.one_way(&full, handler)?;
-        let requests = Requests { items, room: layer.room, report: layer.report, over: layer.over };
+        let requests =
+            Requests { items, room: layer.room, report: layer.report, over: layer.over, broken: layer.broken };
         layer.channels.push(Channel::new(plan, requests)?);
         Ok(Self { layer: layer.id, index: plan.index, item: PhantomData })
     }
@@ -269,13 +265,12 @@ impl<T: Item> Aggregator<T> {
         let handler = move |state: &mut S, from: Address, hop: u32, payload: Payload<'_>| -> HandlerResult {
             let channel = channel(state, index);
             if channel.arrive(from, hop, &payload)? {
-                let layout = channel.layout();
-                channel.count_handled(payload.len() / layout.record());
+                let (layout, message) = (channel.layout(), in_place::<T>(&payload, &mut scratch));
+                channel.handle_here(from.rank, message)?;
                 // A function that unwound is called again all the same.
                 let mut function = arrived.lock().unwrap_or_else(PoisonError::into_inner);
-                call_in_place(layout, from.rank, &payload, &mut scratch, |from, items| {
-                    function(state, from, items)
-                });
+                let records = 0..message.len() / layout.record();
+                each_source(layout, message, from.rank.0, records, |from, items| function(state, from, items));
             }
             Ok(())
         };

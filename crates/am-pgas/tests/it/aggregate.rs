@@ -178,6 +178,9 @@ fn play(plan: &Plan, joining: Joining<Loopback>) {
             endpoint.push(questions, Rank(*to), number as u32).unwrap();
             if let Some(most) = plan.look_ahead {
                 assert!(endpoint.holdings(ordered).unwrap().held <= most);
+                assert!(endpoint.holdings(questions).unwrap().held <= most);
+                let answers = endpoint.holdings(answers).unwrap();
+                assert!(answers.held <= most + answers.spilled);
             }
             if number % 16 == 0 {
                 endpoint.poll().unwrap();
@@ -408,15 +411,30 @@ fn wrong_uses_are_errors() {
 
 #[test]
 fn aggregators_that_differ_are_told_at_attach() {
-    let failed = on_ranks(2, LoopbackConfig::default(), |joining| {
-        let hops = if joining.address().rank.0 == 0 { Route::Direct } else { Route::Matrix };
-        let mut handlers = Handlers::<Pgas>::new();
-        let mut pgas = Pgas::register(&mut handlers).unwrap();
-        let (config, handle) = (AggregatorConfig::new().route(hops), |_: &mut Pgas, _: Rank, _: &[u64]| ());
-        Aggregator::register(&joining, &mut pgas, &mut handlers, "items", config, handle).unwrap();
-        joining.attach(handlers, pgas).unwrap_err().to_string()
-    });
-    assert!(failed.iter().all(|text| text.contains("1 hops") && text.contains("2 hops")), "{failed:?}");
+    let config = AggregatorConfig::new();
+    let cases = [
+        ("8/8192 1h 4n", config, "8/8192 2h 4n", config.route(Route::Matrix), true),
+        ("8/96 1h 4n", config.message_bytes(96), "8/100 1h 4n", config.message_bytes(100), true),
+        ("8/8192 1h 3n", config.window(3), "8/8192 1h 4n", config, true),
+        ("8/8192 1h 4n", config, "8/8192 1h 4", config, false),
+    ];
+    for (first, in_first, second, in_second, named) in cases {
+        let failed = on_ranks(2, LoopbackConfig::default(), |joining| {
+            let mut handlers = Handlers::<Pgas>::new();
+            let mut pgas = Pgas::register(&mut handlers).unwrap();
+            if joining.address().rank.0 == 0 || named {
+                let config = if joining.address().rank.0 == 0 { in_first } else { in_second };
+                let handle = |_: &mut Pgas, _: Rank, _: &[u64]| ();
+                Aggregator::register(&joining, &mut pgas, &mut handlers, "items", config, handle).unwrap();
+            } else {
+                let handle = |_: &mut Pgas, _: &[u64]| ();
+                Aggregator::register_anonymous(&joining, &mut pgas, &mut handlers, "items", in_second, handle)
+                    .unwrap();
+            }
+            joining.attach(handlers, pgas).unwrap_err().to_string()
+        });
+        assert!(failed.iter().all(|text| text.contains(first) && text.contains(second)), "{failed:?}");
+    }
 }
 
 #[test]
@@ -702,11 +720,123 @@ fn items_go_before_idling_after_a_push_unwound() {
             assert!(std::panic::catch_unwind(push).is_err());
             assert_eq!(seen.load(Ordering::SeqCst), LAST - 1);
             endpoint.push(ask, Rank(0), 4).unwrap();
-            endpoint.wait_until(|state| state.asked == 1).unwrap();
+            let waited = endpoint.wait_until(|state| state.asked == 1);
             unwound.wait();
+            waited.unwrap();
         }
         endpoint.done(ask).unwrap();
         let due = if endpoint.rank() == Rank(1) { 2 } else { 1 };
         assert_eq!(endpoint.finish().unwrap().asked, due);
+    });
+}
+
+#[test]
+fn every_rank_learns_that_one_left_before_the_end() {
+    let together = Barrier::new(3);
+    on_ranks(4, LoopbackConfig::default(), |joining| {
+        let joining = joining.timeout(Span::from_secs(5));
+        let (mut endpoint, aggregator) = slices(joining, AggregatorConfig::new()).unwrap();
+        if endpoint.rank() == Rank(3) {
+            endpoint.leave();
+            return;
+        }
+        // Only rank 2 is a neighbour of rank 3 in the tree.
+        let ended = endpoint.done(aggregator);
+        together.wait();
+        assert_eq!(ended, Err(AggregateError::Gone { rank: Rank(3) }));
+        endpoint.leave();
+    });
+}
+
+/// A rank that sends messages which no aggregator sends, to rank 0 of a matrix of 2 by 2.
+#[test]
+fn malformed_messages_are_refused_and_end_the_end() {
+    let record = |to: u32| [7u64.to_ne_bytes().as_slice(), &to.to_le_bytes()].concat();
+    let cases = [
+        // For a rank that there is not; for the rank that it comes from.
+        (1, 0u32, record(9), "has no way from here"),
+        (1, 0, record(1), "has no way from here"),
+        // From a rank that there is not.
+        (2, 1, record(77), "has no way from here"),
+        (2, 1, record(2).repeat(8), "exceeds the aggregator's 64 bytes"),
+        (2, 0, record(2), "does not lead from rank 2"),
+    ];
+    for (faulty, hop, message, told) in &cases {
+        let (sent, together) = (Barrier::new(2), Barrier::new(2));
+        on_ranks(4, LoopbackConfig::default(), |joining| {
+            let joining = joining.timeout(Span::from_secs(5));
+            let me = joining.address().rank.0;
+            if me == *faulty {
+                let mut handlers = Handlers::<Pgas>::new();
+                let pgas = Pgas::register(&mut handlers).unwrap();
+                let ignore = |_: &mut Pgas, _, _: u32, _: Payload<'_>| ();
+                let items = handlers.one_way("aggregate.slices 8/64 2h 4n", ignore).unwrap();
+                let mut endpoint = joining.attach(handlers, pgas).unwrap();
+                endpoint.try_request_medium(Rank(0), items, *hop, message).unwrap();
+                sent.wait();
+                endpoint.leave();
+                return;
+            }
+            let config = AggregatorConfig::new().message_bytes(64).route(Route::Matrix);
+            let (mut endpoint, aggregator) = slices(joining, config).unwrap();
+            if me == 3 {
+                assert!(endpoint.done(aggregator).is_err());
+                endpoint.leave();
+                return;
+            }
+            if me == 0 {
+                sent.wait();
+                let refused = endpoint.wait_until(|_| false).unwrap_err().to_string();
+                assert!(refused.contains(told), "{refused}");
+            }
+            let ended = endpoint.done(aggregator);
+            if *faulty == 2 {
+                together.wait();
+            }
+            if *faulty == 2 || me == 0 {
+                assert_eq!(ended, Err(AggregateError::Refused { rank: Rank(*faulty) }));
+            }
+            assert_eq!(endpoint.leave().slices, []);
+        });
+    }
+}
+
+#[test]
+fn pushes_wait_for_what_functions_pushed_before() {
+    struct Order {
+        pgas: Pgas,
+        seen: Vec<u64>,
+    }
+    pgas_state!(Order, pgas);
+    let waiting = Barrier::new(2);
+    on_ranks(2, LoopbackConfig { requests: 1, ..LoopbackConfig::default() }, |joining| {
+        let mut handlers = Handlers::<Order>::new();
+        let mut pgas = Pgas::register(&mut handlers).unwrap();
+        let config = AggregatorConfig::new().message_bytes(8).answers(11);
+        let note = |state: &mut Order, _: Rank, items: &[u64]| state.seen.extend(items);
+        let layers = &mut pgas;
+        let answers = Aggregator::register(&joining, layers, &mut handlers, "answers", config, note).unwrap();
+        let answer = |_: &mut Order, _: Rank, _: &[u64], outlet: &mut Outlet<'_, u64>| {
+            (0..10).for_each(|n| outlet.push(Rank(1), n).unwrap());
+            outlet.push(Rank(0), 10).unwrap();
+        };
+        let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, answer);
+        let ask = ask.unwrap();
+        let mut endpoint = joining.attach(handlers, Order { pgas, seen: Vec::new() }).unwrap();
+        if endpoint.rank() == Rank(0) {
+            endpoint.push(ask, Rank(0), 0).unwrap();
+            endpoint.send_held(ask).unwrap();
+            endpoint.poll().unwrap();
+            // Rank 1 has not served, so that answers to it keep the last one from its lane.
+            assert_eq!((endpoint.holdings(ask).unwrap().handled, &endpoint.state().seen[..]), (1, &[][..]));
+            waiting.wait();
+            endpoint.push(answers, Rank(0), 11).unwrap();
+        } else {
+            waiting.wait();
+        }
+        endpoint.done(ask).unwrap();
+        endpoint.done(answers).unwrap();
+        let due = if endpoint.rank() == Rank(0) { vec![10, 11] } else { (0..10).collect() };
+        assert_eq!(endpoint.finish().unwrap().seen, due);
     });
 }
