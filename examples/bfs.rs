@@ -4,7 +4,8 @@
 //! `cargo run --release --example bfs -- --ranks 4 --scale 18`; `--help` lists the flags.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
-use active_messages::pgas::aggregate::AggregateError;
+use active_messages::pgas::Team;
+use active_messages::pgas::collectives::Sum;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
 
@@ -27,9 +28,6 @@ struct State {
     depth: u32,
     found: Vec<u32>,
     errors: u64,
-    /// Numbers to add up, by parity of the round and by rank.
-    parts: [Vec<u64>; 2],
-    round: u64,
 }
 pgas_state!(State, pgas);
 
@@ -59,19 +57,6 @@ impl Bfs {
     }
 }
 
-/// The sum of a number over all ranks.
-fn sum<T: Transport>(
-    endpoint: &mut Endpoint<T, State>,
-    share: Aggregator<[u64; 2]>,
-    mine: u64,
-) -> Result<u64, AggregateError> {
-    let round = endpoint.state().round;
-    endpoint.push_all(share, (0..endpoint.ranks()).map(|rank| (Rank(rank), [round, mine])))?;
-    endpoint.done(share)?;
-    endpoint.state_mut().round += 1;
-    Ok(endpoint.state().parts[(round % 2) as usize].iter().sum())
-}
-
 impl Program for Bfs {
     fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {
         let mut handlers = Handlers::<State>::new();
@@ -80,10 +65,6 @@ impl Program for Bfs {
         let (owner, local) =
             (move |vertex: u32| Rank(vertex % ranks), move |vertex: u32| (vertex / ranks) as usize);
         let config = AggregatorConfig::new();
-        let share = |state: &mut State, from: Rank, parts: &[[u64; 2]]| {
-            parts.iter().for_each(|[round, part]| state.parts[(round % 2) as usize][from.0 as usize] = *part);
-        };
-        let share = Aggregator::register(&rank, &mut pgas, &mut handlers, "share", config, share)?;
         let connect = move |state: &mut State, edges: &[[u32; 2]]| {
             edges.iter().for_each(|[from, to]| state.adjacent[local(*from)].push(*to));
         };
@@ -111,20 +92,11 @@ impl Program for Bfs {
 
         let vertices = 1u32 << self.scale;
         let own = (vertices - me).div_ceil(ranks) as usize;
-        let parts = [vec![0; ranks as usize], vec![0; ranks as usize]];
         let (adjacent, none) = (vec![Vec::new(); own], vec![NONE; own]);
-        let state = State {
-            pgas,
-            adjacent,
-            parent: none.clone(),
-            level: none,
-            depth: 0,
-            found: Vec::new(),
-            errors: 0,
-            parts,
-            round: 0,
-        };
+        let state =
+            State { pgas, adjacent, parent: none.clone(), level: none, depth: 0, found: Vec::new(), errors: 0 };
         let mut endpoint = rank.attach(handlers, state)?;
+        let world = Team::world(&mut endpoint)?;
         let edges = self.edge_factor << self.scale;
         let mine = (0..edges).filter(|edge| edge % u64::from(ranks) == u64::from(me)).map(|edge| self.edge(edge));
         let both = mine.filter(|[u, v]| u != v).flat_map(|[u, v]| [[u, v], [v, u]]);
@@ -138,7 +110,7 @@ impl Program for Bfs {
                 candidate += 1;
                 let degree =
                     if owner(root) == Rank(me) { endpoint.state().adjacent[local(root)].len() } else { 0 };
-                if sum(&mut endpoint, share, degree as u64)? > 0 {
+                if world.allreduce_one(&mut endpoint, degree as u64, Sum)? > 0 {
                     break root;
                 }
             };
@@ -153,7 +125,7 @@ impl Program for Bfs {
             }
             endpoint.barrier()?;
             let start = endpoint.now();
-            while sum(&mut endpoint, share, frontier.len() as u64)? > 0 {
+            while world.allreduce_one(&mut endpoint, frontier.len() as u64, Sum)? > 0 {
                 for vertex in frontier.drain(..) {
                     // A vertex's neighbours are taken out while they are pushed, since handlers run meanwhile.
                     let adjacent = std::mem::take(&mut endpoint.state_mut().adjacent[local(vertex)]);
@@ -178,10 +150,10 @@ impl Program for Bfs {
                 endpoint.state_mut().adjacent[index] = adjacent;
             }
             endpoint.done(check)?;
-            traversed += sum(&mut endpoint, share, reached)? / 2;
+            traversed += world.allreduce_one(&mut endpoint, reached, Sum)? / 2;
         }
         let mine = endpoint.state().errors;
-        let errors = sum(&mut endpoint, share, mine)?;
+        let errors = world.allreduce_one(&mut endpoint, mine, Sum)?;
         endpoint.finish()?;
         if me != 0 {
             return Ok(());

@@ -7,7 +7,9 @@
 //! `cargo run --release --example conjugate_gradient -- --ranks 4`; `--help` lists the flags.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
+use active_messages::pgas::Team;
 use active_messages::pgas::aggregate::AggregateError;
+use active_messages::pgas::collectives::{CollectiveError, Sum};
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
 
@@ -21,9 +23,6 @@ struct State {
     pgas: Pgas,
     /// This rank's part of the product that is being made.
     product: Vec<f64>,
-    /// Numbers to add up, by parity of the round and by rank.
-    parts: [Vec<f64>; 2],
-    round: u64,
 }
 pgas_state!(State, pgas);
 
@@ -31,23 +30,15 @@ pgas_state!(State, pgas);
 struct Solver<'a, T: Transport> {
     endpoint: Endpoint<T, State>,
     add: Aggregator<[u64; 2]>,
-    share: Aggregator<[u64; 2]>,
+    world: Team,
     system: &'a ConjugateGradient,
 }
 
 impl<T: Transport> Solver<'_, T> {
-    /// The sum of a number over all ranks, the same everywhere to the last bit.
-    fn sum(&mut self, mine: f64) -> Result<f64, AggregateError> {
-        let round = self.endpoint.state().round;
-        let parts = (0..self.endpoint.ranks()).map(|rank| (Rank(rank), [round, mine.to_bits()]));
-        self.endpoint.push_all(self.share, parts)?;
-        self.endpoint.done(self.share)?;
-        self.endpoint.state_mut().round += 1;
-        Ok(self.endpoint.state().parts[(round % 2) as usize].iter().sum())
-    }
-
-    fn dot(&mut self, a: &[f64], b: &[f64]) -> Result<f64, AggregateError> {
-        self.sum(a.iter().zip(b).map(|(a, b)| a * b).sum())
+    /// The scalar product of two vectors, the same everywhere to the last bit.
+    fn dot(&mut self, a: &[f64], b: &[f64]) -> Result<f64, CollectiveError> {
+        let mine: f64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
+        self.world.allreduce_one(&mut self.endpoint, mine, Sum)
     }
 
     /// The product of the matrix and a vector. A sum over all ranks has to follow before the next.
@@ -89,16 +80,11 @@ impl Program for ConjugateGradient {
             parts.iter().for_each(|[row, part]| state.product[*row as usize] += f64::from_bits(*part));
         };
         let add = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "add", config, add)?;
-        let share = |state: &mut State, from: Rank, parts: &[[u64; 2]]| {
-            let part = |[round, part]: &[u64; 2]| ((round % 2) as usize, f64::from_bits(*part));
-            parts.iter().map(part).for_each(|(parity, part)| state.parts[parity][from.0 as usize] = part);
-        };
-        let share = Aggregator::register(&rank, &mut pgas, &mut handlers, "share", config, share)?;
         let (me, ranks) = (u64::from(rank.address().rank.0), u64::from(rank.shape().ranks));
         let own = (self.rows - me).div_ceil(ranks) as usize;
-        let parts = [vec![0.0; ranks as usize], vec![0.0; ranks as usize]];
-        let endpoint = rank.attach(handlers, State { pgas, product: vec![0.0; own], parts, round: 0 })?;
-        let mut solver = Solver { endpoint, add, share, system: self };
+        let mut endpoint = rank.attach(handlers, State { pgas, product: vec![0.0; own] })?;
+        let world = Team::world(&mut endpoint)?;
+        let mut solver = Solver { endpoint, add, world, system: self };
 
         let solution: Vec<f64> = (0..own).map(|index| ((index as u64 * ranks + me) as f64).sin()).collect();
         let right = solver.product(&solution)?;
@@ -118,14 +104,14 @@ impl Program for ConjugateGradient {
         }
         let time = solver.endpoint.now() - start;
         let wrong = x.iter().zip(&solution).filter(|(x, due)| (*x - *due).abs() > 1e-9).count();
-        let errors = solver.sum(wrong as f64)?;
+        let errors = solver.world.allreduce_one(&mut solver.endpoint, wrong as u64, Sum)?;
         solver.endpoint.finish()?;
         if me != 0 {
             return Ok(());
         }
         let entries = self.rows as f64 * (2 * self.reach + 1) as f64 * f64::from(iterations);
         let report =
-            Report::new("conjugate_gradient", ranks as u32, time).work(entries, "entries/s").errors(errors as u64);
+            Report::new("conjugate_gradient", ranks as u32, time).work(entries, "entries/s").errors(errors);
         report
             .with("rows", self.rows as f64)
             .with("iterations", iterations)

@@ -8,7 +8,8 @@
 //! `cargo run --release --example topological_sort -- --ranks 4`; `--help` lists the flags.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
-use active_messages::pgas::aggregate::AggregateError;
+use active_messages::pgas::Team;
+use active_messages::pgas::collectives::Sum;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
 
@@ -35,9 +36,6 @@ struct State {
     eliminated: Vec<u32>,
     depth: u32,
     errors: u64,
-    /// Numbers to add up, by parity of the round and by rank.
-    parts: [Vec<u64>; 2],
-    round: u64,
 }
 pgas_state!(State, pgas);
 
@@ -46,19 +44,6 @@ fn scramble(number: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-/// The sum of a number over all ranks.
-fn sum<T: Transport>(
-    endpoint: &mut Endpoint<T, State>,
-    share: Aggregator<[u64; 2]>,
-    mine: u64,
-) -> Result<u64, AggregateError> {
-    let round = endpoint.state().round;
-    endpoint.push_all(share, (0..endpoint.ranks()).map(|rank| (Rank(rank), [round, mine])))?;
-    endpoint.done(share)?;
-    endpoint.state_mut().round += 1;
-    Ok(endpoint.state().parts[(round % 2) as usize].iter().sum())
 }
 
 impl TopologicalSort {
@@ -87,10 +72,6 @@ impl Program for TopologicalSort {
         let (owner, local) =
             (move |number: u32| Rank(number % ranks), move |number: u32| (number / ranks) as usize);
         let config = AggregatorConfig::new();
-        let share = |state: &mut State, from: Rank, parts: &[[u64; 2]]| {
-            parts.iter().for_each(|[round, part]| state.parts[(round % 2) as usize][from.0 as usize] = *part);
-        };
-        let share = Aggregator::register(&rank, &mut pgas, &mut handlers, "share", config, share)?;
         let by_row = move |state: &mut State, entries: &[[u32; 2]]| {
             for [row, column] in entries {
                 state.left[local(*row)] += 1;
@@ -130,7 +111,7 @@ impl Program for TopologicalSort {
         let check = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "check", config, check)?;
 
         let own = (self.rows as u32 - me).div_ceil(ranks) as usize;
-        let (none, parts) = (vec![NONE; own], [vec![0; ranks as usize], vec![0; ranks as usize]]);
+        let none = vec![NONE; own];
         let state = State {
             pgas,
             left: vec![0; own],
@@ -142,21 +123,20 @@ impl Program for TopologicalSort {
             eliminated: Vec::new(),
             depth: 0,
             errors: 0,
-            parts,
-            round: 0,
         };
         let mut endpoint = rank.attach(handlers, state)?;
+        let world = Team::world(&mut endpoint)?;
         let entries = || (u64::from(me)..self.rows).step_by(ranks as usize).flat_map(|row| self.entries(row));
         let mine = endpoint.push_all(by_row, entries().map(|entry| (owner(entry[0]), entry)))?;
         endpoint.push_all(by_column, entries().map(|entry| (owner(entry[1]), entry)))?;
         endpoint.done(by_row)?;
         endpoint.done(by_column)?;
-        let total = sum(&mut endpoint, share, mine)?;
+        let total = world.allreduce_one(&mut endpoint, mine, Sum)?;
 
         let start = endpoint.now();
         let single = (0..own).filter(|row| endpoint.state().left[*row] == 1);
         let mut pivots: Vec<u32> = single.map(|row| row as u32 * ranks + me).collect();
-        while sum(&mut endpoint, share, pivots.len() as u64)? > 0 {
+        while world.allreduce_one(&mut endpoint, pivots.len() as u64, Sum)? > 0 {
             for row in pivots.drain(..) {
                 let state = endpoint.state_mut();
                 state.level[local(row)] = state.depth;
@@ -181,7 +161,7 @@ impl Program for TopologicalSort {
         }
         endpoint.done(check)?;
         let (mine, depth) = (endpoint.state().errors, endpoint.state().depth);
-        let errors = sum(&mut endpoint, share, mine)?;
+        let errors = world.allreduce_one(&mut endpoint, mine, Sum)?;
         endpoint.finish()?;
         if me != 0 {
             return Ok(());
