@@ -113,6 +113,7 @@ suite! {
     (19, "teams", "splits, lists and duplicates", PLAIN, teams::shapes),
     (19, "teams-lost-small", "a rank lost in small collectives", SEVERAL.unwinds(), teams::lost_inside_small),
     (19, "teams-lost-large", "a rank lost in large collectives", SEVERAL.unwinds(), teams::lost_inside_large),
+    (19, "teams-left", "a rank leaves inside a collective", SEVERAL, teams::left_inside),
     (19, "teams-shrink", "ranks lost while others agree", SEVERAL.unwinds(), teams::lost_while_shrinking),
     (20, "aggregation", "aggregators by all ways, with answers", SMALLEST, aggregation::all_ways),
     (20, "aggregation-loss", "a rank panics before the end", SEVERAL.unwinds(), aggregation::panics),

@@ -189,3 +189,21 @@ pub(super) fn lost_while_shrinking<T: Transport>(world: &World, transport: T) ->
     equal("the survivors", team.ranks(), &expected[..])?;
     leave(endpoint, &team)
 }
+
+/// Rank 0 leaves instead of coming to a broadcast, which the others wait for, and to an agreement.
+pub(super) fn left_inside<T: Transport>(world: &World, transport: T) -> Verdict {
+    let mut endpoint = attach(world, transport, Tuning::default())?;
+    let all = Team::world(&mut endpoint)?;
+    let team = all.duplicate(&mut endpoint)?;
+    arrive(&all, &mut endpoint, Rank(0))?;
+    if endpoint.rank() == Rank(0) {
+        endpoint.leave();
+        return Ok(());
+    }
+    let found = team.broadcast(&mut endpoint, 0, &mut [0u64]).map_err(|error| error.loss());
+    equal("the end of a broadcast", found, Err(Some((Rank(0), LossCause::Left))))?;
+    let again = team.shrink(&mut endpoint)?;
+    equal("the survivors", again.ranks(), &team.ranks()[1..])?;
+    equal("sum of the survivors", again.allreduce_one(&mut endpoint, 1u32, Sum)?, team.size() - 1)?;
+    leave(endpoint, &again)
+}

@@ -291,6 +291,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.state_mut().as_layer_mut()
     }
 
+    /// How often the endpoint went idle so far, as its [statistics](Self::statistics) say.
+    #[inline]
+    pub fn idles(&self) -> u64 {
+        self.desk.stats.idles
+    }
+
     /// What has been counted so far.
     pub fn statistics(&self) -> Statistics {
         Statistics { bare_credits: self.transport.bare_credits(), ..self.desk.stats }

@@ -20,6 +20,7 @@ use crate::transport::{
 };
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::task::Waker;
 
 /// Messages that one `poll` serves at most.
@@ -386,6 +387,33 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
+    /// [`Endpoint::poll`] for a layer that learns of losses by itself: they are left for the program's polls.
+    ///
+    /// # Errors
+    /// What handlers and layers fail with.
+    pub fn poll_through(&mut self) -> Result<usize, PollError> {
+        let told = self.losses_seen;
+        let polled = self.poll();
+        self.losses_seen = told;
+        match polled {
+            Err(PollError::PeerLost { .. }) => Ok(0),
+            polled => polled,
+        }
+    }
+
+    /// Serves what has arrived, for a layer that learns of losses by itself: they are left for the program's polls, and
+    /// errors of handlers and layers, too.
+    pub fn serve_through(&mut self) {
+        let told = self.losses_seen;
+        let mut deferred = VecDeque::new();
+        match self.serve_rest() {
+            Ok(()) | Err(PollError::PeerLost { .. }) => {}
+            Err(error) => error.keep(&mut deferred),
+        }
+        deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
+        self.losses_seen = told;
+    }
+
     /// Gives the layers the last chance before the endpoint idles: none if one of them advances, or what to idle for.
     #[inline]
     fn reason_to_idle(&mut self, reason: WaitReason) -> Result<Option<WaitReason>, PollError> {
@@ -568,23 +596,24 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// [`Endpoint::wait_for`] that nothing but `done` and the endpoint's time-out end early: the wait of collective operations, which
-    /// others would wait for in vain if they stopped halfway. Losses are for `done` to look at ([`Endpoint::losses`]). Errors of handlers
+    /// others would wait for in vain if they stopped halfway. `done` breaks with a result, or says what to idle for: a peer that is
+    /// named there ends the idling when it leaves. Losses are for `done` to look at ([`Endpoint::losses`]). Errors of handlers
     /// and layers, and losses that `done` did not end the wait for, are told by the next poll or wait. Blocks; does not allocate.
     ///
     /// # Errors
     /// What `done` fails with, and [`WaitError::TimedOut`].
     pub fn wait_through<R, E: From<WaitError>>(
         &mut self,
-        mut done: impl FnMut(&mut Self) -> Result<Option<R>, E>,
+        mut done: impl FnMut(&mut Self) -> Result<ControlFlow<R, WaitReason>, E>,
     ) -> Result<R, E> {
         let (mut deferred, told) = (VecDeque::new(), self.losses_seen);
         let outcome = loop {
-            match done(self) {
-                Ok(Some(result)) => break Ok(result),
-                Ok(None) => {}
+            let reason = match done(self) {
+                Ok(ControlFlow::Break(result)) => break Ok(result),
+                Ok(ControlFlow::Continue(reason)) => reason,
                 Err(error) => break Err(error),
-            }
-            match self.wait_step_until(None, None, WaitReason::Message, Losses::Pass) {
+            };
+            match self.wait_step_until(None, None, reason, Losses::Pass) {
                 Ok(()) => {}
                 Err(WaitError::Poll(PollError::PeerLost { .. })) => {}
                 Err(WaitError::Poll(error)) => error.keep(&mut deferred),

@@ -4,7 +4,9 @@ use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::supervision::{self, Event};
 use am_core::{
     Address, Category, Endpoint, Handlers, LossCause, Membership, PeerStatus, PollError, Rank, WaitError,
+    WaitReason,
 };
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, ThreadId};
@@ -142,7 +144,13 @@ fn some_waits_go_on_in_spite_of_losses() {
             if let Some(lost) = lost.take() {
                 lost.send(()).unwrap();
             }
-            Ok::<_, WaitError>((*endpoint.state() == 1).then(|| endpoint.losses()))
+            let arrived = *endpoint.state() == 1;
+            let flow = if arrived {
+                ControlFlow::Break(endpoint.losses())
+            } else {
+                ControlFlow::Continue(WaitReason::Message)
+            };
+            Ok::<_, WaitError>(flow)
         });
         assert_eq!(seen, Ok(1));
         let first = endpoint.poll();

@@ -48,6 +48,7 @@ operations! {
     Barrier "barrier", Broadcast "broadcast", Reduce "reduce", Allreduce "allreduce", ReduceScatter "reduce_scatter",
     Scan "scan", Exscan "exscan", Scatter "scatter", Scatterv "scatterv", Gather "gather", Gatherv "gatherv",
     Allgather "allgather", Allgatherv "allgatherv", Alltoall "alltoall", Alltoallv "alltoallv",
+    Split "split", Duplicate "duplicate", Select "select",
 }
 
 impl Call {
@@ -103,6 +104,28 @@ pub enum CollectiveError {
         /// Bytes that the receiver's call expects.
         expected: u64,
     },
+    /// A member sent a message that the other's calls do not await, or awaits one that they do not send: the two called
+    /// different operations. The team fails from now on, at all of its members.
+    #[error("a message from rank {from} to rank {to} is part of the call of one of them only")]
+    Unmatched {
+        /// The rank that sent, or was to send.
+        from: Rank,
+        /// The rank that awaited it, or did not.
+        to: Rank,
+    },
+    /// A member's call was refused at that member for its arguments, while others went through with theirs. The team
+    /// fails from now on, at all of its members.
+    #[error("a call of rank {rank} was refused for its arguments")]
+    Refused {
+        /// The rank.
+        rank: Rank,
+    },
+    /// A member's operator panicked. The team fails from now on, at all of its members.
+    #[error("the operator of a reduction panicked at rank {rank}")]
+    OperatorPanicked {
+        /// The rank.
+        rank: Rank,
+    },
     /// Members named a barrier differently, or a barrier's two phases did. The barrier is over everywhere, and the
     /// team goes on.
     #[error("barrier {mine:?} of this rank met barriers named {lowest} to {highest}")]
@@ -139,6 +162,12 @@ pub enum CollectiveError {
         first: Rank,
         /// Another one.
         second: Rank,
+    },
+    /// No number is left for another team.
+    #[error("no number is left for another team of {members} member(s)")]
+    TooManyTeams {
+        /// Members of the team that the new one would be made from.
+        members: u32,
     },
     /// The team belongs to another endpoint, so that this one is not in it.
     #[error("this endpoint is not in the team: the team belongs to another endpoint")]
@@ -179,6 +208,9 @@ pub(crate) enum Failure {
     Lost { rank: Rank, cause: LossCause },
     Mismatch { first: Rank, first_call: Call, second: Rank, second_call: Call },
     Size { from: Rank, to: Rank, sent: u64, expected: u64 },
+    Unmatched { from: Rank, to: Rank },
+    Arguments { rank: Rank },
+    Operator { rank: Rank },
 }
 
 const CAUSES: [LossCause; 9] = [
@@ -216,6 +248,9 @@ impl Failure {
                     (expected >> 32) as u32,
                 ]);
             }
+            Self::Unmatched { from, to } => words[..3].copy_from_slice(&[3, from.0, to.0]),
+            Self::Arguments { rank } => words[..2].copy_from_slice(&[4, rank.0]),
+            Self::Operator { rank } => words[..2].copy_from_slice(&[5, rank.0]),
         }
         words
     }
@@ -228,6 +263,9 @@ impl Failure {
             0 => Self::Lost { rank: first, cause: *CAUSES.get(words[2] as usize)? },
             1 => Self::Mismatch { first, first_call: call(3)?, second, second_call: call(8)? },
             2 => Self::Size { from: first, to: second, sent: long(3), expected: long(5) },
+            3 => Self::Unmatched { from: first, to: second },
+            4 => Self::Arguments { rank: first },
+            5 => Self::Operator { rank: first },
             _ => return None,
         })
     }
@@ -241,6 +279,9 @@ impl From<Failure> for CollectiveError {
                 Self::Mismatch { first, first_call, second, second_call }
             }
             Failure::Size { from, to, sent, expected } => Self::Size { from, to, sent, expected },
+            Failure::Unmatched { from, to } => Self::Unmatched { from, to },
+            Failure::Arguments { rank } => Self::Refused { rank },
+            Failure::Operator { rank } => Self::OperatorPanicked { rank },
         }
     }
 }
@@ -258,6 +299,9 @@ mod tests {
             Failure::Lost { rank: a, cause: LossCause::Forked },
             Failure::Mismatch { first: a, first_call: call, second: b, second_call: other },
             Failure::Size { from: b, to: a, sent: 1 << 40, expected: 7 },
+            Failure::Unmatched { from: b, to: a },
+            Failure::Arguments { rank: b },
+            Failure::Operator { rank: a },
         ] {
             assert_eq!(Failure::decode(failure.encode()), Some(failure));
         }

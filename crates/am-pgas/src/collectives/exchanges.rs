@@ -2,7 +2,7 @@
 
 use super::algorithms::gather::{Counts, gather_linear, ring, scatter_linear};
 use super::handle::Collective;
-use super::operations::{Plan, call, length, place, plain};
+use super::operations::{Plan, call, length, place, plain, times, total};
 use super::schedule::Schedule;
 use super::tuning::Tuning;
 use super::{CollectiveError, Collectives, Operation};
@@ -28,8 +28,11 @@ impl Team {
         &self,
         root: u32,
         count: usize,
+        given: Option<usize>,
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
         let at = self.root(root)?;
+        let all = times::<E>("the elements of all parts", count, self.size())?;
+        length("the elements of all parts", given.unwrap_or(all), all)?;
         let make = move |tuning: &Tuning| tuning.scatter(self.seat(), at, count, size_of::<E>());
         Ok(plain(call::<E>(Operation::Scatter, count, Some(root)), make))
     }
@@ -46,10 +49,8 @@ impl Team {
         elements: &[E],
         part: &mut [E],
     ) -> Result<(), CollectiveError> {
-        let (plan, is_root) = (self.scatter_plan::<E>(root, part.len())?, root == self.me());
-        if is_root {
-            length("the slice of all parts", elements.len(), part.len() * self.size() as usize)?;
-        }
+        let is_root = root == self.me();
+        let plan = self.scatter_plan::<E>(root, part.len(), is_root.then_some(elements.len()));
         let fill = |data: &mut [u8]| {
             if is_root {
                 place(data, 0, elements);
@@ -69,12 +70,10 @@ impl Team {
         elements: Vec<E>,
         count: usize,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.scatter_plan::<E>(root, count)?;
-        if root != self.me() {
-            return self.launch(endpoint, plan, laid_out::<E>(count, 0, &[]));
-        }
-        length("the vector of all parts", elements.len(), count * self.size() as usize)?;
-        self.launch(endpoint, plan, elements)
+        let is_root = root == self.me();
+        let plan = self.scatter_plan::<E>(root, count, is_root.then_some(elements.len()));
+        let vector = if is_root || plan.is_err() { elements } else { laid_out::<E>(count, 0, &[]) };
+        self.launch(endpoint, plan, vector)
     }
 
     fn unequal<E: Element>(
@@ -91,8 +90,16 @@ impl Team {
         root: u32,
         counts: &[usize],
         count: usize,
+        given: usize,
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
-        let (at, me, counts) = (self.root(root)?, self.me() as usize, counts.to_vec());
+        let (at, me) = (self.root(root)?, self.me() as usize);
+        let counts = if me == at { counts.to_vec() } else { Vec::new() };
+        if me == at {
+            self.check_counts(&counts)?;
+            length("the elements of all parts", given, total::<E>("the list of counts", &counts)?)?;
+            length("this member's part", count, counts[me])?;
+        }
+        total::<E>("this member's part", &[count])?;
         let make = move |_: &Tuning| {
             let counts = if me == at { Counts::All(&counts) } else { Counts::Own(count) };
             scatter_linear(me, at, counts)
@@ -114,12 +121,7 @@ impl Team {
         part: &mut [E],
     ) -> Result<(), CollectiveError> {
         let is_root = root == self.me();
-        if is_root {
-            self.check_counts(counts)?;
-            length("the slice of all parts", elements.len(), counts.iter().sum())?;
-            length("the slice for this member's part", part.len(), counts[root as usize])?;
-        }
-        let plan = self.scatterv_plan::<E>(root, counts, part.len())?;
+        let plan = self.scatterv_plan::<E>(root, counts, part.len(), elements.len());
         let fill = |data: &mut [u8]| {
             if is_root {
                 place(data, 0, elements);
@@ -140,23 +142,21 @@ impl Team {
         counts: &[usize],
         count: usize,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        if root != self.me() {
-            let plan = self.scatterv_plan::<E>(root, &[], count)?;
-            return self.launch(endpoint, plan, laid_out::<E>(count, 0, &[]));
-        }
-        self.check_counts(counts)?;
-        length("the vector of all parts", elements.len(), counts.iter().sum())?;
-        length("this member's part", count, counts[root as usize])?;
-        let plan = self.scatterv_plan::<E>(root, counts, count)?;
-        self.launch(endpoint, plan, elements)
+        let plan = self.scatterv_plan::<E>(root, counts, count, elements.len());
+        let own = root == self.me() || plan.is_err();
+        let vector = if own { elements } else { laid_out::<E>(count, 0, &[]) };
+        self.launch(endpoint, plan, vector)
     }
 
     fn gather_plan<E: Element>(
         &self,
         root: u32,
         count: usize,
+        room: Option<usize>,
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
         let at = self.root(root)?;
+        let all = times::<E>("the elements of all parts", count, self.size())?;
+        length("the slice for all parts", room.unwrap_or(all), all)?;
         let make = move |tuning: &Tuning| tuning.gather(self.seat(), at, count, size_of::<E>());
         Ok(plain(call::<E>(Operation::Gather, count, Some(root)), make))
     }
@@ -173,10 +173,8 @@ impl Team {
         part: &[E],
         all: &mut [E],
     ) -> Result<(), CollectiveError> {
-        let (plan, is_root) = (self.gather_plan::<E>(root, part.len())?, root == self.me());
-        if is_root {
-            length("the slice for all parts", all.len(), part.len() * self.size() as usize)?;
-        }
+        let is_root = root == self.me();
+        let plan = self.gather_plan::<E>(root, part.len(), is_root.then_some(all.len()));
         let at = if is_root { root as usize * part.len() } else { 0 };
         self.run(
             endpoint,
@@ -200,8 +198,8 @@ impl Team {
         root: u32,
         part: Vec<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let (plan, count) = (self.gather_plan::<E>(root, part.len())?, part.len());
-        if root != self.me() {
+        let (plan, count) = (self.gather_plan::<E>(root, part.len(), None), part.len());
+        if root != self.me() || plan.is_err() {
             return self.launch(endpoint, plan, part);
         }
         self.launch(endpoint, plan, laid_out(count * self.size() as usize, root as usize * count, &part))
@@ -212,8 +210,16 @@ impl Team {
         root: u32,
         counts: &[usize],
         count: usize,
+        room: Option<usize>,
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
-        let (at, me, counts) = (self.root(root)?, self.me() as usize, counts.to_vec());
+        let (at, me) = (self.root(root)?, self.me() as usize);
+        let counts = if me == at { counts.to_vec() } else { Vec::new() };
+        if me == at {
+            self.check_counts(&counts)?;
+            let all = total::<E>("the list of counts", &counts)?;
+            length("the slice for all parts", room.unwrap_or(all), all)?;
+            length("this member's part", count, counts[me])?;
+        }
         let make = move |_: &Tuning| {
             let counts = if me == at { Counts::All(&counts) } else { Counts::Own(count) };
             gather_linear(me, at, counts)
@@ -234,18 +240,12 @@ impl Team {
         counts: &[usize],
         all: &mut [E],
     ) -> Result<(), CollectiveError> {
-        let (is_root, mut at) = (root == self.me(), 0);
-        if is_root {
-            self.check_counts(counts)?;
-            length("the slice for all parts", all.len(), counts.iter().sum())?;
-            length("the slice of this member's part", part.len(), counts[root as usize])?;
-            at = self.offset(counts);
-        }
-        let plan = self.gatherv_plan::<E>(root, counts, part.len())?;
+        let is_root = root == self.me();
+        let plan = self.gatherv_plan::<E>(root, counts, part.len(), is_root.then_some(all.len()));
         self.run(
             endpoint,
             plan,
-            |data| place(data, at, part),
+            |data| place(data, if is_root { self.offset(counts) } else { 0 }, part),
             |result| {
                 if is_root {
                     all.as_mut_bytes().copy_from_slice(result);
@@ -265,19 +265,22 @@ impl Team {
         part: Vec<E>,
         counts: &[usize],
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        if root != self.me() {
-            let plan = self.gatherv_plan::<E>(root, &[], part.len())?;
+        let plan = self.gatherv_plan::<E>(root, counts, part.len(), None);
+        if root != self.me() || plan.is_err() {
             return self.launch(endpoint, plan, part);
         }
-        self.check_counts(counts)?;
-        length("this member's part", part.len(), counts[root as usize])?;
-        let plan = self.gatherv_plan::<E>(root, counts, part.len())?;
         self.launch(endpoint, plan, laid_out(counts.iter().sum(), self.offset(counts), &part))
     }
 
-    fn allgather_plan<E: Element>(&self, count: usize) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
+    fn allgather_plan<E: Element>(
+        &self,
+        count: usize,
+        room: Option<usize>,
+    ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
+        let all = times::<E>("the elements of all parts", count, self.size())?;
+        length("the slice for all parts", room.unwrap_or(all), all)?;
         let make = move |tuning: &Tuning| tuning.allgather(self.seat(), count, size_of::<E>());
-        plain(call::<E>(Operation::Allgather, count, None), make)
+        Ok(plain(call::<E>(Operation::Allgather, count, None), make))
     }
 
     /// Gives all members the parts of all, which have the same length. Blocks.
@@ -290,8 +293,8 @@ impl Team {
         part: &[E],
         all: &mut [E],
     ) -> Result<(), CollectiveError> {
-        length("the slice for all parts", all.len(), part.len() * self.size() as usize)?;
-        let (plan, at) = (self.allgather_plan::<E>(part.len()), self.me() as usize * part.len());
+        let plan = self.allgather_plan::<E>(part.len(), Some(all.len()));
+        let at = self.me() as usize * part.len();
         let look = |result: &[u8]| all.as_mut_bytes().copy_from_slice(result);
         self.run(endpoint, plan, |data| place(data, at, part), look)
     }
@@ -305,16 +308,50 @@ impl Team {
         endpoint: &mut Endpoint<T, S>,
         part: &[E],
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let (plan, count) = (self.allgather_plan::<E>(part.len()), part.len());
+        let (plan, count) = (self.allgather_plan::<E>(part.len(), None), part.len());
+        if plan.is_err() {
+            return self.launch(endpoint, plan, Vec::new());
+        }
         self.launch(endpoint, plan, laid_out(count * self.size() as usize, self.me() as usize * count, part))
+    }
+
+    /// The words of all members, who make teams.
+    pub(crate) fn allgather_words<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        operation: Operation,
+        words: [u32; 5],
+    ) -> Result<Vec<[u32; 5]>, CollectiveError> {
+        let mut all = vec![[0; 5]; self.size() as usize];
+        let plan = self.allgather_plan::<[u32; 5]>(1, None);
+        let plan = plan.map(|plan| Plan { call: call::<[u32; 5]>(operation, 1, None), ..plan });
+        let look = |result: &[u8]| all.as_mut_bytes().copy_from_slice(result);
+        self.run(endpoint, plan, |data| place(data, self.me() as usize, &[words]), look)?;
+        Ok(all)
+    }
+
+    /// Begins [`allgather_words`](Self::allgather_words).
+    #[cfg(test)]
+    pub(super) fn begin_words<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        operation: Operation,
+        words: [u32; 5],
+    ) -> Result<Collective<Vec<[u32; 5]>>, CollectiveError> {
+        let plan = self.allgather_plan::<[u32; 5]>(1, None);
+        let plan = plan.map(|plan| Plan { call: call::<[u32; 5]>(operation, 1, None), ..plan });
+        self.launch(endpoint, plan, laid_out(self.size() as usize, self.me() as usize, &[words]))
     }
 
     fn allgatherv_plan<E: Element>(
         &self,
         counts: &[usize],
         count: usize,
+        room: Option<usize>,
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
         self.check_counts(counts)?;
+        let all = total::<E>("the list of counts", counts)?;
+        length("the slice for all parts", room.unwrap_or(all), all)?;
         let (me, counts) = (self.me() as usize, counts.to_vec());
         length("this member's part", count, counts[me])?;
         Ok(self.unequal::<E>(Operation::Allgatherv, None, move |_: &Tuning| ring(me, &counts)))
@@ -332,11 +369,9 @@ impl Team {
         counts: &[usize],
         all: &mut [E],
     ) -> Result<(), CollectiveError> {
-        let plan = self.allgatherv_plan::<E>(counts, part.len())?;
-        length("the slice for all parts", all.len(), counts.iter().sum())?;
-        let at = self.offset(counts);
+        let plan = self.allgatherv_plan::<E>(counts, part.len(), Some(all.len()));
         let look = |result: &[u8]| all.as_mut_bytes().copy_from_slice(result);
-        self.run(endpoint, plan, |data| place(data, at, part), look)
+        self.run(endpoint, plan, |data| place(data, self.offset(counts), part), look)
     }
 
     /// [`allgatherv`](Self::allgatherv) with a handle.
@@ -349,16 +384,21 @@ impl Team {
         part: &[E],
         counts: &[usize],
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.allgatherv_plan::<E>(counts, part.len())?;
+        let plan = self.allgatherv_plan::<E>(counts, part.len(), None);
+        if plan.is_err() {
+            return self.launch(endpoint, plan, Vec::new());
+        }
         self.launch(endpoint, plan, laid_out(counts.iter().sum(), self.offset(counts), part))
     }
 
     fn alltoall_plan<E: Element>(
         &self,
         all: usize,
+        room: usize,
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
         let (size, count) = (self.size() as usize, all / self.size() as usize);
         length("the elements for all members", all, count * size)?;
+        length("the slice for all parts", room, all)?;
         let make = move |tuning: &Tuning| tuning.alltoall(self.seat(), count, size_of::<E>());
         Ok(plain(call::<E>(Operation::Alltoall, count, None), make))
     }
@@ -374,8 +414,7 @@ impl Team {
         elements: &[E],
         all: &mut [E],
     ) -> Result<(), CollectiveError> {
-        let plan = self.alltoall_plan::<E>(elements.len())?;
-        length("the slice for all parts", all.len(), elements.len())?;
+        let plan = self.alltoall_plan::<E>(elements.len(), all.len());
         let look = |result: &[u8]| all.as_mut_bytes().copy_from_slice(result);
         self.run(endpoint, plan, |data| place(data, 0, elements), look)
     }
@@ -389,7 +428,7 @@ impl Team {
         endpoint: &mut Endpoint<T, S>,
         mut elements: Vec<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.alltoall_plan::<E>(elements.len())?;
+        let plan = self.alltoall_plan::<E>(elements.len(), elements.len());
         elements.resize(2 * elements.len(), E::new_zeroed());
         self.launch(endpoint, plan, elements)
     }
@@ -399,10 +438,14 @@ impl Team {
         gives: &[usize],
         gets: &[usize],
         given: usize,
+        room: Option<usize>,
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
         self.check_counts(gives)?;
         self.check_counts(gets)?;
-        length("the elements for all members", given, gives.iter().sum())?;
+        length("the elements for all members", given, total::<E>("the list of counts given", gives)?)?;
+        let all = total::<E>("the list of counts got", gets)?;
+        length("the slice for all parts", room.unwrap_or(all), all)?;
+        total::<E>("the elements given and got", &[given, all])?;
         let me = self.me() as usize;
         length("the part for this member itself", gets[me], gives[me])?;
         let (gives, gets) = (gives.to_vec(), gets.to_vec());
@@ -423,8 +466,7 @@ impl Team {
         gets: &[usize],
         all: &mut [E],
     ) -> Result<(), CollectiveError> {
-        let plan = self.alltoallv_plan::<E>(gives, gets, elements.len())?;
-        length("the slice for all parts", all.len(), gets.iter().sum())?;
+        let plan = self.alltoallv_plan::<E>(gives, gets, elements.len(), Some(all.len()));
         let look = |result: &[u8]| all.as_mut_bytes().copy_from_slice(result);
         self.run(endpoint, plan, |data| place(data, 0, elements), look)
     }
@@ -440,8 +482,10 @@ impl Team {
         gives: &[usize],
         gets: &[usize],
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.alltoallv_plan::<E>(gives, gets, elements.len())?;
-        elements.resize(elements.len() + gets.iter().sum::<usize>(), E::new_zeroed());
+        let plan = self.alltoallv_plan::<E>(gives, gets, elements.len(), None);
+        if plan.is_ok() {
+            elements.resize(elements.len() + gets.iter().sum::<usize>(), E::new_zeroed());
+        }
         self.launch(endpoint, plan, elements)
     }
 }

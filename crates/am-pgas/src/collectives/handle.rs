@@ -3,8 +3,9 @@
 use super::engine::{Engine, Members};
 use super::error::{CollectiveError, Failure};
 use super::{Collectives, with_engine};
-use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, PollError, Transport, WaitError};
+use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, Transport, WaitError, WaitReason};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Steps of a wait between two looks at those that it waits for.
@@ -54,6 +55,14 @@ impl<R> Collective<R> {
         (self.finish)(endpoint.layer_quietly::<Collectives>().engine_mut(), self.id)
     }
 
+    /// Waits until the operation has ended, well or not, and leaves it to be fetched.
+    pub(crate) fn wait_again<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), CollectiveError> {
+        wait_on(endpoint, self.id)
+    }
+
     /// Serves what has arrived and tells whether [`wait`](Self::wait) returns at once. Does not block.
     ///
     /// # Errors
@@ -63,13 +72,11 @@ impl<R> Collective<R> {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<bool, CollectiveError> {
         self.belongs(endpoint)?;
-        let polled = endpoint.poll();
+        let polled = endpoint.poll_through();
         look_for_losses(endpoint);
-        look_for_leavers(endpoint, self.id)?;
-        match polled {
-            Err(error) if error.loss().is_none() => Err(WaitError::from(error).into()),
-            _ => Ok(endpoint.layer_quietly::<Collectives>().engine().is_done(self.id)),
-        }
+        look_for_leavers(endpoint, self.id, usize::MAX);
+        polled.map_err(WaitError::from)?;
+        Ok(endpoint.layer_quietly::<Collectives>().engine().is_done(self.id))
     }
 
     fn belongs<T: Transport, S: HasLayer<Collectives>>(
@@ -144,25 +151,42 @@ pub(super) fn wait<T: Transport, S: HasLayer<Collectives>>(
     members: &Members,
     id: u64,
 ) -> Result<(), CollectiveError> {
-    let mut steps = 0u32;
     debug_assert_eq!(endpoint.layer_quietly::<Collectives>().engine().id, members.engine);
-    let waited = endpoint.wait_through(|endpoint| {
-        if endpoint.layer_quietly::<Collectives>().engine().is_done(id) {
-            return Ok::<_, CollectiveError>(Some(()));
-        }
-        look_for_losses(endpoint);
-        steps = steps.wrapping_add(1);
-        // Asking for a peer's status may cost more than a step.
-        if steps.is_multiple_of(LOOKS) {
-            look_for_leavers(endpoint, id)?;
-        }
-        // What was found may have ended the operation, and nothing else may come.
-        Ok(endpoint.layer_quietly::<Collectives>().engine().is_done(id).then_some(()))
-    });
+    let waited = wait_on(endpoint, id);
     if waited.is_err() {
         endpoint.layer_quietly::<Collectives>().engine_mut().abandon(id);
     }
     waited
+}
+
+/// As [`wait`], but the operation may be waited for again.
+pub(crate) fn wait_on<T: Transport, S: HasLayer<Collectives>>(
+    endpoint: &mut Endpoint<T, S>,
+    id: u64,
+) -> Result<(), CollectiveError> {
+    let (mut steps, mut idles) = (0u32, endpoint.idles());
+    endpoint.wait_through(|endpoint| {
+        if endpoint.layer_quietly::<Collectives>().engine().is_done(id) {
+            return Ok::<_, CollectiveError>(ControlFlow::Break(()));
+        }
+        look_for_losses(endpoint);
+        steps = steps.wrapping_add(1);
+        // Asking for the status of many peers may cost more than a step. If the one that is idled for has not left,
+        // something comes of it.
+        if steps.is_multiple_of(LOOKS) {
+            look_for_leavers(endpoint, id, usize::MAX);
+        } else if std::mem::replace(&mut idles, endpoint.idles()) != idles {
+            look_for_leavers(endpoint, id, 1);
+        }
+        let engine = endpoint.layer_quietly::<Collectives>().engine();
+        // What was found may have ended the operation, and nothing else may come.
+        if engine.is_done(id) {
+            return Ok(ControlFlow::Break(()));
+        }
+        let first = engine.waits_for(id).and_then(|(_, mut waited)| waited.next());
+        let first = first.and_then(|first| endpoint.shape().peer(first));
+        Ok(ControlFlow::Continue(first.map_or(WaitReason::Message, WaitReason::Collective)))
+    })
 }
 
 /// Lets teams fail whose members are newly lost.
@@ -189,27 +213,20 @@ pub(crate) fn look_for_losses<T: Transport, S: HasLayer<Collectives>>(endpoint: 
     });
 }
 
-/// Lets a team fail if an operation waits for a member that has left by itself: what that sent before has arrived
-/// then.
-fn look_for_leavers<T: Transport, S: HasLayer<Collectives>>(
-    endpoint: &mut Endpoint<T, S>,
-    id: u64,
-) -> Result<(), CollectiveError> {
+/// Lets a team fail if one of the first `most` members that an operation waits for has left by itself: what that sent
+/// before has arrived then.
+fn look_for_leavers<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>, id: u64, most: usize) {
     let mut served = false;
     loop {
-        let waits = endpoint.layer_quietly::<Collectives>().engine().waits_for(id);
-        let Some((context, waited)) = waits else { return Ok(()) };
+        let Some((context, waited)) = endpoint.layer::<Collectives>().engine().waits_for(id) else { return };
         let left = |address: &am_core::Address| endpoint.status(*address) == Some(PeerStatus::Finished);
-        let Some(gone) = waited.into_iter().find(left) else { return Ok(()) };
+        let Some(gone) = waited.take(most).find(left) else { return };
         if std::mem::replace(&mut served, true) {
             let failure = Failure::Lost { rank: gone.rank, cause: LossCause::Left };
             with_engine(endpoint, |engine| engine.fail_team(context, failure));
-            return Ok(());
+            return;
         }
-        match endpoint.serve_rest() {
-            Ok(()) | Err(PollError::PeerLost { .. }) => {}
-            Err(error) => return Err(WaitError::from(error).into()),
-        }
+        endpoint.serve_through();
         // What has come may be all that is needed for a round, and more is sent by polls.
         with_engine(endpoint, |_| ());
     }

@@ -97,6 +97,8 @@ pub struct Collectives {
     engine: Option<Box<Engine>>,
     pub(crate) shrinking: Shrinking,
     pub(crate) world: Option<crate::Team>,
+    /// Teams whose members tell each other of their hosts, after a time-out; with the team that they were made from.
+    pub(crate) learning: Vec<(Option<u32>, crate::Team, Collective<Vec<u32>>)>,
 }
 
 impl Collectives {
@@ -155,13 +157,22 @@ impl Collectives {
                 layer.engine_mut().failed(from, team, words)
             },
         )?;
+        let notice =
+            layer.one_way("notice", |layer: &mut Self, from: Address, words: [u32; 7], _: Payload<'_>| {
+                layer.engine_mut().noticed(from, words)
+            })?;
         let shrinking = Shrinking::register(&mut layer)?;
         layer.progress(|layer: &mut Self, outbox| {
             let shrinking = layer.shrinking.progress(outbox)?;
             Ok(layer.engine_mut().progress(outbox)?.max(shrinking))
         });
-        let requests = Requests { message, piece, checked, ready, taken, failed };
-        Ok(Self { engine: Some(Box::new(Engine::new(requests, tuning))), shrinking, world: None })
+        let requests = Requests { message, piece, checked, ready, taken, failed, notice };
+        Ok(Self {
+            engine: Some(Box::new(Engine::new(requests, tuning))),
+            shrinking,
+            world: None,
+            learning: Vec::new(),
+        })
     }
 
     /// Messages that wait here for their operation to come to them, and their bytes; bounded by [`Tuning::window`] and [`Tuning::eager`].
@@ -201,18 +212,31 @@ impl<T: Transport, S> engine::Post for Direct<'_, T, S> {
     }
 }
 
+/// The engine while the endpoint itself sends for it. It is put back even if an operator panics.
+struct Lent<'e, T: Transport, S: HasLayer<Collectives>> {
+    endpoint: &'e mut Endpoint<T, S>,
+    engine: Option<Box<Engine>>,
+}
+
+impl<T: Transport, S: HasLayer<Collectives>> Drop for Lent<'_, T, S> {
+    fn drop(&mut self) {
+        self.endpoint.layer_quietly::<Collectives>().engine = self.engine.take();
+    }
+}
+
 /// Lets the engine work and then send at once, without a poll between.
 fn with_engine<T: Transport, S: HasLayer<Collectives>, R>(
     endpoint: &mut Endpoint<T, S>,
     work: impl FnOnce(&mut Engine) -> R,
 ) -> R {
     let engine = endpoint.layer_quietly::<Collectives>().engine.take();
-    let mut engine = engine.expect("the engine is here between polls");
-    let worked = work(&mut engine);
+    let mut lent = Lent { endpoint, engine };
+    let engine = lent.engine.as_mut().expect("the engine is here between polls");
+    let worked = work(engine);
     // What cannot be sent for another reason than room ends its operation.
-    let _ = engine.progress(&mut Direct(endpoint));
+    let _ = engine.progress(&mut Direct(lent.endpoint));
     let more = engine.has_work();
-    endpoint.layer_quietly::<Collectives>().engine = Some(engine);
+    drop(lent);
     if more {
         // The next poll carries it on.
         let _ = endpoint.layer_mut::<Collectives>();

@@ -44,6 +44,23 @@ fn fetch_vector<E: Element>(engine: &mut Engine, id: u64) -> Result<Vec<E>, Coll
     Ok(vector)
 }
 
+/// The sum of counts of elements.
+///
+/// # Errors
+/// [`CollectiveError::Length`] if no slice has so many elements.
+pub(super) fn total<E: Element>(what: &'static str, counts: &[usize]) -> Result<usize, CollectiveError> {
+    let (most, mut sum) = (isize::MAX as usize / size_of::<E>(), 0usize);
+    for count in counts {
+        sum = sum.saturating_add(*count);
+    }
+    if sum <= most { Ok(sum) } else { Err(CollectiveError::Length { what, given: sum, needed: most }) }
+}
+
+/// [`total`] of equal counts.
+pub(super) fn times<E: Element>(what: &'static str, count: usize, by: u32) -> Result<usize, CollectiveError> {
+    total::<E>(what, &[count.saturating_mul(by as usize)])
+}
+
 pub(super) fn length(what: &'static str, given: usize, needed: usize) -> Result<(), CollectiveError> {
     if given == needed { Ok(()) } else { Err(CollectiveError::Length { what, given, needed }) }
 }
@@ -57,7 +74,11 @@ pub(super) fn place<E: Element>(data: &mut [u8], at: usize, elements: &[E]) {
 impl Team {
     pub(super) fn seat(&self) -> Seat<'_> {
         let members = &self.members;
-        Seat { me: members.me as usize, size: members.ranks.len(), hosts: &members.hosts }
+        Seat {
+            me: members.me as usize,
+            size: members.ranks.len(),
+            hosts: members.hosts.get().map_or(&[], Vec::as_slice),
+        }
     }
 
     pub(super) fn root(&self, root: u32) -> Result<usize, CollectiveError> {
@@ -67,14 +88,11 @@ impl Team {
         Err(CollectiveError::NoSuchMember { member: root, size: self.size() })
     }
 
-    /// Begins an operation and sends what may go.
-    fn begin<T: Transport, S: HasLayer<Collectives>>(
+    /// Whether the team can be used with an endpoint.
+    pub(crate) fn usable<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
-        given: Option<Box<dyn Vector>>,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<u64, CollectiveError> {
+    ) -> Result<(), CollectiveError> {
         if endpoint.layer_quietly::<Collectives>().engine().id != self.members.engine {
             return Err(CollectiveError::NotInTeam);
         }
@@ -82,6 +100,36 @@ impl Team {
         if self.members.destroyed.load(Ordering::Relaxed) {
             return Err(CollectiveError::Destroyed);
         }
+        Ok(())
+    }
+
+    /// Refuses a call whose arguments are wrong: the members stay in step, and those that go through with theirs learn
+    /// of it.
+    pub(crate) fn refuse<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        error: CollectiveError,
+    ) -> CollectiveError {
+        match self.usable(endpoint) {
+            Ok(()) => with_engine(endpoint, |engine| engine.refuse(self.members.context)),
+            Err(unusable) => return unusable,
+        }
+        error
+    }
+
+    /// Begins an operation and sends what may go, or refuses it.
+    fn begin<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        plan: Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError>,
+        given: Option<Box<dyn Vector>>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, CollectiveError> {
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.refuse(endpoint, error)),
+        };
+        self.usable(endpoint)?;
         super::handle::look_for_losses(endpoint);
         with_engine(endpoint, |engine| {
             let Plan { call, ordered, keeps, make, fold } = plan;
@@ -98,7 +146,7 @@ impl Team {
     pub(super) fn run<T: Transport, S: HasLayer<Collectives>, R>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
+        plan: Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError>,
         fill: impl FnOnce(&mut [u8]),
         look: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, CollectiveError> {
@@ -111,7 +159,7 @@ impl Team {
     pub(super) fn launch<T: Transport, S: HasLayer<Collectives>, E: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
+        plan: Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError>,
         vector: Vec<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
         let id = self.begin(endpoint, plan, Some(Box::new(vector)), |_| ())?;
@@ -134,7 +182,7 @@ impl Team {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), CollectiveError> {
         let fill = |data: &mut [u8]| place(data, 0, &[[u32::MAX, 0]]);
-        let names = self.run(endpoint, self.barrier_plan(), fill, |names| {
+        let names = self.run(endpoint, Ok(self.barrier_plan()), fill, |names| {
             let word = |at: usize| u32::from_ne_bytes([names[at], names[at + 1], names[at + 2], names[at + 3]]);
             [word(0), word(4)]
         })?;
@@ -153,7 +201,7 @@ impl Team {
         name: Option<u32>,
     ) -> Result<Notified, CollectiveError> {
         let names = name.map_or([u32::MAX, 0], |name| [name, name]);
-        let id = self.begin(endpoint, self.barrier_plan(), Some(Box::new(vec![names])), |_| ())?;
+        let id = self.begin(endpoint, Ok(self.barrier_plan()), Some(Box::new(vec![names])), |_| ())?;
         let engine = endpoint.layer_quietly::<Collectives>().engine();
         let finish = |engine: &mut Engine, id| Ok(fetch_vector::<[u32; 2]>(engine, id)?[0]);
         Ok(Notified { barrier: Collective::new(&self.members, engine, id, finish), name })
@@ -179,7 +227,7 @@ impl Team {
         root: u32,
         elements: &mut [E],
     ) -> Result<(), CollectiveError> {
-        let plan = self.broadcast_plan::<E>(root, elements.len())?;
+        let plan = self.broadcast_plan::<E>(root, elements.len());
         let is_root = root == self.me();
         let source = &*elements;
         let id = self.begin(endpoint, plan, None, |data| {
@@ -205,7 +253,7 @@ impl Team {
         root: u32,
         elements: Vec<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.broadcast_plan::<E>(root, elements.len())?;
+        let plan = self.broadcast_plan::<E>(root, elements.len());
         self.launch(endpoint, plan, elements)
     }
 
@@ -233,7 +281,7 @@ impl Team {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
-        let plan = self.reduce_plan(root, elements.len(), operator)?;
+        let plan = self.reduce_plan(root, elements.len(), operator);
         let id = self.begin(endpoint, plan, None, |data| place(data, 0, elements))?;
         wait(endpoint, &self.members, id)?;
         let is_root = root == self.me();
@@ -255,7 +303,7 @@ impl Team {
         elements: Vec<E>,
         operator: impl Operator<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.reduce_plan(root, elements.len(), operator)?;
+        let plan = self.reduce_plan(root, elements.len(), operator);
         self.launch(endpoint, plan, elements)
     }
 
@@ -280,7 +328,7 @@ impl Team {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
-        let plan = self.allreduce_plan(elements.len(), operator);
+        let plan = Ok(self.allreduce_plan(elements.len(), operator));
         self.in_place(endpoint, plan, elements)
     }
 
@@ -309,7 +357,7 @@ impl Team {
         elements: Vec<E>,
         operator: impl Operator<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.allreduce_plan(elements.len(), operator);
+        let plan = Ok(self.allreduce_plan(elements.len(), operator));
         self.launch(endpoint, plan, elements)
     }
 
@@ -317,7 +365,7 @@ impl Team {
     fn in_place<T: Transport, S: HasLayer<Collectives>, E: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        plan: Plan<impl FnOnce(&Tuning) -> Schedule>,
+        plan: Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError>,
         elements: &mut [E],
     ) -> Result<(), CollectiveError> {
         let id = self.begin(endpoint, plan, None, |data| place(data, 0, elements))?;
@@ -348,7 +396,7 @@ impl Team {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
-        let plan = self.scan_plan(elements.len(), operator, false);
+        let plan = Ok(self.scan_plan(elements.len(), operator, false));
         self.in_place(endpoint, plan, elements)
     }
 
@@ -362,7 +410,7 @@ impl Team {
         elements: Vec<E>,
         operator: impl Operator<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.scan_plan(elements.len(), operator, false);
+        let plan = Ok(self.scan_plan(elements.len(), operator, false));
         self.launch(endpoint, plan, elements)
     }
 
@@ -377,7 +425,7 @@ impl Team {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
-        let plan = self.scan_plan(elements.len(), operator, true);
+        let plan = Ok(self.scan_plan(elements.len(), operator, true));
         self.in_place(endpoint, plan, elements)
     }
 
@@ -391,19 +439,22 @@ impl Team {
         elements: Vec<E>,
         operator: impl Operator<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        let plan = self.scan_plan(elements.len(), operator, true);
+        let plan = Ok(self.scan_plan(elements.len(), operator, true));
         self.launch(endpoint, plan, elements)
     }
 
     fn reduce_scatter_plan<E: Element>(
         &self,
         counts: Vec<usize>,
+        given: usize,
         operator: impl Operator<E>,
-    ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
-        let (ordered, total) = (!operator.commutes(), counts.iter().sum());
+    ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
+        self.check_counts(&counts)?;
+        let (ordered, total) = (!operator.commutes(), total::<E>("the list of counts", &counts)?);
+        length("the elements of all parts", given, total)?;
         let make = move |tuning: &Tuning| tuning.reduce_scatter(self.seat(), &counts, size_of::<E>(), ordered);
         let plan = plain(call::<E>(Operation::ReduceScatter, total, None), make);
-        Plan { ordered, keeps: false, fold: Some(fold(operator)), ..plan }
+        Ok(Plan { ordered, keeps: false, fold: Some(fold(operator)), ..plan })
     }
 
     /// Combines the elements of all members, place by place, and gives each member a part of the result, of the
@@ -435,10 +486,10 @@ impl Team {
         part: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
-        self.check_counts(counts)?;
-        length("the slice of all parts", elements.len(), counts.iter().sum())?;
-        length("the slice for this member's part", part.len(), counts[self.me() as usize])?;
-        let plan = self.reduce_scatter_plan(counts.to_vec(), operator);
+        let plan = self.reduce_scatter_plan(counts.to_vec(), elements.len(), operator);
+        let plan = plan.and_then(|plan| {
+            length("the slice for this member's part", part.len(), counts[self.me() as usize]).map(|()| plan)
+        });
         let fill = |data: &mut [u8]| place(data, 0, elements);
         self.run(endpoint, plan, fill, |result| part.as_mut_bytes().copy_from_slice(result))
     }
@@ -454,9 +505,7 @@ impl Team {
         counts: &[usize],
         operator: impl Operator<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
-        self.check_counts(counts)?;
-        length("the vector of all parts", elements.len(), counts.iter().sum())?;
-        let plan = self.reduce_scatter_plan(counts.to_vec(), operator);
+        let plan = self.reduce_scatter_plan(counts.to_vec(), elements.len(), operator);
         self.launch(endpoint, plan, elements)
     }
 

@@ -1,9 +1,11 @@
 //! Ranks as threads over the loopback transport: what the layer's state holds, which programs do not see.
 
-use super::{Collectives, Sum, Tuning};
+use super::{CollectiveError, Collectives, Operation, Sum, Tuning};
 use crate::Team;
 use am_core::loopback::{Loopback, LoopbackConfig, network};
-use am_core::{Endpoint, Handlers, Span};
+use am_core::{Endpoint, Handlers, LossCause, Rank, Span};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 type Ranks = Endpoint<Loopback, Collectives>;
@@ -108,4 +110,272 @@ fn sums_have_the_same_bits() {
     assert!(short.iter().all(|bits| *bits == short[0]) && long.iter().all(|bits| *bits == long[0]));
     assert_eq!(short[0][1], long[0][4999]);
     assert_eq!(sum(2), short);
+}
+
+/// A time-out that ends a test that hangs.
+const LONG: Span = Span::from_secs(30);
+
+/// Runs `part` on every rank, whose teams may fail; nobody goes before all are through. `None` leaves the job.
+fn play<R: Send>(ranks: u32, check: bool, part: impl Fn(&mut Ranks) -> Option<R> + Sync) -> Vec<Option<R>> {
+    let through = AtomicU32::new(0);
+    let play = |transport| {
+        let mut handlers = Handlers::<Collectives>::new();
+        let tuning = Tuning { check, ..Tuning::default() };
+        let collectives = Collectives::register_tuned(&mut handlers, tuning).unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, collectives).unwrap();
+        endpoint.set_timeout(Some(LONG));
+        let outcome = catch_unwind(AssertUnwindSafe(|| part(&mut endpoint)));
+        through.fetch_add(1, Ordering::Relaxed);
+        let outcome = outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        while outcome.is_some() && through.load(Ordering::Relaxed) < ranks {
+            let _ = endpoint.poll();
+            thread::yield_now();
+        }
+        endpoint.leave();
+        outcome
+    };
+    let transports = network(ranks, LoopbackConfig::default());
+    thread::scope(|scope| {
+        let threads: Vec<_> = transports.into_iter().map(|transport| scope.spawn(|| play(transport))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// An operator panics where the endpoint itself calls it and where a poll does: the team fails everywhere, and others
+/// go on.
+#[test]
+fn panicking_operators_fail_teams() {
+    for (count, early) in [(1, true), (1, false), (3000, false)] {
+        let found = play(2, false, |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let other = world.duplicate(endpoint).unwrap();
+            let me = world.me();
+            if me == 0 && early {
+                endpoint.wait_until(|layer| layer.waiting().0 > 0).unwrap();
+            }
+            let add = move |a: u32, b: u32| if me == 0 { panic!("an operator that panics") } else { a + b };
+            let caught = catch_unwind(AssertUnwindSafe(|| world.allreduce(endpoint, &mut vec![1u32; count], add)));
+            assert_eq!(caught.is_err(), me == 0, "{caught:?}");
+            assert_eq!(world.barrier(endpoint), Err(CollectiveError::OperatorPanicked { rank: Rank(0) }));
+            Some(other.allreduce_one(endpoint, 1u32, Sum).unwrap())
+        });
+        assert_eq!(found, [Some(2), Some(2)], "{count} elements, early: {early}");
+    }
+}
+
+/// An operation that has no room to send lets its rank idle.
+#[test]
+fn blocked_operations_idle() {
+    let go_on = AtomicU32::new(0);
+    let idles = play(2, false, |endpoint| {
+        let world = Team::world(endpoint).unwrap();
+        // What the messages of the team are is of no interest: they fill the way to rank 1, which does not look.
+        let handles: Vec<_> = (0..400u32)
+            .map(|value| {
+                let other = world.clone();
+                other.broadcast_nb(endpoint, 0, vec![value; 1000]).unwrap()
+            })
+            .collect();
+        if world.me() == 0 {
+            // Rank 1 has asked for what it awaits by now, or does so later.
+            let before = endpoint.idles();
+            let _ = endpoint.wait_until_for(Span::from_millis(20), |_| false);
+            let idles = endpoint.idles() - before;
+            go_on.store(1, Ordering::Relaxed);
+            handles.into_iter().for_each(|handle| drop(handle.wait(endpoint).unwrap()));
+            return Some(idles);
+        }
+        while go_on.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        handles.into_iter().for_each(|handle| drop(handle.wait(endpoint).unwrap()));
+        Some(1)
+    });
+    assert!(idles.iter().all(|idles| *idles > Some(0)), "{idles:?}");
+}
+
+type Calling = fn(&Team, &mut Ranks, usize) -> Result<(), CollectiveError>;
+
+/// Members that call different things learn of it, whatever these are: two calls, elements, and whether calls are
+/// compared.
+#[test]
+fn calls_that_differ_fail() {
+    let broadcast: [Calling; 2] = [
+        |team, endpoint, count| team.broadcast(endpoint, 0, &mut vec![1u64; count]),
+        |team, endpoint, count| team.broadcast(endpoint, 1, &mut vec![1u64; count]),
+    ];
+    let reduce: Calling = |team, endpoint, count| team.reduce(endpoint, 0, &mut vec![1u64; count], Sum);
+    let barrier: Calling = |team, endpoint, _| team.barrier(endpoint);
+    let gather: [Calling; 2] = [
+        |team, endpoint, count| team.gather(endpoint, 0, &vec![1u64; count], &mut vec![0; 2 * count]),
+        |team, endpoint, count| team.gather(endpoint, 1, &vec![1u64; count], &mut vec![0; 2 * count]),
+    ];
+    let pairs: [([Calling; 2], usize, bool); 8] = [
+        (broadcast, 1, false),
+        (broadcast, 1, true),
+        (broadcast, 3000, true),
+        (gather, 1, true),
+        (gather, 3000, true),
+        ([barrier, broadcast[1]], 1, true),
+        ([broadcast[0], reduce], 3000, true),
+        ([reduce, broadcast[0]], 3000, true),
+    ];
+    for (at, (calls, count, check)) in pairs.into_iter().enumerate() {
+        let found = play(2, check, |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let first = calls[world.me() as usize](&world, endpoint, count);
+            // Those who only send learn of it later.
+            let second = world.barrier(endpoint);
+            Some(first.and(second))
+        });
+        for found in found.into_iter().flatten() {
+            let named = match &found {
+                Err(CollectiveError::Mismatch { .. }) => check,
+                Err(CollectiveError::Unmatched { .. }) => !check,
+                _ => false,
+            };
+            assert!(named, "pair {at}: {found:?}");
+        }
+    }
+}
+
+/// A member whose arguments are wrong tells the others, who go through with the call; members that are all refused stay
+/// in step.
+#[test]
+fn refused_calls_are_told() {
+    for check in [false, true] {
+        let found = play(3, check, |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let other = world.duplicate(endpoint).unwrap();
+            let short = world.allgather(endpoint, &[1u8], &mut []).unwrap_err();
+            assert!(matches!(short, CollectiveError::Length { given: 0, needed: 3, .. }), "{short}");
+            let missing = world.select(endpoint, &[7]).unwrap_err();
+            assert_eq!(missing, CollectiveError::NoSuchMember { member: 7, size: 3 });
+            assert_eq!(world.allreduce_one(endpoint, 1u32, Sum).unwrap(), 3);
+            // Nobody is in it any more when the team fails.
+            other.barrier(endpoint).unwrap();
+            let mut room = vec![0; if world.me() == 1 { 2 } else { 3 }];
+            let first = world.allgather(endpoint, &[1u8], &mut room);
+            Some((first, world.barrier(endpoint)))
+        });
+        let refused = || CollectiveError::Refused { rank: Rank(1) };
+        for (rank, found) in found.into_iter().flatten().enumerate() {
+            let what = "the slice for all parts";
+            let first = match rank {
+                1 => CollectiveError::Length { what, given: 2, needed: 3 },
+                _ => refused(),
+            };
+            assert_eq!(found, (Err(first), Err(refused())), "rank {rank}");
+        }
+    }
+}
+
+/// Sums of counts that no memory holds are refused.
+#[test]
+fn counts_beyond_memory_are_refused() {
+    run(2, false, |endpoint, world| {
+        let most = isize::MAX as usize / 8;
+        for counts in [[usize::MAX, 2], [usize::MAX / 2, 2]] {
+            let found = world.allgatherv_nb(endpoint, &[0u64; 2], &counts).map(drop);
+            let given = counts[0].saturating_add(2);
+            let expected = CollectiveError::Length { what: "the list of counts", given, needed: most };
+            assert_eq!(found, Err(expected));
+        }
+        assert_eq!(world.allreduce_one(endpoint, 1u32, Sum).unwrap(), 2);
+    });
+}
+
+/// A coordinator that leaves is no survivor, whatever it has sent before.
+#[test]
+fn shrinking_goes_on_without_leavers() {
+    let found = play(3, false, |endpoint| {
+        let world = Team::world(endpoint).unwrap();
+        world.barrier(endpoint).unwrap();
+        if world.me() == 0 {
+            return None;
+        }
+        let team = world.shrink(endpoint).unwrap();
+        Some((team.ranks().to_vec(), team.allreduce_one(endpoint, 1u32, Sum).unwrap()))
+    });
+    assert_eq!(found[1..], [Some((vec![Rank(1), Rank(2)], 2)), Some((vec![Rank(1), Rank(2)], 2))]);
+}
+
+/// After a time-out, making the world and shrinking it go on where they were.
+#[test]
+fn time_outs_are_repeated() {
+    let timed_out = AtomicU32::new(0);
+    let found = play(2, false, |endpoint| {
+        let mut teams: Vec<Team> = Vec::new();
+        for step in 0..4u32 {
+            let call = |endpoint: &mut Ranks| match step {
+                0 => Team::world(endpoint),
+                _ => teams[step as usize - 1].shrink(endpoint),
+            };
+            if endpoint.rank() == Rank(0) {
+                endpoint.set_timeout(Some(Span::from_millis(2)));
+                let first = call(endpoint);
+                assert!(matches!(first, Err(CollectiveError::Wait(_))), "step {step}: {first:?}");
+                endpoint.set_timeout(Some(LONG));
+                timed_out.fetch_add(1, Ordering::Relaxed);
+            }
+            while timed_out.load(Ordering::Relaxed) <= step {
+                thread::yield_now();
+            }
+            let team = call(endpoint).unwrap();
+            teams.push(team);
+        }
+        let sums = teams.iter().map(|team| team.allreduce_one(endpoint, 1u32, Sum).unwrap());
+        Some(sums.collect::<Vec<_>>())
+    });
+    assert_eq!(found, [Some(vec![2; 4]), Some(vec![2; 4])]);
+}
+
+/// A rank that is lost before the first call leaves a world that fails, and can be shrunk.
+#[test]
+fn worlds_without_a_rank_shrink() {
+    for first in [false, true] {
+        let found = play(3, false, |endpoint| {
+            if endpoint.rank() == Rank(2) {
+                return None;
+            }
+            if first {
+                while endpoint.status(Rank(2)) == Some(am_core::PeerStatus::Active) {
+                    let _ = endpoint.poll();
+                }
+            }
+            let world = Team::world(endpoint).unwrap();
+            let found = world.barrier(endpoint).unwrap_err();
+            let team = world.shrink(endpoint).unwrap();
+            Some((found.loss(), team.allreduce_one(endpoint, 1u32, Sum).unwrap()))
+        });
+        let expected = Some((Some((Rank(2), LossCause::Left)), 2));
+        assert_eq!(found[..2], [expected, expected]);
+    }
+}
+
+/// A rank is lost between two rounds of a split: what the others have of it fails for all of them.
+#[test]
+fn splits_fail_for_all() {
+    let made = AtomicU32::new(0);
+    let found = play(3, false, |endpoint| {
+        let world = Team::world(endpoint).unwrap();
+        made.fetch_add(1, Ordering::Relaxed);
+        while made.load(Ordering::Relaxed) < 3 {
+            let _ = endpoint.poll();
+            thread::yield_now();
+        }
+        if world.me() == 1 {
+            // Its message to rank 0 goes, and the one to rank 2 would go in the next round.
+            drop(world.begin_words(endpoint, Operation::Split, [0, 7, 0, Operation::Split as u32, 1]).unwrap());
+            return None;
+        }
+        let split = world.split(endpoint, Some(0), 0);
+        let team = match split {
+            Ok(team) => team.unwrap(),
+            Err(error) => return Some(error.loss()),
+        };
+        Some(team.barrier(endpoint).unwrap_err().loss())
+    });
+    let lost = Some(Some((Rank(1), LossCause::Left)));
+    assert_eq!(found, [lost, None, lost]);
 }

@@ -4,8 +4,9 @@ mod shrink;
 
 pub(crate) use shrink::Shrinking;
 
-use crate::collectives::{CollectiveError, Collectives, Members};
+use crate::collectives::{Call, CollectiveError, Collectives, Members, Operation};
 use am_core::{Endpoint, HasLayer, Rank, Transport};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,29 +60,59 @@ impl PartialEq for Team {
 impl Eq for Team {}
 
 impl Team {
-    /// The team of all ranks, by rank. The first call is collective over the job and blocks; later ones give the
-    /// same team.
+    /// The team of all ranks, by rank. The first call is collective over the job and blocks, since ranks tell each
+    /// other of their hosts; later ones give the same team. If a rank is lost before or meanwhile, the team is there
+    /// all the same, fails, and can be [shrunk](Self::shrink).
     ///
     /// # Errors
-    /// [`CollectiveError`].
+    /// A time-out of the first call; the next call goes on with it. Other errors are those of the team's operations.
     pub fn world<T: Transport, S: HasLayer<Collectives>>(
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, CollectiveError> {
-        if let Some(world) = &endpoint.layer_quietly::<Collectives>().world {
-            return Ok(world.clone());
-        }
-        // A team that knows nothing of hosts finds out about them.
-        let (me, address) = (endpoint.rank().0, endpoint.address());
-        let ranks: Vec<Rank> = (0..endpoint.ranks()).map(Rank).collect();
-        let hosts = (0..endpoint.ranks()).collect();
-        let first = Self::open(endpoint, 0, ranks, hosts, me, address.endpoint);
-        let seen = |rank: &u32| *rank == me || endpoint.remote_segment(Rank(*rank)).is_some();
-        let host = (0..endpoint.ranks()).find(seen).unwrap_or(me);
-        let mut hosts = vec![0; first.size() as usize];
-        first.allgather(endpoint, &[host], &mut hosts)?;
-        let world = Self::open(endpoint, 1, first.members.ranks.clone(), hosts, me, address.endpoint);
-        endpoint.layer_quietly::<Collectives>().world = Some(world.clone());
+        let layer = endpoint.layer_quietly::<Collectives>();
+        let world = match layer.world.clone() {
+            Some(world) if layer.learning.iter().all(|(_, team, _)| *team != world) => return Ok(world),
+            Some(world) => world,
+            None => {
+                let ranks = (0..endpoint.ranks()).map(Rank).collect();
+                let (me, address) = (endpoint.rank().0, endpoint.address());
+                let world = Self::open(endpoint, 0, ranks, me, address.endpoint, None);
+                endpoint.layer_quietly::<Collectives>().world = Some(world.clone());
+                world
+            }
+        };
+        world.learn_hosts(endpoint, None)?;
         Ok(world)
+    }
+
+    /// Learns the hosts of all members; not if the team fails. Called again after a time-out, it goes on.
+    fn learn_hosts<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        from: Option<u32>,
+    ) -> Result<(), CollectiveError> {
+        let learning = &mut endpoint.layer_quietly::<Collectives>().learning;
+        let hosts = match learning.iter().position(|(_, team, _)| team == self) {
+            Some(at) => learning.swap_remove(at).2,
+            None => {
+                let me = endpoint.rank();
+                let near = |rank: &&Rank| **rank == me || endpoint.remote_segment(**rank).is_some();
+                let host = self.ranks().iter().find(near).map_or(me.0, |rank| rank.0);
+                match self.allgather_nb(endpoint, &[host]) {
+                    Ok(hosts) => hosts,
+                    Err(_) => return Ok(()),
+                }
+            }
+        };
+        if let Err(error) = hosts.wait_again(endpoint) {
+            endpoint.layer_quietly::<Collectives>().learning.push((from, self.clone(), hosts));
+            return Err(error);
+        }
+        if let Ok(hosts) = hosts.wait(endpoint) {
+            // Set once: only here, at the same place in the order of the team's operations everywhere.
+            let _ = self.members.hosts.set(hosts);
+        }
+        Ok(())
     }
 
     /// Makes a team that its members have agreed on.
@@ -89,14 +120,14 @@ impl Team {
         endpoint: &mut Endpoint<T, S>,
         context: u32,
         ranks: Vec<Rank>,
-        hosts: Vec<u32>,
         me: u32,
         number: u16,
+        parent: Option<u32>,
     ) -> Self {
         // What came for it before may be work.
         let engine = endpoint.layer_mut::<Collectives>().engine_mut();
-        let members = Arc::new(Members::new(engine.id, context, ranks, hosts, me, number));
-        engine.open(&members);
+        let members = Arc::new(Members::new(engine.id, context, ranks, me, number));
+        engine.open(&members, parent);
         Self { members }
     }
 
@@ -142,12 +173,13 @@ impl Team {
         colour: Option<u32>,
         key: i32,
     ) -> Result<Option<Self>, CollectiveError> {
-        let wishes = self.exchange(endpoint, [u32::from(colour.is_none()), colour.unwrap_or(0), key as u32])?;
+        let wish = [u32::from(colour.is_none()), colour.unwrap_or(0), key as u32];
+        let wishes = self.exchange(endpoint, Operation::Split, wish)?;
         let chosen = |wish: &[u32; 3]| colour.is_some() && wish[..2] == [0, colour.unwrap_or(0)];
         let mut positions: Vec<u32> =
             (0..self.size()).filter(|position| chosen(&wishes.0[*position as usize])).collect();
         positions.sort_by_key(|position| wishes.0[*position as usize][2] as i32);
-        Ok(self.among(endpoint, &positions, wishes.1))
+        self.confirmed(endpoint, &positions, wishes.1)
     }
 
     /// A team of the same members in the same order, whose operations do not meet those of this one. Collective;
@@ -159,9 +191,10 @@ impl Team {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, CollectiveError> {
-        let (_, context) = self.exchange(endpoint, [0; 3])?;
+        let (_, context) = self.exchange(endpoint, Operation::Duplicate, [0; 3])?;
         let all: Vec<u32> = (0..self.size()).collect();
-        Ok(self.among(endpoint, &all, context).expect("every member is in the team"))
+        let team = self.confirmed(endpoint, &all, context)?;
+        Ok(team.expect("every member is in the team"))
     }
 
     /// The team of the members at some positions, in the order of the list, which all members give alike; none for
@@ -178,23 +211,25 @@ impl Team {
         let mut sorted = positions.to_vec();
         sorted.sort_unstable();
         if let Some(member) = sorted.last().filter(|last| **last >= self.size()) {
-            return Err(CollectiveError::NoSuchMember { member: *member, size: self.size() });
+            let error = CollectiveError::NoSuchMember { member: *member, size: self.size() };
+            return Err(self.refuse(endpoint, error));
         }
         sorted.dedup();
         if sorted.len() < positions.len() {
             let what = "the list of members, each of which stands in it once,";
-            return Err(CollectiveError::Length { what, given: positions.len(), needed: sorted.len() });
+            let error = CollectiveError::Length { what, given: positions.len(), needed: sorted.len() };
+            return Err(self.refuse(endpoint, error));
         }
         let hash = positions.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, position| {
             (hash ^ u64::from(*position)).wrapping_mul(0x0100_0000_01b3)
         });
         let wish = [hash as u32, (hash >> 32) as u32, positions.len() as u32];
-        let (lists, context) = self.exchange(endpoint, wish)?;
+        let (lists, context) = self.exchange(endpoint, Operation::Select, wish)?;
         if let Some(other) = lists.iter().position(|list| *list != lists[0]) {
             let (first, second) = (self.members.ranks[0], self.members.ranks[other]);
             return Err(CollectiveError::ListsDiffer { first, second });
         }
-        Ok(self.among(endpoint, positions, context))
+        self.confirmed(endpoint, positions, context)
     }
 
     /// The team of those members whose segments this one sees as memory: the ranks of a host where they share it.
@@ -206,7 +241,7 @@ impl Team {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, CollectiveError> {
-        let host = self.members.hosts[self.me() as usize];
+        let host = self.hosts()[self.me() as usize];
         let team = self.split(endpoint, Some(host), 0)?;
         Ok(team.expect("a colour was given"))
     }
@@ -230,20 +265,59 @@ impl Team {
         Ok(())
     }
 
+    /// The members' hosts by number, each a host of its own where they are not known.
+    fn hosts(&self) -> Cow<'_, [u32]> {
+        match self.members.hosts.get() {
+            Some(hosts) => Cow::Borrowed(hosts),
+            None => Cow::Owned(self.members.ranks.iter().map(|rank| rank.0).collect()),
+        }
+    }
+
     /// What all members wish, by position, and the number of the team that they make.
     fn exchange<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
+        operation: Operation,
         [a, b, c]: [u32; 3],
     ) -> Result<(Vec<[u32; 3]>, u32), CollectiveError> {
         let next = endpoint.layer_quietly::<Collectives>().engine().next_context;
-        let mut all = vec![[0; 4]; self.size() as usize];
-        self.allgather(endpoint, &[[a, b, c, next]], &mut all)?;
+        let all = self.allgather_words(endpoint, operation, [a, b, c, operation as u32, next])?;
+        // Where calls are not compared, members may make teams in different ways.
+        let call = |words: &[u32; 5]| Call::decode([words[3], size_of::<[u32; 5]>() as u32, 1, 0, 0]);
+        if let Some(other) = all.iter().position(|words| words[3] != all[0][3])
+            && let (Some(first_call), Some(second_call)) = (call(&all[0]), call(&all[other]))
+        {
+            let (first, second) = (self.members.ranks[0], self.members.ranks[other]);
+            return Err(CollectiveError::Mismatch { first, first_call, second, second_call });
+        }
         let context = all.iter().map(|[.., next]| *next).max().unwrap_or(next);
+        if context == u32::MAX {
+            return Err(CollectiveError::TooManyTeams { members: self.size() });
+        }
         // Also for those who are not in it: the number is never given again.
         let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
         engine.next_context = engine.next_context.max(context);
-        Ok((all.into_iter().map(|[a, b, c, _]| [a, b, c]).collect(), context))
+        Ok((all.into_iter().map(|[a, b, c, ..]| [a, b, c]).collect(), context))
+    }
+
+    /// The team of the members at some positions, if this one is among them, once all of them have made it. A member
+    /// that is lost before fails it, with this team, at all that have.
+    fn confirmed<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        positions: &[u32],
+        context: u32,
+    ) -> Result<Option<Self>, CollectiveError> {
+        let Some(team) = self.among(endpoint, positions, context, Some(self.members.context)) else {
+            return Ok(None);
+        };
+        if let Some(hosts) = self.members.hosts.get() {
+            let hosts = positions.iter().map(|position| hosts[*position as usize]).collect();
+            team.members.hosts.set(hosts).expect("a new team has no hosts");
+        }
+        team.barrier(endpoint)?;
+        endpoint.layer_quietly::<Collectives>().engine_mut().confirm(context);
+        Ok(Some(team))
     }
 
     /// The team of the members at some positions, if this one is among them.
@@ -252,14 +326,14 @@ impl Team {
         endpoint: &mut Endpoint<T, S>,
         positions: &[u32],
         context: u32,
+        parent: Option<u32>,
     ) -> Option<Self> {
         let me = positions.iter().position(|position| *position == self.me());
         let Some(me) = me else {
             endpoint.layer_quietly::<Collectives>().engine_mut().pass(context);
             return None;
         };
-        let of = |list: &[u32]| positions.iter().map(|position| list[*position as usize]).collect();
         let ranks = positions.iter().map(|position| self.members.ranks[*position as usize]).collect();
-        Some(Self::open(endpoint, context, ranks, of(&self.members.hosts), me as u32, self.members.endpoint))
+        Some(Self::open(endpoint, context, ranks, me as u32, self.members.endpoint, parent))
     }
 }

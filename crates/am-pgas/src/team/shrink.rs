@@ -20,9 +20,10 @@ use crate::collectives::{CollectiveError, Collectives, Failure, Members};
 use am_core::layer::{LayerHandlers, Outbox, Progress, ProgressResult};
 use am_core::{
     Address, Endpoint, HandlerError, HandlerResult, HasLayer, Payload, PeerStatus, RegisterError, Request,
-    SendError, Transport,
+    SendError, Transport, WaitReason,
 };
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -70,6 +71,8 @@ struct Vote {
     follows: Option<u32>,
     /// Whether this member, as coordinator, has proposed.
     proposed: bool,
+    /// Whose word this member waited for at its last step.
+    awaited: Option<u32>,
 }
 
 /// The part of the layer that agrees.
@@ -77,6 +80,9 @@ struct Vote {
 pub(crate) struct Shrinking {
     request: Request<Words>,
     votes: VecDeque<Vote>,
+    /// What was decided on teams, told to those who ask late: the message, with the team and how often it was shrunk
+    /// before.
+    settled: VecDeque<(Words, Vec<u8>)>,
     queue: VecDeque<(Address, Words, Vec<u8>)>,
     /// Messages about teams that this member has not made yet.
     early: Vec<(Address, Words, Vec<u8>)>,
@@ -105,6 +111,7 @@ impl Vote {
             decided: None,
             follows: None,
             proposed: false,
+            awaited: None,
         }
     }
 
@@ -188,6 +195,15 @@ impl Vote {
             out.push((coordinator, self.words(Kind::Join, coordinator, next_context), pack(&lost)));
         }
         let remaining = || (0..left.len()).filter(|member| left[*member]);
+        let silent =
+            |told: &dyn Fn(usize) -> bool| remaining().find(|member| !told(*member)).map(|member| member as u32);
+        self.awaited = if coordinator != me {
+            Some(coordinator)
+        } else {
+            let unjoined = silent(&|member| self.joined[member].is_some());
+            let proposed = self.proposed;
+            unjoined.or_else(|| silent(&|member| proposed && self.acknowledged[member] || member == me as usize))
+        };
         if coordinator != me || !remaining().all(|member| self.joined[member].is_some()) {
             return out;
         }
@@ -231,7 +247,8 @@ impl Shrinking {
                 layer.shrinking.arrive(from, words, bytes.to_vec(), members, expected)
             },
         )?;
-        Ok(Self { request, votes: VecDeque::new(), queue: VecDeque::new(), early: Vec::new(), news: false })
+        let (votes, settled, queue) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Ok(Self { request, votes, settled, queue, early: Vec::new(), news: false })
     }
 
     fn arrive(
@@ -244,9 +261,25 @@ impl Shrinking {
     ) -> HandlerResult {
         let [kind, context, attempt, by, new] = words;
         let kind = *KINDS.get(kind as usize).ok_or_else(|| HandlerError::new("no such step of an agreement"))?;
+        let same = |words: &Words| (words[1], words[2]) == (context, attempt);
+        if let Some((words, bytes)) = self.settled.iter().find(|(words, _)| same(words)) {
+            if matches!(kind, Kind::Join | Kind::Propose) {
+                self.queue.push_back((from, *words, bytes.clone()));
+            }
+            return Ok(());
+        }
         let at = match (self.find(context, attempt), members) {
             (Some(at), _) => at,
-            (None, Some(members)) => self.begin(&members, attempt),
+            (None, Some(members)) => {
+                // Relaxed: only the thread that uses the endpoint counts.
+                let shrunk = members.shrunk.load(Ordering::Relaxed);
+                match attempt.checked_sub(shrunk) {
+                    Some(0 | 1) => self.begin(&members, attempt),
+                    // It is over, and nobody that takes part in it needs this member.
+                    None => return Ok(()),
+                    _ => return Err(HandlerError::new("a rank shrinks a team that others have to shrink before")),
+                }
+            }
             (None, None) if expected => {
                 if self.early.iter().filter(|(other, ..)| *other == from).count() >= KEPT {
                     return Err(HandlerError::new("a rank shrinks more teams than there can be"));
@@ -273,13 +306,19 @@ impl Shrinking {
     }
 
     fn begin(&mut self, members: &Arc<Members>, attempt: u32) -> usize {
-        if self.votes.len() >= KEPT
-            && let Some(old) = self.votes.iter().position(|vote| vote.decided.is_some())
-        {
-            self.votes.remove(old);
-        }
         self.votes.push_back(Vote::new(members, attempt));
         self.votes.len() - 1
+    }
+
+    /// An agreement is over for this member: nothing of it is kept but what was decided.
+    fn settle(&mut self, context: u32, attempt: u32) {
+        let Some(vote) = self.find(context, attempt).and_then(|at| self.votes.remove(at)) else { return };
+        if let Some(Proposal { by, context, survivors }) = &vote.decided {
+            if self.settled.len() == KEPT {
+                self.settled.pop_front();
+            }
+            self.settled.push_back((vote.words(Kind::Decide, *by, *context), pack(survivors)));
+        }
     }
 
     fn post(&mut self, members: &Members, out: Vec<(u32, Words, Vec<u8>)>) {
@@ -294,9 +333,11 @@ impl Shrinking {
             } else {
                 outbox.try_request_medium(*to, self.request, *words, bytes)
             };
-            // Whoever is gone agrees no more, which the next look finds.
-            if let Err(SendError::WouldBlock { .. }) = sent {
-                return Ok(progress.max(Progress::Blocked));
+            match sent {
+                Err(SendError::WouldBlock { .. }) => return Ok(progress.max(Progress::Blocked)),
+                // Whoever is gone agrees no more, which the next look finds.
+                Err(_) => self.news = true,
+                Ok(()) => {}
             }
             self.queue.pop_front();
             progress = Progress::Advanced;
@@ -320,8 +361,18 @@ impl Team {
         if endpoint.layer_quietly::<Collectives>().engine().id != self.members.engine {
             return Err(CollectiveError::NotInTeam);
         }
-        // Relaxed: the thread that uses the endpoint counts alone.
-        let attempt = self.members.shrunk.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: the thread that uses the endpoint sets and counts alone.
+        if self.members.destroyed.load(Ordering::Relaxed) {
+            return Err(CollectiveError::Destroyed);
+        }
+        // A call after a time-out goes on with the team, or else with the same agreement.
+        let learning = &endpoint.layer_quietly::<Collectives>().learning;
+        let begun = learning.iter().find(|(from, ..)| *from == Some(self.members.context));
+        if let Some(team) = begun.map(|(_, team, _)| team.clone()) {
+            team.learn_hosts(endpoint, Some(self.members.context))?;
+            return Ok(team);
+        }
+        let attempt = self.members.shrunk.load(Ordering::Relaxed);
         let context = self.members.context;
         let shrinking = &mut endpoint.layer_mut::<Collectives>().shrinking;
         shrinking.news = true;
@@ -333,8 +384,16 @@ impl Team {
             // What makes no sense is dropped.
             let _ = shrinking.arrive(from, words, bytes, members, true);
         }
-        let mut seen = None;
+        let (mut seen, mut idles) = (None, endpoint.idles());
         let decided = endpoint.wait_through(|endpoint| {
+            let layer = endpoint.layer_quietly::<Collectives>();
+            let at = layer.shrinking.find(context, attempt).expect("an agreement under way is kept");
+            let awaited = layer.shrinking.votes[at].awaited.map(|member| self.members.address(member));
+            if std::mem::replace(&mut idles, endpoint.idles()) != idles
+                && awaited.is_some_and(|awaited| endpoint.status(awaited) != Some(PeerStatus::Active))
+            {
+                endpoint.layer_quietly::<Collectives>().shrinking.news = true;
+            }
             let now = Some(endpoint.losses());
             let news = std::mem::take(&mut endpoint.layer_quietly::<Collectives>().shrinking.news);
             if seen != now || news {
@@ -346,13 +405,25 @@ impl Team {
             let shrinking = &mut endpoint.layer_quietly::<Collectives>().shrinking;
             let at = shrinking.find(context, attempt).expect("an agreement under way is kept");
             // What the others are told has to be on its way when this rank goes on, and perhaps ends.
-            let over = shrinking.queue.is_empty();
-            Ok::<_, CollectiveError>(shrinking.votes[at].decided.clone().filter(|_| over))
+            if let Some(decided) = shrinking.votes[at].decided.clone().filter(|_| shrinking.queue.is_empty()) {
+                return Ok::<_, CollectiveError>(ControlFlow::Break(decided));
+            }
+            let awaited = shrinking.votes[at].awaited.map(|member| self.members.address(member));
+            let awaited = awaited.and_then(|awaited| endpoint.shape().peer(awaited));
+            Ok(ControlFlow::Continue(awaited.map_or(WaitReason::Message, WaitReason::Collective)))
         })?;
+        self.members.shrunk.fetch_add(1, Ordering::Relaxed);
+        endpoint.layer_quietly::<Collectives>().shrinking.settle(context, attempt);
         let survivors: Vec<u32> =
             (0..self.size()).filter(|position| decided.survivors[*position as usize]).collect();
-        let team = self.among(endpoint, &survivors, decided.context);
-        team.ok_or(CollectiveError::Excluded { rank: endpoint.rank() })
+        if decided.context == u32::MAX {
+            return Err(CollectiveError::TooManyTeams { members: self.size() });
+        }
+        let team = self.among(endpoint, &survivors, decided.context, None);
+        let team = team.ok_or(CollectiveError::Excluded { rank: endpoint.rank() })?;
+        // Some members may not have learned of the hosts of the team before.
+        team.learn_hosts(endpoint, Some(context))?;
+        Ok(team)
     }
 
     /// One look at who is left, and what follows from it.
@@ -409,7 +480,7 @@ mod tests {
     impl Model {
         fn new(size: usize) -> Self {
             let ranks: Vec<Rank> = (0..size as u32).map(Rank).collect();
-            let members = |me| Arc::new(Members::new(0, 1, ranks.clone(), vec![0; size], me, 0));
+            let members = |me| Arc::new(Members::new(0, 1, ranks.clone(), me, 0));
             Self {
                 votes: (0..size as u32).map(|me| Vote::new(&members(me), 0)).collect(),
                 channels: vec![vec![Channel::new(); size]; size],

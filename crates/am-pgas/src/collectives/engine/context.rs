@@ -6,11 +6,14 @@ use crate::collectives::error::{Call, Failure};
 use crate::collectives::schedule::Schedule;
 use am_core::{Address, Rank};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock};
 
 /// Announcements that a member may have with another in one team, besides those of its oldest operation there.
 pub(super) const ANNOUNCEMENTS: u32 = 16;
+
+/// Calls that a member keeps in mind to compare them with those of others, and notices that it keeps of each.
+pub(super) const NOTICES: usize = 32;
 
 /// Schedules that a team keeps for calls that come again.
 const KEPT: usize = 16;
@@ -24,8 +27,8 @@ pub(crate) struct Members {
     pub(crate) context: u32,
     /// By position.
     pub(crate) ranks: Vec<Rank>,
-    /// For each member its host's number.
-    pub(crate) hosts: Vec<u32>,
+    /// For each member its host's number, once all members have told theirs.
+    pub(crate) hosts: OnceLock<Vec<u32>>,
     /// This member's position.
     pub(crate) me: u32,
     /// The number of the members' endpoints at their ranks.
@@ -38,21 +41,14 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn new(
-        engine: u64,
-        context: u32,
-        ranks: Vec<Rank>,
-        hosts: Vec<u32>,
-        me: u32,
-        endpoint: u16,
-    ) -> Self {
+    pub(crate) fn new(engine: u64, context: u32, ranks: Vec<Rank>, me: u32, endpoint: u16) -> Self {
         let mut by_rank: Vec<_> = ranks.iter().zip(0..).map(|(rank, position)| (*rank, position)).collect();
         by_rank.sort_unstable();
         Self {
             engine,
             context,
             ranks,
-            hosts,
+            hosts: OnceLock::new(),
             me,
             endpoint,
             by_rank,
@@ -184,13 +180,26 @@ pub(super) struct Context {
     pub(super) failure: Option<Failure>,
     /// Whom that has to be told.
     pub(super) tell: VecDeque<u32>,
+    /// What this member called last, by number; nothing where it refused a call.
+    pub(super) recent: VecDeque<(u32, Option<Call>)>,
+    /// Whom that has to be told: member, number and call.
+    pub(super) notices: VecDeque<(u32, u32, Option<Call>)>,
+    /// What members told of calls that this one has not come to.
+    pub(super) noticed: Vec<(u32, u32, Option<Call>)>,
+    /// Entries of the `early` and the `ready` lists of all pairs.
+    pub(super) early: usize,
+    pub(super) readies: usize,
+    /// The team that it fails with, until all members are known to have made it.
+    pub(super) parent: Option<u32>,
+    /// Whether an operation ended here alone, so that others may go on with it.
+    pub(super) broken: bool,
     kept: Vec<(Key, Arc<Schedule>)>,
     /// Where the next schedule is kept once all places are taken.
     turn: usize,
 }
 
 impl Context {
-    pub(super) fn new(members: Arc<Members>) -> Self {
+    pub(super) fn new(members: Arc<Members>, parent: Option<u32>) -> Self {
         Self {
             pair_of: vec![0; members.ranks.len()],
             members,
@@ -200,6 +209,13 @@ impl Context {
             dues: VecDeque::new(),
             failure: None,
             tell: VecDeque::new(),
+            recent: VecDeque::with_capacity(NOTICES),
+            notices: VecDeque::new(),
+            noticed: Vec::new(),
+            early: 0,
+            readies: 0,
+            parent,
+            broken: false,
             kept: Vec::new(),
             turn: 0,
         }
@@ -288,8 +304,16 @@ impl Context {
             pair.held.clear();
             pair.unannounced.clear();
         });
+        (self.early, self.readies) = (0, 0);
         self.dues.clear();
+        self.notices.clear();
+        self.noticed.clear();
         self.live.drain(..).flatten().collect()
+    }
+
+    /// Whether there is something to tell members besides messages.
+    pub(super) fn has_something_to_tell(&self) -> bool {
+        !(self.dues.is_empty() && self.tell.is_empty() && self.notices.is_empty())
     }
 
     /// The oldest operation under way that has the instance `of`.

@@ -27,10 +27,14 @@
 //! wait for.
 
 mod context;
+mod dropped;
+mod faults;
 mod instance;
 mod progress;
+mod strays;
 
 pub(crate) use context::{Key, Members};
+pub(crate) use dropped::Dropped;
 pub(crate) use instance::Vector;
 
 use super::error::{Call, CollectiveError, Failure};
@@ -39,19 +43,18 @@ use super::schedule::Schedule;
 use super::tuning::Tuning;
 use am_core::layer::Outbox;
 use am_core::{
-    Address, Arguments, Category, HandlerError, HandlerResult, Lane, LossCause, Payload, Rank, Request, SendError,
+    Address, Arguments, Category, HandlerError, HandlerResult, Lane, LossCause, Payload, Request, SendError,
 };
 use context::{ANNOUNCEMENTS, Context, Early, Stage};
+use faults::{Combines, disagree};
 use instance::{Bytes, Data, Instance, Owner};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use strays::{StrayKind, Strays};
 
 /// Set in the tag of a message that its receiver has asked for.
 const ASKED: u32 = 1 << 31;
-
-/// Teams that a rank may hear of before it has made them; they are made one after the other.
-const STRAY_TEAMS: usize = 16;
 
 /// Team, operation, tag, and what the sender has taken of the receiver's messages.
 pub(super) type Head = [u32; 4];
@@ -71,6 +74,8 @@ pub(super) struct Requests {
     pub(super) taken: Request<[u32; 2]>,
     /// Team, and why it fails.
     pub(super) failed: Request<(u32, [u32; 13])>,
+    /// Team, operation, and what the sender called, or that it called nothing.
+    pub(super) notice: Request<[u32; 7]>,
 }
 
 /// What the engine sends through: an outbox, or the endpoint itself.
@@ -106,56 +111,6 @@ impl Post for Outbox<'_> {
     }
 }
 
-/// A message for a team that this member has not made yet.
-#[derive(Debug)]
-struct Stray {
-    from: Address,
-    kind: StrayKind,
-}
-
-#[derive(Debug)]
-enum StrayKind {
-    Message { head: Head, extent: (u64, u64), call: Option<Call>, bytes: Vec<u8> },
-    Ready(Head),
-    Failed(u32, [u32; 13]),
-}
-
-impl StrayKind {
-    fn context(&self) -> u32 {
-        match self {
-            Self::Message { head, .. } | Self::Ready(head) => head[0],
-            Self::Failed(context, _) => *context,
-        }
-    }
-}
-
-/// Operations whose handles were dropped, until the engine takes note.
-#[derive(Debug, Default)]
-pub(crate) struct Dropped {
-    ids: Mutex<Vec<u64>>,
-    any: AtomicBool,
-}
-
-impl Dropped {
-    pub(crate) fn push(&self, id: u64) {
-        // A panic elsewhere cannot leave the list half changed.
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.push(id);
-        self.any.store(true, Ordering::Relaxed);
-    }
-
-    fn pop(&self) -> Option<u64> {
-        // Relaxed: the lock orders what matters, and the next look sees a push that this one misses.
-        if !self.any.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = ids.pop();
-        self.any.store(!ids.is_empty(), Ordering::Relaxed);
-        id
-    }
-}
-
 /// Whether an instance has to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -177,11 +132,14 @@ pub(crate) struct Engine {
     instances: Vec<Instance>,
     free: Vec<u32>,
     queue: VecDeque<u32>,
-    strays: Vec<Stray>,
+    strays: Strays,
     spare: Vec<Vec<u8>>,
     pub(crate) dropped: Arc<Dropped>,
     /// Losses that teams were looked through for.
     pub(crate) losses_seen: u32,
+    /// Messages sent and rounds ended so far, modulo 2^64.
+    went: u64,
+    combines: Combines,
 }
 
 fn out_of_bounds(what: &'static str) -> HandlerError {
@@ -201,10 +159,12 @@ impl Engine {
             instances: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
-            strays: Vec::new(),
+            strays: Strays::default(),
             spare: Vec::new(),
             dropped: Arc::default(),
             losses_seen: 0,
+            went: 0,
+            combines: Combines::default(),
         }
     }
 
@@ -212,16 +172,15 @@ impl Engine {
         self.contexts.iter().position(|other| other.members.context == context)
     }
 
-    /// Makes a team whose members have agreed on it; what came for it before is taken in.
-    pub(crate) fn open(&mut self, members: &Arc<Members>) {
+    /// Makes a team whose members have agreed on it; what came for it before is taken in. Until it is
+    /// [confirmed](Self::confirm), it fails with its parent.
+    pub(crate) fn open(&mut self, members: &Arc<Members>, parent: Option<u32>) {
         self.collect();
         let number = members.context;
-        self.next_context = self.next_context.max(number + 1);
-        self.contexts.push(Context::new(Arc::clone(members)));
-        let (mine, others) =
-            std::mem::take(&mut self.strays).into_iter().partition(|stray| stray.kind.context() == number);
-        self.strays = others;
-        for Stray { from, kind } in mine {
+        self.contexts.push(Context::new(Arc::clone(members), parent));
+        // Losses that were looked for before may be among its members.
+        self.losses_seen = 0;
+        for (from, kind) in self.strays.take(number) {
             // What a member sent that makes no sense was refused when it came, or is now.
             let _ = match kind {
                 StrayKind::Message { head, extent, call, bytes } => {
@@ -229,7 +188,19 @@ impl Engine {
                 }
                 StrayKind::Ready(head) => self.ready(from, head),
                 StrayKind::Failed(context, words) => self.failed(from, context, words),
+                StrayKind::Notice(words) => self.noticed(from, words),
             };
+        }
+        self.pass(number);
+        if let Some(failure) = parent.and_then(|parent| self.failure(parent)) {
+            self.fail_team(number, failure);
+        }
+    }
+
+    /// All members are known to have made a team, so that each learns of its failures.
+    pub(crate) fn confirm(&mut self, context: u32) {
+        if let Some(index) = self.context_index(context) {
+            self.contexts[index].parent = None;
         }
     }
 
@@ -237,7 +208,10 @@ impl Engine {
     fn collect(&mut self) {
         self.take_note();
         let gone = |context: &Context| {
-            Arc::strong_count(&context.members) == 1 && context.live.is_empty() && context.tell.is_empty()
+            Arc::strong_count(&context.members) == 1
+                && context.live.is_empty()
+                && context.tell.is_empty()
+                && context.notices.is_empty()
         };
         self.contexts.retain(|context| !gone(context));
     }
@@ -270,13 +244,15 @@ impl Engine {
 
     /// Gives a number that a team has got which this member is not in to no other.
     pub(crate) fn pass(&mut self, context: u32) {
-        self.next_context = self.next_context.max(context + 1);
+        // A team with the largest number is never made.
+        self.next_context = self.next_context.max(context.saturating_add(1));
+        self.strays.forget(self.next_context);
     }
 
     /// Messages that wait for their operation, and their bytes.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let early = self.contexts.iter().flat_map(|context| &context.pairs).flat_map(|pair| &pair.early);
-        early.fold((0, 0), |(messages, bytes), early| (messages + 1, bytes + early.bytes.len()))
+        early.fold(self.strays.waiting(), |(messages, bytes), early| (messages + 1, bytes + early.bytes.len()))
     }
 
     /// Teams that are there.
@@ -329,6 +305,7 @@ impl Engine {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, CollectiveError> {
         self.take_note();
+        self.recover();
         let index = self.context_index(members.context).ok_or(CollectiveError::Destroyed)?;
         if let Some(failure) = self.contexts[index].failure {
             return Err(failure.into());
@@ -352,10 +329,11 @@ impl Engine {
         }
         (instance.context, instance.sequence) = (members.context, context.next);
         instance.begin(schedule, call, fold);
-        context.next = context.next.wrapping_add(1);
         context.live.push_back(Some(place));
+        let sequence = context.number(Some(call), self.tuning.check);
         let id = u64::from(instance.generation) << 32 | u64::from(place);
         self.enqueue(place as usize);
+        self.look_back(index, sequence);
         Ok(id)
     }
 
@@ -470,15 +448,7 @@ impl Engine {
         if kind.context() < self.next_context {
             return Ok(());
         }
-        let kept = self.strays.iter().filter(|stray| stray.from == from).count();
-        // Pieces of a message have at least one byte.
-        let most =
-            (self.tuning.window as usize * self.tuning.eager.max(1) + ANNOUNCEMENTS as usize + 2) * STRAY_TEAMS;
-        if kept >= most {
-            return Err(out_of_bounds("a rank sends more than its window to teams that are not there"));
-        }
-        self.strays.push(Stray { from, kind });
-        Ok(())
+        self.strays.keep(from, kind, &self.tuning)
     }
 
     fn message(
@@ -489,6 +459,7 @@ impl Engine {
         call: Option<Call>,
         bytes: Bytes<'_>,
     ) -> HandlerResult {
+        self.recover();
         let Some(index) = self.context_index(head[0]) else {
             let mut own = vec![0; bytes.len()];
             bytes.copy_to(&mut own);
@@ -512,20 +483,34 @@ impl Engine {
         let stage = context.stage(sequence);
         let mut complete = false;
         match stage {
-            Stage::Gone => complete = end == total,
+            Stage::Gone => {
+                if let Some(failure) = context.unawaited(member, sequence) {
+                    self.fail(index, failure);
+                    return Ok(());
+                }
+                complete = end == total;
+            }
             Stage::Live(place) => {
                 let instance = &mut self.instances[place as usize];
                 if let Some(failure) = disagree(&context.members, member, instance.call, call) {
                     self.fail(index, failure);
                     return Ok(());
                 }
-                let kept = !context.pairs[pair].early.is_empty()
+                let kept = context.early > 0
                     && context.pairs[pair]
                         .early
                         .iter()
                         .any(|early| (early.sequence, early.tag) == (sequence, tag));
-                match instance.awaited(member, tag).filter(|_| !kept) {
-                    Some(at) => match instance.take(at, offset, total, bytes, &context.members) {
+                let awaited = instance.awaited(member, tag).filter(|_| !kept);
+                let (combines, members) = (&mut self.combines, &context.members);
+                let taken = awaited.map(|at| {
+                    combines.set(Some(head[0]));
+                    let taken = instance.take(at, offset, total, bytes, members);
+                    combines.set(None);
+                    (at, taken)
+                });
+                match taken {
+                    Some((at, taken)) => match taken {
                         Ok(done) => {
                             if done {
                                 complete = true;
@@ -583,6 +568,7 @@ impl Engine {
                 buffer.clear();
                 buffer.resize(total, 0);
                 state.early.push(Early { sequence, tag, arrived: 0, call, bytes: buffer });
+                context.early += 1;
                 state.early.len() - 1
             }
         };
@@ -611,8 +597,8 @@ impl Engine {
     /// Takes what came before the round of an instance began.
     fn take_kept(&mut self, index: usize, place: usize) {
         let window = self.tuning.window;
-        let context = &mut self.contexts[index];
-        if context.pairs.iter().all(|pair| pair.early.is_empty()) {
+        let context = &self.contexts[index];
+        if context.early == 0 {
             return;
         }
         for at in 0..self.instances[place].receives.len() {
@@ -628,14 +614,17 @@ impl Engine {
                 continue;
             };
             let early = state.early.swap_remove(early);
+            context.early -= 1;
             state.consumed = state.consumed.wrapping_add(1);
             let announced = std::mem::take(&mut instance.receives[at].announced);
             state.announced -= u32::from(announced);
             context.consider(pair, window);
+            self.combines.set(Some(instance.context));
             let outcome = match disagree(&context.members, receive.from, instance.call, early.call) {
                 Some(failure) => Err(failure),
                 None => instance.take(at, 0, early.bytes.len(), Bytes::Own(&early.bytes), &context.members),
             };
+            self.combines.set(None);
             self.spare.push(early.bytes);
             if let Err(failure) = outcome {
                 return self.fail(index, failure);
@@ -659,7 +648,13 @@ impl Engine {
         let pair = context.pair(member);
         let opened = context.pairs[pair].hear(taken);
         let wanted = match context.stage(sequence) {
-            Stage::Gone => false,
+            Stage::Gone => {
+                if let Some(failure) = context.refused(sequence) {
+                    self.fail(index, failure);
+                    return Ok(());
+                }
+                false
+            }
             Stage::Later => true,
             Stage::Live(place) => {
                 let instance = &self.instances[place as usize];
@@ -672,6 +667,11 @@ impl Engine {
                     })
                 };
                 let wanted = (instance.round..instance.schedule.rounds()).any(now);
+                if !wanted && !faults::sends(&instance.schedule, member, tag) {
+                    let failure = context.unmatched(member, false);
+                    self.fail(index, failure);
+                    return Ok(());
+                }
                 self.enqueue(place as usize);
                 wanted
             }
@@ -684,6 +684,7 @@ impl Engine {
             }
             if !ready.contains(&(sequence, tag)) {
                 ready.push((sequence, tag));
+                context.readies += 1;
             }
         }
         if opened {
@@ -724,6 +725,13 @@ impl Engine {
                 self.release(place as usize);
             }
         }
+        let number = self.contexts[index].members.context;
+        for child in 0..self.contexts.len() {
+            let context = &self.contexts[child];
+            if context.parent == Some(number) && context.failure.is_none() {
+                self.fail(child, failure);
+            }
+        }
     }
 
     /// Lets a team fail if it exists.
@@ -740,43 +748,38 @@ impl Engine {
                 continue;
             }
             let members = Arc::clone(&self.contexts[index].members);
-            let found = (0..members.ranks.len() as u32).find_map(|member| {
+            let found = members.ranks.iter().zip(0..).filter_map(|(rank, member)| {
                 let cause = lost(members.address(member))?;
-                Some(Failure::Lost { rank: members.ranks[member as usize], cause })
+                Some((*rank, cause))
             });
-            if let Some(failure) = found {
-                self.fail(index, failure);
+            // Ranks leave since others are lost.
+            if let Some((rank, cause)) = found.min_by_key(|(_, cause)| *cause == LossCause::Left) {
+                self.fail(index, Failure::Lost { rank, cause });
             }
         }
     }
 
-    /// The members that an operation waits for right now, and its team (allocates).
-    pub(crate) fn waits_for(&self, id: u64) -> Option<(u32, Vec<Address>)> {
+    /// The members that an operation waits for right now, those first to which it could not send all of a message,
+    /// and its team.
+    pub(crate) fn waits_for(&self, id: u64) -> Option<(u32, impl Iterator<Item = Address>)> {
         let instance = &self.instances[self.place(id)?];
         if !instance.begun || instance.outcome.is_some() {
             return None;
         }
-        let members = &self.contexts[self.context_index(instance.context)?].members;
+        let members = &*self.contexts[self.context_index(instance.context)?].members;
         let round = instance.schedule.round(instance.round);
         let receives = round.receives.iter().zip(&instance.receives).filter(|(_, incoming)| !incoming.done);
-        let sends = round.sends.iter().zip(&instance.sends).filter(|(_, outgoing)| !outgoing.done);
-        let waited = receives.map(|(receive, _)| receive.from).chain(sends.map(|(send, _)| send.to));
-        Some((instance.context, waited.map(|member| members.address(member)).collect()))
+        let sends = move |blocked: bool| {
+            let sends = round.sends.iter().zip(&instance.sends);
+            let open = sends.filter(move |(_, out)| !out.done && out.granted.is_some() == blocked);
+            open.map(|(send, _)| send.to)
+        };
+        let waited = sends(true).chain(receives.map(|(receive, _)| receive.from)).chain(sends(false));
+        Some((instance.context, waited.map(|member| members.address(member))))
     }
 
     /// Whether progress has something to do.
     pub(crate) fn has_work(&self) -> bool {
-        !self.queue.is_empty()
-            || self.contexts.iter().any(|context| !context.dues.is_empty() || !context.tell.is_empty())
+        !self.queue.is_empty() || self.contexts.iter().any(Context::has_something_to_tell)
     }
-}
-
-/// The failure of a team whose members called different operations.
-fn disagree(members: &Members, member: u32, mine: Call, theirs: Option<Call>) -> Option<Failure> {
-    let theirs = theirs.filter(|theirs| *theirs != mine)?;
-    let (me, other) = (members.ranks[members.me as usize], members.ranks[member as usize]);
-    let (a, b): ((Rank, Call), (Rank, Call)) = ((me, mine), (other, theirs));
-    // All members tell it alike.
-    let ((first, first_call), (second, second_call)) = if me < other { (a, b) } else { (b, a) };
-    Some(Failure::Mismatch { first, first_call, second, second_call })
 }

@@ -1,9 +1,10 @@
 //! Sending: what progress carries on.
 
 use super::context::ANNOUNCEMENTS;
+use super::faults::REFUSED;
 use super::instance::Owner;
 use super::{ASKED, Engine, Post, Turn};
-use crate::collectives::error::{CollectiveError, Failure};
+use crate::collectives::error::{Call, CollectiveError, Failure};
 use am_core::layer::{Progress, ProgressResult};
 use am_core::{LossCause, SendError};
 
@@ -11,6 +12,8 @@ impl Engine {
     /// Carries on what can be.
     pub(crate) fn progress<P: Post>(&mut self, post: &mut P) -> ProgressResult {
         self.take_note();
+        self.recover();
+        let went = self.went;
         let mut progress = Progress::Idle;
         for _ in 0..self.queue.len() {
             let Some(place) = self.queue.pop_front() else { break };
@@ -19,7 +22,6 @@ impl Engine {
             if !self.instances[place].used || self.instances[place].outcome.is_some() {
                 continue;
             }
-            progress = progress.max(Progress::Advanced);
             if self.advance(place, post) == Turn::Blocked {
                 self.enqueue(place);
             }
@@ -27,6 +29,9 @@ impl Engine {
         for index in 0..self.contexts.len() {
             let told = self.tell(index, post);
             progress = progress.max(told?);
+        }
+        if self.went != went {
+            return Ok(Progress::Advanced);
         }
         if !self.queue.is_empty() && progress == Progress::Idle {
             progress = Progress::Blocked;
@@ -58,14 +63,28 @@ impl Engine {
                 return Ok(progress);
             }
         }
-        while let (Some(member), Some(failure)) = (context.tell.front(), context.failure) {
-            let to = context.members.address(*member);
+        // One that has no room holds none of the others up.
+        for _ in 0..context.tell.len() {
+            let (Some(member), Some(failure)) = (context.tell.pop_front(), context.failure) else { break };
+            let to = context.members.address(member);
             let words = (context.members.context, failure.encode());
             // Whoever is gone needs not be told.
             if let Err(SendError::WouldBlock { .. }) = post.send(to, requests.failed, words, &[]) {
+                context.tell.push_back(member);
+                progress = progress.max(Progress::Blocked);
+            } else {
+                progress = Progress::Advanced;
+            }
+        }
+        for _ in 0..context.notices.len() {
+            let Some((member, sequence, call)) = context.notices.pop_front() else { break };
+            let to = context.members.address(member);
+            let [a, b, c, d, e] = call.map_or([REFUSED, 0, 0, 0, 0], Call::encode);
+            let words = [context.members.context, sequence, a, b, c, d, e];
+            if let Err(SendError::WouldBlock { .. }) = post.send(to, requests.notice, words, &[]) {
+                context.notices.push_front((member, sequence, call));
                 return Ok(progress.max(Progress::Blocked));
             }
-            context.tell.pop_front();
             progress = Progress::Advanced;
         }
         Ok(progress)
@@ -106,13 +125,18 @@ impl Engine {
             if instance.sends_left > 0 || instance.receives_left > 0 {
                 return turn;
             }
+            self.combines.set(Some(instance.context));
             instance.end_round();
+            self.combines.set(None);
+            self.went = self.went.wrapping_add(1);
         }
     }
 
     /// An operation is over.
     fn end(&mut self, index: usize, place: usize, outcome: Result<(), CollectiveError>) {
-        let instance = &mut self.instances[place];
+        self.went = self.went.wrapping_add(1);
+        let (instance, well) = (&mut self.instances[place], outcome.is_ok());
+        self.contexts[index].broken |= !well;
         instance.outcome = Some(outcome);
         let (sequence, unowned) = (instance.sequence, instance.owner == Owner::Nobody);
         self.contexts[index].ended(sequence);
@@ -121,6 +145,9 @@ impl Engine {
         }
         // The next is the oldest now.
         self.enqueue_oldest(index, 1);
+        if well {
+            self.look_for_rests(index, sequence);
+        }
     }
 
     /// Sends the messages of a round that may go.
@@ -143,6 +170,7 @@ impl Engine {
                 let key = (instance.sequence, send.tag);
                 if let Some(ready) = state.ready.iter().position(|ready| *ready == key) {
                     state.ready.swap_remove(ready);
+                    context.readies -= 1;
                     outgoing.granted = Some(true);
                 } else if total <= eager && state.has_room(window) {
                     state.sent = state.sent.wrapping_add(1);
@@ -176,6 +204,7 @@ impl Engine {
                 };
                 match sent {
                     Ok(()) => {
+                        self.went = self.went.wrapping_add(1);
                         state.told = state.consumed;
                         outgoing.at += piece.len();
                         outgoing.done = outgoing.at == total;
@@ -232,6 +261,7 @@ impl Engine {
             let head = [context.members.context, instance.sequence, receive.tag, state.consumed];
             match post.send(from, self.requests.ready, head, &[]) {
                 Ok(()) => {
+                    self.went = self.went.wrapping_add(1);
                     (state.told, state.announced) = (state.consumed, state.announced + 1);
                     instance.receives[at].announced = true;
                 }
