@@ -29,6 +29,21 @@
 //! do later ones; the members tell each other. Other teams go on, and [`Team::shrink`] makes a team of the
 //! survivors.
 //!
+//! # Limits
+//!
+//! - Without [`Tuning::check`], members of which each only sends, or only waits, do not learn that their calls differ:
+//!   large broadcasts with different roots wait until the endpoint's time-out. With it, a call is compared with those
+//!   of the two neighbours, unless a neighbour is more than 32 calls ahead or behind.
+//! - A call that is refused at one member for its arguments fails the team as soon as another member hears of it, which
+//!   may be while it is in an earlier operation.
+//! - A blocking call whose operator panics keeps its memory until the endpoint ends.
+//! - Memory that the layer keeps for blocking calls and early messages is used again and never given back.
+//! - Each message looks for its team, and each poll for work, in a list of all teams of the endpoint.
+//! - Schedules of 16 calls are kept for each team, first in, first out; a program that turns round more of them
+//!   allocates at each call.
+//! - Receivers announce a large message when its round begins, so the pieces of [`Broadcast::Chain`] cost a round trip
+//!   each, which predicted costs leave out. No algorithm copies through shared memory directly.
+//!
 //! # Example
 //!
 //! ```

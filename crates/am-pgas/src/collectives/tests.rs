@@ -166,30 +166,29 @@ fn panicking_operators_fail_teams() {
 /// An operation that has no room to send lets its rank idle.
 #[test]
 fn blocked_operations_idle() {
-    let go_on = AtomicU32::new(0);
+    let step = AtomicU32::new(0);
     let idles = play(2, false, |endpoint| {
         let world = Team::world(endpoint).unwrap();
-        // What the messages of the team are is of no interest: they fill the way to rank 1, which does not look.
-        let handles: Vec<_> = (0..400u32)
-            .map(|value| {
-                let other = world.clone();
-                other.broadcast_nb(endpoint, 0, vec![value; 1000]).unwrap()
-            })
-            .collect();
-        if world.me() == 0 {
-            // Rank 1 has asked for what it awaits by now, or does so later.
-            let before = endpoint.idles();
-            let _ = endpoint.wait_until_for(Span::from_millis(20), |_| false);
-            let idles = endpoint.idles() - before;
-            go_on.store(1, Ordering::Relaxed);
-            handles.into_iter().for_each(|handle| drop(handle.wait(endpoint).unwrap()));
-            return Some(idles);
+        let large = world.broadcast_nb(endpoint, 0, vec![7u32; 1 << 21]).unwrap();
+        if world.me() == 1 {
+            // It has asked for the message, and takes nothing of it for now.
+            step.store(1, Ordering::Relaxed);
+            while step.load(Ordering::Relaxed) < 2 {
+                thread::yield_now();
+            }
+            assert_eq!(large.wait(endpoint).unwrap().len(), 1 << 21);
+            return Some(1);
         }
-        while go_on.load(Ordering::Relaxed) == 0 {
+        while step.load(Ordering::Relaxed) < 1 {
             thread::yield_now();
         }
-        handles.into_iter().for_each(|handle| drop(handle.wait(endpoint).unwrap()));
-        Some(1)
+        // The announcement wakes it at most once.
+        let before = endpoint.idles();
+        let _ = endpoint.wait_until_for(Span::from_millis(300), |_| false);
+        let idles = endpoint.idles() - before;
+        step.store(2, Ordering::Relaxed);
+        drop(large.wait(endpoint).unwrap());
+        Some(idles)
     });
     assert!(idles.iter().all(|idles| *idles > Some(0)), "{idles:?}");
 }
@@ -368,6 +367,16 @@ fn splits_fail_for_all() {
             // Its message to rank 0 goes, and the one to rank 2 would go in the next round.
             drop(world.begin_words(endpoint, Operation::Split, [0, 7, 0, Operation::Split as u32, 1]).unwrap());
             return None;
+        }
+        if world.me() == 2 {
+            // Rank 0 has all that it needs of this one before this one knows that rank 1 has left.
+            let words = [0, 0, 0, Operation::Split as u32, 1];
+            let split = world.begin_words(endpoint, Operation::Split, words).unwrap();
+            for _ in 0..200 {
+                let _ = endpoint.poll();
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
+            return Some(split.wait(endpoint).unwrap_err().loss());
         }
         let split = world.split(endpoint, Some(0), 0);
         let team = match split {
