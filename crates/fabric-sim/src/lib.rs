@@ -43,7 +43,7 @@
 //! # Modelling a machine
 //!
 //! A [`Config`] is plain data that TOML files can hold; `examples/my_machine.toml` shows every part of it, and
-//! `cargo run -p fabric-sim --example my_machine -- FILE.toml TRACE.json` runs an exchange on it, prints the use
+//! `cargo run -p active-messages-sim --example my_machine -- FILE.toml TRACE.json` runs an exchange on it, prints the use
 //! of links and stages and the latencies, and writes a trace for Perfetto. Whatever is not possible is refused by
 //! field and limit:
 //!

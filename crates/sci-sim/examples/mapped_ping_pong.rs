@@ -1,7 +1,7 @@
 //! What the mapped interface costs by itself, in wall-clock time: a ping-pong of two threads, each with a node of
 //! its own, beside one over a bare cache line in the same run.
 //!
-//! `cargo run --release -p sci-sim --example mapped_ping_pong`
+//! `cargo run --release -p active-messages-sci --example mapped_ping_pong`
 
 use am_core::{Span, WaitReason};
 use sci_sim::nic::{Code, Flags, Mapped, MappedConfig, NodeId, SegmentId, SequenceStatus, Sisci};

@@ -1,6 +1,6 @@
 //! What stands in for the machine when the rings, the parking and the calling of wakers are model-checked with loom: atomics, fences, the futex.
 //!
-//! Only compiled with `--cfg am_loom`: `RUSTFLAGS="--cfg am_loom" cargo test -p transport-shm --release --lib loom`. The
+//! Only compiled with `--cfg am_loom`: `RUSTFLAGS="--cfg am_loom" cargo test -p active-messages-shm --release --lib loom`. The
 //! checked code is that of `ring`, `park` and `calls` itself. To show that the checks can fail, the stand-ins can be made weaker than
 //! the code asks for ([`fails_without`]), and some models do a step of the protocol at the wrong moment.
 

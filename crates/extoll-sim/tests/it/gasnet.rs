@@ -209,7 +209,7 @@ fn equal_runs_are_equal_and_other_seeds_are_other_runs() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).0, run(2).0);
-    // Compare these between builds: `cargo test -p extoll-sim --test it equal -- --nocapture`, with and without
+    // Compare these between builds: `cargo test -p active-messages-extoll --test it equal -- --nocapture`, with and without
     // `--release`.
     println!("hash of seed 1: {:016x}", run(1).0);
 }
@@ -341,7 +341,7 @@ fn a_job_of_1024_ranks_on_the_cluster() {
     neighbours(1024, &extoll_sim::cluster(1024), &GasnetConfig { segment: 4096, ..GasnetConfig::default() });
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored 16384`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored 16384`
 #[test]
 #[ignore = "takes half a minute and gigabytes"]
 fn a_job_of_16384_ranks() {
@@ -350,7 +350,7 @@ fn a_job_of_16384_ranks() {
     neighbours(16_384, &config, &GasnetConfig { segment: 4096, ..GasnetConfig::default() });
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored rate --nocapture`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored rate --nocapture`
 #[test]
 #[ignore = "tells a rate by the clock on the wall, which is not judged"]
 fn rate_of_round_trips() {
@@ -366,7 +366,7 @@ fn rate_of_round_trips() {
     }
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored updates --nocapture`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored updates --nocapture`
 #[test]
 #[ignore = "tells a rate by the clock on the wall, which is not judged"]
 fn rate_of_updates_between_1024_ranks() {

@@ -154,7 +154,7 @@ fn resident_mib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored memory --nocapture`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored memory --nocapture`
 #[test]
 #[ignore = "takes a minute; tells the memory of 256 ranks that all talk to each other by rings"]
 fn memory_of_many_rings() {
@@ -166,7 +166,7 @@ fn memory_of_many_rings() {
     }
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored thousand --nocapture`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored thousand --nocapture`
 #[test]
 #[ignore = "takes a minute"]
 fn a_thousand_ranks_run_out_of_entries_and_go_on() {

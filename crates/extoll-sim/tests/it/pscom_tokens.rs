@@ -158,7 +158,7 @@ fn idle_applications_block_nobody_in_any_state() {
     nobody_is_blocked(TokenRules::FEWEST);
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored pscom_tokens::`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored pscom_tokens::`
 #[test]
 #[ignore = "the states of four slots take a minute"]
 fn idle_applications_block_nobody_with_four_slots() {

@@ -173,14 +173,14 @@ fn conforms_with_some_seeds() {
     run_simulated_seeds::<Portals>(0..60);
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored conformance::many_seeds`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored conformance::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn many_seeds() {
     run_simulated_seeds::<Portals>(chosen_seeds(1000));
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored conformance::full`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored conformance::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {

@@ -224,7 +224,7 @@ fn credits_are_conserved_and_everything_is_handled_for_any_seed() {
     assert!(revocations > 0, "credits moved to where the traffic was");
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored credits::many_seeds`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored credits::many_seeds`
 #[test]
 #[ignore = "hundreds of seeds with up to 64 ranks take minutes"]
 fn credits_are_conserved_for_many_seeds() {

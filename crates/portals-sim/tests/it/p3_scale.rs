@@ -60,14 +60,14 @@ fn a_hundred_ranks_send_to_all() {
     run(100);
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored p3_scale::two_thousand --nocapture`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored p3_scale::two_thousand --nocapture`
 #[test]
 #[ignore = "long: 4.2 million messages"]
 fn two_thousand_ranks_send_to_all() {
     run(2048);
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored p3_scale::four_thousand --nocapture`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored p3_scale::four_thousand --nocapture`
 #[test]
 #[ignore = "long: 16.8 million messages"]
 fn four_thousand_ranks_send_to_all() {

@@ -76,7 +76,7 @@ fn flood(conduit: &ConduitConfig, load: Load) -> Span {
     report.unwrap().results[0].unwrap()
 }
 
-/// `cargo test -p sci-sim --test it order_costs -- --nocapture` prints the table.
+/// `cargo test -p active-messages-sci --test it order_costs -- --nocapture` prints the table.
 #[test]
 fn order_costs_nothing() {
     for config in [ConduitConfig::default(), ConduitConfig::tuned()] {

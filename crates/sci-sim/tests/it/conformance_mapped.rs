@@ -130,14 +130,14 @@ fn as_a_rank() {
     }
 }
 
-/// `cargo test --release -p sci-sim --test it -- --ignored conformance_mapped::full`
+/// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_mapped::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full_between_processes() {
     processes(Profile::Full, &[1, 2, 3, 8]);
 }
 
-/// `cargo test --release -p sci-sim --test it -- --ignored conformance_mapped::full`
+/// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_mapped::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {

@@ -131,14 +131,14 @@ fn conforms_with_some_seeds() {
     run_simulated_seeds::<Sci>(0..40);
 }
 
-/// `cargo test --release -p sci-sim --test it -- --ignored conformance_virtual::many_seeds`
+/// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_virtual::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn many_seeds() {
     run_simulated_seeds::<Sci>(chosen_seeds(1000));
 }
 
-/// `cargo test --release -p sci-sim --test it -- --ignored conformance_virtual::full`
+/// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_virtual::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {

@@ -56,7 +56,7 @@ fn crowd() {
     }
 }
 
-/// Takes minutes: `cargo test --release -p transport-shm --test it -- --ignored conformance:: --nocapture`.
+/// Takes minutes: `cargo test --release -p active-messages-shm --test it -- --ignored conformance:: --nocapture`.
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {

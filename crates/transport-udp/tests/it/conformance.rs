@@ -73,7 +73,7 @@ fn quick_unauthenticated() {
     quick(V4, Protection::Unauthenticated, &[1, 2]);
 }
 
-/// Takes minutes: `cargo test --release -p transport-udp --test it -- --ignored conformance:: --nocapture`.
+/// Takes minutes: `cargo test --release -p active-messages-udp --test it -- --ignored conformance:: --nocapture`.
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {

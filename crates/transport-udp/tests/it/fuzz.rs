@@ -32,7 +32,7 @@ fn random_operations_never_break_a_machine() {
     each_seed(0..80, |seed| operations(&noise(seed, 600)));
 }
 
-/// `cargo test --release -p transport-udp --test it -- --ignored fuzz::`
+/// `cargo test --release -p active-messages-udp --test it -- --ignored fuzz::`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn many_seeds() {

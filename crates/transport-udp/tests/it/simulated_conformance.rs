@@ -58,7 +58,7 @@ fn run_seed(seed: u64, ranks: &[u32], mischief: bool, profile: Profile) -> Vec<S
         let problems = line.problems.join("; ");
         format!(
             "seed {seed}, {} with {} ranks: {problems}\n  AM_UDP_SIM_SEED={seed} AM_CONFORMANCE_ONLY={} cargo test --release \
-             -p transport-udp --test it -- --ignored simulated_conformance::one_seed --nocapture",
+             -p active-messages-udp --test it -- --ignored simulated_conformance::one_seed --nocapture",
             line.name, line.ranks, line.name
         )
     });
@@ -101,7 +101,7 @@ fn with_mischief_8_ranks() {
 
 /// Under 1000 seeds, or as many as `AM_UDP_SIM_SEEDS` says: takes the better part of an hour on two cores.
 ///
-/// `cargo test --release -p transport-udp --test it -- --ignored simulated_conformance::full --nocapture`
+/// `cargo test --release -p active-messages-udp --test it -- --ignored simulated_conformance::full --nocapture`
 #[test]
 #[ignore = "the full profile takes long"]
 fn full() {

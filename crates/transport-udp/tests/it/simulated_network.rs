@@ -1,7 +1,7 @@
 //! What the protocol makes of a simulated network: throughput under loss, incast, fairness, large jobs. Times are virtual,
 //! so the figures are the same on every machine and are gated.
 //!
-//! `cargo test --release -p transport-udp --test it simulated_network -- --nocapture --test-threads 1` prints the tables, and
+//! `cargo test --release -p active-messages-udp --test it simulated_network -- --nocapture --test-threads 1` prints the tables, and
 //! with `--include-ignored` the larger ones.
 
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Request, Span, Token};

@@ -78,14 +78,14 @@ fn some_seeds() {
     run_simulated_seeds::<Gasnet>(0..60);
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored conformance::gasnet::many_seeds`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::gasnet::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn many_seeds() {
     run_simulated_seeds::<Gasnet>(chosen_seeds(1000));
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored conformance::gasnet::full`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::gasnet::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {

@@ -96,14 +96,14 @@ fn some_seeds() {
     run_simulated_seeds::<Pscom>(0..76);
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored conformance::pscom::many_seeds`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::pscom::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]
 fn many_seeds() {
     run_simulated_seeds::<Pscom>(chosen_seeds(1000));
 }
 
-/// `cargo test --release -p extoll-sim --test it -- --ignored conformance::pscom::full`
+/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::pscom::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {

@@ -138,7 +138,7 @@ fn every_schedule_of_an_incast_whose_loans_double() {
     explore_redistribution(&doubling(2, [3, 1]));
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored double`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored double`
 #[test]
 #[ignore = "millions of states take minutes"]
 fn every_schedule_of_larger_incasts_whose_loans_double() {
@@ -157,7 +157,7 @@ fn doubling(max_ask: u32, sizes: [usize; 2]) -> Net {
     incast(&config, sizes)
 }
 
-/// `cargo test --release -p portals-sim --test it -- --ignored larger_incasts_with`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored larger_incasts_with`
 #[test]
 #[ignore = "half a million states take half a minute"]
 fn every_schedule_of_larger_incasts_with_revocation() {

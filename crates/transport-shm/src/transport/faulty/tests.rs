@@ -24,7 +24,7 @@ fn garbage_anywhere_is_survived() {
     fuzz(1500, Reach::Everywhere);
 }
 
-/// `cargo test -p transport-shm --lib -- --ignored many`: minutes.
+/// `cargo test -p active-messages-shm --lib -- --ignored many`: minutes.
 #[test]
 #[ignore = "takes minutes"]
 fn many_cases() {

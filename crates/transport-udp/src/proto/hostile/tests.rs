@@ -273,7 +273,7 @@ fn authentic_nonsense_breaks_nothing() {
     assert!(tally.taken > 2000 && tally.faulty > 100 && tally.delivered > 2000, "{tally:?}");
 }
 
-/// `cargo test --release -p transport-udp --lib hostile -- --ignored --nocapture`
+/// `cargo test --release -p active-messages-udp --lib hostile -- --ignored --nocapture`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn many_insiders() {
