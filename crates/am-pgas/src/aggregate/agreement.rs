@@ -1,10 +1,11 @@
 //! How ranks agree that all have said done, and that everything pushed has been handled.
 //!
-//! Ranks form a binomial tree. A rank that has said done tells its parent how many ranks of its part of the tree have, and how
-//! many items these have pushed and handled since it last told. Rank 0 adds up. What ranks that have said done push is fixed,
-//! and what is handled never exceeds it, so that once all have said done and both sums are equal, everything has been
-//! handled; rank 0 then tells everyone. A rank that knows why this cannot come tells its neighbours in the tree, and they theirs.
-//! Sums go on from one time to the next, so that nothing has to be reset.
+//! Ranks form a binomial tree. A rank that has said done tells its parent how many ranks of its part of the tree
+//! have, and how many items these have pushed and handled since it last told. Rank 0 adds up. What ranks that have
+//! said done push is fixed, and what is handled never exceeds it, so that once all have said done and both sums
+//! are equal, everything has been handled; rank 0 then tells everyone. A rank that knows why this cannot come
+//! tells its neighbours in the tree, and they theirs. Sums go on from one time to the next, so that nothing has to
+//! be reset.
 
 use am_core::Rank;
 
@@ -201,7 +202,8 @@ impl Agreement {
         }
     }
 
-    /// The parent and the children. While it is open, none of them leaves but before the end: children learn of it here.
+    /// The parent and the children. While it is open, none of them leaves but before the end: children learn of it
+    /// here.
     pub(super) fn neighbours(&self) -> impl Iterator<Item = Rank> + '_ {
         let parent = (self.me != 0).then(|| self.parent());
         parent.into_iter().chain(self.children.iter().map(|child| Rank(child.rank)))

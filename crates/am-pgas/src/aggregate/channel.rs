@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub(super) named: bool,
     /// Whether the function answers.
     pub(super) answering: bool,
+    /// Bytes that wait for each answer that a function may push, or 0.
+    pub(super) answer: usize,
     /// Bytes of a message that the transport carries to every rank.
     pub(super) largest: u64,
     pub(super) config: AggregatorConfig,
@@ -72,8 +74,11 @@ impl Plan {
         zero(Some(window.into()), "window")?;
         zero(Some(answers.into()), "number of answers to an item")?;
         let grid = self.grid();
-        // The same number on all ranks, though some have fewer neighbours; two for the items of a rank for itself.
-        let mut buffers = 2;
+        // The same number on all ranks, though some have fewer neighbours; two for the items of a rank for itself,
+        // and one for a message whose items are not aligned, or as many as the answers to a message fill.
+        let record = self.layout(grid.hops()).record();
+        let answers = (usize::from(answers) * self.answer).div_ceil(record);
+        let mut buffers = 2 + if self.answering { answers } else { 1 };
         for hop in 0..grid.hops() {
             let (targets, sources) = grid.most(hop);
             let waits = hop + 1 < grid.hops() || self.answering;
@@ -296,11 +301,20 @@ impl Channel {
             look_ahead: self.look_ahead,
             spilled: self.spill.capacity(),
             passing: self.foreign + self.parked() + self.own.map_or(0, own),
-            memory: lanes + places + 8 * self.own_words.capacity() + self.spill.memory(),
+            memory: lanes + places + 8 * self.own_words.capacity() + self.beside(),
             pushed: self.sent + (self.held + self.spill.len()) as u64,
             handled: self.handled,
             messages: self.messages,
             discarded: self.discarded,
+        }
+    }
+
+    /// Bytes beside the lanes and lots: for a message that is not aligned, or for what the function pushes.
+    fn beside(&self) -> usize {
+        if self.plan.answering {
+            self.records() * usize::from(self.plan.config.answers) * self.plan.answer
+        } else {
+            self.message_bytes.next_multiple_of(8)
         }
     }
 
@@ -396,7 +410,8 @@ impl Channel {
         self.bound = if self.spill.is_empty() { self.look_ahead } else { 0 };
     }
 
-    /// Refuses a message that has arrived if it names a source that there is not; notes its items as handled otherwise.
+    /// Refuses a message that has arrived if it names a source that there is not; notes its items as handled
+    /// otherwise.
     pub(super) fn handle_here(&mut self, sender: Rank, message: &[u8]) -> Result<(), Malformed> {
         let layout = self.layout();
         let checked = Self::check(layout, usize::MAX, &self.next, &self.lanes, sender, message);
@@ -408,7 +423,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Refuses records of a message that cannot go on from here after hop `hop`, or name a source that there is not.
+    /// Refuses records of a message that cannot go on from here after hop `hop`, or name a source that there is
+    /// not.
     fn check(
         layout: Layout,
         hop: usize,

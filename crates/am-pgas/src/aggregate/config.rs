@@ -46,12 +46,13 @@ pub enum Discipline {
     /// Also at any push that finds them held back for so long, which costs a look at the clock for each push: no
     /// item waits longer in a program that pushes or polls.
     Steady(Span),
-    /// Only when a push finds their message full, or the look-ahead used up: the messages of a rank's first hop, their contents and
-    /// their order per neighbour follow from what the rank pushes, whatever the timing. With one hop these are all messages.
-    /// Later hops mix the items of several ranks in the order of their arrival, and send before the endpoint idles. A
-    /// [`look_ahead`](AggregatorConfig::look_ahead) keeps this with one hop and a function that does not answer only: elsewhere
-    /// the items that it counts leave as others' traffic lets them. What an
-    /// answering function pushes follows the order of what it answers.
+    /// Only when a push finds their message full, or the look-ahead used up: the messages of a rank's first hop,
+    /// their contents and their order per neighbour follow from what the rank pushes, whatever the timing. With
+    /// one hop these are all messages. Later hops mix the items of several ranks in the order of their arrival,
+    /// and send before the endpoint idles. A
+    /// [`look_ahead`](AggregatorConfig::look_ahead) keeps this with one hop and a function that does not answer
+    /// only: elsewhere the items that it counts leave as others' traffic lets them. What an answering function
+    /// pushes follows the order of what it answers.
     ///
     /// A program that waits for the effect of a push before it says `done` waits for ever unless it sends what is
     /// held.
@@ -65,7 +66,8 @@ pub struct AggregatorConfig {
     /// Bytes of a message at most; 8192 unless set, less where the transport or [`memory`](Self::memory) has no
     /// room for that.
     pub message_bytes: Option<usize>,
-    /// Bytes of all buffers together at most.
+    /// Bytes of all buffers together at most. Where the function answers, that includes room for the answers to a
+    /// message's items, in the other aggregator too.
     pub memory: usize,
     /// Items of its own that a rank holds back at most, whatever their destinations; as many as its buffers have
     /// room for unless set. When they are used up, the fullest buffer goes.
@@ -211,8 +213,9 @@ pub enum AggregateError {
         /// The rank.
         rank: Rank,
     },
-    /// Items in a message of the rank were refused, here or elsewhere, since no correct rank sends such a message: not all items
-    /// can be handled, and the aggregator never ends again. The rank that refused them has learned more by a handler's error.
+    /// Items in a message of the rank were refused, here or elsewhere, since no correct rank sends such a message:
+    /// not all items can be handled, and the aggregator never ends again. The rank that refused them has learned
+    /// more by a handler's error.
     #[error("a message of rank {rank} was refused, so that not all items can be handled")]
     Refused {
         /// The rank that sent the message.

@@ -1,10 +1,11 @@
 //! Aggregation: many small items for other ranks travel in few large messages.
 //!
-//! An [`Aggregator`] is registered with the function that handles its items where they arrive. [`push`](Aggregate::push) puts an
-//! item into the buffer of its destination, which costs a few instructions; a buffer travels as one Medium message, and the
-//! function gets a slice. [`done`](Aggregate::done) returns when all ranks have said so and every item has been handled
-//! everywhere; then the aggregator can be used again. Each item is handled exactly once, and the items of one rank for
-//! another in the order in which they were pushed, where the transport keeps the order of messages.
+//! An [`Aggregator`] is registered with the function that handles its items where they arrive.
+//! [`push`](Aggregate::push) puts an item into the buffer of its destination, which costs a few instructions; a
+//! buffer travels as one Medium message, and the function gets a slice. [`done`](Aggregate::done) returns when all
+//! ranks have said so and every item has been handled everywhere; then the aggregator can be used again. Each item
+//! is handled exactly once, and the items of one rank for another in the order in which they were pushed, where
+//! the transport keeps the order of messages.
 //!
 //! The design is that of bale's conveyors (Maley and DeVinney, 2019): buffers of fixed size for the next hop of
 //! each item, direct, by rows and columns of a matrix, or through a grid of three dimensions ([`Route`]), and an
@@ -13,10 +14,11 @@
 //!
 //! # What is held back
 //!
-//! Items wait until a push finds their message full, the endpoint is about to idle, or the [`Discipline`] says so: a message that
-//! the latest push filled waits for the next push that needs its buffer, or for the endpoint to idle. How many of a rank's own
-//! items wait at most is its look-ahead ([`AggregatorConfig::look_ahead`]); [`Aggregate::holdings`] tells that bound, how many wait
-//! now, and the memory that all buffers take. Nothing is allocated after registration.
+//! Items wait until a push finds their message full, the endpoint is about to idle, or the [`Discipline`] says so:
+//! a message that the latest push filled waits for the next push that needs its buffer, or for the endpoint to
+//! idle. How many of a rank's own items wait at most is its look-ahead ([`AggregatorConfig::look_ahead`]);
+//! [`Aggregate::holdings`] tells that bound, how many wait now, and the memory that all buffers take. Nothing is
+//! allocated after registration.
 //!
 //! # Functions that push
 //!

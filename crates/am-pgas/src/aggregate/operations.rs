@@ -25,7 +25,7 @@ pub struct Holdings {
     pub spilled: usize,
     /// Items of other ranks that wait for their next hop, or to be handled here.
     pub passing: usize,
-    /// Bytes of all buffers.
+    /// Bytes of all buffers, as [`AggregatorConfig::memory`](super::AggregatorConfig::memory) bounds them.
     pub memory: usize,
     /// Items pushed by this rank so far, the program and functions together.
     pub pushed: u64,
@@ -74,8 +74,9 @@ pub trait Aggregate: sealed::Sealed {
     /// with other operations between; blocks, serving incoming messages; does not allocate.
     ///
     /// # Errors
-    /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; a message that was refused; what [`Endpoint::wait_until`] fails
-    /// with. The rank has said done all the same, and calling this again waits on.
+    /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; a message that was
+    /// refused; what [`Endpoint::wait_until`] fails with. The rank has said done all the same, and calling this
+    /// again waits on.
     fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
 
     /// What the aggregator holds here, and what it may hold.

@@ -175,9 +175,9 @@ impl<T: Item> Aggregator<T> {
     /// where it does not matter who pushed, [`Aggregator::register_anonymous`] is faster.
     ///
     /// # Errors
-    /// [`AggregatorError`] if it could not work: an item that does not fit a message, buffers that do not fit the memory, a name
-    /// that is taken, or too long: with a prefix and its sizes it makes a handler's name of at most 64 bytes. With messages below
-    /// 100 MB, 24 bytes always fit.
+    /// [`AggregatorError`] if it could not work: an item that does not fit a message, buffers that do not fit the
+    /// memory, a name that is taken, or too long: with a prefix and its sizes it makes a handler's name of at most
+    /// 64 bytes. With messages below 100 MB, 24 bytes always fit.
     pub fn register<C: Transport, S: HasLayer<Aggregation>>(
         job: &Joining<C>,
         layers: &mut impl HasLayer<Aggregation>,
@@ -210,7 +210,7 @@ impl<T: Item> Aggregator<T> {
         layer: &Aggregation,
         config: AggregatorConfig,
         named: bool,
-        answering: bool,
+        answer: Option<usize>,
     ) -> Plan {
         const {
             assert!(size_of::<T>() > 0, "an item has bytes");
@@ -222,7 +222,8 @@ impl<T: Item> Aggregator<T> {
             ranks: job.shape().ranks,
             item: size_of::<T>(),
             named,
-            answering,
+            answering: answer.is_some(),
+            answer: answer.unwrap_or(0),
             largest: job.max_payload(Category::Medium, Lane::Request, 1),
             config,
         }
@@ -239,7 +240,8 @@ impl<T: Item> Aggregator<T> {
         let (hops, window) = (plan.grid().hops(), plan.config.window);
         let (item, bytes) = (plan.item, plan.message_bytes()?);
         let (answering, named) = (if plan.answering { "a" } else { "" }, if plan.named { "n" } else { "" });
-        // The comparison of tables at attach tells ranks whose aggregators differ: all that messages depend on is here.
+        // The comparison of tables at attach tells ranks whose aggregators differ: all that messages depend on is
+        // here.
         let full = format!("aggregate.{name} {item}/{bytes} {hops}h {window}{answering}{named}");
         let items = handlers.one_way(&full, handler)?;
         let requests =
@@ -257,7 +259,7 @@ impl<T: Item> Aggregator<T> {
         named: bool,
         function: impl FnMut(&mut S, Rank, &[T]) + Send + 'static,
     ) -> Result<Self, AggregatorError> {
-        let plan = Self::plan(job, layer, config, named, false);
+        let plan = Self::plan(job, layer, config, named, None);
         let index = plan.index;
         let mut scratch = buffer(plan.message_bytes()?);
         let function = Arc::new(Mutex::new(function));
@@ -308,7 +310,9 @@ impl<T: Item> Aggregator<T> {
         mut function: impl FnMut(&mut S, Rank, &[T], &mut Outlet<'_, U>) + Send + 'static,
     ) -> Result<Self, AggregatorError> {
         let layer = layers.as_layer_mut();
-        let plan = Self::plan(job, layer, config, true, true);
+        // What the function pushes is staged, and may wait for room in lanes.
+        let answer = size_of::<(u32, U)>() + size_of::<U>() + size_of::<u32>();
+        let plan = Self::plan(job, layer, config, true, Some(answer));
         let (index, into, ranks) = (plan.index, answers.index, plan.ranks);
         if answers.layer != layer.id || into >= index {
             return Err(AggregatorError::Foreign);

@@ -40,11 +40,6 @@ impl Spill {
         self.capacity
     }
 
-    /// Bytes of its buffers.
-    pub(super) fn memory(&self) -> usize {
-        self.capacity * (self.item + 4)
-    }
-
     /// Items that it has room for.
     pub(super) fn free(&self) -> usize {
         self.capacity - self.to.len()

@@ -273,11 +273,11 @@ fn what_cannot_work_is_refused() {
     assert_eq!(refused(config.message_bytes(7)), AggregatorError::Item { needed: 8, available: 7 });
     let matrix = config.message_bytes(11).route(Route::Matrix);
     assert_eq!(refused(matrix), AggregatorError::Item { needed: 12, available: 11 });
-    // Two lanes to others and two buffers for the rank's own items.
-    let memory = AggregatorError::Memory { buffers: 4, bytes: 1000, memory: 3999 };
-    assert_eq!(refused(config.message_bytes(1000).memory(3999)), memory);
-    let memory = AggregatorError::Memory { buffers: 4, bytes: 8, memory: 31 };
-    assert_eq!(refused(config.memory(31)), memory);
+    // Two lanes to others, two buffers for the rank's own items, and one for messages that are not aligned.
+    let memory = AggregatorError::Memory { buffers: 5, bytes: 1000, memory: 4999 };
+    assert_eq!(refused(config.message_bytes(1000).memory(4999)), memory);
+    let memory = AggregatorError::Memory { buffers: 5, bytes: 8, memory: 39 };
+    assert_eq!(refused(config.memory(39)), memory);
     assert_eq!(refused(config.window(0)), AggregatorError::Zero { what: "window" });
     assert_eq!(refused(config.look_ahead(0)), AggregatorError::Zero { what: "look-ahead" });
 }
@@ -297,6 +297,28 @@ fn memory_stays_within_its_bound() {
             endpoint.done(aggregator).unwrap();
             endpoint.finish().unwrap();
         });
+    }
+}
+
+#[test]
+fn memory_bounds_answers_too() {
+    let joining = Endpoint::builder(network(1, LoopbackConfig::default()).remove(0));
+    let mut handlers = Handlers::<Pgas>::new();
+    let mut pgas = Pgas::register(&mut handlers).unwrap();
+    let config = AggregatorConfig::new().memory(100_000);
+    let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
+    let answers = Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
+    let mut ask = |name: &str, config: AggregatorConfig| {
+        let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Outlet<'_, u64>| ();
+        Aggregator::register_answering(&joining, &mut pgas, &mut handlers, name, config, answers, silent)
+    };
+    // An answer takes 16 bytes while it is staged and 12 while it waits, so that 100 of them fill 350 buffers of questions.
+    let exceeds = AggregatorError::Memory { buffers: 352, bytes: 8192, memory: 100_000 };
+    assert_eq!(ask("refused", config.answers(100).message_bytes(8192)).unwrap_err(), exceeds);
+    let ask = ask("ask", config.answers(100)).unwrap();
+    let endpoint = joining.attach(handlers, pgas).unwrap();
+    for memory in [endpoint.holdings(ask).unwrap().memory, endpoint.holdings(answers).unwrap().memory] {
+        assert!((20_000..=100_000).contains(&memory), "{memory}");
     }
 }
 
@@ -839,4 +861,32 @@ fn pushes_wait_for_what_functions_pushed_before() {
         let due = if endpoint.rank() == Rank(0) { vec![10, 11] } else { (0..10).collect() };
         assert_eq!(endpoint.finish().unwrap().seen, due);
     });
+}
+
+#[test]
+fn items_that_wait_for_their_function_count_as_held() {
+    let joining = Endpoint::builder(network(1, LoopbackConfig::default()).remove(0));
+    let mut handlers = Handlers::<Pgas>::new();
+    let mut pgas = Pgas::register(&mut handlers).unwrap();
+    let config = AggregatorConfig::new().message_bytes(24).look_ahead(3).answers(50);
+    let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
+    let answers = Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
+    let many = |_: &mut Pgas, from, items: &[u64], outlet: &mut Outlet<'_, u64>| {
+        items.iter().for_each(|item| (0..50).for_each(|_| outlet.push(from, *item).unwrap()));
+    };
+    let layers = &mut pgas;
+    let ask =
+        Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, many).unwrap();
+    let mut endpoint = joining.attach(handlers, pgas).unwrap();
+    for item in 0..30 {
+        endpoint.push(ask, Rank(0), item).unwrap();
+        assert!(endpoint.holdings(ask).unwrap().held <= 3);
+        let held = endpoint.holdings(answers).unwrap();
+        assert!(held.held <= 3 + held.spilled);
+    }
+    endpoint.done(ask).unwrap();
+    endpoint.done(answers).unwrap();
+    let held = [endpoint.holdings(ask).unwrap(), endpoint.holdings(answers).unwrap()];
+    assert_eq!(held.map(|held| (held.held, held.handled)), [(0, 30), (0, 1500)]);
+    endpoint.finish().unwrap();
 }
