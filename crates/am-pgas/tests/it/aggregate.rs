@@ -2,18 +2,21 @@
 
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
-use am_core::{Endpoint, Handlers, Joining, LossCause, Payload, Rank, Span};
+use am_core::{Endpoint, Handlers, Joining, Rank, Span};
 use am_pgas::aggregate::{
     Aggregate, AggregateError, Aggregator, AggregatorConfig, AggregatorError, Discipline, Outlet, Route,
 };
 use am_pgas::{Pgas, pgas_state};
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use std::thread;
 
 /// Runs a function on every rank of a network of threads; returns what they return.
-fn on_ranks<R: Send>(ranks: u32, config: LoopbackConfig, run: impl Fn(Joining<Loopback>) -> R + Sync) -> Vec<R> {
+pub(super) fn on_ranks<R: Send>(
+    ranks: u32,
+    config: LoopbackConfig,
+    run: impl Fn(Joining<Loopback>) -> R + Sync,
+) -> Vec<R> {
     thread::scope(|scope| {
         let all = network(ranks, config).into_iter();
         let all: Vec<_> = all
@@ -26,7 +29,7 @@ fn on_ranks<R: Send>(ranks: u32, config: LoopbackConfig, run: impl Fn(Joining<Lo
     })
 }
 
-fn random(seed: &mut u64, below: u64) -> u64 {
+pub(super) fn random(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*seed >> 33) % below
 }
@@ -47,7 +50,7 @@ impl Odd {
     }
 }
 
-struct State {
+pub(super) struct State {
     pgas: Pgas,
     /// The number of the next item from each rank.
     next: Vec<u32>,
@@ -238,13 +241,13 @@ proptest! {
 }
 
 /// An endpoint with one aggregator that notes the lengths of the slices that its function gets.
-struct Slices {
-    pgas: Pgas,
-    slices: Vec<(u32, Vec<u64>)>,
+pub(super) struct Slices {
+    pub(super) pgas: Pgas,
+    pub(super) slices: Vec<(u32, Vec<u64>)>,
 }
 pgas_state!(Slices, pgas);
 
-fn slices(
+pub(super) fn slices(
     joining: Joining<Loopback>,
     config: AggregatorConfig,
 ) -> Result<(Endpoint<Loopback, Slices>, Aggregator<u64>), AggregatorError> {
@@ -255,7 +258,7 @@ fn slices(
     Ok((joining.attach(handlers, Slices { pgas, slices: Vec::new() }).unwrap(), aggregator))
 }
 
-fn alone(config: AggregatorConfig) -> (Endpoint<Loopback, Slices>, Aggregator<u64>) {
+pub(super) fn alone(config: AggregatorConfig) -> (Endpoint<Loopback, Slices>, Aggregator<u64>) {
     slices(Endpoint::builder(network(1, LoopbackConfig::default()).remove(0)), config).unwrap()
 }
 
@@ -459,51 +462,6 @@ fn aggregators_that_differ_are_told_at_attach() {
     }
 }
 
-#[test]
-fn a_lost_rank_ends_the_end() {
-    for route in [Route::Direct, Route::Matrix] {
-        on_ranks(5, LoopbackConfig { requests: 2, ..LoopbackConfig::default() }, |joining| {
-            let config = AggregatorConfig::new().message_bytes(64).route(route);
-            let (mut endpoint, aggregator) = slices(joining, config).unwrap();
-            if endpoint.rank() == Rank(4) {
-                let mut seed = 1;
-                for item in 0..300 {
-                    endpoint.push(aggregator, Rank(random(&mut seed, 5) as u32), item).unwrap();
-                }
-                drop(endpoint);
-                return;
-            }
-            let lost = endpoint.done(aggregator).unwrap_err();
-            assert_eq!(lost.loss(), Some((Rank(4), LossCause::Left)), "{lost}");
-            assert_eq!(endpoint.push(aggregator, Rank(0), 1), Err(AggregateError::SaidDone));
-            // It does not get better when the loss is acknowledged.
-            endpoint.acknowledge_loss(Rank(4));
-            assert_eq!(endpoint.done(aggregator).unwrap_err().lost_rank(), Some(Rank(4)));
-            // Nothing that is held back for the lost rank keeps the others from draining.
-            endpoint.drain().unwrap();
-            endpoint.leave();
-        });
-    }
-}
-
-#[test]
-fn pushing_to_a_lost_rank_fails() {
-    on_ranks(2, LoopbackConfig::default(), |joining| {
-        let (mut endpoint, aggregator) = slices(joining, AggregatorConfig::new().message_bytes(64)).unwrap();
-        if endpoint.rank() == Rank(1) {
-            return;
-        }
-        assert!(endpoint.wait_until(|_| false).is_err());
-        endpoint.acknowledge_loss(Rank(1));
-        let error = (0..100).find_map(|item| endpoint.push(aggregator, Rank(1), item).err());
-        assert_eq!(error, Some(AggregateError::Gone { rank: Rank(1) }));
-        endpoint.push(aggregator, Rank(0), 1).unwrap();
-        endpoint.drain().unwrap();
-        assert_eq!(endpoint.holdings(aggregator).unwrap().discarded, 8);
-        assert_eq!(endpoint.leave().slices, [(0, vec![1])]);
-    });
-}
-
 /// A question's answers go to all ranks.
 #[test]
 fn several_answers_to_an_item() {
@@ -567,34 +525,6 @@ fn an_outlet_takes_what_was_agreed() {
 }
 
 #[test]
-fn a_function_that_unwinds_loses_its_items_alone() {
-    let (mut endpoint, aggregator) = {
-        let joining = Endpoint::builder(network(1, LoopbackConfig::default()).remove(0));
-        let mut handlers = Handlers::<Slices>::new();
-        let mut pgas = Pgas::register(&mut handlers).unwrap();
-        let note = |state: &mut Slices, from: Rank, items: &[u64]| {
-            assert!(!items.contains(&13), "deliberate");
-            state.slices.push((from.0, items.to_vec()));
-        };
-        let config = AggregatorConfig::new().message_bytes(32);
-        let aggregator = Aggregator::register(&joining, &mut pgas, &mut handlers, "slices", config, note).unwrap();
-        (joining.attach(handlers, Slices { pgas, slices: Vec::new() }).unwrap(), aggregator)
-    };
-    for item in 0..20 {
-        let push = std::panic::AssertUnwindSafe(|| endpoint.push(aggregator, Rank(0), item));
-        if let Ok(pushed) = std::panic::catch_unwind(push) {
-            pushed.unwrap();
-        } else {
-            // The function was called for items before this one.
-            endpoint.push(aggregator, Rank(0), item).unwrap();
-        }
-    }
-    endpoint.done(aggregator).unwrap();
-    let slices = endpoint.finish().unwrap().slices;
-    assert_eq!(slices.iter().map(|(_, items)| items.len()).sum::<usize>(), 16);
-}
-
-#[test]
 fn nothing_is_allocated_after_registration() {
     for route in [Route::Direct, Route::Matrix] {
         on_ranks(2, LoopbackConfig { requests: 1, ..LoopbackConfig::default() }, |joining| {
@@ -630,43 +560,6 @@ fn nothing_is_allocated_after_registration() {
 }
 
 #[test]
-fn a_full_window_ends_with_its_rank() {
-    let (filled, left) = (Barrier::new(2), Barrier::new(2));
-    on_ranks(2, LoopbackConfig::default(), |joining| {
-        let mut handlers = Handlers::<Pgas>::new();
-        let mut pgas = Pgas::register(&mut handlers).unwrap();
-        let config = AggregatorConfig::new().message_bytes(8).window(1);
-        let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
-        let answers =
-            Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
-        let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Outlet<'_, u64>| ();
-        let layers = &mut pgas;
-        let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, silent)
-            .unwrap();
-        let joining = joining.timeout(Span::from_secs(5));
-        let mut endpoint = joining.attach(handlers, pgas).unwrap();
-        if endpoint.rank() == Rank(1) {
-            // Leaves without serving: the window of rank 0 stays full.
-            filled.wait();
-            endpoint.leave();
-            left.wait();
-            return;
-        }
-        endpoint.push(ask, Rank(1), 1).unwrap();
-        endpoint.push(ask, Rank(1), 2).unwrap();
-        assert_eq!(endpoint.holdings(ask).unwrap().messages, 1);
-        filled.wait();
-        left.wait();
-        let gone = AggregateError::Gone { rank: Rank(1) };
-        assert_eq!(endpoint.push(ask, Rank(1), 3), Err(gone));
-        endpoint.drain().unwrap();
-        let held = endpoint.holdings(ask).unwrap();
-        assert_eq!((held.held, held.discarded), (0, 1));
-        endpoint.leave();
-    });
-}
-
-#[test]
 fn steady_messages_are_full_between_ages() {
     on_ranks(2, LoopbackConfig::default(), |joining| {
         let age = Span::from_micros(1000);
@@ -693,136 +586,7 @@ fn steady_messages_are_full_between_ages() {
     });
 }
 
-#[test]
-fn items_go_before_idling_after_a_push_unwound() {
-    struct Asked {
-        pgas: Pgas,
-        asked: u64,
-    }
-    pgas_state!(Asked, pgas);
-    const LAST: u32 = 20;
-    let (seen, full, unwound) = (AtomicU32::new(0), Barrier::new(2), Barrier::new(2));
-    let seen = Arc::new(seen);
-    on_ranks(2, LoopbackConfig::default(), |joining| {
-        let mut handlers = Handlers::<Asked>::new();
-        let mut pgas = Pgas::register(&mut handlers).unwrap();
-        let note = Arc::clone(&seen);
-        let disturb = move |_: &mut Asked, _, number: u32, _: Payload<'_>| {
-            assert!(number < LAST, "deliberate");
-            note.store(number, Ordering::SeqCst);
-        };
-        let disturb = handlers.one_way("disturb", disturb).unwrap();
-        let config = AggregatorConfig::new().message_bytes(8).window(1);
-        let nothing = |_: &mut Asked, _: Rank, _: &[u64]| ();
-        let layers = &mut pgas;
-        let answers = Aggregator::register(&joining, layers, &mut handlers, "answers", config, nothing).unwrap();
-        let count = |state: &mut Asked, _: Rank, items: &[u64], _: &mut Outlet<'_, u64>| {
-            state.asked += items.len() as u64;
-        };
-        let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, count);
-        let ask = ask.unwrap();
-        let joining = joining.timeout(Span::from_secs(5));
-        let mut endpoint = joining.attach(handlers, Asked { pgas, asked: 0 }).unwrap();
-        if endpoint.rank() == Rank(1) {
-            full.wait();
-            // One after the other, so that rank 0 takes most of them in while its push waits.
-            for number in 1..=LAST {
-                endpoint.try_request(Rank(0), disturb, number).unwrap();
-                while number < LAST && seen.load(Ordering::SeqCst) != number {
-                    thread::yield_now();
-                }
-            }
-            unwound.wait();
-        } else {
-            // The second fills the lane, and nobody gives back the room of the first.
-            endpoint.push(ask, Rank(1), 1).unwrap();
-            endpoint.push(ask, Rank(1), 2).unwrap();
-            full.wait();
-            let push = std::panic::AssertUnwindSafe(|| endpoint.push(ask, Rank(1), 3));
-            assert!(std::panic::catch_unwind(push).is_err());
-            assert_eq!(seen.load(Ordering::SeqCst), LAST - 1);
-            endpoint.push(ask, Rank(0), 4).unwrap();
-            let waited = endpoint.wait_until(|state| state.asked == 1);
-            unwound.wait();
-            waited.unwrap();
-        }
-        endpoint.done(ask).unwrap();
-        let due = if endpoint.rank() == Rank(1) { 2 } else { 1 };
-        assert_eq!(endpoint.finish().unwrap().asked, due);
-    });
-}
-
-#[test]
-fn every_rank_learns_that_one_left_before_the_end() {
-    let together = Barrier::new(3);
-    on_ranks(4, LoopbackConfig::default(), |joining| {
-        let joining = joining.timeout(Span::from_secs(5));
-        let (mut endpoint, aggregator) = slices(joining, AggregatorConfig::new()).unwrap();
-        if endpoint.rank() == Rank(3) {
-            endpoint.leave();
-            return;
-        }
-        // Only rank 2 is a neighbour of rank 3 in the tree.
-        let ended = endpoint.done(aggregator);
-        together.wait();
-        assert_eq!(ended, Err(AggregateError::Gone { rank: Rank(3) }));
-        endpoint.leave();
-    });
-}
-
 /// A rank that sends messages which no aggregator sends, to rank 0 of a matrix of 2 by 2.
-#[test]
-fn malformed_messages_are_refused_and_end_the_end() {
-    let record = |to: u32| [7u64.to_ne_bytes().as_slice(), &to.to_le_bytes()].concat();
-    let cases = [
-        // For a rank that there is not; for the rank that it comes from.
-        (1, 0u32, record(9), "has no way from here"),
-        (1, 0, record(1), "has no way from here"),
-        // From a rank that there is not.
-        (2, 1, record(77), "has no way from here"),
-        (2, 1, record(2).repeat(8), "exceeds the aggregator's 64 bytes"),
-        (2, 0, record(2), "does not lead from rank 2"),
-    ];
-    for (faulty, hop, message, told) in &cases {
-        let (sent, together) = (Barrier::new(2), Barrier::new(2));
-        on_ranks(4, LoopbackConfig::default(), |joining| {
-            let joining = joining.timeout(Span::from_secs(5));
-            let me = joining.address().rank.0;
-            if me == *faulty {
-                let mut handlers = Handlers::<Pgas>::new();
-                let pgas = Pgas::register(&mut handlers).unwrap();
-                let ignore = |_: &mut Pgas, _, _: u32, _: Payload<'_>| ();
-                let items = handlers.one_way("aggregate.slices 8/64 2h 4n", ignore).unwrap();
-                let mut endpoint = joining.attach(handlers, pgas).unwrap();
-                endpoint.try_request_medium(Rank(0), items, *hop, message).unwrap();
-                sent.wait();
-                endpoint.leave();
-                return;
-            }
-            let config = AggregatorConfig::new().message_bytes(64).route(Route::Matrix);
-            let (mut endpoint, aggregator) = slices(joining, config).unwrap();
-            if me == 3 {
-                assert!(endpoint.done(aggregator).is_err());
-                endpoint.leave();
-                return;
-            }
-            if me == 0 {
-                sent.wait();
-                let refused = endpoint.wait_until(|_| false).unwrap_err().to_string();
-                assert!(refused.contains(told), "{refused}");
-            }
-            let ended = endpoint.done(aggregator);
-            if *faulty == 2 {
-                together.wait();
-            }
-            if *faulty == 2 || me == 0 {
-                assert_eq!(ended, Err(AggregateError::Refused { rank: Rank(*faulty) }));
-            }
-            assert_eq!(endpoint.leave().slices, []);
-        });
-    }
-}
-
 #[test]
 fn pushes_wait_for_what_functions_pushed_before() {
     struct Order {

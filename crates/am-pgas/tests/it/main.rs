@@ -1,6 +1,7 @@
 //! The layers of this crate on the loopback transport.
 
 mod aggregate;
+mod aggregate_failures;
 
 /// Counts for the tests of what allocates.
 #[global_allocator]
