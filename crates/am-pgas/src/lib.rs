@@ -3,12 +3,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`pointer`] | global pointers and slices: a rank, an offset and a type |
+//! | [`pointer`](mod@pointer) | global pointers and slices: a rank, an offset and a type |
 //! | [`memory`] | typed put and get in all forms, signals, atomic domains |
 //! | [`sections`] | vectored, indexed and strided access |
 //! | [`allocator`] | symmetric and local memory of segments |
 //! | [`local`] | the own segment as values of a type |
-//! | [`array`] | global arrays: distributions, sections, batches, ghost cells |
+//! | [`array`](mod@array) | global arrays: distributions, sections, batches, ghost cells |
 //! | [`aggregate`] | aggregation of small updates, by one to three hops |
 //! | [`Team`], [`collectives`] | teams of ranks, and what their members do together |
 //!

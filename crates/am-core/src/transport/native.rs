@@ -163,7 +163,7 @@ impl Completion<'_> {
 /// Learns of completions while operations are started.
 pub type Done<'a> = dyn FnMut(Completion<'_>) + 'a;
 
-/// One-sided operations of a network; see the [module](self).
+/// One-sided operations of a network: what [`Transport::native`](super::Transport::native) offers.
 pub trait NativeOneSided {
     /// What the network does by itself towards a peer. The same at every call.
     fn capability(&self, to: Peer) -> Capability;

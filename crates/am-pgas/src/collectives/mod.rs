@@ -33,7 +33,8 @@
 //!
 //! - Without [`Tuning::check`], members of which each only sends, or only waits, do not learn that their calls differ:
 //!   large broadcasts with different roots wait until the endpoint's time-out. With it, a call is compared with those
-//!   of the two neighbours, unless a neighbour is more than 32 calls ahead or behind.
+//!   of the two neighbours, unless a neighbour is more than 32 calls ahead or behind. A message that is looked at before
+//!   the neighbour's call gives [`CollectiveError::Unmatched`], which names the ranks but not their calls.
 //! - A call that is refused at one member for its arguments fails the team as soon as another member hears of it, which
 //!   may be while it is in an earlier operation.
 //! - A blocking call whose operator panics keeps its memory until the endpoint ends.
