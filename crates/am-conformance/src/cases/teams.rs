@@ -162,6 +162,10 @@ pub(super) fn lost_while_shrinking<T: Transport>(world: &World, transport: T) ->
     let mut team = Team::world(&mut endpoint)?;
     arrive(&team, &mut endpoint, Rank(0))?;
     let (me, size) = (endpoint.rank().0, endpoint.ranks());
+    // A loss ends waits, in which no time passes then, as long as it is not acknowledged.
+    for rank in 0..size {
+        endpoint.acknowledge_loss(Rank(rank));
+    }
     // The coordinators go first: ranks 0, 1 and so on, until two are left.
     if me + 2 < size {
         if me > 0 {
@@ -171,9 +175,6 @@ pub(super) fn lost_while_shrinking<T: Transport>(world: &World, transport: T) ->
             }
         }
         unwind();
-    }
-    for rank in 0..size {
-        endpoint.acknowledge_loss(Rank(rank));
     }
     for _ in 0..size {
         team = team.shrink(&mut endpoint)?;
