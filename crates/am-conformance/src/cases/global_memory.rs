@@ -1,7 +1,7 @@
 //! Item 21, global memory: typed access, access regions, runs and the allocator against models, and what is
 //! refused.
 
-use super::right;
+use super::{left, right};
 use crate::random::{Random, pattern};
 use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Operation, Runs};
@@ -74,13 +74,19 @@ pub(super) fn typed_access<T: Transport>(world: &World, transport: T) -> Verdict
     let mut random = world.random(u64::from(me.0));
     let to = right(shape, me);
     let row = mine(&endpoint, &all, to);
-    let limits = limits(&endpoint, to).into_iter();
-    let mut lens: Vec<u64> =
-        limits.flat_map(|limit| [limit.saturating_sub(1), limit, limit.saturating_add(1)]).collect();
+    // The limits towards near and far neighbours differ: everyone uses the smallest and the largest, so that all put equally often.
+    let mut lens = Vec::new();
+    for limit in limits(&endpoint, to) {
+        let [least, most] = endpoint.minima([limit, !limit])?;
+        lens.extend(
+            [least, !most].into_iter().flat_map(|limit| [limit.saturating_sub(1), limit, limit.saturating_add(1)]),
+        );
+    }
     lens.extend([0, 1, 3, 4, 7, 8, 9, 16, 63, 64, 65, 1000]);
     lens.retain(|len| *len <= size.saturating_sub(8));
     lens.sort_unstable();
     lens.dedup();
+    signals(world, &mut endpoint, &all, &lens)?;
     for len in lens {
         let at = random.below(9);
         let slice = row.range(at..(at + len).min(size)).expect("lengths were chosen to fit");
@@ -112,6 +118,34 @@ pub(super) fn typed_access<T: Transport>(world: &World, transport: T) -> Verdict
     refuse(&mut endpoint, to)?;
     equal("operations under way", endpoint.layer::<OneSided>().under_way(), 0)?;
     endpoint.finish()?;
+    Ok(())
+}
+
+/// Everyone puts values of all lengths to the right with a signal; who sees the signal finds the values.
+fn signals<T: Transport>(
+    world: &World,
+    endpoint: &mut Ranks<T>,
+    all: &SymmetricArray<u8>,
+    lens: &[u64],
+) -> Verdict {
+    let (shape, me) = (endpoint.shape(), endpoint.rank());
+    let (to, from) = (right(shape, me), left(shape, me));
+    let counter = endpoint.allocate_symmetric::<u64>(1)?;
+    let size = all.len() / u64::from(shape.ranks);
+    let bytes = |len: u64, rank: Rank| pattern(world.salt(&[len, u64::from(rank.0), 7]), len as usize);
+    let row = |rank: Rank, on: Rank, len| {
+        let at = u64::from(rank.0) * size;
+        all.on(on).range(at..at + len).expect("every rank has a part")
+    };
+    for (round, len) in (1..).zip(lens) {
+        let put = endpoint.put_slice_signal(row(me, to, *len), &bytes(*len, me), counter.on(to).start())?;
+        equal("the counter", endpoint.wait_counter(counter.on(me).start(), round)?, round)?;
+        let found = endpoint.local(row(from, me, *len))?.map(|own| own.to_vec());
+        ensure(found == Some(bytes(*len, from)), || format!("{len} bytes with a signal from rank {from} differ"))?;
+        endpoint.wait(put)?;
+        endpoint.barrier()?;
+    }
+    endpoint.free_symmetric(counter)?;
     Ok(())
 }
 

@@ -103,7 +103,7 @@ suite! {
     (17, "one-sided-way", "the network does what it says", SMALLEST, native::way),
     (17, "one-sided-deaf-target", "the network needs no polls of the target", SMALLEST.ranks(2), native::deaf_target),
     (17, "one-sided-drain", "drain covers operations under way", SMALLEST, native::drained),
-    (17, "one-sided-loss", "a target panics among operations", SEVERAL.unwinds(), native::target_lost),
+    (17, "one-sided-loss", "a target panics among operations", SMALLEST.ranks(2).unwinds(), native::target_lost),
     (18, "collectives", "collectives of overlapping teams", PLAIN, collectives::usual),
     (18, "collectives-tight", "the same, smallest buffers and window", SMALLEST, collectives::tight),
     (18, "collectives-ahead", "a root that is far ahead", SMALLEST, collectives::ahead),

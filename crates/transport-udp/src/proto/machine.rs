@@ -166,7 +166,7 @@ impl Machine {
             }
             return;
         }
-        self.note_left(peer, how);
+        self.note_left(peer, how, now);
     }
 
     /// Another peer that has not ended here, and of which this peer's farewell says how it ended.
@@ -177,9 +177,14 @@ impl Machine {
         (other && lives).then_some((Peer(first), how))
     }
 
-    fn note_left(&mut self, peer: Peer, how: Departure) {
+    fn note_left(&mut self, peer: Peer, how: Departure, now: Instant) {
         let status = how.status();
-        self.slots[peer.index()].ended = Some(status);
+        let slot = &mut self.slots[peer.index()];
+        slot.ended = Some(status);
+        if let Some(session) = &mut slot.session {
+            session.retire(&mut self.shared);
+            self.lend(now);
+        }
         if status != PeerStatus::Finished {
             self.losses += 1;
             self.shared.after.get_or_insert((peer.0, how as u8));
@@ -205,7 +210,7 @@ impl Machine {
                 && let Some(how) = DEPARTURES.get(usize::from(how)).copied()
             {
                 self.slots[first.index()].end(&mut self.shared, how.status());
-                self.note_left(first, how);
+                self.note_left(first, how, now);
             } else {
                 self.note_departure(peer, now);
             }

@@ -47,6 +47,8 @@ pub(super) struct Traffic {
     pub(super) leave_due: bool,
     pub(super) leave_acked: bool,
     pub(super) path_grew: bool,
+    /// The peer has left: the shared accounts have everything back that stood there for it ([`Session::retire`]).
+    pub(super) retired: bool,
 }
 
 /// One open session.
@@ -192,11 +194,12 @@ impl Session {
         if !payload.is_empty() {
             fifo.append(pool, payload);
         }
-        shared.queued[lane] += (len + payload.len()) as u64;
-        shared.accepted += (len + payload.len()) as u64;
+        self.traffic.on_queued(shared, lane, (len + payload.len()) as u64);
         if lane == 0 {
             self.set_aside += cost_of(message.room);
-            shared.set_aside += cost_of(message.room);
+            if !self.traffic.retired {
+                shared.set_aside += cost_of(message.room);
+            }
         }
     }
 
@@ -279,14 +282,12 @@ impl Session {
         now: Instant,
         delivered: &Delivered,
     ) -> Result<(), Fault> {
-        self.set_aside = self.set_aside.checked_sub(delivered.set_aside).ok_or(Fault)?;
-        shared.set_aside -= delivered.set_aside;
+        self.return_room(shared, delivered.set_aside)?;
         self.owed = (self.owed + delivered.detached).saturating_sub(delivered.answered);
         let len = delivered.replies().len() as u64;
         if len > 0 {
             self.traffic.out[1].fifo.append(&mut shared.pools[1], delivered.replies());
-            shared.queued[1] += len;
-            shared.accepted += len;
+            self.traffic.on_queued(shared, 1, len);
         }
         if delivered.bare > 0 {
             self.give_bare(shared, now, delivered.bare, delivered.bare_bytes);
@@ -321,6 +322,9 @@ impl Session {
     }
 
     fn settle_loan(&mut self, shared: &mut Context) {
+        if self.traffic.retired {
+            return;
+        }
         let loan = self.granted.limit.saturating_sub(self.granted.requests + shared.base);
         shared.lent = shared.lent - self.loan + loan;
         shared.borrowers = shared.borrowers - u64::from(self.loan > 0) + u64::from(loan > 0);
@@ -343,7 +347,7 @@ impl Session {
         let (place, message) = (1 + shared.borrowers - u64::from(self.loan > 0), shared.config.largest_message());
         let share = (shared.lendable / (place * (place + 1)) / message).max(1) * message;
         let target = self.wanted.min(due + share);
-        if target <= self.granted.limit {
+        if target <= self.granted.limit || self.traffic.retired {
             return true;
         }
         let loan = target.saturating_sub(due);
@@ -372,16 +376,13 @@ impl Session {
         // What was accepted here and has not been sent cannot have been handled there.
         let sent = self.traffic.out[0].sent();
         let back = credit.bare_bytes.saturating_sub(self.told.bare_bytes);
-        if credit.requests > sent || back > self.set_aside {
+        if credit.requests > sent {
             return Err(Fault);
         }
-        self.set_aside -= back;
-        shared.set_aside -= back;
+        self.return_room(shared, back)?;
         if credit.requests > self.told.requests {
-            let before = self.traffic.out[0].queued();
             let start = self.traffic.out[0].fifo.start();
-            self.traffic.out[0].on_acked(&mut shared.pools[0], start, credit.requests.saturating_sub(start));
-            shared.queued[0] -= before - self.traffic.out[0].queued();
+            self.traffic.on_acked(shared, 0, start, credit.requests.saturating_sub(start));
         }
         self.told = Credit {
             limit: self.told.limit.max(credit.limit),
@@ -458,26 +459,62 @@ impl Session {
         false
     }
 
+    /// Room for replies is needed no longer.
+    fn return_room(&mut self, shared: &mut Context, bytes: u64) -> Result<(), Fault> {
+        self.set_aside = self.set_aside.checked_sub(bytes).ok_or(Fault)?;
+        if !self.traffic.retired {
+            shared.set_aside -= bytes;
+        }
+        Ok(())
+    }
+
+    /// The peer has left, and all that it sent has been delivered: it answers no request any more. What the shared accounts
+    /// hold for it serves others from now on; the session itself goes on until the last acknowledgements are through.
+    pub(super) fn retire(&mut self, shared: &mut Context) {
+        if std::mem::replace(&mut self.traffic.retired, true) {
+            return;
+        }
+        shared.set_aside -= self.set_aside;
+        for (queued, out) in shared.queued.iter_mut().zip(&self.traffic.out) {
+            *queued -= out.queued();
+        }
+        shared.lent -= self.loan;
+        shared.borrowers -= u64::from(self.loan > 0);
+        (self.loan, self.wanted) = (0, 0);
+    }
+
     /// Gives everything back to the shared accounts.
     pub(super) fn close(&mut self, shared: &mut Context) {
+        self.retire(shared);
         let [request_out, reply_out, request_in, reply_in, bulk] = &mut shared.pools;
         for (lane, pool) in [request_out, reply_out].into_iter().enumerate() {
-            shared.queued[lane] -= self.traffic.out[lane].queued();
             self.traffic.out[lane].fifo.clear(pool);
             self.traffic.bulk_out[lane].bytes.fifo.clear(bulk);
         }
         for (lane, pool) in [request_in, reply_in].into_iter().enumerate() {
             self.traffic.incoming[lane].fifo.clear(pool);
         }
-        shared.set_aside -= self.set_aside;
-        shared.lent -= self.loan;
-        shared.borrowers -= u64::from(self.loan > 0);
-        self.set_aside = 0;
-        self.loan = 0;
     }
 }
 
 impl Traffic {
+    /// Bytes of a lane have arrived.
+    fn on_acked(&mut self, shared: &mut Context, lane: usize, offset: u64, len: u64) {
+        let before = self.out[lane].queued();
+        self.out[lane].on_acked(&mut shared.pools[lane], offset, len);
+        if !self.retired {
+            shared.queued[lane] -= before - self.out[lane].queued();
+        }
+    }
+
+    /// Bytes were appended to a lane.
+    fn on_queued(&self, shared: &mut Context, lane: usize, len: u64) {
+        if !self.retired {
+            shared.queued[lane] += len;
+        }
+        shared.accepted += len;
+    }
+
     /// Something that was sent has arrived, or has to be sent again.
     pub(super) fn settle(&mut self, shared: &mut Context, path: &mut Path, outcome: Outcome, carried: Carried) {
         if outcome == Outcome::Lost {
@@ -488,11 +525,7 @@ impl Traffic {
                 let lane = usize::from(stream & 1);
                 let len = u64::from(len);
                 match (stream >= 2, outcome) {
-                    (false, Outcome::Acked) => {
-                        let before = self.out[lane].queued();
-                        self.out[lane].on_acked(&mut shared.pools[lane], offset, len);
-                        shared.queued[lane] -= before - self.out[lane].queued();
-                    }
+                    (false, Outcome::Acked) => self.on_acked(shared, lane, offset, len),
                     (true, Outcome::Acked) => self.bulk_out[lane].on_acked(&mut shared.pools[BULK], offset, len),
                     (false, Outcome::Lost) => self.out[lane].on_lost(offset, len),
                     (true, Outcome::Lost) => self.bulk_out[lane].bytes.on_lost(offset, len),

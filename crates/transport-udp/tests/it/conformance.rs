@@ -27,7 +27,7 @@ impl Fabric for Threads {
             Buffers::Smallest => UdpConfig::smallest([]),
         };
         config.protection = self.protection;
-        config.silence = Duration::from_secs(3);
+        config.silence = Duration::from_secs(10);
         // A machine that runs many tests at once keeps threads waiting for milliseconds. The helper would then change what a
         // rank may still send between its refusal and its look at the reasons.
         config.absence = Duration::from_millis(20);

@@ -9,6 +9,7 @@ mod fuzz;
 mod fuzz_flood;
 mod fuzz_seeds;
 mod liveness;
+mod patience;
 mod security;
 mod simulated;
 mod simulated_conformance;

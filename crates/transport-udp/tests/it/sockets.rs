@@ -1,8 +1,9 @@
 //! Real sockets: work goes on while the program does not poll, lossy ways, long streams both ways, and what bad set-ups get.
 
+use crate::patience::patiently;
 use am_core::transport::{Notify, Waiting};
 use am_core::{
-    Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, SendError, Shape, Span, WaitError,
+    Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, SendError, Shape, WaitError,
 };
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -134,28 +135,30 @@ fn what_was_lost_is_sent_again_while_the_program_does_not_poll() {
 /// Rank 1 takes part in nothing after it has attached; its helper acknowledges, so rank 0 loses nobody and is done.
 #[test]
 fn a_rank_that_computes_is_alive_and_its_peers_get_rid_of_their_messages() {
-    let ([a, b], relay) = through_a_relay(0, |config| config.silence = Duration::from_secs(1));
-    let (tell, told) = mpsc::channel::<()>();
-    let other = thread::spawn(move || {
-        let (mut endpoint, _) = attach(b);
+    patiently(Duration::from_secs(1), |silence| {
+        let ([a, b], relay) = through_a_relay(0, |config| config.silence = silence);
+        let (tell, told) = mpsc::channel::<()>();
+        let other = thread::spawn(move || {
+            let (mut endpoint, _) = attach(b);
+            endpoint.barrier().unwrap();
+            let _ = told.recv_timeout(LIMIT.max(10 * silence));
+            endpoint.wait_until(|state| state.count == 50).unwrap();
+            endpoint.finish().unwrap();
+        });
+        let (mut endpoint, note) = attach(a);
         endpoint.barrier().unwrap();
-        let _ = told.recv_timeout(LIMIT);
-        endpoint.wait_until(|state| state.count == 50).unwrap();
+        for number in 0..50 {
+            endpoint.request_medium(Rank(1), note, number, &[number as u8; 1000]).unwrap();
+        }
+        // Three times the permitted silence.
+        let _ = endpoint.wait_until_for((3 * silence).into(), |_| false);
+        assert!(endpoint.transport().machine(|machine| machine.settled()), "acknowledged without the program");
+        assert_eq!(endpoint.lost(), []);
+        drop(tell);
         endpoint.finish().unwrap();
+        other.join().unwrap();
+        relay.stop();
     });
-    let (mut endpoint, note) = attach(a);
-    endpoint.barrier().unwrap();
-    for number in 0..50 {
-        endpoint.request_medium(Rank(1), note, number, &[number as u8; 1000]).unwrap();
-    }
-    // Three times the permitted silence.
-    let _ = endpoint.wait_until_for(Span::from_secs(3), |_| false);
-    assert!(endpoint.transport().machine(|machine| machine.settled()), "acknowledged without the program");
-    assert_eq!(endpoint.lost(), []);
-    drop(tell);
-    endpoint.finish().unwrap();
-    other.join().unwrap();
-    relay.stop();
 }
 
 /// Rank 1 falls silent, and somebody repeats the Hello by which its session was opened.
@@ -203,29 +206,36 @@ fn a_recorded_hello_keeps_no_rank_alive() {
 /// A handler holds up everything else at its endpoint, but its peers learn that it lives.
 #[test]
 fn a_handler_that_runs_for_long_is_not_taken_for_death() {
-    let mut config = UdpConfig::new(SECRET);
-    config.silence = Duration::from_secs(2);
-    let job = LocalJob::with(2, LocalOptions::default(), config).unwrap();
-    thread::scope(|scope| {
-        for rank in 0..2 {
-            let job = &job;
-            scope.spawn(move || {
-                let mut handlers = Handlers::<u64>::new();
-                let nap = handlers.one_way("nap", |naps: &mut u64, _: Address, (): (), _: Payload<'_>| {
-                    thread::sleep(Duration::from_secs(5));
-                    *naps += 1;
-                });
-                let nap = nap.unwrap();
-                let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
-                if rank == 0 {
-                    endpoint.request(Rank(1), nap, ()).unwrap();
-                } else {
-                    endpoint.wait_until(|naps| *naps == 1).unwrap();
-                }
-                endpoint.finish().unwrap();
-            });
-        }
+    patiently(Duration::from_secs(1), |silence| {
+        let mut config = UdpConfig::new(SECRET);
+        config.silence = silence;
+        let job = LocalJob::with(2, LocalOptions::default(), config).unwrap();
+        thread::scope(|scope| {
+            (0..2).for_each(|rank| {
+                drop(scope.spawn({
+                    let job = &job;
+                    move || nap(rank, job, 5 * silence / 2)
+                }))
+            })
+        });
     });
+}
+
+/// Rank 0 has rank 1 run a handler for so long.
+fn nap(rank: u32, job: &LocalJob, span: Duration) {
+    let mut handlers = Handlers::<u64>::new();
+    let nap = handlers.one_way("nap", move |naps: &mut u64, _: Address, (): (), _: Payload<'_>| {
+        thread::sleep(span);
+        *naps += 1;
+    });
+    let nap = nap.unwrap();
+    let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
+    if rank == 0 {
+        endpoint.request(Rank(1), nap, ()).unwrap();
+    } else {
+        endpoint.wait_until(|naps| *naps == 1).unwrap();
+    }
+    endpoint.finish().unwrap();
 }
 
 /// Bytes that tell where they belong.

@@ -1,5 +1,6 @@
 //! The tokio mode: tasks that wait with `await`, on runtimes of several threads and of one.
 
+use crate::patience::patiently;
 use am_core::{Address, Handlers, Payload, PollError, Rank, Request, Token, WaitError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,29 +74,31 @@ fn nobody_leaves_with_a_question_unanswered() {
 /// A handler may run for longer than a peer's patience: the task tells the peers that somebody is there.
 #[test]
 fn a_handler_that_runs_for_long_is_not_taken_for_death() {
-    let mut config = UdpConfig::new([]);
-    config.silence = Duration::from_secs(2);
-    let job = Arc::new(LocalJob::with(2, LocalOptions::default(), config).unwrap());
-    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    let rank = |rank: u32, job: Arc<LocalJob>| async move {
-        let mut handlers = Handlers::<u64>::new();
-        let nap = handlers.one_way("nap", |naps: &mut u64, _: Address, (): (), _: Payload<'_>| {
-            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(5)));
-            *naps += 1;
-        });
-        let nap = nap.unwrap();
-        let mut endpoint = AsyncEndpoint::attach(job.join_tokio(rank).unwrap(), handlers, 0).unwrap();
-        if rank == 0 {
-            endpoint.request(Rank(1), nap, ()).await.unwrap();
-        } else {
-            endpoint.wait_until(|naps| *naps == 1).await.unwrap();
+    patiently(Duration::from_secs(1), |silence| {
+        let mut config = UdpConfig::new([]);
+        config.silence = silence;
+        let job = Arc::new(LocalJob::with(2, LocalOptions::default(), config).unwrap());
+        let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+        let rank = |rank: u32, job: Arc<LocalJob>| async move {
+            let mut handlers = Handlers::<u64>::new();
+            let nap = handlers.one_way("nap", move |naps: &mut u64, _: Address, (): (), _: Payload<'_>| {
+                tokio::task::block_in_place(|| std::thread::sleep(5 * silence / 2));
+                *naps += 1;
+            });
+            let nap = nap.unwrap();
+            let mut endpoint = AsyncEndpoint::attach(job.join_tokio(rank).unwrap(), handlers, 0).unwrap();
+            if rank == 0 {
+                endpoint.request(Rank(1), nap, ()).await.unwrap();
+            } else {
+                endpoint.wait_until(|naps| *naps == 1).await.unwrap();
+            }
+            endpoint.finish().unwrap();
+        };
+        let tasks = [0, 1].map(|number| runtime.spawn(rank(number, job.clone())));
+        for task in tasks {
+            runtime.block_on(task).unwrap();
         }
-        endpoint.finish().unwrap();
-    };
-    let tasks = [0, 1].map(|number| runtime.spawn(rank(number, job.clone())));
-    for task in tasks {
-        runtime.block_on(task).unwrap();
-    }
+    });
 }
 
 /// A barrier has told of the loss already.
@@ -180,24 +183,26 @@ fn waiting_lets_others_run_and_can_be_cancelled() {
 /// A rank that awaits something else for longer than the permitted silence stays alive: its task answers for it.
 #[test]
 fn a_task_that_awaits_something_else_is_alive() {
-    let mut config = transport_udp::UdpConfig::new([]);
-    config.silence = Duration::from_millis(400);
-    let job = Arc::new(LocalJob::with(2, transport_udp::LocalOptions::default(), config).unwrap());
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let tasks: Vec<_> = (0..2)
-        .map(|rank| {
-            let job = Arc::clone(&job);
-            runtime.spawn(async move {
-                let (mut endpoint, ask) = attach(job.join_tokio(rank).unwrap());
-                tokio::time::sleep(Duration::from_millis(1500)).await;
-                endpoint.request(Rank(1 - rank), ask, 1).await.unwrap();
-                endpoint.wait_until(|state| state.replies == 1 && state.requests == 1).await.unwrap();
-                assert_eq!(endpoint.endpoint().lost(), []);
-                endpoint.finish().unwrap();
+    patiently(Duration::from_millis(400), |silence| {
+        let mut config = transport_udp::UdpConfig::new([]);
+        config.silence = silence;
+        let job = Arc::new(LocalJob::with(2, transport_udp::LocalOptions::default(), config).unwrap());
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let tasks: Vec<_> = (0..2)
+            .map(|rank| {
+                let job = Arc::clone(&job);
+                runtime.spawn(async move {
+                    let (mut endpoint, ask) = attach(job.join_tokio(rank).unwrap());
+                    tokio::time::sleep(4 * silence).await;
+                    endpoint.request(Rank(1 - rank), ask, 1).await.unwrap();
+                    endpoint.wait_until(|state| state.replies == 1 && state.requests == 1).await.unwrap();
+                    assert_eq!(endpoint.endpoint().lost(), []);
+                    endpoint.finish().unwrap();
+                })
             })
-        })
-        .collect();
-    for task in tasks {
-        runtime.block_on(task).unwrap();
-    }
+            .collect();
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+    });
 }

@@ -6,10 +6,10 @@ use crate::proto::bytes::Writer;
 use crate::proto::config::{Config, Protection, Secrets};
 use crate::proto::message::{MAX_HEADER, cost_of, room_of};
 use crate::proto::recovery::FrameList;
-use crate::proto::wire::{Frame, HEADER, Header, TAG};
+use crate::proto::wire::{Credit, Frame, HEADER, Header, Leave, TAG};
 use crate::sim::{self, SplitMix64};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, Head, PeerStatus, Port, ReplyBound, Sink};
+use am_core::transport::{Arrival, Body, Departure, Head, LossCause, PeerStatus, Port, ReplyBound, Sink};
 use am_core::{Instant, Payload, Peer, Shape, Span};
 
 const HONEST: Peer = Peer(2);
@@ -186,6 +186,48 @@ fn unused_loans_starve_nobody() {
             let loan = trio.machines[0].session(INSIDER).unwrap().loan;
             assert!(loan <= (lendable / 2).max(message), "{loan} of {lendable} bytes");
         }
+    }
+}
+
+/// What was set aside for the replies of a peer, queued for it and lent to it serves others from the moment at which it has left,
+/// and what it says afterwards takes nothing back.
+#[test]
+fn who_has_left_holds_nothing() {
+    for seed in 0..40 {
+        let mut trio = Trio::new(seed);
+        trio.deaf = true;
+        let lendable = trio.machines[0].shared.lendable;
+        trio.say(&Frame::Want(lendable));
+        let head = Head { handler: 1, reply: ReplyBound::UpTo(MEDIUM) };
+        let victim = &mut trio.machines[0];
+        let mut requests = 0;
+        while victim.request(trio.now, INSIDER, head, &Words::EMPTY, Some(&[5; 100])).is_ok() {
+            requests += 1;
+        }
+        assert!(
+            requests > 0 && victim.shared.lent > 0 && victim.credits(INSIDER).reply_bytes < 2 * u64::from(MEDIUM)
+        );
+        trio.say(&Frame::Leave(Leave { how: Departure::Left as u8, ..Leave::default() }));
+        trio.machines[0].poll(trio.now, 7, &mut trio.sinks[0]);
+        let victim = &mut trio.machines[0];
+        assert_eq!(victim.status(INSIDER), PeerStatus::Lost(LossCause::Left));
+        let shared = &victim.shared;
+        assert_eq!((shared.queued, shared.set_aside, shared.lent, shared.borrowers), ([0; 2], 0, 0, 0));
+        let whole = u64::from(victim.config().reply_budget.min(victim.config().reply_window));
+        assert_eq!(victim.credits(HONEST).reply_bytes, whole);
+        victim.request(trio.now, HONEST, head, &Words::EMPTY, None).unwrap();
+        // Late words: a credit for one request, another wish, more than was ever set aside.
+        let bytes = cost_of(room_of(ReplyBound::UpTo(MEDIUM)));
+        trio.say(&Frame::Credit(Credit { bare: 1, bare_bytes: bytes, ..Credit::default() }));
+        trio.say(&Frame::Want(lendable + 1000));
+        let held = &trio.machines[0].shared;
+        assert_eq!((held.set_aside, held.lent, held.borrowers), (bytes, 0, 0));
+        assert!(trio.serves_the_honest(), "seed {seed}");
+        assert_eq!(trio.machines[0].status(INSIDER), PeerStatus::Lost(LossCause::Left));
+        let Machine { slots, shared, .. } = &mut trio.machines[0];
+        let before = shared.queued;
+        slots[INSIDER.index()].end(shared, PeerStatus::Lost(LossCause::Left));
+        assert_eq!(shared.queued, before, "nothing comes back twice");
     }
 }
 

@@ -132,6 +132,7 @@ impl Duel {
             reach.with(|machine, now| machine.settle(now, &mut batch));
             let victim = &duel.borrow().victim;
             let sessions = victim.slots.iter().filter_map(|slot| slot.session.as_deref());
+            let sessions = sessions.filter(|session| !session.traffic.retired);
             let sums =
                 sessions.fold((0, 0), |(lent, aside), session| (lent + session.loan, aside + session.set_aside));
             assert_eq!(sums, (victim.shared.lent, victim.shared.set_aside));
