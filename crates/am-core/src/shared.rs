@@ -234,7 +234,16 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
             let mut service = Service { shared: self, locked: Some(locked) };
             let outcome = service.serve(until, &mut rest);
             locked = service.end();
-            outcome?;
+            if let Err(error) = outcome {
+                let endpoint = locked.endpoint();
+                if endpoint.serve_last_words(&error)
+                    && let Some(done) = step(endpoint)?
+                {
+                    endpoint.tell_again();
+                    return Ok(Some(done));
+                }
+                return Err(error);
+            }
         }
     }
 

@@ -329,6 +329,32 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
+    /// A loss ends a wait, unless what is waited for has come all the same: serves what has arrived from those that are gone, for a
+    /// last look. Whether there was a loss. Errors of handlers and layers, and further losses, are told by the next poll.
+    #[cold]
+    pub(crate) fn serve_last_words(&mut self, error: &WaitError) -> bool {
+        if !matches!(error, WaitError::Poll(PollError::PeerLost { .. })) {
+            return false;
+        }
+        let (mut deferred, seen) = (VecDeque::new(), self.losses_seen);
+        // Not longer: others may go on sending.
+        for _ in 0..self.transport.round() {
+            match self.poll() {
+                Ok(_) | Err(PollError::PeerLost { .. }) => {}
+                Err(error) => error.keep(&mut deferred),
+            }
+        }
+        deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
+        self.losses_seen = seen;
+        true
+    }
+
+    /// Has the next poll tell again of a loss.
+    pub(crate) fn tell_again(&mut self) {
+        // No endpoint has so many peers.
+        self.losses_seen = u32::MAX;
+    }
+
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
         self.wait_step_until(deadline, None, reason, Losses::End)
@@ -514,8 +540,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Serves incoming messages until `done` holds. Blocks; does not allocate.
     ///
     /// # Errors
-    /// A lost peer that has not been acknowledged (the condition might depend on it), a bad message, or a time-out. Waiting
-    /// again is allowed.
+    /// A lost peer that has not been acknowledged (the condition might depend on it) while the condition does not hold, a bad
+    /// message, or a time-out. Waiting again is allowed.
     #[inline]
     pub fn wait_until(&mut self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
         self.wait_while(None, |state, _| !done(state))
@@ -564,6 +590,10 @@ impl<T: Transport, S> Endpoint<T, S> {
                 break Ok(());
             }
             if let Err(error) = self.wait_step(deadline, WaitReason::Message) {
+                if self.serve_last_words(&error) && !waiting(&self.state, &self.control) {
+                    self.tell_again();
+                    break Ok(());
+                }
                 break Err(error);
             }
         };
@@ -588,6 +618,12 @@ impl<T: Transport, S> Endpoint<T, S> {
                 Err(error) => break Err(error),
             }
             if let Err(error) = self.wait_step(None, WaitReason::Message) {
+                if self.serve_last_words(&error)
+                    && let Some(outcome) = done(self).transpose()
+                {
+                    self.tell_again();
+                    break outcome;
+                }
                 break Err(error.into());
             }
         };
@@ -639,9 +675,12 @@ impl<T: Transport, S> Endpoint<T, S> {
                 break Ok(());
             }
             let until = self.transport.now() + glance;
-            match self.wait_step_until(None, Some(until), WaitReason::Message, Losses::End) {
-                Ok(()) => {}
-                Err(error) => break Err(error),
+            if let Err(error) = self.wait_step_until(None, Some(until), WaitReason::Message, Losses::End) {
+                if self.serve_last_words(&error) && done(self) {
+                    self.tell_again();
+                    break Ok(());
+                }
+                break Err(error);
             }
         };
         self.end_wait();

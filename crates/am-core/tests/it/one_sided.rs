@@ -2,7 +2,7 @@
 
 use am_core::loopback::{Loopback, LoopbackConfig, NativeOperations, network};
 use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Runs};
-use am_core::{Endpoint, Handlers, Rank};
+use am_core::{Endpoint, Handlers, LossCause, Rank};
 use std::sync::mpsc;
 use std::thread;
 
@@ -448,4 +448,29 @@ fn runs_without_bytes_can_be_any_number() {
         let outside = Runs::Strided { base: 5000, len: 0, dimensions: &endless };
         assert!(matches!(endpoint.get_runs(Rank(1), &outside, &mut []), Err(OneSidedError::Segment { .. })));
     });
+}
+
+/// Who has done an operation and leaves at once has answered it; and who waits for a signal gets it although the loss of its
+/// sender comes with it, and then the loss.
+#[test]
+fn what_was_done_before_a_loss_is_done() {
+    for round in 0..1000 {
+        let mut ranks = network(2, CONFIG).into_iter();
+        let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut endpoint = attach(one);
+                endpoint.wait_signal(8, 1).unwrap();
+                if round % 2 == 0 {
+                    endpoint.leave();
+                } else {
+                    let lost = endpoint.wait_until(|_| false).unwrap_err();
+                    assert_eq!(lost.loss(), Some((Rank(0), LossCause::Left)));
+                }
+            });
+            let mut endpoint = attach(zero);
+            let put = endpoint.put_signal(Rank(1), 0, &[1; 8], 8).unwrap();
+            endpoint.wait(put).unwrap_or_else(|unfinished| panic!("round {round}: {}", unfinished.error));
+        });
+    }
 }
