@@ -92,7 +92,7 @@ pub(super) fn work(shared: &Shared) -> Duration {
     }
     let more = engine.is_flowing();
     engine.send_out(now, None);
-    if news || engine.machine.losses() != losses || engine.machine.has_arrived() {
+    if news || engine.machine.losses() != losses {
         engine.news += 1;
         shared.unseen.store(true, Release);
         if let Some(watcher) = engine.watcher.take() {
@@ -144,6 +144,8 @@ pub struct AsyncEndpoint<S> {
     shared: Arc<Shared>,
     /// What the task had taken in when this side last looked.
     news: u64,
+    /// The last poll found nothing: what is there waits, for room for a reply for instance.
+    fruitless: bool,
 }
 
 impl<S> AsyncEndpoint<S> {
@@ -156,7 +158,7 @@ impl<S> AsyncEndpoint<S> {
     pub fn attach(transport: Udp, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
         let shared = Arc::clone(transport.driver().shared());
         let endpoint = blocking(|| Endpoint::attach(transport, handlers, state))?;
-        Ok(Self { endpoint, shared, news: 0 })
+        Ok(Self { endpoint, shared, news: 0, fruitless: false })
     }
 
     /// The endpoint, for everything that does not wait.
@@ -179,7 +181,9 @@ impl<S> AsyncEndpoint<S> {
     /// # Errors
     /// As [`Endpoint::poll`].
     pub fn poll(&mut self) -> Result<usize, PollError> {
-        self.endpoint.poll()
+        let polled = self.endpoint.poll();
+        self.fruitless = matches!(polled, Ok(0));
+        polled
     }
 
     /// Waits until something may have come. May end early.
@@ -188,15 +192,16 @@ impl<S> AsyncEndpoint<S> {
         if self.shared.failure().is_some() {
             return;
         }
-        let Self { shared, news, .. } = self;
-        let mut asked = false;
+        let Self { shared, news, fruitless, .. } = self;
+        let (mut asked, more) = (false, !std::mem::take(fruitless));
         poll_fn(|context| {
             let mut engine = shared.engine();
             if shared.failure().is_some() {
                 return Poll::Ready(());
             }
             let current = engine.news;
-            if current != std::mem::replace(news, current) || engine.machine.has_arrived() || asked {
+            let there = more && engine.machine.has_arrived();
+            if current != std::mem::replace(news, current) || there || asked {
                 return Poll::Ready(());
             }
             asked = true;
@@ -212,7 +217,7 @@ impl<S> AsyncEndpoint<S> {
     }
 
     async fn step(&mut self) -> Result<(), PollError> {
-        if self.endpoint.poll()? != 0 {
+        if self.poll()? != 0 {
             return Ok(());
         }
         // A loss that a poll has told of, in a barrier for instance, still ends every wait.

@@ -17,13 +17,13 @@ use transport_udp::{LocalJob, LocalOptions, Peers, Udp, UdpConfig, UdpError, bin
 
 const SECRET: [u8; 16] = [9; 16];
 const LIMIT: Duration = Duration::from_secs(60);
-const SEGMENT: u64 = 1 << 20;
+pub(crate) const SEGMENT: u64 = 1 << 20;
 /// First byte of a Hello.
 const HELLO: u8 = 0xA0;
 
 /// Sits between two ranks and loses datagrams.
-struct Relay {
-    permille: Arc<AtomicU32>,
+pub(crate) struct Relay {
+    pub(crate) permille: Arc<AtomicU32>,
     /// The last Hello of every way, whether lost or not.
     hellos: Arc<Mutex<[Vec<u8>; 2]>>,
     stop: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ impl Relay {
         Self { threads: threads.collect(), permille, hellos, stop }
     }
 
-    fn stop(self) -> u32 {
+    pub(crate) fn stop(self) -> u32 {
         self.stop.store(true, Relaxed);
         self.threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     }
@@ -66,6 +66,15 @@ impl Relay {
 
 /// Two ranks that see each other through a relay.
 fn through_a_relay(permille: u32, change: impl Fn(&mut UdpConfig)) -> ([Udp; 2], Relay) {
+    joined_through_a_relay(permille, change, Udp::join)
+}
+
+/// [`through_a_relay`] in a way of one's own.
+pub(crate) fn joined_through_a_relay(
+    permille: u32,
+    change: impl Fn(&mut UdpConfig),
+    join: impl Fn(&UdpConfig, &Arc<Peers>, Address, UdpSocket) -> Result<Udp, UdpError>,
+) -> ([Udp; 2], Relay) {
     let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let [a, b, to_a, to_b] = [(); 4].map(|()| bind(local).unwrap());
     let at = |socket: &UdpSocket| socket.local_addr().unwrap();
@@ -78,7 +87,7 @@ fn through_a_relay(permille: u32, change: impl Fn(&mut UdpConfig)) -> ([Udp; 2],
     config.datagram_limit = Some(1200);
     config.silence = Duration::from_secs(30);
     change(&mut config);
-    let join = |table, rank, socket| Udp::join(&config, table, Address::new(Rank(rank), 0), socket).unwrap();
+    let join = |table, rank, socket| join(&config, table, Address::new(Rank(rank), 0), socket).unwrap();
     ([join(&table_a, 0, a), join(&table_b, 1, b)], relay)
 }
 

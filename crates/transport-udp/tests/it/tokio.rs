@@ -1,11 +1,12 @@
 //! The tokio mode: tasks that wait with `await`, on runtimes of several threads and of one.
 
 use crate::patience::patiently;
+use crate::sockets::{SEGMENT, joined_through_a_relay};
 use am_core::{Address, Handlers, Payload, PollError, Rank, Request, Token, WaitError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
-use transport_udp::{AsyncEndpoint, LocalJob, LocalOptions, Udp, UdpConfig};
+use transport_udp::{AsyncEndpoint, LocalJob, LocalOptions, Udp, UdpConfig, segment};
 
 #[derive(Default)]
 struct State {
@@ -205,4 +206,58 @@ fn a_task_that_awaits_something_else_is_alive() {
             runtime.block_on(task).unwrap();
         }
     });
+}
+
+/// Requests that wait for room for their replies keep nobody awake: room comes with what a peer says.
+#[test]
+fn messages_that_wait_are_no_reason_to_look_again() {
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let inside = runtime.enter();
+    let ([a, b], relay) = joined_through_a_relay(
+        0,
+        |config| {
+            *config = UdpConfig::smallest([9; 16]);
+            config.receive_budget = 16 << 10;
+            (config.reply_window, config.reply_budget, config.send_queue, config.send_budget) =
+                (4800, 4800, 4800, 4800);
+        },
+        |config, table, me, socket| Udp::join_tokio(config, table, me, socket, segment(SEGMENT as usize)),
+    );
+    drop(inside);
+    let [(begin, begun), (sent, all_there), (tell, told)] =
+        [(); 3].map(|()| tokio::sync::oneshot::channel::<()>());
+    let asker = runtime.spawn(async move {
+        let (mut endpoint, ask) = attach(b);
+        begun.await.unwrap();
+        for number in 0..3 {
+            endpoint.request_medium(Rank(0), ask, number, &[0; 1000]).await.unwrap();
+        }
+        endpoint.endpoint().flush();
+        while !endpoint.endpoint().transport().machine(|machine| machine.settled()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        sent.send(()).unwrap();
+        told.await.unwrap();
+        endpoint.wait_until(|state| state.replies == 3).await.unwrap();
+        endpoint.finish().unwrap();
+    });
+    runtime.block_on(async move {
+        let (mut endpoint, _) = attach(a);
+        begin.send(()).unwrap();
+        all_there.await.unwrap();
+        relay.permille.store(1000, std::sync::atomic::Ordering::Relaxed);
+        let polls = |endpoint: &mut AsyncEndpoint<State>| endpoint.endpoint().statistics().empty_polls;
+        let before = polls(&mut endpoint);
+        let rest = Duration::from_millis(500);
+        assert!(tokio::time::timeout(rest, endpoint.wait_until(|state| state.requests == 3)).await.is_err());
+        assert!(endpoint.endpoint().transport().machine(|machine| machine.has_arrived()), "one waits");
+        let looks = polls(&mut endpoint) - before;
+        assert!(looks < 500, "{looks} looks in {rest:?}");
+        relay.permille.store(0, std::sync::atomic::Ordering::Relaxed);
+        tell.send(()).unwrap();
+        endpoint.wait_until(|state| state.requests == 3).await.unwrap();
+        endpoint.finish().unwrap();
+        relay.stop();
+    });
+    runtime.block_on(asker).unwrap();
 }
