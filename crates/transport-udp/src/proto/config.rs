@@ -3,7 +3,7 @@
 use am_core::address::{Peer, Shape};
 use am_core::time::Span;
 use thiserror::Error;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroize;
 
 /// How datagrams are protected. All ranks of a job use the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,12 +19,25 @@ pub enum Protection {
 }
 
 /// The job's secret and what this process alone knows. Its `Debug` form shows neither; both are wiped when dropped.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone)]
 pub struct Secrets {
     /// Context by all ranks of the job and nobody else, at least 16 bytes from a cryptographic random source.
     pub job: Vec<u8>,
     /// Fresh from a cryptographic random source at every start of the process: what tells it from its predecessor.
     pub incarnation: [u8; 32],
+}
+
+impl Zeroize for Secrets {
+    fn zeroize(&mut self) {
+        self.job.zeroize();
+        self.incarnation.zeroize();
+    }
+}
+
+impl Drop for Secrets {
+    fn drop(&mut self) {
+        self.zeroize();
+    }
 }
 
 impl std::fmt::Debug for Secrets {

@@ -27,8 +27,8 @@ use super::config::Protection;
 use super::wire::{HEADER, HELLO, HELLO_BODY, MAC, PUBLIC, TAG};
 use aegis::aegis128l::Aegis128L;
 use aegis::aegis128x2::Aegis128X2;
-use x25519_dalek::{PublicKey, StaticSecret};
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use curve25519_dalek::montgomery::MontgomeryPoint;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Datagrams of so many bytes, tag included, are sealed by the cipher for long ones.
 const LONG: usize = 512;
@@ -51,7 +51,7 @@ pub(super) struct Keyring {
     /// Source of this incarnation's tokens.
     entropy: Key32,
     /// What this incarnation agrees on keys with.
-    private: Box<StaticSecret>,
+    private: Key32,
     public: [u8; PUBLIC],
 }
 
@@ -61,6 +61,11 @@ impl std::fmt::Debug for Keyring {
     }
 }
 
+/// The function X25519 of RFC 7748, section 5: what the owners of a private and of a public key agree on.
+fn shared(private: &[u8; 32], theirs: &[u8; PUBLIC]) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(MontgomeryPoint(*theirs).mul_clamped(*private).to_bytes())
+}
+
 /// What both sides of a session call it: endpoint and token of the sender of a direction, then of its receiver.
 type Names = [(u32, u64); 2];
 
@@ -68,12 +73,11 @@ impl Keyring {
     pub(super) fn new(secret: &[u8], entropy: &[u8; 32]) -> Self {
         let derive = |context, from: &[u8]| key_of(blake3::Hasher::new_derive_key(context).update(from));
         let private = derive("active-messages udp 2026-11 exchange", entropy);
-        let private = Box::new(StaticSecret::from(**private));
         Self {
             root: derive("active-messages udp 2026-11 sessions", secret),
             hello: derive("active-messages udp 2026-11 hello", secret),
             entropy: derive("active-messages udp 2026-11 tokens", entropy),
-            public: PublicKey::from(&*private).to_bytes(),
+            public: MontgomeryPoint::mul_base_clamped(**private).to_bytes(),
             private,
         }
     }
@@ -116,7 +120,7 @@ impl Keyring {
         let mut hash = blake3::Hasher::new_keyed(&self.root);
         // What an endpoint sends to itself is seen by nobody.
         if *theirs != self.public {
-            hash.update(self.private.diffie_hellman(&PublicKey::from(*theirs)).as_bytes());
+            hash.update(&*shared(&self.private, theirs));
         }
         Agreement { root: key_of(&mut hash) }
     }
@@ -137,7 +141,7 @@ impl Agreement {
         let (mut output, mut epoch, mut keys) = (hash.finalize_xof(), [0; 2], Box::<Keys>::default());
         output.fill(&mut epoch);
         for key in [&mut keys.short, &mut keys.long] {
-            output.fill(key);
+            output.fill(&mut **key);
         }
         output.zeroize();
         hash.zeroize();
@@ -153,10 +157,10 @@ fn nonce(number: u64) -> [u8; 16] {
 }
 
 /// The keys of one direction of one session.
-#[derive(Default, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone, Default)]
 struct Keys {
-    short: Key,
-    long: Key,
+    short: Zeroizing<Key>,
+    long: Zeroizing<Key>,
 }
 
 /// One direction of one session: its short name, and its keys, which stay where they were made.
@@ -248,8 +252,7 @@ mod tests {
 
     /// The same chain with keys in others' places.
     fn crossed(chain: &Chain, change: impl FnOnce(&Keys, &mut Keys)) -> Chain {
-        let Keys { short, long } = *chain.keys;
-        let mut keys = Box::new(Keys { short, long });
+        let mut keys = chain.keys.clone();
         change(&chain.keys, &mut keys);
         Chain { epoch: chain.epoch, keys }
     }
@@ -260,11 +263,11 @@ mod tests {
         let ring = Keyring::new(b"secret", &[1; 32]);
         let places = |ring: &Keyring| {
             let Keyring { root, hello, entropy, private, .. } = ring;
-            [root, hello, entropy].map(|key| key.as_ptr()).into_iter().chain([private.as_bytes().as_ptr()])
+            [root, hello, entropy, private].map(|key| key.as_ptr())
         };
-        let before: Vec<_> = places(&ring).collect();
+        let before = places(&ring);
         let ring = Box::new(ring);
-        assert!(places(&ring).eq(before));
+        assert_eq!(places(&ring), before);
         let agreement = ring.agree(&[7; PUBLIC]);
         let at = agreement.root.as_ptr();
         let agreement = Box::new(agreement);
@@ -273,6 +276,22 @@ mod tests {
         let at = [&chain.keys.short, &chain.keys.long].map(|key| key.as_ptr());
         let chain = Box::new(chain);
         assert_eq!([&chain.keys.short, &chain.keys.long].map(|key| key.as_ptr()), at);
+    }
+
+    /// The iterated test vector of RFC 7748, section 5.2, after one and after a thousand steps.
+    #[test]
+    fn key_exchange_is_that_of_rfc_7748() {
+        let mut base = [0; 32];
+        base[0] = 9;
+        let hex = |bytes: &[u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
+        let (mut private, mut public) = (base, base);
+        for step in 1..=1000 {
+            (private, public) = (*shared(&private, &public), private);
+            if step == 1 {
+                assert_eq!(hex(&private), "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
+            }
+        }
+        assert_eq!(hex(&private), "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51");
     }
 
     #[test]
@@ -303,7 +322,7 @@ mod tests {
             for len in [HEADER, LONG - TAG - 1, LONG - TAG, LONG, 65_000] {
                 let mut datagram = vec![7; len + TAG];
                 seal.seal(protection, 3, &mut datagram, len);
-                let crossed = crossed(&open, |from, to| (to.short, to.long) = (from.long, from.short));
+                let crossed = crossed(&open, |from, to| (*to.short, *to.long) = (*from.long, *from.short));
                 assert!(crossed.open(protection, 3, &mut datagram.clone()).is_none());
                 let mut longer = datagram.clone();
                 longer.push(0);

@@ -2,8 +2,7 @@
 
 use super::peers::is_loopback;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
-use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, MsgHdr, Protocol, SockRef, Socket, Type};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -65,7 +64,7 @@ impl Direct {
     /// Sends a datagram if that can be done here. Whatever is wrong, the other way may work, or tells better what it is.
     #[inline]
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
-        self.way_to(to).is_some_and(|socket| net::send(socket, datagram, SendFlags::empty()).is_ok())
+        self.way_to(to).is_some_and(|socket| socket.send(datagram).is_ok())
     }
 
     #[cold]
@@ -173,10 +172,13 @@ impl Wire {
 
     /// Sends a datagram that lies in two pieces of memory. If that fails, the same in one piece may work, or tells why.
     pub(super) fn send_two(&mut self, to: SocketAddr, head: &[u8], tail: &[u8]) -> bool {
-        let (pieces, mut none) = ([IoSlice::new(head), IoSlice::new(tail)], SendAncillaryBuffer::default());
+        let pieces = [IoSlice::new(head), IoSlice::new(tail)];
         let sent = match self.direct.way_to(to) {
-            Some(socket) => net::sendmsg(socket, &pieces, &mut none, SendFlags::empty()),
-            None => net::sendmsg_addr(&*self.socket, &to, &pieces, &mut none, SendFlags::empty()),
+            Some(socket) => SockRef::from(socket).send_vectored(&pieces),
+            None => {
+                let to = to.into();
+                SockRef::from(&*self.socket).sendmsg(&MsgHdr::new().with_addr(&to).with_buffers(&pieces), 0)
+            }
         };
         sent.is_ok()
     }
@@ -200,8 +202,8 @@ impl Wire {
     /// Takes what has arrived: one datagram, or several of one sender in a row. `None` if there is nothing.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<Option<usize>, ErrorKind> {
         loop {
-            match net::recv(&*self.socket, &mut *into, RecvFlags::empty()) {
-                Ok((len, _)) => return Ok(Some(len)),
+            match self.socket.recv(into) {
+                Ok(len) => return Ok(Some(len)),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(None),
                     ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
@@ -215,7 +217,7 @@ impl Wire {
 /// Takes a datagram if there is one; whatever else there is to say, a later visit tells.
 #[inline]
 pub(super) fn glance(socket: &UdpSocket, into: &mut [u8]) -> usize {
-    net::recv(socket, into, RecvFlags::empty()).map_or(0, |(len, _)| len)
+    socket.recv(into).unwrap_or(0)
 }
 
 /// Switches off what quinn-udp asks the system to tell of every datagram: nobody here wants to know, and it costs time.
