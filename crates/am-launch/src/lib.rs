@@ -94,6 +94,7 @@
 compile_error!("am-launch needs Linux: memory files, signal descriptors and parent-death signals");
 
 mod cluster;
+mod codec;
 mod control_links;
 pub mod env;
 #[cfg(feature = "fuzzing")]

@@ -10,11 +10,11 @@ use am_core::Rank;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
-use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::codec::{decode, encode, wire};
 use crate::launcher::spawn::{FileKind, claim, unclaimed};
-use crate::secret::{Secret, encode_wiped};
+use crate::secret::Secret;
 
 /// The first bytes of a manifest's file; they change with its form.
 const MAGIC: [u8; 8] = *b"am-mnft2";
@@ -28,7 +28,7 @@ const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
 const LONGEST: u64 = 64 << 20;
 
 /// One host of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEntry {
     /// Its name, as the user gave it or as it calls itself.
     pub name: String,
@@ -37,9 +37,10 @@ pub struct HostEntry {
     /// The interface that has this address.
     pub interface: String,
 }
+wire!(struct HostEntry { name, address, interface });
 
 /// What all ranks of a job know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobManifest {
     pub(crate) job: String,
     pub(crate) secret: Secret,
@@ -48,6 +49,7 @@ pub(crate) struct JobManifest {
     /// The host of each rank, as an index.
     pub(crate) host_of: Vec<u32>,
 }
+wire!(struct JobManifest { job, secret, endpoints, hosts, host_of });
 
 impl JobManifest {
     pub(crate) fn ranks(&self) -> u32 {
@@ -66,7 +68,7 @@ impl JobManifest {
     pub(crate) fn file(&self) -> io::Result<OwnedFd> {
         let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
         let mut file = File::from(memfd_create(c"active-messages-manifest", flags)?);
-        let pages = encode_wiped(self)?;
+        let pages = encode(self);
         let needed = (MAGIC.len() + pages.len()) as u64;
         // Beyond its limit of file sizes the kernel would end this process with a signal.
         let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
@@ -110,7 +112,7 @@ impl JobManifest {
 
     /// The manifest that a file holds; `None` if it holds none of this version.
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let manifest: Self = postcard::from_bytes(bytes.strip_prefix(&MAGIC)?).ok()?;
+        let manifest: Self = decode(bytes.strip_prefix(&MAGIC)?)?;
         Some(manifest).filter(Self::is_sound)
     }
 
@@ -131,7 +133,7 @@ pub fn manifest(data: &[u8]) -> bool {
         let host = manifest.host_of[rank as usize];
         assert!((host as usize) < manifest.hosts.len(), "rank {rank} is on host {host}");
     }
-    let pages = encode_wiped(&manifest).expect("what was read can be written");
+    let pages = encode(&manifest);
     assert_eq!(JobManifest::decode(&[&MAGIC[..], &pages].concat()).as_ref(), Some(&manifest));
     true
 }

@@ -24,8 +24,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{pipe2, write};
-use serde::{Deserialize, Serialize};
 
+use crate::codec::wire;
 use crate::env;
 use crate::launcher::spawn::{Descriptor, FileKind, claim};
 
@@ -43,7 +43,7 @@ const LENGTH: usize = 16;
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// What a rank says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// `rank` has learned that `lost` is lost; if `rank` fails later, that may be why.
     Lost { rank: u32, lost: u32 },
@@ -52,6 +52,7 @@ pub(crate) enum Notice {
     /// `rank` ends the whole job with this code.
     Exit { rank: u32, code: u8 },
 }
+wire!(enum Notice { 0 => Lost { rank, lost }, 1 => Left { rank }, 2 => Exit { rank, code } });
 
 impl Notice {
     /// Who says it.

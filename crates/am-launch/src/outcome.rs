@@ -6,7 +6,8 @@ use std::process::ExitStatus;
 
 use am_core::Rank;
 use nix::sys::signal::Signal;
-use serde::{Deserialize, Serialize};
+
+use crate::codec::wire;
 
 /// The exit code of a launcher whose job ran into its time limit, as `timeout(1)` uses it.
 pub const EXIT_TIMED_OUT: u8 = 124;
@@ -25,7 +26,7 @@ pub const EXIT_BROKEN_PIPE: u8 = 128 + SIGPIPE;
 const SIGPIPE: u8 = Signal::SIGPIPE as u8;
 
 /// How one rank's process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RankEnd {
     /// It exited by itself with this code, 0 to 255.
@@ -35,6 +36,7 @@ pub enum RankEnd {
     /// Its host was lost. How it ended is not known; its agent ends it when it misses the launcher.
     Lost,
 }
+wire!(enum RankEnd { 0 => Exited(code), 1 => Killed(signal), 2 => Lost });
 
 impl RankEnd {
     /// Whether the rank exited with code 0.

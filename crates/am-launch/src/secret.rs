@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::geteuid;
-use serde::{Deserialize, Serialize};
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{Zeroize, Zeroizing};
 
+use crate::codec::Wire;
 use crate::env;
 
 /// The fewest bytes of a secret.
@@ -24,13 +24,13 @@ const LEAST: usize = 16;
 const MOST: u64 = 4096;
 
 /// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, and it is wiped when dropped.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
-pub struct Secret(Vec<u8>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
     /// A fresh secret of 32 bytes from the operating system's random source.
     pub(crate) fn random() -> io::Result<Self> {
-        let mut bytes = vec![0; 32];
+        let mut bytes = Zeroizing::new(vec![0; 32]);
         getrandom::fill(&mut bytes).map_err(|_| io::Error::other("no random bytes from the system"))?;
         Ok(Self(bytes))
     }
@@ -40,14 +40,14 @@ impl Secret {
     pub(crate) fn of_run(&self, run: &[u8; 32]) -> Self {
         let mut hash = blake3::Hasher::new_derive_key("active-messages launch 2026-11 run");
         hash.update(run).update(&self.0);
-        let secret = Self(hash.finalize().as_bytes().to_vec());
+        let secret = Self(hash.finalize().as_bytes().to_vec().into());
         hash.zeroize();
         secret
     }
 
     /// No secret, for what is told to those who have it.
     pub(crate) fn none() -> Self {
-        Self(Vec::new())
+        Self(Vec::new().into())
     }
 
     /// Reads a secret from a regular file of at most 4096 bytes that belongs to this process's user and that nobody else can
@@ -75,9 +75,10 @@ impl Secret {
             return Err(SecretError::Long { path: path.to_owned(), bytes: meta.len() });
         }
         // Room for all of it, so that no part is left behind in memory when it grows.
-        let mut secret = Self(Vec::with_capacity(MOST as usize + 1));
+        let mut secret = Self(Vec::with_capacity(MOST as usize + 1).into());
         file.take(MOST).read_to_end(&mut secret.0).map_err(unreadable)?;
-        secret.0.truncate(secret.0.trim_ascii_end().len());
+        let length = secret.0.trim_ascii_end().len();
+        secret.0.truncate(length);
         if secret.0.len() < LEAST {
             return Err(SecretError::Short { path: path.to_owned(), bytes: secret.0.len() });
         }
@@ -90,20 +91,13 @@ impl Secret {
     }
 }
 
-/// A message as bytes that are wiped when dropped, for messages that have a secret in them. They are written at
-/// once to where they stay, so that no part is left behind as it would be in a vector that grows.
-pub(crate) fn encode_wiped(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
-    let mut room = 4096;
-    loop {
-        let mut bytes = Zeroizing::new(vec![0; room]);
-        match postcard::to_slice(message, &mut bytes).map(|used| used.len()) {
-            Ok(used) => {
-                bytes.truncate(used);
-                return Ok(bytes);
-            }
-            Err(postcard::Error::SerializeBufferFull) => room *= 4,
-            Err(error) => return Err(io::Error::other(error)),
-        }
+impl Wire for Secret {
+    fn put(&self, to: &mut dyn FnMut(&[u8])) {
+        self.0.put(to);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        Some(Self(Vec::take(from)?.into()))
     }
 }
 
@@ -198,15 +192,6 @@ mod tests {
         let (a, b) = (Secret::random().unwrap(), Secret::random().unwrap());
         assert!(a != b && a.bytes().len() == 32);
         assert_eq!(format!("{a:?}"), "Secret(..)");
-    }
-
-    #[test]
-    fn messages_of_any_length_are_written() {
-        for length in [0, 4090, 4097, 100_000] {
-            let message = (Secret::random().unwrap(), vec![7u8; length]);
-            let bytes = encode_wiped(&message).unwrap();
-            assert_eq!(postcard::from_bytes::<(Secret, Vec<u8>)>(&bytes).unwrap(), message);
-        }
     }
 
     #[test]

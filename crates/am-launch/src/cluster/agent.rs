@@ -16,6 +16,7 @@ use crate::cluster::channel::{Channel, PROTOCOL};
 use crate::cluster::interface::{Chosen, InterfaceWish, choose, interface_of};
 use crate::cluster::listener::{ConnectError, connect};
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
+use crate::codec::decode;
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::lifeline::Lifeline;
 use crate::launcher::local_ranks::{Shared, Started};
@@ -85,7 +86,7 @@ fn read_orders() -> Result<Orders, String> {
     }
     let mut bytes = Zeroizing::new(vec![0; length]);
     read_exactly(&mut bytes).map_err(|error| format!("its orders are cut off ({error})"))?;
-    postcard::from_bytes(&bytes).map_err(|error| format!("its orders make no sense ({error})"))
+    decode(&bytes).ok_or_else(|| "its orders make no sense".into())
 }
 
 /// Reads past the standard library's buffer, which would take more than was asked for.

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use aegis::aegis256::Aegis256;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::{Serialize, de::DeserializeOwned};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::codec::{self, Wire};
 use crate::secret::Secret;
 
 /// The version of everything that is said over a channel; it changes with the messages.
@@ -167,8 +167,8 @@ impl Channel {
     ///
     /// # Panics
     /// If the message exceeds 16 MiB: none of this crate's does.
-    pub(crate) fn send(&mut self, message: &impl Serialize) {
-        let bytes = postcard::to_stdvec(message).expect("messages have no part that can't be written");
+    pub(crate) fn send(&mut self, message: &impl Wire) {
+        let bytes = std::mem::take(&mut *codec::encode(message));
         assert!(bytes.len() + TAG <= LONGEST, "a message of {} bytes", bytes.len());
         if self.keys.is_some() { self.seal(bytes) } else { self.early.push(bytes) }
     }
@@ -183,7 +183,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`]; the channel is then of no further use.
-    pub(crate) fn pump<M: DeserializeOwned>(&mut self) -> Result<Vec<M>, ChannelError> {
+    pub(crate) fn pump<M: Wire>(&mut self) -> Result<Vec<M>, ChannelError> {
         if !self.prove()? {
             return Ok(Vec::new());
         }
@@ -192,7 +192,7 @@ impl Channel {
         let mut messages = Vec::new();
         loop {
             match self.next_until(false) {
-                Ok(Some(frame)) => messages.push(postcard::from_bytes(&frame).map_err(|_| ChannelError::Damaged)?),
+                Ok(Some(frame)) => messages.push(codec::decode(&frame).ok_or(ChannelError::Damaged)?),
                 Ok(None) => break,
                 Err(error) if messages.is_empty() => return Err(error),
                 // The next call meets it again: a frame that can't be opened stays the next one.
@@ -218,7 +218,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`], among them [`ChannelError::TimedOut`].
-    pub(crate) fn wait<M: DeserializeOwned>(&mut self, until: Instant) -> Result<Vec<M>, ChannelError> {
+    pub(crate) fn wait<M: Wire>(&mut self, until: Instant) -> Result<Vec<M>, ChannelError> {
         loop {
             let messages = self.pump()?;
             if !messages.is_empty() {

@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use crate::codec::wire;
 use crate::launcher::local_ranks::LocalRanks;
 use crate::manifest::JobManifest;
 use crate::notices::Notice;
@@ -15,7 +14,7 @@ use crate::secret::Secret;
 pub(crate) const ORDERS_MAGIC: [u8; 8] = *b"am-agent";
 
 /// What an agent gets through its standard input.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Orders {
     /// The version of the launcher's package, for messages.
     pub(crate) version: String,
@@ -36,9 +35,12 @@ pub(crate) struct Orders {
     pub(crate) grace: Duration,
     pub(crate) local_ranks: LocalRanks,
 }
+wire!(struct Orders {
+    version, secret, launcher_addresses, patience, lost_after, host, name, interface, address, grace, local_ranks,
+});
 
 /// From an agent to its launcher.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) enum FromAgent {
     /// The agent can start its ranks.
     Ready { host: u32, version: String, address: IpAddr, interface: String },
@@ -55,9 +57,18 @@ pub(crate) enum FromAgent {
     /// Nothing has happened.
     Alive,
 }
+wire!(enum FromAgent {
+    0 => Ready { host, version, address, interface },
+    1 => Failed { host, code, reason },
+    2 => Ended { ends, first, left },
+    3 => Notices(notices),
+    4 => Part { rank, part },
+    5 => Over,
+    6 => Alive,
+});
 
 /// From a launcher to an agent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) enum ToAgent {
     /// Start the ranks.
     Start(JobManifest),
@@ -72,18 +83,27 @@ pub(crate) enum ToAgent {
     /// Nothing has happened.
     Alive,
 }
+wire!(enum ToAgent {
+    0 => Start(manifest),
+    1 => Gathered { parts, more },
+    2 => Signal(number),
+    3 => Report,
+    4 => Died(ranks),
+    5 => Alive,
+});
 
 /// From a rank that nobody's agent started to rank 0.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) enum FromRank {
     /// The rank is there.
     Arrived(RankArrival),
     /// Its part of an exchange.
     Part(Vec<u8>),
 }
+wire!(enum FromRank { 0 => Arrived(arrival), 1 => Part(part) });
 
 /// Who such a rank is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RankArrival {
     pub(crate) version: String,
     pub(crate) rank: u32,
@@ -97,9 +117,10 @@ pub(crate) struct RankArrival {
     pub(crate) address: IpAddr,
     pub(crate) interface: String,
 }
+wire!(struct RankArrival { version, rank, ranks, endpoints, transport, machine, name, address, interface });
 
 /// From rank 0 to such a rank.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// All ranks are there. The manifest has no secret: who can read it here has the one that it comes from,
     /// together with the value that is new in this run.
@@ -109,6 +130,7 @@ pub(crate) enum Answer {
     /// Parts of an exchange, by rank, and whether the next ranks' follow.
     Gathered { parts: Vec<Vec<u8>>, more: bool },
 }
+wire!(enum Answer { 0 => Table(manifest, run), 1 => Refused(reason), 2 => Gathered { parts, more } });
 
 /// Parts of an exchange in one message: with each of them as long as one may be, a channel still takes it.
 const AT_ONCE: usize = 128;

@@ -20,6 +20,7 @@ use crate::cluster::list::HostSpec;
 use crate::cluster::listener::Listener;
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::cluster::options::Hosts;
+use crate::codec::encode;
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::local_ranks::LocalRanks;
 use crate::launcher::policy::asks_to_end;
@@ -28,7 +29,7 @@ use crate::launcher::spawn::shield;
 use crate::launcher::spec::{JobSpec, job_id};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::outcome::EXIT_LAUNCHER_FAILED;
-use crate::secret::{Secret, encode_wiped};
+use crate::secret::Secret;
 
 /// The argument that makes `amrun` an agent.
 pub(crate) const AGENT_FLAG: &str = "--agent";
@@ -337,7 +338,7 @@ fn listen_at(launcher_addresses: &[(Vec<IpAddr>, Option<String>)]) -> IpAddr {
 
 /// Writes an agent's orders to its standard input and, if rank 0 is there, what comes through this process's own after them.
 fn feed(mut input: ChildStdin, orders: &Orders, with_own: bool) -> io::Result<()> {
-    let body = encode_wiped(orders)?;
+    let body = encode(orders);
     let mut head = ORDERS_MAGIC.to_vec();
     head.extend_from_slice(&PROTOCOL.to_le_bytes());
     head.extend_from_slice(&(body.len() as u32).to_le_bytes());

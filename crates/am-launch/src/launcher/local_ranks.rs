@@ -13,8 +13,8 @@ use std::sync::Arc;
 use am_core::Rank;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, getpid};
-use serde::{Deserialize, Serialize};
 
+use crate::codec::wire;
 use crate::control_links::ControlLinks;
 use crate::env;
 use crate::launcher::error::{LaunchError, system};
@@ -28,7 +28,7 @@ use crate::manifest::JobManifest;
 use crate::notices::Notices;
 
 /// What one host has to know to start its ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LocalRanks {
     pub(crate) program: OsString,
     pub(crate) arg0: Option<OsString>,
@@ -45,6 +45,9 @@ pub(crate) struct LocalRanks {
     pub(crate) bind: bool,
     pub(crate) keep_going: bool,
 }
+wire!(struct LocalRanks {
+    program, arg0, args, environment, directory, ranks, members, kind, prefix, bind, keep_going,
+});
 
 /// What the ranks of a host share.
 pub(crate) struct Shared<'a> {

@@ -90,7 +90,7 @@ fn changed_frames_are_noticed() {
     while !(client.prove().unwrap() & server.prove().unwrap()) {
         assert!(Instant::now() < until);
     }
-    client.send(&"words");
+    client.send(&"words".to_owned());
     let at = client.leaving.len() - 1;
     client.leaving[at] ^= 1;
     client.pump::<String>().unwrap();
