@@ -107,7 +107,7 @@ fn main() -> ExitCode {
         if job.ranks() != 2 {
             return Err(PingError::Ranks(job.ranks()));
         }
-        run(job.attach(JoinOptions { segment_bytes: SEGMENT, endpoint: 0 })?, &cli)
+        run(job.attach(JoinOptions::default().segment_bytes(SEGMENT))?, &cli)
     })
 }
 

@@ -300,7 +300,7 @@ fn processes(options: &Options, transport: Option<TransportChoice>, program: imp
     }
     let segment = options.segment_bytes;
     launch::run(run, move |job: RankJob| {
-        let transport = job.attach(JoinOptions { segment_bytes: segment, ..JoinOptions::default() })?;
+        let transport = job.attach(JoinOptions::default().segment_bytes(segment))?;
         program.rank(Endpoint::builder(transport))
     })
 }
@@ -318,7 +318,7 @@ fn conclude(outcomes: impl Iterator<Item = Result<(), String>>) -> ExitCode {
 }
 
 fn threads(options: &Options, program: &impl Program) -> ExitCode {
-    let config = LoopbackConfig { segment: options.segment_bytes, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().segment(options.segment_bytes);
     let ranks = loopback::network(options.count(), config);
     thread::scope(|scope| {
         let part =

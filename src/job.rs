@@ -246,7 +246,7 @@ impl RankJob {
         prepared: &'a mut Option<Prepared>,
         options: JoinOptions,
     ) -> Result<&'a mut Prepared, AttachError> {
-        let JoinOptions { endpoint, segment_bytes } = options;
+        let JoinOptions { endpoint, segment_bytes, .. } = options;
         let (bytes, endpoints) = (segment_bytes as u64, self.endpoints());
         if endpoint >= endpoints {
             return Err(AttachError::NoSuchEndpoint { endpoint, endpoints });

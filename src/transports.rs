@@ -164,8 +164,8 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 
 /// Makes the variables of all transports known to the check of the environment.
 pub(crate) fn register() {
-    env::register(env::Settings { variables: &[RING_CELLS, RING_BYTES], check: check_own });
-    env::register(env::Settings { variables: &UdpConfig::VARIABLES, check: check_udp });
+    env::register(env::Settings::new(&[RING_CELLS, RING_BYTES], check_own));
+    env::register(env::Settings::new(&UdpConfig::VARIABLES, check_udp));
 }
 
 fn check_own(lookup: Lookup<'_>) -> Result<(), String> {

@@ -181,7 +181,7 @@ pub(crate) struct AmRank {
 impl AmRank {
     /// Joins as `rank` and waits for all others.
     pub(crate) fn join(job: &Job, rank: u32) -> Self {
-        let options = JoinOptions { segment_bytes: SEGMENT_BYTES, ..JoinOptions::default() };
+        let options = JoinOptions::default().segment_bytes(SEGMENT_BYTES);
         let shm = job.join_with(rank, options).expect("the rank is free");
         let mut handlers = Handlers::new();
         let limits = *shm.limits(Peer(0));

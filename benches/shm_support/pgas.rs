@@ -67,7 +67,7 @@ impl PgasRank {
     /// Joins as `rank`, with `words` words of the table, and waits for all others.
     pub(crate) fn join(job: &Job, rank: u32, words: u64) -> Self {
         let segment_bytes = SPARE + 8 * words as usize;
-        let options = JoinOptions { segment_bytes, ..JoinOptions::default() };
+        let options = JoinOptions::default().segment_bytes(segment_bytes);
         let shm = job.join_with(rank, options).expect("the rank is free");
         let mut handlers = Handlers::<Pgas>::new();
         let pgas = Pgas::register(&mut handlers).expect("the names differ");

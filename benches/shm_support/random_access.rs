@@ -17,7 +17,7 @@ pub(crate) fn run(job: &Job, rank: u32, arguments: &[String]) -> Duration {
     let ranks = u64::from(cli.rank_count());
     let words = (1_u64 << cli.options.log2_table).div_ceil(ranks);
     let segment_bytes = if cli.options.variant.is_message() { 0 } else { 8 * words as usize };
-    let options = JoinOptions { segment_bytes, ..JoinOptions::default() };
+    let options = JoinOptions::default().segment_bytes(segment_bytes);
     let shm = job.join_with(rank, options).expect("the rank is free");
     let report = rank::run(shm, &cli.options, "shm").expect("the example runs");
     let Some(report) = report else { return Duration::ZERO };

@@ -136,7 +136,7 @@ impl Crew {
             // Nobody answers for rank 0 between two samples.
             config.silence = Duration::from_secs(3600);
         }
-        let options = LocalOptions { segment_bytes: SEGMENT, ..LocalOptions::default() };
+        let options = LocalOptions::default().segment_bytes(SEGMENT);
         let job = Arc::new(LocalJob::with(2, options, config).expect("loopback has free ports"));
         let theirs = Arc::clone(&job);
         let (wake, woken) = mpsc::channel();

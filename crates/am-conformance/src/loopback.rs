@@ -29,7 +29,7 @@ impl Fabric for NativeLoopback {
     }
 
     fn create(&self, ranks: u32, needs: &Needs) -> Job {
-        job(ranks, needs, LoopbackConfig { direct: false, native: NativeOperations::All, ..config(needs) })
+        job(ranks, needs, config(needs).direct(false).native(NativeOperations::All))
     }
 
     fn join(&self, job: &Job, rank: Rank) -> Vec<Self::Transport> {
@@ -64,11 +64,9 @@ impl Fabric for Loopback {
 pub(crate) fn config(needs: &Needs) -> LoopbackConfig {
     let endpoints = needs.endpoints;
     match needs.buffers {
-        Buffers::Default => LoopbackConfig { endpoints, ..LoopbackConfig::default() },
+        Buffers::Default => LoopbackConfig::default().endpoints(endpoints),
         // Without a look at each other's memory, so that the suite sees both kinds.
-        Buffers::Smallest => {
-            LoopbackConfig { requests: 1, replies: 1, endpoints, direct: false, ..LoopbackConfig::default() }
-        }
+        Buffers::Smallest => LoopbackConfig::default().requests(1).replies(1).endpoints(endpoints).direct(false),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::case::Needs;
 use crate::loopback::{config, join};
 use crate::threads::Fabric;
-use am_core::loopback::{Loopback, LoopbackConfig, NativeOperations, network, network_over};
+use am_core::loopback::{Loopback, NativeOperations, network, network_over};
 use am_core::{Rank, Select, Transport};
 use std::sync::Mutex;
 
@@ -28,7 +28,7 @@ impl Fabric for Selected {
 
     fn create(&self, ranks: u32, needs: &Needs) -> SelectedJob {
         let config = config(needs);
-        let far = network(ranks, LoopbackConfig { direct: false, native: NativeOperations::All, ..config });
+        let far = network(ranks, config.direct(false).native(NativeOperations::All));
         let per_rank = usize::from(config.endpoints);
         let segments: Vec<_> = far.iter().step_by(per_rank).map(|endpoint| endpoint.segment().clone()).collect();
         let hosts = [0, 1].map(|parity| (parity..ranks).step_by(2).map(Rank).collect::<Vec<_>>());

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 /// Sizes of a loopback network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoopbackConfig {
     /// Requests under way between a pair, at least 1.
     pub requests: usize,
@@ -45,8 +46,10 @@ pub struct LoopbackConfig {
     pub native: NativeOperations,
 }
 
-impl Default for LoopbackConfig {
-    fn default() -> Self {
+impl LoopbackConfig {
+    /// 64 messages under way each way between a pair, payloads of 8 KiB, a segment of 64 KiB in memory that all ranks see, one
+    /// endpoint per rank.
+    pub const fn new() -> Self {
         Self {
             requests: 64,
             replies: 64,
@@ -57,6 +60,68 @@ impl Default for LoopbackConfig {
             direct: true,
             native: NativeOperations::None,
         }
+    }
+
+    /// Sets the requests under way between a pair, at least 1.
+    #[must_use]
+    pub const fn requests(mut self, requests: usize) -> Self {
+        self.requests = requests;
+        self
+    }
+
+    /// Sets the requests of a pair whose reply is still owed, at least 1.
+    #[must_use]
+    pub const fn replies(mut self, replies: usize) -> Self {
+        self.replies = replies;
+        self
+    }
+
+    /// Sets the largest Medium payload in bytes, either direction.
+    #[must_use]
+    pub const fn medium(mut self, medium: usize) -> Self {
+        self.medium = medium;
+        self
+    }
+
+    /// Sets the largest Long payload in bytes, either direction.
+    #[must_use]
+    pub const fn long(mut self, long: u64) -> Self {
+        self.long = long;
+        self
+    }
+
+    /// Sets the size of every rank's segment in bytes.
+    #[must_use]
+    pub const fn segment(mut self, segment: usize) -> Self {
+        self.segment = segment;
+        self
+    }
+
+    /// Sets the endpoints per rank, at least 1.
+    #[must_use]
+    pub const fn endpoints(mut self, endpoints: u16) -> Self {
+        self.endpoints = endpoints;
+        self
+    }
+
+    /// Sets whether ranks see each other's segments as memory.
+    #[must_use]
+    pub const fn direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// Sets the one-sided operations that the network does by itself.
+    #[must_use]
+    pub const fn native(mut self, native: NativeOperations) -> Self {
+        self.native = native;
+        self
+    }
+}
+
+impl Default for LoopbackConfig {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

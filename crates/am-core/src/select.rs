@@ -576,7 +576,7 @@ mod tests {
         let [near_me, far_me] = [Rank(2).into(), Rank(0).into()];
         assert_eq!(both(near(1, 2), far(0), &[0, 2]), SelectError::Different { near: near_me, far: far_me });
         assert_eq!(both(near(0, 2), far(0), &[0, 2]), SelectError::Segments { near: 1 << 16, far: 1 << 16 });
-        let two = LoopbackConfig { endpoints: 2, ..config };
+        let two = config.endpoints(2);
         let near = network(1, two).swap_remove(0);
         assert_eq!(both(near, far(0), &[0]), SelectError::Endpoints { near: 2, far: 1 });
     }

@@ -4,6 +4,7 @@ use crate::transport::{Category, Resource};
 
 /// Messages and payload bytes of one category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traffic {
     /// Number of messages.
     pub messages: u64,

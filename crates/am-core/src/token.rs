@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_long_reply_keeps_to_the_limit() {
-        let config = LoopbackConfig { long: 16, ..LoopbackConfig::default() };
+        let config = LoopbackConfig::default().long(16);
         let mut handlers = Handlers::<Vec<usize>>::new();
         let reply = handlers.reply("reply", |lens, _, (), payload| lens.push(payload.len())).unwrap();
         let ask = handlers.request("ask", move |_, token, (), _| {

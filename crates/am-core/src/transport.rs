@@ -16,6 +16,7 @@
 
 mod faulty;
 mod native;
+mod records;
 
 pub use faulty::FaultyPeers;
 pub use native::{
@@ -106,6 +107,7 @@ impl ReplyBound {
 
 /// What a request frame says about itself besides arguments and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Head {
     /// Index of the handler in the table that all ranks share.
     pub handler: u8,
@@ -414,6 +416,7 @@ impl Departure {
 
 /// What a sender could still send to one peer at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CreditSnapshot {
     /// Free frames of the request lane.
     pub request_frames: u64,
@@ -427,6 +430,7 @@ pub struct CreditSnapshot {
 
 /// What a peer owes this endpoint, for stall reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Owed {
     /// Whether a request of any kind has not been handled there.
     pub handling: bool,
@@ -438,6 +442,7 @@ pub struct Owed {
 
 /// An arrived request or reply, valid while its handler runs.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Arrival<'a> {
     /// Who sent it.
     pub from: Peer,
@@ -548,6 +553,7 @@ pub trait Port {
 
 /// What a transport needs to find a detached way back; opaque to everyone else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PendingKey {
     /// The requester.
     pub to: Peer,
@@ -557,6 +563,7 @@ pub struct PendingKey {
 
 /// The way back where there is none: of a message that permits no reply, or to a requester that is gone.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct NoPort {
     /// What the core may believe that a reply has room for, until it learns that the requester is gone; 0 where no reply is
     /// permitted.

@@ -29,6 +29,7 @@ const LONGEST: u64 = 64 << 20;
 
 /// One host of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HostEntry {
     /// Its name, as the user gave it or as it calls itself.
     pub name: String,

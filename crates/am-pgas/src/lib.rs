@@ -22,7 +22,7 @@
 //! use am_core::{Endpoint, Handlers, Rank, loopback};
 //! use am_pgas::Pgas;
 //!
-//! let transport = loopback::network(1, loopback::LoopbackConfig { segment: 64, ..Default::default() }).remove(0);
+//! let transport = loopback::network(1, loopback::LoopbackConfig::default().segment(64)).remove(0);
 //! let mut handlers = Handlers::<Pgas>::new();
 //! let pgas = Pgas::register(&mut handlers)?;
 //! let mut endpoint = Endpoint::attach(transport, handlers, pgas)?;

@@ -25,7 +25,7 @@
 //! use am_pgas::memory::{AtomicDomain, GlobalMemory, Operations};
 //! use am_pgas::{Pgas, pointer::GlobalPtr};
 //!
-//! let transport = loopback::network(1, loopback::LoopbackConfig { segment: 256, ..Default::default() }).remove(0);
+//! let transport = loopback::network(1, loopback::LoopbackConfig::default().segment(256)).remove(0);
 //! let mut handlers = Handlers::<Pgas>::new();
 //! let pgas = Pgas::register(&mut handlers)?;
 //! let mut endpoint = Endpoint::attach(transport, handlers, pgas)?;
@@ -539,7 +539,7 @@ mod tests {
     /// Where a Long message is smaller than the values, nothing is written unless all places are right.
     #[test]
     fn signals_of_several_messages() {
-        let config = LoopbackConfig { long: 64, direct: false, ..Default::default() };
+        let config = LoopbackConfig::default().long(64).direct(false);
         run_ranks(2, config, &|endpoint: &mut Ranks| {
             let (me, other) = (endpoint.rank(), Rank(1 - endpoint.rank().0));
             let segment = endpoint.segment().len() as u64;

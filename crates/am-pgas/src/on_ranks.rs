@@ -26,12 +26,12 @@ pub(crate) fn run_ranks(ranks: u32, config: LoopbackConfig, work: &(impl Fn(&mut
 /// Runs the same on all ranks, over messages only, with buffers of several sizes.
 pub(crate) fn over_messages(ranks: u32, work: impl Fn(&mut Ranks) + Sync) {
     for medium in [100, 8192] {
-        run_ranks(ranks, LoopbackConfig { medium, direct: false, ..Default::default() }, &work);
+        run_ranks(ranks, LoopbackConfig::default().medium(medium).direct(false), &work);
     }
 }
 
 /// Runs the same on all ranks, over messages and over memory.
 pub(crate) fn on_ranks(ranks: u32, work: impl Fn(&mut Ranks) + Sync) {
     over_messages(ranks, &work);
-    run_ranks(ranks, LoopbackConfig { direct: true, ..Default::default() }, &work);
+    run_ranks(ranks, LoopbackConfig::default().direct(true), &work);
 }

@@ -62,7 +62,7 @@ impl Fabric for TwoHosts {
         let host: Vec<_> = (rank.0 % 2..shape.ranks).step_by(2).map(Rank).collect();
         let join = |endpoint| {
             let memory = job.shm[(rank.0 % 2) as usize].as_ref().expect("the rank's host has ranks");
-            let options = JoinOptions { segment_bytes: SEGMENT, endpoint };
+            let options = JoinOptions::default().segment_bytes(SEGMENT).endpoint(endpoint);
             let near = memory.join_with(rank.0 / 2, options).expect("every endpoint joins once");
             let me = Address::new(rank, endpoint);
             let socket = job.sockets.lock().unwrap()[shape.peer(me).unwrap().index()].take().expect("joins once");

@@ -118,11 +118,28 @@ pub enum JoinError {
 
 /// What an endpoint asks for when it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct JoinOptions {
     /// Size of the rank's segment in bytes; the same for all endpoints of a rank.
     pub segment_bytes: usize,
     /// The endpoint within the rank.
     pub endpoint: u16,
+}
+
+impl JoinOptions {
+    /// Sets the size of the rank's segment in bytes, 0 by default; the same for all endpoints of a rank.
+    #[must_use]
+    pub const fn segment_bytes(mut self, bytes: usize) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// Sets the endpoint within the rank, 0 by default.
+    #[must_use]
+    pub const fn endpoint(mut self, endpoint: u16) -> Self {
+        self.endpoint = endpoint;
+        self
+    }
 }
 
 /// Status words of endpoints.

@@ -122,7 +122,7 @@ impl Port for ReplyPort<'_> {
 
     fn detach(&mut self) -> PendingKey {
         self.used = true;
-        PendingKey { to: self.outlet.to, tag: self.set_aside.map_or(0, |granules| granules + 1) }
+        PendingKey::new(self.outlet.to, self.set_aside.map_or(0, |granules| granules + 1))
     }
 }
 

@@ -316,7 +316,7 @@ impl Shm {
         while done < budget && !is_wiped(own) {
             let mut deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                 if let Kind::Message(category) = frame.kind {
-                    sink.reply(Arrival { from, category, handler: frame.handler, args, payload });
+                    sink.reply(Arrival::new(from, category, frame.handler, args, payload));
                 }
             };
             let outcome = match replies.take(requests, &mut deliver) {
@@ -471,7 +471,7 @@ fn answer<S: Sink>(
     let Kind::Message(category) = frame.kind else {
         return sink.control(outlet.to, args, payload);
     };
-    let arrival = Arrival { from: outlet.to, category, handler: frame.handler, args, payload };
+    let arrival = Arrival::new(outlet.to, category, frame.handler, args, payload);
     if frame.reply.is_none() {
         return sink.request(arrival, &mut NoPort::one_way(outlet.to));
     }
@@ -737,12 +737,12 @@ impl Transport for Shm {
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let [request_frames, request_bytes, reply_frames, reply_bytes] = self.asking[peer.index()].requests.free();
-        CreditSnapshot { request_frames, request_bytes, reply_frames, reply_bytes }
+        CreditSnapshot::default().requests(request_frames, request_bytes).replies(reply_frames, reply_bytes)
     }
 
     fn owed(&self, peer: Peer) -> Option<Owed> {
         let requests = &self.asking[peer.index()].requests;
-        Some(Owed { handling: !requests.quiet(), replies: requests.unanswered(), or_more: false })
+        Some(Owed::new(!requests.quiet(), requests.unanswered()))
     }
 
     fn bare_credits(&self) -> u64 {

@@ -231,7 +231,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
         if self.usable().is_err() {
             let bound = self.limits.medium_reply;
-            return reply(&mut NoPort { bound, segment_len: u64::MAX, key });
+            return reply(&mut NoPort::new(bound, u64::MAX, key));
         }
         let result = self.driver.answer(key, reply);
         self.driver.accepted();

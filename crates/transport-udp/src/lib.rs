@@ -113,7 +113,7 @@
 //! let mut network = Network::new(42, machines.collect());
 //! network.each_link(|_, _, link| link.loss = 333);
 //!
-//! let head = Head { handler: 0, reply: ReplyBound::UpTo(0) };
+//! let head = Head::new(0, ReplyBound::UpTo(0));
 //! let args = Words::from_slice(&[20, 22])?;
 //! let mut asker = Adder(None);
 //! let mut asked = false;

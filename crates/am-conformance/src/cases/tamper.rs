@@ -22,7 +22,7 @@ struct Tamper<T> {
 
 impl<T> Tamper<T> {
     fn head(&self, head: Head) -> Head {
-        Head { handler: self.handler.get().unwrap_or(head.handler), ..head }
+        Head::new(self.handler.get().unwrap_or(head.handler), head.reply)
     }
 }
 

@@ -31,7 +31,7 @@
 //! use am_core::one_sided::{AtomicOp, OneSided};
 //! use am_core::{Endpoint, Handlers, Rank, loopback};
 //!
-//! let ranks = loopback::network(2, loopback::LoopbackConfig { segment: 64, ..Default::default() }).into_iter().map(|transport| {
+//! let ranks = loopback::network(2, loopback::LoopbackConfig::default().segment(64)).into_iter().map(|transport| {
 //!     std::thread::spawn(move || {
 //!         let mut handlers = Handlers::<OneSided>::new();
 //!         let one_sided = OneSided::register(&mut handlers)?;

@@ -68,7 +68,7 @@ fn attach(transport: Loopback) -> Rig {
 
 /// Two ranks that have attached, to be driven in turn by one thread.
 fn pair() -> [Rig; 2] {
-    let config = LoopbackConfig { requests: 16, replies: 16, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().requests(16).replies(16);
     let ranks = network(2, config).into_iter().map(|transport| std::thread::spawn(move || attach(transport)));
     let ranks: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
     ranks.try_into().unwrap_or_else(|_| unreachable!("two ranks were started"))

@@ -8,7 +8,7 @@ fn a_short_message_and_an_empty_medium_differ() {
     let mut handlers = Handlers::<Vec<Category>>::new();
     let note = handlers.one_way("note", |seen: &mut Vec<Category>, _, (), payload| seen.push(payload.category()));
     let note = note.unwrap();
-    let config = LoopbackConfig { segment: 8, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().segment(8);
     let mut endpoint = Endpoint::attach(network(1, config).pop().unwrap(), handlers, Vec::new()).unwrap();
     endpoint.request(Rank(0), note, ()).unwrap();
     endpoint.request_medium(Rank(0), note, (), &[]).unwrap();
@@ -70,7 +70,7 @@ fn bytes_of_this_process_are_seen_in_place() {
         seen.push(payload.as_bytes().map(<[u8]>::to_vec));
     });
     let note = note.unwrap();
-    let config = LoopbackConfig { segment: 8, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().segment(8);
     let mut endpoint = Endpoint::attach(network(1, config).pop().unwrap(), handlers, Vec::new()).unwrap();
     endpoint.request_medium(Rank(0), note, (), &[1, 2]).unwrap();
     // A segment can be written by peers while the handler runs.

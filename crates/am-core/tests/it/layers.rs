@@ -97,7 +97,7 @@ fn work_goes_on_inside_every_wait() {
 #[test]
 fn work_that_lacks_room_waits_for_it() {
     // One request may be under way, so that most of the work is refused at first.
-    let config = LoopbackConfig { requests: 1, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().requests(1);
     let transport = network(1, config).pop().unwrap();
     let (mut endpoint, pass) = Relay::endpoint(transport, 64);
     for _ in 0..32 {
@@ -157,7 +157,7 @@ struct Keeper {
 #[test]
 fn detached_tokens_bound_a_queue_by_credits() {
     const REPLIES: usize = 5;
-    let config = LoopbackConfig { replies: REPLIES, requests: 1000, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().replies(REPLIES).requests(1000);
     let mut handlers = Handlers::<Keeper>::new();
     let mut layer = handlers.layer::<Keeper>("keeper").unwrap();
     let answer: Reply<()> = layer.reply("answer", |keeper: &mut Keeper, _, (), _| keeper.answers += 1).unwrap();
@@ -327,7 +327,7 @@ fn a_barrier_defers_errors_of_layers_beside_those_of_handlers() {
 
 #[test]
 fn a_stall_report_names_what_layers_lack() {
-    let config = LoopbackConfig { requests: 1, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().requests(1);
     let mut handlers = Handlers::<Relay>::new();
     let relay = Relay::register(&mut handlers, 8);
     // It waits for something that is no room.

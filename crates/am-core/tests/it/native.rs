@@ -24,7 +24,7 @@ fn beside_a_deaf_target(
     work: impl FnOnce(Ranks) -> Option<Ranks>,
     look: impl FnOnce(&Ranks) + Send,
 ) {
-    let config = LoopbackConfig { direct: false, native, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().direct(false).native(native);
     let mut ranks = network(2, config).into_iter();
     let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
     let (attached, ready) = mpsc::channel();
@@ -141,7 +141,7 @@ fn failures_are_told_once() {
 #[test]
 fn what_is_not_coherent_travels_as_messages() {
     for (native, messages) in [(NativeOperations::All, false), (NativeOperations::Incoherent, true)] {
-        let config = LoopbackConfig { direct: false, native, ..LoopbackConfig::default() };
+        let config = LoopbackConfig::default().direct(false).native(native);
         let ranks = network(2, config).into_iter().map(|transport| {
             thread::spawn(move || {
                 let mut endpoint = attach(transport);
@@ -165,7 +165,7 @@ fn what_is_not_coherent_travels_as_messages() {
 
 #[test]
 fn messages_can_be_had_instead() {
-    let config = LoopbackConfig { direct: false, native: NativeOperations::All, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().direct(false).native(NativeOperations::All);
     let mut handlers = Handlers::<OneSided>::new();
     let one_sided = OneSided::register(&mut handlers).unwrap().with_native(false);
     let transport = network(1, config).pop().unwrap();

@@ -1,6 +1,6 @@
 //! One-sided operations whose targets go, that belong to another endpoint, or that nobody waits for.
 
-use am_core::loopback::{Loopback, LoopbackConfig, NativeOperations, network};
+use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Runs};
 use am_core::{Endpoint, Handlers, LossCause, Rank};
 use std::sync::mpsc;
@@ -9,16 +9,7 @@ use std::thread;
 type Ranks = Endpoint<Loopback, OneSided>;
 
 /// Over active messages, since loopback would show the segments.
-const CONFIG: LoopbackConfig = LoopbackConfig {
-    requests: 64,
-    replies: 64,
-    medium: 8192,
-    long: u64::MAX,
-    segment: 4096,
-    endpoints: 1,
-    direct: false,
-    native: NativeOperations::None,
-};
+const CONFIG: LoopbackConfig = LoopbackConfig::new().segment(4096).direct(false);
 
 fn attach(transport: Loopback) -> Ranks {
     let mut handlers = Handlers::<OneSided>::new();
@@ -221,7 +212,7 @@ fn a_region_tells_of_targets_that_went() {
 /// Rank 0 works while rank 1 serves: over messages with buffers of several sizes, and over memory.
 fn with_a_target_that_serves(work: impl Fn(&mut Ranks)) {
     for (medium, direct) in [(48, false), (100, false), (8192, false), (8192, true)] {
-        let mut ranks = network(2, LoopbackConfig { medium, direct, ..CONFIG }).into_iter();
+        let mut ranks = network(2, CONFIG.medium(medium).direct(direct)).into_iter();
         let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
         thread::scope(|scope| {
             scope.spawn(move || attach(one).finish().unwrap());
@@ -348,7 +339,7 @@ fn a_panic_ends_what_was_being_sent() {
         ("updates_nbi", batch),
     ];
     for (name, start) in starts {
-        let mut ranks = network(2, LoopbackConfig { requests: 1, replies: 1, ..CONFIG }).into_iter();
+        let mut ranks = network(2, CONFIG.requests(1).replies(1)).into_iter();
         let join = |transport| {
             let mut handlers = Handlers::<OneSided>::new();
             let alarm = handlers.one_way("alarm", |_, _, (), _| panic!("as it should")).unwrap();

@@ -39,7 +39,7 @@ fn a_change_by_another_thread_ends_a_wait() {
 fn threads_on_both_sides_get_their_answers() {
     const EACH: u64 = 300;
     thread::scope(|scope| {
-        for transport in network(2, LoopbackConfig { requests: 2, ..LoopbackConfig::default() }) {
+        for transport in network(2, LoopbackConfig::default().requests(2)) {
             scope.spawn(move || {
                 let (shared, add) = attach(transport);
                 let other = Rank(1 - shared.rank().0);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// One host to start ranks on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HostSpec {
     /// What the remote command is given as the host.
     pub name: String,

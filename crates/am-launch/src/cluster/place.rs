@@ -31,6 +31,7 @@ impl FromStr for Placement {
 #[error(
     "{ranks} ranks asked for, but the hosts have {slots} slots together ({each}): raise a host's slots or add hosts"
 )]
+#[non_exhaustive]
 pub struct TooFewSlots {
     /// Ranks asked for.
     pub ranks: u32,

@@ -24,11 +24,19 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The variables that a transport, or another library of this family, reads from the environment.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Settings {
     /// Their names, which begin with `AM_`.
     pub variables: &'static [&'static str],
     /// Says in one line what is wrong with the values that it looks up, if anything is.
     pub check: fn(Lookup<'_>) -> Result<(), String>,
+}
+
+impl Settings {
+    /// Variables and what checks them.
+    pub const fn new(variables: &'static [&'static str], check: fn(Lookup<'_>) -> Result<(), String>) -> Self {
+        Self { variables, check }
+    }
 }
 
 static REGISTERED: Mutex<Vec<Settings>> = Mutex::new(Vec::new());
@@ -145,13 +153,11 @@ mod tests {
     }
 
     /// What a transport registers.
-    const TEST: Settings = Settings {
-        variables: &["AM_NET_PROTECTION", "AM_NET_SILENCE"],
-        check: |lookup| match lookup("AM_NET_SILENCE") {
+    const TEST: Settings =
+        Settings::new(&["AM_NET_PROTECTION", "AM_NET_SILENCE"], |lookup| match lookup("AM_NET_SILENCE") {
             Some(value) if value.parse::<f64>().is_err() => Err(format!("AM_NET_SILENCE={value} is no number")),
             _ => Ok(()),
-        },
-    };
+        });
 
     fn with(registered: &[Settings], variables: &[(&str, &str)]) -> Result<(), String> {
         let variables: Vec<_> = variables.iter().map(|(key, value)| (key.into(), value.into())).collect();

@@ -268,7 +268,7 @@ fn exchange(
 
 /// All endpoints meet in a barrier over whatever the job spans.
 fn barrier(job: &RankJob, endpoint: u16) -> Result<(), String> {
-    let transport = job.attach(JoinOptions { endpoint, segment_bytes: 0 }).map_err(|error| error.to_string())?;
+    let transport = job.attach(JoinOptions::default().endpoint(endpoint)).map_err(|error| error.to_string())?;
     let mut endpoint =
         Endpoint::attach(transport, Handlers::<()>::new(), ()).map_err(|error| error.to_string())?;
     endpoint.barrier().map_err(|error| error.to_string())?;

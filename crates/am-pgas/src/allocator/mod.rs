@@ -22,7 +22,7 @@
 //! use am_pgas::allocator::SegmentAllocation;
 //! use am_pgas::{Pgas, memory::GlobalMemory};
 //!
-//! let config = loopback::LoopbackConfig { segment: 4096, ..Default::default() };
+//! let config = loopback::LoopbackConfig::default().segment(4096);
 //! let ranks = loopback::network(2, config).into_iter().map(|transport| {
 //!     std::thread::spawn(move || {
 //!         let mut handlers = Handlers::<Pgas>::new();
@@ -668,7 +668,7 @@ mod tests {
     /// All endpoints of all ranks call, and get the same.
     #[test]
     fn several_endpoints_call_together() {
-        let config = LoopbackConfig { endpoints: 2, ..Default::default() };
+        let config = LoopbackConfig::default().endpoints(2);
         let run = |endpoint: &mut Ranks| {
             let first = endpoint.address().endpoint == 0;
             let local = first.then(|| endpoint.allocate_local::<u8>(100).unwrap());

@@ -258,7 +258,7 @@ fn ghost_cells() {
 #[test]
 fn an_exchange_fails_on_one_rank() {
     thread::scope(|scope| {
-        let config = LoopbackConfig { direct: false, ..Default::default() };
+        let config = LoopbackConfig::default().direct(false);
         for transport in network(2, config) {
             scope.spawn(move || {
                 let mut handlers = Handlers::<Pgas>::new();
@@ -335,13 +335,13 @@ fn arrays_without_elements() {
 /// An array of a job with larger segments, used with an endpoint of another job.
 #[test]
 fn arrays_of_other_jobs_are_refused() {
-    let config = LoopbackConfig { segment: 4096, ..Default::default() };
+    let config = LoopbackConfig::default().segment(4096);
     let join = |config| {
         let mut handlers = Handlers::<Pgas>::new();
         let pgas = Pgas::register(&mut handlers).unwrap();
         Endpoint::attach(network(1, config).remove(0), handlers, pgas).unwrap()
     };
-    let (mut large, mut small) = (join(config), join(LoopbackConfig { segment: 64, ..config }));
+    let (mut large, mut small) = (join(config), join(config.segment(64)));
     let array = GlobalArray::<u64>::new(&mut large, Distribution::block([100], 1).unwrap()).unwrap();
     for indices in [&[][..], &[99], &[3, 4]] {
         let mut found = vec![0; indices.len()];

@@ -12,7 +12,7 @@ type Ranks = Endpoint<Loopback, Collectives>;
 
 /// Runs `part` on every rank.
 fn run<R: Send>(ranks: u32, direct: bool, part: impl Fn(&mut Ranks, &Team) -> R + Sync) -> Vec<R> {
-    let transports = network(ranks, LoopbackConfig { direct, ..LoopbackConfig::default() });
+    let transports = network(ranks, LoopbackConfig::default().direct(direct));
     let play = |transport| {
         let mut handlers = Handlers::<Collectives>::new();
         let collectives = Collectives::register(&mut handlers).unwrap();

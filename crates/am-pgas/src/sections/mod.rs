@@ -12,7 +12,7 @@
 //! use am_pgas::sections::{Sections, Strided};
 //! use am_pgas::{Pgas, memory::GlobalMemory, pointer::GlobalPtr};
 //!
-//! let transport = loopback::network(1, loopback::LoopbackConfig { segment: 1024, ..Default::default() }).remove(0);
+//! let transport = loopback::network(1, loopback::LoopbackConfig::default().segment(1024)).remove(0);
 //! let mut handlers = Handlers::<Pgas>::new();
 //! let pgas = Pgas::register(&mut handlers)?;
 //! let mut endpoint = Endpoint::attach(transport, handlers, pgas)?;

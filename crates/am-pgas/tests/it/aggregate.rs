@@ -227,7 +227,7 @@ fn play(plan: &Plan, joining: Joining<Loopback>) {
 }
 
 fn run(plan: &Plan) {
-    let config = LoopbackConfig { requests: plan.requests, replies: 1, medium: 4096, ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().requests(plan.requests).replies(1).medium(4096);
     on_ranks(plan.ranks, config, |joining| play(plan, joining));
 }
 
@@ -265,7 +265,7 @@ pub(super) fn alone(config: AggregatorConfig) -> (Endpoint<Loopback, Slices>, Ag
 #[test]
 fn what_cannot_work_is_refused() {
     let refused = |config| {
-        let transport = network(3, LoopbackConfig { medium: 4096, ..LoopbackConfig::default() }).remove(0);
+        let transport = network(3, LoopbackConfig::default().medium(4096)).remove(0);
         let mut handlers = Handlers::<Pgas>::new();
         let mut pgas = Pgas::register(&mut handlers).unwrap();
         let handle = |_: &mut Pgas, _: Rank, _: &[u64]| ();
@@ -399,7 +399,7 @@ fn steady_items_wait_for_no_poll() {
 fn deterministic_messages_follow_from_the_pushes_alone() {
     let config = AggregatorConfig::new().message_bytes(64).discipline(Discipline::Deterministic);
     let seen = |disturb: bool| {
-        on_ranks(3, LoopbackConfig { requests: if disturb { 1 } else { 64 }, ..Default::default() }, |joining| {
+        on_ranks(3, LoopbackConfig::default().requests(if disturb { 1 } else { 64 }), |joining| {
             let (mut endpoint, aggregator) = slices(joining, config).unwrap();
             let mut seed = 7 + u64::from(endpoint.rank().0);
             for item in 0..1000 {
@@ -471,7 +471,7 @@ fn several_answers_to_an_item() {
     }
     pgas_state!(Many, pgas);
     for window in [1, 3] {
-        on_ranks(4, LoopbackConfig { requests: 1, ..LoopbackConfig::default() }, |joining| {
+        on_ranks(4, LoopbackConfig::default().requests(1), |joining| {
             let mut handlers = Handlers::<Many>::new();
             let mut pgas = Pgas::register(&mut handlers).unwrap();
             let config = AggregatorConfig::new().message_bytes(40).window(window).answers(4).route(Route::Matrix);
@@ -527,7 +527,7 @@ fn an_outlet_takes_what_was_agreed() {
 #[test]
 fn nothing_is_allocated_after_registration() {
     for route in [Route::Direct, Route::Matrix] {
-        on_ranks(2, LoopbackConfig { requests: 1, ..LoopbackConfig::default() }, |joining| {
+        on_ranks(2, LoopbackConfig::default().requests(1), |joining| {
             let mut handlers = Handlers::<Pgas>::new();
             let mut pgas = Pgas::register(&mut handlers).unwrap();
             let config = AggregatorConfig::new().message_bytes(256).route(route);
@@ -595,7 +595,7 @@ fn pushes_wait_for_what_functions_pushed_before() {
     }
     pgas_state!(Order, pgas);
     let waiting = Barrier::new(2);
-    on_ranks(2, LoopbackConfig { requests: 1, ..LoopbackConfig::default() }, |joining| {
+    on_ranks(2, LoopbackConfig::default().requests(1), |joining| {
         let mut handlers = Handlers::<Order>::new();
         let mut pgas = Pgas::register(&mut handlers).unwrap();
         let config = AggregatorConfig::new().message_bytes(8).answers(11);

@@ -12,7 +12,7 @@ use std::thread;
 #[test]
 fn a_lost_rank_ends_the_end() {
     for route in [Route::Direct, Route::Matrix] {
-        on_ranks(5, LoopbackConfig { requests: 2, ..LoopbackConfig::default() }, |joining| {
+        on_ranks(5, LoopbackConfig::default().requests(2), |joining| {
             let config = AggregatorConfig::new().message_bytes(64).route(route);
             let (mut endpoint, aggregator) = slices(joining, config).unwrap();
             if endpoint.rank() == Rank(4) {

@@ -111,7 +111,7 @@ fn fruitless_polls_have_seen_all_that_is_there() {
     for bytes in [1000, 13_000] {
         let machine = ExtollConfig::new(1 + SENDERS, Topology::Crossbar { nodes: 1 + SENDERS });
         let report = pscom::run(&machine, &PscomConfig::with(Plugin::Velo), move |mut transport| {
-            let head = Head { handler: 0, reply: ReplyBound::None };
+            let head = Head::new(0, ReplyBound::None);
             if transport.me() != Peer(0) {
                 transport.send(Peer(0), head, &Words::EMPTY, Body::Place(&pattern(bytes, 0, false), 0)).unwrap();
                 transport.flush();

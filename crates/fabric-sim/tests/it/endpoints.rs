@@ -139,7 +139,7 @@ impl Transport for OneWay<'_> {
             match handler {
                 None => sink.control(from, &args, payload),
                 Some(handler) => {
-                    let arrival = Arrival { from, category: Category::Short, handler, args: &args, payload };
+                    let arrival = Arrival::new(from, Category::Short, handler, &args, payload);
                     sink.request(arrival, &mut NoPort::one_way(from));
                 }
             }
@@ -170,7 +170,7 @@ impl Transport for OneWay<'_> {
     }
 
     fn credits(&self, _: Peer) -> CreditSnapshot {
-        CreditSnapshot { request_frames: u64::MAX, ..CreditSnapshot::default() }
+        CreditSnapshot::default().requests(u64::MAX, 0)
     }
 
     fn bare_credits(&self) -> u64 {

@@ -52,8 +52,7 @@ fn processes(cli: &Cli) -> ExitCode {
     let options = RunOptions::new().ranks(cli.options.ranks).default_ranks(cli.rank_count()).transport(choice);
     launch::run(options, |job| {
         cli.check(job.ranks()).map_err(|error| RunError::Usage(cli::one_line(&error)))?;
-        let options =
-            JoinOptions { segment_bytes: cli.options.segment_bytes(job.ranks(), job.rank().0), endpoint: 0 };
+        let options = JoinOptions::default().segment_bytes(cli.options.segment_bytes(job.ranks(), job.rank().0));
         let carriers: Vec<_> = (0..job.ranks()).map(|rank| job.carrier(Rank(rank))).collect();
         // Where all ranks share memory, the transport that has only that is the fastest.
         let report = if carriers.iter().all(|carrier| *carrier == Carrier::Shm) && cli.backend != Backend::Udp {
@@ -74,7 +73,7 @@ fn processes(cli: &Cli) -> ExitCode {
 
 /// Runs as the only rank.
 fn one_rank(cli: &Cli) -> Result<(), RunError> {
-    let config = LoopbackConfig { segment: cli.options.segment_bytes(1, 0), ..LoopbackConfig::default() };
+    let config = LoopbackConfig::default().segment(cli.options.segment_bytes(1, 0));
     let transport = loopback::network(1, config).remove(0);
     conclude(&cli.options, rank::run(transport, &cli.options, &name(cli.backend))?)
 }

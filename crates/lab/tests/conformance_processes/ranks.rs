@@ -60,7 +60,7 @@ fn part(role: &str) -> Result<ExitCode, Box<dyn Error>> {
 /// One case of the suite.
 fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
     let case = all_cases::<Shm>().into_iter().find(|case| case.description.name == name).ok_or("no such case")?;
-    let join = |endpoint| job.shm(JoinOptions { segment_bytes: SEGMENT, endpoint });
+    let join = |endpoint| job.shm(JoinOptions::default().segment_bytes(SEGMENT).endpoint(endpoint));
     let transports = (0..case.description.needs.endpoints).map(join).collect::<Result<Vec<_>, _>>()?;
     match catch_unwind(AssertUnwindSafe(|| case.run(&world, transports))) {
         Ok(verdict) => Ok(verdict.map_err(|failure| format!("{name}: {failure}"))?),
@@ -71,7 +71,7 @@ fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
 
 /// The job's shared memory as this rank's only endpoint.
 pub(crate) fn join(job: &RankJob) -> Result<Shm, launch::AttachError> {
-    job.shm(JoinOptions { segment_bytes: SEGMENT, ..JoinOptions::default() })
+    job.shm(JoinOptions::default().segment_bytes(SEGMENT))
 }
 
 /// What ranks tell each other.

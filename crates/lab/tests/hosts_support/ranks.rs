@@ -78,7 +78,7 @@ fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
         Buffers::Default => config,
         Buffers::Smallest => UdpConfig::smallest(config.secret.clone()),
     };
-    let attach = |endpoint| job.attach_with(JoinOptions { segment_bytes: SEGMENT, endpoint }, udp);
+    let attach = |endpoint| job.attach_with(JoinOptions::default().segment_bytes(SEGMENT).endpoint(endpoint), udp);
     let transports = (0..needs.endpoints).map(attach).collect::<Result<Vec<_>, _>>()?;
     match catch_unwind(AssertUnwindSafe(|| case.run(&world, transports))) {
         Ok(verdict) => Ok(verdict.map_err(|failure| format!("{name}: {failure}"))?),
@@ -93,7 +93,7 @@ type Party = Endpoint<JobTransport, u64>;
 fn attach(job: &RankJob) -> Result<(Party, Request<()>), Box<dyn Error>> {
     let mut handlers = Handlers::<u64>::new();
     let count = handlers.one_way("count", |sum: &mut u64, _: Address, (): (), _: Payload<'_>| *sum += 1)?;
-    let transport = job.attach(JoinOptions { segment_bytes: SEGMENT, endpoint: 0 })?;
+    let transport = job.attach(JoinOptions::default().segment_bytes(SEGMENT))?;
     Ok((Endpoint::builder(transport).timeout(Some(PATIENCE)).attach(handlers, 0)?, count))
 }
 

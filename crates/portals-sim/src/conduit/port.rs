@@ -85,7 +85,7 @@ impl Port for ReplyPort<'_, '_> {
         self.used = true;
         // The credits go back at once: the receive buffer is free.
         self.transport.signal(self.to, self.chunk, self.cost, Kind::Ahead, 0);
-        PendingKey { to: Peer(self.to), tag: self.chunk.into() }
+        PendingKey::new(Peer(self.to), self.chunk.into())
     }
 }
 

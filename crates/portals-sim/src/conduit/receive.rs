@@ -466,7 +466,7 @@ impl Conduit<'_> {
             self.signal(from, chunk, cost, Kind::Credit, 0);
             return sink.control(Peer(from), args, payload);
         }
-        let arrival = Arrival { from: Peer(from), category: form.category(), handler, args, payload };
+        let arrival = Arrival::new(Peer(from), form.category(), handler, args, payload);
         let mut port = ReplyPort::of_request(self, from, chunk, cost, kind == Kind::Request);
         sink.request(arrival, &mut port);
     }
@@ -504,7 +504,7 @@ impl Conduit<'_> {
                         Payload::in_memory(&memory, begin, payload)
                     };
                     let (category, handler) = (bits.form.category(), bits.handler);
-                    sink.reply(Arrival { from: Peer(from), category, handler, args: &args, payload });
+                    sink.reply(Arrival::new(Peer(from), category, handler, &args, payload));
                 } else {
                     self.fault(from);
                 }

@@ -533,13 +533,12 @@ impl<'a> Transport for Conduit<'a> {
         let frames = self.send_slots.for_requests().min(self.pieces.left()).saturating_sub(FOR_CONTROL);
         let frames = frames.min(self.shared.sizes.most_per_peer.saturating_sub(under_way));
         let reply = u64::from(self.shared.sizes.medium) * u64::from(frames);
-        CreditSnapshot {
-            request_frames: credits.min(frames).into(),
-            request_bytes: u64::from(credits.min(frames.saturating_mul(15)))
-                * u64::from(self.shared.config.credit_bytes),
-            reply_frames: frames.into(),
-            reply_bytes: reply,
-        }
+        CreditSnapshot::default()
+            .requests(
+                credits.min(frames).into(),
+                u64::from(credits.min(frames.saturating_mul(15))) * u64::from(self.shared.config.credit_bytes),
+            )
+            .replies(frames.into(), reply)
     }
 
     fn bare_credits(&self) -> u64 {

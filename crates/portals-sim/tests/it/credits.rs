@@ -31,8 +31,8 @@ impl Sink for Tally {
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
 }
 
-const ONE_WAY: Head = Head { handler: 0, reply: ReplyBound::None };
-const ASK: Head = Head { handler: 0, reply: ReplyBound::UpTo(0) };
+const ONE_WAY: Head = Head::new(0, ReplyBound::None);
+const ASK: Head = Head::new(0, ReplyBound::UpTo(0));
 
 /// Sends to a peer until it is refused; returns how many messages that were.
 fn fill(transport: &mut Conduit<'_>, to: u32, head: Head, payload: &[u8]) -> u32 {

@@ -142,7 +142,7 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
     fn detach(&mut self) -> PendingKey {
         self.end = End::Done;
         let replies = if self.replies { REPLIES } else { 0 };
-        PendingKey { to: Peer(self.to), tag: u64::from(self.slot) | replies }
+        PendingKey::new(Peer(self.to), u64::from(self.slot) | replies)
     }
 }
 

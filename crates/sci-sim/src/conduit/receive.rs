@@ -202,10 +202,7 @@ impl<N: Sisci> Conduit<N> {
         if header.kind == Kind::Core {
             sink.control(Peer(from), args, payload);
         } else {
-            sink.request(
-                Arrival { from: Peer(from), category, handler: header.handler, args, payload },
-                &mut port,
-            );
+            sink.request(Arrival::new(Peer(from), category, header.handler, args, payload), &mut port);
         }
     }
 
@@ -224,7 +221,7 @@ impl<N: Sisci> Conduit<N> {
         let payload = payload(&memory, &segment, category, self.layout.payload_at(slot), header.place, len);
         // Freed when the handler has returned or unwound: the payload may lie in the slot.
         let _freed = Freed { conduit: self, from, request };
-        sink.reply(Arrival { from: Peer(from), category, handler: header.handler, args, payload });
+        sink.reply(Arrival::new(Peer(from), category, header.handler, args, payload));
     }
 
     /// A request has been answered: its slot is free.

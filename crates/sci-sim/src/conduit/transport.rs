@@ -372,7 +372,7 @@ impl<N: Sisci> Transport for Conduit<N> {
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let free = u64::from(self.locations.available(peer.0));
         let bytes = free * self.layout.medium() as u64;
-        CreditSnapshot { request_frames: free, request_bytes: bytes, reply_frames: free, reply_bytes: bytes }
+        CreditSnapshot::default().requests(free, bytes).replies(free, bytes)
     }
 
     fn bare_credits(&self) -> u64 {

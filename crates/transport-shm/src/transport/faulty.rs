@@ -148,7 +148,7 @@ fn send(shm: &mut Shm, random: &mut Random<'_>, to: Peer) {
         1 => ReplyBound::UpTo(limits.medium_reply as u32),
         _ => ReplyBound::UpTo(random.length(limits.medium_reply) as u32),
     };
-    let head = Head { handler: random.number() as u8, reply };
+    let head = Head::new(random.number() as u8, reply);
     let count = random.length(16);
     let args = random.words(count);
     let payload = vec![5; random.length(limits.medium_request)];
@@ -258,9 +258,8 @@ impl Memory {
 fn case(random: &mut Random<'_>, reach: Reach) {
     let config = if random.below(4) == 0 { JobConfig::new(3) } else { JobConfig::smallest(3) };
     let job = Job::create(&config).expect("memory is there");
-    let join = |rank| {
-        job.join_with(rank, crate::JoinOptions { segment_bytes: SEGMENT, endpoint: 0 }).expect("a free rank")
-    };
+    let join =
+        |rank| job.join_with(rank, crate::JoinOptions::default().segment_bytes(SEGMENT)).expect("a free rank");
     let mut ranks = [join(0), join(1), join(2)];
     // What has become of its own accounts may make the faulty rank's transport take others for faulty. Its word would count,
     // so it is kept from telling them.
@@ -288,7 +287,7 @@ fn case(random: &mut Random<'_>, reach: Reach) {
     // The sound ones still reach each other.
     for (from, to) in [(0, 1), (1, 0)] {
         assert_eq!(ranks[to].status(Peer(from as u32)), PeerStatus::Active);
-        let head = Head { handler: 0, reply: ReplyBound::None };
+        let head = Head::new(0, ReplyBound::None);
         let mut sent = false;
         let mut left = 1000;
         loop {
@@ -308,7 +307,7 @@ fn case(random: &mut Random<'_>, reach: Reach) {
 /// makes of it.
 fn received(requests: bool, frames: &[(u64, [u64; CELL_WORDS])], random: &mut Random<'_>) -> PeerStatus {
     let job = Job::create(&JobConfig::smallest(2)).expect("memory is there");
-    let options = crate::JoinOptions { segment_bytes: SEGMENT, endpoint: 0 };
+    let options = crate::JoinOptions::default().segment_bytes(SEGMENT);
     let mut rank = job.join_with(0, options).expect("rank 0 is free");
     let mut other = job.join(1).expect("rank 1 is free");
     // As if both had sent before; otherwise nobody looks at their lanes.

@@ -20,9 +20,9 @@ impl Sink for Seen {
 #[test]
 fn plain_copies_have_mappings_of_their_own() {
     let job = Job::create(&JobConfig::new(2)).expect("memory is there");
-    let join = |rank| job.join_with(rank, JoinOptions { segment_bytes: 4096, endpoint: 0 }).expect("it is free");
+    let join = |rank| job.join_with(rank, JoinOptions::default().segment_bytes(4096)).expect("it is free");
     let (mut sender, mut receiver) = (join(0), join(1));
-    let head = Head { handler: 0, reply: ReplyBound::None };
+    let head = Head::new(0, ReplyBound::None);
     let mut seen = Seen(Vec::new());
     sender.long(Peer(1), head, &Words::EMPTY, b"payload", 100).expect("there is room");
     assert_eq!(receiver.poll(1, &mut seen), 1);

@@ -17,7 +17,7 @@ fn a_wait_begins_with_spinning() {
     assert!(endpoint.quiet());
     assert_eq!(endpoint.patience.next(), Next::Spin, "all requests have been handled");
     wait_long(&mut endpoint);
-    let head = Head { handler: 0, reply: ReplyBound::None };
+    let head = Head::new(0, ReplyBound::None);
     for _ in 0..2 {
         endpoint.short(Peer(1), head, &Words::EMPTY).expect("there is room");
         assert_eq!(endpoint.patience.next(), Next::Spin, "what is waited for now was sent just now");

@@ -12,7 +12,7 @@ fn between_two(program: impl Fn(Exchange<Shm>) + Sync) {
         for rank in 0..2 {
             let (job, program) = (&job, &program);
             scope.spawn(move || {
-                let options = JoinOptions { segment_bytes: 1 << 16, endpoint: 0 };
+                let options = JoinOptions::default().segment_bytes(1 << 16);
                 program(Exchange::attach(job.join_with(rank, options).unwrap()));
             });
         }

@@ -27,7 +27,7 @@ impl Fabric for Threads {
 
     fn join(&self, (job, endpoints): &(Job, u16), rank: Rank) -> Vec<Shm> {
         let join = |endpoint| {
-            let options = JoinOptions { segment_bytes: SEGMENT, endpoint };
+            let options = JoinOptions::default().segment_bytes(SEGMENT).endpoint(endpoint);
             job.join_with(rank.0, options).expect("every endpoint joins once")
         };
         (0..*endpoints).map(join).collect()

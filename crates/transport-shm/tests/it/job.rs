@@ -144,7 +144,9 @@ fn an_endpoint_is_joined_once_however_many_try_at_once() {
 #[test]
 fn what_cannot_be_joined_is_named() {
     let job = Job::create(&JobConfig::smallest(2).endpoints(2)).expect("memory is there");
-    let join = |rank, segment_bytes, endpoint| job.join_with(rank, JoinOptions { segment_bytes, endpoint });
+    let join = |rank, segment_bytes, endpoint| {
+        job.join_with(rank, JoinOptions::default().segment_bytes(segment_bytes).endpoint(endpoint))
+    };
     let error = join(2, 0, 0).unwrap_err();
     assert_eq!(error.to_string(), "rank 2 endpoint 0 is not in a job of 2 ranks with 2 endpoint(s) each");
     assert!(matches!(join(0, 0, 2), Err(JoinError::NoSuchEndpoint { endpoint: 2, .. })));
@@ -158,7 +160,8 @@ fn what_cannot_be_joined_is_named() {
 #[test]
 fn every_rank_has_a_segment_of_its_own_size() {
     let job = create(3);
-    let join = |rank, segment_bytes| job.join_with(rank, JoinOptions { segment_bytes, endpoint: 0 }).unwrap();
+    let join =
+        |rank, segment_bytes| job.join_with(rank, JoinOptions::default().segment_bytes(segment_bytes)).unwrap();
     let first = join(0, 10);
     assert_eq!(first.segment_len(Rank(1)), 0, "not known before it joins");
     assert!(first.remote_segment(Rank(1)).is_none());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use transport_shm::{Job, JobConfig, Shm};
 
 const LIMIT: Duration = Duration::from_secs(60);
-const ONE_WAY: Head = Head { handler: 0, reply: ReplyBound::None };
+const ONE_WAY: Head = Head::new(0, ReplyBound::None);
 
 struct Call(Mutex<Sender<()>>);
 

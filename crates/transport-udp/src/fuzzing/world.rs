@@ -173,7 +173,7 @@ impl World {
             Treatment::Medium(len) => ReplyBound::UpTo(len as u32),
             _ => ReplyBound::UpTo(10),
         };
-        let head = Head { handler: 0, reply };
+        let head = Head::new(0, reply);
         match kind {
             0 => {
                 // Requests in a row must not place their payloads over each other before they are handled.

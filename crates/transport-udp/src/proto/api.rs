@@ -284,19 +284,16 @@ impl Machine {
             room(config.reply_window, session.set_aside).min(room(config.reply_budget, self.shared.set_aside));
         // Frames share room with payloads: how many small requests, and how many replies of a usual bound, fit.
         let usual = config.medium.min(USUAL_REPLY);
-        CreditSnapshot {
-            request_frames: request_bytes / (MAX_HEADER as u64 + SMALL),
-            request_bytes,
-            reply_frames: reply_bytes / cost_of(room_of(ReplyBound::UpTo(usual))),
-            reply_bytes,
-        }
+        CreditSnapshot::default()
+            .requests(request_bytes / (MAX_HEADER as u64 + SMALL), request_bytes)
+            .replies(reply_bytes / cost_of(room_of(ReplyBound::UpTo(usual))), reply_bytes)
     }
 
     /// What a peer owes this endpoint. Room is set aside for replies in bytes, so that their number is not known.
     pub fn owed(&self, peer: Peer) -> Owed {
         let Some(session) = self.session(peer) else { return Owed::default() };
         let some = session.set_aside > 0;
-        Owed { handling: !session.is_quiet(), replies: some.into(), or_more: some }
+        Owed::new(!session.is_quiet(), some.into()).or_more(some)
     }
 
     /// Takes leave of all peers; what was accepted before is still delivered. Keep driving the machine until it is

@@ -165,7 +165,7 @@ impl Batch {
             if let (0, Kind::Short) = (*lane, message.kind) {
                 // The usual message has a way of its own: an arrival that is put together here need not be copied.
                 let (category, payload) = (message.category(), Payload::EMPTY);
-                let arrival = Arrival { from, category, handler, args, payload };
+                let arrival = Arrival::new(from, category, handler, args, payload);
                 sink.request(arrival, &mut delivery.way(room, *len));
                 if delivery.ends() {
                     break;
@@ -181,7 +181,7 @@ impl Batch {
                     Payload::own(&payloads[*payload..*payload + len as usize])
                 }
             };
-            let arrival = Arrival { from, category: message.category(), handler, args, payload };
+            let arrival = Arrival::new(from, message.category(), handler, args, payload);
             if *lane == 1 {
                 delivery.outcome.consumed[1] += len;
                 delivery.outcome.set_aside += cost_of(room);
@@ -351,7 +351,7 @@ impl<A: Access> Port for Way<'_, A> {
 
     fn detach(&mut self) -> PendingKey {
         self.fate = Fate::Detached;
-        PendingKey { to: self.outcome.peer, tag: self.outcome.session ^ self.room }
+        PendingKey::new(self.outcome.peer, self.outcome.session ^ self.room)
     }
 }
 

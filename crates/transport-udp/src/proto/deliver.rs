@@ -179,7 +179,7 @@ impl Machine {
 
     /// Where an answer goes when the session of its request is over.
     pub(crate) fn no_port(&self, key: PendingKey) -> NoPort {
-        NoPort { bound: self.shared.config.medium as usize, segment_len: u64::MAX, key }
+        NoPort::new(self.shared.config.medium as usize, u64::MAX, key)
     }
 
     /// Opens the way back of a detached request once more; a way left unused becomes a bare credit. If the session

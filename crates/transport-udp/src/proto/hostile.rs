@@ -147,7 +147,7 @@ impl Duel {
             0 => ReplyBound::None,
             _ => ReplyBound::UpTo(self.random.below(1025) as u32),
         };
-        let (head, words) = (Head { handler: 1, reply }, Words::from_slice(&[7]).unwrap());
+        let (head, words) = (Head::new(1, reply), Words::from_slice(&[7]).unwrap());
         let choice = self.random.below(4);
         let machine = self.peer(from);
         let payload = vec![9; len];

@@ -19,6 +19,7 @@ pub struct LocalJob {
 
 /// What a local job is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LocalOptions {
     /// Endpoints of every rank.
     pub endpoints: u16,
@@ -31,6 +32,29 @@ pub struct LocalOptions {
 impl Default for LocalOptions {
     fn default() -> Self {
         Self { endpoints: 1, segment_bytes: 1 << 20, interface: Ipv4Addr::LOCALHOST.into() }
+    }
+}
+
+impl LocalOptions {
+    /// Sets the endpoints of every rank.
+    #[must_use]
+    pub const fn endpoints(mut self, endpoints: u16) -> Self {
+        self.endpoints = endpoints;
+        self
+    }
+
+    /// Sets the size in bytes of every rank's segment.
+    #[must_use]
+    pub const fn segment_bytes(mut self, bytes: usize) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// Sets the interface by its address.
+    #[must_use]
+    pub const fn interface(mut self, interface: IpAddr) -> Self {
+        self.interface = interface;
+        self
     }
 }
 

@@ -32,7 +32,7 @@ impl Fabric for Threads {
         // rank may still send between its refusal and its look at the reasons.
         config.absence = Duration::from_millis(20);
         let options =
-            LocalOptions { endpoints: needs.endpoints, segment_bytes: SEGMENT, interface: self.interface };
+            LocalOptions::default().endpoints(needs.endpoints).segment_bytes(SEGMENT).interface(self.interface);
         (LocalJob::with(ranks, options, config).expect("loopback has free ports"), needs.endpoints)
     }
 

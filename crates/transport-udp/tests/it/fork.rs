@@ -219,7 +219,7 @@ impl Sink for Ignore {
 
 /// Sends a request to rank 1; returns whether there was room.
 fn send(from: &mut Udp) -> bool {
-    let head = Head { handler: 0, reply: ReplyBound::UpTo(10) };
+    let head = Head::new(0, ReplyBound::UpTo(10));
     let sent = from.send(Peer(1), head, &Words::EMPTY, Body::None).is_ok();
     from.flush();
     sent

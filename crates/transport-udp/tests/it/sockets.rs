@@ -264,7 +264,7 @@ fn long_streams_cross() {
         (config.bulk_queue, config.protection) = (64 << 10, protection);
         (config.datagram_limit, config.loss) = (Some(limit), loss);
         let len = 6 << 20;
-        let options = LocalOptions { segment_bytes: len, ..LocalOptions::default() };
+        let options = LocalOptions::default().segment_bytes(len);
         let job = LocalJob::with(2, options, config).unwrap();
         thread::scope(|scope| {
             for rank in 0..2 {
@@ -354,7 +354,7 @@ fn lossy_endpoints_lose_no_message() {
         config.loss = Some((permille, 5));
         // More datagrams than loopback needs, so that there is something to lose.
         config.datagram_limit = Some(1452);
-        let options = LocalOptions { segment_bytes: SEGMENT as usize, ..LocalOptions::default() };
+        let options = LocalOptions::default().segment_bytes(SEGMENT as usize);
         let job = LocalJob::with(2, options, config).unwrap();
         thread::scope(|scope| {
             for rank in 0..2 {

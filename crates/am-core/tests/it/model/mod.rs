@@ -235,7 +235,7 @@ proptest! {
 
     #[test]
     fn endpoints_do_what_the_model_says(ranks in 1usize..=3, requests in 1usize..4, replies in 1usize..4, steps in steps()) {
-        let config = LoopbackConfig { requests, replies, medium: MEDIUM, segment: SEGMENT, ..LoopbackConfig::default() };
+        let config = LoopbackConfig::default().requests(requests).replies(replies).medium(MEDIUM).segment(SEGMENT);
         let threads = network(ranks as u32, config).into_iter().map(|transport| std::thread::spawn(|| attach(transport)));
         let mut rigs: Vec<Rig> =
             threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect();

@@ -124,7 +124,7 @@ impl Port for ReplyPort<'_, '_> {
         self.used = true;
         let kept = self.reserve - self.acknowledgement();
         let replies = if self.replies { REPLIES } else { 0 };
-        PendingKey { to: Peer(self.to), tag: u64::from(kept) | u64::from(self.room) << ROOM | replies }
+        PendingKey::new(Peer(self.to), u64::from(kept) | u64::from(self.room) << ROOM | replies)
     }
 }
 

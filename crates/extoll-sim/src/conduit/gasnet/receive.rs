@@ -333,7 +333,7 @@ impl Gasnet<'_> {
         let Heading { header, ref args, slots, .. } = *heading;
         self.collect(from, &header);
         self.nic.charge(self.shared.costs.dispatch);
-        let arrival = |category| Arrival { from: Peer(from), category, handler: header.handler, args, payload };
+        let arrival = |category| Arrival::new(Peer(from), category, header.handler, args, payload);
         match header.kind {
             Kind::Request(category) | Kind::OneWay(category) => {
                 let replies = matches!(header.kind, Kind::Request(_));

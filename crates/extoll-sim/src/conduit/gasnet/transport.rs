@@ -390,12 +390,9 @@ impl<'a> Transport for Gasnet<'a> {
         });
         // As frames: Short requests with an argument, and replies of the default bound.
         let (frame, reply) = (self.layout.slots(HEADER + 4, 0), self.layout.reserve(self.limits.default_reply));
-        CreditSnapshot {
-            request_frames: (requests / frame).into(),
-            request_bytes: self.layout.payload_of(requests) as u64,
-            reply_frames: (answers / reply).into(),
-            reply_bytes: self.layout.payload_of(answers.saturating_sub(1)) as u64,
-        }
+        CreditSnapshot::default()
+            .requests((requests / frame).into(), self.layout.payload_of(requests) as u64)
+            .replies((answers / reply).into(), self.layout.payload_of(answers.saturating_sub(1)) as u64)
     }
 
     fn bare_credits(&self) -> u64 {

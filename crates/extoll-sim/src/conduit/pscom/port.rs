@@ -107,7 +107,7 @@ impl Port for ReplyPort<'_, '_> {
 
     fn detach(&mut self) -> PendingKey {
         self.used = true;
-        PendingKey { to: Peer(self.to), tag: self.bound.to_tag() }
+        PendingKey::new(Peer(self.to), self.bound.to_tag())
     }
 }
 

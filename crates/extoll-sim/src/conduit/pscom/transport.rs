@@ -347,7 +347,7 @@ impl<'a> Pscom<'a> {
                 }
             }
         }
-        let arrival = Arrival { from: Peer(from), category, handler: frame.handler, args: &frame.args, payload };
+        let arrival = Arrival::new(Peer(from), category, frame.handler, &frame.args, payload);
         match frame.kind {
             Kind::Request(_, bound) => {
                 // Dropped even if the handler unwinds: then the request counts as handled, and a credit goes back.
@@ -564,12 +564,9 @@ impl<'a> Transport for Pscom<'a> {
         let account = self.known(peer.0).map(|peer| peer.account).unwrap_or_default();
         let (requests, replies) = account.room(self.config.partition());
         let medium = u64::from(self.config.medium);
-        CreditSnapshot {
-            request_frames: requests.into(),
-            request_bytes: u64::from(requests) * medium,
-            reply_frames: replies.into(),
-            reply_bytes: u64::from(replies) * medium,
-        }
+        CreditSnapshot::default()
+            .requests(requests.into(), u64::from(requests) * medium)
+            .replies(replies.into(), u64::from(replies) * medium)
     }
 
     fn bare_credits(&self) -> u64 {

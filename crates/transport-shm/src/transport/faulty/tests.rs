@@ -87,7 +87,7 @@ fn frames_are_found_after_a_handler_panicked() {
     }
     let job = Job::create(&JobConfig::smallest(2)).expect("memory is there");
     let (mut receiver, mut sender) = (job.join(0).expect("it is free"), job.join(1).expect("it is free"));
-    let head = Head { handler: 0, reply: ReplyBound::None };
+    let head = Head::new(0, ReplyBound::None);
     let mut send =
         |count: usize| (0..count).filter(|_| sender.short(Peer(0), head, &Words::EMPTY).is_ok()).count();
     let mut sink = Clumsy(0);

@@ -98,7 +98,7 @@ impl Pair {
     /// Sends so many requests, and sees them arrive.
     fn ask(&mut self, count: u32, reply: ReplyBound) {
         for number in 0..count {
-            let (head, args) = (Head { handler: 0, reply }, Words::from_slice(&[number]).unwrap());
+            let (head, args) = (Head::new(0, reply), Words::from_slice(&[number]).unwrap());
             self.machines[0].request(self.now, ANSWERER, head, &args, None).unwrap();
         }
         self.carry();

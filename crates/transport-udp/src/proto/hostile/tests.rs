@@ -287,7 +287,7 @@ fn credit_beyond_what_was_sent_is_a_fault() {
     for beyond in [1, u64::MAX] {
         let mut duel = Duel::new(1, Protection::Encrypted);
         duel.connect();
-        let head = Head { handler: 1, reply: ReplyBound::None };
+        let head = Head::new(1, ReplyBound::None);
         let full = |duel: &mut Duel| duel.victim.request(duel.now, INSIDER, head, &Words::EMPTY, Some(&[0; 500]));
         while full(&mut duel).is_ok() {
             duel.carry(0);
