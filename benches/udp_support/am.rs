@@ -128,13 +128,13 @@ impl Crew {
     /// Starts both ranks.
     pub(crate) fn start(plan: Plan) -> Self {
         let mut config = UdpConfig::new([]);
-        config.protection = plan.protection;
+        config.protocol.protection = plan.protection;
         config.waiting = plan.waiting;
         config.helper = plan.helper;
         config.loss = (plan.loss > 0).then_some((plan.loss, 7));
         if !plan.helper {
             // Nobody answers for rank 0 between two samples.
-            config.silence = Duration::from_secs(3600);
+            config.protocol.silence = Span::from_secs(3600);
         }
         let options = LocalOptions::default().segment_bytes(SEGMENT);
         let job = Arc::new(LocalJob::with(2, options, config).expect("loopback has free ports"));

@@ -4,11 +4,10 @@ use active_messages::select::Select;
 use active_messages::shm::{Job, JobConfig, JoinOptions, Shm, ShmMemory};
 use active_messages::transport::Shape;
 use active_messages::udp::{Peers, Udp, UdpConfig, bind};
-use active_messages::{Address, Rank, Transport};
+use active_messages::{Address, Rank, Span, Transport};
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 const SEGMENT: usize = (1 << 18) + 8;
 
@@ -40,7 +39,7 @@ impl Fabric for TwoHosts {
             Buffers::Default => UdpConfig::new(secret),
             Buffers::Smallest => UdpConfig::smallest(secret),
         };
-        udp.silence = Duration::from_secs(8);
+        udp.protocol.silence = Span::from_secs(8);
         let shm = [0, 1].map(|parity| {
             let here = (ranks + 1 - parity) / 2;
             let config = match buffers {

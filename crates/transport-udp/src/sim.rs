@@ -1,36 +1,62 @@
 //! A small seeded network that drives machines in virtual time: loss, duplication, reordering, corruption, delay,
-//! bandwidth, narrow paths, partitions, and links that differ by direction. The same seed gives the same run.
+//! bandwidth, narrow paths, partitions, and links that differ by direction. The same seed gives the same run. For this crate's own
+//! tests, benches and fuzzers; programs in virtual time use `simulated`.
+//!
+//! Rank 0 asks rank 1 to add, over a network that loses every third datagram.
+//!
+//! ```
+//! use am_core::arguments::Words;
+//! use am_core::transport::{Arrival, Body, Head, Port, ReplyBound, Sink};
+//! use am_core::{Instant, Payload, Peer, Shape, Span};
+//! use transport_udp::proto::{Config, Secrets};
+//! use transport_udp::sim::{self, Network};
+//!
+//! struct Adder(Option<u32>);
+//!
+//! impl Sink for Adder {
+//!     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+//!         let sum = arrival.args.iter().sum();
+//!         port.send(0, &Words::from_slice(&[sum]).unwrap(), Body::None).unwrap();
+//!     }
+//!     fn reply(&mut self, arrival: Arrival<'_>) {
+//!         self.0 = arrival.args.word(0);
+//!     }
+//!     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+//! }
+//!
+//! let machines = (0..2u8).map(|rank| {
+//!     // A real job takes both from a cryptographic random source.
+//!     let secrets = Secrets { job: vec![7; 32], incarnation: [rank; 32] };
+//!     sim::machine(Config::new(Shape::new(2), Peer(rank.into()), secrets), 4096).unwrap().0
+//! });
+//! let mut network = Network::new(42, machines.collect());
+//! network.each_link(|_, _, link| link.loss = 333);
+//!
+//! let head = Head::new(0, ReplyBound::UpTo(0));
+//! let args = Words::from_slice(&[20, 22])?;
+//! let mut asker = Adder(None);
+//! let mut asked = false;
+//! while asker.0.is_none() {
+//!     let now = network.now();
+//!     let rank0 = network.machine(Peer(0)).unwrap();
+//!     // The first attempts are refused: they open the session.
+//!     asked = asked || rank0.request(now, Peer(1), head, &args, None).is_ok();
+//!     rank0.poll(now, 10, &mut asker);
+//!     network.machine(Peer(1)).unwrap().poll(now, 10, &mut Adder(None));
+//!     network.step(now + Span::from_millis(1));
+//!     assert!(now < Instant(0) + Span::from_secs(5));
+//! }
+//! assert_eq!(asker.0, Some(42));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::proto::{Config, ConfigError, Machine, OwnSegment};
+pub use crate::random::SplitMix64;
 use am_core::{Instant, Peer, Segment, Span};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-
-/// The SplitMix64 generator (Steele, Lea and Flood, OOPSLA 2014).
-#[derive(Clone, Debug)]
-pub struct SplitMix64(pub u64);
-
-impl SplitMix64 {
-    /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit`; 0 if that is 0. Slightly biased for huge limits, which no test minds.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        if limit == 0 { 0 } else { self.next_u64() % limit }
-    }
-
-    /// True in `permille` of 1000 cases.
-    pub fn chance(&mut self, permille: u32) -> bool {
-        self.below(1000) < u64::from(permille)
-    }
-}
 
 /// One direction between two endpoints.
 #[derive(Clone, Copy, Debug)]

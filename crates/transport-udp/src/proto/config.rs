@@ -2,6 +2,7 @@
 
 use am_core::address::{Peer, Shape};
 use am_core::time::Span;
+use std::ops::{Deref, DerefMut};
 use thiserror::Error;
 use zeroize::Zeroize;
 
@@ -46,7 +47,8 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Settings of a machine. Sizes are bytes.
+/// What a machine is told at the start: who it is, and the settings of its protocol, which can be read and set as if they were
+/// fields of this structure.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -56,6 +58,29 @@ pub struct Config {
     pub me: Peer,
     /// Keys.
     pub secrets: Secrets,
+    /// Everything else.
+    pub protocol: ProtocolConfig,
+}
+
+impl Deref for Config {
+    type Target = ProtocolConfig;
+
+    fn deref(&self) -> &ProtocolConfig {
+        &self.protocol
+    }
+}
+
+impl DerefMut for Config {
+    fn deref_mut(&mut self) -> &mut ProtocolConfig {
+        &mut self.protocol
+    }
+}
+
+/// Settings of the protocol. All ranks of a job must have the same protection, sizes and acknowledgement delay; a peer that has
+/// others is [incompatible](am_core::LossCause::Incompatible). Sizes are bytes. Checked when a machine is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProtocolConfig {
     /// How datagrams are protected.
     pub protection: Protection,
     /// Largest Medium payload, request or reply.
@@ -64,7 +89,8 @@ pub struct Config {
     pub send_queue: u32,
     /// The same, towards all peers together.
     pub send_budget: u32,
-    /// Bytes of Long payloads of requests queued towards one peer, and of replies; one reply may exceed it.
+    /// Bytes of Long payloads of requests queued towards one peer, and of replies; one reply may exceed it. Of a request, what is
+    /// longer is sent from where it is while `long` blocks, until no more than this waits for acknowledgement.
     pub bulk_queue: u32,
     /// Request bytes received from all peers and not yet handled; room for two of the largest messages, or for
     /// `send_queue`, and a byte for every peer at least.
@@ -74,7 +100,8 @@ pub struct Config {
     /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second,
     /// requests of a peer that has not acknowledged its replies wait; one reply to every peer always finds room.
     pub reply_budget: u32,
-    /// A peer is lost that has acknowledged nothing which was sent to it within this time.
+    /// A peer is lost that has acknowledged nothing which was sent to it within this time, or that has not been there for so long
+    /// since it was first needed.
     pub silence: Span,
     /// How long an acknowledgement may wait for company.
     pub ack_delay: Span,
@@ -86,6 +113,39 @@ pub struct Config {
     pub datagram_limit: u16,
     /// Whether a peer that was lost may come back with a new session; otherwise it stays lost.
     pub rejoin: bool,
+}
+
+impl Default for ProtocolConfig {
+    /// 64 KiB Medium messages, encryption, Ethernet datagrams, 10 s of silence.
+    fn default() -> Self {
+        Self {
+            protection: Protection::Encrypted,
+            medium: 65536,
+            send_queue: 256 << 10,
+            send_budget: 4 << 20,
+            bulk_queue: 1 << 20,
+            receive_budget: 8 << 20,
+            reply_window: 256 << 10,
+            reply_budget: 4 << 20,
+            silence: Span::from_secs(10),
+            ack_delay: Span::from_micros(500),
+            ack_every: 4,
+            datagram_start: 1200,
+            datagram_limit: 1452,
+            rejoin: false,
+        }
+    }
+}
+
+impl ProtocolConfig {
+    /// Takes the smallest buffers: Medium messages of 1 KiB, and hardly more than one of them under way.
+    #[must_use]
+    pub const fn smallest(mut self) -> Self {
+        self.medium = 1024;
+        (self.send_queue, self.send_budget, self.bulk_queue) = (1200, 1200, 4096);
+        (self.receive_budget, self.reply_window, self.reply_budget) = (4096, 1200, 1200);
+        self
+    }
 }
 
 /// Settings that contradict each other.
@@ -133,27 +193,9 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Settings for endpoint `me` of a job: 64 KiB Medium messages, encryption, Ethernet datagrams, 10 s of silence.
+    /// Settings for endpoint `me` of a job, those of the protocol by default.
     pub fn new(shape: Shape, me: Peer, secrets: Secrets) -> Self {
-        Self {
-            shape,
-            me,
-            secrets,
-            protection: Protection::Encrypted,
-            medium: 65536,
-            send_queue: 256 << 10,
-            send_budget: 4 << 20,
-            bulk_queue: 1 << 20,
-            receive_budget: 8 << 20,
-            reply_window: 256 << 10,
-            reply_budget: 4 << 20,
-            silence: Span::from_secs(10),
-            ack_delay: Span::from_micros(500),
-            ack_every: 4,
-            datagram_start: 1200,
-            datagram_limit: 1452,
-            rejoin: false,
-        }
+        Self { shape, me, secrets, protocol: ProtocolConfig::default() }
     }
 
     /// Checks that the settings fit together.

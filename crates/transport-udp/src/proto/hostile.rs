@@ -8,7 +8,7 @@ mod tests;
 
 use super::OwnSegment;
 use super::bytes::{MAX_VARINT, Writer};
-use super::config::{Config, Protection, Secrets};
+use super::config::{Config, Protection, ProtocolConfig, Secrets};
 use super::machine::Machine;
 use super::message::{Kind, MAX_HEADER, Message};
 use super::recovery::FrameList;
@@ -347,7 +347,8 @@ impl Duel {
     }
 
     fn check(&mut self) {
-        let Config { receive_budget, send_budget, reply_budget, bulk_queue, medium, .. } = *self.victim.config();
+        let ProtocolConfig { receive_budget, send_budget, reply_budget, bulk_queue, medium, .. } =
+            self.victim.config().protocol;
         // Every queue ends within a page, and the message that fills a queue may exceed it.
         let pages = 2048 * 40;
         let most = receive_budget + send_budget + 4 * reply_budget + 2 * bulk_queue + 4 * medium + pages;

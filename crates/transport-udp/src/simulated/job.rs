@@ -43,10 +43,7 @@ impl JobConfig {
 
     /// The smallest buffers: Medium messages of 1 KiB, and hardly more than one of them under way.
     pub fn smallest(mut self) -> Self {
-        let machine = &mut self.machine;
-        machine.medium = 1024;
-        (machine.send_queue, machine.send_budget, machine.bulk_queue) = (1200, 1200, 4096);
-        (machine.receive_budget, machine.reply_window, machine.reply_budget) = (4096, 1200, 1200);
+        self.machine.protocol = self.machine.protocol.smallest();
         self
     }
 

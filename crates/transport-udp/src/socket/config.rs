@@ -1,8 +1,8 @@
 //! What a UDP transport is told at the start, from the program and from the environment.
 
 use super::peers::Peers;
-use crate::proto::{Config, Protection, Secrets};
-use am_core::{Peer, Span};
+use crate::proto::{Config, Protection, ProtocolConfig, Secrets};
+use am_core::Peer;
 use std::time::Duration;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -19,8 +19,7 @@ pub enum Waiting {
     Blocking,
 }
 
-/// Settings of a UDP transport. All ranks of a job must have the same secret, protection, sizes and acknowledgement
-/// delay; a peer that has others is [incompatible](am_core::LossCause::Incompatible). Sizes are bytes.
+/// Settings of a UDP transport. All ranks of a job must have the same secret.
 ///
 /// `Debug` does not show the secret, and it is wiped when dropped.
 #[derive(Clone)]
@@ -28,37 +27,14 @@ pub enum Waiting {
 pub struct UdpConfig {
     /// The job's secret: at least 16 bytes from a cryptographic random source, known to all ranks and nobody else.
     pub secret: Vec<u8>,
-    /// How datagrams are protected; [`Protection::Encrypted`] unless told otherwise.
-    pub protection: Protection,
+    /// Settings of the protocol: protection, sizes, times. Its `datagram_limit` is not used.
+    pub protocol: ProtocolConfig,
     /// What an endpoint does while it waits.
     pub waiting: Waiting,
-    /// Largest Medium payload, request or reply.
-    pub medium: u32,
-    /// Request bytes queued towards one peer and not yet acknowledged, Long payloads aside.
-    pub send_queue: u32,
-    /// The same, towards all peers together.
-    pub send_budget: u32,
-    /// Bytes of Long payloads of requests queued towards one peer. What is longer is sent from where it is while `long` blocks,
-    /// until no more than this waits for acknowledgement.
-    pub bulk_queue: u32,
-    /// Request bytes received from all peers and not yet handled.
-    pub receive_budget: u32,
-    /// Room set aside for replies of one peer.
-    pub reply_window: u32,
-    /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second,
-    /// requests of a peer that has not acknowledged its replies wait; one reply to every peer always finds room.
-    pub reply_budget: u32,
-    /// A peer that has acknowledged nothing for this long is lost, and so is one that has not been there for so long since it was
-    /// first needed.
-    pub silence: Duration,
-    /// How long an acknowledgement may wait for company.
-    pub ack_delay: Duration,
-    /// Payload of a UDP datagram that every path carries; larger ones are probed for.
-    pub datagram_start: u16,
     /// Largest UDP payload to probe for; `None` means 1452 (Ethernet), or [`LOOPBACK_DATAGRAM`] where all ranks are at
     /// loopback addresses. 8952 suits networks with jumbo frames.
     pub datagram_limit: Option<u16>,
-    /// Size asked of the system for the socket's buffers, each; it may give less.
+    /// Size in bytes asked of the system for the socket's buffers, each; it may give less.
     pub socket_buffer: usize,
     /// Whether to hand the system rows of datagrams at once (GSO) and take rows from it (GRO), where it can.
     pub offload: bool,
@@ -90,10 +66,8 @@ impl Drop for UdpConfig {
 impl std::fmt::Debug for UdpConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UdpConfig")
-            .field("protection", &self.protection)
+            .field("protocol", &self.protocol)
             .field("waiting", &self.waiting)
-            .field("medium", &self.medium)
-            .field("silence", &self.silence)
             .finish_non_exhaustive()
     }
 }
@@ -116,22 +90,12 @@ impl UdpConfig {
     pub const VARIABLES: [&'static str; 5] =
         ["AM_UDP_PROTECTION", "AM_UDP_WAITING", "AM_UDP_DATAGRAM", "AM_UDP_SILENCE", "AM_UDP_LINGER"];
 
-    /// Encrypted, adaptive, 64 KiB Medium messages, 10 s of silence.
+    /// Encrypted, adaptive, 64 KiB Medium messages, 10 s of silence, 512 KiB of Long payloads queued towards one peer.
     pub fn new(secret: impl Into<Vec<u8>>) -> Self {
         Self {
             secret: secret.into(),
-            protection: Protection::Encrypted,
+            protocol: ProtocolConfig { bulk_queue: 512 << 10, ..ProtocolConfig::default() },
             waiting: Waiting::Adaptive,
-            medium: 65536,
-            send_queue: 256 << 10,
-            send_budget: 4 << 20,
-            bulk_queue: 512 << 10,
-            receive_budget: 8 << 20,
-            reply_window: 256 << 10,
-            reply_budget: 4 << 20,
-            silence: Duration::from_secs(10),
-            ack_delay: Duration::from_micros(500),
-            datagram_start: 1200,
             datagram_limit: None,
             socket_buffer: 4 << 20,
             offload: true,
@@ -146,13 +110,7 @@ impl UdpConfig {
     /// The smallest buffers: Medium messages of 1 KiB, and hardly more than one of them under way.
     pub fn smallest(secret: impl Into<Vec<u8>>) -> Self {
         let mut config = Self::new(secret);
-        config.medium = 1024;
-        config.send_queue = 1200;
-        config.send_budget = 1200;
-        config.bulk_queue = 4096;
-        config.receive_budget = 4096;
-        config.reply_window = 1200;
-        config.reply_budget = 1200;
+        config.protocol = config.protocol.smallest();
         config
     }
 
@@ -182,7 +140,7 @@ impl UdpConfig {
             set(&mut config, value.trim()).ok_or(EnvironmentError { variable, value, expected })
         };
         read("AM_UDP_PROTECTION", "encrypted, plain-text or unauthenticated", &mut |config, value| {
-            config.protection = match value {
+            config.protocol.protection = match value {
                 "encrypted" => Protection::Encrypted,
                 "plain-text" => Protection::PlainText,
                 "unauthenticated" => Protection::Unauthenticated,
@@ -207,7 +165,7 @@ impl UdpConfig {
             value.parse().ok().filter(|seconds| (least..=86400.0).contains(seconds)).map(Duration::from_secs_f64)
         };
         read("AM_UDP_SILENCE", "a number of seconds from 0.1 to 86400", &mut |config, value| {
-            config.silence = seconds(value, 0.1)?;
+            config.protocol.silence = seconds(value, 0.1)?.into();
             Some(())
         })?;
         read("AM_UDP_LINGER", "a number of seconds from 0 to 86400", &mut |config, value| {
@@ -224,20 +182,11 @@ impl UdpConfig {
         let secrets = Secrets { job: self.secret.clone(), incarnation: *incarnation };
         let usual = if peers.is_loopback() { LOOPBACK_DATAGRAM } else { ETHERNET_DATAGRAM };
         let mut config = Config::new(peers.shape(), me, secrets);
-        config.protection = self.protection;
-        config.medium = self.medium;
-        config.send_queue = self.send_queue;
-        config.send_budget = self.send_budget;
-        config.bulk_queue = self.bulk_queue;
+        config.protocol = self.protocol;
         // Every peer must always be able to send something.
         let least = config.kept_for_loans() + 512 * u64::from(peers.shape().peers());
-        config.receive_budget = self.receive_budget.max(u32::try_from(least).unwrap_or(u32::MAX));
-        config.reply_window = self.reply_window;
-        config.reply_budget = self.reply_budget;
-        config.silence = Span::from(self.silence);
-        config.ack_delay = Span::from(self.ack_delay);
-        config.datagram_start = self.datagram_start;
-        config.datagram_limit = self.datagram_limit.unwrap_or(usual).max(self.datagram_start);
+        config.receive_budget = config.receive_budget.max(u32::try_from(least).unwrap_or(u32::MAX));
+        config.datagram_limit = self.datagram_limit.unwrap_or(usual).max(config.datagram_start);
         Ok(config)
     }
 }
@@ -245,6 +194,7 @@ impl UdpConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use am_core::Span;
 
     fn from(variables: &[(&str, &str)]) -> Result<UdpConfig, EnvironmentError> {
         let lookup =
@@ -262,10 +212,10 @@ mod tests {
             ("AM_UDP_LINGER", "0"),
         ])
         .unwrap();
-        assert_eq!((all.protection, all.waiting), (Protection::PlainText, Waiting::Blocking));
+        assert_eq!((all.protocol.protection, all.waiting), (Protection::PlainText, Waiting::Blocking));
         assert_eq!(all.datagram_limit, Some(8952));
-        assert_eq!((all.silence, all.linger), (Duration::from_millis(2500), Duration::ZERO));
-        assert!(!format!("{all:?}").contains('7'));
+        assert_eq!((all.protocol.silence, all.linger), (Span::from_millis(2500), Duration::ZERO));
+        assert!(!format!("{all:?}").contains("7, 7"));
         let asked = std::cell::RefCell::new(Vec::new());
         let note = |name: &str| {
             asked.borrow_mut().push(name.to_owned());

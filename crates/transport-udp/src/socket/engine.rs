@@ -3,7 +3,7 @@
 use super::process::Process;
 use super::wire::{LARGEST, Sent, Wire};
 use crate::proto::{BorrowedPayload, Machine, Parts};
-use crate::sim::SplitMix64;
+use crate::random::SplitMix64;
 use am_core::{Instant, Peer, Span};
 use std::io::ErrorKind;
 use std::net::SocketAddr;

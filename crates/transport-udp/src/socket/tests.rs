@@ -3,7 +3,7 @@
 use super::*;
 use crate::driver::Driver;
 use am_core::transport::Notify;
-use am_core::{Endpoint, Handlers, Instant, LossCause, PollError, WaitError};
+use am_core::{Endpoint, Handlers, Instant, LossCause, PollError, Span, WaitError};
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Waker;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn a_panic_of_the_task_reaches_the_program() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
     let mut config = UdpConfig::new([]);
     // What the broken one does not say any more.
-    config.silence = Duration::from_secs(1);
+    config.protocol.silence = Span::from_secs(1);
     let job = Arc::new(LocalJob::with(2, LocalOptions::default(), config).unwrap());
     let rank = |rank: u32, job: Arc<LocalJob>| async move {
         let transport = job.join_tokio(rank).unwrap();

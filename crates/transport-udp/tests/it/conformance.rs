@@ -1,7 +1,7 @@
 //! The conformance suite over UDP sockets on loopback, with the ranks as threads of one process.
 
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
-use am_core::{Address, Rank};
+use am_core::{Address, Rank, Span};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use transport_udp::proto::Protection;
@@ -26,8 +26,8 @@ impl Fabric for Threads {
             Buffers::Default => UdpConfig::new([]),
             Buffers::Smallest => UdpConfig::smallest([]),
         };
-        config.protection = self.protection;
-        config.silence = Duration::from_secs(10);
+        config.protocol.protection = self.protection;
+        config.protocol.silence = Span::from_secs(10);
         // A machine that runs many tests at once keeps threads waiting for milliseconds. The helper would then change what a
         // rank may still send between its refusal and its look at the reasons.
         config.absence = Duration::from_millis(20);

@@ -2,7 +2,7 @@
 
 use am_core::Waiting as _;
 use am_core::transport::{LossCause, Membership, Notify, PeerStatus, Transport};
-use am_core::{Address, Endpoint, Handlers, Payload, Peer, PollError, Rank, Request, SendError, WaitError};
+use am_core::{Address, Endpoint, Handlers, Payload, Peer, PollError, Rank, Request, SendError, Span, WaitError};
 use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};
 use std::thread;
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Ranks that would wait for an hour until they take a peer for dead.
 fn job(ranks: u32, waiting: Waiting) -> LocalJob {
     let mut config = UdpConfig::new([]);
-    config.silence = Duration::from_secs(3600);
+    config.protocol.silence = Span::from_secs(3600);
     config.linger = Duration::from_millis(50);
     config.waiting = waiting;
     LocalJob::with(ranks, LocalOptions::default(), config).unwrap()

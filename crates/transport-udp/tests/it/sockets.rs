@@ -3,7 +3,7 @@
 use crate::patience::patiently;
 use am_core::transport::{Notify, Waiting};
 use am_core::{
-    Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, SendError, Shape, WaitError,
+    Address, Endpoint, Handlers, LossCause, Payload, PollError, Rank, Request, SendError, Shape, Span, WaitError,
 };
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -85,7 +85,7 @@ pub(crate) fn joined_through_a_relay(
     let mut config = UdpConfig::new(SECRET);
     // Many small datagrams, so that there is something to lose.
     config.datagram_limit = Some(1200);
-    config.silence = Duration::from_secs(30);
+    config.protocol.silence = Span::from_secs(30);
     change(&mut config);
     let join = |table, rank, socket| join(&config, table, Address::new(Rank(rank), 0), socket).unwrap();
     ([join(&table_a, 0, a), join(&table_b, 1, b)], relay)
@@ -145,7 +145,7 @@ fn what_was_lost_is_sent_again_while_the_program_does_not_poll() {
 #[test]
 fn a_rank_that_computes_is_alive_and_its_peers_get_rid_of_their_messages() {
     patiently(Duration::from_secs(1), |silence| {
-        let ([a, b], relay) = through_a_relay(0, |config| config.silence = silence);
+        let ([a, b], relay) = through_a_relay(0, |config| config.protocol.silence = silence.into());
         let (tell, told) = mpsc::channel::<()>();
         let other = thread::spawn(move || {
             let (mut endpoint, _) = attach(b);
@@ -174,7 +174,7 @@ fn a_rank_that_computes_is_alive_and_its_peers_get_rid_of_their_messages() {
 #[test]
 fn a_recorded_hello_keeps_no_rank_alive() {
     let ([a, b], relay) = through_a_relay(0, |config| {
-        (config.silence, config.linger) = (Duration::from_secs(1), Duration::from_millis(100));
+        (config.protocol.silence, config.linger) = (Span::from_secs(1), Duration::from_millis(100));
     });
     let (at, stop) = (a.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
     let (tell, told) = mpsc::channel::<()>();
@@ -217,7 +217,7 @@ fn a_recorded_hello_keeps_no_rank_alive() {
 fn a_handler_that_runs_for_long_is_not_taken_for_death() {
     patiently(Duration::from_secs(1), |silence| {
         let mut config = UdpConfig::new(SECRET);
-        config.silence = silence;
+        config.protocol.silence = silence.into();
         let job = LocalJob::with(2, LocalOptions::default(), config).unwrap();
         thread::scope(|scope| {
             (0..2).for_each(|rank| {
@@ -261,7 +261,7 @@ fn long_streams_cross() {
         .flat_map(|each| [(each, 1452, None), (each, 65_487, None), (each, 65_487, Some((50, 3)))])
     {
         let mut config = UdpConfig::new([]);
-        (config.bulk_queue, config.protection) = (64 << 10, protection);
+        (config.protocol.bulk_queue, config.protocol.protection) = (64 << 10, protection);
         (config.datagram_limit, config.loss) = (Some(limit), loss);
         let len = 6 << 20;
         let options = LocalOptions::default().segment_bytes(len);
@@ -295,8 +295,8 @@ fn long_streams_cross() {
 #[test]
 fn a_long_stream_to_a_rank_that_vanishes_ends_with_its_loss() {
     let ([a, b], relay) = through_a_relay(0, |config| {
-        config.silence = Duration::from_secs(1);
-        config.bulk_queue = 64 << 10;
+        config.protocol.silence = Span::from_secs(1);
+        config.protocol.bulk_queue = 64 << 10;
         config.linger = Duration::from_millis(100);
     });
     let (tell, told) = mpsc::channel::<()>();

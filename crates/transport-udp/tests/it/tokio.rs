@@ -77,7 +77,7 @@ fn nobody_leaves_with_a_question_unanswered() {
 fn a_handler_that_runs_for_long_is_not_taken_for_death() {
     patiently(Duration::from_secs(1), |silence| {
         let mut config = UdpConfig::new([]);
-        config.silence = silence;
+        config.protocol.silence = silence.into();
         let job = Arc::new(LocalJob::with(2, LocalOptions::default(), config).unwrap());
         let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
         let rank = |rank: u32, job: Arc<LocalJob>| async move {
@@ -186,7 +186,7 @@ fn waiting_lets_others_run_and_can_be_cancelled() {
 fn a_task_that_awaits_something_else_is_alive() {
     patiently(Duration::from_millis(400), |silence| {
         let mut config = transport_udp::UdpConfig::new([]);
-        config.silence = silence;
+        config.protocol.silence = silence.into();
         let job = Arc::new(LocalJob::with(2, transport_udp::LocalOptions::default(), config).unwrap());
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let tasks: Vec<_> = (0..2)
@@ -217,9 +217,13 @@ fn messages_that_wait_are_no_reason_to_look_again() {
         0,
         |config| {
             *config = UdpConfig::smallest([9; 16]);
-            config.receive_budget = 16 << 10;
-            (config.reply_window, config.reply_budget, config.send_queue, config.send_budget) =
-                (4800, 4800, 4800, 4800);
+            config.protocol.receive_budget = 16 << 10;
+            (
+                config.protocol.reply_window,
+                config.protocol.reply_budget,
+                config.protocol.send_queue,
+                config.protocol.send_budget,
+            ) = (4800, 4800, 4800, 4800);
         },
         |config, table, me, socket| Udp::join_tokio(config, table, me, socket, segment(SEGMENT as usize)),
     );
