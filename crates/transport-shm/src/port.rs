@@ -9,9 +9,9 @@ use crate::transport::segments::Segments;
 use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Slot};
 use am_core::{Category, Peer, Rank, Words};
 
-/// What a port needs of its endpoint.
+/// What a way back needs of its endpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Outlet<'a> {
+pub(crate) struct ReplyContext<'a> {
     pub(crate) to: Peer,
     pub(crate) board: &'a Board,
     pub(crate) job: &'a Job,
@@ -19,7 +19,7 @@ pub(crate) struct Outlet<'a> {
     pub(crate) fenced: bool,
 }
 
-impl Outlet<'_> {
+impl ReplyContext<'_> {
     fn rank(&self) -> Rank {
         self.board.shape().address(self.to).rank
     }
@@ -28,7 +28,7 @@ impl Outlet<'_> {
 /// The way back for one reply.
 pub(crate) struct ReplyPort<'a> {
     replies: &'a mut ReplyOut,
-    outlet: Outlet<'a>,
+    context: ReplyContext<'a>,
     /// Granules that the asker has set aside, if it allows a reply.
     set_aside: Option<u64>,
     used: bool,
@@ -39,11 +39,11 @@ impl<'a> ReplyPort<'a> {
     #[inline]
     pub(crate) fn new(
         replies: &'a mut ReplyOut,
-        outlet: Outlet<'a>,
+        context: ReplyContext<'a>,
         set_aside: Option<u64>,
         bare: &'a mut u64,
     ) -> Self {
-        Self { replies, outlet, set_aside, used: false, bare }
+        Self { replies, context, set_aside, used: false, bare }
     }
 
     /// The frame of a reply, which repeats what was set aside so that the asker can give it back to its accounts.
@@ -57,7 +57,7 @@ impl<'a> ReplyPort<'a> {
     }
 
     fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        let segment = self.outlet.segments.put(self.outlet.job, self.outlet.rank()).ok_or(PortGone)?;
+        let segment = self.context.segments.put(self.context.job, self.context.rank()).ok_or(PortGone)?;
         let frame = self.frame(Category::Long, handler, args, 0)?;
         segment.write(at, payload).expect("the core checks the range of a Long reply");
         let frame = Frame { in_ring: false, ..frame };
@@ -67,7 +67,7 @@ impl<'a> ReplyPort<'a> {
     }
 
     fn notify(&self) {
-        self.outlet.board.parking[self.outlet.to.index()].notify(self.outlet.fenced);
+        self.context.board.parking[self.context.to.index()].notify(self.context.fenced);
     }
 }
 
@@ -77,7 +77,7 @@ impl Port for ReplyPort<'_> {
     }
 
     fn segment_len(&self) -> u64 {
-        self.outlet.segments.len_of(self.outlet.job, self.outlet.rank())
+        self.context.segments.len_of(self.context.job, self.context.rank())
     }
 
     fn long_limit(&self) -> u64 {
@@ -122,7 +122,7 @@ impl Port for ReplyPort<'_> {
 
     fn detach(&mut self) -> PendingKey {
         self.used = true;
-        PendingKey::new(self.outlet.to, self.set_aside.map_or(0, |granules| granules + 1))
+        PendingKey::new(self.context.to, self.set_aside.map_or(0, |granules| granules + 1))
     }
 }
 

@@ -7,13 +7,13 @@ use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken
 use crate::layout::endpoint;
 use crate::nudge::Nudge;
 use crate::park::LONGEST;
-use crate::port::{Outlet, ReplyPort, ShmSlot};
+use crate::port::{ReplyContext, ReplyPort, ShmSlot};
 use crate::region::{Mapping, ShmMemory, View};
 use crate::ring::{Broken, Cell, Position, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
 use crate::transport::segments::Segments;
-use crate::waiting::{Next, Patience};
+use crate::waiting::{Backoff, Next};
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::time::Clock;
 use am_core::transport::{
@@ -99,7 +99,7 @@ pub struct Shm {
     /// Ends this endpoint's idling from other threads.
     nudge: Arc<Nudge>,
     bare: u64,
-    patience: Patience,
+    backoff: Backoff,
     clock: Clock,
     _watch: Option<Watch>,
     /// The thread that calls wakers, once one is to be called.
@@ -185,7 +185,7 @@ impl Shm {
             fenced: board.needs_fences(),
             longest_sleep: LONGEST,
             bare: 0,
-            patience: Patience::new(layout.peers()),
+            backoff: Backoff::new(layout.peers()),
             nudge: Arc::new(Nudge::new(Arc::clone(&board), me)),
             clock: Clock::start(),
             board,
@@ -297,7 +297,7 @@ impl Shm {
 
     #[inline]
     fn sent(&mut self, to: Peer) {
-        self.patience.reset();
+        self.backoff.reset();
         if self.asking[to.index()].requests.starved {
             self.after_starving(to);
         }
@@ -352,15 +352,15 @@ impl Shm {
                 break Ok(());
             }
             let taken = requests.take(|frame: Frame, args: &Words, payload: Payload<'_>| {
-                let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
-                answer(sink, frame, args, payload, replies, outlet, bare);
+                let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                answer(sink, frame, args, payload, replies, context, bare);
             });
             let outcome = match taken {
                 Ok(Taken::Nothing) => break Ok(()),
                 Ok(Taken::Large(frame)) => {
                     let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
-                        let outlet = Outlet { to: from, board, job, segments, fenced: *fenced };
-                        answer(sink, frame, args, payload, replies, outlet, bare);
+                        let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                        answer(sink, frame, args, payload, replies, context, bare);
                     };
                     requests.take_large(frame, segment, deliver)
                 }
@@ -465,17 +465,17 @@ fn answer<S: Sink>(
     args: &Words,
     payload: Payload<'_>,
     replies: &mut ReplyOut,
-    outlet: Outlet<'_>,
+    context: ReplyContext<'_>,
     bare: &mut u64,
 ) {
     let Kind::Message(category) = frame.kind else {
-        return sink.control(outlet.to, args, payload);
+        return sink.control(context.to, args, payload);
     };
-    let arrival = Arrival::new(outlet.to, category, frame.handler, args, payload);
+    let arrival = Arrival::new(context.to, category, frame.handler, args, payload);
     if frame.reply.is_none() {
-        return sink.request(arrival, &mut NoPort::one_way(outlet.to));
+        return sink.request(arrival, &mut NoPort::one_way(context.to));
     }
-    sink.request(arrival, &mut ReplyPort::new(replies, outlet, frame.reply, bare));
+    sink.request(arrival, &mut ReplyPort::new(replies, context, frame.reply, bare));
 }
 
 /// Frames a request; `len` is the payload's length for Medium and Control.
@@ -586,7 +586,7 @@ impl Membership for Shm {
 impl Waiting for Shm {
     #[inline]
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
-        match self.patience.next() {
+        match self.backoff.next() {
             Next::Spin => std::hint::spin_loop(),
             Next::Yield => std::thread::yield_now(),
             Next::Park => self.park(until),
@@ -595,7 +595,7 @@ impl Waiting for Shm {
 
     #[inline]
     fn spins(&self) -> bool {
-        self.patience.spins()
+        self.backoff.spins()
     }
 
     fn waker(&self) -> Option<Waker> {
@@ -637,7 +637,7 @@ impl Transport for Shm {
         match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
             Err(denied) => Err(self.deny(to, denied)),
             Ok(place) => {
-                self.patience.reset();
+                self.backoff.reset();
                 if self.asking[to.index()].requests.starved {
                     self.after_starving(to);
                 }
@@ -689,7 +689,7 @@ impl Transport for Shm {
             done += self.sweep(0..end - peers, budget - done, sink);
         }
         if done != 0 {
-            self.patience.reset();
+            self.backoff.reset();
         }
         done
     }
@@ -700,9 +700,9 @@ impl Transport for Shm {
 
     fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
         let Self { answering, segments, job, board, fenced, bare, .. } = self;
-        let outlet = Outlet { to: key.to, board, job, segments, fenced: *fenced };
+        let context = ReplyContext { to: key.to, board, job, segments, fenced: *fenced };
         let set_aside = key.tag.checked_sub(1);
-        reply(&mut ReplyPort::new(&mut answering[key.to.index()].replies, outlet, set_aside, bare))
+        reply(&mut ReplyPort::new(&mut answering[key.to.index()].replies, context, set_aside, bare))
     }
 
     #[inline]
@@ -715,7 +715,7 @@ impl Transport for Shm {
         }
         if all {
             // The wait for it is over, though no message ended it.
-            self.patience.reset();
+            self.backoff.reset();
         }
         all
     }

@@ -21,7 +21,7 @@ const CROWDED_YIELDS: u32 = 100;
 
 /// Counts fruitless tries since something was achieved or sent, and says what to do next.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     tries: u32,
     /// More endpoints than processors: whoever this one waits for may be waiting for its processor.
     crowded: bool,
@@ -42,8 +42,8 @@ pub(crate) enum Next {
     Park,
 }
 
-impl Patience {
-    /// The patience of one of `endpoints` endpoints on this host.
+impl Backoff {
+    /// The back-off of one of `endpoints` endpoints on this host.
     pub(crate) fn new(endpoints: usize) -> Self {
         Self::with(endpoints, processors())
     }
@@ -114,21 +114,21 @@ mod tests {
     #[test]
     fn crowded_endpoints_yield_at_once_and_everyone_parks_in_the_end() {
         for (endpoints, processors, first) in [(2, 2, Next::Spin), (8, 2, Next::Yield), (2, 1, Next::Yield)] {
-            let mut patience = Patience::with(endpoints, processors);
-            patience.next();
-            assert_eq!(patience.next(), first);
-            while patience.next() != Next::Park {}
-            patience.reset();
-            assert_ne!(patience.next(), Next::Park);
+            let mut backoff = Backoff::with(endpoints, processors);
+            backoff.next();
+            assert_eq!(backoff.next(), first);
+            while backoff.next() != Next::Park {}
+            backoff.reset();
+            assert_ne!(backoff.next(), Next::Park);
         }
     }
 
     /// Tries until something else than `stage` is to be done, each of which takes `pace`; returns how long that was.
-    fn lasts(patience: &mut Patience, now: &mut Instant, stage: Next, pace: Duration) -> Duration {
+    fn lasts(backoff: &mut Backoff, now: &mut Instant, stage: Next, pace: Duration) -> Duration {
         let begin = *now;
         loop {
             *now += pace;
-            if patience.next_at(|| *now) != stage {
+            if backoff.next_at(|| *now) != stage {
                 return *now - begin;
             }
         }
@@ -137,17 +137,17 @@ mod tests {
     #[test]
     fn spinning_is_bounded_by_time() {
         for nanos in [5, 50, 500] {
-            let (mut patience, mut now) = (Patience::with(2, 2), Instant::now());
+            let (mut backoff, mut now) = (Backoff::with(2, 2), Instant::now());
             let pace = Duration::from_nanos(nanos);
             for _ in 0..2 {
-                let spun = lasts(&mut patience, &mut now, Next::Spin, pace);
+                let spun = lasts(&mut backoff, &mut now, Next::Spin, pace);
                 assert!((SPIN..SPIN + 3 * LOOK * pace).contains(&spun), "spun {spun:?} at {pace:?} a try");
-                let yielded = lasts(&mut patience, &mut now, Next::Yield, pace);
+                let yielded = lasts(&mut backoff, &mut now, Next::Yield, pace);
                 assert!(
                     (YIELD - SPIN..YIELD + 2 * pace).contains(&yielded),
                     "yielded {yielded:?} at {pace:?} a try"
                 );
-                patience.reset();
+                backoff.reset();
             }
         }
     }

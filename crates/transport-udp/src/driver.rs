@@ -1,5 +1,5 @@
 //! What a machine needs from the world: time, a wire, and a place to wait. Sockets are one such world, the simulated
-//! fabric is another; [`Carrier`](crate::Carrier) makes a transport of either.
+//! fabric is another; [`MachineTransport`](crate::MachineTransport) makes a transport of either.
 
 use crate::proto::{BorrowedPayload, Machine};
 use am_core::transport::{LossCause, Notify, PeerStatus, PendingKey, Port, Sink, WaitReason};

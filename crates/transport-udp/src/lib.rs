@@ -17,7 +17,7 @@
 //! | [`FailureNotifier`] | death notices from other sources, such as the job's launcher |
 //! | [`LocalJob`] | jobs whose ranks are threads of one process |
 //! | `AsyncEndpoint` | waiting with `await` on tokio (feature `tokio`) |
-//! | [`Carrier`], [`Driver`] | the transport over a machine, and what it needs from the world |
+//! | [`MachineTransport`], [`Driver`] | the transport over a machine, and what it needs from the world |
 //! | [`sim`] | machines on a simulated network with faults from a seed |
 //! | `simulated` | the transport in virtual time, over `fabric-sim` (feature `sim`) |
 //!
@@ -83,11 +83,11 @@
 
 #![forbid(unsafe_code)]
 
-mod carrier;
 mod driver;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod machine_transport;
 pub mod proto;
 #[doc(hidden)]
 pub mod random;
@@ -98,8 +98,8 @@ pub mod sim;
 pub mod simulated;
 mod socket;
 
-pub use carrier::{Carrier, Claim, OwnMemory};
 pub use driver::Driver;
+pub use machine_transport::{Claim, MachineTransport, OwnMemory};
 #[cfg(feature = "tokio")]
 pub use socket::AsyncEndpoint;
 pub use socket::{

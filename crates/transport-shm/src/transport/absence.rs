@@ -62,7 +62,7 @@ impl Shm {
                 word.rouse();
             }
         }
-        self.patience.reset();
+        self.backoff.reset();
     }
 
     /// Has a waker called when something happens, unless something has. Starts a thread when it is first used; without one

@@ -6,7 +6,7 @@ use am_core::transport::ReplyBound;
 
 /// Waits in vain until the next thing to do is to sleep.
 fn wait_long(endpoint: &mut Shm) {
-    while endpoint.patience.next() != Next::Park {}
+    while endpoint.backoff.next() != Next::Park {}
 }
 
 #[test]
@@ -15,12 +15,12 @@ fn a_wait_begins_with_spinning() {
     let mut endpoint = job.join(0).expect("it is free");
     wait_long(&mut endpoint);
     assert!(endpoint.quiet());
-    assert_eq!(endpoint.patience.next(), Next::Spin, "all requests have been handled");
+    assert_eq!(endpoint.backoff.next(), Next::Spin, "all requests have been handled");
     wait_long(&mut endpoint);
     let head = Head::new(0, ReplyBound::None);
     for _ in 0..2 {
         endpoint.short(Peer(1), head, &Words::EMPTY).expect("there is room");
-        assert_eq!(endpoint.patience.next(), Next::Spin, "what is waited for now was sent just now");
+        assert_eq!(endpoint.backoff.next(), Next::Spin, "what is waited for now was sent just now");
         wait_long(&mut endpoint);
     }
 }

@@ -3,8 +3,8 @@
 use super::SimUdp;
 use super::ethernet::HostCosts;
 use super::node::{Debt, Node, to_itself};
-use crate::carrier::Carrier;
 use crate::driver::Driver;
+use crate::machine_transport::MachineTransport;
 use crate::proto::{BorrowedPayload, Machine};
 use am_core::transport::{Departure, LossCause, PeerStatus, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
@@ -59,9 +59,9 @@ impl<'a> SimDriver<'a> {
             losses: 0,
             buffer: vec![0; usize::from(config.datagram_limit)],
         };
-        let mut carrier = Carrier::new(driver, &config, segment);
-        carrier.driver_mut().meet_itself(config.me);
-        carrier
+        let mut transport = MachineTransport::new(driver, &config, segment);
+        transport.driver_mut().meet_itself(config.me);
+        transport
     }
 
     /// Opens the session with itself, which takes nothing but a few datagrams to and fro at once.

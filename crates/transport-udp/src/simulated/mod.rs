@@ -65,4 +65,4 @@ pub use job::JobConfig;
 pub use node::Node;
 
 /// The transport of a simulated rank.
-pub type SimUdp<'a> = crate::Carrier<SimDriver<'a>, am_core::AnyMemory>;
+pub type SimUdp<'a> = crate::MachineTransport<SimDriver<'a>, am_core::AnyMemory>;

@@ -5,7 +5,7 @@
 
 use super::service::Shared;
 use super::{Udp, UdpConfig, UdpError, peers::Peers};
-use crate::carrier::OwnMemory;
+use crate::machine_transport::OwnMemory;
 use am_core::transport::Membership;
 use am_core::{
     Address, Arguments, AttachError, Endpoint, Handlers, PollError, Request, Segment, SendError, WaitError,

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::peers::Peers;
 use super::service::{Service, Shared};
-use super::waiting::{Next, Patience, sleep};
+use super::waiting::{Backoff, Next, sleep};
 use super::wire;
 use crate::driver::Driver;
 use crate::proto::{Access, Batch, BorrowedPayload, Machine};
@@ -74,7 +74,7 @@ struct Sent {
 struct Program {
     mode: Mode,
     sent: Sent,
-    patience: Patience,
+    backoff: Backoff,
     /// When the clock was last read: reading it for every message would cost as much as sending one.
     now: Instant,
     /// How often the program has driven the endpoint.
@@ -122,7 +122,7 @@ impl Program {
         shared.hear(engine);
         if engine.take_in(&mut self.now, || shared.clock.now(), early) || news {
             self.stirred = true;
-            self.patience.reset();
+            self.backoff.reset();
         }
     }
 
@@ -195,13 +195,13 @@ impl SocketDriver {
         shared: Arc<Shared>,
         service: Helper,
         peers: Arc<Peers>,
-        patience: Patience,
+        backoff: Backoff,
         linger: Duration,
     ) -> Self {
         let program = Program {
             mode: Mode::Driving,
             sent: Sent::default(),
-            patience,
+            backoff,
             now: shared.clock.now(),
             drives: 0,
             news: 0,
@@ -389,7 +389,7 @@ impl Driver for SocketDriver {
         if std::mem::take(&mut program.stirred) {
             return;
         }
-        match program.patience.next() {
+        match program.backoff.next() {
             Next::Spin if program.mode == Mode::Driving => program.mode = Mode::Spinning { glances: 0 },
             Next::Spin => {}
             Next::Yield => std::thread::yield_now(),
@@ -398,7 +398,7 @@ impl Driver for SocketDriver {
     }
 
     fn spins(&self) -> bool {
-        self.program.patience.spins()
+        self.program.backoff.spins()
     }
 
     fn notify(&mut self, waker: &Waker) -> Notify {

@@ -3,7 +3,7 @@
 use super::config::UdpConfig;
 use super::peers::Peers;
 use super::{Udp, UdpError, bind, segment};
-use crate::carrier::OwnMemory;
+use crate::machine_transport::OwnMemory;
 use am_core::{Address, Rank, Segment, Shape};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};

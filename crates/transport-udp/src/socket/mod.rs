@@ -34,7 +34,7 @@ pub use failures::FailureNotifier;
 pub use job::{LocalJob, LocalOptions};
 pub use peers::{Peers, PeersError};
 
-use crate::carrier::{Carrier, OwnMemory};
+use crate::machine_transport::{MachineTransport, OwnMemory};
 use crate::proto::{ConfigError, Machine};
 use am_core::time::Clock;
 use am_core::transport::LossCause;
@@ -48,13 +48,13 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use waiting::Patience;
+use waiting::Backoff;
 use wire::Wire;
 
 /// Active messages over UDP: the transport of one endpoint.
 ///
 /// Every endpoint has a socket of its own. It can be sent to the thread that uses it.
-pub type Udp<M = OwnMemory> = Carrier<SocketDriver, M>;
+pub type Udp<M = OwnMemory> = MachineTransport<SocketDriver, M>;
 
 /// An endpoint could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -223,8 +223,8 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         engine.send_out(clock.now(), None);
         let shared = Arc::new(Shared::new(engine, clock)?);
         let service = helper(&shared)?;
-        let patience = Patience::new(config.waiting, peers.neighbours(my));
-        let driver = SocketDriver::new(shared, service, Arc::clone(peers), patience, config.linger);
+        let backoff = Backoff::new(config.waiting, peers.neighbours(my));
+        let driver = SocketDriver::new(shared, service, Arc::clone(peers), backoff, config.linger);
         Ok(Self::new(driver, &settings, segment))
     }
 }

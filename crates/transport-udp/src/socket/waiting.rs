@@ -14,7 +14,7 @@ const CROWDED_YIELDS: u32 = 30;
 
 /// Counts fruitless tries and says what to do next.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct Backoff {
     tries: u32,
     spins: u32,
     yields: u32,
@@ -31,8 +31,8 @@ pub(super) enum Next {
     Park,
 }
 
-impl Patience {
-    /// The patience of one of `neighbours` endpoints on this host.
+impl Backoff {
+    /// The back-off of one of `neighbours` endpoints on this host.
     pub(super) fn new(waiting: Waiting, neighbours: usize) -> Self {
         Self::with(waiting, neighbours, am_core::time::processors())
     }
@@ -105,12 +105,12 @@ mod tests {
             (Waiting::Polled, 8, Next::Spin, Next::Spin),
             (Waiting::Blocking, 2, Next::Park, Next::Park),
         ] {
-            let mut patience = Patience::with(waiting, neighbours, 2);
-            assert_eq!(patience.next(), first);
-            let steps: Vec<_> = (0..1000).map(|_| patience.next()).collect();
+            let mut backoff = Backoff::with(waiting, neighbours, 2);
+            assert_eq!(backoff.next(), first);
+            let steps: Vec<_> = (0..1000).map(|_| backoff.next()).collect();
             assert_eq!(steps.last(), Some(&last));
-            patience.reset();
-            assert_eq!(patience.next(), first);
+            backoff.reset();
+            assert_eq!(backoff.next(), first);
         }
     }
 }

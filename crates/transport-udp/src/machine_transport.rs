@@ -17,7 +17,7 @@ pub type OwnMemory = Arc<[AtomicU64]>;
 
 /// A transport over a machine and its driver.
 #[derive(Debug)]
-pub struct Carrier<D: Driver, M: Memory = OwnMemory> {
+pub struct MachineTransport<D: Driver, M: Memory = OwnMemory> {
     driver: D,
     me: Peer,
     shape: Shape,
@@ -28,7 +28,7 @@ pub struct Carrier<D: Driver, M: Memory = OwnMemory> {
     departed: bool,
 }
 
-impl<D: Driver, M: Memory> Carrier<D, M> {
+impl<D: Driver, M: Memory> MachineTransport<D, M> {
     /// A transport whose driver holds a machine with these settings and this segment.
     pub(crate) fn new(driver: D, config: &Config, segment: Segment<M>) -> Self {
         let medium = config.medium as usize;
@@ -76,7 +76,7 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
     }
 }
 
-impl<D: Driver, M: Memory> Carrier<D, M> {
+impl<D: Driver, M: Memory> MachineTransport<D, M> {
     fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
         self.usable()?;
         let len = payload.len() as u64;
@@ -101,7 +101,7 @@ impl<D: Driver, M: Memory> Carrier<D, M> {
 /// A reserved Medium request.
 #[derive(Debug)]
 pub struct Claim<'a, D: Driver, M: Memory = OwnMemory> {
-    carrier: &'a mut Carrier<D, M>,
+    transport: &'a mut MachineTransport<D, M>,
     to: Peer,
     head: Head,
     args: Words,
@@ -109,25 +109,25 @@ pub struct Claim<'a, D: Driver, M: Memory = OwnMemory> {
 
 impl<D: Driver, M: Memory> PayloadWriter for Claim<'_, D, M> {
     fn len(&self) -> usize {
-        self.carrier.scratch.len()
+        self.transport.scratch.len()
     }
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.carrier.scratch[at..at + bytes.len()].copy_from_slice(bytes);
+        self.transport.scratch[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }
 
 impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
     fn commit(self) {
-        let payload = std::mem::take(&mut self.carrier.scratch);
+        let payload = std::mem::take(&mut self.transport.scratch);
         // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now is for
         // a peer that was lost meanwhile, to which messages are lost anyway.
-        let _ = self.carrier.request(self.to, self.head, &self.args, Some(&payload));
-        self.carrier.scratch = payload;
+        let _ = self.transport.request(self.to, self.head, &self.args, Some(&payload));
+        self.transport.scratch = payload;
     }
 }
 
-impl<D: Driver, M: Memory + Clone> Membership for Carrier<D, M> {
+impl<D: Driver, M: Memory + Clone> Membership for MachineTransport<D, M> {
     fn me(&self) -> Peer {
         self.me
     }
@@ -149,7 +149,7 @@ impl<D: Driver, M: Memory + Clone> Membership for Carrier<D, M> {
     }
 }
 
-impl<D: Driver, M: Memory + Clone> Waiting for Carrier<D, M> {
+impl<D: Driver, M: Memory + Clone> Waiting for MachineTransport<D, M> {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         if self.usable().is_err() {
             return;
@@ -179,7 +179,7 @@ impl<D: Driver, M: Memory + Clone> Waiting for Carrier<D, M> {
     }
 }
 
-impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
+impl<D: Driver, M: Memory + Clone> Transport for MachineTransport<D, M> {
     type Memory = M;
     type Room = ();
     type Slot<'a>
@@ -211,7 +211,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> Claim<'_, D, M> {
         self.scratch.clear();
         self.scratch.resize(len, 0);
-        Claim { carrier: self, to, head, args: *args }
+        Claim { transport: self, to, head, args: *args }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
@@ -286,7 +286,7 @@ impl<D: Driver, M: Memory + Clone> Transport for Carrier<D, M> {
     }
 }
 
-impl<D: Driver, M: Memory> Drop for Carrier<D, M> {
+impl<D: Driver, M: Memory> Drop for MachineTransport<D, M> {
     fn drop(&mut self) {
         if !self.departed {
             self.leave(Departure::of_drop());
