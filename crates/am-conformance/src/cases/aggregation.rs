@@ -5,7 +5,8 @@ use super::last;
 use crate::case::unwind;
 use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::{Endpoint, Handlers, LossCause, Rank, Request, Span, Transport};
-use am_pgas::aggregate::{Aggregate, Aggregator, AggregatorConfig, Discipline, Item, Outlet, Route};
+use am_pgas::aggregate::{Aggregate, Aggregator, AggregatorConfig, Discipline, Outlet, Route};
+use am_pgas::pointer::Element;
 use am_pgas::{Pgas, pgas_state};
 
 /// Ways and disciplines of the aggregators, with the bytes of their messages.
@@ -86,7 +87,7 @@ fn destinations(world: &World, ranks: u32, rank: u32, time: u32) -> impl Iterato
     (0..count).map(move |_| one.unwrap_or_else(|| random.below(ranks.into()) as u32))
 }
 
-fn nothing_held<T: Transport, I: Item>(endpoint: &Endpoint<T, State>, aggregator: Aggregator<I>) -> Verdict {
+fn nothing_held<T: Transport, I: Element>(endpoint: &Endpoint<T, State>, aggregator: Aggregator<I>) -> Verdict {
     let held = endpoint.holdings(aggregator)?;
     equal("items held or lost at the end", (held.held, held.passing, held.discarded), (0, 0, 0))
 }

@@ -15,7 +15,7 @@ use super::lot::{Lot, Parked};
 use super::operations::Holdings;
 use super::routes::{Grid, MOST_HOPS};
 use super::spill::Spill;
-use am_core::zerocopy::IntoBytes;
+use crate::pointer::Element;
 use am_core::{Address, Instant, Payload, Rank, Span};
 
 /// Bytes of a message where nobody asks for more or less.
@@ -244,7 +244,7 @@ impl Channel {
 
     /// As [`Channel::put`], for items of bytes that are known when this is compiled, until one finds no room.
     #[inline(always)]
-    pub(super) fn put_all<T: IntoBytes + am_core::zerocopy::Immutable + Copy>(
+    pub(super) fn put_all<T: Element>(
         &mut self,
         items: &mut impl Iterator<Item = (Rank, T)>,
     ) -> (u64, Option<(Rank, T)>) {

@@ -4,15 +4,7 @@
 //! reverse order. A lane fills its buffer from both ends, so that a full one is a message as it stands; only what
 //! is sent earlier has its tags moved.
 
-use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
-
-/// A value that can be aggregated: plain data without padding, at most eight bytes aligned.
-///
-/// Its bytes travel as they are in memory, so that the ranks of a job need the same byte order. `zerocopy` derives
-/// what a structure needs; see [`am_core::Plain`] for an example.
-pub trait Item: FromBytes + IntoBytes + Immutable + Copy + Send + 'static {}
-
-impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + 'static> Item for T {}
+use am_core::zerocopy::IntoBytes;
 
 /// What each record of a hop's messages consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

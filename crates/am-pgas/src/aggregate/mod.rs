@@ -77,7 +77,6 @@ mod routes;
 mod spill;
 
 pub use config::{AggregateError, AggregatorConfig, AggregatorError, Discipline, Route};
-pub use lane::Item;
 pub use operations::{Aggregate, Holdings};
 pub use register::{Aggregator, Outlet, OutletError};
 

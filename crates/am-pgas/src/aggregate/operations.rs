@@ -4,8 +4,8 @@ use super::Aggregation;
 use super::agreement::Broken;
 use super::channel::Channel;
 use super::config::AggregateError;
-use super::lane::Item;
 use super::register::Aggregator;
+use crate::pointer::Element;
 use am_core::transport::{LossCause, PeerStatus};
 use am_core::{Address, Endpoint, HasLayer, PollError, Rank, Transport, WaitError};
 
@@ -50,14 +50,14 @@ pub trait Aggregate: sealed::Sealed {
     /// # Errors
     /// No such rank; a rank on the way that is gone; a `done` that has not returned; what [`Endpoint::wait_until`]
     /// fails with, also for handlers that ran meanwhile. The item was not pushed then.
-    fn push<T: Item>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError>;
+    fn push<T: Element>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError>;
 
     /// Pushes many items; returns how many. Faster than one by one.
     ///
     /// # Errors
     /// As [`Aggregate::push`]. The items before that which failed were pushed, the others were not taken from
     /// `items`.
-    fn push_all<T: Item>(
+    fn push_all<T: Element>(
         &mut self,
         aggregator: Aggregator<T>,
         items: impl IntoIterator<Item = (Rank, T)>,
@@ -67,7 +67,7 @@ pub trait Aggregate: sealed::Sealed {
     ///
     /// # Errors
     /// As [`Endpoint::poll`].
-    fn send_held<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
+    fn send_held<T: Element>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
 
     /// Says that this rank pushes no more, and waits until all ranks have said so and everything that any of them
     /// has pushed has been handled. Then the aggregator can be used again. Collective over the aggregator, but not
@@ -77,13 +77,13 @@ pub trait Aggregate: sealed::Sealed {
     /// A rank that is lost, even an acknowledged one, or has left, since it cannot say done; a message that was
     /// refused; what [`Endpoint::wait_until`] fails with. The rank has said done all the same, and calling this
     /// again waits on.
-    fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
+    fn done<T: Element>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
 
     /// What the aggregator holds here, and what it may hold.
     ///
     /// # Errors
     /// [`AggregateError::Foreign`].
-    fn holdings<T: Item>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError>;
+    fn holdings<T: Element>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError>;
 }
 
 impl Aggregation {
@@ -147,7 +147,7 @@ impl<C: Transport, S: HasLayer<Aggregation>, T> Drop for Pushing<'_, C, S, T> {
 }
 
 #[cold]
-fn push_slowly<C: Transport, S: HasLayer<Aggregation>, T: Item>(
+fn push_slowly<C: Transport, S: HasLayer<Aggregation>, T: Element>(
     endpoint: &mut Endpoint<C, S>,
     aggregator: Aggregator<T>,
     to: Rank,
@@ -196,7 +196,7 @@ fn missing<C: Transport, S: HasLayer<Aggregation>, T>(
 
 impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
     #[inline]
-    fn push<T: Item>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError> {
+    fn push<T: Element>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError> {
         if let Some(channel) = self.layer_quietly::<Aggregation>().channel(aggregator)
             && channel.is_plain()
             && channel.put(to.0, item.as_bytes())
@@ -207,7 +207,7 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
     }
 
     #[inline]
-    fn push_all<T: Item>(
+    fn push_all<T: Element>(
         &mut self,
         aggregator: Aggregator<T>,
         items: impl IntoIterator<Item = (Rank, T)>,
@@ -232,13 +232,13 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
         Ok(count)
     }
 
-    fn send_held<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
+    fn send_held<T: Element>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
         work(self, aggregator)?.send_held();
         self.poll()?;
         Ok(())
     }
 
-    fn done<T: Item>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
+    fn done<T: Element>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
         work(self, aggregator)?.say_done();
         let (mut steps, mut losses, mut idles) = (0u32, self.losses(), self.statistics().idles);
         self.wait_for(|endpoint| {
@@ -268,7 +268,7 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
         })
     }
 
-    fn holdings<T: Item>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError> {
+    fn holdings<T: Element>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError> {
         let layer = self.layer::<Aggregation>();
         let channel = layer.channels.get(aggregator.index as usize).filter(|_| layer.id == aggregator.layer);
         channel.map(Channel::holdings).ok_or(AggregateError::Foreign)

@@ -2,8 +2,9 @@
 
 use super::channel::{Channel, Plan, Work};
 use super::config::{AggregatorConfig, AggregatorError};
-use super::lane::{Item, Layout, buffer};
+use super::lane::{Layout, buffer};
 use super::{Aggregation, Requests};
+use crate::pointer::Element;
 use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::transport::{Category, Lane};
 use am_core::zerocopy::{FromBytes, IntoBytes};
@@ -65,7 +66,7 @@ pub struct Outlet<'a, U> {
     ranks: u32,
 }
 
-impl<U: Item> Outlet<'_, U> {
+impl<U: Element> Outlet<'_, U> {
     /// Pushes an item for a rank. Never blocks or allocates.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ fn channel<S: HasLayer<Aggregation>>(state: &mut S, index: u32) -> &mut Channel 
 }
 
 /// Calls a function with some of a message's items, those of one source at a time.
-fn each_source<T: Item>(
+fn each_source<T: Element>(
     layout: Layout,
     message: &[u8],
     sender: u32,
@@ -120,7 +121,7 @@ fn each_source<T: Item>(
 }
 
 impl Work {
-    fn call<T: Item>(&self, layout: Layout, call: impl FnMut(Rank, &[T])) {
+    fn call<T: Element>(&self, layout: Layout, call: impl FnMut(Rank, &[T])) {
         let message = &self.words.as_bytes()[..self.len];
         each_source(layout, message, self.sender, self.first..self.first + self.count, call);
     }
@@ -165,9 +166,10 @@ fn carry_on<S: HasLayer<Aggregation>>(
     Ok(progress)
 }
 
-impl<T: Item> Aggregator<T> {
+impl<T: Element> Aggregator<T> {
     /// Registers an aggregator whose items are handled by `function`: it gets the endpoint's state, the rank that
-    /// pushed, and items of that rank. On all ranks alike; allocates all that the aggregator ever uses.
+    /// pushed, and items of that rank. An item is aligned to at most eight bytes, which the compiler checks. On all ranks alike;
+    /// allocates all that the aggregator ever uses.
     ///
     /// `layers` is what `state` will own: a [`Pgas`](crate::Pgas), or an [`Aggregation`] alone.
     ///
@@ -300,7 +302,7 @@ impl<T: Item> Aggregator<T> {
     /// # Errors
     /// As [`Aggregator::register`]; [`AggregatorError::Foreign`] if the answers' aggregator belongs to other
     /// layers.
-    pub fn register_answering<C: Transport, S: HasLayer<Aggregation>, U: Item>(
+    pub fn register_answering<C: Transport, S: HasLayer<Aggregation>, U: Element>(
         job: &Joining<C>,
         layers: &mut impl HasLayer<Aggregation>,
         handlers: &mut Handlers<S>,
