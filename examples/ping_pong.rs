@@ -42,7 +42,7 @@ enum PingError {
     #[error("ping_pong needs 2 ranks, not {0}")]
     Ranks(u32),
     #[error(transparent)]
-    Join(#[from] launch::AttachError),
+    Join(#[from] launch::JobAttachError),
     #[error(transparent)]
     Register(#[from] RegisterError),
     #[error(transparent)]

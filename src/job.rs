@@ -49,7 +49,7 @@ struct Far {
 /// Why a rank can't attach to its job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AttachError {
+pub enum JobAttachError {
     /// The shared memory of this host's ranks can't be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
@@ -61,7 +61,7 @@ pub enum AttachError {
     Udp(#[from] UdpError),
     /// A variable of the environment that changes UDP's settings makes no sense.
     #[error(transparent)]
-    Environment(#[from] transport_udp::EnvironmentError),
+    Environment(#[from] transport_udp::VariableError),
     /// A variable of the environment that changes shared memory makes no sense.
     #[error("{reason}")]
     Setting {
@@ -152,29 +152,29 @@ impl RankJob {
     /// environment (`AM_UDP_PROTECTION` and the like).
     ///
     /// # Errors
-    /// [`AttachError`].
-    pub fn attach(&self, options: JoinOptions) -> Result<JobTransport, AttachError> {
+    /// [`JobAttachError`].
+    pub fn attach(&self, options: JoinOptions) -> Result<JobTransport, JobAttachError> {
         self.attach_with(options, |udp| udp)
     }
 
     /// As [`attach`](Self::attach), with other settings for UDP, the same on all ranks.
     ///
     /// # Errors
-    /// [`AttachError`].
+    /// [`JobAttachError`].
     pub fn attach_with(
         &self,
         options: JoinOptions,
         configure: impl FnOnce(UdpConfig) -> UdpConfig,
-    ) -> Result<JobTransport, AttachError> {
+    ) -> Result<JobTransport, JobAttachError> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = self.prepare(&mut prepared, options)?;
         let near = prepared.near.as_ref().map(|(job, local)| job.join_with(*local, options)).transpose()?;
         let Some(far) = &mut prepared.far else {
-            return Ok(Select::near(near.ok_or(AttachError::NotShared)?));
+            return Ok(Select::near(near.ok_or(JobAttachError::NotShared)?));
         };
         let config = configure(UdpConfig::from_environment(self.bootstrap.secret().bytes())?);
         let JoinOptions { endpoint, .. } = options;
-        let socket = far.sockets[usize::from(endpoint)].take().ok_or(AttachError::Taken { endpoint })?;
+        let socket = far.sockets[usize::from(endpoint)].take().ok_or(JobAttachError::Taken { endpoint })?;
         let me = Address::new(self.rank(), endpoint);
         let segment = match &near {
             Some(near) => near.segment().clone(),
@@ -195,14 +195,14 @@ impl RankJob {
     /// as [`attach`](Self::attach), which works for every job.
     ///
     /// # Errors
-    /// [`AttachError`]; [`AttachError::NotShared`] if the job has ranks that shared memory does not lead to.
-    pub fn shm(&self, options: JoinOptions) -> Result<Shm, AttachError> {
+    /// [`JobAttachError`]; [`JobAttachError::NotShared`] if the job has ranks that shared memory does not lead to.
+    pub fn shm(&self, options: JoinOptions) -> Result<Shm, JobAttachError> {
         if self.needs_udp() {
-            return Err(AttachError::NotShared);
+            return Err(JobAttachError::NotShared);
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = self.prepare(&mut prepared, options)?;
-        let (job, local) = prepared.near.as_ref().ok_or(AttachError::NotShared)?;
+        let (job, local) = prepared.near.as_ref().ok_or(JobAttachError::NotShared)?;
         Ok(job.join_with(*local, options)?)
     }
 
@@ -245,11 +245,11 @@ impl RankJob {
         &self,
         prepared: &'a mut Option<Prepared>,
         options: JoinOptions,
-    ) -> Result<&'a mut Prepared, AttachError> {
+    ) -> Result<&'a mut Prepared, JobAttachError> {
         let JoinOptions { endpoint, segment_bytes, .. } = options;
         let (bytes, endpoints) = (segment_bytes as u64, self.endpoints());
         if endpoint >= endpoints {
-            return Err(AttachError::NoSuchEndpoint { endpoint, endpoints });
+            return Err(JobAttachError::NoSuchEndpoint { endpoint, endpoints });
         }
         let prepared = match prepared {
             Some(prepared) => prepared,
@@ -257,12 +257,12 @@ impl RankJob {
         };
         match prepared.segment_bytes {
             first if first == bytes => Ok(prepared),
-            first => Err(AttachError::SegmentsDiffer { first, second: bytes }),
+            first => Err(JobAttachError::SegmentsDiffer { first, second: bytes }),
         }
     }
 
     /// Meets the other ranks: exchanges addresses and the sizes of segments, and shares memory with the ranks of this host.
-    fn meet(&self, segment_bytes: u64) -> Result<Prepared, AttachError> {
+    fn meet(&self, segment_bytes: u64) -> Result<Prepared, JobAttachError> {
         let address = self.hosts()[self.host_of(self.rank()) as usize].address;
         let count = if self.needs_udp() { self.endpoints() } else { 0 };
         let sockets =
@@ -272,7 +272,7 @@ impl RankJob {
         let said = self.bootstrap.allgather(own.to_string().as_bytes())?;
         let mut parts = Vec::with_capacity(said.len());
         for (rank, part) in (0..).map(Rank).zip(said) {
-            parts.push(Part::read(&part, count.into()).map_err(|part| AttachError::Part { rank, part })?);
+            parts.push(Part::read(&part, count.into()).map_err(|part| JobAttachError::Part { rank, part })?);
         }
         let near = match self.choice.between(true) {
             Some(Carrier::Shm) => Some(self.share(&parts)?),
@@ -289,7 +289,7 @@ impl RankJob {
     }
 
     /// The memory that the ranks of this host share: the first of them that lives makes it and hands it to the others.
-    fn share(&self, parts: &[Option<Part>]) -> Result<(Arc<Job>, u32), AttachError> {
+    fn share(&self, parts: &[Option<Part>]) -> Result<(Arc<Job>, u32), JobAttachError> {
         const LABEL: &str = "shm";
         let me = self.rank();
         let members = self.bootstrap.neighbours();
@@ -299,7 +299,8 @@ impl RankJob {
         let ranks = members.len() as u32;
         let job = if first == me {
             let config = JobConfig::new(ranks).endpoints(self.endpoints());
-            let job = Job::create(&rings(config, &variable).map_err(|reason| AttachError::Setting { reason })?)?;
+            let job =
+                Job::create(&rings(config, &variable).map_err(|reason| JobAttachError::Setting { reason })?)?;
             job.close_on_exec().map_err(JobError::from)?;
             self.bootstrap.hand_out(LABEL, job.fd().as_fd(), &living)?;
             job
@@ -329,7 +330,7 @@ impl RankJob {
     }
 
     /// The table of all ranks for UDP.
-    fn peers(&self, parts: &[Option<Part>]) -> Result<Arc<Peers>, AttachError> {
+    fn peers(&self, parts: &[Option<Part>]) -> Result<Arc<Peers>, JobAttachError> {
         let taken: Vec<SocketAddr> = parts.iter().flatten().flat_map(|part| part.addresses.clone()).collect();
         let mut ports = 1..=u16::MAX;
         let mut addresses = Vec::with_capacity(self.ranks() as usize * usize::from(self.endpoints()));
@@ -351,7 +352,11 @@ impl RankJob {
     }
 
     /// The segment of a rank that shares no memory with other ranks, only between its endpoints.
-    fn own_segment(&self, own: &mut Option<Job>, options: JoinOptions) -> Result<Segment<ShmMemory>, AttachError> {
+    fn own_segment(
+        &self,
+        own: &mut Option<Job>,
+        options: JoinOptions,
+    ) -> Result<Segment<ShmMemory>, JobAttachError> {
         let job = match own.take() {
             Some(job) => job,
             None => {

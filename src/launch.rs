@@ -19,7 +19,7 @@ pub use am_launch::{
     started_as, usable_processors,
 };
 
-pub use crate::job::{AttachError, JobTransport, RankJob};
+pub use crate::job::{JobAttachError, JobTransport, RankJob};
 pub use crate::transports::{Carrier, TransportChoice, TransportOptions};
 
 /// Runs `program` as one rank of a job, however this process was started: [`am_launch::run`] has all about that, and about exit codes.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use transport_udp::proto::Protection;
-use transport_udp::{LocalJob, LocalOptions, Udp, UdpConfig, Waiting};
+use transport_udp::{LocalJob, LocalOptions, Udp, UdpConfig, WaitMode};
 
 /// Bytes of a rank's segment: Longs rotate over it.
 const SEGMENT: usize = 8 << 20;
@@ -110,7 +110,7 @@ pub(crate) struct Plan {
     /// How datagrams are protected.
     pub(crate) protection: Protection,
     /// How the ranks wait.
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitMode,
     /// Whether helpers watch over them.
     pub(crate) helper: bool,
     /// How many datagrams out of 1000 each of them loses instead of sending.
@@ -119,7 +119,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// As ranks are unless told otherwise.
-    pub(crate) fn new(protection: Protection, waiting: Waiting) -> Self {
+    pub(crate) fn new(protection: Protection, waiting: WaitMode) -> Self {
         Self { protection, waiting, helper: true, loss: 0 }
     }
 }

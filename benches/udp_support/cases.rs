@@ -7,7 +7,7 @@ use super::raw;
 use lab::bench::summary::{Bar, Unit};
 use std::cell::RefCell;
 use std::time::Duration;
-use transport_udp::Waiting;
+use transport_udp::WaitMode;
 use transport_udp::proto::Protection;
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
@@ -61,7 +61,7 @@ fn polled(bench: &mut Bench<'_>, protection: Protection) {
         Protection::PlainText => ("short trip, plain text", "medium 1 KB trip, plain text", None),
         Protection::Unauthenticated => ("short trip, unauthenticated", "medium 1 KB trip, unauthenticated", None),
     };
-    let plan = Plan::new(protection, Waiting::Polled);
+    let plan = Plan::new(protection, WaitMode::Polled);
     let bar = bar.map(Bar::RatioAtMost);
     let us = Unit::Microseconds;
     rows(
@@ -76,7 +76,7 @@ fn polled(bench: &mut Bench<'_>, protection: Protection) {
 
 /// Streams and RandomAccess with ranks that wait as programs do unless told otherwise.
 fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
-    let plan = Plan::new(protection, Waiting::Adaptive);
+    let plan = Plan::new(protection, WaitMode::Adaptive);
     let (flood, medium, long) = (Crew::short_flood as Task, Crew::medium_flood as Task, Crew::long_flood as Task);
     let short_updates: Task = |crew, n| crew.random_access(Variant::Short, n);
     let buckets: Task = |crew, n| crew.random_access(Variant::Medium, n);
@@ -127,7 +127,7 @@ thread_local! {
 
 /// The stream of Longs of ranks that lose nothing.
 fn lossless(iterations: u64) -> Duration {
-    let plan = Plan::new(Protection::Encrypted, Waiting::Adaptive);
+    let plan = Plan::new(Protection::Encrypted, WaitMode::Adaptive);
     LOSSLESS.with_borrow_mut(|crew| crew.get_or_insert_with(|| Crew::start(plan)).long_flood(iterations))
 }
 
@@ -140,7 +140,7 @@ fn lossy(bench: &mut Bench<'_>) {
         ("long 1 MiB, 10 % lost", 100, None),
         ("long 1 MiB, 30 % lost", 300, None),
     ] {
-        let plan = Plan { loss, ..Plan::new(Protection::Encrypted, Waiting::Adaptive) };
+        let plan = Plan { loss, ..Plan::new(Protection::Encrypted, WaitMode::Adaptive) };
         rows(bench, plan, &[Row(name, bytes, LONG as f64, bar, Crew::long_flood, Some(nothing_lost))]);
     }
     LOSSLESS.take();
@@ -151,10 +151,10 @@ fn waiting(bench: &mut Bench<'_>) {
     let protection = Protection::Encrypted;
     let us = Unit::Microseconds;
     let bar = Some(Bar::RatioAtMost(1.3));
-    let plan = Plan::new(protection, Waiting::Blocking);
+    let plan = Plan::new(protection, WaitMode::Blocking);
     rows(bench, plan, &[Row("short trip, blocking", us, 1.0, bar, Crew::short_trips, Some(BLOCKING))]);
-    let plan = Plan::new(protection, Waiting::Adaptive);
-    let alone = Plan { helper: false, ..Plan::new(protection, Waiting::Polled) };
+    let plan = Plan::new(protection, WaitMode::Adaptive);
+    let alone = Plan { helper: false, ..Plan::new(protection, WaitMode::Polled) };
     // Without a baseline: rank 1 polls beside it. To be compared with the encrypted trip.
     rows(bench, alone, &[Row("short trip, no helpers", us, 1.0, None, Crew::short_trips, None)]);
     // An iteration is a quarter of a second of two ranks.

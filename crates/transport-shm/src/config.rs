@@ -5,7 +5,7 @@ use crate::ring::GRANULE;
 /// A size of a job's configuration is out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum JobConfigError {
     /// A job has 1 to 4096 ranks.
     #[error("{ranks} ranks are not between 1 and 4096")]
     Ranks {
@@ -123,13 +123,13 @@ impl JobConfig {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), JobConfigError> {
         if !(1..=4096).contains(&self.ranks) {
-            return Err(ConfigError::Ranks { ranks: self.ranks });
+            return Err(JobConfigError::Ranks { ranks: self.ranks });
         }
         let (ranks, endpoints) = (self.ranks, self.endpoints);
         if !(1..=64).contains(&endpoints) || ranks * u32::from(endpoints) > 4096 {
-            return Err(ConfigError::Endpoints { ranks, endpoints });
+            return Err(JobConfigError::Endpoints { ranks, endpoints });
         }
         let sizes = self.sizes();
         for (what, given, (least, most)) in [
@@ -139,7 +139,7 @@ impl JobConfig {
             ("a reply lane's number of payload bytes", sizes.reply_bytes, BYTES),
         ] {
             if !given.is_power_of_two() || !(least..=most).contains(&given) {
-                return Err(ConfigError::Ring { what, given, least, most });
+                return Err(JobConfigError::Ring { what, given, least, most });
             }
         }
         Ok(())
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn bad_sizes_are_named() {
-        assert_eq!(JobConfig::new(0).check(), Err(ConfigError::Ranks { ranks: 0 }));
+        assert_eq!(JobConfig::new(0).check(), Err(JobConfigError::Ranks { ranks: 0 }));
         assert!(JobConfig::new(100).endpoints(64).check().is_err());
         assert!(JobConfig::new(2).endpoints(0).check().is_err());
         let error = JobConfig::new(2).request_cells(100).check().unwrap_err();

@@ -1,6 +1,6 @@
 //! The job: a memory file that all ranks of one host map. Making it, opening it, joining it, and the status of everyone.
 
-use crate::config::{ConfigError, JobConfig};
+use crate::config::{JobConfig, JobConfigError};
 use crate::layout::{self, Layout, endpoint, header};
 use crate::park::{Parking, wake_all};
 use crate::region::{Mapping, ShmMemory, Unshared, View};
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 pub enum JobError {
     /// A size is out of range.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] JobConfigError),
     /// The operating system refused memory.
     #[error("shared memory for the job: {0}")]
     Memory(#[from] io::Error),

@@ -95,7 +95,7 @@ mod watch;
 
 #[cfg(not(am_loom))]
 pub use {
-    config::{ConfigError, JobConfig},
+    config::{JobConfig, JobConfigError},
     job::{Job, JobError, JoinError, JoinOptions},
     port::ShmSlot,
     region::ShmMemory,

@@ -76,7 +76,7 @@
 //! | variable | what |
 //! |---|---|
 //! | `AM_UDP_PROTECTION` | `encrypted`, `plain-text` (authenticated) or `unauthenticated` (measurements on loopback) |
-//! | `AM_UDP_WAITING` | `adaptive`, `polled` or `blocking`, see [`Waiting`] |
+//! | `AM_UDP_WAITING` | `adaptive`, `polled` or `blocking`, see [`WaitMode`] |
 //! | `AM_UDP_DATAGRAM` | largest UDP payload to probe for, in bytes |
 //! | `AM_UDP_SILENCE` | seconds until a peer that acknowledges nothing is lost |
 //! | `AM_UDP_LINGER` | seconds that leaving may take |
@@ -103,6 +103,6 @@ pub use machine_transport::{Claim, MachineTransport, OwnMemory};
 #[cfg(feature = "tokio")]
 pub use socket::AsyncEndpoint;
 pub use socket::{
-    EnvironmentError, FailureNotifier, LOOPBACK_DATAGRAM, LocalJob, LocalOptions, Peers, PeersError, SocketDriver,
-    Udp, UdpConfig, UdpError, Waiting, bind, segment,
+    FailureNotifier, LOOPBACK_DATAGRAM, LocalJob, LocalOptions, Peers, PeersError, SocketDriver, Udp, UdpConfig,
+    UdpError, VariableError, WaitMode, bind, segment,
 };

@@ -16,7 +16,7 @@ pub enum RunError {
     Join(#[from] JoinError),
     /// The job could not be attached to.
     #[error(transparent)]
-    Launch(#[from] active_messages::launch::AttachError),
+    Launch(#[from] active_messages::launch::JobAttachError),
     /// A handler could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),

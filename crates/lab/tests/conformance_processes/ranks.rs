@@ -70,7 +70,7 @@ fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
 }
 
 /// The job's shared memory as this rank's only endpoint.
-pub(crate) fn join(job: &RankJob) -> Result<Shm, launch::AttachError> {
+pub(crate) fn join(job: &RankJob) -> Result<Shm, launch::JobAttachError> {
     job.shm(JoinOptions::default().segment_bytes(SEGMENT))
 }
 

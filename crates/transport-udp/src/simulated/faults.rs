@@ -1,7 +1,7 @@
 //! What goes wrong on the simulated network: given cuts and partitions, or all kinds of mischief drawn from a seed.
 
 use super::ethernet::WIRE_OVERHEAD;
-use super::job::JobConfig;
+use super::job::EthernetJobConfig;
 use crate::sim::SplitMix64;
 use am_core::{Instant, Span};
 use fabric_sim::{Drawn, DrawnKind, FaultEvent, LinkFaults, Scheduled, Topology};
@@ -10,7 +10,7 @@ fn nanos(picos: u64) -> f64 {
     picos as f64 / 1e3
 }
 
-impl JobConfig {
+impl EthernetJobConfig {
     fn schedule(&mut self, at: Instant, event: FaultEvent) {
         self.fabric.faults.schedule.push(Scheduled { at_ns: nanos(at.0), event });
     }

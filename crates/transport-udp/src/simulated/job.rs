@@ -12,7 +12,7 @@ use fabric_sim::{Context, LinkFaults, Report, RunError, Sim};
 /// Settings of a simulated job. All ranks have the same.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct JobConfig {
+pub struct EthernetJobConfig {
     /// The fabric: ranks, hosts, links, faults, trace.
     pub fabric: fabric_sim::Config,
     /// Settings of all machines; the rank's own index and incarnation are filled in.
@@ -27,7 +27,7 @@ pub struct JobConfig {
     pub launcher: bool,
 }
 
-impl JobConfig {
+impl EthernetJobConfig {
     /// One rank per host around a switch, without faults; segments of 64 KiB.
     pub fn new(ranks: u32, ethernet: &Ethernet) -> Self {
         let mut fabric = fabric_sim::Config::new(ranks);

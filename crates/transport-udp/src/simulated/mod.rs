@@ -7,7 +7,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `job` | [`JobConfig`]: the settings, and the run |
+//! | `job` | [`EthernetJobConfig`]: the settings, and the run |
 //! | `faults` | cuts, partitions, narrow links, mischief drawn from a seed |
 //! | `ethernet` | [`Ethernet`], [`HostCosts`]: what links and processors cost |
 //! | `node` | [`Node`]: a host and its machines |
@@ -23,7 +23,7 @@
 //! # How ranks learn of each other's end
 //!
 //! From the protocol, and for ranks without a session between them from the fabric's membership service, which stands for
-//! the job's launcher: it also knows of hosts that stop. [`JobConfig::launcher`] takes it away, so that silence alone tells.
+//! the job's launcher: it also knows of hosts that stop. [`EthernetJobConfig::launcher`] takes it away, so that silence alone tells.
 //!
 //! # Example
 //!
@@ -31,9 +31,9 @@
 //!
 //! ```
 //! use am_core::{Address, Endpoint, Handlers, Payload, Rank};
-//! use transport_udp::simulated::{Ethernet, JobConfig, SimUdp};
+//! use transport_udp::simulated::{Ethernet, EthernetJobConfig, SimUdp};
 //!
-//! let mut job = JobConfig::new(4, &Ethernet::ten());
+//! let mut job = EthernetJobConfig::new(4, &Ethernet::ten());
 //! job.fabric.faults.loss = 0.05;
 //! job.fabric.faults.seed = 7;
 //! let program = |transport: SimUdp<'_>| {
@@ -61,7 +61,7 @@ mod node;
 
 pub use driver::SimDriver;
 pub use ethernet::{Ethernet, HostCosts, STANDARD_DATAGRAM, WIRE_OVERHEAD};
-pub use job::JobConfig;
+pub use job::EthernetJobConfig;
 pub use node::Node;
 
 /// The transport of a simulated rank.

@@ -8,7 +8,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// What an endpoint does while it waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WaitMode {
     /// Asks the socket again and again for some time, gives its processor away for a while, then sleeps until something
     /// arrives. Where more endpoints share a host than it has processors, it gives the processor away at once.
     #[default]
@@ -30,7 +30,7 @@ pub struct UdpConfig {
     /// Settings of the protocol: protection, sizes, times. Its `datagram_limit` is not used.
     pub protocol: ProtocolConfig,
     /// What an endpoint does while it waits.
-    pub waiting: Waiting,
+    pub waiting: WaitMode,
     /// Largest UDP payload to probe for; `None` means 1452 (Ethernet), or [`LOOPBACK_DATAGRAM`] where all ranks are at
     /// loopback addresses. 8952 suits networks with jumbo frames.
     pub datagram_limit: Option<u16>,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for UdpConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[error("{variable} is {value:?}, but must be {expected}")]
-pub struct EnvironmentError {
+pub struct VariableError {
     /// Its name.
     pub variable: &'static str,
     /// Its value.
@@ -95,7 +95,7 @@ impl UdpConfig {
         Self {
             secret: secret.into(),
             protocol: ProtocolConfig { bulk_queue: 512 << 10, ..ProtocolConfig::default() },
-            waiting: Waiting::Adaptive,
+            waiting: WaitMode::Adaptive,
             datagram_limit: None,
             socket_buffer: 4 << 20,
             offload: true,
@@ -119,8 +119,8 @@ impl UdpConfig {
     /// bytes, 1200 to 65487), `AM_UDP_SILENCE` and `AM_UDP_LINGER` (seconds).
     ///
     /// # Errors
-    /// [`EnvironmentError`] names the variable and what it may be.
-    pub fn from_environment(secret: impl Into<Vec<u8>>) -> Result<Self, EnvironmentError> {
+    /// [`VariableError`] names the variable and what it may be.
+    pub fn from_environment(secret: impl Into<Vec<u8>>) -> Result<Self, VariableError> {
         Self::from_variables(secret, |name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
         })
@@ -133,11 +133,11 @@ impl UdpConfig {
     pub fn from_variables(
         secret: impl Into<Vec<u8>>,
         lookup: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, EnvironmentError> {
+    ) -> Result<Self, VariableError> {
         let mut config = Self::new(secret);
         let mut read = |variable, expected, set: &mut dyn FnMut(&mut Self, &str) -> Option<()>| {
             let Some(value) = lookup(variable) else { return Ok(()) };
-            set(&mut config, value.trim()).ok_or(EnvironmentError { variable, value, expected })
+            set(&mut config, value.trim()).ok_or(VariableError { variable, value, expected })
         };
         read("AM_UDP_PROTECTION", "encrypted, plain-text or unauthenticated", &mut |config, value| {
             config.protocol.protection = match value {
@@ -150,9 +150,9 @@ impl UdpConfig {
         })?;
         read("AM_UDP_WAITING", "adaptive, polled or blocking", &mut |config, value| {
             config.waiting = match value {
-                "adaptive" => Waiting::Adaptive,
-                "polled" => Waiting::Polled,
-                "blocking" => Waiting::Blocking,
+                "adaptive" => WaitMode::Adaptive,
+                "polled" => WaitMode::Polled,
+                "blocking" => WaitMode::Blocking,
                 _ => return None,
             };
             Some(())
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use am_core::Span;
 
-    fn from(variables: &[(&str, &str)]) -> Result<UdpConfig, EnvironmentError> {
+    fn from(variables: &[(&str, &str)]) -> Result<UdpConfig, VariableError> {
         let lookup =
             |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
         UdpConfig::from_variables([7; 16], lookup)
@@ -212,7 +212,7 @@ mod tests {
             ("AM_UDP_LINGER", "0"),
         ])
         .unwrap();
-        assert_eq!((all.protocol.protection, all.waiting), (Protection::PlainText, Waiting::Blocking));
+        assert_eq!((all.protocol.protection, all.waiting), (Protection::PlainText, WaitMode::Blocking));
         assert_eq!(all.datagram_limit, Some(8952));
         assert_eq!((all.protocol.silence, all.linger), (Span::from_millis(2500), Duration::ZERO));
         assert!(!format!("{all:?}").contains("7, 7"));

@@ -28,7 +28,7 @@ mod wire;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncEndpoint;
-pub use config::{EnvironmentError, LOOPBACK_DATAGRAM, UdpConfig, Waiting};
+pub use config::{LOOPBACK_DATAGRAM, UdpConfig, VariableError, WaitMode};
 pub use driver::SocketDriver;
 pub use failures::FailureNotifier;
 pub use job::{LocalJob, LocalOptions};

@@ -1,6 +1,6 @@
 //! How patiently an endpoint asks its socket before it gives its processor away, and how it sleeps.
 
-use super::config::Waiting;
+use super::config::WaitMode;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -33,17 +33,17 @@ pub(super) enum Next {
 
 impl Backoff {
     /// The back-off of one of `neighbours` endpoints on this host.
-    pub(super) fn new(waiting: Waiting, neighbours: usize) -> Self {
+    pub(super) fn new(waiting: WaitMode, neighbours: usize) -> Self {
         Self::with(waiting, neighbours, am_core::time::processors())
     }
 
-    fn with(waiting: Waiting, neighbours: usize, processors: usize) -> Self {
+    fn with(waiting: WaitMode, neighbours: usize, processors: usize) -> Self {
         let (spins, yields) = match waiting {
-            Waiting::Polled => (u32::MAX, 0),
-            Waiting::Blocking => (0, 0),
-            Waiting::Adaptive if neighbours <= processors => (SPINS, YIELDS),
+            WaitMode::Polled => (u32::MAX, 0),
+            WaitMode::Blocking => (0, 0),
+            WaitMode::Adaptive if neighbours <= processors => (SPINS, YIELDS),
             // Whoever we wait for may be waiting for our processor.
-            Waiting::Adaptive => (0, CROWDED_YIELDS),
+            WaitMode::Adaptive => (0, CROWDED_YIELDS),
         };
         Self { tries: 0, spins, yields }
     }
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn who_is_crowded_yields_at_once_and_who_may_sleep_does() {
         for (waiting, neighbours, first, last) in [
-            (Waiting::Adaptive, 2, Next::Spin, Next::Park),
-            (Waiting::Adaptive, 8, Next::Yield, Next::Park),
-            (Waiting::Polled, 8, Next::Spin, Next::Spin),
-            (Waiting::Blocking, 2, Next::Park, Next::Park),
+            (WaitMode::Adaptive, 2, Next::Spin, Next::Park),
+            (WaitMode::Adaptive, 8, Next::Yield, Next::Park),
+            (WaitMode::Polled, 8, Next::Spin, Next::Spin),
+            (WaitMode::Blocking, 2, Next::Park, Next::Park),
         ] {
             let mut backoff = Backoff::with(waiting, neighbours, 2);
             assert_eq!(backoff.next(), first);

@@ -7,12 +7,12 @@ use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
-use transport_udp::{FailureNotifier, LocalJob, LocalOptions, Udp, UdpConfig, Waiting};
+use transport_udp::{FailureNotifier, LocalJob, LocalOptions, Udp, UdpConfig, WaitMode};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Ranks that would wait for an hour until they take a peer for dead.
-fn job(ranks: u32, waiting: Waiting) -> LocalJob {
+fn job(ranks: u32, waiting: WaitMode) -> LocalJob {
     let mut config = UdpConfig::new([]);
     config.protocol.silence = Span::from_secs(3600);
     config.linger = Duration::from_millis(50);
@@ -53,7 +53,7 @@ fn says_lost(result: Result<(), WaitError>, lost: u32) -> bool {
 /// Rank 2 vanishes without a word while the others wait for it; the notice ends their waits, and they go on together.
 #[test]
 fn who_waits_is_woken_and_the_survivors_go_on() {
-    for waiting in [Waiting::Blocking, Waiting::Adaptive, Waiting::Polled] {
+    for waiting in [WaitMode::Blocking, WaitMode::Adaptive, WaitMode::Polled] {
         let job = Arc::new(job(3, waiting));
         let (tell, told) = mpsc::channel::<()>();
         let theirs = Arc::clone(&job);
@@ -99,7 +99,7 @@ fn who_waits_is_woken_and_the_survivors_go_on() {
 /// A handler that holds up everything else does not hold up the notice.
 #[test]
 fn a_notice_does_not_wait_for_handlers() {
-    let job = Arc::new(job(2, Waiting::Adaptive));
+    let job = Arc::new(job(2, WaitMode::Adaptive));
     let theirs = Arc::clone(&job);
     let other = thread::spawn(move || attach(&theirs, 1).0);
     let (mut endpoint, note) = attach(&job, 0);
@@ -135,7 +135,7 @@ impl Wake for Bell {
 /// A program that waits for several things at once leaves its endpoint to the helper, which hears the notice.
 #[test]
 fn the_helper_hears_a_notice_too() {
-    let job = job(2, Waiting::Adaptive);
+    let job = job(2, WaitMode::Adaptive);
     let [mut a, _b] = [0, 1].map(|rank| job.join(rank).unwrap());
     let (ring, rung) = mpsc::channel();
     let waker = Waker::from(Arc::new(Bell(ring)));

@@ -7,7 +7,7 @@ use am_core::{
     WaitError,
 };
 use fabric_sim::{LinkFaults, Report};
-use transport_udp::simulated::{Ethernet, JobConfig, SimUdp};
+use transport_udp::simulated::{Ethernet, EthernetJobConfig, SimUdp};
 
 const MS: Span = Span::from_millis(1);
 const fn at(millis: u64) -> Instant {
@@ -33,7 +33,7 @@ fn attach(transport: SimUdp<'_>) -> (Endpoint<SimUdp<'_>, Seen>, Request<(u32,)>
 }
 
 /// A job in which everyone sends numbers to everyone, in all categories.
-fn chatter(job: &JobConfig, rounds: u32) -> Report<Vec<u32>> {
+fn chatter(job: &EthernetJobConfig, rounds: u32) -> Report<Vec<u32>> {
     let program = move |transport: SimUdp<'_>| {
         let (mut endpoint, note) = attach(transport);
         let ranks = endpoint.ranks();
@@ -52,8 +52,8 @@ fn chatter(job: &JobConfig, rounds: u32) -> Report<Vec<u32>> {
     job.run(program).unwrap()
 }
 
-fn faulty(seed: u64, ranks: u32) -> JobConfig {
-    JobConfig::new(ranks, &Ethernet::ten()).cabled().mischief(seed)
+fn faulty(seed: u64, ranks: u32) -> EthernetJobConfig {
+    EthernetJobConfig::new(ranks, &Ethernet::ten()).cabled().mischief(seed)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 /// Rank 0 sends and then computes without polling once. What the network loses is sent again nevertheless.
 #[test]
 fn retransmission_does_not_wait_for_the_application() {
-    let job = JobConfig::new(2, &Ethernet::ten()).cut(0, 2, at(10), Span(20 * MS.0));
+    let job = EthernetJobConfig::new(2, &Ethernet::ten()).cut(0, 2, at(10), Span(20 * MS.0));
     let program = |transport: SimUdp<'_>| {
         let (mut endpoint, note) = attach(transport);
         if endpoint.rank() == Rank(0) {
@@ -94,7 +94,7 @@ fn retransmission_does_not_wait_for_the_application() {
 /// Two halves of a job are parted for a while, shorter than the silence that they forgive.
 #[test]
 fn a_partition_that_heals_loses_nothing() {
-    let job = JobConfig::new(4, &Ethernet::ten()).cabled().part(
+    let job = EthernetJobConfig::new(4, &Ethernet::ten()).cabled().part(
         &[0, 1],
         Instant(Span::from_micros(300).0),
         Span::from_secs(3),
@@ -107,7 +107,7 @@ fn a_partition_that_heals_loses_nothing() {
 }
 
 /// How rank 0's wait for ever ends, and when.
-fn waits_for_ever(job: &JobConfig) -> Vec<Option<(WaitError, Instant)>> {
+fn waits_for_ever(job: &EthernetJobConfig) -> Vec<Option<(WaitError, Instant)>> {
     let program = |transport: SimUdp<'_>| {
         let (mut endpoint, _) = attach(transport);
         let error = endpoint.wait_until(|_| false).unwrap_err();
@@ -124,7 +124,7 @@ fn lost(rank: u32, cause: LossCause) -> WaitError {
 
 #[test]
 fn a_partition_that_does_not_heal_is_an_error_on_both_sides() {
-    let job = JobConfig::new(2, &Ethernet::ten()).cabled().part(&[0], at(100), Span::from_secs(1000));
+    let job = EthernetJobConfig::new(2, &Ethernet::ten()).cabled().part(&[0], at(100), Span::from_secs(1000));
     for (rank, result) in waits_for_ever(&job).into_iter().enumerate() {
         let (error, when) = result.unwrap();
         assert_eq!(error, lost(1 - rank as u32, LossCause::Silent));
@@ -136,7 +136,7 @@ fn a_partition_that_does_not_heal_is_an_error_on_both_sides() {
 /// One direction is cut for good: the other is of no use without it.
 #[test]
 fn a_link_that_is_cut_one_way_is_cut() {
-    let job = JobConfig::new(2, &Ethernet::ten()).cabled().cut(0, 1, at(100), Span::from_secs(1000));
+    let job = EthernetJobConfig::new(2, &Ethernet::ten()).cabled().cut(0, 1, at(100), Span::from_secs(1000));
     let results = waits_for_ever(&job);
     assert_eq!(results[1].as_ref().unwrap().0, lost(0, LossCause::Silent), "rank 1 hears nothing");
     // Rank 0 hears pings that it cannot answer until rank 1 gives up.
@@ -147,7 +147,7 @@ fn a_link_that_is_cut_one_way_is_cut() {
 
 #[test]
 fn a_host_that_stops_is_reported_by_the_launcher_or_by_its_silence() {
-    let mut job = JobConfig::new(3, &Ethernet::ten()).stop(2, at(50));
+    let mut job = EthernetJobConfig::new(3, &Ethernet::ten()).stop(2, at(50));
     for (launcher, cause, soon) in [(true, LossCause::Died, true), (false, LossCause::Silent, false)] {
         job.launcher = launcher;
         let results = waits_for_ever(&job);
@@ -163,7 +163,7 @@ fn a_host_that_stops_is_reported_by_the_launcher_or_by_its_silence() {
 #[test]
 fn each_direction_finds_the_size_of_its_path() {
     let narrow = 1300;
-    let mut job = JobConfig::new(2, &Ethernet::ten().jumbo()).cabled().narrow(0, 1, narrow);
+    let mut job = EthernetJobConfig::new(2, &Ethernet::ten().jumbo()).cabled().narrow(0, 1, narrow);
     job.segment_bytes = 1 << 20;
     let program = |transport: SimUdp<'_>| {
         let mut handlers = Handlers::<u64>::new();
@@ -190,7 +190,7 @@ fn each_direction_finds_the_size_of_its_path() {
 fn asymmetric_links_carry_everything() {
     let bad =
         LinkFaults { loss: Some(0.3), latency_ns: Some(2e6), queue_bytes: Some(30_000), ..LinkFaults::default() };
-    let job = JobConfig::new(3, &Ethernet::twenty_five()).cabled().link(0, 1, bad).narrow(1, 2, 1250);
+    let job = EthernetJobConfig::new(3, &Ethernet::twenty_five()).cabled().link(0, 1, bad).narrow(1, 2, 1250);
     let report = chatter(&job, 60);
     for numbers in report.results {
         let mut numbers = numbers.unwrap();
@@ -202,7 +202,7 @@ fn asymmetric_links_carry_everything() {
 /// A finished rank's words are delivered after its program has returned.
 #[test]
 fn what_was_sent_before_leaving_arrives_although_everything_was_lost_at_first() {
-    let job = JobConfig::new(2, &Ethernet::ten()).cut(0, 2, at(10), Span(300 * MS.0));
+    let job = EthernetJobConfig::new(2, &Ethernet::ten()).cut(0, 2, at(10), Span(300 * MS.0));
     let program = |transport: SimUdp<'_>| {
         let (mut endpoint, note) = attach(transport);
         if endpoint.rank() == Rank(0) {

@@ -6,16 +6,16 @@ use am_conformance::{Buffers, Description, Plan, Profile, World, judge, run_part
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use transport_udp::simulated::{Ethernet, JobConfig};
+use transport_udp::simulated::{Ethernet, EthernetJobConfig};
 
 /// Bytes of every rank's segment: not a multiple of anything but eight.
 const SEGMENT: usize = (1 << 18) + 8;
 
 /// The network of a seed: every fourth is without costs, the others are Ethernets; every second has a switch, the others
 /// cables, which differ by direction.
-fn network(ranks: u32, seed: u64) -> JobConfig {
+fn network(ranks: u32, seed: u64) -> EthernetJobConfig {
     let ethernet = [Ethernet::ideal, Ethernet::ten, Ethernet::twenty_five, Ethernet::hundred][seed as usize % 4]();
-    let mut job = JobConfig::new(ranks, &ethernet);
+    let mut job = EthernetJobConfig::new(ranks, &ethernet);
     job.segment_bytes = SEGMENT;
     // A run that polls for ever is given up after this many seconds of virtual time.
     job.fabric.deadline_ns = 3600e9;
@@ -23,7 +23,7 @@ fn network(ranks: u32, seed: u64) -> JobConfig {
 }
 
 /// Plays all ranks of a case; returns what went wrong.
-fn play(job: &JobConfig, case: &Description, world: &World) -> Vec<String> {
+fn play(job: &EthernetJobConfig, case: &Description, world: &World) -> Vec<String> {
     let job = if case.needs.buffers == Buffers::Smallest { job.clone().smallest() } else { job.clone() };
     let (case, world) = (*case, *world);
     let report = job.run(move |transport| {

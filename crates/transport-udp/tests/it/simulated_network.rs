@@ -6,7 +6,7 @@
 
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Request, Span, Token};
 use fabric_sim::LinkFaults;
-use transport_udp::simulated::{Ethernet, JobConfig, SimUdp};
+use transport_udp::simulated::{Ethernet, EthernetJobConfig, SimUdp};
 
 /// Bytes of Long payloads handled from each rank.
 struct Taken {
@@ -33,7 +33,7 @@ const MIB: usize = 1 << 20;
 
 /// Rate in MB/s (10^6 bytes) at which rank 1 takes `count` Long payloads of 1 MiB from rank 0, and how many datagrams were
 /// sent for one that was needed.
-fn stream(job: &JobConfig, count: u64) -> f64 {
+fn stream(job: &EthernetJobConfig, count: u64) -> f64 {
     let mut job = job.clone();
     job.segment_bytes = MIB;
     let program = move |transport: SimUdp<'_>| {
@@ -54,8 +54,8 @@ fn stream(job: &JobConfig, count: u64) -> f64 {
     count as f64 * MIB as f64 / took.as_secs_f64() / 1e6
 }
 
-fn lossy(ethernet: &Ethernet, loss: f64) -> JobConfig {
-    let mut job = JobConfig::new(2, ethernet);
+fn lossy(ethernet: &Ethernet, loss: f64) -> EthernetJobConfig {
+    let mut job = EthernetJobConfig::new(2, ethernet);
     (job.fabric.faults.loss, job.fabric.faults.seed) = (loss, 11);
     job
 }
@@ -131,7 +131,7 @@ fn small_messages(ethernet: &Ethernet) -> (Span, f64) {
         endpoint.finish().unwrap();
         (pinged - began, ended - flooded)
     };
-    let results = JobConfig::new(2, ethernet).run(program).unwrap().results;
+    let results = EthernetJobConfig::new(2, ethernet).run(program).unwrap().results;
     let round_trip = Span(results[0].unwrap().0.picos() / PINGS);
     (round_trip, FLOOD as f64 / results[1].unwrap().1.as_secs_f64())
 }
@@ -156,7 +156,7 @@ fn small_messages_cost_what_the_table_says() {
 /// the link's rate that arrives as payload.
 fn incast(senders: u32, bytes: usize, queue: u32) -> f64 {
     let ethernet = Ethernet::ten();
-    let mut job = JobConfig::new(senders + 1, &ethernet);
+    let mut job = EthernetJobConfig::new(senders + 1, &ethernet);
     let shallow = LinkFaults { to: Some(0), queue_bytes: Some(queue), ..LinkFaults::default() };
     job.fabric.faults.links.push(shallow);
     job.segment_bytes = bytes;
@@ -199,7 +199,7 @@ fn an_incast_of_512_does_not_collapse() {
 /// Two ranks stream to rank 0 through one link, the second from `late` on; their shares from then on, and of the link.
 fn two_flows(seed: u64, late: Span, span: Span) -> (f64, f64) {
     let ethernet = Ethernet::ten();
-    let mut job = JobConfig::new(3, &ethernet);
+    let mut job = EthernetJobConfig::new(3, &ethernet);
     let queue = LinkFaults { to: Some(0), queue_bytes: Some(256 << 10), ..LinkFaults::default() };
     job.fabric.faults.links.push(queue);
     // Hosts are never exact: without a little noise drops fall into step with one of the flows.
@@ -258,7 +258,7 @@ fn a_late_flow_gets_its_share() {
 
 /// A job of many ranks starts, meets at a barrier and ends. Returns how long that took, and the most sessions of a rank.
 fn crowd(ranks: u32) -> (Instant, usize) {
-    let mut job = JobConfig::new(ranks, &Ethernet::ten()).smallest();
+    let mut job = EthernetJobConfig::new(ranks, &Ethernet::ten()).smallest();
     (job.segment_bytes, job.machine.receive_budget) = (4096, 4096 + 2 * ranks);
     let program = move |transport: SimUdp<'_>| {
         let (mut endpoint, _) = attach(transport);
