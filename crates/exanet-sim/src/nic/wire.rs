@@ -1,0 +1,63 @@
+//! What travels between interfaces.
+
+use super::address::Address;
+use super::sequence::Answer;
+use super::transfer::{Notify, TransferId};
+use fabric_sim::bytes::Lent;
+
+/// What packets of the simulation carry.
+#[derive(Clone, Debug)]
+pub struct Wire(pub(crate) Body);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// Something that is answered.
+    Unit(u32, Content),
+    /// The answer to it; `None` says that a page is being fetched.
+    Answer(u32, Option<Answer>),
+    /// A notification on its way to memory.
+    Notify(Notify),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// A control packet.
+    Packet(Address, Lent),
+    /// Asks the other side to write.
+    Read(ReadRequest),
+    /// What was asked for cannot be read.
+    ReadFault(TransferId),
+    /// Cells of a block.
+    Cells(Cells),
+}
+
+/// An emulated read: the transfer that the other side is to make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadRequest {
+    pub(crate) id: TransferId,
+    /// Where the bytes are, in the process that is asked.
+    pub(crate) source: u64,
+    /// Where they go, in the process that asks.
+    pub(crate) destination: u64,
+    pub(crate) len: u64,
+    pub(crate) notify: Option<Notify>,
+}
+
+/// Some cells of a block of a transfer.
+#[derive(Clone, Debug)]
+pub(crate) struct Cells {
+    pub(crate) data: Lent,
+    /// Where they go.
+    pub(crate) at: u64,
+    /// The first of them, of its block.
+    pub(crate) first: u32,
+    /// Bytes of the block.
+    pub(crate) block_len: u32,
+    /// The transfer's number, its blocks, and the oldest transfer to that node that has not ended.
+    pub(crate) transfer: u32,
+    pub(crate) blocks: u64,
+    pub(crate) floor: u32,
+    pub(crate) notify: Option<Notify>,
+    /// Of the read that it answers.
+    pub(crate) read: Option<TransferId>,
+}

@@ -1,0 +1,9 @@
+//! The integration tests of exanet-sim, one program: each module is a subject.
+
+mod holds;
+mod nic_model;
+mod timing;
+
+// Counts per thread, so that tests beside each other do not disturb each other's counts.
+#[global_allocator]
+static ALLOCATOR: am_conformance::CountingAllocator = am_conformance::CountingAllocator;
