@@ -4,10 +4,11 @@
 use super::{left, right};
 use crate::erased::Sendable;
 use crate::random::pattern;
-use crate::world::{Findings, Verdict, World, equal};
+use crate::world::{Findings, Verdict, World, ensure, equal};
 use am_core::{
     Address, Endpoint, Handlers, Membership, Payload, Peer, RegisterError, Request, SharedEndpoint, Span, Token,
 };
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
@@ -79,11 +80,12 @@ fn poll_shared(shared: &SharedEndpoint<Sendable, State>, done: &AtomicBool) -> V
     Ok(())
 }
 
-/// The first failure of several threads; a panic of one goes on here.
+/// The failures of several threads, all of them: one that lost another may fail before that one. A panic goes on here.
 fn join_all(threads: Vec<thread::ScopedJoinHandle<'_, Verdict>>) -> Verdict {
-    threads
-        .into_iter()
-        .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    let outcomes = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+    let failures: Vec<String> =
+        outcomes.filter_map(|outcome| outcome.err().map(|failure| failure.to_string())).collect();
+    ensure(failures.is_empty(), || failures.join("; "))
 }
 
 /// A locked endpoint that all threads of a rank use.
