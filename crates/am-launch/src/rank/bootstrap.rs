@@ -199,6 +199,8 @@ impl Bootstrap {
     /// Calls `failed` for every rank that has ended without taking leave, as soon as that is known and also for those that are known
     /// already; on a thread that does nothing else, or on this one. It must not call this again, and a panic in it is told and goes no
     /// further. A rank may be named that has left in a way of its transport's own. Never called where ranks met at `AM_RENDEZVOUS`: nobody watches them.
+    /// Where another launcher started the ranks of one host, a rank has ended when its process and all that it forked without executing
+    /// another program have: they hold its link open.
     ///
     /// # Errors
     /// [`ExchangeError::Thread`].
@@ -227,7 +229,7 @@ impl Bootstrap {
     }
 
     /// Hands a file to ranks of this host, which have to [`fetch`](Self::fetch) it; `label` names it, once in a job. Blocks until all
-    /// of them have it or have ended.
+    /// of them have it or have ended. A rank that takes leave before it fetches is waited for up to the time limit.
     ///
     /// # Errors
     /// Somebody did not fetch it in time, or the system refused something.
