@@ -85,6 +85,7 @@ impl From<WaitReason> for WaitFor {
 
 /// A rank that waits, as a deadlock report lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Waiting {
     /// The rank.
     pub rank: u32,
@@ -106,6 +107,7 @@ impl fmt::Display for Waiting {
 
 /// Who waits for what when nothing can happen any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Deadlock {
     /// The time of the last event.
     pub at: Instant,
@@ -141,6 +143,7 @@ fn some(waiting: &[Waiting], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// Who had not ended by the [deadline](crate::Config::deadline_ns).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Late {
     /// The deadline.
     pub deadline: Instant,

@@ -9,6 +9,7 @@ use std::fmt;
 /// What a run brought. Displayed it is a summary of three lines; the alternate form (`{:#}`) adds the busiest
 /// links and stages and the histogram of latencies.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Report<R> {
     /// What each rank returned; `None` for ranks whose node stopped.
     pub results: Vec<Option<R>>,

@@ -132,6 +132,7 @@ impl fmt::Display for Histogram {
 
 /// The use of one link in one direction.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LinkUse {
     /// Where it leads, in words.
     pub name: String,
@@ -160,6 +161,7 @@ impl fmt::Display for LinkUse {
 
 /// The use of one stage of a node's interface or device.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StageUse {
     /// Its name in the parameter table, or the name that the device gives it.
     pub name: &'static str,
@@ -216,6 +218,7 @@ impl StageKind {
 
 /// A packet in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TraceSpan {
     /// The packet's number, or one that the device or the program gives.
     pub packet: u64,
@@ -235,6 +238,7 @@ pub struct TraceSpan {
 
 /// All spans of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Trace {
     /// The spans, in the order in which they were known.
     pub spans: Vec<TraceSpan>,

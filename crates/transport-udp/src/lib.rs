@@ -18,7 +18,6 @@
 //! | [`LocalJob`] | jobs whose ranks are threads of one process |
 //! | `AsyncEndpoint` | waiting with `await` on tokio (feature `tokio`) |
 //! | [`MachineTransport`], [`Driver`] | the transport over a machine, and what it needs from the world |
-//! | [`sim`] | machines on a simulated network with faults from a seed |
 //! | `simulated` | the transport in virtual time, over `fabric-sim` (feature `sim`) |
 //!
 //! # Example

@@ -57,6 +57,7 @@ pub(crate) struct Process {
 
 /// What an interface has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Packets sent again.
     pub resent: u64,

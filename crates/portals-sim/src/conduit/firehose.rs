@@ -55,6 +55,7 @@ pub(super) struct AllInUse;
 
 /// What the cache has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FirehoseCounters {
     /// Transfers that found their memory registered.
     pub hits: u64,

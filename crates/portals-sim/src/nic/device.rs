@@ -85,6 +85,7 @@ pub(crate) struct Process {
 
 /// What an interface has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Messages that commands have sent.
     pub commands: u64,

@@ -21,6 +21,7 @@ use std::fmt;
 
 /// What the conduit has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Transfers that were repeated at once, since the interface said so.
     pub retries: u64,

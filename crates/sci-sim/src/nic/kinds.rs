@@ -215,6 +215,7 @@ pub(crate) fn inside(offset: usize, size: usize, whole: usize, alignment: usize)
 
 /// What an interface has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Lines stored to other nodes.
     pub lines: u64,

@@ -137,7 +137,7 @@ impl Machine {
     /// [`Refused`]; nothing was sent. Without a session one is being opened, and `Busy` says so.
     ///
     /// # Panics
-    /// If the payload exceeds [`Config::medium`].
+    /// If the payload exceeds [`ProtocolConfig::medium`](super::ProtocolConfig::medium).
     pub fn request(
         &mut self,
         now: Instant,
@@ -243,8 +243,8 @@ impl Machine {
     }
 
     /// Takes the rest of the Long payload that is under way to a peer, if what is not acknowledged of it, and of earlier ones,
-    /// fits [`Config::bulk_queue`]; returns whether it did. Otherwise nothing is copied, and [`Machine::transmit_lent`] sends
-    /// from the payload itself as much as may leave; ask again when acknowledgements have come.
+    /// fits [`ProtocolConfig::bulk_queue`](super::ProtocolConfig::bulk_queue); returns whether it did. Otherwise nothing is
+    /// copied, and [`Machine::transmit_lent`] sends from the payload itself as much as may leave; ask again when acknowledgements have come.
     ///
     /// # Errors
     /// [`Refused::Gone`] if the peer is gone, and the message with it.

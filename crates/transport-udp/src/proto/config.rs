@@ -138,6 +138,41 @@ impl Default for ProtocolConfig {
 }
 
 impl ProtocolConfig {
+    /// Sets how datagrams are protected.
+    #[must_use]
+    pub const fn protection(mut self, protection: Protection) -> Self {
+        self.protection = protection;
+        self
+    }
+
+    /// Sets the largest Medium payload in bytes, request or reply.
+    #[must_use]
+    pub const fn medium(mut self, medium: u32) -> Self {
+        self.medium = medium;
+        self
+    }
+
+    /// Sets after how long without an acknowledgement a peer is lost.
+    #[must_use]
+    pub const fn silence(mut self, silence: Span) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    /// Sets the bytes of Long payloads queued towards one peer.
+    #[must_use]
+    pub const fn bulk_queue(mut self, bulk_queue: u32) -> Self {
+        self.bulk_queue = bulk_queue;
+        self
+    }
+
+    /// Sets the largest UDP payload to probe for, in bytes.
+    #[must_use]
+    pub const fn datagram_limit(mut self, datagram_limit: u16) -> Self {
+        self.datagram_limit = datagram_limit;
+        self
+    }
+
     /// Takes the smallest buffers: Medium messages of 1 KiB, and hardly more than one of them under way.
     #[must_use]
     pub const fn smallest(mut self) -> Self {

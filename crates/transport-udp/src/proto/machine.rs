@@ -352,7 +352,7 @@ impl Machine {
     /// Writes the next datagram to send at this moment, and returns whom it is for and its length. Peers take turns.
     ///
     /// # Panics
-    /// If `out` is shorter than [`Config::datagram_limit`].
+    /// If `out` is shorter than [`ProtocolConfig::datagram_limit`](super::ProtocolConfig::datagram_limit).
     pub fn transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(Peer, usize)> {
         self.transmit_lent(now, None, out)
     }

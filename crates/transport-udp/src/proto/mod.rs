@@ -82,7 +82,7 @@ pub type OwnSegment = Segment<AnyMemory>;
 pub enum Event {
     /// A session is open.
     Connected(Peer),
-    /// The peer is lost. With [`Config::rejoin`] it may come back.
+    /// The peer is lost. With [`ProtocolConfig::rejoin`] it may come back.
     Lost(Peer, LossCause),
     /// The peer has left, and all that it sent before has been delivered.
     Departed(Peer, Departure),

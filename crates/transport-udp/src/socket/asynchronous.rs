@@ -284,7 +284,8 @@ impl<S> AsyncEndpoint<S> {
     }
 
     /// Sends a Long request, serving incoming messages while there is no room for it. A payload larger than
-    /// [`UdpConfig::bulk_queue`] blocks the thread for as long as the network takes to carry what exceeds it.
+    /// [`ProtocolConfig::bulk_queue`](crate::proto::ProtocolConfig::bulk_queue) blocks the thread for as long as the network takes to
+    /// carry what exceeds it.
     ///
     /// # Errors
     /// As [`Endpoint::request_long`].

@@ -114,6 +114,76 @@ impl UdpConfig {
         config
     }
 
+    /// Sets the settings of the protocol: protection, sizes, times.
+    #[must_use]
+    pub fn protocol(mut self, protocol: ProtocolConfig) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// Sets what an endpoint does while it waits.
+    #[must_use]
+    pub fn waiting(mut self, waiting: WaitMode) -> Self {
+        self.waiting = waiting;
+        self
+    }
+
+    /// Sets the largest UDP payload to probe for, in bytes; `None` goes by the addresses.
+    #[must_use]
+    pub fn datagram_limit(mut self, datagram_limit: Option<u16>) -> Self {
+        self.datagram_limit = datagram_limit;
+        self
+    }
+
+    /// Sets the size in bytes asked of the system for the socket's buffers, each.
+    #[must_use]
+    pub fn socket_buffer(mut self, socket_buffer: usize) -> Self {
+        self.socket_buffer = socket_buffer;
+        self
+    }
+
+    /// Sets whether rows of datagrams are handed over at once.
+    #[must_use]
+    pub fn offload(mut self, offload: bool) -> Self {
+        self.offload = offload;
+        self
+    }
+
+    /// Sets how long the program may be absent before a thread of the transport does its work.
+    #[must_use]
+    pub fn absence(mut self, absence: Duration) -> Self {
+        self.absence = absence;
+        self
+    }
+
+    /// Sets whether there is such a thread.
+    #[must_use]
+    pub fn helper(mut self, helper: bool) -> Self {
+        self.helper = helper;
+        self
+    }
+
+    /// Sets how many datagrams out of 1000 are lost on purpose, and the seed of that choice.
+    #[must_use]
+    pub fn loss(mut self, loss: Option<(u32, u64)>) -> Self {
+        self.loss = loss;
+        self
+    }
+
+    /// Sets how long leaving may take.
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Sets up to how many endpoints a job opens all sessions at the start.
+    #[must_use]
+    pub fn connect_ahead(mut self, connect_ahead: u32) -> Self {
+        self.connect_ahead = connect_ahead;
+        self
+    }
+
     /// [`UdpConfig::new`], changed by the environment: `AM_UDP_PROTECTION` (`encrypted`, `plain-text`,
     /// `unauthenticated`), `AM_UDP_WAITING` (`adaptive`, `polled`, `blocking`), `AM_UDP_DATAGRAM` (largest UDP payload in
     /// bytes, 1200 to 65487), `AM_UDP_SILENCE` and `AM_UDP_LINGER` (seconds).
@@ -234,5 +304,19 @@ mod tests {
             assert_eq!((error.variable, error.value.as_str()), (name, value));
             assert!(error.to_string().starts_with(&format!("{name} is {value:?}, but must be ")), "{error}");
         }
+    }
+
+    #[test]
+    fn machines_have_the_settings_of_the_protocol() {
+        let protocol = ProtocolConfig::default().medium(2048).silence(Span::from_millis(300)).bulk_queue(8192);
+        let config = UdpConfig::new([7; 16]).protocol(protocol).datagram_limit(Some(1300));
+        let at = |port| ([127, 0, 0, 1], port).into();
+        let peers = Peers::new(am_core::Shape::new(2), vec![at(1), at(2)], vec![0; 2]).unwrap();
+        let machine = config.machine(&peers, Peer(1)).unwrap();
+        assert_eq!((machine.me, machine.secrets.job.as_slice()), (Peer(1), &[7; 16][..]));
+        assert_eq!(machine.protocol, protocol.datagram_limit(1300));
+        let unlimited = config.datagram_limit(None).machine(&peers, Peer(0)).unwrap();
+        assert_eq!(unlimited.protocol, protocol.datagram_limit(LOOPBACK_DATAGRAM));
+        assert_ne!(unlimited.secrets.incarnation, machine.secrets.incarnation);
     }
 }

@@ -56,7 +56,8 @@ impl Notices {
 
 /// Tells an endpoint, from any thread, that a rank of its job has ended; see [`Udp::failure_notifier`](crate::Udp::failure_notifier).
 ///
-/// Without it a rank whose process was killed is found out by its silence, after [`UdpConfig::silence`](crate::UdpConfig::silence).
+/// Without it a rank whose process was killed is found out by its silence, after
+/// [`ProtocolConfig::silence`](crate::proto::ProtocolConfig::silence).
 #[derive(Clone, Debug)]
 pub struct FailureNotifier {
     /// Does not keep the endpoint's socket open.

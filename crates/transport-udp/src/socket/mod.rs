@@ -148,7 +148,8 @@ pub fn segment(bytes: usize) -> Segment<OwnMemory> {
 impl Udp {
     /// Joins a job as one endpoint, over a bound socket whose port is the one in the table, with a segment of its own of the
     /// size that the table says. Starts the helper thread. Sessions with peers open when first needed, or at once in a
-    /// small job; a peer that is not there yet is waited for, for [`UdpConfig::silence`] from the first attempt on.
+    /// small job; a peer that is not there yet is waited for, for
+    /// [`ProtocolConfig::silence`](crate::proto::ProtocolConfig::silence) from the first attempt on.
     ///
     /// # Errors
     /// [`UdpError`] if table, settings and socket do not fit together, or from the system.
