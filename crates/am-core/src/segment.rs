@@ -2,6 +2,44 @@
 //!
 //! Nothing here hands out `&[u8]`: reads and writes copy, and single words are atomics, so that a peer that writes at
 //! the same moment can tear a value but never break the program. Offsets and lengths are in bytes.
+//!
+//! # Where the memory comes from
+//!
+//! A rank has one segment, whose size is chosen before it attaches. Several regions are parts of it (`am-pgas` has an allocator).
+//!
+//! | transport | memory |
+//! |---|---|
+//! | [`loopback`](crate::loopback) | of the client's own on request ([`network_over`](crate::loopback::network_over)) |
+//! | `transport-udp` | any [`Memory`] of the client's own (`Udp::join_with_segment`) |
+//! | `transport-shm` | part of the job's sparse file, of which only touched pages exist: ask for more if in doubt |
+//! | simulators | the simulated host's |
+//!
+//! The client keeps what it gave and uses it with its own atomics, the part behind the segment's end included, which no peer
+//! reaches:
+//!
+//! ```
+//! use am_core::loopback::{self, LoopbackConfig};
+//! use am_core::segment::Segment;
+//! use am_core::{Endpoint, Handlers, Payload, Rank};
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//!
+//! let own: Arc<[AtomicU64]> = (0..4).map(AtomicU64::new).collect();
+//! // The first 24 bytes are the segment; the last word stays private.
+//! let segment = Segment::new(Arc::clone(&own), 24);
+//! let transport = loopback::network_over(vec![segment], LoopbackConfig::new()).remove(0);
+//! let mut handlers = Handlers::new();
+//! let placed = handlers.one_way("placed", |seen: &mut bool, _, (), payload: Payload<'_>| {
+//!     *seen = payload.offset() == Some(16);
+//! })?;
+//! let mut endpoint = Endpoint::attach(transport, handlers, false)?;
+//! endpoint.request_long(Rank(0), placed, (), &7u64.to_le_bytes(), 16)?;
+//! assert!(endpoint.request_long(Rank(0), placed, (), &[7; 8], 24).is_err());
+//! endpoint.wait_until(|seen| *seen)?;
+//! assert_eq!([&own[2], &own[3]].map(|word| word.load(Relaxed)), [7, 3]);
+//! # endpoint.finish()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::payload::{BLOCK, Payload, load_bytes};
 use std::fmt;

@@ -120,7 +120,8 @@ pub enum JoinError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JoinOptions {
-    /// Size of the rank's segment in bytes; the same for all endpoints of a rank.
+    /// Size of the rank's segment in bytes; the same for all endpoints of a rank. Only pages that somebody touches take memory, so
+    /// a program that does not know its needs yet may ask for much more than it will use.
     pub segment_bytes: usize,
     /// The endpoint within the rank.
     pub endpoint: u16,
