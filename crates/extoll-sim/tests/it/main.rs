@@ -9,6 +9,7 @@ mod gasnet;
 mod gasnet_allocation;
 mod gasnet_order;
 mod holds;
+mod native;
 mod pscom_allocation;
 mod pscom_long;
 mod pscom_messages;

@@ -41,9 +41,15 @@ impl Gasnet<'_> {
                 there = done < budget && left != 0 && self.velo.take_seen_into(&mut message);
             }
         }
-        if done < budget && (self.implementation() == Implementation::First || self.open_joins != 0) {
+        if done < budget && self.natives.are_under_way() {
+            self.look_at_natives();
+            done += self.deliver_ready(budget - done, sink);
+        } else if done < budget && (self.implementation() == Implementation::First || self.open_joins != 0) {
             self.take_notifications();
             done += self.deliver_ready(budget - done, sink);
+        }
+        while done < budget && self.tell_completed(sink) {
+            done += 1;
         }
         done
     }
@@ -248,15 +254,13 @@ impl Gasnet<'_> {
     }
 
     fn notified(&mut self, event: &Event) {
-        if event.kind == Notify::REQUESTER {
-            if let Some(bounce) = &mut self.bounce {
-                // Others than the conduit may post commands too; theirs are not from the bounce buffers.
-                let at = event.value.wrapping_sub(bounce.base.0);
-                if let Ok(at) = u32::try_from(at) {
-                    bounce.books.give(at);
-                }
-            }
-            return;
+        if event.command == Command::Put
+            && event.kind == Notify::REQUESTER
+            && let Some(bounce) = &mut self.bounce
+            // Others than the conduit may post commands too; theirs are not from the bounce buffers.
+            && let Ok(at) = u32::try_from(event.value.wrapping_sub(bounce.base.0))
+        {
+            bounce.books.give(at);
         }
         let Some(from) = self.nic.rank_at(event.partner) else { return };
         let joined = match event.command {
@@ -270,7 +274,7 @@ impl Gasnet<'_> {
                 let (window, peer) = (self.join_window(), self.peers.of(from));
                 peer.joins.get_or_insert_default().notified(event.value, window)
             }
-            _ => return,
+            _ => return self.native_notified(event),
         };
         match joined {
             _ if event.error => self.fault(from),

@@ -33,10 +33,20 @@ enum Failure {
 
 /// The bounce buffers of a rank and their books.
 pub(super) struct BounceBuffers {
-    memory: HostMemory,
-    region: rma::Region,
+    pub(super) memory: HostMemory,
+    pub(super) region: rma::Region,
     pub(super) base: Nla,
     pub(super) books: Bounce,
+}
+
+impl BounceBuffers {
+    pub(super) fn new(rma: &rma::Rma<'_>, size: u32, access: Access) -> Self {
+        let memory = HostMemory::new(size as usize);
+        let region = rma.register(&memory, 0, size.into(), access);
+        let region = region.expect("the translation table has room for the bounce buffers");
+        let base = rma.nla(region, 0).expect("a region begins with its first byte");
+        Self { memory, region, base, books: Bounce::new(size) }
+    }
 }
 
 /// The room that a request takes, given back if it is not sent.
@@ -48,7 +58,7 @@ pub struct Admitted {
 }
 
 impl Gasnet<'_> {
-    fn busy(&mut self, resource: Resource) -> Refused {
+    pub(super) fn busy(&mut self, resource: Resource) -> Refused {
         // A program may try again at once; its time has to pass even so.
         self.nic.charge_empty_poll();
         Refused::Busy(resource)
@@ -133,7 +143,7 @@ impl Gasnet<'_> {
         Ok(connection)
     }
 
-    fn rma_connection(&mut self, to: u32) -> Result<rma::Connection, Gone> {
+    pub(super) fn rma_connection(&mut self, to: u32) -> Result<rma::Connection, Gone> {
         if let Some(number) = self.peers.of(to).rma.number() {
             return Ok(rma::Connection(number));
         }
@@ -250,7 +260,7 @@ impl Gasnet<'_> {
         let connection = self.rma_connection(to)?;
         let remote = self.segment_of(to).ok_or(Gone)?;
         self.make_bounce();
-        let largest = self.shared.config.put.min(self.shared.config.bounce / 4) as usize;
+        let largest = self.largest_put() as usize;
         let second = self.implementation() == Implementation::Second;
         let mut at = 0;
         while at < payload.len() {
@@ -292,16 +302,9 @@ impl Gasnet<'_> {
         Ok(())
     }
 
-    fn make_bounce(&mut self) {
-        if self.bounce.is_some() {
-            return;
-        }
-        let size = self.shared.config.bounce;
-        let memory = HostMemory::new(size as usize);
-        let region = self.rma.register(&memory, 0, size.into(), Access::ReadOnly);
-        let region = region.expect("the translation table has room for the bounce buffers");
-        let base = self.rma.nla(region, 0).expect("a region begins with its first byte");
-        self.bounce = Some(BounceBuffers { memory, region, base, books: Bounce::new(size) });
+    pub(super) fn make_bounce(&mut self) {
+        let (rma, size) = (&self.rma, self.shared.config.bounce);
+        self.bounce.get_or_insert_with(|| BounceBuffers::new(rma, size, Access::ReadOnly));
     }
 
     /// Gives credits back at once if they are this rank's own, for what it sent to itself and did not answer. A

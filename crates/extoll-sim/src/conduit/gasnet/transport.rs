@@ -6,16 +6,17 @@ use super::config::Costs;
 use super::header::{HEADER, Kind, PLACE, Place};
 use super::joins::Heading;
 use super::layout::{Implementation, Layout};
+use super::native::Natives;
 use super::peers::{PeerState, Peers};
 use super::port::ReplyPort;
 use super::rooms::Rooms;
 use super::send::{Admitted, BounceBuffers};
-use crate::nic::rma::{Access, Nla, Rma};
+use crate::nic::rma::{Access, Nla, Region, Rma};
 use crate::nic::velo::Velo;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, PayloadWriter, PendingKey, Port,
-    Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, NativeOneSided, PayloadWriter,
+    PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -52,9 +53,12 @@ pub struct Gasnet<'a> {
     ranks: u32,
     limits: Limits,
     pub(super) segment: Segment<HostMemory>,
+    /// The segment as registered memory.
+    pub(super) region: Region,
     pub(super) peers: Peers,
     pub(super) buffers: Buffers,
     pub(super) bounce: Option<BounceBuffers>,
+    pub(super) natives: Natives,
     /// What has become complete by a payload and was not yet delivered.
     pub(super) ready: VecDeque<Ready>,
     /// Messages that wait for their turn, over all peers.
@@ -132,9 +136,11 @@ impl<'a> Gasnet<'a> {
                 .with_default_reply(default_reply as usize)
                 .with_order(shared.config.ordered),
             segment: Segment::new(memory, size as usize),
+            region,
             peers: Peers::new(ranks, rooms),
             buffers: Buffers::default(),
             bounce: None,
+            natives: Natives::default(),
             ready: VecDeque::new(),
             held: 0,
             open_joins: 0,
@@ -155,7 +161,8 @@ impl<'a> Gasnet<'a> {
     }
 
     /// The rank's interface, for raw use beside the conduit. The conduit owns VELO's mailbox; commands to the RMA
-    /// unit must not ask for completer notifications of puts, which are taken for those of Long messages.
+    /// unit must not ask for completer notifications of puts, which are taken for those of Long messages, and not
+    /// for any of locks and gets.
     pub fn nic(&self) -> &Nic<'a> {
         &self.nic
     }
@@ -368,7 +375,8 @@ impl<'a> Transport for Gasnet<'a> {
                 return false;
             }
         }
-        !self.replies_wait()
+        let waits = |peer| self.known_status(peer) == PeerStatus::Active;
+        !self.replies_wait() && !self.natives.wait_for(waits)
     }
 
     fn segment(&self) -> &Segment<HostMemory> {
@@ -381,6 +389,10 @@ impl<'a> Transport for Gasnet<'a> {
 
     fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
         None
+    }
+
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        Some((self, to))
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {

@@ -184,6 +184,15 @@ pub struct Failure {
     pub count: u64,
 }
 
+/// A put, immediate put or notification of this process that another one's unit could not execute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The process that refused it.
+    pub partner: Address,
+    /// The address there.
+    pub nla: Nla,
+}
+
 /// The RMA port of a rank. Handles are cheap; all of a rank's are the same port.
 #[derive(Clone, Debug)]
 pub struct Rma<'a> {
@@ -458,6 +467,12 @@ impl Rma<'_> {
     /// The last failure that concerns this process, as initiator or as target, if there was any.
     pub fn failure(&self) -> Option<Failure> {
         self.nic.unit(|device, _, local| device.rma_failure(local))
+    }
+
+    /// The oldest refusal that was not taken yet. It is known before the answer to any lock that was posted behind
+    /// the refused command. The port keeps as many as its queue has entries, and forgets older ones.
+    pub fn take_refusal(&self) -> Option<Refusal> {
+        self.nic.unit(|device, _, local| device.rma_take_refusal(local))
     }
 
     /// Charges `rma.receive_ns`: for a process that has noticed data by looking at its memory.

@@ -6,7 +6,7 @@ use std::ops::{BitOr, Deref};
 
 /// Which notifications a command asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Notify(u8);
+pub struct Notify(pub(crate) u8);
 
 impl Notify {
     /// None.

@@ -4,7 +4,7 @@ use super::atu::{Access, AtuFault, Nla, PageSize, Registered, Wish};
 use super::command_queue::{CommandQueue, Job, Order, Work};
 use super::notification::{Command, Event, Notification, Notify, Queue};
 use super::wire::{Message, Part};
-use super::{Connection, Failure, Region, RmaError};
+use super::{Connection, Failure, Refusal, Region, RmaError};
 use crate::nic::address::Address;
 use crate::nic::channel::{Channel, Frame, Size, Wire};
 use crate::nic::device::{Extoll, Open, Process};
@@ -28,6 +28,8 @@ pub(crate) struct Engine {
     /// Per channel: the operation whose remaining parts are dropped.
     failing: BTreeMap<u32, u32>,
     failure: Option<Failure>,
+    /// Commands of this process that others refused.
+    refusals: VecDeque<Refusal>,
     /// A command was refused for want of descriptors.
     refused: bool,
 }
@@ -44,6 +46,7 @@ impl Engine {
             locks: BTreeMap::new(),
             failing: BTreeMap::new(),
             failure: None,
+            refusals: VecDeque::new(),
             refused: false,
         }
     }
@@ -168,6 +171,10 @@ impl Extoll {
 
     pub(crate) fn rma_failure(&mut self, local: u32) -> Option<Failure> {
         self.engine(local).failure
+    }
+
+    pub(crate) fn rma_take_refusal(&mut self, local: u32) -> Option<Refusal> {
+        self.engine(local).refusals.pop_front()
     }
 
     pub(crate) fn rma_take(
@@ -383,6 +390,15 @@ impl Extoll {
         engine.failure = Some(Failure { command, partner, fault, count });
     }
 
+    fn refused(&mut self, local: u32, refusal: Refusal) {
+        let most = self.shared.parameters.rma.notifications as usize;
+        let refusals = &mut self.engine(local).refusals;
+        if refusals.len() == most {
+            refusals.pop_front();
+        }
+        refusals.push_back(refusal);
+    }
+
     /// Writes a notification; a full queue stalls the process's part of the unit.
     fn notify(&mut self, local: u32, event: Event, port: &mut DeviceContext<'_, Wire>) {
         let drops = self.shared.defects.has(Mutation::DropNotifications);
@@ -470,7 +486,9 @@ impl Extoll {
             }
             Message::Failed { command, fault, notify, size, value } => {
                 self.fail(local, from, command, fault);
-                if command == Command::Get && notify.has(Notify::COMPLETER) {
+                if command != Command::Get {
+                    self.refused(local, Refusal { partner, nla: Nla(value) });
+                } else if notify.has(Notify::COMPLETER) {
                     let kind = Notify::COMPLETER;
                     let event = Event { kind, command, partner, error: true, class: 0, size, value, hit: false };
                     self.notify(local, event, port);
