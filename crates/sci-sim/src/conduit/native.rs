@@ -1,19 +1,51 @@
 //! The core's one-sided operations: puts, which are stores to the peer's payload segment as those of Long messages
-//! are.
+//! are, and gets of a line.
 //!
-//! A put is checked before it returns, so it is done then. Reads across the network take about ten times as long
-//! as stores, so that gets travel as messages, and there are no atomics.
+//! A put is checked before it returns, so it is done then. A read across the network makes the processor wait for
+//! a round trip per line, so that longer gets travel as messages; it is done when it returns, too. There are no
+//! atomics.
 
+use super::layout::LINE;
+use super::net::Gone;
 use super::transport::Conduit;
 use crate::nic::Sisci;
 use am_core::one_sided::Atomic;
-use am_core::transport::{Capability, Completion, Done, Landing, NativeOneSided, Refused, Resource, Ticket};
-use am_core::{Peer, PeerStatus};
+use am_core::transport::{
+    Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Resource, Ticket,
+};
+use am_core::{Payload, Peer, PeerStatus};
+
+/// How often a line is asked for.
+const TRIES: u32 = 16;
+
+impl<N: Sisci> Conduit<N> {
+    fn admit_native(&self, to: Peer) -> Result<(), Refused> {
+        match self.known_status(to.0) {
+            PeerStatus::Active => Ok(()),
+            status => Err(Refused::Gone(status)),
+        }
+    }
+
+    /// Reads bytes of a peer's segment; whether they have come at last.
+    fn fetch(&mut self, from: u32, at: usize, out: &mut [u8]) -> Result<bool, Gone> {
+        self.net.open_payload(from)?;
+        for _ in 0..TRIES {
+            if self.net.read(from, at, out)? {
+                return Ok(true);
+            }
+            self.hold_on(from)?;
+        }
+        Ok(false)
+    }
+}
 
 impl<N: Sisci> NativeOneSided for Conduit<N> {
     fn capability(&self, _: Peer) -> Capability {
         let mut capability = Capability::default();
         capability.put = self.config.segment;
+        (capability.get, capability.get_into) = (LINE as u64, LINE as u64);
+        // Behind a line a request and its reply are faster.
+        capability.longest_get = LINE as u64;
         capability
     }
 
@@ -26,22 +58,40 @@ impl<N: Sisci> NativeOneSided for Conduit<N> {
         ticket: Ticket,
         done: &mut Done<'_>,
     ) -> Result<(), Refused> {
-        match self.known_status(to.0) {
-            PeerStatus::Active => {}
-            status => return Err(Refused::Gone(status)),
-        }
+        self.admit_native(to)?;
         let placed = self.place(to.0, at, bytes);
         placed.map_err(|_| Refused::Gone(self.known_status(to.0)))?;
         done(Completion::done(ticket));
         Ok(())
     }
 
-    /// There are none; see [`NativeOneSided::capability`].
-    fn get(&mut self, _: Peer, _: u64, _: u64, _: Landing, _: Ticket, _: &mut Done<'_>) -> Result<(), Refused> {
-        Err(Refused::Busy(Resource::Interface))
+    fn get(
+        &mut self,
+        from: Peer,
+        at: u64,
+        len: u64,
+        landing: Landing,
+        ticket: Ticket,
+        done: &mut Done<'_>,
+    ) -> Result<(), Refused> {
+        self.admit_native(from)?;
+        let mut line = [0; LINE];
+        let bytes = &mut line[..len as usize];
+        let came = self.fetch(from.0, at as usize, bytes);
+        let came = came.map_err(|Gone| Refused::Gone(self.known_status(from.0)))?;
+        let outcome = match landing {
+            _ if !came => Err(OperationFault::Failed),
+            Landing::Report => Ok(Brought { bytes: Payload::own(bytes), ..Brought::NOTHING }),
+            Landing::Segment(into) => {
+                self.segment.write(into, bytes).expect("the core has checked the place");
+                Ok(Brought::NOTHING)
+            }
+        };
+        done(Completion { ticket, outcome });
+        Ok(())
     }
 
-    /// There are none; see [`NativeOneSided::capability`].
+    /// There are none.
     fn atomic(
         &mut self,
         _: Peer,

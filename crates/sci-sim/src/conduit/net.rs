@@ -343,6 +343,16 @@ impl<N: Sisci> Net<N> {
         &self.payload.memory
     }
 
+    /// Reads bytes of a peer's payload segment across the network. Waits. Returns whether they have come.
+    pub(super) fn read(&mut self, peer: u32, at: usize, out: &mut [u8]) -> Result<bool, Gone> {
+        let (nic, imported) = self.imported(peer, Channel::Payload)?;
+        match nic.read_remote(&imported.map, at, out) {
+            Ok(()) => Ok(true),
+            Err(Code::TransferFailed) => Ok(false),
+            Err(code) => Err(unreachable_range(code, at, out.len())),
+        }
+    }
+
     /// Reads a word of a peer's memory across the network: what the design does without.
     pub(super) fn read_remotely(&mut self, peer: u32) {
         if let Ok((nic, imported)) = self.imported(peer, Channel::Command) {

@@ -216,7 +216,7 @@ impl<N: Sisci> Conduit<N> {
     }
 
     /// Fails if a peer has gone; otherwise lets a little time pass.
-    fn hold_on(&mut self, to: u32) -> Result<(), Gone> {
+    pub(super) fn hold_on(&mut self, to: u32) -> Result<(), Gone> {
         self.net.nic.charge_empty_poll();
         if self.net.status(to) == PeerStatus::Active { Ok(()) } else { Err(Gone) }
     }

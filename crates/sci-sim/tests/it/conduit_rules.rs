@@ -3,8 +3,9 @@
 //! with loom (`src/conduit/loom_flags.rs`).
 
 use crate::conduit_support::{attach, machine, pattern, play, with_error};
-use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Span};
-use fabric_sim::{FaultEvent, Scheduled};
+use am_core::transport::{Completion, Departure, Landing, Membership, Ticket, Transport, Waiting};
+use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Peer, PeerStatus, Rank, Span};
+use fabric_sim::{FaultEvent, Faults, Scheduled};
 use sci_sim::SciConfig;
 use sci_sim::conduit::{self, ConduitConfig, MediumMethod, Mutation};
 use sci_sim::nic::mutation::{self, Defects};
@@ -240,6 +241,42 @@ fn nobody_reads_remote_memory() {
     let reading = ConduitConfig { mutation: Some(Mutation::RemotePoll), ..ConduitConfig::default() };
     let reads = play(&machine(2), &reading).unwrap().iter().map(|(counts, _)| counts.remote_reads).sum::<u64>();
     assert!(reads > 0, "reads of remote memory are counted");
+}
+
+/// A get of a line is a read of the lines that it lies in; a longer one is a message and none.
+#[test]
+fn gets_read_remote_memory() {
+    let mut machine = machine(2);
+    machine.faults = Faults { seed: 3, loss: 0.05, corruption: 0.05, ..machine.faults };
+    let report = conduit::run(&machine, &ConduitConfig::default(), |mut transport| {
+        let (me, bytes) = (transport.me(), pattern(0, 200));
+        transport.segment().write(0, &bytes).unwrap();
+        let mut right = 0;
+        // Both have written what is read then: nothing has to be told.
+        transport.charge(Span::from_micros(50));
+        for round in 0..if me == Peer(0) { 50 } else { 0 } {
+            let (native, peer) = transport.native(Peer(1)).unwrap();
+            let longest = native.capability(peer).longest_get;
+            assert_eq!(longest, 64);
+            let (at, len) = (round % 10 * 8, longest - round % 3);
+            let mut came = |completion: Completion<'_>| {
+                let bytes = completion.outcome.map(|brought| brought.bytes.to_vec());
+                right += u32::from(bytes == Ok(pattern(0, 200)[at as usize..(at + len) as usize].to_vec()));
+            };
+            native.get(peer, at, len, Landing::Report, Ticket { id: 1, part: 0 }, &mut came).unwrap();
+        }
+        let reads = transport.counts().remote_reads;
+        while me == Peer(1) && transport.status(Peer(0)) == PeerStatus::Active {
+            transport.charge(Span::from_micros(5));
+        }
+        transport.depart(Departure::Left);
+        (right, reads)
+    });
+    let results = report.unwrap().results;
+    let (right, reads) = results[0].unwrap();
+    assert_eq!((right, results[1].unwrap().1), (50, 0));
+    // Most lie in two lines, and some are asked for again.
+    assert!((80..160).contains(&reads), "{reads}");
 }
 
 // 7. Alignment of DMA.
