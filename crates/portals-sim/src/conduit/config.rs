@@ -312,8 +312,9 @@ impl ConduitConfig {
         let send_slots =
             if self.send_slots == 0 { self.send_chunks + 2 * self.reply_slots } else { self.send_slots };
         // Per send slot: the message and the payload have left, a reply and its payload have come, credits
-        // ahead of it. On Portals 4 also acknowledgements, which may come when the send slot is used again.
-        let safe_events = 8 * send_slots + 2 * self.operations + 16;
+        // ahead of it. On Portals 4 also acknowledgements, which may come when the send slot is used again. Per
+        // operation: what it sends has left, twice for a signal, and it is done.
+        let safe_events = 8 * send_slots + 3 * self.operations + 16;
         // A peer that answers nothing must not stand in the way of the others.
         let requests = (self.send_chunks - FOR_CONTROL).min(send_slots - FOR_CONTROL - FOR_REPLY);
         let most_per_peer = requests.div_ceil(2);

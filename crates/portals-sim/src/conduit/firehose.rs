@@ -149,6 +149,13 @@ impl Firehose {
         })
     }
 
+    /// Takes out a descriptor whose only transfer may never be over. Returns whether there was one.
+    pub(super) fn abandon(&mut self, slot: Slot) -> bool {
+        let entry =
+            self.entries.get_mut(slot.0 as usize).and_then(|entry| entry.take_if(|entry| entry.users == 1));
+        entry.inspect(|entry| self.pages -= entry.stretch.pages()).is_some()
+    }
+
     /// Where a descriptor's stretch begins.
     pub(super) fn stretch(&self, slot: Slot) -> Option<Stretch> {
         Some(self.entries.get(slot.0 as usize)?.as_ref()?.stretch)

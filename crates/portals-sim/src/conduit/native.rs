@@ -3,9 +3,11 @@
 //! A put leaves from staging memory, so that its source can be reused; a get lands there, or in this rank's
 //! segment. The acknowledgement of a put, and the reply of a get or an atomic, complete the operation. Atomics of
 //! Portals 4 are coherent with those of handlers: the interface changes a value within one event, and one whose
-//! atomics keep to the coherence of the processor's caches is assumed \[A\]. Signals travel as messages.
+//! atomics keep to the coherence of the processor's caches is assumed \[A\]. A signal on Portals 4 is an addition
+//! behind the put, which messages of a pair are matched in the order of. On Portals 3.3 signals travel as messages.
 
 use super::config::FlowControl;
+use super::firehose::Slot;
 use super::one_sided::{Direct, Ended, bits_of};
 use super::registered::Covered;
 use super::transport::Conduit;
@@ -13,6 +15,7 @@ use crate::nic::HostMemory;
 use crate::nic::p4::{AtomicOp, Datatype, NiFail};
 use am_core::one_sided::{Atomic, AtomicCode, AtomicKind};
 use am_core::segment::Memory;
+use am_core::slab::Key;
 use am_core::transport::{
     AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Resource,
     Sink, Ticket,
@@ -115,9 +118,11 @@ impl Conduit<'_> {
         let swept = self.direct.borrow_mut().operations.sweep(|to| gone.contains(&to));
         for (started, mut ended) in swept {
             if let (true, Some(stage)) = (started.reports, started.stage) {
-                // The descriptor waits for bytes for ever, and with it its registration.
+                // The descriptor waits for bytes, perhaps for ever.
                 self.staging.abandon(stage);
-                ended.slot = None;
+                if let Some(slot) = ended.slot.take() {
+                    self.direct.borrow_mut().registered.abandon(slot);
+                }
             }
             self.direct_ended(ended);
         }
@@ -199,8 +204,36 @@ impl Conduit<'_> {
         };
         covered.map(|covered| (index, memory, covered)).map_err(|_| {
             self.staging.withdraw(index);
+            self.harvest(usize::MAX);
+            self.sweep_natives();
             self.busy(Resource::Interface)
         })
+    }
+}
+
+impl Conduit<'_> {
+    /// Stages the bytes of a put.
+    fn fill(&mut self, started: &mut Started, bytes: &[u8]) -> Result<Covered, Refused> {
+        let (stage, memory, covered) = self.stage_native(bytes.len())?;
+        started.stage = Some(stage);
+        self.nic.charge(self.shared.copying(bytes.len()));
+        memory.store(0, bytes);
+        Ok(covered)
+    }
+
+    /// Notes an operation, of which there can be one more.
+    fn begin_native(&self, is_put: bool, slot: Option<Slot>, started: Started) -> Key {
+        let key = self.direct.borrow_mut().operations.begin(is_put, slot, Some(started));
+        key.expect("the number of operations was checked")
+    }
+
+    /// Sends the atomic of an operation.
+    fn post_atomic(&mut self, to: Peer, key: Key, at: u64, command: &Command) {
+        // Its place follows from its number, which is below the number of operations.
+        let (place, size) = (16 * key.index(), command.datatype.size() as usize);
+        self.direct.borrow_mut().operations.found_at(key, place + 8);
+        self.memories.results.store(place as usize, &command.source.to_le_bytes()[..size]);
+        self.wire.atomic(to.0, place.into(), at, command, bits_of(key));
     }
 }
 
@@ -211,7 +244,7 @@ impl NativeOneSided for Conduit<'_> {
         capability.longest_get = u64::MAX;
         if self.shared.config.flow == FlowControl::Disable {
             capability.atomics = AtomicSet::all().only(|atomic| command(atomic).is_some());
-            capability.coherent = true;
+            (capability.coherent, capability.signal) = (true, true);
         }
         capability
     }
@@ -221,18 +254,27 @@ impl NativeOneSided for Conduit<'_> {
         to: Peer,
         at: u64,
         bytes: &[u8],
-        _: Option<u64>,
+        signal: Option<u64>,
         ticket: Ticket,
         _: &mut Done<'_>,
     ) -> Result<(), Refused> {
-        self.admit_native(to, true)?;
-        let (stage, memory, covered) = self.stage_native(bytes.len())?;
-        self.nic.charge(self.shared.copying(bytes.len()));
-        memory.store(0, bytes);
-        let started = Started { to: to.0, ticket, stage: Some(stage), reports: false, len: 0, found: None };
-        let key = self.direct.borrow_mut().operations.begin(true, Some(covered.slot), Some(started));
-        let bits = bits_of(key.expect("the number of operations was checked"));
-        self.wire.put_direct(to.0, Some(covered.md), covered.offset, bytes.len() as u32, at, bits);
+        let mut started = Started { to: to.0, ticket, stage: None, reports: false, len: 0, found: None };
+        let Some(counter) = signal else {
+            self.admit_native(to, true)?;
+            let covered = self.fill(&mut started, bytes)?;
+            let bits = bits_of(self.begin_native(true, Some(covered.slot), started));
+            self.wire.put_direct(to.0, Some(covered.md), covered.offset, bytes.len() as u32, at, bits, true);
+            return Ok(());
+        };
+        self.admit_native(to, !bytes.is_empty())?;
+        let covered = if bytes.is_empty() { None } else { Some(self.fill(&mut started, bytes)?) };
+        // The bytes have left when the put has, and all is done when the addition is answered.
+        let key = self.begin_native(covered.is_some(), covered.map(|covered| covered.slot), started);
+        if let Some(Covered { md, offset, .. }) = covered {
+            self.wire.put_direct(to.0, Some(md), offset, bytes.len() as u32, at, bits_of(key), false);
+        }
+        let add = Atomic { kind: AtomicKind::U64, code: AtomicCode::Add, operand: 1, expected: 0 };
+        self.post_atomic(to, key, counter, &command(&add).expect("Portals 4 adds integers"));
         Ok(())
     }
 
@@ -255,8 +297,7 @@ impl NativeOneSided for Conduit<'_> {
                 (Some(stage), Some(covered.slot), Some(covered.md), covered.offset)
             }
         };
-        let key = self.direct.borrow_mut().operations.begin(false, slot, Some(Started { stage, ..started }));
-        let bits = bits_of(key.expect("the number of operations was checked"));
+        let bits = bits_of(self.begin_native(false, slot, Started { stage, ..started }));
         self.wire.get_direct(from.0, md, into, bytes, at, bits);
         Ok(())
     }
@@ -272,17 +313,10 @@ impl NativeOneSided for Conduit<'_> {
     ) -> Result<(), Refused> {
         self.admit_native(to, false)?;
         let command = command(atomic).expect("the core asks for what the capability has");
-        let size = command.datatype.size();
-        let started = Started { to: to.0, ticket, stage: None, reports: false, len: 0, found: Some((0, size)) };
-        let mut direct = self.direct.borrow_mut();
-        let key = direct.operations.begin(false, None, Some(started));
-        let key = key.expect("the number of operations was checked");
-        // Its place follows from its number, which is below the number of operations.
-        let place = 16 * key.index();
-        direct.operations.found_at(key, place + 8);
-        drop(direct);
-        self.memories.results.store(place as usize, &command.source.to_le_bytes()[..size as usize]);
-        self.wire.atomic(to.0, place.into(), at, &command, bits_of(key));
+        let found = Some((0, command.datatype.size()));
+        let started = Started { to: to.0, ticket, stage: None, reports: false, len: 0, found };
+        let key = self.begin_native(false, None, started);
+        self.post_atomic(to, key, at, &command);
         Ok(())
     }
 }

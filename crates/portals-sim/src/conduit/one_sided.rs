@@ -290,7 +290,7 @@ impl OneSided<'_> {
         if is_get {
             self.wire.get_direct(rank.0, md, offset, len, at, bits);
         } else {
-            self.wire.put_direct(rank.0, md, offset, len, at, bits);
+            self.wire.put_direct(rank.0, md, offset, len, at, bits, true);
         }
         Ok(Operation(key))
     }

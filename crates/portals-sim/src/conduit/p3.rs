@@ -158,6 +158,17 @@ impl<'a> P3Wire<'a> {
         self.p3.md_unlink(md).expect("nothing uses a descriptor that the cache lets go");
     }
 
+    /// Unbinds such memory unless a get uses it whose answer has not come; whether it did.
+    pub(super) fn is_unbound(&self, md: MdHandle) -> bool {
+        match self.p3.md_unlink(md) {
+            Err(P3Error::MdInUse { .. }) => false,
+            done => {
+                done.expect("the descriptor was bound");
+                true
+            }
+        }
+    }
+
     fn take(&self, queue: EqHandle) -> Option<Event> {
         match self.p3.eq_get(queue) {
             Ok(event) => Some(event),

@@ -158,6 +158,7 @@ impl<'a> P4Wire<'a> {
     }
 
     /// Begins a one-sided put.
+    #[expect(clippy::too_many_arguments, reason = "these are the interface's")]
     pub(super) fn put_direct(
         &self,
         to: u32,
@@ -166,9 +167,10 @@ impl<'a> P4Wire<'a> {
         len: u32,
         at: u64,
         bits: u64,
+        ack: Ack,
     ) {
         let (from, origin) = self.local(md, from);
-        self.put(from, len, Ack::Request, to, RAR, bits, at, 0, origin);
+        self.put(from, len, ack, to, RAR, bits, at, 0, origin);
     }
 
     /// Begins a one-sided get.

@@ -15,8 +15,13 @@ pub(super) const PAGE: u64 = 4096;
 pub(super) struct Registered {
     cache: Firehose,
     bound: Vec<Option<Descriptor>>,
+    /// Those of operations that may never be over.
+    abandoned: Vec<Descriptor>,
     pin: Span,
 }
+
+/// Registrations that are kept aside at most.
+const MOST_ABANDONED: usize = 512;
 
 /// Bytes that a descriptor covers.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +34,7 @@ pub(super) struct Covered {
 
 impl Registered {
     pub(super) fn new(slots: u32, pages: u64, pin: Span) -> Self {
-        Self { cache: Firehose::new(slots, pages), bound: vec![None; slots as usize], pin }
+        Self { cache: Firehose::new(slots, pages), bound: vec![None; slots as usize], abandoned: Vec::new(), pin }
     }
 
     /// Registers bytes of some memory, unless they are already. The caller has checked that they are in it.
@@ -57,6 +62,7 @@ impl Registered {
                     let md = self.bound[gone.0 as usize].take();
                     wire.unbind(md.expect("what the cache lets go was bound"));
                 }
+                self.abandoned.retain(|md| !wire.is_unbound(*md));
                 nic.charge(Span(self.pin.0 * stretch.pages()));
                 let start = ((stretch.first * PAGE) as usize).min(memory.len());
                 let length = ((stretch.end * PAGE) as usize).min(memory.len()) - start;
@@ -72,6 +78,17 @@ impl Registered {
     /// An operation on such bytes is over.
     pub(super) fn give(&mut self, slot: Slot) {
         assert!(self.cache.give(slot), "an operation that ends was using its registration");
+    }
+
+    /// An operation on such bytes, and on no others of the registration, may never be over: the registration is
+    /// kept aside until it is.
+    pub(super) fn abandon(&mut self, slot: Slot) {
+        if self.abandoned.len() == MOST_ABANDONED {
+            // The interface has no more descriptors than that to lose. It stays in use.
+            return;
+        }
+        assert!(self.cache.abandon(slot), "an operation that is given up was using its registration alone");
+        self.abandoned.extend(self.bound[slot.0 as usize].take());
     }
 
     pub(super) const fn counters(&self) -> FirehoseCounters {

@@ -102,10 +102,24 @@ impl<'a> Wire<'a> {
     }
 
     /// Begins a one-sided put, from the segment or from a descriptor of the registration cache.
-    pub(super) fn put_direct(&self, to: u32, md: Option<Descriptor>, from: u64, len: u32, at: u64, bits: u64) {
+    /// `told`: whether it is acknowledged, as it always is on Portals 3.3.
+    #[expect(clippy::too_many_arguments, reason = "these are the interface's")]
+    pub(super) fn put_direct(
+        &self,
+        to: u32,
+        md: Option<Descriptor>,
+        from: u64,
+        len: u32,
+        at: u64,
+        bits: u64,
+        told: bool,
+    ) {
         match self {
             Self::P3(wire) => wire.put_direct(to, md.map(Descriptor::of_p3), from, len, at, bits),
-            Self::P4(wire) => wire.put_direct(to, md.map(Descriptor::of_p4), from, len, at, bits),
+            Self::P4(wire) => {
+                let ack = if told { p4::Ack::Request } else { p4::Ack::None };
+                wire.put_direct(to, md.map(Descriptor::of_p4), from, len, at, bits, ack);
+            }
         }
     }
 
@@ -128,6 +142,17 @@ impl<'a> Wire<'a> {
         match self {
             Self::P3(wire) => Descriptor::P3(wire.bind(memory, start, length, slot)),
             Self::P4(wire) => Descriptor::P4(wire.bind(memory, start, length), slot),
+        }
+    }
+
+    /// Unbinds such memory unless an operation uses it that may never end; whether it did.
+    pub(super) fn is_unbound(&self, md: Descriptor) -> bool {
+        match self {
+            Self::P3(wire) => wire.is_unbound(md.of_p3()),
+            Self::P4(wire) => {
+                wire.unbind(md.of_p4().0);
+                true
+            }
         }
     }
 

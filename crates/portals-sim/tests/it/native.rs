@@ -6,9 +6,9 @@ use am_core::transport::{
     WaitReason, Waiting,
 };
 use am_core::{Payload, Peer, PeerStatus, Span, Words};
-use fabric_sim::{FaultEvent, Faults, Scheduled};
-use portals_sim::PortalsConfig;
-use portals_sim::conduit::{self, ConduitConfig, FlowControl};
+use fabric_sim::{FaultEvent, Faults, Scheduled, Topology};
+use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl};
+use portals_sim::{AdversarialTiming, PortalsConfig};
 
 const FLOWS: [FlowControl; 3] = [FlowControl::Static, FlowControl::Bank, FlowControl::Disable];
 
@@ -128,5 +128,101 @@ fn operations_on_lost_ranks_are_not_done() {
         let (begun, done, quiet) = report.unwrap().results[0].unwrap();
         // What was under way when it stopped is not done, and nobody waits for it.
         assert!(done > 4 && done < begun as usize && quiet, "{flow:?}: {done} of {begun} done, quiet: {quiet}");
+    }
+}
+
+/// On Portals 3.3 gets from a lost rank are never answered; what they had registered is not missing afterwards.
+#[test]
+fn gets_from_lost_ranks_leave_registrations() {
+    let schedule = vec![Scheduled { at_ns: 60_000.0, event: FaultEvent::NodeStop { node: 1 } }];
+    for flow in [FlowControl::Static, FlowControl::Bank] {
+        let faults = Faults { schedule: schedule.clone(), ..Faults::default() };
+        let machine = PortalsConfig { faults, ..PortalsConfig::new(3, Topology::Crossbar { nodes: 3 }) };
+        let config = ConduitConfig { staging: 8, firehose_slots: 4, ..ConduitConfig::with(flow) };
+        let report = conduit::run(&machine, &config, move |mut transport| {
+            if transport.me() != Peer(0) {
+                while transport.status(Peer(0)) == PeerStatus::Active {
+                    transport.idle(Some(transport.now() + Span::from_micros(20)), WaitReason::Message);
+                }
+                return 0;
+            }
+            let (mut sink, ticket) = (Completions(Vec::new()), Ticket { id: 5, part: 0 });
+            let get = |transport: &mut Conduit<'_>, from| {
+                let (native, from) = transport.native(Peer(from)).unwrap();
+                native.get(from, 0, 64, Landing::Report, ticket, &mut |_| ()).is_ok()
+            };
+            let (mut begun, mut steps) = (0, 0);
+            while transport.status(Peer(1)) == PeerStatus::Active {
+                while get(&mut transport, 1) {
+                    begun += 1;
+                }
+                transport.poll(16, &mut sink);
+            }
+            assert!(sink.0.len() + 4 <= begun, "all registrations are in use: {} of {begun}", sink.0.len());
+            sink.0.clear();
+            while sink.0.len() < 100 && steps < 10_000 {
+                get(&mut transport, 2);
+                if transport.poll(16, &mut sink) == 0 {
+                    transport.idle(Some(transport.now() + Span::from_micros(5)), WaitReason::Message);
+                }
+                steps += 1;
+            }
+            transport.depart(Departure::Left);
+            sink.0.iter().filter(|outcome| outcome.is_ok()).count()
+        });
+        assert!(report.unwrap().results[0].is_some_and(|done| done >= 100), "{flow:?}");
+    }
+}
+
+/// A signal of Portals 4 comes behind the bytes of its put, whatever its length and however packets are delayed,
+/// without the target's program.
+#[test]
+fn signals_come_behind_their_bytes() {
+    for seed in 0..8 {
+        let faults = Faults { seed, ..Faults::default() };
+        let adversary = AdversarialTiming { jitter_ns: 20_000.0, ..AdversarialTiming::default() };
+        let machine = PortalsConfig { faults, adversary, ..PortalsConfig::pair() };
+        let config = ConduitConfig { segment: 1 << 18, ..ConduitConfig::with(FlowControl::Disable) };
+        let report = conduit::run(&machine, &config, move |mut transport| {
+            let lengths = [0u64, 1, 64, 5000, 200_000];
+            if transport.me() == Peer(1) {
+                let mut looks = 0;
+                for (seen, len) in (1..).zip(lengths) {
+                    while transport.segment().view(0, 8).unwrap().to_vec() != u64::to_le_bytes(seen) {
+                        transport.charge(Span::from_nanos(300));
+                        transport.status(Peer(0));
+                        looks += 1;
+                        assert!(looks < 1_000_000, "no signal comes");
+                    }
+                    let bytes = transport.segment().view(64, len as usize).unwrap().to_vec();
+                    assert!(bytes.iter().all(|byte| u64::from(*byte) == seen), "{len} bytes");
+                    transport.segment().write(8, &[seen as u8]).unwrap();
+                }
+                while transport.status(Peer(0)) == PeerStatus::Active {
+                    transport.idle(Some(transport.now() + Span::from_micros(20)), WaitReason::Message);
+                }
+                return 0;
+            }
+            let (mut sink, ticket) = (Completions(Vec::new()), Ticket { id: 5, part: 0 });
+            for (seen, len) in (1..).zip(lengths) {
+                let (native, to) = transport.native(Peer(1)).unwrap();
+                assert!(native.capability(to).signal);
+                let bytes = vec![seen; len as usize];
+                native.put(to, 64, &bytes, Some(0), ticket, &mut |_| ()).unwrap();
+                let mut read = vec![0];
+                while read != [seen] {
+                    // The other rank says in its segment that it has looked.
+                    let (native, from) = transport.native(Peer(1)).unwrap();
+                    let _ = native.get(from, 8, 1, Landing::Segment(8), ticket, &mut |_| ());
+                    while transport.poll(16, &mut sink) == 0 {
+                        transport.idle(None, WaitReason::Message);
+                    }
+                    read = transport.segment().view(8, 1).unwrap().to_vec();
+                }
+            }
+            transport.depart(Departure::Left);
+            sink.0.iter().filter(|outcome| outcome.is_err()).count()
+        });
+        assert_eq!(report.unwrap().results[0], Some(0), "seed {seed}");
     }
 }

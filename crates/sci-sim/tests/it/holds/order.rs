@@ -144,7 +144,10 @@ impl Program for ReadBack {
 fn reads_come_after_earlier_stores_and_are_counted() {
     crate::nic_support::pair(ReadBack);
     holds(&SciConfig::pair(), Mutation::UncountedReads, ReadBack);
-    noticed(&[SciConfig::pair()], Mutation::ReadAhead, ReadBack);
+    // Stores that land later than a line is fetched.
+    let mut late = SciConfig::pair();
+    late.parameters.pio.fixed_ns += 2.0 * late.parameters.pio.read_ns;
+    noticed(&[late], Mutation::ReadAhead, ReadBack);
     super::holds_mapped(2, &Default::default(), Mutation::UncountedReads, ReadBack);
 }
 
