@@ -20,7 +20,7 @@ mod records;
 
 pub use faulty::FaultyPeers;
 pub use native::{
-    AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Ticket,
+    AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Remote, Ticket,
 };
 
 use crate::address::{Peer, Rank, Shape};

@@ -10,8 +10,8 @@ use crate::handlers::{Reply, Request};
 use crate::stats::Traffic;
 use crate::token::{Message, PendingReply};
 use crate::transport::{
-    Body, Capability, Category, Completion, Done, Head, LossCause, NativeOneSided, PayloadWriter, Refused, Slot,
-    Transport, WaitReason,
+    Body, Capability, Category, Completion, Done, Head, LossCause, NativeOneSided, PayloadWriter, Refused, Remote,
+    Slot, Ticket, Transport, WaitReason,
 };
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
@@ -117,8 +117,9 @@ impl<T: Transport, S> Endpoint<T, S> {
     pub(crate) fn start_native(
         &mut self,
         to: Address,
+        (at, ticket): (u64, Ticket),
         bytes: u64,
-        mut start: impl FnMut(&mut dyn NativeOneSided, Peer, &mut Done<'_>) -> Result<(), Refused>,
+        mut start: impl FnMut(&mut dyn NativeOneSided, Remote, &mut Done<'_>) -> Result<(), Refused>,
     ) -> Result<(), SendError> {
         let peer = self.desk.shape.peer(to).expect("the target of an operation is in the job");
         let outcome = loop {
@@ -130,7 +131,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             };
             let (network, named) =
                 self.transport.native(peer).expect("the network was asked what it does towards this peer");
-            match start(network, named, &mut done) {
+            match start(network, Remote { peer: named, at, ticket }, &mut done) {
                 Ok(()) => break Ok(()),
                 Err(refused) => {
                     if let Err(error) = self.make_room(to, peer, refused) {

@@ -8,7 +8,7 @@ use crate::one_sided::Atomic;
 use crate::payload::Payload;
 use crate::transport::{
     AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, PeerStatus,
-    Refused, Resource, Sink, Ticket, Transport,
+    Refused, Remote, Resource, Sink, Transport,
 };
 
 /// What a loopback network does by itself.
@@ -39,10 +39,8 @@ enum Work {
 }
 
 struct Pending {
-    to: Peer,
-    at: u64,
+    to: Remote,
     work: Work,
-    ticket: Ticket,
 }
 
 /// The operations of one endpoint.
@@ -76,8 +74,8 @@ impl Native {
 }
 
 impl Loopback {
-    fn start(&mut self, to: Peer, at: u64, ticket: Ticket, work: Work) -> Result<(), Refused> {
-        self.native.pending.push(Pending { to, at, work, ticket });
+    fn start(&mut self, to: Remote, work: Work) -> Result<(), Refused> {
+        self.native.pending.push(Pending { to, work });
         Ok(())
     }
 
@@ -111,8 +109,9 @@ impl Loopback {
 
     /// Does the last operation of the list; whether it completed.
     fn do_last(&mut self, mut done: impl FnMut(Completion<'_>)) -> bool {
-        let Some(Pending { to, at, work, ticket }) = self.native.pending.pop() else { return false };
-        if self.network.status(to) != PeerStatus::Active {
+        let Some(Pending { to, work }) = self.native.pending.pop() else { return false };
+        let Remote { peer, at, ticket } = to;
+        if self.network.status(peer) != PeerStatus::Active {
             return false;
         }
         self.native.started = self.native.started.wrapping_add(1);
@@ -122,7 +121,7 @@ impl Loopback {
             done(Completion::failed(ticket, OperationFault::Failed));
             return true;
         }
-        let segment = &self.network.segments[self.network.shape.address(to).rank.0 as usize];
+        let segment = &self.network.segments[self.network.shape.address(peer).rank.0 as usize];
         let mut brought = Brought::NOTHING;
         match work {
             Work::Put(bytes, signal) => {
@@ -164,45 +163,21 @@ impl NativeOneSided for Loopback {
         Capability { put, signal, get, longest_get, get_into, atomics, coherent }
     }
 
-    fn put(
-        &mut self,
-        to: Peer,
-        at: u64,
-        bytes: &[u8],
-        signal: Option<u64>,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
-        self.has_room(to)?;
+    fn put(&mut self, to: Remote, bytes: &[u8], signal: Option<u64>, _: &mut Done<'_>) -> Result<(), Refused> {
+        self.has_room(to.peer)?;
         let mut buffer = self.native.spare.pop().unwrap_or_else(|| Vec::with_capacity(PART as usize));
         buffer.clear();
         buffer.extend_from_slice(bytes);
-        self.start(to, at, ticket, Work::Put(buffer, signal))
+        self.start(to, Work::Put(buffer, signal))
     }
 
-    fn get(
-        &mut self,
-        from: Peer,
-        at: u64,
-        len: u64,
-        landing: Landing,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
-        self.has_room(from)?;
-        self.start(from, at, ticket, Work::Get(len, landing))
+    fn get(&mut self, from: Remote, len: u64, landing: Landing, _: &mut Done<'_>) -> Result<(), Refused> {
+        self.has_room(from.peer)?;
+        self.start(from, Work::Get(len, landing))
     }
 
-    fn atomic(
-        &mut self,
-        to: Peer,
-        at: u64,
-        atomic: &Atomic,
-        _: bool,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
-        self.has_room(to)?;
-        self.start(to, at, ticket, Work::Atomic(*atomic))
+    fn atomic(&mut self, to: Remote, atomic: &Atomic, _: bool, _: &mut Done<'_>) -> Result<(), Refused> {
+        self.has_room(to.peer)?;
+        self.start(to, Work::Atomic(*atomic))
     }
 }

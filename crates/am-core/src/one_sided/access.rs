@@ -139,10 +139,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let native = self.native(to);
         if native.put != 0 {
             for (index, part) in (0..).zip(bytes.chunks(size(native.put))) {
-                let (at, ticket) = (offset + index * native.put, Ticket { id, part: 0 });
+                let place = (offset + index * native.put, Ticket { id, part: 0 });
                 self.expect_more(id);
-                self.start_native(to, part.len() as u64, |network, to, done| {
-                    network.put(to, at, part, None, ticket, done)
+                self.start_native(to, place, part.len() as u64, |network, to, done| {
+                    network.put(to, part, None, done)
                 })?;
             }
             return Ok(());
@@ -231,10 +231,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let (id, requests) = self.begin(to, 1, 0, Owner::Handle);
         let native = self.native(to);
         let sent = if native.signal && bytes.len() as u64 <= native.put {
-            let ticket = Ticket { id, part: 0 };
+            let place = (offset, Ticket { id, part: 0 });
             self.sending(id, |endpoint| {
-                endpoint.start_native(to, bytes.len() as u64, |network, to, done| {
-                    network.put(to, offset, bytes, Some(counter), ticket, done)
+                endpoint.start_native(to, place, bytes.len() as u64, |network, to, done| {
+                    network.put(to, bytes, Some(counter), done)
                 })
             })
         } else {
@@ -349,8 +349,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             for at in (0..len as u64).step_by(size(native.get)) {
                 let (part, ticket) = ((len as u64 - at).min(native.get), Ticket { id, part: into + at });
                 self.expect_more(id);
-                self.start_native(to, part, |network, from, done| {
-                    network.get(from, offset + at, part, Landing::Report, ticket, done)
+                self.start_native(to, (offset + at, ticket), part, |network, from, done| {
+                    network.get(from, part, Landing::Report, done)
                 })?;
             }
             return Ok(());
@@ -397,8 +397,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             let sent = self.sending(id, |endpoint| {
                 (0..len as u64).step_by(size(native.get_into)).try_for_each(|at| {
                     let (part, ticket) = ((len as u64 - at).min(native.get_into), Ticket { id, part: 0 });
-                    endpoint.start_native(to, part, |network, from, done| {
-                        network.get(from, offset + at, part, Landing::Segment(into + at), ticket, done)
+                    endpoint.start_native(to, (offset + at, ticket), part, |network, from, done| {
+                        network.get(from, part, Landing::Segment(into + at), done)
                     })
                 })
             });
@@ -450,10 +450,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let to = self.target(rank)?;
         let (id, requests) = self.begin(to, 1, 0, owner);
         let sent = if self.native(to).does(&atomic) {
-            let (fetch, ticket) = (owner == Owner::Handle, Ticket { id, part: 0 });
+            let (fetch, place) = (owner == Owner::Handle, (offset, Ticket { id, part: 0 }));
             self.sending(id, |endpoint| {
-                endpoint.start_native(to, V::KIND.size(), |network, to, done| {
-                    network.atomic(to, offset, &atomic, fetch, ticket, done)
+                endpoint.start_native(to, place, V::KIND.size(), |network, to, done| {
+                    network.atomic(to, &atomic, fetch, done)
                 })
             })
         } else {

@@ -32,6 +32,17 @@ pub struct Ticket {
     pub part: u64,
 }
 
+/// Where an operation is done, and what it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Remote {
+    /// Whose segment.
+    pub peer: Peer,
+    /// The byte offset in it.
+    pub at: u64,
+    /// For the completion.
+    pub ticket: Ticket,
+}
+
 /// A set of atomic operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AtomicSet(u128);
@@ -168,50 +179,38 @@ pub trait NativeOneSided {
     /// What the network does by itself towards a peer. The same at every call.
     fn capability(&self, to: Peer) -> Capability;
 
-    /// Starts a put to a byte offset of a peer's segment, and with `signal` an addition of one to the 64-bit
-    /// counter at that offset once the bytes are there. May block only as long as the medium takes to carry the
-    /// bytes. Does not allocate after the first operations.
+    /// Starts a put, and with `signal` an addition of one to the 64-bit counter at that offset of the same segment
+    /// once the bytes are there. May block only as long as the medium takes to carry the bytes. Does not allocate
+    /// after the first operations.
     ///
     /// # Errors
     /// [`Refused`]; nothing was started.
-    fn put(
-        &mut self,
-        to: Peer,
-        at: u64,
-        bytes: &[u8],
-        signal: Option<u64>,
-        ticket: Ticket,
-        done: &mut Done<'_>,
-    ) -> Result<(), Refused>;
+    fn put(&mut self, to: Remote, bytes: &[u8], signal: Option<u64>, done: &mut Done<'_>) -> Result<(), Refused>;
 
-    /// Starts a get of `len` bytes from a byte offset of a peer's segment.
+    /// Starts a get of `len` bytes.
     ///
     /// # Errors
     /// [`Refused`]; nothing was started.
-    fn get(
-        &mut self,
-        from: Peer,
-        at: u64,
-        len: u64,
-        landing: Landing,
-        ticket: Ticket,
-        done: &mut Done<'_>,
-    ) -> Result<(), Refused>;
+    ///
+    /// # Panics
+    /// Unless the [`Capability`] has gets.
+    fn get(&mut self, from: Remote, len: u64, landing: Landing, done: &mut Done<'_>) -> Result<(), Refused> {
+        let _ = (from, len, landing, done);
+        unreachable!("there are no gets");
+    }
 
-    /// Starts an atomic operation on the value at a byte offset of a peer's segment, which is a multiple of its
-    /// size; with `fetch` its completion brings what was there.
+    /// Starts an atomic operation on a value, whose place is a multiple of its size; with `fetch` its completion
+    /// brings what was there.
     ///
     /// # Errors
     /// [`Refused`]; nothing was started.
-    fn atomic(
-        &mut self,
-        to: Peer,
-        at: u64,
-        atomic: &Atomic,
-        fetch: bool,
-        ticket: Ticket,
-        done: &mut Done<'_>,
-    ) -> Result<(), Refused>;
+    ///
+    /// # Panics
+    /// Unless the [`Capability`] has atomics.
+    fn atomic(&mut self, to: Remote, atomic: &Atomic, fetch: bool, done: &mut Done<'_>) -> Result<(), Refused> {
+        let _ = (to, atomic, fetch, done);
+        unreachable!("there are no atomic operations");
+    }
 }
 
 #[cfg(test)]

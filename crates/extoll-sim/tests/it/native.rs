@@ -2,7 +2,7 @@
 
 use am_core::segment::Segment;
 use am_core::transport::{
-    Arrival, Completion, Departure, Landing, Membership, OperationFault, Port, Sink, Ticket, Transport,
+    Arrival, Completion, Departure, Landing, Membership, OperationFault, Port, Remote, Sink, Ticket, Transport,
     WaitReason, Waiting,
 };
 use am_core::{Payload, Peer, PeerStatus, Rank, Span, Words};
@@ -29,18 +29,22 @@ impl Sink for Completions {
     }
 }
 
+fn remote(peer: Peer, at: u64, id: u64) -> Remote {
+    Remote { peer, at, ticket: Ticket { id, part: 0 } }
+}
+
 /// The transport of a rank and what its operations brought.
 struct Initiator<'t, 'a>(&'t mut Gasnet<'a>, Completions);
 
 impl Initiator<'_, '_> {
     fn put(&mut self, to: u32, at: u64, bytes: &[u8], id: u64) -> bool {
         let (native, to) = self.0.native(Peer(to)).unwrap();
-        native.put(to, at, bytes, None, Ticket { id, part: 0 }, &mut |_| ()).is_ok()
+        native.put(remote(to, at, id), bytes, None, &mut |_| ()).is_ok()
     }
 
     fn get(&mut self, from: u32, at: u64, len: u64, landing: Landing, id: u64) -> bool {
         let (native, from) = self.0.native(Peer(from)).unwrap();
-        native.get(from, at, len, landing, Ticket { id, part: 0 }, &mut |_| ()).is_ok()
+        native.get(remote(from, at, id), len, landing, &mut |_| ()).is_ok()
     }
 
     /// Polls until so many operations have ended.

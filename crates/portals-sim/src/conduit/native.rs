@@ -17,8 +17,8 @@ use am_core::one_sided::{Atomic, AtomicCode, AtomicKind};
 use am_core::segment::Memory;
 use am_core::slab::Key;
 use am_core::transport::{
-    AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Resource,
-    Sink, Ticket,
+    AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Remote,
+    Resource, Sink, Ticket,
 };
 use am_core::{Payload, Peer, PeerStatus};
 
@@ -249,15 +249,8 @@ impl NativeOneSided for Conduit<'_> {
         capability
     }
 
-    fn put(
-        &mut self,
-        to: Peer,
-        at: u64,
-        bytes: &[u8],
-        signal: Option<u64>,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
+    fn put(&mut self, to: Remote, bytes: &[u8], signal: Option<u64>, _: &mut Done<'_>) -> Result<(), Refused> {
+        let Remote { peer: to, at, ticket } = to;
         let mut started = Started { to: to.0, ticket, stage: None, reports: false, len: 0, found: None };
         let Some(counter) = signal else {
             self.admit_native(to, true)?;
@@ -273,20 +266,12 @@ impl NativeOneSided for Conduit<'_> {
         if let Some(Covered { md, offset, .. }) = covered {
             self.wire.put_direct(to.0, Some(md), offset, bytes.len() as u32, at, bits_of(key), false);
         }
-        let add = Atomic { kind: AtomicKind::U64, code: AtomicCode::Add, operand: 1, expected: 0 };
-        self.post_atomic(to, key, counter, &command(&add).expect("Portals 4 adds integers"));
+        self.post_atomic(to, key, counter, &command(&Atomic::increment()).expect("Portals 4 adds integers"));
         Ok(())
     }
 
-    fn get(
-        &mut self,
-        from: Peer,
-        at: u64,
-        len: u64,
-        landing: Landing,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
+    fn get(&mut self, from: Remote, len: u64, landing: Landing, _: &mut Done<'_>) -> Result<(), Refused> {
+        let Remote { peer: from, at, ticket } = from;
         let (reports, bytes) = (landing == Landing::Report, len as u32);
         self.admit_native(from, reports)?;
         let started = Started { to: from.0, ticket, stage: None, reports, len: bytes, found: None };
@@ -302,15 +287,8 @@ impl NativeOneSided for Conduit<'_> {
         Ok(())
     }
 
-    fn atomic(
-        &mut self,
-        to: Peer,
-        at: u64,
-        atomic: &Atomic,
-        _: bool,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
+    fn atomic(&mut self, to: Remote, atomic: &Atomic, _: bool, _: &mut Done<'_>) -> Result<(), Refused> {
+        let Remote { peer: to, at, ticket } = to;
         self.admit_native(to, false)?;
         let command = command(atomic).expect("the core asks for what the capability has");
         let found = Some((0, command.datatype.size()));

@@ -2,7 +2,7 @@
 
 use am_core::one_sided::{Atomic, AtomicKind};
 use am_core::transport::{
-    Arrival, Completion, Departure, Landing, Membership, OperationFault, Port, Sink, Ticket, Transport,
+    Arrival, Completion, Departure, Landing, Membership, OperationFault, Port, Remote, Sink, Ticket, Transport,
     WaitReason, Waiting,
 };
 use am_core::{Payload, Peer, PeerStatus, Span, Words};
@@ -34,7 +34,7 @@ fn atomics_of_the_interface_are_those_of_the_processor() {
                     transport.segment().write(16, &old.to_le_bytes()).unwrap();
                     let ticket = Ticket { id: 5, part: 0 };
                     let (native, to) = transport.native(me).unwrap();
-                    native.atomic(to, 16, &atomic, true, ticket, &mut |_| ()).unwrap();
+                    native.atomic(Remote { peer: to, at: 16, ticket }, &atomic, true, &mut |_| ()).unwrap();
                     let mut sink = Completions(Vec::new());
                     while sink.0.is_empty() {
                         transport.poll(8, &mut sink);
@@ -103,9 +103,11 @@ fn operations_on_lost_ranks_are_not_done() {
             while transport.status(Peer(1)) == PeerStatus::Active {
                 let (native, to) = transport.native(Peer(1)).unwrap();
                 let ticket = Ticket { id: 5, part: 0 };
-                begun += u32::from(native.put(to, 0, &[1; 64], None, ticket, &mut |_| ()).is_ok());
+                begun +=
+                    u32::from(native.put(Remote { peer: to, at: 0, ticket }, &[1; 64], None, &mut |_| ()).is_ok());
                 let (native, from) = transport.native(Peer(1)).unwrap();
-                begun += u32::from(native.get(from, 0, 64, Landing::Report, ticket, &mut |_| ()).is_ok());
+                let from = Remote { peer: from, at: 0, ticket };
+                begun += u32::from(native.get(from, 64, Landing::Report, &mut |_| ()).is_ok());
                 transport.poll(16, &mut sink);
                 let until = transport.now() + Span::from_micros(5);
                 transport.idle(Some(until), WaitReason::Message);
@@ -149,7 +151,7 @@ fn gets_from_lost_ranks_leave_registrations() {
             let (mut sink, ticket) = (Completions(Vec::new()), Ticket { id: 5, part: 0 });
             let get = |transport: &mut Conduit<'_>, from| {
                 let (native, from) = transport.native(Peer(from)).unwrap();
-                native.get(from, 0, 64, Landing::Report, ticket, &mut |_| ()).is_ok()
+                native.get(Remote { peer: from, at: 0, ticket }, 64, Landing::Report, &mut |_| ()).is_ok()
             };
             let (mut begun, mut steps) = (0, 0);
             while transport.status(Peer(1)) == PeerStatus::Active {
@@ -208,12 +210,13 @@ fn signals_come_behind_their_bytes() {
                 let (native, to) = transport.native(Peer(1)).unwrap();
                 assert!(native.capability(to).signal);
                 let bytes = vec![seen; len as usize];
-                native.put(to, 64, &bytes, Some(0), ticket, &mut |_| ()).unwrap();
+                native.put(Remote { peer: to, at: 64, ticket }, &bytes, Some(0), &mut |_| ()).unwrap();
                 let mut read = vec![0];
                 while read != [seen] {
                     // The other rank says in its segment that it has looked.
                     let (native, from) = transport.native(Peer(1)).unwrap();
-                    let _ = native.get(from, 8, 1, Landing::Segment(8), ticket, &mut |_| ());
+                    let from = Remote { peer: from, at: 8, ticket };
+                    let _ = native.get(from, 1, Landing::Segment(8), &mut |_| ());
                     while transport.poll(16, &mut sink) == 0 {
                         transport.idle(None, WaitReason::Message);
                     }

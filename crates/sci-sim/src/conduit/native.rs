@@ -9,9 +9,8 @@ use super::layout::LINE;
 use super::net::Gone;
 use super::transport::Conduit;
 use crate::nic::Sisci;
-use am_core::one_sided::Atomic;
 use am_core::transport::{
-    Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Resource, Ticket,
+    Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Remote,
 };
 use am_core::{Payload, Peer, PeerStatus};
 
@@ -49,36 +48,21 @@ impl<N: Sisci> NativeOneSided for Conduit<N> {
         capability
     }
 
-    fn put(
-        &mut self,
-        to: Peer,
-        at: u64,
-        bytes: &[u8],
-        _: Option<u64>,
-        ticket: Ticket,
-        done: &mut Done<'_>,
-    ) -> Result<(), Refused> {
-        self.admit_native(to)?;
-        let placed = self.place(to.0, at, bytes);
-        placed.map_err(|_| Refused::Gone(self.known_status(to.0)))?;
-        done(Completion::done(ticket));
+    fn put(&mut self, to: Remote, bytes: &[u8], _: Option<u64>, done: &mut Done<'_>) -> Result<(), Refused> {
+        self.admit_native(to.peer)?;
+        let placed = self.place(to.peer.0, to.at, bytes);
+        placed.map_err(|_| Refused::Gone(self.known_status(to.peer.0)))?;
+        done(Completion::done(to.ticket));
         Ok(())
     }
 
-    fn get(
-        &mut self,
-        from: Peer,
-        at: u64,
-        len: u64,
-        landing: Landing,
-        ticket: Ticket,
-        done: &mut Done<'_>,
-    ) -> Result<(), Refused> {
-        self.admit_native(from)?;
+    fn get(&mut self, from: Remote, len: u64, landing: Landing, done: &mut Done<'_>) -> Result<(), Refused> {
+        let Remote { peer, at, ticket } = from;
+        self.admit_native(peer)?;
         let mut line = [0; LINE];
         let bytes = &mut line[..len as usize];
-        let came = self.fetch(from.0, at as usize, bytes);
-        let came = came.map_err(|Gone| Refused::Gone(self.known_status(from.0)))?;
+        let came = self.fetch(peer.0, at as usize, bytes);
+        let came = came.map_err(|Gone| Refused::Gone(self.known_status(peer.0)))?;
         let outcome = match landing {
             _ if !came => Err(OperationFault::Failed),
             Landing::Report => Ok(Brought { bytes: Payload::own(bytes), ..Brought::NOTHING }),
@@ -89,18 +73,5 @@ impl<N: Sisci> NativeOneSided for Conduit<N> {
         };
         done(Completion { ticket, outcome });
         Ok(())
-    }
-
-    /// There are none.
-    fn atomic(
-        &mut self,
-        _: Peer,
-        _: u64,
-        _: &Atomic,
-        _: bool,
-        _: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
-        Err(Refused::Busy(Resource::Interface))
     }
 }

@@ -3,7 +3,7 @@
 //! with loom (`src/conduit/loom_flags.rs`).
 
 use crate::conduit_support::{attach, machine, pattern, play, with_error};
-use am_core::transport::{Completion, Departure, Landing, Membership, Ticket, Transport, Waiting};
+use am_core::transport::{Completion, Departure, Landing, Membership, Remote, Ticket, Transport, Waiting};
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Peer, PeerStatus, Rank, Span};
 use fabric_sim::{FaultEvent, Faults, Scheduled};
 use sci_sim::SciConfig;
@@ -263,7 +263,9 @@ fn gets_read_remote_memory() {
                 let bytes = completion.outcome.map(|brought| brought.bytes.to_vec());
                 right += u32::from(bytes == Ok(pattern(0, 200)[at as usize..(at + len) as usize].to_vec()));
             };
-            native.get(peer, at, len, Landing::Report, Ticket { id: 1, part: 0 }, &mut came).unwrap();
+            native
+                .get(Remote { peer, at, ticket: Ticket { id: 1, part: 0 } }, len, Landing::Report, &mut came)
+                .unwrap();
         }
         let reads = transport.counts().remote_reads;
         while me == Peer(1) && transport.status(Peer(0)) == PeerStatus::Active {

@@ -14,11 +14,10 @@
 use super::send::{BounceBuffers, Gone};
 use super::transport::Gasnet;
 use crate::nic::rma::{Access, Command, Connection, Event, MAX_LOCK, Nla, Notify, RmaError};
-use am_core::one_sided::Atomic;
 use am_core::segment::Memory;
 use am_core::transport::{
-    Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Resource, Sink,
-    Ticket,
+    Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Remote, Resource,
+    Sink, Ticket,
 };
 use am_core::{Payload, Peer, PeerStatus};
 use std::collections::VecDeque;
@@ -299,15 +298,8 @@ impl NativeOneSided for Gasnet<'_> {
         capability
     }
 
-    fn put(
-        &mut self,
-        to: Peer,
-        at: u64,
-        bytes: &[u8],
-        _: Option<u64>,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
+    fn put(&mut self, to: Remote, bytes: &[u8], _: Option<u64>, _: &mut Done<'_>) -> Result<(), Refused> {
+        let Remote { peer: to, at, ticket } = to;
         let (connection, segment) = self.admit_native(to)?;
         let (len, target) = (bytes.len() as u32, Nla(segment.0 + at));
         self.make_bounce();
@@ -337,15 +329,8 @@ impl NativeOneSided for Gasnet<'_> {
         Ok(())
     }
 
-    fn get(
-        &mut self,
-        from: Peer,
-        at: u64,
-        len: u64,
-        landing: Landing,
-        ticket: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
+    fn get(&mut self, from: Remote, len: u64, landing: Landing, _: &mut Done<'_>) -> Result<(), Refused> {
+        let Remote { peer: from, at, ticket } = from;
         let (connection, segment) = self.admit_native(from)?;
         let (len, source) = (len as u32, Nla(segment.0 + at));
         let (sink, offset, lands) = match landing {
@@ -365,19 +350,6 @@ impl NativeOneSided for Gasnet<'_> {
         }
         self.natives.started.push(Started { peer: from.0, ticket, len, progress: Progress::Get { to, lands } });
         Ok(())
-    }
-
-    /// There are none; see [`NativeOneSided::capability`].
-    fn atomic(
-        &mut self,
-        _: Peer,
-        _: u64,
-        _: &Atomic,
-        _: bool,
-        _: Ticket,
-        _: &mut Done<'_>,
-    ) -> Result<(), Refused> {
-        Err(Refused::Busy(Resource::Interface))
     }
 }
 
