@@ -136,6 +136,11 @@ impl Team {
         self.members.ranks.len() as u32
     }
 
+    /// The team's number: the same at all members, and of no other team that one of them is in.
+    pub fn number(&self) -> u32 {
+        self.members.context
+    }
+
     /// This member's position.
     pub fn me(&self) -> u32 {
         self.members.me

@@ -1,0 +1,177 @@
+//! What two-sided messages fail with.
+
+use crate::kind::ElementType;
+use crate::machine::{ANY, Failure, What};
+use am_core::{LossCause, PollError, Rank, SendError, WaitError};
+use am_pgas::collectives::CollectiveError;
+use std::fmt;
+
+/// A tag as errors tell it: one, or any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedTag(
+    /// The tag, or `None` for any.
+    pub Option<i32>,
+);
+
+impl fmt::Display for AskedTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(tag) => write!(f, "tag {tag}"),
+            None => f.write_str("any tag"),
+        }
+    }
+}
+
+impl AskedTag {
+    pub(crate) fn of(tag: u32) -> Self {
+        Self((tag != ANY).then_some(tag as i32))
+    }
+}
+
+/// A message was not sent or received. Ranks are those of the job.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The peer of the message is lost. What it sent before can still be received, except for long messages whose bytes had
+    /// not come. Of a receive from any source: a member of the communicator whose loss has not been
+    /// [acknowledged](crate::Communicator::acknowledge_losses).
+    #[error("rank {rank}, the peer of a message with {tag}, is lost: {cause}")]
+    Lost {
+        /// The lost rank.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// How it was lost.
+        cause: LossCause,
+    },
+    /// The peer of the message has left the job and sends and receives nothing more; of a receive from any source, all other
+    /// members have.
+    #[error("rank {rank}, the peer of a message with {tag}, has finished")]
+    Finished {
+        /// The rank that has left.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+    },
+    /// The message is longer than the receive. It is over at its sender, and lost here.
+    #[error("message of {bytes} bytes from rank {rank} with {tag} exceeds the receive's {capacity} bytes")]
+    Truncated {
+        /// The sender.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// Bytes of the message.
+        bytes: u64,
+        /// Bytes that were to be received at most.
+        capacity: u64,
+    },
+    /// The message has other elements than the receive. It is over at its sender, and lost here. A receive of `u8` takes
+    /// messages of any type.
+    #[error("message of {bytes} bytes from rank {rank} with {tag} has elements of type {sent}, not {expected}")]
+    WrongType {
+        /// The sender.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// Bytes of the message.
+        bytes: u64,
+        /// Its type.
+        sent: ElementType,
+        /// The receive's type.
+        expected: ElementType,
+    },
+    /// The communicator has no such member.
+    #[error("no rank {member} in a communicator of {size} (from 0)")]
+    NoSuchMember {
+        /// The position asked for.
+        member: u32,
+        /// Members of the communicator.
+        size: u32,
+    },
+    /// Tags are not negative.
+    #[error("tag {tag} is negative")]
+    BadTag {
+        /// The tag.
+        tag: i32,
+    },
+    /// The communicator was freed, here or at the message's peer.
+    #[error("the communicator of a message with {tag} was freed")]
+    Freed {
+        /// The message's tag.
+        tag: AskedTag,
+    },
+    /// The communicator or request belongs to another endpoint.
+    #[error("the communicator or request belongs to another endpoint")]
+    Foreign,
+    /// The receive was cancelled.
+    #[error("the receive with {tag} was cancelled")]
+    Cancelled {
+        /// The receive's tag.
+        tag: AskedTag,
+    },
+    /// Buffer and layout do not fit each other, or a buffer and a message do not.
+    #[error("{given} element(s) where {needed} are needed")]
+    Length {
+        /// Elements given.
+        given: u64,
+        /// Elements needed.
+        needed: u64,
+    },
+    /// A value could not be turned into bytes, or back.
+    #[cfg(feature = "serde")]
+    #[error("a value of a message with {tag} does not fit its type: {source}")]
+    Value {
+        /// The message's tag.
+        tag: AskedTag,
+        /// What was wrong.
+        source: postcard::Error,
+    },
+    /// Making or ending a communicator failed.
+    #[error(transparent)]
+    Team(#[from] CollectiveError),
+    /// A message could not be handed to the network.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The wait failed: the endpoint's time-out ran out. What is under way goes on by itself.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+}
+
+impl From<PollError> for MessageError {
+    fn from(error: PollError) -> Self {
+        Self::Wait(error.into())
+    }
+}
+
+impl MessageError {
+    /// The rank whose loss ended the operation and how it was lost, if one did.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
+        match self {
+            Self::Lost { rank, cause, .. } => Some((*rank, *cause)),
+            Self::Team(error) => error.loss(),
+            Self::Send(error) => error.loss(),
+            Self::Wait(error) => error.loss(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn gone(rank: u32, tag: u32, cause: Option<LossCause>) -> Self {
+        let (rank, tag) = (Rank(rank), AskedTag::of(tag));
+        cause.map_or(Self::Finished { rank, tag }, |cause| Self::Lost { rank, tag, cause })
+    }
+
+    /// Of a failure with a message from or to a rank.
+    pub(crate) fn of(failure: Failure, what: What, expected: u32, capacity: u64) -> Self {
+        let What { from, tag, len: bytes, .. } = what;
+        let (rank, told) = (Rank(from), AskedTag::of(tag));
+        match failure {
+            Failure::Gone(cause) => Self::gone(from, tag, cause),
+            Failure::Truncated => Self::Truncated { rank, tag: told, bytes, capacity },
+            Failure::WrongType(sent) => {
+                let (sent, expected) = (ElementType::from_number(sent), ElementType::from_number(expected));
+                Self::WrongType { rank, tag: told, bytes, sent, expected }
+            }
+            Failure::Freed => Self::Freed { tag: told },
+        }
+    }
+}

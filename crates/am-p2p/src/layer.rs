@@ -1,0 +1,406 @@
+//! The layer: handlers that give the state machine what arrives, progress that sends what it wants sent, and waits.
+
+use crate::config::{Counts, MessageConfig};
+use crate::error::MessageError;
+use crate::machine::{Block, Control, Credit, Head, Machine, Part, Read, Unsent, Wire};
+use am_core::layer::{Outbox, Progress};
+use am_core::slab::Key;
+use am_core::{
+    Address, Category, Endpoint, Handlers, HasLayer, Lane, PeerStatus, Rank, RegisterError, Reply, ReplyError,
+    Request, SendError, Transport, WaitReason, Words,
+};
+use am_pgas::allocator::{AllocationError, LocalArray, SegmentAllocation, SegmentAllocator};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Steps of a wait between two looks at whether its peer has left.
+const LOOKS: u32 = 64;
+
+/// Bytes of a part of a long message that is placed in the receiver's segment: the receiver copies one out while the next is written.
+pub(crate) const PART: u64 = 32 << 10;
+
+/// The handlers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requests {
+    pub(crate) eager: Request<[u32; 6]>,
+    control: Request<Words>,
+    part: Request<[u32; 11]>,
+    read: Request<[u32; 9]>,
+}
+
+impl Requests {
+    pub(crate) fn part(&self) -> Request<[u32; 11]> {
+        self.part
+    }
+}
+
+/// A request whose handle was dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Gone {
+    Send(Key),
+    Receive(Key),
+    Aside(Key),
+}
+
+/// Requests whose handles were dropped, until the layer takes note.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped {
+    all: Mutex<Vec<Gone>>,
+    any: AtomicBool,
+}
+
+impl Dropped {
+    pub(crate) fn push(&self, gone: Gone) {
+        // A panic elsewhere cannot leave the list half changed.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).push(gone);
+        // Relaxed: the lock orders what matters, and the next look sees a push that one misses.
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Vec<Gone> {
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The state of two-sided messages: the part of an endpoint's state that [`Communicator`](crate::Communicator)s work on.
+#[derive(Debug)]
+pub struct Messages {
+    pub(crate) machine: Machine,
+    pub(crate) requests: Requests,
+    pub(crate) dropped: Arc<Dropped>,
+    /// Tells this endpoint's communicators and requests from others.
+    pub(crate) id: u64,
+    /// Which endpoint of its rank this is, once it is known.
+    pub(crate) endpoint: Option<u16>,
+    /// Keeps the memory that messages are written to.
+    staging: Option<LocalArray<u8>>,
+    losses_seen: u32,
+    /// Lost ranks that receives from any source do not fail for.
+    pub(crate) acknowledged: Vec<Rank>,
+}
+
+static IDS: AtomicU64 = AtomicU64::new(0);
+
+/// A digest of the settings, by which tables of handlers differ where these do.
+fn digest(config: &MessageConfig) -> u32 {
+    let numbers = [config.protocol as u64, config.eager as u64, config.unexpected, config.staging];
+    let mixed = numbers.iter().fold(0u64, |all, number| {
+        let mixed = (all ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ (mixed >> 29)
+    });
+    mixed as u32
+}
+
+impl Messages {
+    /// Registers the layer with default settings.
+    ///
+    /// # Errors
+    /// As [`register_with`](Self::register_with).
+    pub fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
+        Self::register_with(handlers, MessageConfig::default())
+    }
+
+    /// Registers the layer and makes its state. Allocates. Settings that differ between ranks are an error at attach.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the layer is there already, or the table is full.
+    pub fn register_with<S: HasLayer<Self>>(
+        handlers: &mut Handlers<S>,
+        config: MessageConfig,
+    ) -> Result<Self, RegisterError> {
+        let mut layer = handlers.layer::<Self>("p2p")?;
+        // Ranks whose settings differ find different names at attach.
+        let name = format!("eager-{}-{:08x}", config.protocol.name(), digest(&config));
+        let eager = layer.one_way(&name, |messages: &mut Self, from, words: [u32; 6], payload| {
+            let [context, tag, sequence, kind, taken, units] = words;
+            let credit = Credit { messages: taken, units };
+            messages.machine.on_eager(from.rank.0, Head { context, tag, sequence, kind }, credit, &payload);
+        })?;
+        let control =
+            layer.one_way("control", |messages: &mut Self, from, words: Words, _| {
+                match Control::decode(&words) {
+                    Some((control, credit)) => messages.machine.on_control(from.rank.0, control, credit),
+                    None => messages.machine.counts.ignored += 1,
+                }
+            })?;
+        let part = layer.one_way("part", |messages: &mut Self, from, words: [u32; 11], payload| {
+            messages.machine.on_part(from.rank.0, &Part::decode(words), &payload);
+        })?;
+        let answer = layer.reply("answer", |messages: &mut Self, from, [a, b, c, d]: [u32; 4], payload| {
+            let long = |low, high| u64::from(low) | u64::from(high) << 32;
+            let part = Part { receive: Key::from_u64(long(a, b)), at: long(c, d), envelope: None };
+            messages.machine.on_part(from.rank.0, &part, &payload);
+        })?;
+        let read = layer.request_largest("read", move |messages: &mut Self, token, words: [u32; 9], _| {
+            let read = Read::decode(words);
+            let Some(bytes) = messages.machine.read(token.source().rank.0, read.send, read.at, read.len) else {
+                messages.machine.counts.ignored += 1;
+                return Ok(());
+            };
+            answer_read(token, answer, &read, bytes)
+        })?;
+        layer.progress(|messages, outbox| {
+            messages.take_note();
+            if !messages.machine.has_work() {
+                return Ok(Progress::Idle);
+            }
+            let endpoint = outbox.address().endpoint;
+            let mut wire = Line { outbox, requests: messages.requests, endpoint };
+            messages.machine.advance(&mut wire)
+        });
+        Ok(Self {
+            machine: Machine::new(config),
+            requests: Requests { eager, control, part, read },
+            dropped: Arc::default(),
+            // Relaxed: numbers only have to differ.
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            endpoint: None,
+            staging: None,
+            losses_seen: 0,
+            acknowledged: Vec::new(),
+        })
+    }
+
+    /// What has been counted so far.
+    pub fn counts(&self) -> Counts {
+        self.machine.counts
+    }
+
+    /// The settings.
+    pub fn config(&self) -> MessageConfig {
+        self.machine.config
+    }
+
+    /// Lets requests go on alone whose handles were dropped.
+    #[inline]
+    pub(crate) fn take_note(&mut self) {
+        if !self.dropped.any.load(Ordering::Relaxed) {
+            return;
+        }
+        for gone in self.dropped.take() {
+            match gone {
+                Gone::Send(key) => self.machine.drop_send(key),
+                Gone::Receive(key) => self.machine.drop_receive(key),
+                Gone::Aside(key) => self.machine.drop_aside(key),
+            }
+        }
+    }
+}
+
+fn answer_read(
+    token: am_core::Token<'_>,
+    answer: Reply<[u32; 4]>,
+    read: &Read,
+    bytes: &[u8],
+) -> am_core::HandlerResult {
+    let (receive, at) = (read.receive.to_u64(), read.at);
+    let words = [receive as u32, (receive >> 32) as u32, at as u32, (at >> 32) as u32];
+    let answered = match read.offset {
+        Some(offset) => token.reply_long(answer, words, bytes, offset),
+        None => token.reply_medium(answer, words, bytes),
+    };
+    match answered {
+        // The reader's loss is told elsewhere.
+        Err(rejected) if matches!(rejected.error, ReplyError::Gone { .. }) => Ok(()),
+        answered => Ok(answered?),
+    }
+}
+
+/// The network, as progress functions have it.
+struct Line<'a, 'o> {
+    outbox: &'a mut Outbox<'o>,
+    requests: Requests,
+    endpoint: u16,
+}
+
+impl Line<'_, '_> {
+    fn address(&self, to: u32) -> Address {
+        Address { rank: Rank(to), endpoint: self.endpoint }
+    }
+}
+
+/// What an error of sending means to the protocols.
+pub(crate) fn unsent(error: SendError) -> Unsent<SendError> {
+    match error {
+        SendError::WouldBlock { .. } => Unsent::Busy,
+        SendError::Finished { .. } => Unsent::Gone,
+        error if error.lost_rank().is_some() => Unsent::Gone,
+        error => Unsent::Failed(error),
+    }
+}
+
+/// The most bytes of a part, of what the network carries at most.
+pub(crate) fn longest_part(placed: bool, most: impl FnOnce(Category) -> Option<u64>) -> u64 {
+    if placed { most(Category::Long).unwrap_or(0).min(PART) } else { most(Category::Medium).unwrap_or(0) }
+}
+
+impl Wire for Line<'_, '_> {
+    type Error = SendError;
+
+    fn control(&mut self, to: u32, control: &Control, credit: Credit) -> Result<(), Unsent<SendError>> {
+        self.outbox.try_request(self.address(to), self.requests.control, control.encode(credit)).map_err(unsent)
+    }
+
+    fn eager(&mut self, to: u32, head: &Head, credit: Credit, bytes: &[u8]) -> Result<(), Unsent<SendError>> {
+        let words = eager_words(head, credit);
+        self.outbox.try_request_medium(self.address(to), self.requests.eager, words, bytes).map_err(unsent)
+    }
+
+    fn part(&mut self, to: u32, part: &Part, bytes: &[u8], offset: Option<u64>) -> Result<(), Unsent<SendError>> {
+        let (to, handler, words) = (self.address(to), self.requests.part, part.encode());
+        match offset {
+            Some(offset) => self.outbox.try_request_long(to, handler, words, bytes, offset),
+            None => self.outbox.try_request_medium(to, handler, words, bytes),
+        }
+        .map_err(unsent)
+    }
+
+    fn read(&mut self, to: u32, read: &Read) -> Result<(), Unsent<SendError>> {
+        self.outbox.try_request(self.address(to), self.requests.read, read.encode()).map_err(unsent)
+    }
+
+    fn longest_part(&self, to: u32, placed: bool) -> u64 {
+        longest_part(placed, |category| self.outbox.max_payload(self.address(to), category, Lane::Request, 11))
+    }
+
+    fn longest_read(&self, to: u32, placed: bool) -> u32 {
+        let most =
+            longest_part(placed, |category| self.outbox.max_payload(self.address(to), category, Lane::Reply, 4));
+        u32::try_from(most).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+#[inline]
+pub(crate) fn eager_words(head: &Head, credit: Credit) -> [u32; 6] {
+    [head.context, head.tag, head.sequence, head.kind, credit.messages, credit.units]
+}
+
+/// Learns of the job, when the first communicator is made.
+pub(crate) fn set_up<T: Transport, S: HasLayer<Messages> + HasLayer<SegmentAllocator>>(
+    endpoint: &mut Endpoint<T, S>,
+) {
+    if endpoint.layer::<Messages>().endpoint.is_some() {
+        return;
+    }
+    let me = endpoint.address();
+    let wanted = endpoint.layer::<Messages>().config().staging.min(endpoint.segment().len() as u64 / 4);
+    let wanted = wanted / 64 * 64;
+    let mut staging = None;
+    // Other endpoints of a rank have no memory of their own.
+    if wanted != 0 && me.endpoint == 0 {
+        staging = match endpoint.allocate_local::<u8>(wanted) {
+            Ok(array) => Some(array),
+            Err(AllocationError::Exhausted { largest, .. }) if largest >= 128 => {
+                endpoint.allocate_local::<u8>((largest / 2 / 64) * 64).ok()
+            }
+            Err(_) => None,
+        };
+    }
+    let peers = (0..endpoint.ranks()).map(|rank| Address { rank: Rank(rank), endpoint: me.endpoint });
+    let (mut medium, mut ordered) = (u64::MAX, true);
+    for peer in peers {
+        medium = medium.min(endpoint.max_payload(peer, Category::Medium, Lane::Request, 6).unwrap_or(0));
+        ordered &= endpoint.limits(peer).is_some_and(|limits| limits.ordered);
+    }
+    let ranks = endpoint.ranks();
+    let block = staging.as_ref().map(|array| Block { offset: array.slice().offset(), len: array.slice().len() });
+    let layer = endpoint.layer_mut::<Messages>();
+    layer.machine.set_up(ranks, medium, ordered, block);
+    (layer.staging, layer.endpoint) = (staging, Some(me.endpoint));
+}
+
+/// Ends what is under way with ranks that are newly lost, after what they sent before has been looked at.
+/// Whether there were any.
+#[inline]
+pub(crate) fn look_for_losses<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) -> bool {
+    let losses = endpoint.losses();
+    let new = endpoint.layer_quietly::<Messages>().losses_seen != losses;
+    if new {
+        find_losses(endpoint, losses);
+    }
+    new
+}
+
+#[cold]
+fn find_losses<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, losses: u32) {
+    let lost: Vec<_> = endpoint
+        .others()
+        .filter_map(|peer| match endpoint.status(peer) {
+            Some(PeerStatus::Lost(cause)) => Some((peer, cause)),
+            _ => None,
+        })
+        .collect();
+    endpoint.serve_through();
+    let me = endpoint.address().endpoint;
+    let layer = endpoint.layer_mut::<Messages>();
+    // Those that are counted before their status says so are looked for again.
+    layer.losses_seen = losses.min(lost.len() as u32);
+    for (peer, cause) in lost.into_iter().filter(|(peer, _)| peer.endpoint == me) {
+        layer.machine.lose(peer.rank.0, Some(cause));
+    }
+}
+
+/// Ends what is under way with a rank that has left by itself, after what it sent before has been looked at.
+/// Whether it has.
+fn look_for_leaver<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, peer: Address) -> bool {
+    let left = endpoint.status(peer) == Some(PeerStatus::Finished) && peer != endpoint.address();
+    if left {
+        endpoint.serve_through();
+        endpoint.layer_mut::<Messages>().machine.lose(peer.rank.0, None);
+    }
+    left
+}
+
+/// Whom a wait is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited<'a> {
+    One(Rank),
+    /// Any of these.
+    Any(&'a [Rank]),
+}
+
+/// Waits until `done` yields something. What is waited for ends when its peers are lost or leave.
+pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
+    endpoint: &mut Endpoint<T, S>,
+    awaited: Awaited<'_>,
+    mut done: impl FnMut(&mut Endpoint<T, S>) -> Result<Option<R>, MessageError>,
+) -> Result<R, MessageError> {
+    let number = endpoint.address().endpoint;
+    let address = |rank| Address { rank, endpoint: number };
+    let (mut steps, mut idles) = (0u32, endpoint.idles());
+    endpoint.wait_through(|endpoint| {
+        if let Some(result) = done(endpoint)? {
+            return Ok(ControlFlow::Break(result));
+        }
+        let mut found = look_for_losses(endpoint);
+        steps = steps.wrapping_add(1);
+        let look = std::mem::replace(&mut idles, endpoint.idles()) != idles || steps.is_multiple_of(LOOKS);
+        let reason = match awaited {
+            Awaited::One(rank) => {
+                found |= look && look_for_leaver(endpoint, address(rank));
+                endpoint.shape().peer(address(rank)).map_or(WaitReason::Message, WaitReason::Collective)
+            }
+            Awaited::Any(ranks) => {
+                for rank in ranks.iter().filter(|_| look) {
+                    found |= look_for_leaver(endpoint, address(*rank));
+                }
+                WaitReason::Message
+            }
+        };
+        // What was found may have ended it, and nothing else may come.
+        let ended = if found { done(endpoint)? } else { None };
+        Ok(ended.map_or(ControlFlow::Continue(reason), ControlFlow::Break))
+    })
+}
+
+/// Serves what has arrived, once, without blocking.
+pub(crate) fn serve<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+) -> Result<(), MessageError> {
+    let polled = endpoint.poll_through();
+    look_for_losses(endpoint);
+    polled?;
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Two-sided messages with tags, on teams of ranks: what MPI calls point-to-point communication, as a
+//! [layer](am_core::layer) on [`am_core`] that any transport carries.
+//!
+//! A [`Communicator`] is a team of [`am_pgas`] whose members send each other slices of plain values, sections of arrays, and (feature
+//! `serde`) values of any type; with tags, any source and any tag, blocking or as requests.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`Communicator`] | making and ending communicators; sending and receiving, probes, sections, persistent requests |
+//! | [`request`](mod@request) | messages under way, waited for alone and together |
+//! | [`Messages`], [`MessageConfig`] | the layer, and how long messages travel ([`Protocol`]) |
+//! | [`MessageError`] | what can go wrong, with rank, tag and sizes |
+//! | `machine` (private) | the protocols, as a state machine without a network |
+//!
+//! [`P2p`] is this layer together with those of [`am_pgas`] that it needs, for programs that have no other state.
+//!
+//! # Example
+//!
+//! ```
+//! use am_core::{Endpoint, Handlers, loopback};
+//! use am_p2p::{ANY_SOURCE, Communicator, P2p};
+//!
+//! let ranks = loopback::network(2, loopback::LoopbackConfig::default()).into_iter().map(|transport| {
+//!     std::thread::spawn(move || {
+//!         let mut handlers = Handlers::<P2p>::new();
+//!         let p2p = P2p::register(&mut handlers)?;
+//!         let mut endpoint = Endpoint::attach(transport, handlers, p2p)?;
+//!         let world = Communicator::world(&mut endpoint)?;
+//!         if world.rank() == 0 {
+//!             world.send(&mut endpoint, 1, 7, &[1.0, 2.5])?;
+//!         } else {
+//!             let (values, status) = world.receive_vec::<_, _, f64>(&mut endpoint, ANY_SOURCE, 7)?;
+//!             assert_eq!((values, status.source_rank()), (vec![1.0, 2.5], 0));
+//!         }
+//!         endpoint.finish()?;
+//!         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!     })
+//! });
+//! for rank in ranks.collect::<Vec<_>>() {
+//!     rank.join().unwrap().unwrap();
+//! }
+//! ```
+//!
+//! # How messages travel
+//!
+//! A short message is one active message whose handler finds its receive (*eager*); nothing is allocated once buffers have been
+//! used. A long one goes by the chosen [`Protocol`]: to memory of the receiver's segment where there is some free, by Long messages,
+//! which every transport carries as well as it can, otherwise in Medium messages. Blocking calls lend the slice, so that the sender
+//! copies once, to the receiver's segment, and the receiver once, out of it while it is being filled.
+//!
+//! Messages that nobody has asked for take memory of the receiver, which each sender accounts for ([`MessageConfig::unexpected`]):
+//! without room a sender announces a message instead, and without room for announcements it waits.
+//!
+//! # What can go wrong
+//!
+//! A rank that is lost ends what is under way with it, at each of its peers, as an error that names it; others go on. A dropped
+//! request is safe: it owns its buffer. See [`MessageError`].
+
+#![forbid(unsafe_code)]
+
+mod communicator;
+mod config;
+mod error;
+mod kind;
+mod layer;
+mod machine;
+mod messages;
+mod persistent;
+mod probe;
+pub mod request;
+mod sections;
+#[cfg(test)]
+mod tests;
+#[cfg(feature = "serde")]
+mod values;
+
+pub use communicator::{ANY_SOURCE, ANY_TAG, Communicator, Source, Status, Tag};
+pub use config::{Counts, MessageConfig, Protocol};
+pub use error::{AskedTag, MessageError};
+pub use kind::ElementType;
+pub use layer::Messages;
+pub use persistent::{PersistentReceive, PersistentSend};
+pub use probe::Message;
+pub use request::{Pending, ReceiveRequest, SendRequest};
+
+use am_core::{Handlers, HasLayer, RegisterError};
+use am_pgas::layers::{Aggregation, Collectives, OneSided};
+use am_pgas::{Pgas, pgas_state};
+
+/// Messages together with the layers of [`am_pgas`], as one part of an endpoint's state.
+#[derive(Debug)]
+pub struct P2p {
+    pgas: Pgas,
+    messages: Messages,
+}
+
+impl P2p {
+    /// Registers the layers with default settings and makes their states. Allocates.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if one of the layers is there already, or the table is full.
+    pub fn register<S>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError>
+    where
+        S: HasLayer<OneSided> + HasLayer<Aggregation> + HasLayer<Collectives> + HasLayer<Messages>,
+    {
+        Self::register_with(handlers, MessageConfig::default())
+    }
+
+    /// Registers the layers and makes their states. Allocates.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    pub fn register_with<S>(handlers: &mut Handlers<S>, config: MessageConfig) -> Result<Self, RegisterError>
+    where
+        S: HasLayer<OneSided> + HasLayer<Aggregation> + HasLayer<Collectives> + HasLayer<Messages>,
+    {
+        Ok(Self { pgas: Pgas::register(handlers)?, messages: Messages::register_with(handlers, config)? })
+    }
+}
+
+pgas_state!(P2p, pgas);
+
+impl HasLayer<Messages> for P2p {
+    fn as_layer(&self) -> &Messages {
+        &self.messages
+    }
+
+    fn as_layer_mut(&mut self) -> &mut Messages {
+        &mut self.messages
+    }
+}
+
+/// Says where a program's state owns its [`P2p`]: `p2p_state!(State, field)` implements [`HasLayer`] for its layers.
+#[macro_export]
+macro_rules! p2p_state {
+    ($state:ty, $field:ident) => {
+        $crate::layers::pgas_state!(
+            @ $state, $field,
+            $crate::layers::OneSided, $crate::layers::SegmentAllocator, $crate::layers::Aggregation,
+            $crate::layers::Collectives, $crate::Messages
+        );
+    };
+}
+
+/// What [`p2p_state!`](crate::p2p_state) names.
+pub mod layers {
+    pub use am_pgas::layers::{Aggregation, Collectives, OneSided, SegmentAllocator};
+    pub use am_pgas::pgas_state;
+}

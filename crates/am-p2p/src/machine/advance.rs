@@ -1,0 +1,247 @@
+//! What is to be sent, and how it is.
+
+use super::Machine;
+use super::control::{Control, Credit, Head, Part, Read};
+use super::peers::Advert;
+use super::sending::{Body, Grant, Stage};
+use crate::config::Protocol;
+use am_core::layer::Progress;
+use am_core::slab::Key;
+use std::ops::Range;
+
+/// Something to be sent to a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Item {
+    Control(Control),
+    /// A message in one piece.
+    Eager(Key),
+    /// A message to where the receiver wants it.
+    Write(Key),
+    /// The end of a message that has been written.
+    End(Key),
+    /// Requests for a message that the sender keeps.
+    Read(Key),
+}
+
+/// Requests for parts of a message that are under way at once.
+const READS: u32 = 8;
+
+/// Why something was not sent.
+#[derive(Debug)]
+pub(crate) enum Unsent<E> {
+    /// There is no room now.
+    Busy,
+    /// The peer takes nothing more.
+    Gone,
+    Failed(E),
+}
+
+/// The network, as the protocols see it.
+pub(crate) trait Wire {
+    type Error;
+
+    fn control(&mut self, to: u32, control: &Control, credit: Credit) -> Result<(), Unsent<Self::Error>>;
+
+    fn eager(&mut self, to: u32, head: &Head, credit: Credit, bytes: &[u8]) -> Result<(), Unsent<Self::Error>>;
+
+    /// Places a part in the receiver's segment, or sends it as a message of its own.
+    fn part(&mut self, to: u32, part: &Part, bytes: &[u8], offset: Option<u64>)
+    -> Result<(), Unsent<Self::Error>>;
+
+    fn read(&mut self, to: u32, read: &Read) -> Result<(), Unsent<Self::Error>>;
+
+    /// The most bytes of a part.
+    fn longest_part(&self, to: u32, placed: bool) -> u64;
+
+    /// The most bytes that one request reads.
+    fn longest_read(&self, to: u32, placed: bool) -> u32;
+}
+
+/// A part of a message to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Next {
+    pub(crate) to: u32,
+    pub(crate) part: Part,
+    pub(crate) bytes: Range<usize>,
+    pub(crate) offset: Option<u64>,
+}
+
+/// What serving a peer has come to.
+enum Turn {
+    Sent,
+    Busy,
+    Gone,
+}
+
+macro_rules! attempt {
+    ($sent:expr) => {
+        match $sent {
+            Ok(()) => {}
+            Err(Unsent::Busy) => return Ok(Turn::Busy),
+            Err(Unsent::Gone) => return Ok(Turn::Gone),
+            Err(Unsent::Failed(error)) => return Err(error),
+        }
+    };
+}
+
+impl Machine {
+    /// A control message has come.
+    pub(crate) fn on_control(&mut self, from: u32, control: Control, credit: Credit) {
+        let peer = self.peer(from);
+        self.hear(peer, credit);
+        match control {
+            Control::Rts { head, send, len } => self.on_rts(from, head, send, len),
+            Control::Cts { send, receive, offset } => self.on_cts(from, send, receive, offset),
+            Control::Refuse { send, freed } => self.on_refuse(from, send, freed),
+            Control::Rtr { context, tag, seen, place, receive, capacity, offset } => {
+                let advert = Advert { tag, before: place, receive, capacity, offset };
+                self.on_rtr(from, (context, tag, seen), advert);
+            }
+            Control::Revoke { context, tag, seen, place, receive } => {
+                self.on_revoke(from, (context, tag, seen), place, receive);
+            }
+            Control::Revoked { context, receive, done } => self.on_revoked(from, context, receive, done),
+            Control::Retire { receive } => self.on_retire(from, receive),
+            Control::Retired { receive } => self.on_retired(from, receive),
+            Control::Written { head, receive, len } => self.on_written(from, head, receive, len),
+            Control::Fin { receive } => self.on_fin(from, receive),
+            Control::Ack { send } => self.on_ack(from, send),
+            Control::Credit => {}
+        }
+    }
+
+    /// Sends what is to be sent, as far as there is room.
+    pub(crate) fn advance<W: Wire>(&mut self, wire: &mut W) -> Result<Progress, W::Error> {
+        let mut progress = Progress::Idle;
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            let index = index as usize;
+            self.peers[index].listed = false;
+            match self.serve(index, wire, &mut progress)? {
+                Turn::Sent => {}
+                Turn::Busy => {
+                    progress = progress.max(Progress::Blocked);
+                    self.list(index);
+                }
+                // The losses that the endpoint tells end what is under way.
+                Turn::Gone => self.peers[index].queue.clear(),
+            }
+        }
+        Ok(progress)
+    }
+
+    fn serve<W: Wire>(&mut self, index: usize, wire: &mut W, progress: &mut Progress) -> Result<Turn, W::Error> {
+        let to = self.peers[index].rank;
+        while let Some(item) = self.peers[index].queue.front().copied() {
+            match item {
+                Item::Control(control) => {
+                    attempt!(wire.control(to, &control, self.peers[index].consumed));
+                    self.told(index);
+                }
+                Item::Eager(key) => {
+                    if let Some(send) = self.sends.get(key)
+                        && let Body::Owned(bytes) = &send.body
+                    {
+                        attempt!(wire.eager(to, &send.head, self.peers[index].consumed, bytes));
+                        self.told(index);
+                        self.sent(key);
+                    }
+                }
+                Item::Write(key) => match self.write(key, wire)? {
+                    Turn::Sent => {}
+                    turn => return Ok(turn),
+                },
+                Item::End(key) => {
+                    let grant = self.sends.get(key).and_then(|send| Some((send.grant?, send.head, send.len)));
+                    if let Some((Grant { receive, unknown, .. }, head, len)) = grant {
+                        let written = Control::Written { head, receive, len };
+                        let fin = if unknown { written } else { Control::Fin { receive } };
+                        attempt!(wire.control(to, &fin, self.peers[index].consumed));
+                        self.counts.fin += 1;
+                        self.told(index);
+                        self.sent(key);
+                    }
+                }
+                Item::Read(key) => match self.ask(to, key, wire)? {
+                    Turn::Sent => {}
+                    turn => return Ok(turn),
+                },
+            }
+            *progress = Progress::Advanced;
+            self.peers[index].queue.pop_front();
+        }
+        if self.peers[index].due {
+            attempt!(wire.control(to, &Control::Credit, self.peers[index].consumed));
+            self.counts.credit += 1;
+            self.told(index);
+            *progress = Progress::Advanced;
+        }
+        Ok(Turn::Sent)
+    }
+
+    /// Asks for more of a message.
+    fn ask<W: Wire>(&mut self, to: u32, key: Key, wire: &mut W) -> Result<Turn, W::Error> {
+        while let Some(receive) = self.receives.get_mut(key)
+            && let Some(reading) = &mut receive.reading
+            && reading.asked < receive.len
+            && reading.under_way < READS
+        {
+            let most = wire.longest_read(to, receive.staged.is_some());
+            let len = (receive.len - reading.asked).min(u64::from(most)) as u32;
+            let offset = receive.staged.map(|block| block.offset + reading.asked);
+            let read = Read { send: reading.send, receive: key, at: reading.asked, len, offset };
+            attempt!(wire.read(to, &read));
+            reading.asked += u64::from(len);
+            reading.under_way += 1;
+        }
+        Ok(Turn::Sent)
+    }
+
+    /// The next part of a message that is being written: whom it goes to, which bytes, and where in the receiver's segment. `most`
+    /// tells the most bytes of a part that is placed there, or is not.
+    pub(crate) fn next_part(&self, key: Key, most: impl FnOnce(u32, bool) -> u64) -> Option<Next> {
+        let send = self.sends.get(key)?;
+        let Grant { receive, offset, unknown } = send.grant?;
+        // An elided end is told by the bytes, so that there is a part even where there are none.
+        let envelope = self.elides() && unknown && !send.begun;
+        if send.at == send.len && !envelope {
+            return None;
+        }
+        let end = send.len.min(send.at + most(send.to, offset.is_some()).max(1));
+        let part = Part { receive, at: send.at, envelope: envelope.then_some((send.head, send.len)) };
+        let offset = offset.map(|offset| offset + send.at);
+        Some(Next { to: send.to, part, bytes: send.at as usize..end as usize, offset })
+    }
+
+    /// A part of a message has been sent, up to a byte.
+    pub(crate) fn part_sent(&mut self, key: Key, end: usize) {
+        let Some(send) = self.sends.get_mut(key) else { return };
+        (send.at, send.begun) = (end as u64, true);
+    }
+
+    /// All parts of a message have been sent.
+    pub(crate) fn written(&mut self, key: Key) {
+        let Some(send) = self.sends.get_mut(key).filter(|send| send.grant.is_some()) else { return };
+        if self.config.protocol == Protocol::Elided {
+            return self.sent(key);
+        }
+        // Its end is told before it is over.
+        send.stage = Stage::Ending;
+        let to = send.to;
+        let peer = self.peer(to);
+        self.peers[peer].queue.push_back(Item::End(key));
+        self.list(peer);
+    }
+
+    fn write<W: Wire>(&mut self, key: Key, wire: &mut W) -> Result<Turn, W::Error> {
+        while let Some(next) = self.next_part(key, |to, placed| wire.longest_part(to, placed)) {
+            let Some(Body::Owned(bytes)) = self.sends.get(key).map(|send| &send.body) else {
+                return Ok(Turn::Sent);
+            };
+            attempt!(wire.part(next.to, &next.part, &bytes[next.bytes.clone()], next.offset));
+            self.part_sent(key, next.bytes.end);
+        }
+        self.written(key);
+        Ok(Turn::Sent)
+    }
+}

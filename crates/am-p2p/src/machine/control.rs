@@ -1,0 +1,326 @@
+//! The messages of the protocols and how they travel as argument words.
+
+use am_core::Words;
+use am_core::slab::Key;
+
+/// What numbers a message among those of its sender in its communicator, and what it is matched by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) context: u32,
+    pub(crate) tag: u32,
+    /// Counts the messages of a sender to a receiver in a communicator, from 0.
+    pub(crate) sequence: u32,
+    /// The type of the elements, and flags.
+    pub(crate) kind: u32,
+}
+
+/// In [`Head::kind`]: the sender is about to run out of credits.
+pub(crate) const SHORT: u32 = 1 << 31;
+
+/// The type in [`Head::kind`].
+pub(crate) const KIND: u32 = SHORT - 1;
+
+/// Messages, and units of 64 bytes for them, that a receiver has taken out of its memory for unexpected ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credit {
+    pub(crate) messages: u32,
+    pub(crate) units: u32,
+}
+
+impl Credit {
+    /// What this is ahead of another count of the same kind.
+    pub(crate) fn since(self, other: Self) -> Self {
+        let messages = self.messages.wrapping_sub(other.messages);
+        Self { messages, units: self.units.wrapping_sub(other.units) }
+    }
+}
+
+/// A Short message of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// A message is ready to be sent.
+    Rts { head: Head, send: Key, len: u64 },
+    /// A message may be written to `offset` of the receiver's segment, or sent in pieces where there is none.
+    Cts { send: Key, receive: Key, offset: Option<u64> },
+    /// A message is not going to be received.
+    Refuse { send: Key, freed: bool },
+    /// A receive is posted: the message with this tag that `place` others with the tag come before, counted from `seen` on, may be
+    /// written.
+    Rtr { context: u32, tag: u32, seen: u32, place: u32, receive: Key, capacity: u64, offset: u64 },
+    /// The receive at a place, counted as in `Rtr`, is to be cancelled.
+    Revoke { context: u32, tag: u32, seen: u32, place: u32, receive: Key },
+    /// Whether the receive is cancelled: if not, a message for it is under way.
+    Revoked { context: u32, receive: Key, done: bool },
+    /// An eager message has met a receive that was advertised.
+    Retire { receive: Key },
+    /// No message is going to be written for that receive.
+    Retired { receive: Key },
+    /// All of a message has been written for an advertised receive; this is its envelope.
+    Written { head: Head, receive: Key, len: u64 },
+    /// All of a message has been written.
+    Fin { receive: Key },
+    /// All of a message has been read.
+    Ack { send: Key },
+    /// Nothing but the credit that every message carries.
+    Credit,
+}
+
+/// No offset.
+const NOWHERE: u64 = u64::MAX;
+
+struct Writer {
+    words: [u32; 16],
+    len: usize,
+}
+
+impl Writer {
+    fn word(&mut self, word: u32) {
+        self.words[self.len] = word;
+        self.len += 1;
+    }
+
+    fn long(&mut self, long: u64) {
+        self.word(long as u32);
+        self.word((long >> 32) as u32);
+    }
+
+    fn head(&mut self, head: &Head) {
+        [head.context, head.tag, head.sequence, head.kind].into_iter().for_each(|word| self.word(word));
+    }
+}
+
+struct Reader<'a> {
+    words: &'a Words,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn word(&mut self) -> Option<u32> {
+        self.at += 1;
+        self.words.word(self.at - 1)
+    }
+
+    fn long(&mut self) -> Option<u64> {
+        Some(u64::from(self.word()?) | u64::from(self.word()?) << 32)
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        self.long().map(Key::from_u64)
+    }
+
+    fn head(&mut self) -> Option<Head> {
+        Some(Head { context: self.word()?, tag: self.word()?, sequence: self.word()?, kind: self.word()? })
+    }
+}
+
+impl Control {
+    /// As words, with the credit that goes along.
+    pub(crate) fn encode(&self, credit: Credit) -> Words {
+        let mut to = Writer { words: [0; 16], len: 1 };
+        to.word(credit.messages);
+        to.word(credit.units);
+        to.words[0] = match self {
+            Self::Rts { head, send, len } => {
+                to.head(head);
+                to.long(send.to_u64());
+                to.long(*len);
+                0
+            }
+            Self::Cts { send, receive, offset } => {
+                [send.to_u64(), receive.to_u64(), offset.unwrap_or(NOWHERE)]
+                    .into_iter()
+                    .for_each(|long| to.long(long));
+                1
+            }
+            Self::Refuse { send, freed } => {
+                to.long(send.to_u64());
+                to.word(u32::from(*freed));
+                2
+            }
+            Self::Rtr { context, tag, seen, place, receive, capacity, offset } => {
+                [*context, *tag, *seen, *place].into_iter().for_each(|word| to.word(word));
+                [receive.to_u64(), *capacity, *offset].into_iter().for_each(|long| to.long(long));
+                3
+            }
+            Self::Revoke { context, tag, seen, place, receive } => {
+                [*context, *tag, *seen, *place].into_iter().for_each(|word| to.word(word));
+                to.long(receive.to_u64());
+                4
+            }
+            Self::Revoked { context, receive, done } => {
+                to.word(*context);
+                to.long(receive.to_u64());
+                to.word(u32::from(*done));
+                5
+            }
+            Self::Retire { receive } => {
+                to.long(receive.to_u64());
+                6
+            }
+            Self::Retired { receive } => {
+                to.long(receive.to_u64());
+                7
+            }
+            Self::Written { head, receive, len } => {
+                to.head(head);
+                to.long(receive.to_u64());
+                to.long(*len);
+                8
+            }
+            Self::Fin { receive } => {
+                to.long(receive.to_u64());
+                9
+            }
+            Self::Ack { send } => {
+                to.long(send.to_u64());
+                10
+            }
+            Self::Credit => 11,
+        };
+        Words::from_slice(&to.words[..to.len]).expect("a control message has at most sixteen words")
+    }
+
+    /// The message that words stand for, or `None` if they stand for none.
+    pub(crate) fn decode(words: &Words) -> Option<(Self, Credit)> {
+        let mut from = Reader { words, at: 0 };
+        let code = from.word()?;
+        let credit = Credit { messages: from.word()?, units: from.word()? };
+        let control = match code {
+            0 => Self::Rts { head: from.head()?, send: from.key()?, len: from.long()? },
+            1 => {
+                let (send, receive, offset) = (from.key()?, from.key()?, from.long()?);
+                Self::Cts { send, receive, offset: (offset != NOWHERE).then_some(offset) }
+            }
+            2 => Self::Refuse { send: from.key()?, freed: from.word()? != 0 },
+            3 => Self::Rtr {
+                context: from.word()?,
+                tag: from.word()?,
+                seen: from.word()?,
+                place: from.word()?,
+                receive: from.key()?,
+                capacity: from.long()?,
+                offset: from.long()?,
+            },
+            4 => Self::Revoke {
+                context: from.word()?,
+                tag: from.word()?,
+                seen: from.word()?,
+                place: from.word()?,
+                receive: from.key()?,
+            },
+            5 => Self::Revoked { context: from.word()?, receive: from.key()?, done: from.word()? != 0 },
+            6 => Self::Retire { receive: from.key()? },
+            7 => Self::Retired { receive: from.key()? },
+            8 => Self::Written { head: from.head()?, receive: from.key()?, len: from.long()? },
+            9 => Self::Fin { receive: from.key()? },
+            10 => Self::Ack { send: from.key()? },
+            11 => Self::Credit,
+            _ => return None,
+        };
+        Some((control, credit))
+    }
+}
+
+/// A part of a long message: where it belongs, and the envelope where the message needs no other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) receive: Key,
+    pub(crate) at: u64,
+    pub(crate) envelope: Option<(Head, u64)>,
+}
+
+impl Part {
+    pub(crate) fn encode(&self) -> [u32; 11] {
+        let (receive, (head, len)) = (self.receive.to_u64(), self.envelope.unwrap_or_default());
+        let told = u32::from(self.envelope.is_some());
+        let Head { context, tag, sequence, kind } = head;
+        let halves = |long: u64| [long as u32, (long >> 32) as u32];
+        let ([a, b], [c, d], [e, f]) = (halves(receive), halves(self.at), halves(len));
+        [a, b, c, d, told, context, tag, sequence, kind, e, f]
+    }
+
+    pub(crate) fn decode([a, b, c, d, told, context, tag, sequence, kind, e, f]: [u32; 11]) -> Self {
+        let long = |low, high| u64::from(low) | u64::from(high) << 32;
+        let head = Head { context, tag, sequence, kind };
+        Self {
+            receive: Key::from_u64(long(a, b)),
+            at: long(c, d),
+            envelope: (told != 0).then_some((head, long(e, f))),
+        }
+    }
+}
+
+/// Asks for a part of a message that its sender keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) send: Key,
+    pub(crate) receive: Key,
+    pub(crate) at: u64,
+    pub(crate) len: u32,
+    /// Where in the reader's segment it belongs, or `None` if it comes as a Medium message.
+    pub(crate) offset: Option<u64>,
+}
+
+impl Read {
+    pub(crate) fn encode(&self) -> [u32; 9] {
+        let offset = self.offset.unwrap_or(NOWHERE);
+        let [send, receive] = [self.send.to_u64(), self.receive.to_u64()];
+        let halves = |long: u64| [long as u32, (long >> 32) as u32];
+        let ([a, b], [c, d], [e, f], [g, h]) = (halves(send), halves(receive), halves(self.at), halves(offset));
+        [a, b, c, d, e, f, g, h, self.len]
+    }
+
+    pub(crate) fn decode([a, b, c, d, e, f, g, h, len]: [u32; 9]) -> Self {
+        let long = |low, high| u64::from(low) | u64::from(high) << 32;
+        let offset = long(g, h);
+        Self {
+            send: Key::from_u64(long(a, b)),
+            receive: Key::from_u64(long(c, d)),
+            at: long(e, f),
+            len,
+            offset: (offset != NOWHERE).then_some(offset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_way() {
+        let head = Head { context: 1, tag: u32::MAX, sequence: 3, kind: SHORT | 4 };
+        let (send, receive) = (Key::from_u64(u64::MAX - 5), Key::from_u64(7 << 32 | 9));
+        let credit = Credit { messages: u32::MAX, units: 6 };
+        for control in [
+            Control::Rts { head, send, len: 1 << 40 },
+            Control::Cts { send, receive, offset: None },
+            Control::Cts { send, receive, offset: Some(0) },
+            Control::Refuse { send, freed: true },
+            Control::Rtr { context: 1, tag: 2, seen: 3, place: 4, receive, capacity: 5, offset: 6 },
+            Control::Revoke { context: 1, tag: 2, seen: 3, place: 4, receive },
+            Control::Revoked { context: 5, receive, done: true },
+            Control::Retire { receive },
+            Control::Retired { receive },
+            Control::Written { head, receive, len: u64::MAX },
+            Control::Fin { receive },
+            Control::Ack { send },
+            Control::Credit,
+        ] {
+            assert_eq!(Control::decode(&control.encode(credit)), Some((control, credit)));
+        }
+        for cut in 0..11 {
+            let words: Vec<u32> = Control::Rts { head, send, len: 1 }.encode(credit).iter().take(cut).collect();
+            assert_eq!(Control::decode(&Words::from_slice(&words).unwrap()), None);
+        }
+        assert_eq!(Control::decode(&Words::from_slice(&[12, 0, 0]).unwrap()), None);
+        for envelope in [None, Some((head, 1 << 33))] {
+            let part = Part { receive, at: 1 << 35, envelope };
+            assert_eq!(Part::decode(part.encode()), part);
+        }
+        for offset in [None, Some(1 << 34)] {
+            let read = Read { send, receive, at: 1 << 36, len: 8, offset };
+            assert_eq!(Read::decode(read.encode()), read);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Lost peers and freed communicators: what ends then, and how.
+
+use super::chains::{ANY, Selector};
+use super::receiving::{Content, Stage};
+use super::{Failure, Machine};
+use crate::error::{AskedTag, MessageError};
+use am_core::LossCause;
+use am_core::slab::Key;
+
+impl Machine {
+    /// A peer is lost, or has finished. All that it sent before has been looked at.
+    pub(crate) fn lose(&mut self, rank: u32, cause: Option<LossCause>) {
+        let (peer, failure) = (self.peer(rank), Failure::Gone(cause));
+        let state = &mut self.peers[peer];
+        if state.gone.is_some() {
+            return;
+        }
+        state.gone = Some(failure);
+        state.queue.clear();
+        state.backlog.clear();
+        for pair in self.pairs.iter_mut().filter(|pair| pair.peer as usize == peer) {
+            pair.parked.clear();
+            pair.adverts.clear();
+            pair.cancels.clear();
+            pair.log.clear();
+            pair.revoking = false;
+        }
+        let sends: Vec<Key> = self.sends.iter().filter(|(_, send)| send.to == rank).map(|(key, _)| key).collect();
+        for key in sends {
+            if !self.is_sent(key) {
+                self.sends.get_mut(key).expect("it was found").failure = Some(failure);
+                self.sent(key);
+            }
+        }
+        let of = |receive: &super::receiving::Receive| match receive.stage {
+            Stage::Posted => receive.selector.source == rank,
+            Stage::Moving | Stage::Retiring => receive.from == rank,
+            Stage::Done | Stage::Cancelled => false,
+        };
+        let receives: Vec<Key> =
+            self.receives.iter().filter(|(_, receive)| of(receive)).map(|(key, _)| key).collect();
+        receives.into_iter().for_each(|key| self.fail_receive(key, failure));
+        let offered = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| waiting.from == rank && matches!(waiting.content, Content::Offered(_)));
+        let offered: Vec<Key> = offered.map(|(key, _)| key).collect();
+        for key in offered {
+            self.forget_waiting(key);
+        }
+        self.release_deferred();
+    }
+
+    fn forget_waiting(&mut self, key: Key) {
+        self.withdraw(key);
+        self.waiting.remove(key);
+    }
+
+    /// Ends a receive without its message.
+    pub(super) fn fail_receive(&mut self, key: Key, failure: Failure) {
+        let Some(receive) = self.receives.get(key) else { return };
+        let (posted, retiring) = (receive.stage == Stage::Posted, receive.stage == Stage::Retiring);
+        if posted {
+            #[cfg(test)]
+            self.history.push(super::model::Event::Cancelled(key));
+            self.unlink(key);
+        }
+        // A message that is here stays.
+        if !retiring {
+            let receive = self.receive_mut(key);
+            receive.failure.get_or_insert(failure);
+        }
+        self.finish(key);
+    }
+
+    /// How a peer has ended, if it is lost or has finished.
+    pub(crate) fn gone(&self, rank: u32) -> Option<Failure> {
+        self.peer_of.get(&rank).and_then(|peer| self.peers[*peer as usize].gone)
+    }
+
+    /// The error of a message of a peer that is gone, or whose communicator was freed.
+    pub(crate) fn why_gone(&self, rank: u32, tag: u32) -> MessageError {
+        match self.gone(rank) {
+            Some(Failure::Gone(cause)) => MessageError::gone(rank, tag, cause),
+            _ => MessageError::Freed { tag: AskedTag::of(tag) },
+        }
+    }
+
+    /// Whether a communicator was freed.
+    pub(crate) fn is_closed(&mut self, context: u32) -> bool {
+        let index = self.context(context);
+        self.contexts[index].freed
+    }
+
+    /// Frees a communicator: receives fail, messages that nobody asked for go, and later ones with them.
+    pub(crate) fn close(&mut self, context: u32) {
+        let index = self.context(context);
+        self.contexts[index].freed = true;
+        self.contexts[index].deferred.clear();
+        let posted = self
+            .receives
+            .iter()
+            .filter(|(_, receive)| receive.selector.context == context && receive.stage == Stage::Posted);
+        let posted: Vec<Key> = posted.map(|(key, _)| key).collect();
+        for key in posted {
+            let receive = self.receive_mut(key);
+            if receive.advertised {
+                // Its sender may write to it until it is told.
+                receive.failure = Some(Failure::Freed);
+                self.cancel(key);
+            } else {
+                self.fail_receive(key, Failure::Freed);
+            }
+        }
+        while let Some(key) = self.unexpected.first(Selector { context, source: ANY, tag: ANY }) {
+            self.withdraw(key);
+            self.let_go(key, true);
+        }
+        self.unblocked = None;
+    }
+}

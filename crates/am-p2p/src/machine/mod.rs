@@ -1,0 +1,285 @@
+//! The protocols as a state machine with neither network nor clock: it is told what a rank asks for and what arrives, and says
+//! through a [`Wire`] what is to be sent.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `chains` | finds receives and messages by communicator, source and tag |
+//! | `control` | the messages of the protocols |
+//! | `peers` | what is known of a peer and of a peer in a communicator: credit, numbers, advertisements |
+//! | `sending` | messages on their way out: eager, announced, written |
+//! | `receiving` | receives, what has come before them, and how these meet |
+//! | `adverts` | receives that are advertised, and revoked |
+//! | `advance` | sends what is to be sent |
+//! | `ending` | lost peers and freed communicators |
+//! | `staging` | memory that messages are written to |
+//!
+//! # Why an advertisement meets the right message
+//!
+//! Messages of a sender to a receiver in a communicator are numbered. A receive is advertised only while no wildcard is posted in its
+//! communicator, so that the messages of its sender with its tag match the receives with that tag in order, whatever else happens. An RTR
+//! says how many messages the receiver had seen, and how many receives with that tag come before. The sender knows which messages
+//! with the tag it has numbered from there on, so it knows which message the receive is for: one that was announced, and is written
+//! now (crossing); one that went eagerly, so that the receive needs no advertisement any more; or one that comes later.
+//! A revocation names its receive by the same two numbers and shifts those behind. This needs messages of a pair to arrive in order;
+//! where a transport does not keep it, nothing is advertised.
+
+mod advance;
+mod adverts;
+mod chains;
+mod control;
+mod ending;
+#[cfg(test)]
+mod model;
+mod peers;
+mod receiving;
+mod sending;
+mod staging;
+
+pub(crate) use advance::{Unsent, Wire};
+pub(crate) use chains::{ANY, Selector};
+pub(crate) use control::{Control, Credit, Head, Part, Read};
+pub(crate) use receiving::{Taken, What};
+pub(crate) use sending::Mode;
+pub(crate) use staging::Block;
+
+use crate::config::{Counts, MessageConfig, Protocol};
+use am_core::LossCause;
+use am_core::slab::{Key, Slab};
+use chains::Chains;
+use peers::{Context, Pair, Peer};
+use receiving::{Receive, Waiting};
+use sending::Send;
+use staging::Staging;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Why a message was not sent or received.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Failure {
+    /// The peer is lost, or has finished.
+    Gone(Option<LossCause>),
+    /// The message is longer than the receive.
+    Truncated,
+    /// The elements of the message are of another type.
+    WrongType(u32),
+    /// The communicator was freed.
+    Freed,
+}
+
+/// Elements of one byte, which a receive takes of messages of any type.
+pub(crate) const BYTES: u32 = 1 << 20 | 1;
+
+/// Bytes of a buffer that is kept for its next use.
+const KEPT: usize = 64 << 10;
+
+/// Buffers that are kept.
+const POOL: usize = 64;
+
+/// Hashes numbers, by one multiplication.
+#[derive(Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+}
+
+type Map<K> = HashMap<K, u32, BuildHasherDefault<Mixer>>;
+
+/// What the protocols of a rank keep.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) config: MessageConfig,
+    /// The largest eager message in bytes.
+    eager: u64,
+    /// What a sender may have in a receiver's memory for unexpected messages.
+    window: Credit,
+    /// Whether messages of a pair arrive in order.
+    ordered: bool,
+    peers: Vec<Peer>,
+    peer_of: Map<u32>,
+    pairs: Vec<Pair>,
+    pair_of: Map<u64>,
+    /// The pair that was looked for last.
+    last_pair: (u64, u32),
+    contexts: Vec<Context>,
+    context_of: Map<u32>,
+    sends: Slab<Send>,
+    receives: Slab<Receive>,
+    waiting: Slab<Waiting>,
+    /// Receives that have met no message, each under its own selector.
+    posted: Chains,
+    /// Messages that have met no receive, each under all selectors that match it.
+    unexpected: Chains,
+    staging: Staging,
+    /// Counts receives.
+    orders: u64,
+    /// Peers to which something is to be sent.
+    ready: VecDeque<u32>,
+    /// A communicator whose last wildcard has met a message.
+    unblocked: Option<u32>,
+    /// Buffers without use.
+    pool: Vec<Vec<u8>>,
+    pub(crate) counts: Counts,
+    /// In which order envelopes were looked at, receives posted and cancelled.
+    #[cfg(test)]
+    pub(crate) history: Vec<model::Event>,
+}
+
+impl Machine {
+    pub(crate) fn new(config: MessageConfig) -> Self {
+        Self {
+            config,
+            eager: 0,
+            // What comes before a program uses messages is judged as if there were room for all.
+            window: Credit { messages: 1 << 20, units: 1 << 20 },
+            ordered: false,
+            peers: Vec::new(),
+            peer_of: Map::default(),
+            pairs: Vec::new(),
+            pair_of: Map::default(),
+            last_pair: (u64::MAX, 0),
+            contexts: Vec::new(),
+            context_of: Map::default(),
+            sends: Slab::new(),
+            receives: Slab::new(),
+            waiting: Slab::new(),
+            posted: Chains::new(),
+            unexpected: Chains::new(),
+            staging: Staging::default(),
+            orders: 0,
+            ready: VecDeque::new(),
+            unblocked: None,
+            pool: Vec::new(),
+            counts: Counts::default(),
+            #[cfg(test)]
+            history: Vec::new(),
+        }
+    }
+
+    /// Learns of the job: its ranks, the largest Medium message, whether messages keep their order, and the memory that messages may
+    /// be written to.
+    pub(crate) fn set_up(&mut self, ranks: u32, medium: u64, ordered: bool, staging: Option<Block>) {
+        self.eager = medium.min(self.config.eager as u64);
+        self.ordered = ordered;
+        let units = (self.config.unexpected / 64 / u64::from(ranks.max(1))).clamp(8, 1 << 24);
+        self.window = Credit { messages: (units / 4).clamp(4, 1024) as u32, units: units as u32 };
+        let Block { offset, len } = staging.unwrap_or(Block { offset: 0, len: 0 });
+        self.staging = Staging::new(offset, len);
+    }
+
+    fn advertises(&self) -> bool {
+        self.ordered && self.config.protocol.advertises()
+    }
+
+    fn elides(&self) -> bool {
+        self.config.protocol == Protocol::Elided
+    }
+
+    /// The place of a peer.
+    fn peer(&mut self, rank: u32) -> usize {
+        let next = self.peers.len() as u32;
+        let index = *self.peer_of.entry(rank).or_insert(next);
+        if index == next {
+            self.peers.push(Peer::new(rank));
+        }
+        index as usize
+    }
+
+    /// The place of a peer in a communicator.
+    #[inline]
+    fn pair(&mut self, context: u32, rank: u32) -> usize {
+        let name = u64::from(context) << 32 | u64::from(rank);
+        if self.last_pair.0 == name {
+            return self.last_pair.1 as usize;
+        }
+        let next = self.pairs.len() as u32;
+        let index = *self.pair_of.entry(name).or_insert(next);
+        if index == next {
+            let peer = self.peer(rank) as u32;
+            self.pairs.push(Pair::new(peer));
+        }
+        self.last_pair = (name, index);
+        index as usize
+    }
+
+    /// The place of a communicator.
+    fn context(&mut self, number: u32) -> usize {
+        let next = self.contexts.len() as u32;
+        let index = *self.context_of.entry(number).or_insert(next);
+        if index == next {
+            self.contexts.push(Context::default());
+        }
+        index as usize
+    }
+
+    /// An empty buffer.
+    fn buffer(&mut self) -> Vec<u8> {
+        self.pool.pop().unwrap_or_default()
+    }
+
+    /// Takes back a buffer.
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() != 0 && buffer.capacity() <= KEPT && self.pool.len() < POOL {
+            buffer.clear();
+            self.pool.push(buffer);
+        }
+    }
+
+    /// Takes back memory that a message was written to.
+    pub(crate) fn release(&mut self, block: Block) {
+        self.staging.give_back(block);
+    }
+
+    /// A peer sent what belongs to nothing.
+    #[cold]
+    fn ignore(&mut self) {
+        self.counts.ignored += 1;
+    }
+
+    /// Notes that something is to be sent to a peer.
+    fn list(&mut self, peer: usize) {
+        let state = &mut self.peers[peer];
+        if !state.listed && state.gone.is_none() {
+            state.listed = true;
+            self.ready.push_back(peer as u32);
+        }
+    }
+
+    fn tell(&mut self, peer: usize, control: Control) {
+        if self.peers[peer].gone.is_none() {
+            self.peers[peer].queue.push_back(advance::Item::Control(control));
+            self.list(peer);
+        }
+    }
+
+    /// Whether something is to be sent.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What takes room here: sends, receives, messages that nobody asked for, and free staging.
+    #[cfg(test)]
+    fn load(&self) -> (usize, usize, usize, u64) {
+        (self.sends.len(), self.receives.len(), self.waiting.len(), self.staging.free())
+    }
+
+    /// The state of a receive's entry.
+    fn receive_mut(&mut self, key: Key) -> &mut Receive {
+        self.receives.get_mut(key).expect("a posted receive has its entry")
+    }
+}

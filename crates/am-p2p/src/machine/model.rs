@@ -1,0 +1,516 @@
+//! Random programs on a random network, compared with what matching means: lists that are searched from their beginning.
+
+use super::receiving::What;
+use super::*;
+use crate::config::Protocol;
+use am_core::Payload;
+use am_core::layer::Progress;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::{RngCore, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happens at a rank, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    Posted(Key, Selector),
+    Arrived(u32, Head),
+    Cancelled(Key),
+    SetAside(Key, Selector),
+}
+
+/// Names a message: its sender, its communicator and its number.
+type Name = (u32, u32, u32);
+
+#[derive(Debug)]
+enum Packet {
+    Control(Control, Credit),
+    Eager(Head, Credit, Vec<u8>),
+    Part(Part, Vec<u8>, Option<u64>),
+    Read(Read),
+}
+
+/// Packets of a link that may be under way, beside answers.
+const LINK: usize = 5;
+
+struct Network {
+    ranks: usize,
+    links: Vec<VecDeque<Packet>>,
+}
+
+impl Network {
+    fn link(&mut self, from: u32, to: u32) -> &mut VecDeque<Packet> {
+        &mut self.links[from as usize * self.ranks + to as usize]
+    }
+}
+
+struct Port<'a> {
+    network: &'a mut Network,
+    me: u32,
+}
+
+impl Port<'_> {
+    fn put(&mut self, to: u32, packet: Packet) -> Result<(), Unsent<()>> {
+        let link = self.network.link(self.me, to);
+        if link.len() >= LINK {
+            return Err(Unsent::Busy);
+        }
+        link.push_back(packet);
+        Ok(())
+    }
+}
+
+impl Wire for Port<'_> {
+    type Error = ();
+
+    fn control(&mut self, to: u32, control: &Control, credit: Credit) -> Result<(), Unsent<()>> {
+        // As it travels.
+        let (control, credit) = Control::decode(&control.encode(credit)).unwrap();
+        self.put(to, Packet::Control(control, credit))
+    }
+
+    fn eager(&mut self, to: u32, head: &Head, credit: Credit, bytes: &[u8]) -> Result<(), Unsent<()>> {
+        self.put(to, Packet::Eager(*head, credit, bytes.to_vec()))
+    }
+
+    fn part(&mut self, to: u32, part: &Part, bytes: &[u8], offset: Option<u64>) -> Result<(), Unsent<()>> {
+        self.put(to, Packet::Part(Part::decode(part.encode()), bytes.to_vec(), offset))
+    }
+
+    fn read(&mut self, to: u32, read: &Read) -> Result<(), Unsent<()>> {
+        self.put(to, Packet::Read(Read::decode(read.encode())))
+    }
+
+    fn longest_part(&self, _: u32, placed: bool) -> u64 {
+        if placed { 300 } else { 70 }
+    }
+
+    fn longest_read(&self, _: u32, placed: bool) -> u32 {
+        if placed { 250 } else { 60 }
+    }
+}
+
+/// A receive that the program waits for.
+struct Asked {
+    key: Key,
+    capacity: u64,
+    kind: u32,
+    /// The message, if it was set aside before.
+    aside: Option<Key>,
+}
+
+#[derive(Default)]
+struct Rank {
+    segment: Vec<u8>,
+    asked: Vec<Asked>,
+    sends: Vec<Key>,
+    lent: Vec<(Key, Vec<u8>)>,
+    aside: Vec<Key>,
+}
+
+/// What a message consists of.
+#[derive(Clone, Copy)]
+struct Message {
+    tag: u32,
+    kind: u32,
+    len: usize,
+}
+
+fn content(name: Name, len: usize) -> Vec<u8> {
+    let mut random = Pcg32::seed_from_u64(u64::from(name.0) << 40 | u64::from(name.1) << 32 | u64::from(name.2));
+    let mut bytes = vec![0; len];
+    random.fill_bytes(&mut bytes);
+    bytes
+}
+
+struct Play {
+    random: Pcg32,
+    ordered: bool,
+    network: Network,
+    machines: Vec<Machine>,
+    ranks: Vec<Rank>,
+    /// The messages from a rank to another in a communicator.
+    messages: BTreeMap<(u32, u32, u32), Vec<Message>>,
+    /// What receives have brought.
+    brought: BTreeMap<(u32, Key), (Asked, Taken, Vec<u8>)>,
+    cancelled: BTreeSet<(u32, Key)>,
+}
+
+const SEGMENT: u64 = 4096;
+const LENS: [usize; 9] = [0, 1, 8, 63, 100, 101, 260, 700, 1500];
+const INTS: u32 = 4 << 20 | 4;
+
+impl Play {
+    fn new(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Self {
+        let mut random = Pcg32::seed_from_u64(seed);
+        let eager = [0, 100, 800][random.next_u32() as usize % 3];
+        let unexpected = [0, 64 * 200][random.next_u32() as usize % 2];
+        let staging = [0, 1024, SEGMENT][random.next_u32() as usize % 3];
+        let config = MessageConfig { protocol, eager, unexpected, staging };
+        let machine = |_| {
+            let mut machine = Machine::new(config);
+            machine.set_up(ranks as u32, 1000, ordered, Some(Block { offset: 64, len: staging }));
+            machine
+        };
+        let rank = |_| Rank { segment: vec![0; SEGMENT as usize + 64], ..Default::default() };
+        Self {
+            random,
+            ordered,
+            network: Network { ranks, links: (0..ranks * ranks).map(|_| VecDeque::new()).collect() },
+            machines: (0..ranks).map(machine).collect(),
+            ranks: (0..ranks).map(rank).collect(),
+            messages: BTreeMap::new(),
+            brought: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+        }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.random.next_u32() as usize % limit
+    }
+
+    fn send(&mut self, me: u32) {
+        let (to, context, tag) = (self.below(self.ranks.len()) as u32, self.below(2) as u32, self.below(3) as u32);
+        let (len, kind) = (LENS[self.below(LENS.len())], [BYTES, INTS][self.below(2)]);
+        let sent = self.messages.entry((me, to, context)).or_default();
+        let name = (me, context, sent.len() as u32);
+        sent.push(Message { tag, kind, len });
+        let bytes = content(name, len);
+        let head = Head { context, tag, sequence: 0, kind };
+        let mode = if self.below(6) == 0 { Mode::Synchronous } else { Mode::Standard };
+        let lend = self.below(3) == 0;
+        let (machine, rank) = (&mut self.machines[me as usize], &mut self.ranks[me as usize]);
+        if mode == Mode::Standard
+            && let Some((head, credit)) = machine.begin_eager(to, head, len)
+        {
+            let mut port = Port { network: &mut self.network, me };
+            if port.eager(to, &head, credit, &bytes).is_err() {
+                rank.sends.push(machine.postpone(to, head, &bytes));
+            }
+            return;
+        }
+        if lend && machine.config.protocol != Protocol::Read && len as u64 > machine.eager {
+            rank.lent.push((machine.begin(to, head, mode, len as u64, None), bytes));
+        } else {
+            rank.sends.push(machine.begin(to, head, mode, len as u64, Some(bytes)));
+        }
+    }
+
+    fn selector(&mut self) -> Selector {
+        let context = self.below(2) as u32;
+        let source = if self.below(4) == 0 { ANY } else { self.below(self.ranks.len()) as u32 };
+        let tag = if self.below(5) == 0 { ANY } else { self.below(3) as u32 };
+        Selector { context, source, tag }
+    }
+
+    fn post(&mut self, me: u32, selector: Selector, capacity: u64, kind: u32) {
+        let key = self.machines[me as usize].post(selector, kind, capacity);
+        self.ranks[me as usize].asked.push(Asked { key, capacity, kind, aside: None });
+    }
+
+    /// One thing that a rank's program does.
+    fn act(&mut self, me: u32) {
+        let at = me as usize;
+        match self.below(12) {
+            0..=3 => self.send(me),
+            4..=7 => {
+                let (selector, capacity) = (self.selector(), [2000, 2000, 2000, 64, u64::MAX][self.below(5)]);
+                let kind = [BYTES, BYTES, INTS][self.below(3)];
+                self.post(me, selector, capacity, kind);
+            }
+            8 => {
+                let selector = self.selector();
+                let seen = self.machines[at].probe(selector);
+                if let Some(message) = self.machines[at].set_aside(selector) {
+                    assert_eq!(self.machines[at].what(message), seen);
+                    self.ranks[at].aside.push(message);
+                }
+            }
+            9 if !self.ranks[at].aside.is_empty() => {
+                let index = self.below(self.ranks[at].aside.len());
+                let message = self.ranks[at].aside.swap_remove(index);
+                if self.below(4) == 0 {
+                    self.machines[at].drop_aside(message);
+                } else if let Some(key) = self.machines[at].receive_aside(message, BYTES, 2000) {
+                    let asked = Asked { key, capacity: 2000, kind: BYTES, aside: Some(message) };
+                    self.ranks[at].asked.push(asked);
+                }
+            }
+            10 if !self.ranks[at].asked.is_empty() => {
+                let index = self.below(self.ranks[at].asked.len());
+                if self.below(4) == 0 {
+                    let asked = self.ranks[at].asked.swap_remove(index);
+                    self.machines[at].drop_receive(asked.key);
+                } else {
+                    let key = self.ranks[at].asked[index].key;
+                    self.machines[at].cancel(key);
+                }
+            }
+            11 if !self.ranks[at].lent.is_empty() => {
+                let index = self.below(self.ranks[at].lent.len());
+                let (key, bytes) = self.ranks[at].lent.swap_remove(index);
+                self.machines[at].adopt(key, &bytes);
+                self.machines[at].drop_send(key);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what is over, and sends what can be.
+    fn advance(&mut self, me: u32) -> bool {
+        let (machine, rank) = (&mut self.machines[me as usize], &mut self.ranks[me as usize]);
+        let mut port = Port { network: &mut self.network, me };
+        let mut done = machine.advance(&mut port).unwrap() == Progress::Advanced;
+        rank.lent.retain(|(key, bytes)| {
+            if machine.granted(*key) {
+                let mut room = true;
+                while let Some(next) = machine.next_part(*key, |to, placed| port.longest_part(to, placed)) {
+                    room = port.part(next.to, &next.part, &bytes[next.bytes.clone()], next.offset).is_ok();
+                    if !room {
+                        break;
+                    }
+                    machine.part_sent(*key, next.bytes.end);
+                }
+                if room {
+                    machine.written(*key);
+                    done = true;
+                }
+            }
+            machine.take_sent(*key).map(Result::unwrap).is_none()
+        });
+        rank.sends.retain(|key| machine.take_sent(*key).map(Result::unwrap).is_none());
+        for index in (0..rank.asked.len()).rev() {
+            let Some(mut taken) = machine.take_received(rank.asked[index].key) else { continue };
+            let asked = rank.asked.swap_remove(index);
+            let bytes = match taken.staged {
+                Some(Block { offset, .. }) => rank.segment[offset as usize..][..taken.what.len as usize].to_vec(),
+                None => std::mem::take(&mut taken.bytes),
+            };
+            taken.staged.into_iter().for_each(|block| machine.release(block));
+            if taken.cancelled {
+                self.cancelled.insert((me, asked.key));
+            } else {
+                self.brought.insert((me, asked.key), (asked, taken, bytes));
+            }
+            done = true;
+        }
+        done
+    }
+
+    /// Delivers a packet of a link.
+    fn deliver(&mut self, from: u32, to: u32) -> bool {
+        let waiting = self.network.link(from, to).len();
+        if waiting == 0 {
+            return false;
+        }
+        let index = if self.ordered { 0 } else { self.below(waiting) };
+        let packet = self.network.link(from, to).remove(index).unwrap();
+        let (machine, segment) = (&mut self.machines[to as usize], &mut self.ranks[to as usize].segment);
+        match packet {
+            Packet::Control(control, credit) => machine.on_control(from, control, credit),
+            Packet::Eager(head, credit, bytes) => machine.on_eager(from, head, credit, &Payload::own(&bytes)),
+            Packet::Part(part, bytes, Some(offset)) => {
+                segment[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                machine.on_part(from, &part, &Payload::own(&bytes).placed_at(offset));
+            }
+            Packet::Part(part, bytes, None) => machine.on_part(from, &part, &Payload::own(&bytes)),
+            Packet::Read(Read { send, receive, at, len, offset }) => {
+                let bytes = machine.read(from, send, at, len).expect("a message is there until it is read");
+                let answer = Packet::Part(Part { receive, at, envelope: None }, bytes.to_vec(), offset);
+                self.network.link(to, from).push_back(answer);
+            }
+        }
+        true
+    }
+
+    /// Lets everything happen that can.
+    fn settle(&mut self) {
+        let ranks = self.ranks.len() as u32;
+        let mut rest = 0;
+        while rest < 3 {
+            let mut done = false;
+            for (from, to) in (0..ranks * ranks).map(|link| (link / ranks, link % ranks)) {
+                while self.deliver(from, to) {
+                    done = true;
+                }
+                done |= self.advance(to);
+            }
+            rest = if done { 0 } else { rest + 1 };
+        }
+    }
+
+    /// Receives and cancels all that is left.
+    fn end(&mut self) {
+        for rank in 0..self.ranks.len() {
+            for (key, bytes) in std::mem::take(&mut self.ranks[rank].lent) {
+                self.machines[rank].adopt(key, &bytes);
+                self.ranks[rank].sends.push(key);
+            }
+            for message in std::mem::take(&mut self.ranks[rank].aside) {
+                self.machines[rank].drop_aside(message);
+            }
+        }
+        self.settle();
+        for _ in 0..2000 {
+            let mut more = false;
+            for (rank, context) in (0..self.ranks.len()).flat_map(|rank| [(rank, 0), (rank, 1)]) {
+                let all = Selector { context, source: ANY, tag: ANY };
+                while self.machines[rank].probe(all).is_some() {
+                    self.post(rank as u32, all, 2000, BYTES);
+                    more = true;
+                }
+            }
+            self.settle();
+            if !more {
+                break;
+            }
+        }
+        for rank in 0..self.ranks.len() {
+            let keys: Vec<Key> = self.ranks[rank].asked.iter().map(|asked| asked.key).collect();
+            for key in keys {
+                self.machines[rank].cancel(key);
+            }
+        }
+        self.settle();
+    }
+
+    /// Compares what the receives of a rank have brought with what they have to.
+    fn check(&self, me: u32) {
+        let history = &self.machines[me as usize].history;
+        let matches = |selector: &Selector, (from, head): &(u32, Head)| {
+            let Selector { context, source, tag } = *selector;
+            context == head.context && [ANY, *from].contains(&source) && [ANY, head.tag].contains(&tag)
+        };
+        let (mut posted, mut waiting) = (Vec::<(Key, Selector)>::new(), Vec::<(u32, Head)>::new());
+        let (mut met, mut aside) = (BTreeMap::new(), BTreeMap::new());
+        let mut next = BTreeMap::<(u32, u32), u32>::new();
+        for event in history {
+            match event {
+                Event::Posted(key, selector) => match waiting.iter().position(|sent| matches(selector, sent)) {
+                    Some(index) => drop(met.insert(*key, waiting.remove(index))),
+                    None => posted.push((*key, *selector)),
+                },
+                Event::Arrived(from, head) => {
+                    let next = next.entry((*from, head.context)).or_default();
+                    assert_eq!(head.sequence, *next, "messages of a pair are looked at in order");
+                    *next += 1;
+                    let sent = (*from, *head);
+                    match posted.iter().position(|(_, selector)| matches(selector, &sent)) {
+                        Some(index) => drop(met.insert(posted.remove(index).0, sent)),
+                        None => waiting.push(sent),
+                    }
+                }
+                Event::Cancelled(key) => {
+                    let index = posted.iter().position(|(other, _)| other == key);
+                    posted.remove(index.expect("a receive without a message is cancelled"));
+                }
+                Event::SetAside(key, selector) => {
+                    let index = waiting.iter().position(|sent| matches(selector, sent));
+                    aside.insert(*key, waiting.remove(index.expect("the message is there")));
+                }
+            }
+        }
+        assert!(posted.is_empty() && waiting.is_empty(), "all has been received or cancelled");
+        for ((rank, key), (asked, taken, bytes)) in &self.brought {
+            if *rank != me {
+                continue;
+            }
+            let (from, head) = asked.aside.map_or_else(|| met[key], |message| aside[&message]);
+            let message = self.messages[&(from, me, head.context)][head.sequence as usize];
+            let what = What { from, tag: message.tag, len: message.len as u64, kind: message.kind };
+            assert_eq!((taken.what, head.tag), (what, message.tag));
+            let failure = if asked.kind != BYTES && asked.kind != message.kind {
+                Some(Failure::WrongType(message.kind))
+            } else {
+                (message.len as u64 > asked.capacity).then_some(Failure::Truncated)
+            };
+            assert_eq!(taken.failure, failure);
+            if failure.is_none() {
+                assert!(
+                    *bytes == content((from, head.context, head.sequence), message.len),
+                    "other bytes: {what:?}"
+                );
+            }
+        }
+        for (_, key) in self.cancelled.iter().filter(|(rank, _)| *rank == me) {
+            assert!(!met.contains_key(key));
+        }
+    }
+}
+
+/// Plays a random program; what was counted, of all ranks.
+fn play(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Vec<Counts> {
+    let mut play = Play::new(seed, ranks, protocol, ordered);
+    // Programs that do little at a time have more under way.
+    let busy = play.below(6) + 1;
+    for _ in 0..600 {
+        let me = play.below(ranks) as u32;
+        if play.below(busy) == 0 {
+            play.act(me);
+        }
+        match play.below(3) {
+            0 => drop(play.advance(me)),
+            _ => {
+                let to = play.below(ranks) as u32;
+                play.deliver(me, to);
+            }
+        }
+    }
+    play.end();
+    for (me, machine) in play.machines.iter_mut().enumerate() {
+        let staging = machine.config.staging;
+        assert_eq!(machine.load(), (0, 0, 0, staging), "rank {me}: sends, receives, messages, free staging");
+        assert_eq!(machine.counts.ignored, 0);
+        assert_eq!((machine.posted.len(), machine.unexpected.len()), (0, 0));
+    }
+    (0..ranks as u32).for_each(|me| play.check(me));
+    play.machines.iter().map(|machine| machine.counts).collect()
+}
+
+/// Plays the seeds of a protocol.
+fn all(protocol: Protocol, ordered: bool) -> Vec<Counts> {
+    let seeds = std::env::var("AM_P2P_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150);
+    let mut counts = Vec::new();
+    for seed in 0..seeds {
+        let told = format!("seed {seed}, {}, ordered {ordered}", protocol.name());
+        let guard = Told(told);
+        counts.extend(play(seed, 1 + seed as usize % 3, protocol, ordered));
+        std::mem::forget(guard);
+    }
+    counts
+}
+
+/// Prints the seed that repeats a failure.
+struct Told(String);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        eprintln!("failed with {}", self.0);
+    }
+}
+
+#[test]
+fn random_programs_match() {
+    for protocol in Protocol::ALL {
+        let counts = all(protocol, true);
+        let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>();
+        let used = |of| sum(of) > 0;
+        // What a protocol has not, it does not use; what it has, these programs do.
+        assert!(used(|counts| counts.eager) && used(|counts| counts.stalled) && used(|counts| counts.unexpected));
+        assert_eq!(used(|counts| counts.read), protocol == Protocol::Read);
+        assert_eq!(used(|counts| counts.ack), protocol == Protocol::Read);
+        assert_eq!(used(|counts| counts.cts), protocol != Protocol::Read);
+        assert_eq!(used(|counts| counts.receiver_initiated), protocol.advertises());
+        assert_eq!(used(|counts| counts.crossing), protocol.advertises());
+        assert_eq!(used(|counts| counts.revocations), protocol.advertises());
+        assert_eq!(used(|counts| counts.fin), !matches!(protocol, Protocol::Read | Protocol::Elided));
+    }
+}
+
+#[test]
+fn messages_that_overtake_match() {
+    for protocol in Protocol::ALL {
+        let counts = all(protocol, false);
+        assert!(counts.iter().any(|counts| counts.held > 0));
+        assert!(counts.iter().all(|counts| counts.rtr == 0));
+    }
+}

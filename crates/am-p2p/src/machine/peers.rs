@@ -1,0 +1,146 @@
+//! What is known of a peer, and of a peer in a communicator.
+
+use super::Failure;
+use super::advance::Item;
+use super::control::{Credit, Head};
+use am_core::slab::Key;
+use std::collections::VecDeque;
+
+/// A peer, whatever the communicator.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(super) rank: u32,
+    /// What this rank has put into the peer's memory for unexpected messages.
+    pub(super) sent: Credit,
+    /// What the peer has told to have taken out of it.
+    pub(super) returned: Credit,
+    /// Messages that wait for room there.
+    pub(super) backlog: VecDeque<Key>,
+    /// Messages of the peer that have come.
+    pub(super) heard: u32,
+    /// What this rank has taken of them out of its memory.
+    pub(super) consumed: Credit,
+    /// How much of that the peer knows.
+    pub(super) told: Credit,
+    /// Whether the peer has to be told, by a message of its own if need be.
+    pub(super) due: bool,
+    /// Whether the peer may soon wait for room.
+    pub(super) short: bool,
+    /// What is to be sent to the peer, in order.
+    pub(super) queue: VecDeque<Item>,
+    pub(super) listed: bool,
+    /// Receives that are advertised to the peer.
+    pub(super) adverts: u32,
+    /// How the peer ended.
+    pub(super) gone: Option<Failure>,
+}
+
+impl Peer {
+    pub(super) fn new(rank: u32) -> Self {
+        Self {
+            rank,
+            sent: Credit::default(),
+            returned: Credit::default(),
+            backlog: VecDeque::new(),
+            heard: 0,
+            consumed: Credit::default(),
+            told: Credit::default(),
+            due: false,
+            short: false,
+            queue: VecDeque::new(),
+            listed: false,
+            adverts: 0,
+            gone: None,
+        }
+    }
+}
+
+/// What came before its turn.
+#[derive(Debug)]
+pub(super) enum Parked {
+    Eager(Vec<u8>),
+    Offered(Key, u64),
+    Written(Key, u64),
+}
+
+/// A receive that a peer has advertised to this rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Advert {
+    pub(super) tag: u32,
+    /// Messages with the tag that come before the one for it.
+    pub(super) before: u32,
+    pub(super) receive: Key,
+    pub(super) capacity: u64,
+    pub(super) offset: u64,
+}
+
+/// A message that this rank has sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Logged {
+    pub(super) sequence: u32,
+    pub(super) tag: u32,
+    /// If it was announced.
+    pub(super) send: Option<Key>,
+}
+
+/// A peer in a communicator.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(super) peer: u32,
+    /// The number of the next message to the peer.
+    pub(super) next: u32,
+    /// The number of the next message of the peer.
+    pub(super) expected: u32,
+    /// What came before its turn.
+    pub(super) parked: Vec<(Head, Parked)>,
+    /// The latest messages to the peer: all that it may not have seen.
+    pub(super) log: VecDeque<Logged>,
+    /// What the peer has advertised.
+    pub(super) adverts: Vec<Advert>,
+    /// Whether a revocation is under way.
+    pub(super) revoking: bool,
+    /// Receives to be revoked next.
+    pub(super) cancels: VecDeque<Key>,
+}
+
+impl Pair {
+    pub(super) fn new(peer: u32) -> Self {
+        Self {
+            peer,
+            next: 0,
+            expected: 0,
+            parked: Vec::new(),
+            log: VecDeque::new(),
+            adverts: Vec::new(),
+            revoking: false,
+            cancels: VecDeque::new(),
+        }
+    }
+
+    /// The advertised receive that the next message with a tag is for; those behind it come one message sooner.
+    pub(super) fn take_advert(&mut self, tag: u32) -> Option<Advert> {
+        let mut found = None;
+        self.adverts.retain_mut(|advert| {
+            if advert.tag != tag {
+                return true;
+            }
+            if advert.before == 0 {
+                found = Some(*advert);
+                return false;
+            }
+            advert.before -= 1;
+            true
+        });
+        found
+    }
+}
+
+/// A communicator.
+#[derive(Debug, Default)]
+pub(crate) struct Context {
+    /// Receives with wildcards that have met no message.
+    pub(super) wildcards: u32,
+    /// Receives that may be advertised when there are none.
+    pub(super) deferred: Vec<Key>,
+    pub(super) freed: bool,
+}

@@ -1,0 +1,666 @@
+//! Receives, messages that come before anybody asks for them, and how these meet.
+
+use super::advance::Item;
+use super::chains::Selector;
+use super::control::{Control, Credit, Head, KIND, Part, SHORT};
+use super::peers::Parked;
+use super::sending::units;
+use super::staging::Block;
+use super::{BYTES, Failure, Machine};
+use crate::config::Protocol;
+use am_core::Payload;
+use am_core::slab::Key;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It has met no message.
+    Posted,
+    /// Its message is being written or read.
+    Moving,
+    /// Its message is here; the sender is asked to retire the advertisement.
+    Retiring,
+    /// Over.
+    Done,
+    /// Over, without a message.
+    Cancelled,
+}
+
+/// A message that is read: what of it has been asked for, and how many requests are under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) send: Key,
+    pub(super) asked: u64,
+    pub(super) under_way: u32,
+}
+
+/// A receive.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(super) selector: Selector,
+    kind: u32,
+    pub(super) capacity: u64,
+    order: u64,
+    pub(super) stage: Stage,
+    /// Its message.
+    pub(super) from: u32,
+    tag: u32,
+    sent_kind: u32,
+    pub(super) len: u64,
+    /// Bytes of it that have come.
+    pub(super) arrived: u64,
+    /// Whether the length is known and the end has been told.
+    pub(super) ended: bool,
+    pub(super) bytes: Vec<u8>,
+    pub(super) staged: Option<Block>,
+    pub(super) advertised: bool,
+    pub(super) cancelling: bool,
+    pub(super) reading: Option<Reading>,
+    pub(super) wanted: bool,
+    pub(super) failure: Option<Failure>,
+}
+
+impl Receive {
+    fn is_over(&self) -> bool {
+        match self.stage {
+            Stage::Done | Stage::Cancelled => true,
+            // Its communicator was freed.
+            Stage::Posted | Stage::Moving | Stage::Retiring => self.failure == Some(Failure::Freed),
+        }
+    }
+}
+
+/// What came before anybody asked for it.
+#[derive(Debug)]
+pub(super) enum Content {
+    Here(Vec<u8>),
+    Offered(Key),
+}
+
+/// A message that has met no receive.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(super) from: u32,
+    pub(super) head: Head,
+    pub(super) len: u64,
+    pub(super) content: Content,
+}
+
+/// An envelope: who sent it, with which tag, how long it is, and the type of its elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct What {
+    pub(crate) from: u32,
+    pub(crate) tag: u32,
+    pub(crate) len: u64,
+    pub(crate) kind: u32,
+}
+
+/// A receive that is over.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) what: What,
+    pub(crate) cancelled: bool,
+    pub(crate) failure: Option<Failure>,
+    /// The bytes, unless they are in the segment.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) staged: Option<Block>,
+}
+
+impl Machine {
+    fn new_receive(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
+        self.orders += 1;
+        let receive = Receive {
+            selector,
+            kind,
+            capacity,
+            order: self.orders,
+            stage: Stage::Posted,
+            from: selector.source,
+            tag: selector.tag,
+            sent_kind: kind,
+            len: 0,
+            arrived: 0,
+            ended: false,
+            bytes: self.buffer(),
+            staged: None,
+            advertised: false,
+            cancelling: false,
+            reading: None,
+            wanted: true,
+            failure: None,
+        };
+        self.receives.insert(receive)
+    }
+
+    /// Asks for a message of at most `capacity` bytes.
+    pub(crate) fn post(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
+        let key = self.new_receive(selector, kind, capacity);
+        #[cfg(test)]
+        self.history.push(super::model::Event::Posted(key, selector));
+        if let Some(waiting) = self.unexpected.first(selector) {
+            self.withdraw(waiting);
+            self.meet_waiting(key, waiting);
+            return key;
+        }
+        if let Some(failure) = self.hopeless(selector) {
+            self.receive_mut(key).failure = Some(failure);
+            self.finish(key);
+            return key;
+        }
+        self.posted.push(selector, key);
+        if selector.class() != 0 {
+            let context = self.context(selector.context);
+            self.contexts[context].wildcards += 1;
+        } else if self.advertises() && capacity > self.eager {
+            self.advertise(key);
+        }
+        key
+    }
+
+    /// Why no message can come for a selector.
+    fn hopeless(&mut self, selector: Selector) -> Option<Failure> {
+        let context = self.context(selector.context);
+        if self.contexts[context].freed {
+            return Some(Failure::Freed);
+        }
+        let peer = self.peer_of.get(&selector.source)?;
+        self.peers[*peer as usize].gone
+    }
+
+    /// Learns how much of its messages a peer has taken.
+    #[inline]
+    pub(super) fn hear(&mut self, peer: usize, credit: Credit) {
+        let state = &mut self.peers[peer];
+        let more = credit.since(state.returned);
+        // Messages may overtake each other, so that an older count comes later.
+        if more.messages != 0 && (more.messages as i32) > 0 && (more.units as i32) >= 0 {
+            state.returned = credit;
+            if !state.backlog.is_empty() {
+                self.launch_more(peer);
+            }
+        }
+    }
+
+    /// The credit for a message to a peer, which knows it then.
+    #[inline]
+    pub(super) fn told(&mut self, peer: usize) -> Credit {
+        let window = self.window.messages;
+        let state = &mut self.peers[peer];
+        (state.told, state.due) = (state.consumed, false);
+        if state.heard.wrapping_sub(state.told.messages) <= window / 2 {
+            state.short = false;
+        }
+        state.told
+    }
+
+    /// A message of a peer has left this rank's memory for unexpected ones.
+    #[inline]
+    fn consume(&mut self, peer: usize, units: u32) {
+        let window = self.window;
+        let state = &mut self.peers[peer];
+        state.consumed.messages = state.consumed.messages.wrapping_add(1);
+        state.consumed.units = state.consumed.units.wrapping_add(units);
+        let untold = state.consumed.since(state.told);
+        if state.short || untold.messages >= window.messages / 2 || untold.units >= window.units / 2 {
+            state.due = true;
+            self.list(peer);
+        }
+    }
+
+    /// Whether a message's turn has come, which is counted then.
+    #[inline]
+    fn in_turn(&mut self, pair: usize, head: &Head) -> bool {
+        let state = &mut self.pairs[pair];
+        let peer = &mut self.peers[state.peer as usize];
+        peer.heard = peer.heard.wrapping_add(1);
+        if head.kind & SHORT != 0 {
+            peer.short = true;
+        }
+        if state.expected != head.sequence {
+            return false;
+        }
+        state.expected = state.expected.wrapping_add(1);
+        true
+    }
+
+    fn park(&mut self, pair: usize, head: Head, what: Parked) {
+        // A peer has no more messages under way than there are credits for.
+        let ahead = head.sequence.wrapping_sub(self.pairs[pair].expected);
+        if ahead > 2 * self.window.messages {
+            self.ignore();
+            return;
+        }
+        self.counts.held += 1;
+        self.pairs[pair].parked.push((head, what));
+    }
+
+    /// Looks at what has come before its turn, and releases what waited for the last wildcard.
+    #[inline]
+    fn look_on(&mut self, pair: usize, from: u32) {
+        if !self.pairs[pair].parked.is_empty() {
+            self.unpark(pair, from);
+        }
+        if self.unblocked.is_some() {
+            self.release_deferred();
+        }
+    }
+
+    #[cold]
+    fn unpark(&mut self, pair: usize, from: u32) {
+        loop {
+            let state = &mut self.pairs[pair];
+            let next = state.parked.iter().position(|(head, _)| head.sequence == state.expected);
+            let Some(next) = next else { return };
+            let (head, what) = state.parked.swap_remove(next);
+            state.expected = state.expected.wrapping_add(1);
+            let peer = state.peer as usize;
+            match what {
+                Parked::Eager(bytes) => {
+                    self.eager_now(peer, from, head, &Payload::own(&bytes));
+                    self.recycle(bytes);
+                }
+                Parked::Offered(send, len) => self.offered_now(peer, from, head, send, len),
+                Parked::Written(receive, len) => self.written_now(peer, from, head, receive, len),
+            }
+        }
+    }
+
+    /// A message has come in one piece.
+    #[inline]
+    pub(crate) fn on_eager(&mut self, from: u32, head: Head, credit: Credit, payload: &Payload<'_>) {
+        let pair = self.pair(head.context, from);
+        let peer = self.pairs[pair].peer as usize;
+        self.hear(peer, credit);
+        if !self.in_turn(pair, &head) {
+            return self.park(pair, head, Parked::Eager(payload.to_vec()));
+        }
+        self.eager_now(peer, from, head, payload);
+        self.look_on(pair, from);
+    }
+
+    pub(super) fn on_rts(&mut self, from: u32, head: Head, send: Key, len: u64) {
+        let pair = self.pair(head.context, from);
+        if !self.in_turn(pair, &head) {
+            return self.park(pair, head, Parked::Offered(send, len));
+        }
+        let peer = self.pairs[pair].peer as usize;
+        self.offered_now(peer, from, head, send, len);
+        self.look_on(pair, from);
+    }
+
+    pub(super) fn on_written(&mut self, from: u32, head: Head, receive: Key, len: u64) {
+        let pair = self.pair(head.context, from);
+        if !self.in_turn(pair, &head) {
+            return self.park(pair, head, Parked::Written(receive, len));
+        }
+        let peer = self.pairs[pair].peer as usize;
+        self.written_now(peer, from, head, receive, len);
+        self.look_on(pair, from);
+    }
+
+    /// The receive that a message is for.
+    #[inline]
+    fn find_posted(&self, from: u32, head: &Head) -> Option<Key> {
+        let Head { context, tag, .. } = *head;
+        let selectors = Selector { context, source: from, tag }.matching();
+        if self.posted.of_class(1) + self.posted.of_class(2) + self.posted.of_class(3) == 0 {
+            return self.posted.first(selectors[0]);
+        }
+        let classes = (0..4).filter(|class| self.posted.of_class(*class) != 0);
+        let found = classes.filter_map(|class| self.posted.first(selectors[class]));
+        found.min_by_key(|key| self.receives.get(*key).map(|receive| receive.order))
+    }
+
+    /// A receive is not posted any more.
+    pub(super) fn unlink(&mut self, key: Key) {
+        let Some(receive) = self.receives.get_mut(key) else { return };
+        let (selector, advertised) = (receive.selector, std::mem::take(&mut receive.advertised));
+        self.posted.remove(selector, key);
+        if advertised {
+            let peer = self.peer(selector.source);
+            self.peers[peer].adverts -= 1;
+        }
+        if selector.class() != 0 {
+            let context = self.context(selector.context);
+            let state = &mut self.contexts[context];
+            state.wildcards -= 1;
+            if state.wildcards == 0 && !state.deferred.is_empty() {
+                self.unblocked = Some(selector.context);
+            }
+        }
+    }
+
+    /// Notes which message a receive has met; whether it can be received.
+    fn meet(&mut self, key: Key, from: u32, head: &Head, len: u64) -> bool {
+        self.counts.received += 1;
+        let receive = self.receive_mut(key);
+        let kind = head.kind & KIND;
+        (receive.from, receive.tag, receive.len, receive.sent_kind) = (from, head.tag, len, kind);
+        receive.failure = if receive.failure.is_some() {
+            receive.failure
+        } else if receive.kind != BYTES && receive.kind != kind {
+            Some(Failure::WrongType(kind))
+        } else if len > receive.capacity {
+            Some(Failure::Truncated)
+        } else {
+            None
+        };
+        receive.failure.is_none()
+    }
+
+    #[inline]
+    fn eager_now(&mut self, peer: usize, from: u32, head: Head, payload: &Payload<'_>) {
+        let len = payload.len() as u64;
+        #[cfg(test)]
+        self.history.push(super::model::Event::Arrived(from, head));
+        let Some(key) = self.find_posted(from, &head) else {
+            if self.is_freed(head.context) {
+                return self.consume(peer, units(len));
+            }
+            let mut bytes = self.buffer();
+            bytes.resize(payload.len(), 0);
+            payload.copy_to(&mut bytes);
+            return self.keep(from, head, len, Content::Here(bytes));
+        };
+        let advertised = self.receive_mut(key).advertised;
+        self.unlink(key);
+        if self.meet(key, from, &head, len) {
+            let receive = self.receive_mut(key);
+            receive.bytes.resize(payload.len(), 0);
+            payload.copy_to(&mut receive.bytes);
+        }
+        let block = self.receive_mut(key).staged.take();
+        block.into_iter().for_each(|block| self.staging.give_back(block));
+        self.consume(peer, units(len));
+        if advertised && self.config.protocol == Protocol::ReceiverInitiated {
+            self.receive_mut(key).stage = Stage::Retiring;
+            self.counts.revocations += 1;
+            self.tell(peer, Control::Retire { receive: key });
+        } else {
+            self.finish(key);
+        }
+    }
+
+    fn offered_now(&mut self, peer: usize, from: u32, head: Head, send: Key, len: u64) {
+        #[cfg(test)]
+        self.history.push(super::model::Event::Arrived(from, head));
+        let Some(key) = self.find_posted(from, &head) else {
+            if self.is_freed(head.context) {
+                self.consume(peer, 1);
+                return self.tell(peer, Control::Refuse { send, freed: true });
+            }
+            return self.keep(from, head, len, Content::Offered(send));
+        };
+        let advertised = self.receive_mut(key).advertised;
+        self.unlink(key);
+        self.transfer(key, peer, from, &head, (send, len), advertised);
+    }
+
+    /// A message has been or is being written to an advertised receive.
+    fn written_now(&mut self, peer: usize, from: u32, head: Head, key: Key, len: u64) {
+        #[cfg(test)]
+        self.history.push(super::model::Event::Arrived(from, head));
+        let right = self.find_posted(from, &head) == Some(key);
+        debug_assert!(right, "a message was written to a receive that it is not for");
+        self.consume(peer, 1);
+        if !right || self.receives.get(key).is_none_or(|receive| !receive.advertised || len > receive.capacity) {
+            self.ignore();
+            return;
+        }
+        self.unlink(key);
+        self.meet(key, from, &head, len);
+        let receive = self.receive_mut(key);
+        (receive.stage, receive.ended) = (Stage::Moving, true);
+        self.settle(key);
+    }
+
+    /// Keeps a message that nobody has asked for.
+    fn keep(&mut self, from: u32, head: Head, len: u64, content: Content) {
+        let key = self.waiting.insert(Waiting { from, head, len, content });
+        for selector in (Selector { context: head.context, source: from, tag: head.tag }).matching() {
+            self.unexpected.push(selector, key);
+        }
+    }
+
+    /// Takes a message from those that can be asked for.
+    pub(super) fn withdraw(&mut self, key: Key) {
+        let Some(waiting) = self.waiting.get(key) else { return };
+        let Head { context, tag, .. } = waiting.head;
+        for selector in (Selector { context, source: waiting.from, tag }).matching() {
+            self.unexpected.remove(selector, key);
+        }
+    }
+
+    /// A receive meets a message that was there before.
+    fn meet_waiting(&mut self, key: Key, waiting: Key) {
+        let Some(Waiting { from, head, len, content }) = self.waiting.remove(waiting) else { return };
+        self.counts.unexpected += 1;
+        let peer = self.peer(from);
+        match content {
+            Content::Here(bytes) => {
+                if self.meet(key, from, &head, len) {
+                    let unused = std::mem::replace(&mut self.receive_mut(key).bytes, bytes);
+                    self.recycle(unused);
+                } else {
+                    self.recycle(bytes);
+                }
+                self.consume(peer, units(len));
+                self.finish(key);
+            }
+            Content::Offered(send) => self.transfer(key, peer, from, &head, (send, len), false),
+        }
+    }
+
+    /// A receive meets a message that was announced.
+    fn transfer(
+        &mut self,
+        key: Key,
+        peer: usize,
+        from: u32,
+        head: &Head,
+        (send, len): (Key, u64),
+        advertised: bool,
+    ) {
+        self.consume(peer, 1);
+        let (fits, elides) = (self.meet(key, from, head, len), self.elides());
+        let capacity = self.receive_mut(key).capacity;
+        if advertised && len <= capacity {
+            // The sender finds the receive that was advertised, and writes to it.
+            let receive = self.receive_mut(key);
+            (receive.stage, receive.ended) = (Stage::Moving, elides);
+            return self.settle(key);
+        }
+        if !fits {
+            let block = self.receive_mut(key).staged.take();
+            block.into_iter().for_each(|block| self.staging.give_back(block));
+            self.tell(peer, Control::Refuse { send, freed: false });
+            return self.finish(key);
+        }
+        let staged = if len == 0 { None } else { self.staging.take(len) };
+        let reads = self.config.protocol == Protocol::Read;
+        let receive = self.receive_mut(key);
+        (receive.stage, receive.staged, receive.ended) = (Stage::Moving, staged, elides || reads);
+        if staged.is_none() {
+            receive.bytes.resize(len as usize, 0);
+        }
+        if reads {
+            receive.reading = Some(Reading { send, asked: 0, under_way: 0 });
+            self.peers[peer].queue.push_back(Item::Read(key));
+            self.list(peer);
+        } else {
+            self.counts.cts += 1;
+            self.tell(peer, Control::Cts { send, receive: key, offset: staged.map(|block| block.offset) });
+        }
+        self.settle(key);
+    }
+
+    /// A part of a message has come: by itself in the segment, or as bytes.
+    pub(crate) fn on_part(&mut self, from: u32, part: &Part, payload: &Payload<'_>) {
+        if let Some((head, len)) = part.envelope {
+            self.on_written(from, head, part.receive, len);
+        }
+        if payload.is_empty() {
+            return;
+        }
+        let Some(receive) = self.receives.get_mut(part.receive).filter(|receive| receive.from == from) else {
+            self.ignore();
+            return;
+        };
+        let len = payload.len() as u64;
+        let end = part.at.checked_add(len);
+        let room = receive.staged.map_or(receive.bytes.len() as u64, |block| block.len);
+        if !matches!(receive.stage, Stage::Posted | Stage::Moving) || end.is_none_or(|end| end > room) {
+            self.ignore();
+            return;
+        }
+        match receive.staged {
+            Some(block) if payload.offset() == Some(block.offset + part.at) => {}
+            None if payload.offset().is_none() => {
+                payload.copy_to(&mut receive.bytes[part.at as usize..(part.at + len) as usize]);
+            }
+            _ => {
+                self.ignore();
+                return;
+            }
+        }
+        receive.arrived += len;
+        if let Some(reading) = &mut receive.reading {
+            reading.under_way = reading.under_way.saturating_sub(1);
+            if reading.asked < receive.len {
+                let peer = self.peer(from);
+                self.peers[peer].queue.push_back(Item::Read(part.receive));
+                self.list(peer);
+            }
+        }
+        self.settle(part.receive);
+    }
+
+    pub(super) fn on_fin(&mut self, from: u32, key: Key) {
+        match self.receives.get_mut(key).filter(|receive| receive.from == from) {
+            Some(receive) => receive.ended = true,
+            None => self.ignore(),
+        }
+        self.settle(key);
+    }
+
+    /// Ends a receive whose message is all there.
+    fn settle(&mut self, key: Key) {
+        let Some(receive) = self.receives.get(key) else { return };
+        if receive.stage != Stage::Moving || !receive.ended || receive.arrived < receive.len {
+            return;
+        }
+        let from = receive.from;
+        if let Some(reading) = receive.reading {
+            let peer = self.peer(from);
+            self.counts.ack += 1;
+            self.tell(peer, Control::Ack { send: reading.send });
+        }
+        self.finish(key);
+    }
+
+    /// A receive is over.
+    pub(super) fn finish(&mut self, key: Key) {
+        let receive = self.receive_mut(key);
+        receive.stage = Stage::Done;
+        if !receive.wanted {
+            self.discard(key);
+        }
+    }
+
+    /// Lets go what a receive has brought.
+    pub(super) fn discard(&mut self, key: Key) {
+        let Some(receive) = self.receives.remove(key) else { return };
+        receive.staged.into_iter().for_each(|block| self.staging.give_back(block));
+        self.recycle(receive.bytes);
+    }
+
+    /// Whether a receive is over.
+    #[inline]
+    pub(crate) fn is_received(&self, key: Key) -> bool {
+        self.receives.get(key).is_none_or(Receive::is_over)
+    }
+
+    /// Where a message is being written to, and how many bytes of it from its beginning on are there. Not where parts may come
+    /// in another order, or the message is not received.
+    pub(crate) fn arrived(&self, key: Key) -> Option<(Block, u64)> {
+        let receive = self.receives.get(key).filter(|receive| self.ordered && receive.reading.is_none())?;
+        let well = receive.stage == Stage::Moving && receive.failure.is_none();
+        Some((receive.staged.filter(|_| well)?, receive.arrived))
+    }
+
+    /// Whom a receive waits for: the rank, and whether it has met a message.
+    pub(crate) fn waits_for(&self, key: Key) -> Option<(Selector, u32, bool)> {
+        let receive = self.receives.get(key)?;
+        let met = matches!(receive.stage, Stage::Moving | Stage::Retiring);
+        Some((receive.selector, receive.from, met))
+    }
+
+    /// What a receive that is over has brought; its entry goes. The caller gives back what it holds.
+    pub(crate) fn take_received(&mut self, key: Key) -> Option<Taken> {
+        let receive = self.receives.get_mut(key).filter(|receive| receive.is_over())?;
+        let what = What { from: receive.from, tag: receive.tag, len: receive.len, kind: receive.sent_kind };
+        if !matches!(receive.stage, Stage::Done | Stage::Cancelled) {
+            // Its sender has not been heard yet, and may write where it was told to.
+            receive.wanted = false;
+            let failure = receive.failure;
+            return Some(Taken { what, cancelled: false, failure, bytes: Vec::new(), staged: None });
+        }
+        let receive = self.receives.remove(key)?;
+        let cancelled = receive.stage == Stage::Cancelled;
+        let (failure, bytes, staged) = (receive.failure, receive.bytes, receive.staged);
+        Some(Taken { what, cancelled, failure, bytes, staged })
+    }
+
+    /// The first message that a receive would get, without taking it.
+    pub(crate) fn probe(&self, selector: Selector) -> Option<What> {
+        self.unexpected.first(selector).and_then(|key| self.what(key))
+    }
+
+    /// A message that was set aside, or is there.
+    pub(crate) fn what(&self, key: Key) -> Option<What> {
+        let Waiting { from, head, len, .. } = self.waiting.get(key)?;
+        Some(What { from: *from, tag: head.tag, len: *len, kind: head.kind & KIND })
+    }
+
+    /// Sets the first message aside that a receive would get.
+    pub(crate) fn set_aside(&mut self, selector: Selector) -> Option<Key> {
+        let key = self.unexpected.first(selector)?;
+        self.withdraw(key);
+        #[cfg(test)]
+        self.history.push(super::model::Event::SetAside(key, selector));
+        Some(key)
+    }
+
+    /// Receives a message that was set aside. `None` if its sender was lost before it could be fetched.
+    pub(crate) fn receive_aside(&mut self, message: Key, kind: u32, capacity: u64) -> Option<Key> {
+        let Waiting { from, head, .. } = self.waiting.get(message)?;
+        let selector = Selector { context: head.context, source: *from, tag: head.tag };
+        let key = self.new_receive(selector, kind, capacity);
+        self.meet_waiting(key, message);
+        Some(key)
+    }
+
+    /// Lets a message go that was set aside.
+    pub(crate) fn drop_aside(&mut self, message: Key) {
+        self.let_go(message, false);
+    }
+
+    /// Lets a message go that can be asked for no more, since its communicator was freed or since it was set aside.
+    pub(super) fn let_go(&mut self, message: Key, freed: bool) {
+        let Some(Waiting { from, len, content, .. }) = self.waiting.remove(message) else { return };
+        let peer = self.peer(from);
+        match content {
+            Content::Here(bytes) => {
+                self.recycle(bytes);
+                self.consume(peer, units(len));
+            }
+            Content::Offered(send) => {
+                self.consume(peer, 1);
+                self.tell(peer, Control::Refuse { send, freed });
+            }
+        }
+    }
+
+    fn is_freed(&self, context: u32) -> bool {
+        self.context_of.get(&context).is_some_and(|index| self.contexts[*index as usize].freed)
+    }
+}

@@ -1,0 +1,330 @@
+//! Messages on their way out.
+
+use super::advance::Item;
+use super::control::{Control, Credit, Head, SHORT};
+use super::peers::{Advert, Logged};
+use super::{Failure, Machine};
+use crate::config::Protocol;
+use am_core::slab::Key;
+
+/// What the sender of a message asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Done once the buffer can be used again.
+    Standard,
+    /// Done once the message has met its receive.
+    Synchronous,
+}
+
+/// Where the bytes of a message are.
+#[derive(Debug)]
+pub(super) enum Body {
+    Owned(Vec<u8>),
+    /// With the caller, who waits and writes them.
+    Lent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is no room for it at the receiver.
+    Backlogged,
+    /// In one message, which is to be sent.
+    Queued,
+    /// Announced.
+    Offered,
+    /// Being written.
+    Granted,
+    /// Written.
+    Ending,
+    /// Over.
+    Done,
+}
+
+/// Where a message is written to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) receive: Key,
+    /// In the receiver's segment, or in pieces.
+    pub(super) offset: Option<u64>,
+    /// Whether the receiver does not know the envelope.
+    pub(super) unknown: bool,
+}
+
+/// A message that is being sent.
+#[derive(Debug)]
+pub(crate) struct Send {
+    pub(super) to: u32,
+    pub(super) head: Head,
+    pub(super) len: u64,
+    pub(super) mode: Mode,
+    pub(super) body: Body,
+    pub(super) stage: Stage,
+    pub(super) grant: Option<Grant>,
+    /// Bytes that have been written, and whether any part has.
+    pub(super) at: u64,
+    pub(super) begun: bool,
+    /// Whether somebody waits for it.
+    pub(super) wanted: bool,
+    pub(super) failure: Option<Failure>,
+}
+
+/// Units that a message takes of the memory for unexpected ones.
+pub(super) fn units(len: u64) -> u32 {
+    (len.div_ceil(64) + 1) as u32
+}
+
+impl Machine {
+    /// What is free of a peer's memory for unexpected messages.
+    fn room(&self, peer: usize) -> Credit {
+        let used = self.peers[peer].sent.since(self.peers[peer].returned);
+        // Announcements take their units whether there are any or not.
+        let units = self.window.units.saturating_sub(used.units);
+        Credit { messages: self.window.messages.saturating_sub(used.messages), units }
+    }
+
+    /// Numbers a message and takes room for it.
+    #[inline]
+    fn number(&mut self, pair: usize, head: &mut Head, units: u32, send: Option<Key>) {
+        let window = self.window.messages;
+        let (state, most) = (&mut self.pairs[pair], 2 * window as usize);
+        let peer = &mut self.peers[state.peer as usize];
+        head.sequence = state.next;
+        state.next = state.next.wrapping_add(1);
+        peer.sent.messages = peer.sent.messages.wrapping_add(1);
+        peer.sent.units = peer.sent.units.wrapping_add(units);
+        if peer.sent.since(peer.returned).messages > window / 4 * 3 {
+            head.kind |= SHORT;
+        }
+        if self.ordered && self.config.protocol.advertises() {
+            if state.log.len() == most {
+                state.log.pop_front();
+            }
+            state.log.push_back(Logged { sequence: head.sequence, tag: head.tag, send });
+        }
+    }
+
+    /// Takes up a message that can be sent at once in one active message, which the caller sends: its head, and the credit
+    /// that goes along. `None` if it has to be sent by [`Machine::begin`].
+    #[inline]
+    pub(crate) fn begin_eager(&mut self, to: u32, mut head: Head, len: usize) -> Option<(Head, Credit)> {
+        if len as u64 > self.eager {
+            return None;
+        }
+        let pair = self.pair(head.context, to);
+        let index = self.pairs[pair].peer as usize;
+        let (peer, needed) = (&self.peers[index], units(len as u64));
+        if !(peer.queue.is_empty() && peer.backlog.is_empty()) || peer.gone.is_some() {
+            return None;
+        }
+        let room = self.room(index);
+        if room.messages == 0 || room.units < needed {
+            return None;
+        }
+        self.number(pair, &mut head, needed, None);
+        if !self.pairs[pair].adverts.is_empty() {
+            self.pairs[pair].take_advert(head.tag);
+        }
+        self.counts.eager += 1;
+        Some((head, self.told(index)))
+    }
+
+    /// Sends a message later that [`Machine::begin_eager`] has taken up and the network had no room for.
+    pub(crate) fn postpone(&mut self, to: u32, head: Head, bytes: &[u8]) -> Key {
+        let mut body = self.buffer();
+        body.extend_from_slice(bytes);
+        let send = Send {
+            to,
+            head,
+            len: bytes.len() as u64,
+            mode: Mode::Standard,
+            body: Body::Owned(body),
+            stage: Stage::Queued,
+            grant: None,
+            at: 0,
+            begun: false,
+            wanted: true,
+            failure: None,
+        };
+        let (key, peer) = (self.sends.insert(send), self.peer(to));
+        self.peers[peer].queue.push_front(Item::Eager(key));
+        self.list(peer);
+        key
+    }
+
+    /// Takes up a message. Without bytes, these are lent: the caller waits, and writes them once [`Machine::granted`] says so.
+    pub(crate) fn begin(&mut self, to: u32, head: Head, mode: Mode, len: u64, bytes: Option<Vec<u8>>) -> Key {
+        let pair = self.pair(head.context, to);
+        let peer = self.pairs[pair].peer as usize;
+        let body = bytes.map_or(Body::Lent, Body::Owned);
+        let (stage, grant, failure) = (Stage::Backlogged, None, self.peers[peer].gone);
+        let send = Send { to, head, len, mode, body, stage, grant, at: 0, begun: false, wanted: true, failure };
+        let key = self.sends.insert(send);
+        if failure.is_some() {
+            self.sends.get_mut(key).expect("it was just made").stage = Stage::Done;
+        } else if !self.peers[peer].backlog.is_empty() || self.room(peer).messages == 0 {
+            self.counts.stalled += 1;
+            self.peers[peer].backlog.push_back(key);
+        } else {
+            self.launch(peer, key);
+        }
+        key
+    }
+
+    /// Begins messages that have waited for room.
+    pub(super) fn launch_more(&mut self, peer: usize) {
+        while self.room(peer).messages != 0 {
+            let Some(key) = self.peers[peer].backlog.pop_front() else { return };
+            self.launch(peer, key);
+        }
+    }
+
+    /// Numbers a message and chooses its way.
+    fn launch(&mut self, peer: usize, key: Key) {
+        let Some(send) = self.sends.get(key) else { return };
+        let (to, mut head, len, mode, lent) =
+            (send.to, send.head, send.len, send.mode, matches!(send.body, Body::Lent));
+        let (pair, needed) = (self.pair(head.context, to), units(len));
+        let fits = len <= self.eager && mode == Mode::Standard && self.room(peer).units >= needed && !lent;
+        self.number(pair, &mut head, if fits { needed } else { 1 }, (!fits).then_some(key));
+        let advert = self.pairs[pair].take_advert(head.tag);
+        let written = advert.filter(|advert| !fits && advert.capacity >= len);
+        let send = self.sends.get_mut(key).expect("it was there");
+        send.head = head;
+        if fits {
+            self.counts.eager += 1;
+            send.stage = Stage::Queued;
+            self.peers[peer].queue.push_back(Item::Eager(key));
+            self.list(peer);
+        } else if let Some(Advert { receive, offset, .. }) = written {
+            self.counts.receiver_initiated += 1;
+            self.grant(key, Grant { receive, offset: Some(offset), unknown: true });
+        } else {
+            send.stage = Stage::Offered;
+            self.counts.rts += 1;
+            self.tell(peer, Control::Rts { head, send: key, len });
+        }
+    }
+
+    /// Lets a message be written.
+    pub(super) fn grant(&mut self, key: Key, grant: Grant) {
+        let Some(send) = self.sends.get_mut(key) else { return };
+        (send.stage, send.grant) = (Stage::Granted, Some(grant));
+        let (to, lent) = (send.to, matches!(send.body, Body::Lent));
+        if !lent {
+            let peer = self.peer(to);
+            self.peers[peer].queue.push_back(Item::Write(key));
+            self.list(peer);
+        }
+    }
+
+    /// Whether a message whose bytes are lent can be written.
+    pub(crate) fn granted(&self, key: Key) -> bool {
+        let granted = |send: &Send| send.stage == Stage::Granted && matches!(send.body, Body::Lent);
+        self.sends.get(key).is_some_and(granted)
+    }
+
+    /// Whether the bytes of a message can be lent: not where it goes eagerly later, or is read.
+    pub(crate) fn lends(&self, len: usize) -> bool {
+        len as u64 > self.eager && self.config.protocol != Protocol::Read
+    }
+
+    /// Whom a message that can be written goes to, and whether it is placed in the segment there.
+    pub(crate) fn is_placed(&self, key: Key) -> Option<(u32, bool)> {
+        let send = self.sends.get(key).filter(|send| send.stage == Stage::Granted)?;
+        send.grant.map(|grant| (send.to, grant.offset.is_some()))
+    }
+
+    /// Gives bytes to a message whose caller does not wait any more.
+    pub(crate) fn adopt(&mut self, key: Key, bytes: &[u8]) {
+        let Some(send) = self.sends.get_mut(key).filter(|send| matches!(send.body, Body::Lent)) else { return };
+        if send.stage == Stage::Done {
+            return;
+        }
+        let (to, granted) = (send.to, send.stage == Stage::Granted);
+        send.body = Body::Owned(bytes.to_vec());
+        if granted {
+            let peer = self.peer(to);
+            self.peers[peer].queue.push_back(Item::Write(key));
+            self.list(peer);
+        }
+    }
+
+    /// The receiver says where a message goes.
+    pub(super) fn on_cts(&mut self, from: u32, key: Key, receive: Key, offset: Option<u64>) {
+        let offered = |send: &&Send| send.to == from && send.stage == Stage::Offered;
+        if self.sends.get(key).filter(offered).is_none() {
+            self.ignore();
+            return;
+        }
+        self.counts.sender_initiated += 1;
+        self.grant(key, Grant { receive, offset, unknown: false });
+    }
+
+    /// The receiver does not take a message.
+    pub(super) fn on_refuse(&mut self, from: u32, key: Key, freed: bool) {
+        let offered = |send: &&mut Send| send.to == from && send.stage == Stage::Offered;
+        let Some(send) = self.sends.get_mut(key).filter(offered) else {
+            self.ignore();
+            return;
+        };
+        send.failure = freed.then_some(Failure::Freed);
+        self.sent(key);
+    }
+
+    /// The receiver has read a message.
+    pub(super) fn on_ack(&mut self, from: u32, key: Key) {
+        let offered = |send: &&Send| send.to == from && send.stage == Stage::Offered;
+        if self.sends.get(key).filter(offered).is_none() {
+            self.ignore();
+            return;
+        }
+        self.counts.read += 1;
+        self.sent(key);
+    }
+
+    /// A part of a message that its receiver reads.
+    pub(crate) fn read(&self, from: u32, key: Key, at: u64, len: u32) -> Option<&[u8]> {
+        let send = self.sends.get(key).filter(|send| send.to == from && send.stage == Stage::Offered)?;
+        let Body::Owned(bytes) = &send.body else { return None };
+        let at = usize::try_from(at).ok()?;
+        bytes.get(at..at.checked_add(len as usize)?)
+    }
+
+    /// A message is over.
+    pub(super) fn sent(&mut self, key: Key) {
+        let Some(send) = self.sends.get_mut(key) else { return };
+        send.stage = Stage::Done;
+        let body = std::mem::replace(&mut send.body, Body::Lent);
+        if !send.wanted {
+            self.sends.remove(key);
+        }
+        if let Body::Owned(bytes) = body {
+            self.recycle(bytes);
+        }
+    }
+
+    /// What a message that is over has come to; its entry goes.
+    pub(crate) fn take_sent(&mut self, key: Key) -> Option<Result<(), Failure>> {
+        let send = self.sends.get(key)?;
+        if send.stage != Stage::Done {
+            return None;
+        }
+        let failure = send.failure;
+        self.sends.remove(key);
+        Some(failure.map_or(Ok(()), Err))
+    }
+
+    /// Whether a message is over.
+    pub(crate) fn is_sent(&self, key: Key) -> bool {
+        self.sends.get(key).is_none_or(|send| send.stage == Stage::Done)
+    }
+
+    /// Nobody waits for a message any more; it goes on by itself.
+    pub(crate) fn drop_send(&mut self, key: Key) {
+        let Some(send) = self.sends.get_mut(key) else { return };
+        send.wanted = false;
+        if send.stage == Stage::Done {
+            self.sends.remove(key);
+        }
+    }
+}

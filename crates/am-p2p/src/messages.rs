@@ -1,0 +1,478 @@
+//! Messages: sending and receiving, blocking and not.
+
+use crate::communicator::{Communicator, Source, Status, Tag};
+use crate::error::{AskedTag, MessageError};
+use crate::kind::ElementType;
+use crate::layer::{self, Awaited, Messages};
+use crate::machine::{ANY, Block, Head, Mode, Selector, Taken, What};
+use crate::request::{ReceiveRequest, SendRequest};
+use am_core::slab::Key;
+use am_core::zerocopy::IntoBytes;
+use am_core::{Address, Category, Endpoint, HasLayer, Lane, Rank, SendError, Transport};
+use am_pgas::pointer::Element;
+
+/// A message that is about to be sent: whom to, what it is matched by, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Outgoing {
+    pub(crate) to: Rank,
+    pub(crate) head: Head,
+    pub(crate) mode: Mode,
+}
+
+/// What sending a message has come to so far.
+pub(crate) enum Begun {
+    Sent,
+    /// It is under way, with its bytes or without.
+    UnderWay(Key),
+}
+
+impl Communicator {
+    #[inline]
+    pub(crate) fn outgoing<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        (to, tag): (u32, i32),
+        kind: ElementType,
+        mode: Mode,
+    ) -> Result<Outgoing, MessageError> {
+        self.own(endpoint)?;
+        let (to, tag) = (self.member(to)?, Self::tag(tag)?);
+        let head = Head { context: self.context, tag, sequence: 0, kind: kind.number() };
+        Ok(Outgoing { to, head, mode })
+    }
+
+    /// Begins to send; `lend` if the caller waits and can lend the bytes.
+    #[inline]
+    pub(crate) fn begin<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        Outgoing { to, head, mode }: Outgoing,
+        bytes: &[u8],
+        lend: bool,
+    ) -> Result<Begun, MessageError> {
+        let endpoint_number = endpoint.address().endpoint;
+        let layer = endpoint.layer_quietly::<Messages>();
+        if mode == Mode::Standard
+            && let Some((numbered, credit)) = layer.machine.begin_eager(to.0, head, bytes.len())
+        {
+            let handler = layer.requests.eager;
+            let address = Address { rank: to, endpoint: endpoint_number };
+            let words = layer::eager_words(&numbered, credit);
+            return match endpoint.try_request_medium(address, handler, words, bytes) {
+                Ok(()) => Ok(Begun::Sent),
+                // It has its number: whatever happens, it is what the receiver looks for next.
+                Err(_) => {
+                    let key = endpoint.layer_mut::<Messages>().machine.postpone(to.0, numbered, bytes);
+                    Ok(Begun::UnderWay(key))
+                }
+            };
+        }
+        let machine = &mut endpoint.layer_mut::<Messages>().machine;
+        if machine.is_closed(head.context) {
+            return Err(MessageError::Freed { tag: AskedTag::of(head.tag) });
+        }
+        let lend = lend && machine.lends(bytes.len());
+        let body = (!lend).then(|| bytes.to_vec());
+        Ok(Begun::UnderWay(machine.begin(to.0, head, mode, bytes.len() as u64, body)))
+    }
+
+    /// Writes a message whose bytes are lent, as far as there is room.
+    fn write_lent<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        key: Key,
+        bytes: &[u8],
+    ) -> Result<(), MessageError> {
+        let number = endpoint.address().endpoint;
+        loop {
+            let placed = endpoint.layer_quietly::<Messages>().machine.is_placed(key);
+            let Some((to, placed)) = placed else { return Ok(()) };
+            let address = Address { rank: Rank(to), endpoint: number };
+            let most = layer::longest_part(placed, |category: Category| {
+                endpoint.max_payload(address, category, Lane::Request, 11)
+            });
+            let layer = endpoint.layer_quietly::<Messages>();
+            let Some(next) = layer.machine.next_part(key, |_, _| most) else {
+                endpoint.layer_mut::<Messages>().machine.written(key);
+                return Ok(());
+            };
+            let (handler, words) = (layer.requests.part(), next.part.encode());
+            let part = &bytes[next.bytes.clone()];
+            let sent = match next.offset {
+                Some(offset) => endpoint.try_request_long(address, handler, words, part, offset),
+                None => endpoint.try_request_medium(address, handler, words, part),
+            };
+            match sent {
+                Ok(()) => {
+                    endpoint.layer_quietly::<Messages>().machine.part_sent(key, next.bytes.end);
+                }
+                Err(SendError::WouldBlock { .. }) => return Ok(()),
+                // The loss ends the message where it is looked for.
+                Err(error) if error.lost_rank().is_some() || matches!(error, SendError::Finished { .. }) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn send_bytes<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        outgoing: Outgoing,
+        bytes: &[u8],
+    ) -> Result<(), MessageError> {
+        match Self::begin(endpoint, outgoing, bytes, true)? {
+            Begun::Sent => Ok(()),
+            Begun::UnderWay(key) => Self::finish_send(endpoint, outgoing, key, bytes),
+        }
+    }
+
+    /// Waits until a message has been sent.
+    #[inline(never)]
+    pub(crate) fn finish_send<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        Outgoing { to, head, .. }: Outgoing,
+        key: Key,
+        bytes: &[u8],
+    ) -> Result<(), MessageError> {
+        let waited = layer::wait(endpoint, Awaited::One(to), |endpoint| {
+            if endpoint.layer_quietly::<Messages>().machine.granted(key) {
+                Self::write_lent(endpoint, key, bytes)?;
+            }
+            Ok(endpoint.layer_quietly::<Messages>().machine.take_sent(key))
+        });
+        let sent = waited.inspect_err(|_| {
+            // It goes on by itself.
+            let machine = &mut endpoint.layer_mut::<Messages>().machine;
+            machine.adopt(key, bytes);
+            machine.drop_send(key);
+        })?;
+        let what = What { from: to.0, tag: head.tag, len: bytes.len() as u64, kind: head.kind };
+        sent.map_err(|failure| MessageError::of(failure, what, head.kind, 0))
+    }
+
+    /// Sends values to a member. Blocks until the slice can be used again; does not allocate where the message goes eagerly.
+    ///
+    /// # Errors
+    /// A member or tag that there is not; a freed communicator; a lost member; a time-out, after which the message goes on
+    /// by itself.
+    #[inline]
+    pub fn send<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        to: u32,
+        tag: i32,
+        values: &[V],
+    ) -> Result<(), MessageError> {
+        let outgoing = self.outgoing(endpoint, (to, tag), ElementType::of::<V>(), Mode::Standard)?;
+        Self::send_bytes(endpoint, outgoing, values.as_bytes())
+    }
+
+    /// As [`send`](Self::send), and waits until the message has met its receive.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn synchronous_send<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        to: u32,
+        tag: i32,
+        values: &[V],
+    ) -> Result<(), MessageError> {
+        let outgoing = self.outgoing(endpoint, (to, tag), ElementType::of::<V>(), Mode::Synchronous)?;
+        Self::send_bytes(endpoint, outgoing, values.as_bytes())
+    }
+
+    /// Begins to send values, which are copied unless they go at once. Does not block.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), but for losses and time-outs, of which the request tells.
+    pub fn immediate_send<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        to: u32,
+        tag: i32,
+        values: &[V],
+    ) -> Result<SendRequest, MessageError> {
+        let outgoing = self.outgoing(endpoint, (to, tag), ElementType::of::<V>(), Mode::Standard)?;
+        let begun = Self::begin(endpoint, outgoing, values.as_bytes(), false)?;
+        Ok(SendRequest::new(endpoint, begun, outgoing, values.as_bytes().len() as u64))
+    }
+
+    /// As [`immediate_send`](Self::immediate_send); the request is over when the message has met its receive.
+    ///
+    /// # Errors
+    /// As [`immediate_send`](Self::immediate_send).
+    pub fn immediate_synchronous_send<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        to: u32,
+        tag: i32,
+        values: &[V],
+    ) -> Result<SendRequest, MessageError> {
+        let outgoing = self.outgoing(endpoint, (to, tag), ElementType::of::<V>(), Mode::Synchronous)?;
+        let begun = Self::begin(endpoint, outgoing, values.as_bytes(), false)?;
+        Ok(SendRequest::new(endpoint, begun, outgoing, values.as_bytes().len() as u64))
+    }
+
+    /// Posts a receive.
+    #[inline]
+    pub(crate) fn post<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+        kind: ElementType,
+        capacity: u64,
+    ) -> Result<Key, MessageError> {
+        self.own(endpoint)?;
+        let layer = endpoint.layer_quietly::<Messages>();
+        let key = layer.machine.post(selector, kind.number(), capacity);
+        if layer.machine.has_work() {
+            endpoint.layer_mut::<Messages>();
+        }
+        Ok(key)
+    }
+
+    /// Waits until a receive is over; what it has brought.
+    pub(crate) fn finish_receive<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+        key: Key,
+        (expected, capacity): (ElementType, u64),
+        mut glance: impl FnMut(&mut Endpoint<T, S>),
+    ) -> Result<Taken, MessageError> {
+        let layer = endpoint.layer_quietly::<Messages>();
+        let mut taken = layer.machine.take_received(key);
+        if taken.is_none() {
+            let ranks = self.team.ranks();
+            let one = Awaited::One(Rank(selector.source));
+            let awaited = if selector.source == ANY { Awaited::Any(ranks) } else { one };
+            let (mut losses, mut idles) = (u32::MAX, endpoint.idles());
+            taken = Some(layer::wait(endpoint, awaited, |endpoint| {
+                let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+                if let Some(taken) = machine.take_received(key) {
+                    return Ok(Some(taken));
+                }
+                glance(endpoint);
+                if selector.source == ANY {
+                    let now = (endpoint.losses(), endpoint.idles());
+                    let before = (std::mem::replace(&mut losses, now.0), std::mem::replace(&mut idles, now.1));
+                    let moving = |endpoint: &mut Endpoint<T, S>| {
+                        let machine = &endpoint.layer_quietly::<Messages>().machine;
+                        machine.waits_for(key).is_some_and(|(_, _, met)| met)
+                    };
+                    if now != before
+                        && !moving(endpoint)
+                        && let Some(error) = self.nobody(endpoint, selector)
+                    {
+                        return Err(error);
+                    }
+                }
+                Ok(None)
+            })?);
+        }
+        let taken = taken.expect("it was waited for");
+        if taken.cancelled {
+            self.give_back(endpoint, taken);
+            return Err(MessageError::Cancelled { tag: AskedTag::of(selector.tag) });
+        }
+        if let Some(failure) = taken.failure {
+            let error = MessageError::of(failure, taken.what, expected.number(), capacity);
+            self.give_back(endpoint, taken);
+            return Err(error);
+        }
+        Ok(taken)
+    }
+
+    /// Gives back what a receive held.
+    pub(crate) fn give_back<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        taken: Taken,
+    ) {
+        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        taken.staged.into_iter().for_each(|block| machine.release(block));
+        machine.recycle(taken.bytes);
+    }
+
+    /// Copies out what a receive has brought, from a byte on.
+    pub(crate) fn copy_out<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        taken: Taken,
+        out: &mut [u8],
+        from: usize,
+    ) -> Status {
+        let len = taken.what.len as usize;
+        match taken.staged {
+            Some(Block { offset, .. }) => {
+                let read = endpoint.segment().read(offset + from as u64, &mut out[from..len]);
+                read.expect("staging lies inside the segment");
+            }
+            None => out[from..len].copy_from_slice(&taken.bytes[from..len]),
+        }
+        let status = self.status(taken.what);
+        self.give_back(endpoint, taken);
+        status
+    }
+
+    /// Receives a message into a slice that is at least as long. Blocks; does not allocate where the message comes eagerly and
+    /// buffers have been used before. The rest of the slice stays as it is; where the receive fails, any of it may be changed.
+    ///
+    /// # Errors
+    /// A member or tag that there is not; a freed communicator; a message that is too long or of another type; a source that is
+    /// lost, or has left; a time-out, which cancels the receive.
+    #[inline]
+    pub fn receive_into<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+        values: &mut [V],
+    ) -> Result<Status, MessageError> {
+        let selector = self.selector(source.into(), tag.into())?;
+        self.receive_bytes(endpoint, selector, ElementType::of::<V>(), values.as_mut_bytes())
+    }
+
+    pub(crate) fn receive_bytes<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+        kind: ElementType,
+        out: &mut [u8],
+    ) -> Result<Status, MessageError> {
+        let key = self.post(endpoint, selector, kind, out.len() as u64)?;
+        self.finish_into(endpoint, selector, key, kind, out)
+    }
+
+    /// Waits for a posted receive and copies its message out, long ones while they come.
+    pub(crate) fn finish_into<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+        key: Key,
+        kind: ElementType,
+        out: &mut [u8],
+    ) -> Result<Status, MessageError> {
+        let (mut copied, capacity) = (0, out.len() as u64);
+        let taken = self.finish_receive(endpoint, selector, key, (kind, capacity), |endpoint| {
+            let here = endpoint.layer_quietly::<Messages>().machine.arrived(key);
+            let Some((Block { offset, .. }, here)) = here else { return };
+            let here = here as usize;
+            if here > copied && here <= out.len() {
+                let read = endpoint.segment().read(offset + copied as u64, &mut out[copied..here]);
+                read.expect("staging lies inside the segment");
+                copied = here;
+            }
+        });
+        match taken {
+            Ok(taken) => Ok(self.copy_out(endpoint, taken, out, copied)),
+            Err(error) => {
+                endpoint.layer_mut::<Messages>().machine.drop_receive(key);
+                Err(error)
+            }
+        }
+    }
+
+    /// Receives one value. Blocks.
+    ///
+    /// # Errors
+    /// As [`receive_into`](Self::receive_into), and a message without a value.
+    pub fn receive<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<(V, Status), MessageError> {
+        let mut value = [V::new_zeroed()];
+        let status = self.receive_into(endpoint, source, tag, &mut value)?;
+        let given = status.count::<V>() as u64;
+        if given == 1 { Ok((value[0], status)) } else { Err(MessageError::Length { given, needed: 1 }) }
+    }
+
+    /// Receives a message of any length. Blocks; allocates.
+    ///
+    /// # Errors
+    /// As [`receive_into`](Self::receive_into); [`MessageError::Length`] for bytes that are no whole number of values.
+    pub fn receive_vec<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<(Vec<V>, Status), MessageError> {
+        let request = self.immediate_receive(endpoint, source, tag, usize::MAX)?;
+        request.wait(endpoint)
+    }
+
+    /// The values of a message.
+    pub(crate) fn values<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        taken: Taken,
+    ) -> Result<(Vec<V>, Status), MessageError> {
+        let (bytes, size) = (taken.what.len as usize, size_of::<V>().max(1));
+        let mut values = vec![V::new_zeroed(); bytes / size];
+        if values.as_bytes().len() != bytes {
+            self.give_back(endpoint, taken);
+            return Err(MessageError::Length { given: bytes as u64, needed: (bytes / size * size) as u64 });
+        }
+        let status = self.copy_out(endpoint, taken, values.as_mut_bytes(), 0);
+        Ok((values, status))
+    }
+
+    /// Begins to receive at most `most` values. Does not block. The request owns the buffer.
+    ///
+    /// # Errors
+    /// As [`receive_into`](Self::receive_into), but for what the request tells of.
+    pub fn immediate_receive<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+        most: usize,
+    ) -> Result<ReceiveRequest<V>, MessageError> {
+        let selector = self.selector(source.into(), tag.into())?;
+        let (kind, capacity) = (ElementType::of::<V>(), (most as u64).saturating_mul(size_of::<V>() as u64));
+        let key = self.post(endpoint, selector, kind, capacity)?;
+        Ok(ReceiveRequest::new(endpoint, self, selector, key, capacity))
+    }
+
+    /// Sends values to one member and receives others from one, both at once: never waits for itself.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send) and [`receive_into`](Self::receive_into).
+    pub fn send_receive_into<T: Transport, S: HasLayer<Messages>, V: Element, W: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        (to, send_tag): (u32, i32),
+        values: &[V],
+        (source, receive_tag): (impl Into<Source>, impl Into<Tag>),
+        into: &mut [W],
+    ) -> Result<Status, MessageError> {
+        let selector = self.selector(source.into(), receive_tag.into())?;
+        let outgoing = self.outgoing(endpoint, (to, send_tag), ElementType::of::<V>(), Mode::Standard)?;
+        let kind = ElementType::of::<W>();
+        let key = self.post(endpoint, selector, kind, into.as_bytes().len() as u64)?;
+        let sent = Self::send_bytes(endpoint, outgoing, values.as_bytes());
+        if let Err(error) = sent {
+            endpoint.layer_mut::<Messages>().machine.drop_receive(key);
+            return Err(error);
+        }
+        self.finish_into(endpoint, selector, key, kind, into.as_mut_bytes())
+    }
+
+    /// Sends a slice to one member and replaces it by what comes from one. Allocates.
+    ///
+    /// # Errors
+    /// As [`send_receive_into`](Self::send_receive_into).
+    pub fn send_receive_replace<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        (to, send_tag): (u32, i32),
+        (source, receive_tag): (impl Into<Source>, impl Into<Tag>),
+        values: &mut [V],
+    ) -> Result<Status, MessageError> {
+        let own = values.to_vec();
+        self.send_receive_into(endpoint, (to, send_tag), &own, (source, receive_tag), values)
+    }
+}

@@ -1,0 +1,204 @@
+//! Probes: looking at a message before receiving it.
+
+use crate::communicator::{Communicator, Source, Status, Tag};
+use crate::error::{AskedTag, MessageError};
+use crate::kind::ElementType;
+use crate::layer::{self, Awaited, Dropped, Gone, Messages};
+use crate::machine::{ANY, Selector};
+use am_core::slab::Key;
+use am_core::zerocopy::IntoBytes;
+use am_core::{Endpoint, HasLayer, Rank, Transport};
+use am_pgas::pointer::Element;
+use std::fmt;
+use std::sync::Arc;
+
+/// A message that a matched probe has set aside for whoever holds this. Dropped, the message is let go.
+#[must_use = "a message that was set aside is received through this alone"]
+pub struct Message {
+    key: Option<Key>,
+    communicator: Communicator,
+    status: Status,
+    dropped: Arc<Dropped>,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Message").field(&self.status).finish()
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.dropped.push(Gone::Aside(key));
+        }
+    }
+}
+
+impl Message {
+    /// What is known of the message.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Begins to receive the message; the receive, and what selects its like.
+    fn begin<T: Transport, S: HasLayer<Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+        kind: ElementType,
+        capacity: u64,
+    ) -> Result<(Key, Selector), MessageError> {
+        self.communicator.own(endpoint)?;
+        let tag = self.status.tag as u32;
+        let source = self.communicator.member(self.status.source)?.0;
+        let selector = Selector { context: self.communicator.context, source, tag };
+        let aside = self.key.take().expect("a message is received once");
+        let machine = &mut endpoint.layer_mut::<Messages>().machine;
+        match machine.receive_aside(aside, kind.number(), capacity) {
+            Some(key) => Ok((key, selector)),
+            None => Err(machine.why_gone(source, tag)),
+        }
+    }
+
+    /// Receives the message. Blocks while its bytes come; allocates.
+    ///
+    /// # Errors
+    /// As [`Communicator::receive_vec`].
+    pub fn receive_vec<T: Transport, S: HasLayer<Messages>, V: Element>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(Vec<V>, Status), MessageError> {
+        let kind = ElementType::of::<V>();
+        let (key, selector) = self.begin(endpoint, kind, u64::MAX)?;
+        let taken = self.communicator.finish_receive(endpoint, selector, key, (kind, u64::MAX), |_| ());
+        match taken {
+            Ok(taken) => self.communicator.values(endpoint, taken),
+            Err(error) => {
+                endpoint.layer_mut::<Messages>().machine.drop_receive(key);
+                Err(error)
+            }
+        }
+    }
+
+    /// Receives the message into a slice. Blocks while its bytes come.
+    ///
+    /// # Errors
+    /// As [`Communicator::receive_into`].
+    pub fn receive_into<T: Transport, S: HasLayer<Messages>, V: Element>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+        values: &mut [V],
+    ) -> Result<Status, MessageError> {
+        let (kind, out) = (ElementType::of::<V>(), values.as_mut_bytes());
+        let (key, selector) = self.begin(endpoint, kind, out.len() as u64)?;
+        self.communicator.finish_into(endpoint, selector, key, kind, out)
+    }
+}
+
+impl Communicator {
+    /// Looks for a message, for as long as it takes where `block` is set.
+    fn look<T: Transport, S: HasLayer<Messages>, R>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+        block: bool,
+        mut found: impl FnMut(&mut Messages) -> Option<R>,
+    ) -> Result<Option<R>, MessageError> {
+        self.own(endpoint)?;
+        if !block {
+            layer::serve(endpoint)?;
+            return Ok(found(endpoint.layer_quietly::<Messages>()));
+        }
+        let ranks = self.team.ranks();
+        let one = Awaited::One(Rank(selector.source));
+        let awaited = if selector.source == ANY { Awaited::Any(ranks) } else { one };
+        let mut known = None;
+        let found = layer::wait(endpoint, awaited, |endpoint| {
+            if let Some(result) = found(endpoint.layer_quietly::<Messages>()) {
+                return Ok(Some(result));
+            }
+            let now = Some((endpoint.losses(), endpoint.idles()));
+            if std::mem::replace(&mut known, now) == now {
+                return Ok(None);
+            }
+            let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+            if machine.is_closed(selector.context) {
+                return Err(MessageError::Freed { tag: AskedTag::of(selector.tag) });
+            }
+            let gone = selector.source != ANY && machine.gone(selector.source).is_some();
+            if gone {
+                return Err(machine.why_gone(selector.source, selector.tag));
+            }
+            let nobody = if selector.source == ANY { self.nobody(endpoint, selector) } else { None };
+            nobody.map_or(Ok(None), Err)
+        })?;
+        Ok(Some(found))
+    }
+
+    /// Waits for a message that a receive from this source with this tag would get, without receiving it. Blocks.
+    ///
+    /// # Errors
+    /// As [`receive_into`](Self::receive_into).
+    pub fn probe<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Status, MessageError> {
+        let selector = self.selector(source.into(), tag.into())?;
+        let found = self.look(endpoint, selector, true, |layer| layer.machine.probe(selector))?;
+        Ok(self.status(found.expect("it was waited for")))
+    }
+
+    /// The message that a receive would get, if it has come. Does not block.
+    ///
+    /// # Errors
+    /// A member or tag that there is not; what [`Endpoint::poll`] fails with.
+    pub fn immediate_probe<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Option<Status>, MessageError> {
+        let selector = self.selector(source.into(), tag.into())?;
+        let found = self.look(endpoint, selector, false, |layer| layer.machine.probe(selector))?;
+        Ok(found.map(|what| self.status(what)))
+    }
+
+    /// Waits for a message and sets it aside, so that no other receive gets it. Blocks.
+    ///
+    /// # Errors
+    /// As [`probe`](Self::probe).
+    pub fn matched_probe<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Message, MessageError> {
+        let selector = self.selector(source.into(), tag.into())?;
+        let found = self.look(endpoint, selector, true, |layer| layer.machine.set_aside(selector))?;
+        Ok(self.message(endpoint, found.expect("it was waited for")))
+    }
+
+    /// Sets the message aside that a receive would get, if it has come. Does not block.
+    ///
+    /// # Errors
+    /// As [`immediate_probe`](Self::immediate_probe).
+    pub fn immediate_matched_probe<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Option<Message>, MessageError> {
+        let selector = self.selector(source.into(), tag.into())?;
+        let found = self.look(endpoint, selector, false, |layer| layer.machine.set_aside(selector))?;
+        Ok(found.map(|key| self.message(endpoint, key)))
+    }
+
+    fn message<T: Transport, S: HasLayer<Messages>>(&self, endpoint: &mut Endpoint<T, S>, key: Key) -> Message {
+        let layer = endpoint.layer_quietly::<Messages>();
+        let what = layer.machine.what(key).expect("it was just set aside");
+        let (status, dropped) = (self.status(what), Arc::clone(&layer.dropped));
+        Message { key: Some(key), communicator: self.clone(), status, dropped }
+    }
+}

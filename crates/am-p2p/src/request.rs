@@ -1,0 +1,381 @@
+//! Requests: messages under way, waited for and asked about, alone and together.
+
+use crate::communicator::{Communicator, Status};
+use crate::error::MessageError;
+use crate::kind::ElementType;
+use crate::layer::{self, Awaited, Dropped, Gone, Messages};
+use crate::machine::{ANY, Selector, What};
+use crate::messages::{Begun, Outgoing};
+use am_core::slab::Key;
+use am_core::zerocopy::IntoBytes;
+use am_core::{Endpoint, HasLayer, Rank, Transport};
+use am_pgas::pointer::Element;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+mod sealed {
+    use super::Messages;
+
+    pub trait Sealed {
+        /// Whether waiting for it returns at once.
+        fn over(&self, messages: &Messages) -> bool;
+        fn layer(&self) -> u64;
+        /// Whom it waits for; `None` for any member.
+        fn peer(&self) -> Option<am_core::Rank>;
+        fn communicator(&self) -> Option<&super::Communicator>;
+    }
+}
+
+/// A message under way: what [`wait_any`] and the like take.
+pub trait Pending: sealed::Sealed {}
+
+/// A message that is being sent. It owns its bytes: dropped, the message goes on by itself.
+#[must_use = "whether a message was sent is known by waiting for it"]
+pub struct SendRequest {
+    key: Option<Key>,
+    outgoing: Outgoing,
+    len: u64,
+    layer: u64,
+    dropped: Arc<Dropped>,
+}
+
+impl fmt::Debug for SendRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tag = self.outgoing.head.tag;
+        f.debug_struct("SendRequest").field("to", &self.outgoing.to).field("tag", &tag).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SendRequest {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.dropped.push(Gone::Send(key));
+        }
+    }
+}
+
+impl sealed::Sealed for SendRequest {
+    fn over(&self, messages: &Messages) -> bool {
+        self.key.is_none_or(|key| messages.machine.is_sent(key))
+    }
+
+    fn layer(&self) -> u64 {
+        self.layer
+    }
+
+    fn peer(&self) -> Option<Rank> {
+        Some(self.outgoing.to)
+    }
+
+    fn communicator(&self) -> Option<&Communicator> {
+        None
+    }
+}
+
+impl Pending for SendRequest {}
+
+impl SendRequest {
+    pub(crate) fn new<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        begun: Begun,
+        outgoing: Outgoing,
+        len: u64,
+    ) -> Self {
+        let layer = endpoint.layer_quietly::<Messages>();
+        let key = match begun {
+            Begun::Sent => None,
+            Begun::UnderWay(key) => Some(key),
+        };
+        Self { key, outgoing, len, layer: layer.id, dropped: Arc::clone(&layer.dropped) }
+    }
+
+    fn outcome<T: Transport, S: HasLayer<Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Option<Result<(), MessageError>> {
+        let Some(key) = self.key else { return Some(Ok(())) };
+        let sent = endpoint.layer_quietly::<Messages>().machine.take_sent(key)?;
+        self.key = None;
+        let Outgoing { to, head, .. } = self.outgoing;
+        let what = What { from: to.0, tag: head.tag, len: self.len, kind: head.kind };
+        Some(sent.map_err(|failure| MessageError::of(failure, what, head.kind, 0)))
+    }
+
+    /// Waits until the message has been sent: its bytes have left, or of a synchronous send have met their receive. Blocks.
+    ///
+    /// # Errors
+    /// A lost receiver; a freed communicator; a time-out, after which the message goes on by itself.
+    pub fn wait<T: Transport, S: HasLayer<Messages>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), MessageError> {
+        check(endpoint, self.layer)?;
+        let to = self.outgoing.to;
+        layer::wait(endpoint, Awaited::One(to), |endpoint| Ok(self.outcome(endpoint)))?
+    }
+
+    /// Serves what has arrived; what the message has come to, or the request if it is still under way. Does not block.
+    ///
+    /// # Errors
+    /// The request, while the message is under way.
+    pub fn test<T: Transport, S: HasLayer<Messages>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Result<(), MessageError>, Self> {
+        if let Err(error) = check(endpoint, self.layer).and_then(|()| layer::serve(endpoint)) {
+            return Ok(Err(error));
+        }
+        self.outcome(endpoint).ok_or(self)
+    }
+}
+
+/// A message that is to be received. It owns its buffer: dropped, the receive is cancelled, or its message let go.
+#[must_use = "a message is received by waiting for it"]
+pub struct ReceiveRequest<V> {
+    key: Option<Key>,
+    communicator: Communicator,
+    selector: Selector,
+    capacity: u64,
+    dropped: Arc<Dropped>,
+    of: PhantomData<fn() -> V>,
+}
+
+impl<V> fmt::Debug for ReceiveRequest<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReceiveRequest").field(&self.selector).finish()
+    }
+}
+
+impl<V> Drop for ReceiveRequest<V> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.dropped.push(Gone::Receive(key));
+        }
+    }
+}
+
+impl<V> sealed::Sealed for ReceiveRequest<V> {
+    fn over(&self, messages: &Messages) -> bool {
+        self.key.is_none_or(|key| messages.machine.is_received(key))
+    }
+
+    fn layer(&self) -> u64 {
+        self.communicator.layer
+    }
+
+    fn peer(&self) -> Option<Rank> {
+        (self.selector.source != ANY).then_some(Rank(self.selector.source))
+    }
+
+    fn communicator(&self) -> Option<&Communicator> {
+        Some(&self.communicator)
+    }
+}
+
+impl<V> Pending for ReceiveRequest<V> {}
+
+impl<V: Element> ReceiveRequest<V> {
+    pub(crate) fn new<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        communicator: &Communicator,
+        selector: Selector,
+        key: Key,
+        capacity: u64,
+    ) -> Self {
+        let dropped = Arc::clone(&endpoint.layer_quietly::<Messages>().dropped);
+        let communicator = communicator.clone();
+        Self { key: Some(key), communicator, selector, capacity, dropped, of: PhantomData }
+    }
+
+    fn key(&self) -> Key {
+        self.key.expect("a request has its receive until it is waited for")
+    }
+
+    /// Waits for the message. Blocks; allocates the values' vector.
+    ///
+    /// # Errors
+    /// As [`Communicator::receive_vec`]; [`MessageError::Cancelled`]. After a time-out the receive is cancelled.
+    pub fn wait<T: Transport, S: HasLayer<Messages>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(Vec<V>, Status), MessageError> {
+        check(endpoint, self.communicator.layer)?;
+        let expected = (ElementType::of::<V>(), self.capacity);
+        let (communicator, key) = (&self.communicator, self.key());
+        let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |_| ())?;
+        self.key = None;
+        self.communicator.values(endpoint, taken)
+    }
+
+    /// As [`wait`](Self::wait), into a slice as long as was asked for at least. Does not allocate.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); [`MessageError::Length`] for a slice that is shorter than the message, which is lost then.
+    pub fn wait_into<T: Transport, S: HasLayer<Messages>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+        values: &mut [V],
+    ) -> Result<Status, MessageError> {
+        check(endpoint, self.communicator.layer)?;
+        let (out, expected) = (values.as_mut_bytes(), (ElementType::of::<V>(), self.capacity));
+        let (communicator, key) = (&self.communicator, self.key());
+        let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |_| ())?;
+        self.key = None;
+        if taken.what.len > out.len() as u64 {
+            let (given, needed) = (out.len() as u64, taken.what.len);
+            self.communicator.give_back(endpoint, taken);
+            return Err(MessageError::Length { given, needed });
+        }
+        Ok(self.communicator.copy_out(endpoint, taken, out, 0))
+    }
+
+    /// Serves what has arrived; what the receive has come to, or the request if it is still under way. Does not block.
+    ///
+    /// # Errors
+    /// The request, while the message is under way.
+    pub fn test<T: Transport, S: HasLayer<Messages>>(
+        self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Result<(Vec<V>, Status), MessageError>, Self> {
+        if let Err(error) = check(endpoint, self.communicator.layer).and_then(|()| layer::serve(endpoint)) {
+            return Ok(Err(error));
+        }
+        let over = endpoint.layer_quietly::<Messages>().machine.is_received(self.key());
+        if over { Ok(self.wait(endpoint)) } else { Err(self) }
+    }
+
+    /// Cancels the receive if it has met no message: gives back the request if it has, which is waited for then. Blocks where the
+    /// sender may be writing to the receive already, until it says whether it is.
+    ///
+    /// # Errors
+    /// A time-out; the receive goes then once it is known whether it is cancelled.
+    pub fn cancel<T: Transport, S: HasLayer<Messages>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Option<Self>, MessageError> {
+        check(endpoint, self.communicator.layer)?;
+        let key = self.key();
+        endpoint.layer_mut::<Messages>().machine.cancel(key);
+        if self.selector.source != ANY {
+            layer::wait(endpoint, Awaited::One(Rank(self.selector.source)), |endpoint| {
+                Ok((!endpoint.layer_quietly::<Messages>().machine.is_cancelling(key)).then_some(()))
+            })?;
+        }
+        let layer = endpoint.layer_quietly::<Messages>();
+        if !layer.machine.is_cancelled(key) {
+            return Ok(Some(self));
+        }
+        self.key = None;
+        layer.machine.drop_receive(key);
+        Ok(None)
+    }
+}
+
+fn check<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    layer: u64,
+) -> Result<(), MessageError> {
+    if endpoint.layer_quietly::<Messages>().id == layer { Ok(()) } else { Err(MessageError::Foreign) }
+}
+
+/// Whether waiting for a request returns at once.
+fn over<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, request: &dyn Pending) -> bool {
+    request.over(endpoint.layer_quietly::<Messages>())
+}
+
+/// Which of some requests waiting returns at once for, after serving what has arrived. Does not block.
+///
+/// # Errors
+/// A request of another endpoint; what [`Endpoint::poll`] fails with.
+pub fn test_some<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    requests: &[&dyn Pending],
+) -> Result<Vec<usize>, MessageError> {
+    requests.iter().try_for_each(|request| check(endpoint, request.layer()))?;
+    layer::serve(endpoint)?;
+    Ok((0..requests.len()).filter(|index| over(endpoint, requests[*index])).collect())
+}
+
+/// The first of some requests that waiting returns at once for, if there is one; see [`test_some`].
+///
+/// # Errors
+/// As [`test_some`].
+pub fn test_any<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    requests: &[&dyn Pending],
+) -> Result<Option<usize>, MessageError> {
+    Ok(test_some(endpoint, requests)?.first().copied())
+}
+
+/// Whether waiting returns at once for all of some requests; see [`test_some`].
+///
+/// # Errors
+/// As [`test_some`].
+pub fn test_all<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    requests: &[&dyn Pending],
+) -> Result<bool, MessageError> {
+    Ok(test_some(endpoint, requests)?.len() == requests.len())
+}
+
+/// Waits until waiting returns at once for one of some requests, and says which; `None` of none. Blocks.
+///
+/// # Errors
+/// A request of another endpoint; a time-out; nobody left who could send what a request from any source waits for.
+pub fn wait_any<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    requests: &[&dyn Pending],
+) -> Result<Option<usize>, MessageError> {
+    if requests.is_empty() {
+        return Ok(None);
+    }
+    requests.iter().try_for_each(|request| check(endpoint, request.layer()))?;
+    let peers: Vec<Rank> = requests.iter().filter_map(|request| request.peer()).collect();
+    let wild = requests.iter().find(|request| request.peer().is_none());
+    let others = wild.and_then(|request| request.communicator());
+    let all: Vec<Rank> =
+        peers.into_iter().chain(others.iter().flat_map(|others| others.team.ranks().iter().copied())).collect();
+    let mut losses = None;
+    layer::wait(endpoint, Awaited::Any(&all), |endpoint| {
+        if let Some(index) = (0..requests.len()).find(|index| over(endpoint, requests[*index])) {
+            return Ok(Some(Some(index)));
+        }
+        let now = Some((endpoint.losses(), endpoint.idles()));
+        if std::mem::replace(&mut losses, now) != now
+            && let Some(others) = others
+        {
+            let selector = Selector { context: others.context, source: ANY, tag: ANY };
+            if let Some(error) = others.nobody(endpoint, selector) {
+                return Err(error);
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// Waits until waiting returns at once for some of the requests, and says for which. Blocks; allocates.
+///
+/// # Errors
+/// As [`wait_any`].
+pub fn wait_some<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    requests: &[&dyn Pending],
+) -> Result<Vec<usize>, MessageError> {
+    wait_any(endpoint, requests)?;
+    Ok((0..requests.len()).filter(|index| over(endpoint, requests[*index])).collect())
+}
+
+/// Waits until waiting returns at once for all of the requests. Blocks; allocates.
+///
+/// # Errors
+/// As [`wait_any`].
+pub fn wait_all<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    requests: &[&dyn Pending],
+) -> Result<(), MessageError> {
+    for request in requests {
+        wait_any(endpoint, &[*request])?;
+    }
+    Ok(())
+}

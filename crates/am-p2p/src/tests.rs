@@ -1,0 +1,372 @@
+//! Messages between threads over the loopback transport.
+
+use crate::request::{test_all, wait_all, wait_any, wait_some};
+use crate::*;
+use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_core::{Endpoint, Handlers, LossCause, Rank, Span, WaitError};
+use am_pgas::sections::Strided;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+type Ranks = Endpoint<Loopback, P2p>;
+
+fn run(
+    ranks: u32,
+    loopback: LoopbackConfig,
+    config: MessageConfig,
+    work: &(impl Fn(&mut Ranks, Communicator) + Sync),
+) {
+    thread::scope(|scope| {
+        for transport in network(ranks, loopback) {
+            scope.spawn(move || {
+                let mut handlers = Handlers::new();
+                let p2p = P2p::register_with(&mut handlers, config).unwrap();
+                let mut endpoint = Endpoint::attach(transport, handlers, p2p).unwrap();
+                endpoint.set_timeout(Span::from_secs(20));
+                let world = Communicator::world(&mut endpoint).unwrap();
+                work(&mut endpoint, world);
+                endpoint.finish().unwrap();
+            });
+        }
+    });
+}
+
+/// All protocols, with and without memory in segments, with large and small Medium messages.
+fn everywhere(ranks: u32, work: impl Fn(&mut Ranks, Communicator) + Sync) {
+    for protocol in Protocol::ALL {
+        for (medium, segment, eager) in [(8192, 1 << 16, 256), (128, 1 << 16, 0), (256, 0, 100)] {
+            let loopback = LoopbackConfig { medium, segment, ..Default::default() };
+            let config = MessageConfig::new().protocol(protocol).eager(eager);
+            run(ranks, loopback, config, &work);
+        }
+    }
+}
+
+const LENS: [usize; 7] = [0, 1, 12, 64, 65, 2000, 30_000];
+
+fn values(len: usize, salt: u32) -> Vec<u32> {
+    (0..len as u32).map(|index| index.wrapping_mul(2_654_435_761).wrapping_add(salt)).collect()
+}
+
+#[test]
+fn blocking_round_trips() {
+    everywhere(2, |endpoint, world| {
+        let other = 1 - world.rank();
+        for (tag, len) in (0..).zip(LENS) {
+            if world.rank() == 0 {
+                world.send(endpoint, other, tag, &values(len, 1)).unwrap();
+                world.synchronous_send(endpoint, other, tag, &values(len, 2)).unwrap();
+            } else {
+                let mut into = values(len + 1, 9);
+                let status = world.receive_into(endpoint, other, tag, &mut into).unwrap();
+                assert_eq!((status.source_rank(), status.tag(), status.count::<u32>()), (0, tag, len));
+                assert_eq!((&into[..len], into[len]), (&values(len, 1)[..], values(len + 1, 9)[len]));
+                let (got, _) = world.receive_vec::<_, _, u32>(endpoint, ANY_SOURCE, ANY_TAG).unwrap();
+                assert_eq!(got, values(len, 2));
+            }
+            // Both at once, however long.
+            let mut into = vec![0; len];
+            let own = values(len, world.rank());
+            world.send_receive_into(endpoint, (other, 99), &own, (other, 99), &mut into).unwrap();
+            assert_eq!(into, values(len, other));
+            let mut own = own;
+            world.send_receive_replace(endpoint, (other, 98), (other, ANY_TAG), &mut own).unwrap();
+            assert_eq!(own, values(len, other));
+            // To oneself.
+            let to_self = world.immediate_send(endpoint, world.rank(), 5, &own).unwrap();
+            assert_eq!(world.receive_vec::<_, _, u32>(endpoint, world.rank(), 5).unwrap().0, own);
+            to_self.wait(endpoint).unwrap();
+        }
+    });
+}
+
+#[test]
+fn requests_together() {
+    everywhere(3, |endpoint, world| {
+        let (me, size) = (world.rank(), world.size());
+        let receives: Vec<_> = (0..size)
+            .flat_map(|from| LENS.map(|len| (from, len)))
+            .map(|(from, len)| world.immediate_receive::<_, _, u32>(endpoint, from, len as i32, len).unwrap())
+            .collect();
+        let mut sends = Vec::new();
+        for len in LENS.into_iter().rev() {
+            for to in 0..size {
+                sends.push(world.immediate_send(endpoint, to, len as i32, &values(len, me)).unwrap());
+            }
+        }
+        let pending: Vec<&dyn Pending> = receives.iter().map(|request| request as &dyn Pending).collect();
+        assert_eq!(wait_any(endpoint, &[]).unwrap(), None);
+        let first = wait_any(endpoint, &pending).unwrap().unwrap();
+        assert!(wait_some(endpoint, &pending).unwrap().contains(&first));
+        wait_all(endpoint, &pending).unwrap();
+        assert!(test_all(endpoint, &pending).unwrap());
+        for (index, request) in receives.into_iter().enumerate() {
+            let (from, len) = (index / LENS.len(), LENS[index % LENS.len()]);
+            let (got, status) = request.test(endpoint).unwrap().unwrap();
+            assert_eq!((got, status.source_rank()), (values(len, from as u32), from as u32));
+        }
+        for mut send in sends {
+            while let Err(again) = send.test(endpoint) {
+                send = again;
+            }
+        }
+    });
+}
+
+#[test]
+fn probes_and_cancels() {
+    everywhere(2, |endpoint, world| {
+        let other = 1 - world.rank();
+        if world.rank() == 0 {
+            for len in LENS {
+                let first = world.immediate_send(endpoint, other, 1, &values(len, 0)).unwrap();
+                world.send(endpoint, other, 2, &values(len, 1)).unwrap();
+                first.wait(endpoint).unwrap();
+            }
+            let left = world.immediate_receive::<_, _, u32>(endpoint, other, 7, 3000).unwrap();
+            let kept = world.immediate_receive::<_, _, u32>(endpoint, other, 7, 3000).unwrap();
+            assert!(left.cancel(endpoint).unwrap().is_none());
+            world.send(endpoint, other, 3, &[0u8]).unwrap();
+            assert_eq!(kept.wait(endpoint).unwrap().0, values(2500, 7));
+            assert!(world.immediate_probe(endpoint, ANY_SOURCE, ANY_TAG).unwrap().is_none());
+        } else {
+            for len in LENS {
+                let status = world.probe(endpoint, other, 2).unwrap();
+                assert_eq!((status.count::<u32>(), status.tag()), (len, 2));
+                let first = world.matched_probe(endpoint, ANY_SOURCE, ANY_TAG).unwrap();
+                assert_eq!(first.status().tag(), 1);
+                assert_eq!(world.receive_vec::<_, _, u32>(endpoint, other, ANY_TAG).unwrap().0, values(len, 1));
+                let mut into = vec![0; len];
+                first.receive_into(endpoint, &mut into).unwrap();
+                assert_eq!(into, values(len, 0));
+            }
+            world.receive_vec::<_, _, u8>(endpoint, other, 3).unwrap();
+            world.send(endpoint, other, 7, &values(2500, 7)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn persistent_and_sections() {
+    everywhere(2, |endpoint, world| {
+        let other = 1 - world.rank();
+        let mut send = world.send_init(other, 4, values(500, 0)).unwrap();
+        let mut receive = world.receive_init(other, 4, vec![0u32; 500]).unwrap();
+        assert_eq!(receive.wait(endpoint).unwrap(), None);
+        for round in 0..5 {
+            receive.start(endpoint).unwrap();
+            send.values = values(500, round);
+            send.start(endpoint).unwrap();
+            assert_eq!(receive.wait(endpoint).unwrap().unwrap().count::<u32>(), 500);
+            send.wait(endpoint).unwrap();
+            assert_eq!(receive.values, values(500, round));
+        }
+        let all = values(400, 3);
+        let request = world.immediate_receive::<_, _, u32>(endpoint, other, 8, usize::MAX).unwrap();
+        let (column, row) = (Strided { start: 3, strides: &[20] }, Strided { start: 20, strides: &[1] });
+        if world.rank() == 0 {
+            world.send_strided(endpoint, (1, 5), &all, &[20], column).unwrap();
+            world.send_indexed(endpoint, (1, 6), &all, 2, &[7, 100, 0]).unwrap();
+        } else {
+            let mut into = vec![0; 400];
+            world.receive_strided(endpoint, (0, 5), &mut into, &[20], row).unwrap();
+            assert_eq!(into[20..40], (0..20).map(|y| all[3 + 20 * y]).collect::<Vec<_>>());
+            world.receive_indexed(endpoint, (0, 6), &mut into, 3, &[90, 0]).unwrap();
+            assert_eq!(
+                (&into[90..93], &into[..3]),
+                (&[all[7], all[8], all[100]][..], &[all[101], all[0], all[1]][..])
+            );
+        }
+        // Dropped, it is cancelled, and its message is another's.
+        drop(request);
+        assert!(world.immediate_probe(endpoint, other, 9).unwrap().is_none());
+        world.team().barrier(endpoint).unwrap();
+        let mut into = [0u32; 2];
+        world.send_receive_into(endpoint, (other, 8), &[1u32, 2], (other, 8), &mut into).unwrap();
+        assert_eq!(into, [1, 2]);
+    });
+}
+
+#[test]
+fn communicators_are_apart() {
+    everywhere(3, |endpoint, world| {
+        let copy = world.duplicate(endpoint).unwrap();
+        let pair = world.group(endpoint, &[2, 0]).unwrap();
+        assert_eq!(pair.is_some(), world.rank() != 1);
+        let next = (world.rank() + 1) % 3;
+        let a = world.immediate_send(endpoint, next, 0, &[1u64]).unwrap();
+        let b = copy.immediate_send(endpoint, next, 0, &[2u64]).unwrap();
+        assert_eq!(copy.receive::<_, _, u64>(endpoint, ANY_SOURCE, ANY_TAG).unwrap().0, 2);
+        assert_eq!(world.receive::<_, _, u64>(endpoint, ANY_SOURCE, ANY_TAG).unwrap().0, 1);
+        a.wait(endpoint).unwrap();
+        b.wait(endpoint).unwrap();
+        if let Some(pair) = pair {
+            let me = pair.rank();
+            assert_eq!(me, u32::from(world.rank() == 0));
+            let mut into = [9u8];
+            let status = pair.send_receive_into(endpoint, (1 - me, 3), &[me as u8], (ANY_SOURCE, 3), &mut into);
+            assert_eq!((status.unwrap().source_rank(), into), (1 - me, [1 - me as u8]));
+        }
+        // What is left in a freed communicator goes.
+        let receive = copy.immediate_receive::<_, _, u64>(endpoint, next, 1, 3000).unwrap();
+        let late = copy.immediate_send(endpoint, next, 2, &values(3000, 0)).unwrap();
+        let probed = copy.probe(endpoint, ANY_SOURCE, 2).unwrap();
+        assert_eq!(probed.count::<u32>(), 3000);
+        let kept = copy.clone();
+        copy.free(endpoint).unwrap();
+        let tag = AskedTag(Some(1));
+        assert_eq!(receive.wait(endpoint).unwrap_err(), MessageError::Freed { tag });
+        assert_eq!(late.wait(endpoint).unwrap_err(), MessageError::Freed { tag: AskedTag(Some(2)) });
+        let error = kept.receive::<_, _, u64>(endpoint, ANY_SOURCE, 1).unwrap_err();
+        assert_eq!(error, MessageError::Freed { tag });
+        assert_eq!(kept.send(endpoint, next, 1, &values(3000, 1)).unwrap_err(), MessageError::Freed { tag });
+        world.team().barrier(endpoint).unwrap();
+    });
+}
+
+#[test]
+fn wrong_calls_are_told() {
+    everywhere(2, |endpoint, world| {
+        let other = 1 - world.rank();
+        let size = MessageError::NoSuchMember { member: 2, size: 2 };
+        assert_eq!(world.send(endpoint, 2, 0, &[0u8]).unwrap_err(), size);
+        assert_eq!(world.receive::<_, _, u8>(endpoint, 2, 0).unwrap_err(), size);
+        assert_eq!(world.send(endpoint, 1, -1, &[0u8]).unwrap_err(), MessageError::BadTag { tag: -1 });
+        for (tag, len) in (0..).zip([3, 3000]) {
+            let send = world.immediate_send(endpoint, other, tag, &values(len, 0)).unwrap();
+            let error = world.receive_into(endpoint, other, tag, &mut [0u32; 2]).unwrap_err();
+            let (rank, told, bytes) = (Rank(other), AskedTag(Some(tag)), 4 * len as u64);
+            assert_eq!(error, MessageError::Truncated { rank, tag: told, bytes, capacity: 8 });
+            send.wait(endpoint).unwrap();
+            let send = world.immediate_send(endpoint, other, tag, &values(len, 0)).unwrap();
+            let error = world.receive_into(endpoint, other, tag, &mut [0f32; 4000]).unwrap_err();
+            let (sent, expected) = (ElementType::of::<u32>(), ElementType::of::<f32>());
+            assert_eq!(error, MessageError::WrongType { rank, tag: told, bytes, sent, expected });
+            send.wait(endpoint).unwrap();
+            let text = error.to_string();
+            assert!(text.contains(&format!("{bytes} bytes from rank {other} with tag {tag}")), "{text}");
+        }
+    });
+}
+
+#[test]
+fn rings_of_long_sends_time_out() {
+    let late = AtomicU32::new(0);
+    everywhere(3, |endpoint, world| {
+        let next = (world.rank() + 1) % 3;
+        let previous = (world.rank() + 2) % 3;
+        endpoint.set_timeout(Span::from_millis(200));
+        // The first that gives up receives, so that others may get through.
+        if let Err(error) = world.send(endpoint, next, 0, &values(9000, 0)) {
+            assert!(matches!(error, MessageError::Wait(WaitError::TimedOut(_))), "{error}");
+            late.fetch_add(1, Ordering::Relaxed);
+        }
+        // The message goes on by itself.
+        endpoint.set_timeout(Span::from_secs(20));
+        assert_eq!(world.receive_vec::<_, _, u32>(endpoint, previous, 0).unwrap().0, values(9000, 0));
+        world.team().barrier(endpoint).unwrap();
+    });
+    assert!(late.into_inner() >= 15);
+}
+
+#[test]
+fn floods_wait_for_credit() {
+    for protocol in Protocol::ALL {
+        let config = MessageConfig::new().protocol(protocol).unexpected(8 << 10).eager(512);
+        run(2, LoopbackConfig::default(), config, &|endpoint, world| {
+            if world.rank() == 0 {
+                for number in 0..500u32 {
+                    world.send(endpoint, 1, 0, &[number]).unwrap();
+                }
+                assert!(world.counts(endpoint).stalled > 0);
+            } else {
+                world.probe(endpoint, 0, 0).unwrap();
+                // They come backwards by tag, and forwards by number.
+                for number in 0..500 {
+                    assert_eq!(world.receive::<_, _, u32>(endpoint, ANY_SOURCE, ANY_TAG).unwrap().0, number);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn lost_peers_are_named() {
+    for protocol in Protocol::ALL {
+        let config = MessageConfig::new().protocol(protocol).eager(64);
+        thread::scope(|scope| {
+            for transport in network(3, LoopbackConfig::default()) {
+                scope.spawn(move || {
+                    let mut handlers = Handlers::new();
+                    let p2p = P2p::register_with(&mut handlers, config).unwrap();
+                    let mut endpoint = Endpoint::attach(transport, handlers, p2p).unwrap();
+                    endpoint.set_timeout(Span::from_secs(20));
+                    let world = Communicator::world(&mut endpoint).unwrap();
+                    if world.rank() == 2 {
+                        world.send(&mut endpoint, 0, 1, &[7u32]).unwrap();
+                        let offered = world.immediate_send(&mut endpoint, 0, 2, &values(3000, 0)).unwrap();
+                        world.receive::<_, _, u8>(&mut endpoint, 1, 0).unwrap();
+                        // Without a word.
+                        drop(offered);
+                        drop(endpoint);
+                        return;
+                    }
+                    let lost =
+                        |tag| MessageError::Lost { rank: Rank(2), tag: AskedTag(tag), cause: LossCause::Left };
+                    if world.rank() == 1 {
+                        let receive = world.immediate_receive::<_, _, u32>(&mut endpoint, 2, 3, 3000).unwrap();
+                        world.receive::<_, _, u8>(&mut endpoint, 0, 8).unwrap();
+                        world.send(&mut endpoint, 2, 0, &[0u8]).unwrap();
+                        assert_eq!(receive.wait(&mut endpoint).unwrap_err(), lost(Some(3)));
+                        let error = world.receive::<_, _, u8>(&mut endpoint, ANY_SOURCE, 4).unwrap_err();
+                        assert_eq!(error, lost(Some(4)));
+                        assert_eq!(world.acknowledge_losses(&mut endpoint), [2]);
+                    } else {
+                        assert_eq!(world.probe(&mut endpoint, 2, 2).unwrap().count::<u32>(), 3000);
+                        world.send(&mut endpoint, 1, 8, &[0u8]).unwrap();
+                        let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 9).unwrap_err();
+                        assert_eq!(error, lost(Some(9)));
+                        // What had come is there, what had been announced is not.
+                        assert_eq!(world.receive::<_, _, u32>(&mut endpoint, 2, 1).unwrap().0, 7);
+                        let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 2).unwrap_err();
+                        assert_eq!(error, lost(Some(2)));
+                        let error = world.send(&mut endpoint, 2, 5, &values(3000, 0)).unwrap_err();
+                        assert_eq!(error, lost(Some(5)));
+                        assert_eq!(world.acknowledge_losses(&mut endpoint), [2]);
+                    }
+                    // Survivors go on.
+                    let other = 1 - world.rank();
+                    let mut into = vec![0; 3000];
+                    let own = values(3000, world.rank());
+                    world.send_receive_into(&mut endpoint, (other, 6), &own, (ANY_SOURCE, 6), &mut into).unwrap();
+                    assert_eq!(into, values(3000, other));
+                    endpoint.acknowledge_loss(Rank(2));
+                    endpoint.drain().unwrap();
+                    endpoint.leave();
+                });
+            }
+        });
+    }
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn values_of_any_type() {
+    everywhere(2, |endpoint, world| {
+        let other = 1 - world.rank();
+        let text: Vec<(String, Option<u32>)> =
+            (0..400).map(|number| (format!("{number}"), Some(number))).collect();
+        if world.rank() == 0 {
+            world.send_value(endpoint, other, 0, &text).unwrap();
+            world.send(endpoint, other, 0, &[1u16]).unwrap();
+            world.send_value(endpoint, other, 0, "x").unwrap();
+        } else {
+            let (got, _) = world.receive_value::<_, _, Vec<(String, Option<u32>)>>(endpoint, other, 0).unwrap();
+            assert_eq!(got, text);
+            let error = world.receive_value::<_, _, u8>(endpoint, other, 0).unwrap_err();
+            assert!(matches!(error, MessageError::WrongType { .. }), "{error}");
+            let error = world.receive_value::<_, _, (u64, u64, u64)>(endpoint, other, 0).unwrap_err();
+            assert!(matches!(error, MessageError::Value { .. }), "{error}");
+        }
+    });
+}

@@ -1,0 +1,49 @@
+//! Values of any type that serde knows, of any size.
+
+use crate::communicator::{Communicator, Source, Status, Tag};
+use crate::error::{AskedTag, MessageError};
+use crate::kind::ElementType;
+use crate::layer::Messages;
+use crate::machine::Mode;
+use am_core::{Endpoint, HasLayer, Transport};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+impl Communicator {
+    /// Sends a value. Blocks as [`send`](Self::send) does; allocates.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); a value that cannot be turned into bytes.
+    pub fn send_value<T: Transport, S: HasLayer<Messages>, V: Serialize + ?Sized>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        to: u32,
+        tag: i32,
+        value: &V,
+    ) -> Result<(), MessageError> {
+        let outgoing = self.outgoing(endpoint, (to, tag), ElementType::serialized(), Mode::Standard)?;
+        let told = AskedTag(Some(tag));
+        let bytes = postcard::to_stdvec(value).map_err(|source| MessageError::Value { tag: told, source })?;
+        Self::send_bytes(endpoint, outgoing, &bytes)
+    }
+
+    /// Receives a value that [`send_value`](Self::send_value) has sent. Blocks; allocates.
+    ///
+    /// # Errors
+    /// As [`receive_into`](Self::receive_into); [`MessageError::Value`] for bytes that are no value of the type.
+    pub fn receive_value<T: Transport, S: HasLayer<Messages>, V: DeserializeOwned>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<(V, Status), MessageError> {
+        let (kind, selector) = (ElementType::serialized(), self.selector(source.into(), tag.into())?);
+        let key = self.post(endpoint, selector, kind, u64::MAX)?;
+        let taken = self.finish_receive(endpoint, selector, key, (kind, u64::MAX), |_| ());
+        let taken = taken.inspect_err(|_| endpoint.layer_mut::<Messages>().machine.drop_receive(key))?;
+        let (bytes, status) = self.values::<_, _, u8>(endpoint, taken)?;
+        let told = AskedTag(Some(status.tag()));
+        let value = postcard::from_bytes(&bytes).map_err(|source| MessageError::Value { tag: told, source })?;
+        Ok((value, status))
+    }
+}
