@@ -1,6 +1,6 @@
 //! Communicators: teams whose members send each other messages.
 
-use crate::config::Counts;
+use crate::config::{Counts, Protocol};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Messages};
@@ -166,6 +166,26 @@ impl Communicator {
     ) -> Result<Option<Self>, MessageError> {
         let team = self.team.select(endpoint, members)?;
         Ok(team.map(|team| self.among(team)))
+    }
+
+    /// Chooses how long messages travel from now on, in all communicators, and what is sent eagerly. Collective over all ranks;
+    /// blocks.
+    ///
+    /// # Errors
+    /// [`MessageError::UnderWay`] on the ranks that a message is under way at, or waits for its receive, in any communicator; ranks that
+    /// disagree afterwards call again. What the barriers of this call fail with.
+    pub fn choose<T: Transport, S: HasLayer<Messages> + HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        protocol: Protocol,
+        eager: usize,
+    ) -> Result<(), MessageError> {
+        self.own(endpoint)?;
+        self.team.barrier(endpoint)?;
+        let medium = layer::medium(endpoint).0;
+        let chosen = endpoint.layer_quietly::<Messages>().machine.choose(protocol, eager, medium);
+        self.team.barrier(endpoint)?;
+        if chosen { Ok(()) } else { Err(MessageError::UnderWay) }
     }
 
     fn among(&self, team: Team) -> Self {

@@ -103,6 +103,9 @@ pub enum MessageError {
     /// The communicator or request belongs to another endpoint.
     #[error("the communicator or request belongs to another endpoint")]
     Foreign,
+    /// Messages are under way, or wait to be received, where there may be none.
+    #[error("messages are under way, or wait to be received")]
+    UnderWay,
     /// The receive was cancelled.
     #[error("the receive with {tag} was cancelled")]
     Cancelled {

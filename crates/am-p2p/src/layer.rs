@@ -277,6 +277,17 @@ pub(crate) fn eager_words(head: &Head, credit: Credit) -> [u32; 6] {
     [head.context, head.tag, head.sequence, head.kind, credit.messages, credit.units]
 }
 
+/// The largest eager message that every rank takes, and whether messages of all pairs keep their order.
+pub(crate) fn medium<T: Transport, S>(endpoint: &Endpoint<T, S>) -> (u64, bool) {
+    let number = endpoint.address().endpoint;
+    let (mut medium, mut ordered) = (u64::MAX, true);
+    for peer in (0..endpoint.ranks()).map(|rank| Address { rank: Rank(rank), endpoint: number }) {
+        medium = medium.min(endpoint.max_payload(peer, Category::Medium, Lane::Request, 6).unwrap_or(0));
+        ordered &= endpoint.limits(peer).is_some_and(|limits| limits.ordered);
+    }
+    (medium, ordered)
+}
+
 /// Learns of the job, when the first communicator is made.
 pub(crate) fn set_up<T: Transport, S: HasLayer<Messages> + HasLayer<SegmentAllocator>>(
     endpoint: &mut Endpoint<T, S>,
@@ -298,12 +309,7 @@ pub(crate) fn set_up<T: Transport, S: HasLayer<Messages> + HasLayer<SegmentAlloc
             Err(_) => None,
         };
     }
-    let peers = (0..endpoint.ranks()).map(|rank| Address { rank: Rank(rank), endpoint: me.endpoint });
-    let (mut medium, mut ordered) = (u64::MAX, true);
-    for peer in peers {
-        medium = medium.min(endpoint.max_payload(peer, Category::Medium, Lane::Request, 6).unwrap_or(0));
-        ordered &= endpoint.limits(peer).is_some_and(|limits| limits.ordered);
-    }
+    let (medium, ordered) = medium(endpoint);
     let ranks = endpoint.ranks();
     let block = staging.as_ref().map(|array| Block { offset: array.slice().offset(), len: array.slice().len() });
     let layer = endpoint.layer_mut::<Messages>();

@@ -16,6 +16,8 @@ mod flood;
 mod global_memory;
 mod issue;
 mod layers;
+mod messages;
+mod messages_lost;
 mod native;
 mod one_sided;
 mod order;
@@ -124,6 +126,10 @@ suite! {
     (22, "array-sections", "elements and sections of arrays", PLAIN, arrays::sections),
     (22, "array-batches", "batches of elements of arrays", SMALLEST, arrays::batches),
     (22, "ghost-cells", "ghost cells of arrays", PLAIN, arrays::ghost_cells),
+    (23, "messages", "two-sided messages, matched in all ways", PLAIN, messages::matched),
+    (23, "messages-smallest", "the same, smallest buffers", SMALLEST, messages::matched),
+    (23, "messages-protocols", "long messages by all protocols, also cancelled", SMALLEST, messages::protocols),
+    (23, "messages-lost", "a rank is lost in a step of a protocol", SEVERAL.unwinds(), messages_lost::lost),
 }
 
 static THREADED_DESCRIPTIONS: [Description; 2] = [

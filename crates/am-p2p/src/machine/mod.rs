@@ -190,6 +190,16 @@ impl Machine {
         self.config.protocol == Protocol::Elided
     }
 
+    /// Chooses how long messages travel from now on, if nothing is under way and nothing waits to be received.
+    pub(crate) fn choose(&mut self, protocol: Protocol, eager: usize, medium: u64) -> bool {
+        let idle = self.sends.is_empty() && self.receives.is_empty() && self.waiting.is_empty();
+        if idle {
+            (self.config.protocol, self.config.eager) = (protocol, eager);
+            self.eager = medium.min(eager as u64);
+        }
+        idle
+    }
+
     /// The place of a peer.
     fn peer(&mut self, rank: u32) -> usize {
         let next = self.peers.len() as u32;

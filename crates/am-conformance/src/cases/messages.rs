@@ -1,0 +1,303 @@
+//! Item 23, two-sided messages: rounds of random messages whose receives are posted before or after they come, with and without
+//! wildcards, probed or not. No two messages that a receive could get overtake each other.
+
+use super::partner;
+use crate::random::{Random, mix, pattern};
+use crate::world::{Failure, Verdict, World, ensure, equal};
+use am_core::{Endpoint, Handlers, Rank, Transport};
+use am_p2p::request::wait_all;
+use am_p2p::{
+    ANY_SOURCE, ANY_TAG, Communicator, MessageConfig, MessageError, P2p, Pending, Protocol, SendRequest, Source,
+    Status, Tag,
+};
+use std::collections::BTreeMap;
+
+pub(super) type Ranks<T> = Endpoint<T, P2p>;
+
+impl From<MessageError> for Failure {
+    fn from(error: MessageError) -> Self {
+        Self::Check(format!("message: {error}"))
+    }
+}
+
+pub(super) fn attach<T: Transport>(
+    world: &World,
+    transport: T,
+    config: MessageConfig,
+) -> Result<Ranks<T>, Failure> {
+    let mut handlers = Handlers::<P2p>::new();
+    let p2p = P2p::register_with(&mut handlers, config)?;
+    Ok(world.attach(transport, handlers, p2p)?)
+}
+
+/// A message of a round, the same draw on all ranks.
+#[derive(Clone, Copy)]
+struct Planned {
+    from: u32,
+    to: u32,
+    tag: i32,
+    len: usize,
+    synchronous: bool,
+}
+
+/// How the receives of a round choose their messages.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Exact,
+    AnySource,
+    AnyTag,
+    Any,
+    Probed,
+    SetAside,
+}
+
+const WAYS: [Way; 6] = [Way::Exact, Way::AnySource, Way::AnyTag, Way::Any, Way::Probed, Way::SetAside];
+
+fn length(random: &mut Random, eager: usize) -> usize {
+    let lens = [0, 1, 8, eager.saturating_sub(1), eager, eager + 1, 2 * eager + 3, 300, 5000];
+    match random.below(40) {
+        0 => 70_000,
+        choice => lens[choice as usize % lens.len()],
+    }
+}
+
+/// The bytes of the message with a number among those of a round from a rank to another.
+fn content(world: &World, round: u32, planned: &Planned, number: u32) -> Vec<u8> {
+    let of = [u64::from(round), u64::from(planned.from), u64::from(planned.to), u64::from(number)];
+    let mut bytes = pattern(world.salt(&[mix(&of), 23]), planned.len);
+    // Which one it is, for receives of any message.
+    let told = number.to_le_bytes();
+    let len = bytes.len().min(4);
+    bytes[..len].copy_from_slice(&told[..len]);
+    bytes
+}
+
+/// Receives all messages of a round that are for this rank: status and bytes in the order of the receives.
+fn receive_all<T: Transport>(
+    endpoint: &mut Ranks<T>,
+    team: &Communicator,
+    mine: &[Planned],
+    way: Way,
+    before: impl FnOnce(&mut Ranks<T>) -> Result<Vec<SendRequest>, Failure>,
+    early: bool,
+) -> Result<Vec<(Status, Vec<u8>)>, Failure> {
+    let mut got = Vec::new();
+    let selector = |planned: &Planned| -> (Source, Tag) {
+        let source = if matches!(way, Way::Exact | Way::AnyTag) { planned.from.into() } else { ANY_SOURCE };
+        let tag = if matches!(way, Way::Exact | Way::AnySource) { planned.tag.into() } else { ANY_TAG };
+        (source, tag)
+    };
+    let post = |endpoint: &mut Ranks<T>| -> Result<Vec<_>, Failure> {
+        // Sizes are not known in advance where any message may come; one in three receives does not tell the most either.
+        let longest = mine.iter().map(|planned| planned.len).max().unwrap_or(0);
+        let mut posted = Vec::new();
+        for (index, planned) in mine.iter().enumerate() {
+            let most = if index % 3 == 2 { usize::MAX } else { longest };
+            let (source, tag) = selector(planned);
+            posted.push(team.immediate_receive::<_, _, u8>(endpoint, source, tag, most)?);
+        }
+        Ok(posted)
+    };
+    let mut posted = Vec::new();
+    let posts = !matches!(way, Way::Probed | Way::SetAside);
+    if posts && early {
+        posted = post(endpoint)?;
+    }
+    let sends = before(endpoint)?;
+    if posts && !early {
+        posted = post(endpoint)?;
+    }
+    for request in posted {
+        let (bytes, status) = request.wait(endpoint)?;
+        got.push((status, bytes));
+    }
+    for _ in mine.iter().filter(|_| way == Way::Probed) {
+        let seen = team.probe(endpoint, ANY_SOURCE, ANY_TAG)?;
+        let mut bytes = vec![0u8; seen.bytes() as usize];
+        let status = team.receive_into(endpoint, seen.source_rank(), seen.tag(), &mut bytes)?;
+        equal("a probed message", status, seen)?;
+        got.push((status, bytes));
+    }
+    for _ in mine.iter().filter(|_| way == Way::SetAside) {
+        let message = team.matched_probe(endpoint, ANY_SOURCE, ANY_TAG)?;
+        let (bytes, status) = message.receive_vec::<_, _, u8>(endpoint)?;
+        got.push((status, bytes));
+    }
+    let pending: Vec<&dyn Pending> = sends.iter().map(|send| send as &dyn Pending).collect();
+    wait_all(endpoint, &pending)?;
+    for send in sends {
+        send.wait(endpoint)?;
+    }
+    Ok(got)
+}
+
+/// One round of messages among all ranks.
+fn round<T: Transport>(
+    world: &World,
+    endpoint: &mut Ranks<T>,
+    team: &Communicator,
+    number: u32,
+    eager: usize,
+) -> Verdict {
+    let (mut random, size, me) = (world.random(2300 + u64::from(number)), team.size(), team.rank());
+    let way = WAYS[random.below(WAYS.len() as u64) as usize];
+    let early = random.below(2) == 0;
+    let planned: Vec<Planned> = (0..random.below(3 * u64::from(size.min(6))) + 2)
+        .map(|_| Planned {
+            from: random.below(u64::from(size)) as u32,
+            to: random.below(u64::from(size)) as u32,
+            tag: random.below(3) as i32,
+            len: length(&mut random, eager),
+            synchronous: random.below(5) == 0,
+        })
+        .collect();
+    // Numbered by pair, in the order in which they are sent.
+    let mut numbers = BTreeMap::<(u32, u32), Vec<Planned>>::new();
+    for message in &planned {
+        numbers.entry((message.from, message.to)).or_default().push(*message);
+    }
+    let mut mine: Vec<Planned> = planned.iter().copied().filter(|message| message.to == me).collect();
+    random.shuffle(&mut mine);
+    let send = |endpoint: &mut Ranks<T>| -> Result<Vec<SendRequest>, Failure> {
+        let mut sends = Vec::new();
+        let mut sent = BTreeMap::<u32, u32>::new();
+        for message in planned.iter().filter(|message| message.from == me) {
+            let index = sent.entry(message.to).or_default();
+            let bytes = content(world, number, message, *index);
+            *index += 1;
+            sends.push(if message.synchronous {
+                team.immediate_synchronous_send(endpoint, message.to, message.tag, &bytes)?
+            } else {
+                team.immediate_send(endpoint, message.to, message.tag, &bytes)?
+            });
+        }
+        Ok(sends)
+    };
+    let got = receive_all(endpoint, team, &mine, way, send, early)?;
+    equal("messages of a round", got.len(), mine.len())?;
+    // Of the same source and tag, earlier receives got earlier messages.
+    let mut next = BTreeMap::<(u32, i32), usize>::new();
+    for (status, bytes) in got {
+        let (from, tag) = (status.source_rank(), status.tag());
+        let all = numbers.get(&(from, me)).map_or(&[][..], Vec::as_slice);
+        let start = next.entry((from, tag)).or_default();
+        let rest = all.iter().enumerate().skip(*start);
+        let found =
+            rest.filter(|(_, message)| message.tag == tag).map(|(index, message)| (index, *message)).next();
+        let Some((index, message)) = found else {
+            return Err(Failure::Check(format!("round {number}: a message too many from {from} with tag {tag}")));
+        };
+        *start = index + 1;
+        let expected = content(world, number, &message, index as u32);
+        ensure(bytes == expected, || {
+            let lens = (bytes.len(), expected.len());
+            format!("round {number}: message {index} from {from} with tag {tag} is another one, lengths {lens:?}")
+        })?;
+    }
+    team.team().barrier(endpoint)?;
+    Ok(())
+}
+
+/// Rounds of random messages in two communicators.
+pub(super) fn matched<T: Transport>(world: &World, transport: T) -> Verdict {
+    let mut endpoint = attach(world, transport, MessageConfig::default())?;
+    let all = Communicator::world(&mut endpoint)?;
+    let backwards: Vec<u32> = (0..all.size()).rev().collect();
+    let other = all.group(&mut endpoint, &backwards)?.expect("all members are in it");
+    for number in 0..world.count(12, 200) {
+        let team = if number % 3 == 2 { &other } else { &all };
+        round(world, &mut endpoint, team, number, 200)?;
+    }
+    let counts = all.counts(&endpoint);
+    equal("ignored messages", counts.ignored, 0)?;
+    endpoint.finish()?;
+    Ok(())
+}
+
+/// Rounds by each protocol, and cancelled receives.
+pub(super) fn protocols<T: Transport>(world: &World, transport: T) -> Verdict {
+    // Little memory for unexpected messages, so that senders wait for it.
+    let mut endpoint = attach(world, transport, MessageConfig::default().unexpected(16 << 10))?;
+    let all = Communicator::world(&mut endpoint)?;
+    let mut number = 1000;
+    for repeat in 0..world.count(1, 10) {
+        for (index, protocol) in (0..).zip(Protocol::ALL) {
+            let eager = [0, 64, 4000][(index + repeat + world.seed as u32) as usize % 3];
+            all.choose(&mut endpoint, protocol, eager)?;
+            for _ in 0..3 {
+                number += 1;
+                round(world, &mut endpoint, &all, number, eager)?;
+            }
+            cancel(&mut endpoint, &all)?;
+            lone(&mut endpoint, &all, protocol)?;
+        }
+    }
+    equal("ignored messages", all.counts(&endpoint).ignored, 0)?;
+    endpoint.finish()?;
+    Ok(())
+}
+
+/// Pairs post several receives, cancel some while messages for them may be under way, and get as many as were not cancelled.
+fn cancel<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator) -> Verdict {
+    let other = partner(endpoint.shape(), Rank(all.rank())).0;
+    let (tag, len) = (77, 6000);
+    let mut receives = Vec::new();
+    for _ in 0..4 {
+        receives.push(all.immediate_receive::<_, _, u8>(endpoint, other, tag, len)?);
+    }
+    let mut sends = Vec::new();
+    for number in 0..2u8 {
+        sends.push(all.immediate_send(endpoint, other, tag, &vec![number; len])?);
+    }
+    let mut left = Vec::new();
+    for (index, receive) in receives.into_iter().enumerate() {
+        match index % 2 {
+            0 => left.extend(receive.cancel(endpoint)?),
+            _ => left.push(receive),
+        }
+    }
+    // Those that are left are enough: of four receives at most two were cancelled.
+    let mut expected = 0u8;
+    while expected < 2 {
+        let (bytes, _) = left.remove(0).wait(endpoint)?;
+        ensure(bytes == vec![expected; len], || format!("message {expected} came as another one"))?;
+        expected += 1;
+    }
+    for receive in left {
+        let again = receive.cancel(endpoint)?;
+        ensure(again.is_none(), || "a receive without a message was not cancelled".into())?;
+    }
+    for send in sends {
+        send.wait(endpoint)?;
+    }
+    all.team().barrier(endpoint)?;
+    Ok(())
+}
+
+/// One long message to a receive that is posted in time: how it travels is what the protocol says.
+fn lone<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, protocol: Protocol) -> Verdict {
+    if all.size() < 2 {
+        return Ok(());
+    }
+    let (last, len) = (all.size() - 1, 3 * 4096);
+    let before = all.counts(endpoint);
+    let words = vec![0x5aa5_u16; len / 2];
+    if all.rank() == last {
+        let receive = all.immediate_receive::<_, _, u16>(endpoint, 0u32, 5, len / 2)?;
+        all.send(endpoint, 0, 6, &[0u8])?;
+        ensure(receive.wait(endpoint)?.0 == words, || "a long message came as another one".into())?;
+    } else if all.rank() == 0 {
+        all.receive::<_, _, u8>(endpoint, last, 6)?;
+        all.send(endpoint, last, 5, &words)?;
+        let after = all.counts(endpoint);
+        equal("messages that were read", after.read - before.read, u64::from(protocol == Protocol::Read))?;
+        let advertised = after.receiver_initiated - before.receiver_initiated;
+        ensure(advertised == 0 || protocol >= Protocol::ReceiverInitiated, || {
+            format!("{} writes to advertised receives", protocol.name())
+        })?;
+        let acknowledged = protocol == Protocol::Read || after.ack == before.ack;
+        ensure(acknowledged, || format!("{} acknowledges messages", protocol.name()))?;
+    }
+    all.team().barrier(endpoint)?;
+    Ok(())
+}

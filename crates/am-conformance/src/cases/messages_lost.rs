@@ -1,0 +1,118 @@
+//! Item 23, a rank that is lost in a step of a protocol: its peers learn who it was, and go on.
+
+use super::last;
+use super::messages::{Ranks, attach};
+use crate::case::unwind;
+use crate::world::{Failure, Verdict, World, ensure, equal};
+use am_core::{LossCause, Transport};
+use am_p2p::{ANY_SOURCE, AskedTag, Communicator, MessageConfig, MessageError, Protocol};
+
+/// Bytes of long messages.
+const LEN: usize = 9000;
+
+/// What the victim does last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// Others have posted receives for its messages.
+    Awaited,
+    /// It has announced messages, which are received after its end.
+    Announced,
+    /// It has posted receives, which may be advertised.
+    Posted,
+    /// It has posted receives with wildcards, and others write to it.
+    Written,
+}
+
+const STEPS: [Step; 4] = [Step::Awaited, Step::Announced, Step::Posted, Step::Written];
+
+/// An operation with the victim that cannot end well, or has.
+fn ended<R>(what: &str, victim: u32, tag: i32, result: Result<R, MessageError>, may: bool) -> Verdict {
+    match result {
+        Ok(_) if may => Ok(()),
+        Ok(_) => Err(Failure::Check(format!("{what} with lost rank {victim} ended well"))),
+        Err(error) => {
+            let right = matches!(error, MessageError::Lost { tag: told, .. } if told == AskedTag(Some(tag)));
+            let loss = error.loss().map(|(rank, cause)| (rank.0, cause));
+            ensure(right && loss == Some((victim, LossCause::Panicked)), || format!("{what}: {error}"))
+        }
+    }
+}
+
+pub(super) fn lost<T: Transport>(world: &World, transport: T) -> Verdict {
+    let draw = world.random(23).number();
+    let protocol = Protocol::ALL[draw as usize % 5];
+    let step = STEPS[(draw / 5) as usize % 4];
+    let mut endpoint = attach(world, transport, MessageConfig::default().protocol(protocol).eager(64))?;
+    let all = Communicator::world(&mut endpoint)?;
+    let victim = last(endpoint.shape());
+    let survives = endpoint.rank() != victim;
+    let without = all.split(&mut endpoint, survives.then_some(0), 0)?;
+    if !survives {
+        die(&mut endpoint, &all, step)?;
+        unwind();
+    }
+    let without = without.expect("all but the victim are in it");
+    let (gone, long) = (victim.0, vec![7u8; LEN]);
+    // Eager: it comes whatever happens afterwards.
+    all.send(&mut endpoint, gone, 1, &[0u8])?;
+    let early = all.immediate_receive::<_, _, u8>(&mut endpoint, gone, 3, LEN)?;
+    let (got, _) = all.receive::<_, _, u32>(&mut endpoint, gone, 2)?;
+    equal("what the victim sent before", got, 0xfeed)?;
+    match step {
+        Step::Awaited => ended("a receive", gone, 3, early.wait(&mut endpoint), false)?,
+        Step::Announced => {
+            // All of it may have come, as written to the receive that was posted.
+            ended("an announced message", gone, 3, early.wait(&mut endpoint), true)?;
+        }
+        Step::Posted | Step::Written => {
+            // A message that is written may be over at its sender before the receiver's end.
+            for _ in 0..3 {
+                let sent = all.send(&mut endpoint, gone, 4, &long);
+                ended("a long send", gone, 4, sent, true)?;
+            }
+            ended("a receive", gone, 3, early.wait(&mut endpoint), false)?;
+        }
+    }
+    ended("a later send", gone, 5, all.send(&mut endpoint, gone, 5, &long), false)?;
+    let any = all.receive::<_, _, u8>(&mut endpoint, ANY_SOURCE, 6);
+    ended("a receive from anyone", gone, 6, any, false)?;
+    equal("lost members", all.acknowledge_losses(&mut endpoint), vec![gone])?;
+    endpoint.acknowledge_loss(victim);
+    // Survivors go on, in this communicator and in others.
+    let (me, size) = (without.rank(), without.size());
+    for team in [&all, &without] {
+        let mut got = vec![0u8; LEN];
+        let own = vec![me as u8; LEN];
+        let (next, previous) = ((me + 1) % size, (me + size - 1) % size);
+        team.send_receive_into(&mut endpoint, (next, 8), &own, (previous, 8), &mut got)?;
+        ensure(got == vec![previous as u8; LEN], || "the survivors' message is another one".into())?;
+    }
+    without.team().barrier(&mut endpoint)?;
+    endpoint.drain().map_err(Failure::Wait)?;
+    endpoint.leave();
+    Ok(())
+}
+
+/// What the victim does before it ends.
+fn die<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, step: Step) -> Verdict {
+    let survivors = all.size() - 1;
+    for from in 0..survivors {
+        all.receive::<_, _, u8>(endpoint, from, 1)?;
+    }
+    let (mut sends, mut receives) = (Vec::new(), Vec::new());
+    for to in 0..survivors {
+        match step {
+            Step::Awaited => {}
+            Step::Announced => sends.push(all.immediate_send(endpoint, to, 3, &vec![1u8; LEN])?),
+            Step::Posted => receives.push(all.immediate_receive::<_, _, u8>(endpoint, to, 4, LEN)?),
+            Step::Written => receives.push(all.immediate_receive::<_, _, u8>(endpoint, ANY_SOURCE, 4, LEN)?),
+        }
+        all.send(endpoint, to, 2, &[0xfeed_u32])?;
+    }
+    // What it has announced or advertised is on its way, and something may come of it.
+    for _ in 0..3 {
+        all.immediate_probe(endpoint, ANY_SOURCE, 99)?;
+    }
+    std::mem::forget((sends, receives));
+    Ok(())
+}
