@@ -35,7 +35,7 @@ fn run(
 fn everywhere(ranks: u32, work: impl Fn(&mut Ranks, Communicator) + Sync) {
     for protocol in Protocol::ALL {
         for (medium, segment, eager) in [(8192, 1 << 16, 256), (128, 1 << 16, 0), (256, 0, 100)] {
-            let loopback = LoopbackConfig { medium, segment, ..Default::default() };
+            let loopback = LoopbackConfig::default().medium(medium).segment(segment);
             let config = MessageConfig::new().protocol(protocol).eager(eager);
             run(ranks, loopback, config, &work);
         }
