@@ -239,7 +239,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
                 if endpoint.serve_last_words(&error)
                     && let Some(done) = step(endpoint)?
                 {
-                    endpoint.tell_again();
+                    endpoint.tell_loss_again();
                     return Ok(Some(done));
                 }
                 return Err(error);
@@ -518,6 +518,10 @@ impl<'a, T: Transport, S> Service<'a, T, S> {
             || self.shared.locked(),
             |mut locked| {
                 locked.server = None;
+                if locked.waiting != 0 {
+                    // One of them serves from now on, or finds what it waits for.
+                    self.shared.inner.served.notify_all();
+                }
                 locked
             },
         )

@@ -198,7 +198,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                     break;
                 }
                 let step = self.wait_step(None, WaitReason::Collective(from)).and_then(|()| self.nobody_lost());
-                let step = step.and_then(|()| self.may_come(from));
+                let step = step.and_then(|()| self.may_come(from, index));
                 let arrived = self.control.arrived[index.0][index.1].is_some();
                 match step {
                     Ok(()) => {}
@@ -235,11 +235,16 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Fails if a peer has left by itself. What it sent before has been served then.
-    fn may_come(&mut self, peer: Peer) -> Result<(), WaitError> {
+    fn may_come(&mut self, peer: Peer, (parity, round): (usize, usize)) -> Result<(), WaitError> {
         if self.transport.status(peer) != PeerStatus::Finished {
             return Ok(());
         }
-        self.serve_rest()?;
+        if self.control.arrived[parity][round].is_none() {
+            self.serve_rest()?;
+        }
+        if self.control.arrived[parity][round].is_some() {
+            return Ok(());
+        }
         let rank = self.desk.shape.address(peer).rank;
         self.transport.loss_told = true;
         supervision::tell(self.address(), supervision::Event::LossTold(rank));

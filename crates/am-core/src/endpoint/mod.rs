@@ -81,6 +81,8 @@ pub struct Endpoint<T: Transport, S> {
     /// What progress functions failed with, by layer, until the program is told; they are not called before that.
     layer_errors: VecDeque<(usize, Box<SendError>)>,
     losses_seen: u32,
+    /// Whether the program had been told of a loss before; set when this step of a wait tells of one.
+    told: Option<bool>,
     /// What went wrong with messages in the poll under way, and what a barrier deferred.
     trouble: VecDeque<PollError>,
     acknowledged: Vec<Rank>,
@@ -161,6 +163,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             advanced: false,
             layer_errors: VecDeque::new(),
             losses_seen: 0,
+            told: None,
             trouble: VecDeque::new(),
             acknowledged: Vec::new(),
             timeout,

@@ -35,6 +35,9 @@ const LOOKS: u32 = 64;
 /// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is waited for.
 const SPINS: u32 = 64;
 
+/// Rounds of polls in which what a lost peer had sent is looked for.
+const LAST_WORDS: u32 = 64;
+
 /// What a loss that nobody has acknowledged does to a wait.
 #[derive(Clone, Copy, PartialEq)]
 enum Losses {
@@ -293,7 +296,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         self.losses_seen = self.transport.losses();
         let Some((rank, cause)) = self.unacknowledged_loss() else { return Ok(()) };
-        self.transport.loss_told = true;
+        self.told = Some(std::mem::replace(&mut self.transport.loss_told, true));
         crate::trace::lost(rank, cause);
         supervision::tell(self.address(), supervision::Event::LossTold(rank));
         Err(PollError::PeerLost { rank, cause })
@@ -322,6 +325,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::poll`].
     pub fn serve_rest(&mut self) -> Result<(), PollError> {
+        // No part of the network is left alone any longer.
+        self.transport.flush();
         let mut fruitless = 0;
         while fruitless < self.transport.round() {
             fruitless = if self.poll()? == 0 { fruitless + 1 } else { 0 };
@@ -330,29 +335,43 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// A loss ends a wait, unless what is waited for has come all the same: serves what has arrived from those that are gone, for a
-    /// last look. Whether there was a loss. Errors of handlers and layers, and further losses, are told by the next poll.
+    /// last look, 64 turns of the network at most. Whether there was a loss. Errors of handlers and layers, and further losses, are
+    /// told by the next poll.
     #[cold]
     pub(crate) fn serve_last_words(&mut self, error: &WaitError) -> bool {
         if !matches!(error, WaitError::Poll(PollError::PeerLost { .. })) {
             return false;
         }
-        let (mut deferred, seen) = (VecDeque::new(), self.losses_seen);
+        let (mut deferred, seen, told) = (VecDeque::new(), self.losses_seen, self.told);
+        self.transport.flush();
+        let round = self.transport.round();
+        let mut fruitless = 0;
         // Not longer: others may go on sending.
-        for _ in 0..self.transport.round() {
-            match self.poll() {
-                Ok(_) | Err(PollError::PeerLost { .. }) => {}
-                Err(error) => error.keep(&mut deferred),
+        for _ in 0..round.saturating_mul(LAST_WORDS) {
+            fruitless = match self.poll() {
+                Ok(0) => fruitless + 1,
+                Ok(_) | Err(PollError::PeerLost { .. }) => 0,
+                Err(error) => {
+                    error.keep(&mut deferred);
+                    0
+                }
+            };
+            if fruitless == round {
+                break;
             }
         }
         deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
-        self.losses_seen = seen;
+        (self.losses_seen, self.told) = (seen, told);
         true
     }
 
-    /// Has the next poll tell again of a loss.
-    pub(crate) fn tell_again(&mut self) {
-        // No endpoint has so many peers.
-        self.losses_seen = u32::MAX;
+    /// Has the next poll tell again of a loss that a poll or wait has told of: for who goes on because what it waited for is there.
+    pub fn tell_loss_again(&mut self) {
+        if let Some(before) = self.told.take() {
+            // No endpoint has so many peers.
+            self.losses_seen = u32::MAX;
+            self.transport.loss_told = before;
+        }
     }
 
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
@@ -368,7 +387,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         reason: WaitReason,
         losses: Losses,
     ) -> Result<(), WaitError> {
-        self.reason = Some(reason);
+        (self.reason, self.told) = (Some(reason), None);
         let served = self.poll()? != 0;
         self.wait_steps = self.wait_steps.wrapping_add(1);
         // Steady traffic ends no wait early, but it does not keep one from ending either.
@@ -571,7 +590,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.flush();
         while self.work_left || !self.transport.quiet() {
             if let Err(error) = self.wait_step(None, WaitReason::Handling) {
+                let quiet = self.serve_last_words(&error) && !self.work_left && self.transport.quiet();
                 self.end_wait();
+                if quiet {
+                    self.tell_loss_again();
+                    return Ok(());
+                }
                 return Err(error);
             }
         }
@@ -591,7 +615,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             }
             if let Err(error) = self.wait_step(deadline, WaitReason::Message) {
                 if self.serve_last_words(&error) && !waiting(&self.state, &self.control) {
-                    self.tell_again();
+                    self.tell_loss_again();
                     break Ok(());
                 }
                 break Err(error);
@@ -621,7 +645,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 if self.serve_last_words(&error)
                     && let Some(outcome) = done(self).transpose()
                 {
-                    self.tell_again();
+                    self.tell_loss_again();
                     break outcome;
                 }
                 break Err(error.into());
@@ -677,7 +701,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             let until = self.transport.now() + glance;
             if let Err(error) = self.wait_step_until(None, Some(until), WaitReason::Message, Losses::End) {
                 if self.serve_last_words(&error) && done(self) {
-                    self.tell_again();
+                    self.tell_loss_again();
                     break Ok(());
                 }
                 break Err(error);

@@ -14,7 +14,7 @@ use crate::cluster::message::{FromAgent, ToAgent, in_messages};
 use crate::cluster::options::Hosts;
 use crate::cluster::place::place;
 use crate::cluster::start::ClusterStart;
-use crate::control_links::Allgather;
+use crate::control_links::{Allgather, LONGEST_PART};
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::output::{Merger, Source, Stream, is_read};
 use crate::launcher::policy::{Order, Policy, asks_to_end};
@@ -223,7 +223,7 @@ impl ClusterMonitor<'_> {
                 }
             }
             FromAgent::Part { rank, part } => {
-                if monitor.state.ranks.contains(&rank) {
+                if monitor.state.ranks.contains(&rank) && part.len() <= LONGEST_PART {
                     self.exchange.note(rank, part);
                 }
             }

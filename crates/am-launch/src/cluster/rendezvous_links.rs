@@ -7,7 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cluster::channel::{Channel, ChannelError};
 use crate::cluster::message::{Answer, FromRank, in_messages};
-use crate::control_links::Allgather;
+use crate::control_links::{Allgather, LONGEST_PART};
 
 /// The connections that stay open until all ranks have attached.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ impl RendezvousLinks {
                         };
                         for word in words {
                             if let FromRank::Part(part) = word {
+                                if part.len() > LONGEST_PART {
+                                    exchange.lose(*rank);
+                                    return false;
+                                }
                                 exchange.note(*rank, part);
                             }
                         }
@@ -114,7 +118,6 @@ fn poll_out(channel: &Channel, until: Instant) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::channel::Side;
-    use crate::control_links::LONGEST_PART;
     use crate::secret::Secret;
     use std::net::{TcpListener, TcpStream};
     use std::thread;

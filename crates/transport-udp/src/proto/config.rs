@@ -22,7 +22,7 @@ pub enum Protection {
 /// The job's secret and what this process alone knows. Its `Debug` form shows neither; both are wiped when dropped.
 #[derive(Clone)]
 pub struct Secrets {
-    /// Context by all ranks of the job and nobody else, at least 16 bytes from a cryptographic random source.
+    /// Shared by all ranks of the job and nobody else, at least 16 bytes from a cryptographic random source.
     pub job: Vec<u8>,
     /// Fresh from a cryptographic random source at every start of the process: what tells it from its predecessor.
     pub incarnation: [u8; 32],

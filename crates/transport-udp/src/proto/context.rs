@@ -70,7 +70,7 @@ pub struct Counters {
 pub(super) const IN: usize = 2;
 pub(super) const BULK: usize = 4;
 
-/// Context by all sessions.
+/// Shared by all sessions.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) config: Config,

@@ -54,20 +54,27 @@ impl Machine {
             // Back in the line until nothing is left in its lanes, so that neither a handler that unwinds nor a
             // batch that ends early loses the peer its place.
             self.arrived.push_back(peer);
-            let stays = match self.fill(Peer(peer), most.min(TURN), batch) {
-                Ok(_) if batch.len > 0 => return true,
-                Ok(stays) => stays,
-                Err(Fault) => {
-                    self.lose_faulty(Peer(peer));
-                    false
-                }
-            };
+            let ended = self.slots[peer as usize].ended.is_some();
+            // What comes after a farewell is nobody's.
+            let stays = !ended
+                && match self.fill(Peer(peer), most.min(TURN), batch) {
+                    Ok(_) if batch.len > 0 => return true,
+                    Ok(stays) => stays,
+                    Err(Fault) => {
+                        self.lose_faulty(Peer(peer));
+                        false
+                    }
+                };
             // Only peers that stay in the line count, or those behind the others would be missed.
             fruitless += usize::from(stays);
             if !stays {
                 self.arrived.pop_back();
                 self.slots[peer as usize].arrived = false;
                 self.note_departure(Peer(peer), now);
+                if !ended && self.slots[peer as usize].ended.is_some() {
+                    // What it gives back may be room that others wait for.
+                    fruitless = 0;
+                }
             }
         }
         false

@@ -136,6 +136,14 @@ impl Machine {
     }
 
     pub(super) fn lose_faulty(&mut self, peer: Peer) {
+        let slot = &mut self.slots[peer.index()];
+        if let Some(status) = slot.ended {
+            // How it ended stands.
+            slot.end(&mut self.shared, status);
+            slot.ended = Some(status);
+            self.timers.set(peer.0, None);
+            return;
+        }
         self.end_peer(peer, PeerStatus::Lost(LossCause::Faulty));
     }
 

@@ -7,7 +7,7 @@
 //! used twice.
 //!
 //! The secret authenticates a session and does not suffice to read it: both Hellos carry an X25519 public key (RFC 7748), and
-//! what the two agree on is part of the derivation. The private keys are made when a process starts and are wiped when it
+//! what the two agree on is part of the derivation. The private keys are made when an endpoint joins and are wiped when it
 //! ends; who learns the secret later cannot read what was recorded before.
 //!
 //! AEGIS-128L seals datagrams below [`LONG`] bytes, AEGIS-128X2 the longer ones, each with a key of its own. Per byte the

@@ -163,6 +163,8 @@ impl<S> AsyncEndpoint<S> {
 
     /// The endpoint, for everything that does not wait.
     pub fn endpoint(&mut self) -> &mut Endpoint<Udp, S> {
+        // What the program does with it may take something in.
+        self.fruitless = false;
         &mut self.endpoint
     }
 
@@ -238,7 +240,12 @@ impl<S> AsyncEndpoint<S> {
     /// As [`Endpoint::wait_until`].
     pub async fn wait_until(&mut self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
         while !done(self.endpoint.state()) {
-            self.step().await?;
+            match self.step().await {
+                Ok(()) => {}
+                // It may have come with the loss.
+                Err(PollError::PeerLost { .. }) if done(self.endpoint.state()) => self.endpoint.tell_loss_again(),
+                Err(error) => return Err(error.into()),
+            }
         }
         self.endpoint.flush();
         Ok(())
@@ -255,6 +262,7 @@ impl<S> AsyncEndpoint<S> {
         args: A,
     ) -> Result<(), SendError> {
         let to = to.into();
+        self.fruitless = false;
         loop {
             match self.endpoint.try_request(to, handler, args.clone()) {
                 Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
@@ -275,6 +283,7 @@ impl<S> AsyncEndpoint<S> {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let to = to.into();
+        self.fruitless = false;
         loop {
             match self.endpoint.try_request_medium(to, handler, args.clone(), payload) {
                 Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
@@ -298,6 +307,7 @@ impl<S> AsyncEndpoint<S> {
         offset: u64,
     ) -> Result<(), SendError> {
         let to = to.into();
+        self.fruitless = false;
         loop {
             match self.endpoint.try_request_long(to, handler, args.clone(), payload, offset) {
                 Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,

@@ -223,6 +223,12 @@ fn who_has_left_holds_nothing() {
         let held = &trio.machines[0].shared;
         assert_eq!((held.set_aside, held.lent, held.borrowers), (bytes, 0, 0));
         assert!(trio.serves_the_honest(), "seed {seed}");
+        // Requests that come after the farewell are nobody's.
+        let before = trio.sinks[0].requests[1];
+        trio.unbind();
+        trio.machines[INSIDER.index()].request(trio.now, VICTIM, head, &Words::EMPTY, None).unwrap();
+        assert!(!trio.run(|trio| trio.sinks[0].requests[1] > before), "seed {seed}");
+        assert!(trio.serves_the_honest(), "seed {seed}");
         assert_eq!(trio.machines[0].status(INSIDER), PeerStatus::Lost(LossCause::Left));
         let Machine { slots, shared, .. } = &mut trio.machines[0];
         let before = shared.queued;
