@@ -72,6 +72,30 @@ impl Words {
         Ok(())
     }
 
+    /// Rebuilds words from the bytes that [`Words::to_le_bytes`] gave, four for each.
+    ///
+    /// # Errors
+    /// [`TooManyWords`] beyond sixteen.
+    #[inline]
+    pub fn from_le_bytes(bytes: &[u8]) -> Result<Self, TooManyWords> {
+        let pair = |pair: &[u8]| {
+            let mut all = [0; 8];
+            all[..pair.len()].copy_from_slice(pair);
+            u64::from_le_bytes(all)
+        };
+        Self::from_pairs(bytes.len() / 4, bytes.chunks(8).map(pair))
+    }
+
+    /// The words in little-endian order, four bytes each; the rest is zero.
+    #[inline]
+    pub fn to_le_bytes(&self) -> [u8; 4 * MAX_WORDS] {
+        let mut bytes = [0; 4 * MAX_WORDS];
+        for (to, pair) in bytes.chunks_exact_mut(8).zip(self.pairs()) {
+            to.copy_from_slice(&pair.to_le_bytes());
+        }
+        bytes
+    }
+
     /// Number of words, 0 to 16.
     #[inline]
     pub fn len(&self) -> usize {

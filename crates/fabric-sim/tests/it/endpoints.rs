@@ -165,10 +165,6 @@ impl Transport for OneWay<'_> {
         0
     }
 
-    fn remote_segment(&self, _: Rank) -> Option<&Segment<Self::Memory>> {
-        None
-    }
-
     fn credits(&self, _: Peer) -> CreditSnapshot {
         CreditSnapshot::default().requests(u64::MAX, 0)
     }

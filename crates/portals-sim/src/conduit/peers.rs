@@ -1,4 +1,4 @@
-//! What a rank keeps per peer, only for peers it has to do with: jobs may have many ranks.
+//! What a rank keeps per peer.
 
 use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::joins::Joins;
@@ -6,6 +6,7 @@ use super::order::Order;
 use crate::credit::{Bank, BankLedger, Borrower, CreditReturn, CreditUse, LoanConfig};
 use am_core::Peer;
 use am_core::credit::Account;
+use fabric_sim::PagedPeers;
 use std::fmt;
 
 /// The right to send requests to one peer.
@@ -70,15 +71,11 @@ pub(super) struct PeerState {
     pub(super) order: Option<Box<Order>>,
 }
 
-const PAGE: usize = 16;
-
-type Page = Option<Box<[Option<PeerState>; PAGE]>>;
-
 /// States of peers, made when first used.
 pub(super) struct Peers {
     flow: FlowControl,
     loans: LoanConfig,
-    pages: Vec<Page>,
+    states: PagedPeers<PeerState>,
 }
 
 impl Peers {
@@ -87,15 +84,13 @@ impl Peers {
         loans.initial += config.testing.extra_credits;
         loans.total += config.testing.extra_credits * ranks;
         loans.loan_cap = loans.loan_cap.max(loans.initial);
-        let pages = (0..(ranks as usize).div_ceil(PAGE)).map(|_| None).collect();
-        Self { flow: config.flow, loans, pages }
+        Self { flow: config.flow, loans, states: PagedPeers::new(ranks) }
     }
 
     #[inline]
     pub(super) fn of(&mut self, peer: u32) -> &mut PeerState {
-        let Self { flow, loans, pages } = self;
-        let page = pages[peer as usize / PAGE].get_or_insert_with(Default::default);
-        page[peer as usize % PAGE].get_or_insert_with(|| PeerState {
+        let Self { flow, loans, states } = self;
+        states.get_or_insert_with(peer, || PeerState {
             right: match flow {
                 FlowControl::Static => Right::Share(Account::new(loans.initial)),
                 FlowControl::Bank => Right::Loan(Borrower::new(loans).expect("the configuration was checked")),
@@ -108,19 +103,10 @@ impl Peers {
         })
     }
 
-    /// The state of a peer, if there ever was anything to keep.
+    /// Those that there ever was anything to keep of.
     #[inline]
-    pub(super) fn known(&self, peer: u32) -> Option<&PeerState> {
-        self.pages[peer as usize / PAGE].as_ref()?[peer as usize % PAGE].as_ref()
-    }
-
-    /// All peers with a state, in order.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, &PeerState)> {
-        let pages = self.pages.iter().enumerate().filter_map(|(index, page)| Some((index, page.as_ref()?)));
-        pages.flat_map(|(index, page)| {
-            let states = page.iter().enumerate();
-            states.filter_map(move |(offset, state)| Some(((index * PAGE + offset) as u32, state.as_ref()?)))
-        })
+    pub(super) fn known(&self) -> &PagedPeers<PeerState> {
+        &self.states
     }
 
     /// Credits of every peer at the start.
@@ -205,7 +191,7 @@ impl fmt::Display for Report<'_> {
         match self.ledger {
             Ledger::Shares(share) => {
                 writeln!(f, "every peer has a share of {share} credits")?;
-                let inside = self.peers.all().filter(|(_, state)| state.inside > 0);
+                let inside = self.peers.known().iter().filter(|(_, state)| state.inside > 0);
                 for (peer, state) in inside {
                     writeln!(f, "  peer {peer}: {} inside", state.inside)?;
                 }

@@ -44,8 +44,7 @@ fn read_lead(memory: &HostMemory, begin: usize, len: usize, bits: &Bits) -> Opti
     }
     let mut bytes = [0; 64];
     memory.load(begin, &mut bytes[..args]);
-    let pairs = bytes.chunks_exact(8).map(|pair| u64::from_le_bytes(std::array::from_fn(|index| pair[index])));
-    let words = Words::from_pairs(usize::from(bits.args), pairs).ok()?;
+    let words = Words::from_le_bytes(&bytes[..args]).ok()?;
     let mut place = [0; PLACE];
     if bits.form.is_long() {
         memory.load(begin + args, &mut place);

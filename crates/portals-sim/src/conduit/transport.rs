@@ -225,7 +225,7 @@ impl<'a> Conduit<'a> {
     pub fn counters(&self) -> ConduitCounters {
         let registered = self.direct.borrow().registered.counters();
         let banked = if let Ledger::Bank(bank) = &self.ledger { bank.banked() } else { 0 };
-        let peers = self.peers.all().count() as u64;
+        let peers = self.peers.known().iter().count() as u64;
         ConduitCounters {
             revocations: self.revoked,
             banked,
@@ -264,7 +264,7 @@ impl<'a> Conduit<'a> {
     /// Credits that this rank has at a peer: those that it can spend, and those that it has spent. For tests.
     #[doc(hidden)]
     pub fn holds(&self, peer: u32) -> Option<(u32, u32)> {
-        match self.peers.known(peer).map(|state| &state.right) {
+        match self.peers.known().get(peer).map(|state| &state.right) {
             Some(super::peers::Right::Loan(borrower)) => Some((borrower.available(), borrower.outstanding())),
             Some(_) => None,
             None => Some((self.peers.initial(), 0)),
@@ -310,7 +310,7 @@ impl<'a> Conduit<'a> {
 
     /// The longest to wait, since something may have to be sent again, or a departure comes to count.
     fn until(&self, until: Option<Instant>) -> Option<Instant> {
-        let due = |peer: &u32| self.peers.known(*peer)?.order.as_ref()?.due();
+        let due = |peer: &u32| self.peers.known().get(*peer)?.order.as_ref()?.due();
         let departures = self.departures.borrow().next(self.nic.now());
         self.stalled.iter().filter_map(due).chain(until).chain(departures).min()
     }
@@ -518,18 +518,14 @@ impl<'a> Transport for Conduit<'a> {
         self.shared.config.segment
     }
 
-    fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
-        None
-    }
-
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         Some((self, to))
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
-        let credits = self.peers.known(peer.0).map_or(self.peers.initial(), |state| state.right.available());
+        let credits = self.peers.known().get(peer.0).map_or(self.peers.initial(), |state| state.right.available());
         let credits = if self.shared.config.flow == FlowControl::Disable { u32::MAX } else { credits };
-        let under_way = self.peers.known(peer.0).map_or(0, |state| state.under_way);
+        let under_way = self.peers.known().get(peer.0).map_or(0, |state| state.under_way);
         let frames = self.send_slots.for_requests().min(self.pieces.left()).saturating_sub(FOR_CONTROL);
         let frames = frames.min(self.shared.sizes.most_per_peer.saturating_sub(under_way));
         let reply = u64::from(self.shared.sizes.medium) * u64::from(frames);
@@ -559,11 +555,7 @@ impl Drop for Conduit<'_> {
 
 /// The bytes of a buffer as a payload's source: written to memory that the interface reads.
 pub(super) fn write_args(memory: &HostMemory, at: usize, args: &Words) -> usize {
-    let mut bytes = [0; 64];
-    for (index, pair) in args.pairs().iter().enumerate() {
-        bytes[8 * index..8 * index + 8].copy_from_slice(&pair.to_le_bytes());
-    }
     let len = 4 * args.len();
-    memory.store(at, &bytes[..len]);
+    memory.store(at, &args.to_le_bytes()[..len]);
     len
 }

@@ -18,6 +18,29 @@ impl fmt::Display for ProcessId {
     }
 }
 
+/// Whose operations a match entry takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Everyone's.
+    #[default]
+    Any,
+    /// Those of any process of a node.
+    Node(u32),
+    /// Those of one process.
+    Process(ProcessId),
+}
+
+impl Source {
+    #[inline]
+    pub(crate) fn fits(self, id: ProcessId) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Node(nid) => nid == id.nid,
+            Self::Process(process) => process == id,
+        }
+    }
+}
+
 /// All processes of the machine, written while it is built.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {

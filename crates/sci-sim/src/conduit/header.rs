@@ -132,9 +132,7 @@ impl Header {
             into[at..at + PLACE].copy_from_slice(&self.place.to_le_bytes());
             at += PLACE;
         }
-        for (to, pair) in into[at..].chunks_exact_mut(8).zip(args.pairs()) {
-            to.copy_from_slice(&pair.to_le_bytes());
-        }
+        into[at..size].copy_from_slice(&args.to_le_bytes()[..size - at]);
         size
     }
 

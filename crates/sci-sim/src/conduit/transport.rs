@@ -361,11 +361,6 @@ impl<N: Sisci> Transport for Conduit<N> {
         self.config.segment
     }
 
-    fn remote_segment(&self, _: Rank) -> Option<&Segment<N::Memory>> {
-        // Stores of single words could be offered, loads could not: they are what the design avoids.
-        None
-    }
-
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         Some((self, to))
     }

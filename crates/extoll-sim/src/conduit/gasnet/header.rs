@@ -156,23 +156,13 @@ pub(super) fn write_lead(out: &mut [u8; LEAD], header: Header, place: Place, arg
         at += PLACE;
     }
     let end = at + 4 * args.len();
-    for pair in args.pairs() {
-        // The last pair may hold one word only; what it writes beyond is not sent.
-        let room = (LEAD - at).min(8);
-        out[at..at + room].copy_from_slice(&pair.to_le_bytes()[..room]);
-        at += 8;
-    }
+    out[at..end].copy_from_slice(&args.to_le_bytes()[..end - at]);
     end
 }
 
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
-    if let Ok(all) = bytes.try_into() {
-        return u64::from_le_bytes(all);
-    }
-    let mut all = [0; 8];
-    all[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(all)
+    u64::from_le_bytes(bytes.try_into().expect("a word has eight bytes"))
 }
 
 /// Place and arguments of a frame whose bytes are all there, as many as its header says.
@@ -184,8 +174,7 @@ pub(super) fn read_lead(header: &Header, bytes: &[u8]) -> (Place, Words) {
         place = Place { offset: word(&bytes[at..at + 8]), len: word(&bytes[at + 8..at + PLACE]) };
         at += PLACE;
     }
-    let args = &bytes[at..header.lead()];
-    let words = Words::from_pairs(usize::from(header.args), args.chunks(8).map(word));
+    let words = Words::from_le_bytes(&bytes[at..header.lead()]);
     (place, words.expect("a header tells of sixteen arguments at most"))
 }
 

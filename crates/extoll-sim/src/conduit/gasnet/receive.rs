@@ -96,7 +96,7 @@ impl Gasnet<'_> {
     #[inline]
     fn has_to_wait(&self, from: u32, header: &Header) -> bool {
         let lines = |joins: &Joins| joins.lines.wait(lane(header.kind));
-        self.held != 0 && self.peers.known(from).and_then(|peer| peer.joins.as_deref()).is_some_and(lines)
+        self.held != 0 && self.peers.known().get(from).and_then(|peer| peer.joins.as_deref()).is_some_and(lines)
     }
 
     /// Puts a message into its line.
@@ -363,7 +363,7 @@ impl Gasnet<'_> {
     /// Whether replies of peers that are there wait for the data of Long ones.
     pub(super) fn replies_wait(&self) -> bool {
         self.open_joins != 0
-            && self.peers.all().any(|(peer, state)| {
+            && self.peers.known().iter().any(|(peer, state)| {
                 let waits = state.joins.as_ref().is_some_and(|joins| joins.waits(is_reply));
                 waits && self.known_status(peer) == PeerStatus::Active
             })

@@ -368,8 +368,9 @@ impl<'a> Transport for Gasnet<'a> {
             // Whoever was waited for the last time is looked at first, then who comes after: with many peers all
             // of them take long.
             let last =
-                self.peers.known(self.last_busy_peer).is_some_and(|state| waits(self.last_busy_peer, state));
-            let found = if last { Some(self.last_busy_peer) } else { self.peers.next(self.last_busy_peer, waits) };
+                self.peers.known().get(self.last_busy_peer).is_some_and(|state| waits(self.last_busy_peer, state));
+            let found =
+                if last { Some(self.last_busy_peer) } else { self.peers.known().next(self.last_busy_peer, waits) };
             if let Some(peer) = found {
                 self.last_busy_peer = peer;
                 return false;
@@ -387,19 +388,16 @@ impl<'a> Transport for Gasnet<'a> {
         self.segment_size()
     }
 
-    fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
-        None
-    }
-
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         Some((self, to))
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let rooms = &self.shared.rooms;
-        let (requests, answers) = self.peers.known(peer.0).map_or((rooms.requests, rooms.answers), |state| {
-            (state.requests.available(), state.answers.available())
-        });
+        let (requests, answers) =
+            self.peers.known().get(peer.0).map_or((rooms.requests, rooms.answers), |state| {
+                (state.requests.available(), state.answers.available())
+            });
         // As frames: Short requests with an argument, and replies of the default bound.
         let (frame, reply) = (self.layout.slots(HEADER + 4, 0), self.layout.reserve(self.limits.default_reply));
         CreditSnapshot::default()

@@ -84,9 +84,7 @@ impl Frame {
         if self.is_long() {
             out.extend_from_slice(&self.offset.to_le_bytes());
         }
-        for word in self.args.iter() {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
+        out.extend_from_slice(&self.args.to_le_bytes()[..4 * self.args.len()]);
     }
 
     fn is_long(&self) -> bool {
@@ -119,12 +117,7 @@ impl Frame {
         }
         let bytes = 4 * usize::from(words);
         let args = rest.get(..bytes).ok_or_else(short)?;
-        let mut values = [0; MAX_WORDS];
-        let values = values.get_mut(..usize::from(words)).ok_or(FrameError::Words(words))?;
-        for (value, bytes) in values.iter_mut().zip(args.chunks_exact(4)) {
-            *value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-        frame.args = Words::from_slice(values).map_err(|_| FrameError::Words(words))?;
+        frame.args = Words::from_le_bytes(args).map_err(|_| FrameError::Words(words))?;
         Ok((frame, body.len() - rest.len() + bytes))
     }
 }

@@ -556,10 +556,6 @@ impl<'a> Transport for Pscom<'a> {
         self.config.segment
     }
 
-    fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
-        None
-    }
-
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let account = self.known(peer.0).map(|peer| peer.account).unwrap_or_default();
         let (requests, replies) = account.room(self.config.partition());

@@ -48,11 +48,12 @@ pub(crate) mod unit;
 pub use crate::model::NiLimits;
 pub use error::P3Error;
 pub use types::{
-    Ack, Criteria, EqHandle, Event, EventKind, Md, MdHandle, MeHandle, Options, Position, Source, Status,
-    Threshold, Unlink,
+    Ack, Criteria, EqHandle, Event, EventKind, Md, MdHandle, MeHandle, Options, Position, Status, Threshold,
+    Unlink,
 };
 
 use super::directory::ProcessId;
+pub use super::directory::Source;
 use super::handle::Nic;
 use am_core::Instant;
 use fabric_sim::WaitFor;

@@ -1,7 +1,7 @@
 //! The types of Portals 3.3: descriptors, options, events, handles.
 
 use crate::nic::HostMemory;
-use crate::nic::directory::ProcessId;
+use crate::nic::directory::{ProcessId, Source};
 use crate::nic::slots::Key;
 use std::fmt;
 use std::ops::BitOr;
@@ -95,29 +95,6 @@ pub enum Position {
     Before,
     /// `PTL_INS_AFTER`: behind a given entry, or all.
     After,
-}
-
-/// Whose operations a match entry takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// Everyone's.
-    #[default]
-    Any,
-    /// Those of any process of a node.
-    Node(u32),
-    /// Those of one process.
-    Process(ProcessId),
-}
-
-impl Source {
-    #[inline]
-    pub(crate) fn fits(self, id: ProcessId) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Node(nid) => nid == id.nid,
-            Self::Process(process) => process == id,
-        }
-    }
 }
 
 /// Which messages a match entry takes: `(bits ^ match_bits) & !ignore_bits == 0`, from a source.

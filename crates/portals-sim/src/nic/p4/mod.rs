@@ -61,10 +61,11 @@ pub use error::P4Error;
 pub use options::{MdOptions, MeOptions, PtOptions};
 pub use types::{
     Ack, CtEvent, CtHandle, EqHandle, Event, EventKind, Le, List, Md, MdHandle, Me, MeHandle, NiFail, Search,
-    Source, Status,
+    Status,
 };
 
 use super::directory::ProcessId;
+pub use super::directory::Source;
 use super::handle::Nic;
 
 /// A rank's Portals 4 interface. Handles are cheap; all of a rank's are the same interface.

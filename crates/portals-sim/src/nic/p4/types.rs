@@ -3,7 +3,7 @@
 use super::atomic::{AtomicOp, Datatype};
 use super::options::{MdOptions, MeOptions};
 use crate::nic::HostMemory;
-use crate::nic::directory::ProcessId;
+use crate::nic::directory::{ProcessId, Source};
 use crate::nic::slots::Key;
 
 /// A memory descriptor.
@@ -21,29 +21,6 @@ pub struct EqHandle(pub(crate) Key);
 /// A counting event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CtHandle(pub(crate) Key);
-
-/// Whose operations an entry takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// Everyone's.
-    #[default]
-    Any,
-    /// Those of any process of a node.
-    Node(u32),
-    /// Those of one process.
-    Process(ProcessId),
-}
-
-impl Source {
-    #[inline]
-    pub(crate) fn fits(self, id: ProcessId) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Node(nid) => nid == id.nid,
-            Self::Process(process) => process == id,
-        }
-    }
-}
 
 /// A memory descriptor (`ptl_md_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]
