@@ -14,9 +14,9 @@ use crate::payload::Payload;
 use crate::segment::Segment;
 use crate::time::{Clock, Instant};
 use crate::transport::{
-    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Head, Limits, Membership, NativeOneSided, Notify,
-    Owed, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink, Slot,
-    Transport, WaitReason, Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Fill, Head, Limits, Membership, NativeOneSided,
+    Notify, Owed, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink,
+    Slot, Transport, WaitReason, Waiting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -451,13 +451,7 @@ impl Port for ReplyPort<'_> {
         Ok(())
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let mut payload = self.transport.buffer(len);

@@ -511,6 +511,9 @@ pub trait Slot: PayloadWriter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortGone;
 
+/// Writes the payload of a reply where it leaves from.
+pub type Fill<'a> = dyn FnMut(&mut dyn PayloadWriter) + 'a;
+
 /// The way back for one reply. A port that is let go unused becomes a bare credit.
 pub trait Port {
     /// The payload bound that the requester set aside room for.
@@ -539,13 +542,7 @@ pub trait Port {
     ///
     /// # Panics
     /// If `len` exceeds [`Port::bound`]; the core checks it first.
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone>;
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone>;
 
     /// Keeps the way back open beyond the handler; [`Transport::answer`] opens it again.
     fn detach(&mut self) -> PendingKey;
@@ -598,13 +595,7 @@ impl Port for NoPort {
         Err(PortGone)
     }
 
-    fn send_filled(
-        &mut self,
-        _: u8,
-        _: &Words,
-        _: usize,
-        _: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, _: u8, _: &Words, _: usize, _: &mut Fill<'_>) -> Result<(), PortGone> {
         Err(PortGone)
     }
 

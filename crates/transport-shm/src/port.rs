@@ -6,7 +6,7 @@ use crate::lanes::{ReplyOut, RequestOut};
 use crate::park::Parking;
 use crate::ring::{GRANULE, Position};
 use crate::transport::segments::Segments;
-use am_core::transport::{Body, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Slot};
+use am_core::transport::{Body, Fill, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Slot};
 use am_core::{Category, Peer, Rank, Words};
 
 /// What a way back needs of its endpoint.
@@ -100,13 +100,7 @@ impl Port for ReplyPort<'_> {
         }
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(granules(len) <= self.set_aside.unwrap_or(0), "the core checks the bound of a reply");
         let frame = self.frame(Category::Medium, handler, args, len)?;
         let (start, next) = self.replies.place(len);

@@ -3,7 +3,7 @@
 use crate::address::Peer;
 use crate::arguments::Words;
 use crate::payload::Payload;
-use crate::transport::{Arrival, Body, Completion, PayloadWriter, PendingKey, Port, PortGone, Sink};
+use crate::transport::{Arrival, Body, Completion, Fill, PendingKey, Port, PortGone, Sink};
 
 /// Hands on what a near transport delivers.
 pub(super) struct Mapped<'a, S> {
@@ -59,13 +59,7 @@ impl Port for MappedReplyPath<'_> {
         self.port.send(handler, args, body)
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         self.port.send_filled(handler, args, len, fill)
     }
 

@@ -3,7 +3,7 @@
 use super::codec::{Form, Kind};
 use super::send::Outgoing;
 use super::transport::Conduit;
-use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone, Transport};
+use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone, Transport};
 use am_core::{Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
@@ -64,13 +64,7 @@ impl Port for ReplyPort<'_, '_> {
         self.reply(&Outgoing { kind: Kind::Reply, form, handler, args, payload, at })
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         if self.transport.known_status(self.to) != PeerStatus::Active {
             return Err(PortGone);

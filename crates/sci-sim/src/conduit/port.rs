@@ -5,7 +5,7 @@ use super::net::Gone;
 use super::send::Outgoing;
 use super::transport::Conduit;
 use crate::nic::Sisci;
-use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone};
+use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone};
 use am_core::{Category, Lane, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler
@@ -123,13 +123,7 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
         }
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let buffer = &mut self.conduit.staged[..len];

@@ -8,7 +8,7 @@
 use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::{Machine, OwnSegment};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, Buffer, PayloadWriter, PendingKey, Port, PortGone, Sink};
+use am_core::transport::{Arrival, Body, Buffer, Fill, PendingKey, Port, PortGone, Sink};
 use am_core::{Instant, Payload, Peer};
 
 /// Messages of one peer in a row, before others get their turn.
@@ -332,13 +332,7 @@ impl<A: Access> Port for Way<'_, A> {
         Ok(())
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         let mut payload = std::mem::take(&mut self.outcome.scratch);
         payload.clear();

@@ -2,7 +2,7 @@
 
 use super::header::{Kind, Place};
 use super::transport::{Gasnet, Outgoing};
-use am_core::transport::{Body, Buffer, PayloadWriter, PendingKey, Port, PortGone, Transport};
+use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone, Transport};
 use am_core::{Category, Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
@@ -92,24 +92,13 @@ impl Port for ReplyPort<'_, '_> {
 
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
         self.check()?;
-        let (payload, at) = match body {
-            Body::None => (&[][..], 0),
-            Body::Copy(payload) => {
-                assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
-                (payload, 0)
-            }
-            Body::Place(payload, at) => (payload, at),
-        };
+        let (payload, at) = body.parts();
+        let bounded = !matches!(body, Body::Copy(_)) || payload.len() <= self.bound();
+        assert!(bounded, "the core checks the bound of a reply");
         self.transmit(body.category(), handler, args, payload, at)
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let mut payload = self.transport.buffers.take();

@@ -3,7 +3,7 @@
 use super::frame::Kind;
 use super::transport::Pscom;
 use am_core::transport::{
-    Body, Buffer, Category, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport,
+    Body, Buffer, Category, Fill, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport,
 };
 use am_core::{Peer, Rank, Words};
 
@@ -72,31 +72,19 @@ impl Port for ReplyPort<'_, '_> {
     }
 
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
-        let (payload, at) = match body {
-            Body::None => (&[][..], 0),
-            Body::Copy(payload) => {
-                assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
-                (payload, 0)
-            }
+        let (payload, at) = body.parts();
+        let inside = match body {
+            Body::None => true,
+            Body::Copy(payload) => payload.len() <= self.bound(),
             Body::Place(payload, at) => {
-                let end = at.checked_add(payload.len() as u64);
-                assert!(
-                    end.is_some_and(|end| end <= self.segment_len()),
-                    "the core checks the range of a Long reply"
-                );
-                (payload, at)
+                at.checked_add(payload.len() as u64).is_some_and(|end| end <= self.segment_len())
             }
         };
+        assert!(inside, "the core checks the bound and the range of a reply");
         self.reply((body.category(), handler, args, at), |frame| frame.extend_from_slice(payload))
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut dyn FnMut(&mut dyn PayloadWriter),
-    ) -> Result<(), PortGone> {
+    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.reply((Category::Medium, handler, args, 0), |body| {
             let at = body.len();
