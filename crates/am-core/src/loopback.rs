@@ -294,10 +294,7 @@ impl Loopback {
     /// Checks flow control and takes what a request needs.
     fn admit(&mut self, to: Peer, reply: ReplyBound) -> Result<(), Refused> {
         let index = to.index();
-        match self.network.status(to) {
-            PeerStatus::Active => {}
-            status => return Err(Refused::Gone(status)),
-        }
+        self.network.status(to).active().map_err(Refused::Gone)?;
         let inbox = self.network.inbox(self.me);
         let (handled, bare) = (inbox.handled[index], inbox.bare[index]);
         drop(inbox);
@@ -413,10 +410,7 @@ impl ReplyPort<'_> {
     }
 
     fn check(&self) -> Result<(), PortGone> {
-        match self.transport.network.status(self.to) {
-            PeerStatus::Active => Ok(()),
-            _ => Err(PortGone),
-        }
+        self.transport.network.status(self.to).active().map_err(|_| PortGone)
     }
 }
 

@@ -387,6 +387,17 @@ pub enum PeerStatus {
     Lost(LossCause),
 }
 
+impl PeerStatus {
+    /// Passes if the peer takes part.
+    ///
+    /// # Errors
+    /// Its status if it does not.
+    #[inline]
+    pub fn active(self) -> Result<(), Self> {
+        if self == Self::Active { Ok(()) } else { Err(self) }
+    }
+}
+
 /// How this endpoint leaves its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {

@@ -4,7 +4,7 @@ use super::codec::{Form, Kind};
 use super::send::Outgoing;
 use super::transport::Conduit;
 use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone, Transport};
-use am_core::{Peer, PeerStatus, Words};
+use am_core::{Peer, Words};
 
 /// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
 /// unwinds.
@@ -36,10 +36,12 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         Self { transport, to: key.to.0, chunk: key.tag as u32, cost: 0, replies: true, used: false }
     }
 
+    fn check(&self) -> Result<(), PortGone> {
+        self.transport.known_status(self.to).active().map_err(|_| PortGone)
+    }
+
     fn reply(&mut self, frame: &Outgoing<'_>) -> Result<(), PortGone> {
-        if self.transport.known_status(self.to) != PeerStatus::Active {
-            return Err(PortGone);
-        }
+        self.check()?;
         self.used = true;
         let sent = self.transport.reply(self.to, self.chunk, self.cost, frame);
         sent.map_err(|_| PortGone)
@@ -66,9 +68,7 @@ impl Port for ReplyPort<'_, '_> {
 
     fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
-        if self.transport.known_status(self.to) != PeerStatus::Active {
-            return Err(PortGone);
-        }
+        self.check()?;
         let mut payload = [0; 4096];
         fill(&mut Buffer(&mut payload[..len]));
         let payload = &payload[..len];

@@ -12,19 +12,12 @@ use crate::nic::Sisci;
 use am_core::transport::{
     Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Remote,
 };
-use am_core::{Payload, Peer, PeerStatus};
+use am_core::{Payload, Peer};
 
 /// How often a line is asked for.
 const TRIES: u32 = 16;
 
 impl<N: Sisci> Conduit<N> {
-    fn admit_native(&self, to: Peer) -> Result<(), Refused> {
-        match self.known_status(to.0) {
-            PeerStatus::Active => Ok(()),
-            status => Err(Refused::Gone(status)),
-        }
-    }
-
     /// Reads bytes of a peer's segment; whether they have come at last.
     fn fetch(&mut self, from: u32, at: usize, out: &mut [u8]) -> Result<bool, Gone> {
         self.net.open_payload(from)?;
@@ -49,7 +42,7 @@ impl<N: Sisci> NativeOneSided for Conduit<N> {
     }
 
     fn put(&mut self, to: Remote, bytes: &[u8], _: Option<u64>, done: &mut Done<'_>) -> Result<(), Refused> {
-        self.admit_native(to.peer)?;
+        self.known_status(to.peer.0).active().map_err(Refused::Gone)?;
         let placed = self.place(to.peer.0, to.at, bytes);
         placed.map_err(|_| Refused::Gone(self.known_status(to.peer.0)))?;
         done(Completion::done(to.ticket));
@@ -58,7 +51,7 @@ impl<N: Sisci> NativeOneSided for Conduit<N> {
 
     fn get(&mut self, from: Remote, len: u64, landing: Landing, done: &mut Done<'_>) -> Result<(), Refused> {
         let Remote { peer, at, ticket } = from;
-        self.admit_native(peer)?;
+        self.known_status(peer.0).active().map_err(Refused::Gone)?;
         let mut line = [0; LINE];
         let bytes = &mut line[..len as usize];
         let came = self.fetch(peer.0, at as usize, bytes);

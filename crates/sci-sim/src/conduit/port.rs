@@ -6,7 +6,7 @@ use super::send::Outgoing;
 use super::transport::Conduit;
 use crate::nic::Sisci;
 use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone};
-use am_core::{Category, Lane, Peer, PeerStatus, Words};
+use am_core::{Category, Lane, Peer, Words};
 
 /// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler
 /// unwinds.
@@ -57,7 +57,7 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
     }
 
     fn check(&self) -> Result<(), PortGone> {
-        if self.conduit.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
+        self.conduit.known_status(self.to).active().map_err(|_| PortGone)
     }
 
     /// Sends or stages a reply whose Medium payload is in the conduit's buffer. Its turn is now, whenever it

@@ -47,10 +47,7 @@ impl Outgoing<'_> {
 impl<N: Sisci> Conduit<N> {
     /// Takes a request slot at a peer.
     pub(super) fn admit(&mut self, to: Peer) -> Result<u32, Refused> {
-        let status = self.known_status(to.0);
-        if status != PeerStatus::Active {
-            return Err(Refused::Gone(status));
-        }
+        self.known_status(to.0).active().map_err(Refused::Gone)?;
         if let Some(slot) = self.locations.take(to.0) {
             return Ok(slot);
         }

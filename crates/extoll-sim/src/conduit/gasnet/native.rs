@@ -242,10 +242,7 @@ impl Gasnet<'_> {
 
     /// What a command to a peer needs: its connection and its segment.
     fn admit_native(&mut self, to: Peer) -> Result<(Connection, Nla), Refused> {
-        match self.known_status(to.0) {
-            PeerStatus::Active => {}
-            status => return Err(Refused::Gone(status)),
-        }
+        self.known_status(to.0).active().map_err(Refused::Gone)?;
         if self.natives.started.len() >= MOST {
             self.look_at_natives();
             if self.natives.started.len() >= MOST {

@@ -3,7 +3,7 @@
 use super::header::{Kind, Place};
 use super::transport::{Gasnet, Outgoing};
 use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone, Transport};
-use am_core::{Category, Peer, PeerStatus, Words};
+use am_core::{Category, Peer, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
 pub(super) struct ReplyPort<'t, 'a> {
@@ -54,7 +54,7 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
     }
 
     fn check(&self) -> Result<(), PortGone> {
-        if self.transport.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
+        self.transport.known_status(self.to).active().map_err(|_| PortGone)
     }
 
     fn transmit(

@@ -72,10 +72,7 @@ impl Gasnet<'_> {
         reply: ReplyBound,
         bytes: (usize, usize),
     ) -> Result<Admitted, Refused> {
-        let status = self.known_status(to.0);
-        if status != PeerStatus::Active {
-            return Err(Refused::Gone(status));
-        }
+        self.known_status(to.0).active().map_err(Refused::Gone)?;
         let (slots, rooms) = (self.layout.slots(bytes.0, bytes.1), self.shared.rooms);
         let (mut requests, mut control) = (slots, 0);
         let mut reserve = match reply {

@@ -2,9 +2,7 @@
 
 use super::frame::Kind;
 use super::transport::Pscom;
-use am_core::transport::{
-    Body, Buffer, Category, Fill, PeerStatus, PendingKey, Port, PortGone, ReplyBound, Transport,
-};
+use am_core::transport::{Body, Buffer, Category, Fill, PendingKey, Port, PortGone, ReplyBound, Transport};
 use am_core::{Peer, Rank, Words};
 
 /// The way back to a requester.
@@ -37,10 +35,7 @@ impl<'p, 'a> ReplyPort<'p, 'a> {
     }
 
     fn check(&self) -> Result<(), PortGone> {
-        match self.transport.last_status(self.to) {
-            PeerStatus::Active => Ok(()),
-            _ => Err(PortGone),
-        }
+        self.transport.last_status(self.to).active().map_err(|_| PortGone)
     }
 
     fn reply(

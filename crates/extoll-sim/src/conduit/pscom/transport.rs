@@ -178,10 +178,7 @@ impl<'a> Pscom<'a> {
 
     /// Fails if a peer is gone.
     fn check(&self, peer: Peer) -> Result<(), Refused> {
-        match self.last_status(peer.0) {
-            PeerStatus::Active => Ok(()),
-            status => Err(Refused::Gone(status)),
-        }
+        self.last_status(peer.0).active().map_err(Refused::Gone)
     }
 
     /// Takes room for a request.
