@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::am::AmTask;
 use super::crew::Crew;
+use super::p2p::P2pTask;
 use super::pgas::PgasTask;
 use super::raw::RawTask;
 use super::world::Task;
@@ -49,6 +50,12 @@ impl From<RawTask> for Work {
 impl From<PgasTask> for Work {
     fn from(task: PgasTask) -> Self {
         Self::Task(Task::Pgas(task))
+    }
+}
+
+impl From<P2pTask> for Work {
+    fn from(task: P2pTask) -> Self {
+        Self::Task(Task::P2p(task))
     }
 }
 

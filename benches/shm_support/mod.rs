@@ -6,6 +6,8 @@ pub(crate) mod cases;
 pub(crate) mod crew;
 pub(crate) mod mapping;
 pub(crate) mod measure;
+pub(crate) mod p2p;
+pub(crate) mod p2p_cases;
 pub(crate) mod pgas;
 pub(crate) mod pgas_cases;
 pub(crate) mod picture;
@@ -35,10 +37,11 @@ struct Figures {
     chart: fn(&Summary) -> Chart,
 }
 
-/// The benches over shared memory. Each program holds both, and runs one.
-const BENCHES: [Figures; 2] = [
+/// The benches over shared memory. Each program holds all, and runs one.
+const BENCHES: [Figures; 3] = [
     Figures { name: "shm", measure: measure_active_messages, chart: picture::chart },
     Figures { name: "pgas", measure: measure_pgas, chart: pgas_cases::chart },
+    Figures { name: "p2p", measure: measure_p2p, chart: p2p_cases::chart },
 ];
 
 /// Runs the bench of a name, or serves as one of its ranks.
@@ -85,6 +88,10 @@ fn measure_pgas(bench: &mut Bench<'_>) {
     all(bench, &mut Crew::start(WorldPlan::new(2).with_table(words).with_pgas()), &pgas_cases::pair());
     let few = WorldPlan::new(8).with_table(1 << 12).with_pgas();
     all(bench, &mut Crew::start(few), &pgas_cases::eight());
+}
+
+fn measure_p2p(bench: &mut Bench<'_>) {
+    all(bench, &mut Crew::start(WorldPlan::new(2).with_p2p()), &p2p_cases::pair());
 }
 
 fn all(bench: &mut Bench<'_>, crew: &mut Crew, cases: &[Case]) {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::am::{AmRank, AmTask};
 use super::mapping::{Shared, open_descriptor};
+use super::p2p::{P2pRank, P2pTask};
 use super::pgas::{PgasRank, PgasTask};
 use super::random_access;
 use super::raw::{ARENA_BYTES, Arena, RawTask};
@@ -25,6 +26,8 @@ pub(crate) struct WorldPlan {
     table_words: u64,
     /// Whether every process is a rank of a job with all layers of am-pgas, too.
     pgas: bool,
+    /// Whether every process is a rank of a job with two-sided messages, too.
+    p2p: bool,
     /// Active-message ranks; 0 for none. Those beyond the processes join from rank 1's process and stay silent.
     am_ranks: usize,
     owner: u32,
@@ -32,6 +35,7 @@ pub(crate) struct WorldPlan {
     table: RawFd,
     job: RawFd,
     pgas_job: RawFd,
+    p2p_job: RawFd,
 }
 
 impl WorldPlan {
@@ -43,12 +47,14 @@ impl WorldPlan {
             cpu: None,
             table_words: 0,
             pgas: false,
+            p2p: false,
             am_ranks: processes,
             owner: std::process::id(),
             arena: nothing,
             table: nothing,
             job: nothing,
             pgas_job: nothing,
+            p2p_job: nothing,
         }
     }
 
@@ -60,6 +66,11 @@ impl WorldPlan {
     /// The same with the layers of am-pgas, whose array is as large as the raw table.
     pub(crate) fn with_pgas(self) -> Self {
         Self { pgas: true, ..self }
+    }
+
+    /// The same with two-sided messages.
+    pub(crate) fn with_p2p(self) -> Self {
+        Self { p2p: true, ..self }
     }
 
     /// The same with `ranks` active-message ranks, of which those without a process stay silent.
@@ -83,7 +94,9 @@ impl WorldPlan {
         self.job = job.fd().as_raw_fd();
         let pgas = self.pgas.then(|| create_job(self.processes as u32));
         self.pgas_job = pgas.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
-        Resources { plan: self, arena, table, job, pgas }
+        let p2p = self.p2p.then(|| create_job(self.processes as u32));
+        self.p2p_job = p2p.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
+        Resources { plan: self, arena, table, job, pgas, p2p }
     }
 
     /// Takes up the shared memory that the parent created.
@@ -93,7 +106,8 @@ impl WorldPlan {
         let table = (self.table >= 0).then(|| Shared::open(self.owner, self.table, true).expect(held));
         let job = open_job(self.owner, self.job);
         let pgas = self.pgas.then(|| open_job(self.owner, self.pgas_job));
-        Resources { plan: self, arena, table, job, pgas }
+        let p2p = self.p2p.then(|| open_job(self.owner, self.p2p_job));
+        Resources { plan: self, arena, table, job, pgas, p2p }
     }
 
     fn table_bytes(&self) -> usize {
@@ -108,6 +122,7 @@ pub(crate) struct Resources {
     table: Option<Shared>,
     job: Job,
     pgas: Option<Job>,
+    p2p: Option<Job>,
 }
 
 impl Resources {
@@ -118,7 +133,7 @@ impl Resources {
 
     /// Takes the place of `rank`, and waits until all others have taken theirs.
     pub(crate) fn join(self, rank: usize) -> World {
-        let Self { plan, arena, table, job, pgas } = self;
+        let Self { plan, arena, table, job, pgas, p2p } = self;
         let ranks = plan.processes;
         let silent = if rank == 1 { join_silently(&plan, ranks) } else { Vec::new() };
         World {
@@ -127,6 +142,7 @@ impl Resources {
             table: table.map(|memory| RawTable::new(memory, plan.table_words, rank, ranks)),
             am: AmRank::join(&job, rank as u32),
             pgas: pgas.map(|job| PgasRank::join(&job, rank as u32, plan.table_words)),
+            p2p: p2p.map(|job| P2pRank::join(&job, rank as u32)),
             _silent: silent,
             plan,
         }
@@ -170,6 +186,8 @@ pub(crate) enum Task {
     Am(AmTask),
     /// One-sided access, collective operations and arrays.
     Pgas(PgasTask),
+    /// Two-sided messages.
+    P2p(P2pTask),
     /// Whole runs of the RandomAccess example with these arguments.
     RandomAccess {
         /// What the example gets on its command line.
@@ -187,6 +205,7 @@ pub(crate) struct World {
     table: Option<RawTable>,
     am: AmRank,
     pgas: Option<PgasRank>,
+    p2p: Option<P2pRank>,
     _silent: Vec<Sender<()>>,
 }
 
@@ -204,6 +223,11 @@ impl World {
                 let pgas = self.pgas.as_mut().expect("the plan has these layers");
                 self.arena.barrier();
                 pgas.perform(*task, iterations)
+            }
+            Task::P2p(task) => {
+                let p2p = self.p2p.as_mut().expect("the plan has this layer");
+                self.arena.barrier();
+                p2p.perform(*task, iterations)
             }
             Task::RandomAccess { arguments, job } => {
                 random_access::run(&open_job(self.plan.owner, *job), self.rank as u32, arguments)
@@ -240,6 +264,9 @@ impl World {
         self.am.leave();
         if let Some(pgas) = self.pgas {
             pgas.leave();
+        }
+        if let Some(p2p) = self.p2p {
+            p2p.leave();
         }
     }
 }

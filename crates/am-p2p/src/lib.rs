@@ -10,6 +10,7 @@
 //! | [`request`](mod@request) | messages under way, waited for alone and together |
 //! | [`Messages`], [`MessageConfig`] | the layer, and how long messages travel ([`Protocol`]) |
 //! | [`MessageError`] | what can go wrong, with rank, tag and sizes |
+//! | [`mpi`] | the shape that users of rsmpi know, and a table "rsmpi -> here" |
 //! | `machine` (private) | the protocols, as a state machine without a network |
 //!
 //! [`P2p`] is this layer together with those of [`am_pgas`] that it needs, for programs that have no other state.
@@ -65,6 +66,7 @@ mod kind;
 mod layer;
 mod machine;
 mod messages;
+pub mod mpi;
 mod persistent;
 mod probe;
 pub mod request;

@@ -1,7 +1,8 @@
 //! Lost peers and freed communicators: what ends then, and how.
 
 use super::chains::{ANY, Selector};
-use super::receiving::{Content, Stage};
+use super::receiving::Stage;
+use super::waiting::Content;
 use super::{Failure, Machine};
 use crate::error::{AskedTag, MessageError};
 use am_core::LossCause;
@@ -16,6 +17,7 @@ impl Machine {
             return;
         }
         state.gone = Some(failure);
+        self.endings += 1;
         state.queue.clear();
         state.backlog.clear();
         for pair in self.pairs.iter_mut().filter(|pair| pair.peer as usize == peer) {
@@ -87,15 +89,15 @@ impl Machine {
     }
 
     /// Whether a communicator was freed.
-    pub(crate) fn is_closed(&mut self, context: u32) -> bool {
-        let index = self.context(context);
-        self.contexts[index].freed
+    pub(crate) fn is_closed(&self, context: u32) -> bool {
+        self.endings != 0 && self.is_freed(context)
     }
 
     /// Frees a communicator: receives fail, messages that nobody asked for go, and later ones with them.
     pub(crate) fn close(&mut self, context: u32) {
         let index = self.context(context);
         self.contexts[index].freed = true;
+        self.endings += 1;
         self.contexts[index].deferred.clear();
         let posted = self
             .receives

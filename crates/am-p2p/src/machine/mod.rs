@@ -7,7 +7,9 @@
 //! | `control` | the messages of the protocols |
 //! | `peers` | what is known of a peer and of a peer in a communicator: credit, numbers, advertisements |
 //! | `sending` | messages on their way out: eager, announced, written |
-//! | `receiving` | receives, what has come before them, and how these meet |
+//! | `receiving` | receives, and how they meet messages |
+//! | `waiting` | messages that nobody has asked for yet |
+//! | `credit` | memory for these, of which senders keep account |
 //! | `adverts` | receives that are advertised, and revoked |
 //! | `advance` | sends what is to be sent |
 //! | `ending` | lost peers and freed communicators |
@@ -27,6 +29,7 @@ mod advance;
 mod adverts;
 mod chains;
 mod control;
+mod credit;
 mod ending;
 #[cfg(test)]
 mod model;
@@ -34,6 +37,7 @@ mod peers;
 mod receiving;
 mod sending;
 mod staging;
+mod waiting;
 
 pub(crate) use advance::{Unsent, Wire};
 pub(crate) use chains::{ANY, Selector};
@@ -47,11 +51,12 @@ use am_core::LossCause;
 use am_core::slab::{Key, Slab};
 use chains::Chains;
 use peers::{Context, Pair, Peer};
-use receiving::{Receive, Waiting};
+use receiving::Receive;
 use sending::Send;
 use staging::Staging;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use waiting::Waiting;
 
 /// Why a message was not sent or received.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,6 +137,8 @@ pub(crate) struct Machine {
     ready: VecDeque<u32>,
     /// A communicator whose last wildcard has met a message.
     unblocked: Option<u32>,
+    /// Peers that are gone and communicators that were freed.
+    endings: u32,
     /// Buffers without use.
     pool: Vec<Vec<u8>>,
     pub(crate) counts: Counts,
@@ -164,6 +171,7 @@ impl Machine {
             orders: 0,
             ready: VecDeque::new(),
             unblocked: None,
+            endings: 0,
             pool: Vec::new(),
             counts: Counts::default(),
             #[cfg(test)]
@@ -177,7 +185,7 @@ impl Machine {
         self.eager = medium.min(self.config.eager as u64);
         self.ordered = ordered;
         let units = (self.config.unexpected / 64 / u64::from(ranks.max(1))).clamp(8, 1 << 24);
-        self.window = Credit { messages: (units / 4).clamp(4, 1024) as u32, units: units as u32 };
+        self.window = Credit { messages: (units / 4).clamp(4, 256) as u32, units: units as u32 };
         let Block { offset, len } = staging.unwrap_or(Block { offset: 0, len: 0 });
         self.staging = Staging::new(offset, len);
     }

@@ -6,6 +6,7 @@ use super::control::{Control, Credit, Head, KIND, Part, SHORT};
 use super::peers::Parked;
 use super::sending::units;
 use super::staging::Block;
+use super::waiting::Content;
 use super::{BYTES, Failure, Machine};
 use crate::config::Protocol;
 use am_core::Payload;
@@ -69,22 +70,6 @@ impl Receive {
     }
 }
 
-/// What came before anybody asked for it.
-#[derive(Debug)]
-pub(super) enum Content {
-    Here(Vec<u8>),
-    Offered(Key),
-}
-
-/// A message that has met no receive.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(super) from: u32,
-    pub(super) head: Head,
-    pub(super) len: u64,
-    pub(super) content: Content,
-}
-
 /// An envelope: who sent it, with which tag, how long it is, and the type of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct What {
@@ -106,7 +91,7 @@ pub(crate) struct Taken {
 }
 
 impl Machine {
-    fn new_receive(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
+    pub(super) fn new_receive(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
         self.orders += 1;
         let receive = Receive {
             selector,
@@ -141,7 +126,9 @@ impl Machine {
             self.meet_waiting(key, waiting);
             return key;
         }
-        if let Some(failure) = self.hopeless(selector) {
+        if self.endings != 0
+            && let Some(failure) = self.hopeless(selector)
+        {
             self.receive_mut(key).failure = Some(failure);
             self.finish(key);
             return key;
@@ -164,46 +151,6 @@ impl Machine {
         }
         let peer = self.peer_of.get(&selector.source)?;
         self.peers[*peer as usize].gone
-    }
-
-    /// Learns how much of its messages a peer has taken.
-    #[inline]
-    pub(super) fn hear(&mut self, peer: usize, credit: Credit) {
-        let state = &mut self.peers[peer];
-        let more = credit.since(state.returned);
-        // Messages may overtake each other, so that an older count comes later.
-        if more.messages != 0 && (more.messages as i32) > 0 && (more.units as i32) >= 0 {
-            state.returned = credit;
-            if !state.backlog.is_empty() {
-                self.launch_more(peer);
-            }
-        }
-    }
-
-    /// The credit for a message to a peer, which knows it then.
-    #[inline]
-    pub(super) fn told(&mut self, peer: usize) -> Credit {
-        let window = self.window.messages;
-        let state = &mut self.peers[peer];
-        (state.told, state.due) = (state.consumed, false);
-        if state.heard.wrapping_sub(state.told.messages) <= window / 2 {
-            state.short = false;
-        }
-        state.told
-    }
-
-    /// A message of a peer has left this rank's memory for unexpected ones.
-    #[inline]
-    fn consume(&mut self, peer: usize, units: u32) {
-        let window = self.window;
-        let state = &mut self.peers[peer];
-        state.consumed.messages = state.consumed.messages.wrapping_add(1);
-        state.consumed.units = state.consumed.units.wrapping_add(units);
-        let untold = state.consumed.since(state.told);
-        if state.short || untold.messages >= window.messages / 2 || untold.units >= window.units / 2 {
-            state.due = true;
-            self.list(peer);
-        }
     }
 
     /// Whether a message's turn has come, which is counted then.
@@ -330,7 +277,7 @@ impl Machine {
     }
 
     /// Notes which message a receive has met; whether it can be received.
-    fn meet(&mut self, key: Key, from: u32, head: &Head, len: u64) -> bool {
+    pub(super) fn meet(&mut self, key: Key, from: u32, head: &Head, len: u64) -> bool {
         self.counts.received += 1;
         let receive = self.receive_mut(key);
         let kind = head.kind & KIND;
@@ -413,45 +360,8 @@ impl Machine {
         self.settle(key);
     }
 
-    /// Keeps a message that nobody has asked for.
-    fn keep(&mut self, from: u32, head: Head, len: u64, content: Content) {
-        let key = self.waiting.insert(Waiting { from, head, len, content });
-        for selector in (Selector { context: head.context, source: from, tag: head.tag }).matching() {
-            self.unexpected.push(selector, key);
-        }
-    }
-
-    /// Takes a message from those that can be asked for.
-    pub(super) fn withdraw(&mut self, key: Key) {
-        let Some(waiting) = self.waiting.get(key) else { return };
-        let Head { context, tag, .. } = waiting.head;
-        for selector in (Selector { context, source: waiting.from, tag }).matching() {
-            self.unexpected.remove(selector, key);
-        }
-    }
-
-    /// A receive meets a message that was there before.
-    fn meet_waiting(&mut self, key: Key, waiting: Key) {
-        let Some(Waiting { from, head, len, content }) = self.waiting.remove(waiting) else { return };
-        self.counts.unexpected += 1;
-        let peer = self.peer(from);
-        match content {
-            Content::Here(bytes) => {
-                if self.meet(key, from, &head, len) {
-                    let unused = std::mem::replace(&mut self.receive_mut(key).bytes, bytes);
-                    self.recycle(unused);
-                } else {
-                    self.recycle(bytes);
-                }
-                self.consume(peer, units(len));
-                self.finish(key);
-            }
-            Content::Offered(send) => self.transfer(key, peer, from, &head, (send, len), false),
-        }
-    }
-
     /// A receive meets a message that was announced.
-    fn transfer(
+    pub(super) fn transfer(
         &mut self,
         key: Key,
         peer: usize,
@@ -608,59 +518,5 @@ impl Machine {
         let cancelled = receive.stage == Stage::Cancelled;
         let (failure, bytes, staged) = (receive.failure, receive.bytes, receive.staged);
         Some(Taken { what, cancelled, failure, bytes, staged })
-    }
-
-    /// The first message that a receive would get, without taking it.
-    pub(crate) fn probe(&self, selector: Selector) -> Option<What> {
-        self.unexpected.first(selector).and_then(|key| self.what(key))
-    }
-
-    /// A message that was set aside, or is there.
-    pub(crate) fn what(&self, key: Key) -> Option<What> {
-        let Waiting { from, head, len, .. } = self.waiting.get(key)?;
-        Some(What { from: *from, tag: head.tag, len: *len, kind: head.kind & KIND })
-    }
-
-    /// Sets the first message aside that a receive would get.
-    pub(crate) fn set_aside(&mut self, selector: Selector) -> Option<Key> {
-        let key = self.unexpected.first(selector)?;
-        self.withdraw(key);
-        #[cfg(test)]
-        self.history.push(super::model::Event::SetAside(key, selector));
-        Some(key)
-    }
-
-    /// Receives a message that was set aside. `None` if its sender was lost before it could be fetched.
-    pub(crate) fn receive_aside(&mut self, message: Key, kind: u32, capacity: u64) -> Option<Key> {
-        let Waiting { from, head, .. } = self.waiting.get(message)?;
-        let selector = Selector { context: head.context, source: *from, tag: head.tag };
-        let key = self.new_receive(selector, kind, capacity);
-        self.meet_waiting(key, message);
-        Some(key)
-    }
-
-    /// Lets a message go that was set aside.
-    pub(crate) fn drop_aside(&mut self, message: Key) {
-        self.let_go(message, false);
-    }
-
-    /// Lets a message go that can be asked for no more, since its communicator was freed or since it was set aside.
-    pub(super) fn let_go(&mut self, message: Key, freed: bool) {
-        let Some(Waiting { from, len, content, .. }) = self.waiting.remove(message) else { return };
-        let peer = self.peer(from);
-        match content {
-            Content::Here(bytes) => {
-                self.recycle(bytes);
-                self.consume(peer, units(len));
-            }
-            Content::Offered(send) => {
-                self.consume(peer, 1);
-                self.tell(peer, Control::Refuse { send, freed });
-            }
-        }
-    }
-
-    fn is_freed(&self, context: u32) -> bool {
-        self.context_of.get(&context).is_some_and(|index| self.contexts[*index as usize].freed)
     }
 }

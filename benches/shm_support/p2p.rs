@@ -1,0 +1,156 @@
+//! The tasks of the p2p bench: two-sided messages between two ranks of a crew, over a job of their own.
+
+use std::time::{Duration, Instant};
+
+use active_messages::p2p::{Communicator, Messages, P2p, Protocol, ReceiveRequest};
+use active_messages::shm::{Job, JoinOptions, Shm};
+use active_messages::{Endpoint, Handlers};
+use serde::{Deserialize, Serialize};
+
+/// Messages that are under way at once where the rate or bandwidth is measured.
+const WINDOW: u64 = 64;
+/// The largest message.
+const LARGEST: usize = 4 << 20;
+
+/// How long messages travel, as a task names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// Read by the receiver.
+    Read,
+    /// Written where the receiver says.
+    SenderInitiated,
+    /// Written where a posted receive has said.
+    Elided,
+}
+
+impl Way {
+    fn protocol(self) -> Protocol {
+        match self {
+            Self::Read => Protocol::Read,
+            Self::SenderInitiated => Protocol::SenderInitiated,
+            Self::Elided => Protocol::Elided,
+        }
+    }
+}
+
+/// What is measured between two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum P2pTask {
+    /// A message there and one back, by blocking calls.
+    PingPong {
+        /// Bytes of each.
+        bytes: usize,
+        /// How long ones travel.
+        way: Way,
+    },
+    /// Messages one way, an answer for each window of them.
+    Flood {
+        /// Bytes of each.
+        bytes: usize,
+    },
+    /// Eight bytes there and back among receives with other tags.
+    Posted {
+        /// Receives that are posted and get no message.
+        receives: usize,
+    },
+}
+
+/// One rank.
+pub(crate) struct P2pRank {
+    endpoint: Endpoint<Shm, P2p>,
+    world: Communicator,
+    out: Vec<u8>,
+    into: Vec<u8>,
+    posted: Vec<ReceiveRequest<u8>>,
+    way: Way,
+}
+
+impl P2pRank {
+    /// Joins as `rank` and waits for all others.
+    pub(crate) fn join(job: &Job, rank: u32) -> Self {
+        let options = JoinOptions::default().segment_bytes(64 << 20);
+        let shm = job.join_with(rank, options).expect("the rank is free");
+        let mut handlers = Handlers::<P2p>::new();
+        let p2p = P2p::register(&mut handlers).expect("the names differ");
+        let mut endpoint = Endpoint::attach(shm, handlers, p2p).expect("all ranks run this program");
+        let world = Communicator::world(&mut endpoint).expect("nobody is lost");
+        let (out, into) = (vec![1; LARGEST], vec![0; LARGEST]);
+        Self { endpoint, world, out, into, posted: Vec::new(), way: Way::Elided }
+    }
+
+    /// Leaves without a word to the others, who are leaving too.
+    pub(crate) fn leave(self) {
+        self.endpoint.leave();
+    }
+
+    /// Does this rank's part of `task`; the time from the common start to the common end.
+    pub(crate) fn perform(&mut self, task: P2pTask, iterations: u64) -> Duration {
+        let way = if let P2pTask::PingPong { way, .. } = task { way } else { Way::Elided };
+        let receives = if let P2pTask::Posted { receives } = task { receives } else { 0 };
+        self.prepare(way, receives);
+        self.world.team().barrier(&mut self.endpoint).expect("nobody is lost");
+        let start = Instant::now();
+        match task {
+            P2pTask::PingPong { bytes, .. } => self.ping_pong(bytes, iterations),
+            P2pTask::Flood { bytes } => self.flood(bytes, iterations),
+            P2pTask::Posted { .. } => self.ping_pong(8, iterations),
+        }
+        start.elapsed()
+    }
+
+    fn prepare(&mut self, way: Way, receives: usize) {
+        let Self { endpoint, world, posted, .. } = self;
+        if posted.len() != receives {
+            for request in posted.drain(..) {
+                assert!(request.cancel(endpoint).expect("nobody is lost").is_none(), "it has got no message");
+            }
+            for tag in 0..receives {
+                let receive = world.immediate_receive(endpoint, 1 - world.rank(), 1000 + tag as i32, 8);
+                posted.push(receive.expect("the call is right"));
+            }
+        }
+        if self.way != way {
+            let eager = endpoint.layer::<Messages>().config().eager;
+            world.choose(endpoint, way.protocol(), eager).expect("nothing is under way");
+            self.way = way;
+        }
+    }
+
+    fn ping_pong(&mut self, bytes: usize, trips: u64) {
+        let Self { endpoint, world, out, into, .. } = self;
+        let (other, out, into) = (1 - world.rank(), &out[..bytes], &mut into[..bytes]);
+        for _ in 0..trips {
+            if other == 1 {
+                world.send(endpoint, other, 1, out).expect("the other serves");
+                world.receive_into(endpoint, other, 1, into).expect("the other answers");
+            } else {
+                world.receive_into(endpoint, other, 1, into).expect("the other sends");
+                world.send(endpoint, other, 1, out).expect("the other serves");
+            }
+        }
+    }
+
+    fn flood(&mut self, bytes: usize, messages: u64) {
+        let Self { endpoint, world, out, into, .. } = self;
+        let other = 1 - world.rank();
+        let mut left = messages;
+        while left > 0 {
+            let window = left.min(WINDOW);
+            left -= window;
+            if other == 1 {
+                for _ in 0..window {
+                    world.send(endpoint, other, 1, &out[..bytes]).expect("the other serves");
+                }
+                world.receive_into(endpoint, other, 2, &mut into[..0]).expect("the other answers");
+            } else {
+                let receive = |_| world.immediate_receive::<_, _, u8>(endpoint, other, 1, bytes);
+                let requests: Vec<_> =
+                    (0..window).map(receive).map(|call| call.expect("the call is right")).collect();
+                for request in requests {
+                    request.wait_into(endpoint, &mut into[..bytes]).expect("the other sends");
+                }
+                world.send(endpoint, other, 2, &out[..0]).expect("the other serves");
+            }
+        }
+    }
+}

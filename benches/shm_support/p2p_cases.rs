@@ -1,0 +1,88 @@
+//! The figures of the p2p bench, and their picture.
+
+use lab::bench::chart::Chart;
+use lab::bench::rows::Row::{self, Ours};
+use lab::bench::rows::panels;
+use lab::bench::summary::{Bar, Summary, Unit};
+
+use super::am::AmTask;
+use super::case::Case;
+use super::p2p::{P2pTask, Way};
+use super::raw::RawTask;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// Two ranks.
+pub(crate) fn pair() -> Vec<Case> {
+    let trip = |name: &str, bytes, way| Case::new(name, Unit::Microseconds, P2pTask::PingPong { bytes, way }, 1.0);
+    let short = |case: Case| case.beside("short round trip", AmTask::EmptyTrip, 1.0);
+    // There and back, so that each direction moves the bytes once.
+    let bulk = |name: &str, bytes: usize, way| {
+        let copy = RawTask::Put { bytes };
+        let moved =
+            Case::new(name, Unit::GigabytesPerSecond, P2pTask::PingPong { bytes, way }, 2.0 * bytes as f64);
+        moved.beside("memcpy", copy, bytes as f64)
+    };
+    let posted = |name: &str, receives| {
+        let alone = P2pTask::PingPong { bytes: 8, way: Way::Elided };
+        Case::new(name, Unit::Microseconds, P2pTask::Posted { receives }, 1.0).beside("none posted", alone, 1.0)
+    };
+    vec![
+        Case::new("short round trip", Unit::Microseconds, AmTask::EmptyTrip, 1.0).beside(
+            "payload ping-pong",
+            RawTask::Line { pause: false },
+            1.0,
+        ),
+        short(trip("8 B ping-pong", 8, Way::Elided)).bar(Bar::RatioAtMost(1.35)),
+        short(trip("1 KB ping-pong", KIB, Way::Elided)),
+        short(trip("8 KB ping-pong", 8 * KIB, Way::Elided)),
+        Case::new("8 B message rate", Unit::MillionPerSecond, P2pTask::Flood { bytes: 8 }, 1.0)
+            .beside("short flood", AmTask::ShortFlood, 1.0)
+            .bar(Bar::ValueAtLeast(25.0)),
+        bulk("64 KB ping-pong", 64 * KIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
+        bulk("1 MiB ping-pong", MIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
+        bulk("1 MiB ping-pong, sender-initiated", MIB, Way::SenderInitiated),
+        bulk("1 MiB ping-pong, read", MIB, Way::Read),
+        Case::new("1 MiB bandwidth", Unit::GigabytesPerSecond, P2pTask::Flood { bytes: MIB }, MIB as f64).beside(
+            "memcpy",
+            RawTask::Put { bytes: MIB },
+            MIB as f64,
+        ),
+        posted("8 B ping-pong, 1 receive posted", 1),
+        posted("8 B ping-pong, 10000 receives posted", 10_000).bar(Bar::RatioAtMost(2.0)),
+    ]
+}
+
+const PANELS: &[(&str, &[Row])] = &[
+    (
+        "Messages there and back, us (less is better)",
+        &[
+            Ours("8 B ping-pong", "8 B"),
+            Ours("1 KB ping-pong", "1 KB"),
+            Ours("8 KB ping-pong", "8 KB"),
+            Ours("8 B ping-pong, 10000 receives posted", "8 B among 10000"),
+        ],
+    ),
+    ("Messages one way, million a second (more is better)", &[Ours("8 B message rate", "8 B")]),
+    (
+        "There and back, GB/s (more is better)",
+        &[
+            Ours("64 KB ping-pong", "64 KB"),
+            Ours("1 MiB ping-pong", "1 MiB"),
+            Ours("1 MiB ping-pong, sender-initiated", "1 MiB, CTS"),
+            Ours("1 MiB ping-pong, read", "1 MiB, read"),
+        ],
+    ),
+];
+
+/// The picture of `summary`; panels whose figures it lacks are left out.
+pub(crate) fn chart(summary: &Summary) -> Chart {
+    let placement = summary.figures().first().map_or("", |figure| figure.placement.as_str());
+    Chart {
+        title: "Two-sided messages over shared memory".into(),
+        subtitle: format!("Regenerate with: cargo bench --bench p2p. One run, {placement}."),
+        legend: ["this project".into(), "raw baseline of the same run".into(), String::new()],
+        panels: panels(summary, PANELS),
+    }
+}

@@ -1,0 +1,88 @@
+//! The shape of rsmpi, over threads.
+
+use super::request::{CancelGuard, WaitGuard, scope, wait_any};
+use super::traits::*;
+use super::{SimpleCommunicator, Universe, point_to_point};
+use crate::P2p;
+use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_core::{Endpoint, Handlers, Span};
+use std::thread;
+
+fn run(ranks: u32, work: impl Fn(SimpleCommunicator<'_, Loopback, P2p>) + Sync) {
+    thread::scope(|scope| {
+        for transport in network(ranks, LoopbackConfig::default()) {
+            let work = &work;
+            scope.spawn(move || {
+                let mut handlers = Handlers::new();
+                let p2p = P2p::register(&mut handlers).unwrap();
+                let mut endpoint = Endpoint::attach(transport, handlers, p2p).unwrap();
+                endpoint.set_timeout(Span::from_secs(20));
+                let universe = Universe::new(endpoint).unwrap();
+                work(universe.world());
+                universe.finalize().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn processes_and_both_at_once() {
+    run(3, |world| {
+        let (rank, size) = (world.rank(), world.size());
+        let next = world.process_at_rank((rank + 1) % size);
+        let previous = world.process_at_rank((rank + size - 1) % size);
+        let (value, status): (i32, _) = point_to_point::send_receive(&rank, &next, &previous);
+        assert_eq!((value, status.source_rank(), status.count::<i32>()), (previous.rank(), previous.rank(), 1));
+        let mut value = [rank, rank + 1];
+        point_to_point::send_receive_replace_into(&mut value[..], &next, &previous);
+        assert_eq!(value, [previous.rank(), previous.rank() + 1]);
+        if rank == 0 {
+            for _ in 1..size {
+                let (values, status) = world.any_process().receive_vec::<f64>();
+                assert_eq!(values, vec![f64::from(status.source_rank()); 3]);
+            }
+        } else {
+            world.process_at_rank(0).synchronous_send(&[f64::from(rank); 3][..]);
+        }
+        let halves = world.duplicate().split_by_color(Some(u32::from(rank == 0))).unwrap();
+        assert_eq!(halves.size(), if rank == 0 { 1 } else { 2 });
+        halves.barrier();
+    });
+}
+
+#[test]
+fn requests_in_scopes() {
+    run(1, |world| {
+        let (x, mut y) = (std::f32::consts::PI, 0.0f32);
+        let (this, any) = (world.this_process(), world.any_process());
+        scope(|scope| {
+            let mut send = this.immediate_send(scope, &x);
+            assert_eq!(any.immediate_receive_into(scope, &mut y).wait().unwrap().source_rank(), 0);
+            while let Err(again) = send.test() {
+                send = again;
+            }
+        });
+        assert_eq!(x, std::mem::take(&mut y));
+        assert!(any.immediate_probe().is_none());
+        scope(|scope| {
+            let _receive = WaitGuard::from(any.immediate_receive_into(scope, &mut y));
+            let _send = WaitGuard::from(this.immediate_synchronous_send(scope, &x));
+        });
+        assert_eq!(x, y);
+        this.send_with_tag(&[1u8, 2][..], 4);
+        let (message, status) = any.matched_probe();
+        assert_eq!((status.tag(), message.matched_receive_vec::<u8>().0), (4, vec![1, 2]));
+        scope(|scope| drop(CancelGuard::from(any.immediate_receive_into(scope, &mut y))));
+        let (mut a, mut b) = (0u8, 0u16);
+        scope(|scope| {
+            let mut requests =
+                vec![any.immediate_receive_into(scope, &mut a), any.immediate_receive_into(scope, &mut b)];
+            this.send(&7u8);
+            assert_eq!(wait_any(&mut requests).unwrap().0, 0);
+            this.send(&8u16);
+            assert_eq!(wait_any(&mut requests).unwrap().0, 0);
+            assert!(wait_any(&mut requests).is_none());
+        });
+        assert_eq!((a, b), (7, 8));
+    });
+}
