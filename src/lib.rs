@@ -11,8 +11,8 @@
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
 //! | [`pgas`] | [`am_pgas`]: one-sided access, teams, collectives, aggregation and global arrays, as layers |
-//! | [`p2p`] | [`am_p2p`]: two-sided messages with tags on teams, as a layer |
-//! | [`mpi`] | two-sided messages in the shape that users of rsmpi know |
+//! | `p2p` | `am_p2p`: two-sided messages with tags on teams, as a layer; feature `p2p` |
+//! | `mpi` | two-sided messages in the shape that users of rsmpi know; feature `p2p` |
 //! | [`select`] | several transports in one job, chosen per peer |
 //! | `extoll` | `extoll_sim`: EXTOLL's VELO and RMA in virtual time, and two conduits on them |
 //! | `sci` | `sci_sim`: SCI's shared segments, in virtual time and as mapped files, and the conduit on them |
@@ -61,6 +61,7 @@
 pub mod anywhere;
 mod job;
 pub mod launch;
+#[cfg(feature = "p2p")]
 pub mod mpi;
 mod transports;
 
@@ -75,6 +76,7 @@ pub use am_core::{
     credit, endpoint, error, handlers, layer, loopback, one_sided, outcome, payload, segment, select, shared,
     stall, stats, supervision, time, token, zerocopy,
 };
+#[cfg(feature = "p2p")]
 pub use am_p2p as p2p;
 pub use am_pgas as pgas;
 pub use transport_shm as shm;
