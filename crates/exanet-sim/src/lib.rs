@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`nic`] | the interface: what programs call, and the state machines behind it; nothing of active messages |
 //! | [`model`] | the parameter table: what everything costs, with the source of each figure, and its fit |
+//! | [`conduit`] | active messages on the interface |
 //! | `config` | [`ExanetConfig`]: a machine; [`rack`]: the prototype's; [`run`]: a program on each of its ranks |
 //!
 //! Semantics lie in state machines without a clock, costs in one table; so the same program runs at no cost
@@ -44,6 +45,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conduit;
 mod config;
 pub mod model;
 pub mod nic;

@@ -122,7 +122,7 @@ pub struct RetryParameters {
     /// How long a sender waits for an answer before it sends again, in nanoseconds, at least 1. Each of the first
     /// six fruitless attempts doubles it. It does not wait where nothing can be lost.
     pub timeout_ns: f64,
-    /// Attempts after which it gives up, 1 to 1000.
+    /// Attempts after which it gives up, 1 to 1000; also refusals in a row of a packet whose process leaves.
     pub limit: u32,
     /// How long the system takes to fetch a page, in nanoseconds.
     pub fetch_ns: f64,

@@ -1,6 +1,7 @@
 //! The interface of a node, as the simulation drives it: its processes, its units' stages, its timers.
 
 use super::address::{Address, Directory};
+use super::errors::Fault;
 use super::mutation::Defects;
 use super::packetizer::{Mailbox, Packetizer};
 use super::sequence::{Answers, UnderWay};
@@ -79,6 +80,8 @@ pub(crate) struct Process {
     pub(crate) departing: Option<PeerStatus>,
     /// Whether a timer will send again what was refused.
     pub(crate) retries: bool,
+    /// How often in a row it was planned to.
+    pub(crate) refusals: u32,
 }
 
 /// What a write is for.
@@ -132,7 +135,7 @@ pub(crate) enum UnitKind {
         process: u32,
         request: ReadRequest,
     },
-    ReadFault(TransferId),
+    ReadFault(TransferId, Fault),
     Block {
         write: u32,
         block: u64,
@@ -154,7 +157,7 @@ pub(crate) struct Outflow {
     /// Writes that wait for room among the units.
     pub(crate) starved: Vec<u32>,
     /// Reads that cannot be served, with the process that was asked and the rank that asked.
-    pub(crate) read_faults: Vec<(u32, u32, TransferId)>,
+    pub(crate) read_faults: Vec<(u32, u32, TransferId, Fault)>,
     /// When the timer that sends again runs out.
     pub(crate) timed: u64,
 }
@@ -229,6 +232,7 @@ impl Exanet {
             wants_room: false,
             departing: None,
             retries: false,
+            refusals: 0,
         });
         Self {
             processes: processes.collect(),

@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::device::{Context as State, Counters, Exanet, Shared};
-use super::errors::{MapError, Nack, PacketError, Progress, RdmaError};
+use super::errors::{Fault, MapError, Nack, PacketError, Progress, RdmaError};
 use super::packetizer::{Channels, Message};
 use super::sending::Order;
 use super::transfer::{Notify, TransferId};
@@ -37,6 +37,17 @@ impl<'a> Deref for Nic<'a> {
     fn deref(&self) -> &Handle<'a, Exanet> {
         &self.handle
     }
+}
+
+/// What there is for a process to look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Glance {
+    /// Packets in the mailbox.
+    pub(crate) mail: bool,
+    /// Channels whose packets were refused.
+    pub(crate) refused: u64,
+    /// Transfers that have ended.
+    pub(crate) ended: bool,
 }
 
 impl<'a> Nic<'a> {
@@ -120,12 +131,23 @@ impl<'a> Nic<'a> {
     /// sent.
     pub fn pkt_send(&self, to: Address, bytes: &[u8]) -> Result<u32, PacketError> {
         self.charge(self.costs().send);
-        self.own_unit(|device, port, local| device.packet_send(local, to, bytes, port))
+        match self.own_unit(|device, port, local| device.packet_send(local, to, bytes, port)) {
+            // Channels may have become free since this rank last looked.
+            Err(PacketError::Full { .. }) => {
+                self.unit(|device, port, local| device.packet_send(local, to, bytes, port))
+            }
+            sent => sent,
+        }
     }
 
     /// What the channels hold. Costs nothing: it is a register that the interface keeps in memory.
     pub fn pkt_channels(&self) -> Channels {
         self.unit(|device, _, local| device.process(local).packetizer.state())
+    }
+
+    /// Where the refused packet in a channel was to go, and why it was refused.
+    pub fn pkt_refused(&self, channel: u32) -> Option<(u32, Nack)> {
+        self.unit(|device, _, local| device.process(local).packetizer.refusal(channel))
     }
 
     /// Sends a refused packet again. Does not block.
@@ -152,6 +174,38 @@ impl<'a> Nic<'a> {
         let message = self.unit(|device, _, local| device.process(local).mailbox.take());
         self.charge_look(message.is_some());
         message
+    }
+
+    /// Takes a packet that was in the mailbox when this rank last looked at its interface.
+    pub(crate) fn mbox_take_seen(&self) -> Option<Message> {
+        let message = self.seen_unit(|device, _, local| device.process(local).mailbox.take());
+        if message.is_some() {
+            self.charge_look(true);
+        }
+        message
+    }
+
+    /// One look at all that concerns this process: its words of states lie in one line of memory. Costs nothing.
+    pub(crate) fn glance(&self) -> Glance {
+        self.unit(|device, _, local| {
+            let process = device.process(local);
+            let (mail, refused) = (process.mailbox.len() != 0, process.packetizer.state().refused);
+            Glance { mail, refused, ended: process.transfers.ended() != 0 }
+        })
+    }
+
+    /// How far a transfer was when this rank last looked at its interface, at no cost. An end is told once.
+    pub(crate) fn rdma_seen(&self, id: TransferId) -> Option<Progress> {
+        self.seen_unit(|device, _, local| device.process(local).transfers.poll(id))
+    }
+
+    /// Gives a read up that will never end, because its other side has stopped.
+    pub(crate) fn rdma_abandon(&self, id: TransferId) {
+        self.unit(|device, _, local| {
+            let transfers = &mut device.process(local).transfers;
+            transfers.end(id, Err(Fault::Unreachable));
+            transfers.poll(id);
+        });
     }
 
     fn charge_look(&self, found: bool) {
@@ -224,11 +278,16 @@ impl<'a> Nic<'a> {
         self.sync();
         let found = memory.word(at) == value;
         if found {
-            self.charge(self.costs().notice);
+            self.charge_notice();
         } else {
             self.charge_empty_poll();
         }
         found
+    }
+
+    /// Charges what noticing a notification costs.
+    pub(crate) fn charge_notice(&self) {
+        self.charge(self.costs().notice);
     }
 
     /// Leaves the job once everything that this process sent was taken, packets that are refused by a full mailbox

@@ -147,10 +147,10 @@ impl Packetizer {
         self.state.refused |= 1 << channel;
     }
 
-    /// The rank that a refused packet is for.
-    pub(crate) fn refused_to(&self, channel: u32) -> Option<u32> {
+    /// The rank that a refused packet is for, and why it was refused.
+    pub(crate) fn refusal(&self, channel: u32) -> Option<(u32, Nack)> {
         match self.channels.get(channel as usize)? {
-            Channel::Refused(letter, _) => Some(letter.to),
+            Channel::Refused(letter, nack) => Some((letter.to, *nack)),
             _ => None,
         }
     }
@@ -228,7 +228,7 @@ mod tests {
                         model[channel as usize] = 'r';
                     }
                     Step::Again(channel) if at(channel) == Some('r') => {
-                        prop_assert_eq!(real.refused_to(channel), Some(7));
+                        prop_assert_eq!(real.refusal(channel), Some((7, Nack::MailboxFull)));
                         real.again(channel);
                         model[channel as usize] = 'b';
                     }

@@ -65,8 +65,8 @@ impl Exanet {
                 }
             }
             Content::Read(request) => self.take_read(local, ranks.0, request, port),
-            Content::ReadFault(id) => {
-                self.end_transfer(local, id, Err(Fault::Source), port);
+            Content::ReadFault(id, fault) => {
+                self.end_transfer(local, id, Err(fault), port);
                 Answer::Accepted
             }
             Content::Cells(_) => unreachable!("cells go another way"),

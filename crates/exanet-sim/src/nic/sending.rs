@@ -9,7 +9,7 @@ use super::packetizer::{Letter, PACKET};
 use super::sequence::{Answer, WINDOW};
 use super::transfer::{Notify, TransferId};
 use super::wire::{Body, Cells, Content, ReadRequest, Wire};
-use am_core::{Instant, PeerStatus};
+use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::{About, DeviceContext, Outgoing};
 
 /// Units of a node beyond which no blocks are begun, so that control packets have room.
@@ -63,8 +63,8 @@ impl Exanet {
         channel: u32,
         port: Port<'_, '_>,
     ) -> Result<(), PacketError> {
-        let refused = self.process(local).packetizer.refused_to(channel);
-        let to = refused.ok_or(PacketError::NotRefused(channel))?;
+        let refused = self.process(local).packetizer.refusal(channel);
+        let (to, _) = refused.ok_or(PacketError::NotRefused(channel))?;
         let under_way = self.flow(port.node_of(to)).out.units.span();
         let process = self.process(local);
         if under_way >= WINDOW {
@@ -175,7 +175,7 @@ impl Exanet {
                 Content::Packet(process.address, letter.data.clone())
             }
             UnitKind::Read { request, .. } => Content::Read(*request),
-            UnitKind::ReadFault(id) => Content::ReadFault(*id),
+            UnitKind::ReadFault(id, fault) => Content::ReadFault(*id, *fault),
         };
         let bytes = if let Content::Packet(_, data) = &content { data.len() as u32 } else { REQUEST };
         let served = port.serve(PACKET_TX, port.now(), bytes, About { number: number.into(), from, to });
@@ -259,7 +259,7 @@ impl Exanet {
                 self.packet_settled(process, channel, nack, port);
             }
             UnitKind::Read { process, request } => match answer {
-                Ok(Answer::Accepted) => {}
+                Ok(Answer::Accepted) => self.process(process).refusals = 0,
                 Ok(Answer::Full) => {
                     self.process(process).asking.push((unit.to, request));
                     self.retry_later(process, port);
@@ -268,7 +268,7 @@ impl Exanet {
                 Ok(Answer::Violation) => self.end_transfer(process, request.id, Err(Fault::Source), port),
                 Err(()) => self.end_transfer(process, request.id, Err(Fault::Unreachable), port),
             },
-            UnitKind::ReadFault(_) => self.serving -= 1,
+            UnitKind::ReadFault(..) => self.serving -= 1,
             UnitKind::Block { write: index, .. } => {
                 let write = self.writes[index as usize].as_mut().expect("a write lives as long as its blocks");
                 write.under_way -= 1;
@@ -276,14 +276,14 @@ impl Exanet {
                     Ok(Answer::Accepted) => {
                         write.done += 1;
                         if write.done == write.blocks {
-                            self.end_write(index, Ok(()), port);
+                            self.end_write(index, Ok(()), false, port);
                         } else {
                             self.advance(index, port);
                         }
                     }
-                    Ok(Answer::NoContext) => self.end_write(index, Err(Fault::NoContext), port),
-                    Ok(_) => self.end_write(index, Err(Fault::Destination), port),
-                    Err(()) => self.end_write(index, Err(Fault::Unreachable), port),
+                    Ok(Answer::NoContext) => self.end_write(index, Err(Fault::NoContext), false, port),
+                    Ok(_) => self.end_write(index, Err(Fault::Destination), false, port),
+                    Err(()) => self.end_write(index, Err(Fault::Unreachable), false, port),
                 }
             }
         }
@@ -310,7 +310,10 @@ impl Exanet {
     fn packet_settled(&mut self, local: u32, channel: u32, nack: Option<Nack>, port: Port<'_, '_>) {
         let process = self.process(local);
         match nack {
-            None => process.packetizer.accepted(channel),
+            None => {
+                process.packetizer.accepted(channel);
+                process.refusals = 0;
+            }
             Some(nack) => {
                 process.packetizer.refused(channel, nack);
                 if process.departing.is_none() {
@@ -328,7 +331,9 @@ impl Exanet {
     fn retry_later(&mut self, local: u32, port: Port<'_, '_>) {
         let process = &mut self.processes[local as usize];
         if !std::mem::replace(&mut process.retries, true) {
-            port.timer(port.now() + self.shared.costs.busy_wait, local * KINDS + RETRY);
+            let wait = Span(self.shared.costs.busy_wait.0 << process.refusals.min(6));
+            process.refusals += 1;
+            port.timer(port.now() + wait, local * KINDS + RETRY);
         }
     }
 
@@ -342,8 +347,15 @@ impl Exanet {
                 self.process(local).asking.push((to, request));
             }
         }
-        let refused = self.process(local).packetizer.state().refused;
-        let leaves = self.process(local).departing.is_some();
+        let limit = self.shared.parameters.retry.limit;
+        let process = self.process(local);
+        let (refused, leaves) = (process.packetizer.state().refused, process.departing.is_some());
+        if leaves && process.refusals > limit {
+            // Nobody empties that mailbox, and may be waiting for this process to leave.
+            let given_up = (0..u64::BITS).filter(|channel| process.packetizer.cancel(*channel).is_some()).count();
+            self.counters.abandoned += given_up as u64;
+            return self.try_depart(local, port);
+        }
         let mut left = false;
         for channel in (0..u64::BITS).filter(|channel| leaves && refused & 1 << channel != 0) {
             left |= self.packet_retry(local, channel, port).is_err();
@@ -404,7 +416,9 @@ impl Exanet {
         let bytes = (block_len - first * cut.cell).min(cut.grain * cut.cell);
         let (source, at) = (write.source + offset, write.destination + offset);
         let Ok(place) = self.processes[local as usize].space.translate(source, bytes.into(), false) else {
-            return self.end_write(index, Err(Fault::Source), port);
+            let closed = self.process(local).context == Context::Closed;
+            let fault = if closed { Fault::NoContext } else { Fault::Source };
+            return self.end_write(index, Err(fault), true, port);
         };
         if first == 0 && self.page_is_taken(place.pageable, port) {
             self.process(local).space.evict(source);
@@ -453,8 +467,8 @@ impl Exanet {
         }
     }
 
-    /// Ends a write, and gives up what is left of it.
-    fn end_write(&mut self, index: u32, how: Result<(), Fault>, port: Port<'_, '_>) {
+    /// Ends a write, and gives up what is left of it. `here` says that its source is why.
+    fn end_write(&mut self, index: u32, how: Result<(), Fault>, here: bool, port: Port<'_, '_>) {
         let Some(write) = self.writes[index as usize].take() else { return };
         self.free_writes.push(index);
         let node = port.node_of(write.to);
@@ -474,20 +488,22 @@ impl Exanet {
                 self.try_depart(write.process, port);
             }
             // Who asked has what it asked for, knows better, or is to be told.
-            Origin::Read(_) if how != Err(Fault::Source) => self.serving -= 1,
-            Origin::Read(id) => {
-                self.flow(node).out.read_faults.push((write.process, write.to, id));
-                self.send_read_faults(node, port);
-            }
+            Origin::Read(id) => match how {
+                Err(fault) if here => {
+                    self.flow(node).out.read_faults.push((write.process, write.to, id, fault));
+                    self.send_read_faults(node, port);
+                }
+                _ => self.serving -= 1,
+            },
         }
     }
 
     /// Tells those who asked for what cannot be read, as far as there is room among the units.
     fn send_read_faults(&mut self, node: u32, port: Port<'_, '_>) {
         while self.flow(node).out.units.span() < WINDOW
-            && let Some((local, to, id)) = self.flow(node).out.read_faults.pop()
+            && let Some((local, to, id, fault)) = self.flow(node).out.read_faults.pop()
         {
-            self.dispatch(local, to, UnitKind::ReadFault(id), port);
+            self.dispatch(local, to, UnitKind::ReadFault(id, fault), port);
         }
     }
 

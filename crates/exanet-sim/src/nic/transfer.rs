@@ -33,15 +33,21 @@ pub(crate) struct Transfers {
     free: Vec<u32>,
     most: u32,
     live: u32,
+    ended: u32,
 }
 
 impl Transfers {
     pub(crate) fn new(most: u32) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), most, live: 0 }
+        Self { slots: Vec::new(), free: Vec::new(), most, live: 0, ended: 0 }
     }
 
     pub(crate) const fn live(&self) -> u32 {
         self.live
+    }
+
+    /// Transfers whose end was not polled.
+    pub(crate) const fn ended(&self) -> u32 {
+        self.ended
     }
 
     pub(crate) fn begin(&mut self) -> Option<TransferId> {
@@ -63,6 +69,7 @@ impl Transfers {
         match self.slots.get_mut(id.slot as usize) {
             Some((generation, progress @ Some(Progress::Pending))) if *generation == id.generation => {
                 *progress = Some(how.map_or_else(Progress::Fault, |()| Progress::Done));
+                self.ended += 1;
                 true
             }
             _ => false,
@@ -78,6 +85,7 @@ impl Transfers {
             *generation = generation.wrapping_add(1);
             self.free.push(id.slot);
             self.live -= 1;
+            self.ended -= 1;
         }
         Some(progress)
     }

@@ -1,6 +1,7 @@
 //! What travels between interfaces.
 
 use super::address::Address;
+use super::errors::Fault;
 use super::sequence::Answer;
 use super::transfer::{Notify, TransferId};
 use fabric_sim::bytes::Lent;
@@ -26,7 +27,7 @@ pub(crate) enum Content {
     /// Asks the other side to write.
     Read(ReadRequest),
     /// What was asked for cannot be read.
-    ReadFault(TransferId),
+    ReadFault(TransferId, Fault),
     /// Cells of a block.
     Cells(Cells),
 }

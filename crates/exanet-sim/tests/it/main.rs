@@ -1,5 +1,7 @@
 //! The integration tests of exanet-sim, one program: each module is a subject.
 
+mod conduit;
+mod conformance;
 mod holds;
 mod nic_model;
 mod timing;

@@ -301,6 +301,8 @@ fn play(seed: u64, defect: Option<Mutation>) -> (Vec<String>, Counters) {
         player.nic.charge(am_core::Span::from_nanos(1));
         player.nic.sync();
         player.run();
+        // Whoever reads from this rank is still served.
+        player.nic.charge(am_core::Span::from_millis(100));
         let counters = player.nic.counters();
         player.nic.depart(PeerStatus::Finished);
         (player.problems, counters)

@@ -1,0 +1,92 @@
+//! Active messages over the packetizer and the RDMA engine.
+//!
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `port` and `native`
+//!   are its parts;
+//! * `frame` says what frames look like, how they fall into control packets, and how they become frames again, in
+//!   the order of their source;
+//! * `peers` is what is kept per peer; `stages` the memory that writes leave from, and the transfers under way;
+//! * `config` has sizes and costs, and divides the receive buffers.
+//!
+//! # How messages travel
+//!
+//! Short messages and small Medium ones are control packets. A larger Medium payload is written into a receive
+//! buffer of its own at the destination, and a Long one into the segment; a control packet carries the rest, and
+//! the write's notification tells that the payload is there. Packet and write overtake each other as they like: a
+//! handler runs when both have come. Long payloads are cut into parts of a stage's size; since transfers are not
+//! ordered among themselves, the last part, which is notified, is written once the others have arrived.
+//!
+//! The interface gives no order, so packets carry a turn, and the receiver handles the messages of a pair in the
+//! order in which they were sent ([`Limits::ordered`](am_core::Limits)).
+//!
+//! # Room
+//!
+//! Every message has a slot at its receiver, which has a buffer and a word for notifications: of the requests of
+//! each peer, of its replies, and a few for small messages between cores. A request takes its slot at the
+//! receiver and the slot of its reply here; credits name the slots that are free again, and ride on other
+//! messages where they can. The mailbox has no part in this: it may be smaller than all slots together, and then
+//! refuses packets, which are sent again. Everybody empties its mailbox whenever it waits, so that ends; only
+//! what a rank that leaves has sent to one that looks at nothing for milliseconds, and has a full mailbox, may be
+//! given up.
+//!
+//! Two-sided messages belong beside this module, as another use of [`nic`](crate::nic): they need none of the
+//! slots.
+//!
+//! ```
+//! use am_core::{Endpoint, HandlerResult, Handlers, Rank};
+//! use exanet_sim::{ExanetConfig, conduit::{self, ConduitConfig}};
+//!
+//! let report = conduit::run(&ExanetConfig::pair(), &ConduitConfig::default(), |transport| {
+//!     let mut handlers = Handlers::<u64>::new();
+//!     let sum = handlers.reply("sum", |total, _, value: u64, _| *total += value)?;
+//!     let add = handlers.request("add", move |_, token, (a, b): (u64, u64), _| -> HandlerResult {
+//!         token.reply(sum, a + b)?;
+//!         Ok(())
+//!     })?;
+//!     let mut endpoint = Endpoint::attach(transport, handlers, 0)?;
+//!     if endpoint.rank() == Rank(0) {
+//!         endpoint.request(Rank(1), add, (20, 22))?;
+//!         endpoint.wait_until(|total| *total == 42)?;
+//!     }
+//!     Ok::<u64, Box<dyn std::error::Error>>(endpoint.finish()?)
+//! })?;
+//! assert_eq!(report.results.into_iter().flatten().map(Result::unwrap).collect::<Vec<_>>(), [42, 0]);
+//! # Ok::<(), fabric_sim::RunError>(())
+//! ```
+
+mod config;
+mod frame;
+mod native;
+mod peers;
+mod port;
+mod receive;
+mod send;
+mod stages;
+mod transport;
+
+pub use config::{ConduitConfig, HostCosts};
+pub use send::Admitted;
+pub use transport::{Conduit, ConduitSlot};
+
+use crate::ExanetConfig;
+use fabric_sim::{Report, RunError};
+use std::cell::RefCell;
+use std::rc::Rc;
+use transport::Shared;
+
+/// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned.
+///
+/// # Errors
+/// As [`exanet_sim::run`](crate::run); and sizes that do not fit the number of ranks.
+pub fn run<R, F>(machine: &ExanetConfig, config: &ConduitConfig, program: F) -> Result<Report<R>, RunError>
+where
+    R: 'static,
+    F: Fn(Conduit<'_>) -> R + 'static,
+{
+    // A machine that cannot be is refused in its own words, before anything is divided among its ranks.
+    machine.check()?;
+    let (sizes, costs) = config.compile(machine.ranks)?;
+    let ready = RefCell::new(vec![false; machine.ranks as usize]);
+    let retry_wait = machine.parameters.compile()?.busy_wait;
+    let shared = Rc::new(Shared { config: config.clone(), sizes, costs, retry_wait, ready });
+    crate::run(machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+}
