@@ -11,7 +11,7 @@ use am_core::segment::Memory;
 use am_core::transport::{
     Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Remote, Sink,
 };
-use am_core::{LossCause, Payload, Peer, PeerStatus, Resource};
+use am_core::{Payload, Peer, PeerStatus, Resource};
 
 /// Bytes of the largest get into a segment.
 const PART: u64 = 1 << 20;
@@ -37,24 +37,32 @@ impl Conduit<'_> {
     /// Whether an operation of the core is under way to a peer that is there.
     pub(super) fn natives_under_way(&mut self) -> bool {
         self.sweep_natives();
-        self.stages.natives(|peer| self.known_status(peer) == PeerStatus::Active)
+        self.stages.under_way.iter().any(|transfer| matches!(transfer.purpose, Purpose::Native(..)))
     }
 
-    /// Ends reads from peers whose node has stopped: nobody answers those.
-    fn sweep_natives(&mut self) {
-        let stopped = PeerStatus::Lost(LossCause::Died);
+    /// Ends operations on peers that are gone, all at once: their interfaces answer some of them, or none.
+    pub(super) fn sweep_natives(&mut self) {
+        let departures = (self.nic.context().departures(), self.faulty.len());
+        if self.swept == departures {
+            return;
+        }
+        self.swept = departures;
+        // What has ended before is told as it ended.
+        self.collect_transfers();
         while let Some(index) = self.stages.under_way.iter().position(|transfer| {
-            matches!(transfer.purpose, Purpose::Native(_, Some(_))) && self.known_status(transfer.peer) == stopped
+            let native = matches!(transfer.purpose, Purpose::Native(..));
+            native && self.known_status(transfer.peer) != PeerStatus::Active
         }) {
             let Transfer { id, purpose, stage, .. } = self.stages.under_way.swap_remove(index);
             self.nic.rdma_abandon(id);
-            if let Some(stage) = stage {
-                self.stages.abandon(stage, &self.nic, &self.shared.config);
+            let Purpose::Native(ticket, read) = purpose else { continue };
+            match stage {
+                // Cells of the answer may still come.
+                Some(stage) if read.is_some() => self.stages.abandon(stage, &self.nic, &self.shared.config),
+                Some(stage) => self.stages.give(stage),
+                None => {}
             }
-            if let Purpose::Native(ticket, _) = purpose {
-                let outcome = Err(OperationFault::Gone);
-                self.completed.push_back(Told { ticket, brought: None, outcome });
-            }
+            self.completed.push_back(Told { ticket, brought: None, outcome: Err(OperationFault::Gone) });
             self.fresh = true;
         }
     }
@@ -64,7 +72,6 @@ impl Conduit<'_> {
     fn native_stage(&mut self) -> Result<Stage, Refused> {
         if self.stages.left() < 2 {
             self.take_in();
-            self.sweep_natives();
         }
         let some = self.stages.left() >= 2;
         let stage = if some { self.stages.take(&self.nic, &self.shared.config) } else { None };

@@ -61,6 +61,7 @@ impl Conduit<'_> {
             let Some(message) = self.nic.mbox_take_seen() else { break };
             self.accept(&message);
         }
+        self.sweep_natives();
         let found = glance.mail || glance.ended || sent;
         self.fresh |= found;
         found
@@ -115,7 +116,7 @@ impl Conduit<'_> {
             };
             self.stages.under_way.swap_remove(index);
             match transfer.purpose {
-                Purpose::Native(ticket, bytes) if outcome != Err(OperationFault::Gone) => {
+                Purpose::Native(ticket, bytes) => {
                     // What a read has brought stays in its stage until the core has seen it.
                     let brought = transfer.stage.filter(|_| bytes.is_some() && outcome.is_ok());
                     if let (None, Some(stage)) = (brought, transfer.stage) {
@@ -124,8 +125,7 @@ impl Conduit<'_> {
                     let brought = brought.map(|stage| (stage, bytes.unwrap_or_default()));
                     self.completed.push_back(Told { ticket, brought, outcome });
                 }
-                // The core learns from the peer's status what has become of operations on one that is gone.
-                Purpose::Native(..) | Purpose::Message | Purpose::Part => {
+                Purpose::Message | Purpose::Part => {
                     if let Some(stage) = transfer.stage {
                         self.stages.give(stage);
                     }

@@ -98,9 +98,4 @@ impl Stages {
     pub(super) fn at(&self, stage: Stage) -> u64 {
         self.buffers[stage.0].at
     }
-
-    /// Operations of the core that are under way to peers of some kind.
-    pub(super) fn natives(&self, of: impl Fn(u32) -> bool) -> bool {
-        self.under_way.iter().any(|transfer| matches!(transfer.purpose, Purpose::Native(..)) && of(transfer.peer))
-    }
 }

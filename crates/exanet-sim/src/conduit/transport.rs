@@ -74,9 +74,13 @@ pub struct Conduit<'a> {
     pub(super) unhandled: u64,
     /// This rank's slots of replies that it has sent to itself and that have not come.
     pub(super) own_replies: u32,
+    /// How many had departed when the rank last asked whether everything was handled.
+    quiet_departures: u32,
     /// A peer that had not handled everything when the rank last asked.
     last_busy_peer: u32,
     pub(super) bare_given: u64,
+    /// How many had departed or were faulty when operations on them were ended.
+    pub(super) swept: (u32, usize),
     pub(super) faulty: FaultyPeers,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
@@ -134,8 +138,10 @@ impl<'a> Conduit<'a> {
             polls_before_flush: 0,
             unhandled: 0,
             own_replies: 0,
+            quiet_departures: 0,
             last_busy_peer: 0,
             bare_given: 0,
+            swept: (0, 0),
             faulty: FaultyPeers::new(),
             fresh: false,
             departed: false,
@@ -239,6 +245,11 @@ impl<'a> Membership for Conduit<'a> {
 impl<'a> Waiting for Conduit<'a> {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         self.pay_all();
+        if reason == WaitReason::Handling {
+            // The end of a rank that comes between the question whether all is quiet and the idling wakes nobody.
+            self.nic.sync();
+            self.fresh |= self.nic.context().departures() != self.quiet_departures;
+        }
         if !std::mem::take(&mut self.fresh) && !self.has_deliverable() {
             self.nic.idle(self.until(until), reason);
         }
@@ -310,6 +321,7 @@ impl<'a> Transport for Conduit<'a> {
     }
 
     fn quiet(&mut self) -> bool {
+        self.quiet_departures = self.nic.context().departures();
         if self.own_replies != 0 || self.natives_under_way() {
             return false;
         }

@@ -14,6 +14,13 @@ pub struct TrainingSet {
     pub utilisation: f64,
 }
 
+impl TrainingSet {
+    /// Whether a published value is one of the set; one that is not is held out.
+    pub fn has(&self, published: f64) -> bool {
+        [self.one_hop_us, self.five_hops_us, self.interface_us, self.utilisation].contains(&published)
+    }
+}
+
 /// The training set: "The ExaNeSt Prototype" (Ploumidis et al.), its abstract and text.
 pub const TRAINING_SET: TrainingSet =
     TrainingSet { one_hop_us: 1.293, five_hops_us: 2.55, interface_us: 0.47, utilisation: 0.82 };

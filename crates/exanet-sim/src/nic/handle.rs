@@ -199,7 +199,7 @@ impl<'a> Nic<'a> {
         self.seen_unit(|device, _, local| device.process(local).transfers.poll(id))
     }
 
-    /// Gives a read up that will never end, because its other side has stopped.
+    /// Gives a transfer up whose other side is gone, and with it its end.
     pub(crate) fn rdma_abandon(&self, id: TransferId) {
         self.unit(|device, _, local| {
             let transfers = &mut device.process(local).transfers;
