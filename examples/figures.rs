@@ -5,6 +5,7 @@
 //! cargo run --release --example figures -- extoll --quick     # the same lines from fewer points
 //! cargo run --release --example figures -- sci                # SCI's
 //! cargo run --release --example figures -- portals            # Portals'
+//! cargo run --release --example figures -- exanet             # ExaNet's
 //! cargo run --release --example figures -- --help
 //! ```
 //!

@@ -80,11 +80,13 @@ pub enum Backend {
     Sci,
     /// Portals in virtual time; needs the feature `sim`.
     Portals,
+    /// ExaNet in virtual time, the ExaNeSt prototype's rack; needs the feature `sim`.
+    Exanet,
 }
 
 impl Backend {
     /// All backends.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Processes,
         Self::Shm,
         Self::Udp,
@@ -93,6 +95,7 @@ impl Backend {
         Self::Pscom,
         Self::Sci,
         Self::Portals,
+        Self::Exanet,
     ];
 
     /// The name that a user writes.
@@ -106,6 +109,7 @@ impl Backend {
             Self::Pscom => "pscom",
             Self::Sci => "sci",
             Self::Portals => "portals",
+            Self::Exanet => "exanet",
         }
     }
 
@@ -164,7 +168,8 @@ pub struct Options {
 
 const HELP: &str = "\
 Options:
-  --backend NAME  where to run: processes (shared memory and UDP), shm, udp, loopback, extoll, pscom, sci, portals
+  --backend NAME  where to run: processes (shared memory and UDP), shm, udp, loopback, extoll, pscom, sci, portals,
+                  exanet
                   [default: AM_BACKEND, else processes]
   --ranks N       number of ranks [default: the program's]
   --help          this text
@@ -338,7 +343,7 @@ fn simulate(_: &Options, backend: Backend, _: impl Program) -> ExitCode {
 /// Runs all ranks as coroutines of this thread. What the simulation tells at its end goes to the standard error.
 #[cfg(feature = "sim")]
 fn simulate(options: &Options, backend: Backend, program: impl Program) -> ExitCode {
-    use crate::{extoll, portals, sci};
+    use crate::{exanet, extoll, portals, sci};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     /// One rank's part; a panic of one is no panic of all.
@@ -368,6 +373,11 @@ fn simulate(options: &Options, backend: Backend, program: impl Program) -> ExitC
             let mut conduit = portals::conduit::ConduitConfig::default();
             segment(&mut conduit.segment);
             portals::conduit::run(&portals::xt4(ranks), &conduit, move |rank| part(&program, rank))
+        }
+        Backend::Exanet => {
+            let mut conduit = exanet::conduit::ConduitConfig::default();
+            segment(&mut conduit.segment);
+            exanet::conduit::run(&exanet::rack(ranks), &conduit, move |rank| part(&program, rank))
         }
         _ => {
             let mut conduit = extoll::conduit::gasnet::GasnetConfig::default();

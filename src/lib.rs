@@ -17,6 +17,7 @@
 //! | `extoll` | `extoll_sim`: EXTOLL's VELO and RMA in virtual time, and two conduits on them |
 //! | `sci` | `sci_sim`: SCI's shared segments, in virtual time and as mapped files, and the conduit on them |
 //! | `portals` | `portals_sim`: Portals 3.3 and Portals 4 in virtual time, and the conduit on them |
+//! | `exanet` | `exanet_sim`: ExaNet's packetizer and RDMA engine in virtual time, and the conduit on them |
 //! | `fabric` | `fabric_sim`: the virtual-time machine below simulated interfaces |
 //! | [`loopback`] | a whole job inside one process, for tests and examples |
 //! | [`anywhere`] | one entry point that runs a program on any of these |
@@ -82,7 +83,9 @@ pub use am_pgas as pgas;
 pub use transport_shm as shm;
 pub use transport_udp as udp;
 #[cfg(feature = "sim")]
-pub use {extoll_sim as extoll, fabric_sim as fabric, portals_sim as portals, sci_sim as sci};
+pub use {
+    exanet_sim as exanet, extoll_sim as extoll, fabric_sim as fabric, portals_sim as portals, sci_sim as sci,
+};
 
 /// What those need who write a transport, or ask one for more than an endpoint tells: the contract, and the types that only it has.
 pub mod transport {

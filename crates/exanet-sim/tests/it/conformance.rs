@@ -150,6 +150,12 @@ fn conforms_with_some_seeds() {
     run_simulated_seeds::<Exanet>(0..60);
 }
 
+/// In this job a rank ends between another's question whether all is quiet and its idling.
+#[test]
+fn an_end_before_idling_is_noticed() {
+    run_simulated_seeds::<Exanet>(657..658);
+}
+
 /// `cargo test --release -p active-messages-exanet --test it -- --ignored conformance::many_seeds`
 #[test]
 #[ignore = "a thousand seeds take minutes"]

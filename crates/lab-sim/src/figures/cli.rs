@@ -43,6 +43,8 @@ pub(crate) struct Cli {
 /// The machines with published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum Machine {
+    /// ExaNet: control packets and writes of the ExaNeSt prototype, active messages on them
+    Exanet,
     /// EXTOLL: VELO and RMA, messages on them, active messages and RandomAccess on a cluster
     Extoll,
     /// SCI: stores, DMA and reads through SISCI, active messages on them and beside MPI

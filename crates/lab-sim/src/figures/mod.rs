@@ -5,6 +5,7 @@
 //! fellows run the machines.
 
 mod cli;
+pub mod exanet;
 pub mod extoll;
 mod line;
 mod parts;
@@ -53,6 +54,7 @@ type Figures = fn(&Cli, &mut Report) -> Result<(), Failure>;
 /// Runs the figures that are asked for; returns whether all are within their tolerances.
 fn reproduce(cli: &Cli) -> Result<bool, Failure> {
     let (name, run): (_, Figures) = match cli.machine {
+        Machine::Exanet => ("exanet", exanet::run),
         Machine::Extoll => ("extoll", extoll::run),
         Machine::Sci => ("sci", sci::run),
         Machine::Portals => ("portals", portals::run),

@@ -28,6 +28,8 @@ pub(crate) struct Cli {
 /// What is simulated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Backend {
+    /// A network of ExaNet interfaces (the ExaNeSt prototype)
+    Exanet,
     /// An EXTOLL network
     Extoll,
     /// A network of Portals interfaces (XT4)
@@ -40,7 +42,7 @@ impl Cli {
     /// The number of ranks of the machine.
     pub(crate) fn rank_count(&self) -> u32 {
         self.options.ranks.unwrap_or(match self.backend {
-            Backend::Extoll | Backend::Portals => 16,
+            Backend::Exanet | Backend::Extoll | Backend::Portals => 16,
             Backend::Sci => 8,
         })
     }
@@ -142,6 +144,11 @@ impl Simulation {
     fn foreign_flag(&self, backend: Backend) -> Option<&'static str> {
         let mapped = self.sci() == Sci::Mapped;
         let given = match backend {
+            Backend::Exanet => vec![
+                ("--sci", self.sci.is_some()),
+                ("--flow", self.flow.is_some()),
+                ("--conduit", self.conduit.is_some()),
+            ],
             Backend::Extoll => vec![("--sci", self.sci.is_some()), ("--flow", self.flow.is_some())],
             Backend::Portals => vec![("--sci", self.sci.is_some()), ("--conduit", self.conduit.is_some())],
             Backend::Sci => vec![
@@ -216,6 +223,7 @@ mod tests {
             (&["--backend", "sci", "--sci", "mapped", "--loss", "0.1"], "--loss means nothing"),
             (&["--backend", "sci", "--conduit", "pscom"], "--conduit means nothing to --backend sci"),
             (&["--backend", "extoll", "--flow", "bank"], "--flow means nothing to --backend extoll"),
+            (&["--backend", "exanet", "--flow", "bank"], "--flow means nothing to --backend exanet"),
             (&["extra"], "extra"),
         ] {
             let error = parse(arguments).expect_err("wrong");

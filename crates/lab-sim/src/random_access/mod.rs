@@ -1,6 +1,7 @@
 //! HPCC RandomAccess on simulated machines: every rank is a coroutine of this process, and time is the machine's.
 
 mod cli;
+mod exanet;
 mod extoll;
 mod portals;
 mod sci;
@@ -28,6 +29,7 @@ pub fn main() -> ExitCode {
         Err(help) => help.exit(),
     };
     match cli.backend {
+        Backend::Exanet => exit_code(exanet::run(&cli)),
         Backend::Extoll => exit_code(extoll::run(&cli)),
         Backend::Portals => exit_code(portals::run(&cli)),
         Backend::Sci if cli.simulation.sci() == Sci::Mapped => sci::processes(&cli),

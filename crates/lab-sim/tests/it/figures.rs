@@ -117,3 +117,33 @@ fn scis_figures_are_reproduced_and_a_wrong_parameter_fails() {
     assert_eq!(senseless.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&senseless.stderr).contains("lines"));
 }
+
+#[test]
+fn exanets_figures_are_reproduced_and_a_wrong_parameter_fails() {
+    let run = |out: &Path, arguments: &[&str]| {
+        let mut command = Command::new(lab::example_program("figures"));
+        command.args(["exanet", "--quick", "--out"]).arg(out).args(arguments);
+        command.output().expect("the example starts")
+    };
+    let out = folder("exanet");
+    let output = run(&out, &[]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(out.join("exanet.json")).expect("the command writes its lines");
+    let lines = serde_json::from_str::<Vec<Value>>(&text).expect("the file is a list");
+    for name in ["small MPI message, one hop", "small MPI message, five hops", "large writes, part of the link"] {
+        // What is fitted is not held out.
+        let line = lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{name}: {text}"));
+        assert!(line["within"] == true && line["held_out"] == false, "{line}");
+    }
+    assert!(printed.contains("not reproduced"), "{printed}");
+    for plot in ["latency", "writes", "messages"] {
+        let svg = fs::read_to_string(out.join(format!("exanet-{plot}.svg"))).expect("every part has a picture");
+        assert!(svg.starts_with("<svg") && svg.contains("<polyline"), "{plot}");
+    }
+    let wrong = run(&out, &["--only", "latency", "--set", "packetizer.send_ns=200"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let senseless = run(&out, &["--set", "rdma.window=0"]);
+    assert_eq!(senseless.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&senseless.stderr).contains("parameters.rdma.window is 0"));
+}

@@ -5,6 +5,7 @@ use active_messages::shm::{Job, JobConfig, JoinOptions};
 use active_messages::transport::DEFAULT_REPLY;
 use active_messages::transport::Peer;
 use active_messages::{Category, Lane, Limits, Transport, udp};
+use exanet_sim::{ExanetConfig, conduit as exanet};
 use extoll_sim::conduit::{gasnet, pscom};
 use extoll_sim::{ExtollConfig, conduit::gasnet::GasnetConfig, conduit::pscom::PscomConfig};
 use portals_sim::{PortalsConfig, conduit as portals};
@@ -39,6 +40,12 @@ fn backends() -> Vec<(&'static str, Limits)> {
         (
             "`portals`",
             simulated(portals::run(&PortalsConfig::pair(), &portals::ConduitConfig::default(), |transport| {
+                limits(&transport)
+            })),
+        ),
+        (
+            "`exanet`",
+            simulated(exanet::run(&ExanetConfig::pair(), &exanet::ConduitConfig::default(), |transport| {
                 limits(&transport)
             })),
         ),

@@ -43,6 +43,12 @@ fn portals_runs_every_flow_control() {
 }
 
 #[test]
+fn exanet_runs_with_and_without_losses() {
+    repeats("exanet", &[]);
+    repeats("exanet", &["--loss", "0.01", "--fault-seed", "7"]);
+}
+
+#[test]
 fn sci_runs_with_and_without_losses() {
     repeats("sci", &[]);
     repeats("sci", &["--loss", "0.01"]);
