@@ -105,14 +105,9 @@ impl Machine {
             .filter(|(_, receive)| receive.selector.context == context && receive.stage == Stage::Posted);
         let posted: Vec<Key> = posted.map(|(key, _)| key).collect();
         for key in posted {
-            let receive = self.receive_mut(key);
-            if receive.advertised {
-                // Its sender may write to it until it is told.
-                receive.failure = Some(Failure::Freed);
-                self.cancel(key);
-            } else {
-                self.fail_receive(key, Failure::Freed);
-            }
+            // Where senders know of it, or of one behind it, they may write until they are told.
+            self.receive_mut(key).failure = Some(Failure::Freed);
+            self.cancel(key);
         }
         while let Some(key) = self.unexpected.first(Selector { context, source: ANY, tag: ANY }) {
             self.withdraw(key);

@@ -145,10 +145,13 @@ impl Play {
         let eager = [0, 100, 800][random.next_u32() as usize % 3];
         let unexpected = [0, 64 * 200][random.next_u32() as usize % 2];
         let staging = [0, 1024, SEGMENT][random.next_u32() as usize % 3];
-        let config = MessageConfig { protocol, eager, unexpected, staging };
+        Self::with(random, ranks, MessageConfig { protocol, eager, unexpected, staging }, ordered)
+    }
+
+    fn with(random: Pcg32, ranks: usize, config: MessageConfig, ordered: bool) -> Self {
         let machine = |_| {
             let mut machine = Machine::new(config);
-            machine.set_up(ranks as u32, 1000, ordered, Some(Block { offset: 64, len: staging }));
+            machine.set_up(ranks as u32, 1000, ordered, Some(Block { offset: 64, len: config.staging }));
             machine
         };
         let rank = |_| Rank { segment: vec![0; SEGMENT as usize + 64], ..Default::default() };
@@ -162,6 +165,23 @@ impl Play {
             brought: BTreeMap::new(),
             cancelled: BTreeSet::new(),
         }
+    }
+
+    /// Two ranks for a test of its own.
+    fn pair(unexpected: u64) -> Self {
+        let config = MessageConfig { protocol: Protocol::Elided, eager: 10, unexpected, staging: SEGMENT };
+        Self::with(Pcg32::seed_from_u64(0), 2, config, true)
+    }
+
+    /// Sends bytes of a length from rank 0 to rank 1.
+    fn send_one(&mut self, tag: u32, len: usize) -> Key {
+        let head = Head { context: 0, tag, sequence: 0, kind: BYTES };
+        self.machines[0].begin(1, head, Mode::Standard, len as u64, Some(vec![7; len]))
+    }
+
+    /// Posts a receive of rank 1 for a message of rank 0.
+    fn post_one(&mut self, tag: u32) -> Key {
+        self.machines[1].post(Selector { context: 0, source: 0, tag }, BYTES, 1000)
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -466,11 +486,15 @@ fn play(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Vec<Count
     play.machines.iter().map(|machine| machine.counts).collect()
 }
 
+/// As many programs as `AM_P2P_SEEDS` says.
+fn seeds() -> u64 {
+    std::env::var("AM_P2P_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150)
+}
+
 /// Plays the seeds of a protocol.
 fn all(protocol: Protocol, ordered: bool) -> Vec<Counts> {
-    let seeds = std::env::var("AM_P2P_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150);
     let mut counts = Vec::new();
-    for seed in 0..seeds {
+    for seed in 0..seeds() {
         let told = format!("seed {seed}, {}, ordered {ordered}", protocol.name());
         let guard = Told(told);
         counts.extend(play(seed, 1 + seed as usize % 3, protocol, ordered));
@@ -512,5 +536,83 @@ fn messages_that_overtake_match() {
         let counts = all(protocol, false);
         assert!(counts.iter().any(|counts| counts.held > 0));
         assert!(counts.iter().all(|counts| counts.rtr == 0));
+    }
+}
+
+#[test]
+fn a_receive_posted_during_a_revocation_gets_its_message() {
+    let mut play = Play::pair(1 << 20);
+    let first = play.post_one(3);
+    play.settle();
+    // The answer to the revocation is not here when the next receive is posted.
+    assert_eq!(play.machines[1].cancel(first), super::adverts::Cancel::Asked);
+    let second = play.post_one(3);
+    play.settle();
+    assert!(play.machines[1].is_cancelled(first) && !play.machines[1].is_received(second));
+    let send = play.send_one(3, 500);
+    play.settle();
+    assert!(play.machines[1].is_received(second) && play.machines[0].is_sent(send));
+    assert_eq!(play.machines[0].counts.receiver_initiated, 1);
+}
+
+#[test]
+fn a_sender_without_credit_learns_of_each_message_that_is_taken() {
+    // Room for four messages.
+    let mut play = Play::pair(0);
+    let sends = [0, 0, 0, 1, 2].map(|tag| play.send_one(tag, 1));
+    play.settle();
+    assert_eq!(play.machines[0].counts.stalled, 1);
+    let taken = play.post_one(1);
+    let waiting = play.post_one(2);
+    play.settle();
+    assert!(play.machines[1].is_received(taken) && play.machines[1].is_received(waiting));
+    assert!(sends.into_iter().all(|send| play.machines[0].is_sent(send)));
+}
+
+#[test]
+fn lost_and_freed_leave_nothing() {
+    for protocol in Protocol::ALL {
+        for seed in 0..seeds() {
+            let mut play = Play::new(seed, 3, protocol, true);
+            for _ in 0..150 {
+                let (me, to) = (play.below(3) as u32, play.below(3) as u32);
+                play.act(me);
+                play.advance(me);
+                play.deliver(me, to);
+            }
+            // Rank 2 is lost: what it sent has come, and nothing more goes to it. The others free a communicator.
+            for other in 0..2u32 {
+                while play.deliver(2, other) {}
+                play.machines[other as usize].lose(2, None);
+                play.network.link(other, 2).clear();
+                play.machines[other as usize].close(1);
+            }
+            for other in 0..2 {
+                let rank = std::mem::take(&mut play.ranks[other]);
+                let machine = &mut play.machines[other];
+                rank.aside.into_iter().for_each(|message| machine.drop_aside(message));
+                rank.lent.iter().for_each(|(key, bytes)| machine.adopt(*key, bytes));
+                let lent = rank.lent.iter().map(|(key, _)| *key);
+                rank.sends.iter().copied().chain(lent).for_each(|key| machine.drop_send(key));
+                rank.asked.iter().for_each(|asked| machine.drop_receive(asked.key));
+                play.ranks[other].segment = rank.segment;
+            }
+            // Each takes what the other still has for it.
+            for _ in 0..400 {
+                for (from, to) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
+                    while play.deliver(from, to) {}
+                    let mut port = Port { network: &mut play.network, me: to };
+                    play.machines[to as usize].advance(&mut port).unwrap();
+                    let all = Selector { context: 0, source: ANY, tag: ANY };
+                    if let Some(message) = play.machines[to as usize].set_aside(all) {
+                        play.machines[to as usize].drop_aside(message);
+                    }
+                }
+            }
+            for other in 0..2 {
+                let staging = play.machines[other].config.staging;
+                assert_eq!(play.machines[other].load(), (0, 0, 0, staging), "seed {seed}, {}", protocol.name());
+            }
+        }
     }
 }

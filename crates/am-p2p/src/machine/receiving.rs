@@ -515,7 +515,7 @@ impl Machine {
             return Some(Taken { what, cancelled: false, failure, bytes: Vec::new(), staged: None });
         }
         let receive = self.receives.remove(key)?;
-        let cancelled = receive.stage == Stage::Cancelled;
+        let cancelled = receive.stage == Stage::Cancelled && receive.failure.is_none();
         let (failure, bytes, staged) = (receive.failure, receive.bytes, receive.staged);
         Some(Taken { what, cancelled, failure, bytes, staged })
     }
