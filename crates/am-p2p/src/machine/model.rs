@@ -180,8 +180,8 @@ impl Play {
     }
 
     /// Posts a receive of rank 1 for a message of rank 0.
-    fn post_one(&mut self, tag: u32) -> Key {
-        self.machines[1].post(Selector { context: 0, source: 0, tag }, BYTES, 1000)
+    fn post_one(&mut self, tag: u32, capacity: u64) -> Key {
+        self.machines[1].post(Selector { context: 0, source: 0, tag }, BYTES, capacity)
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -542,11 +542,11 @@ fn messages_that_overtake_match() {
 #[test]
 fn a_receive_posted_during_a_revocation_gets_its_message() {
     let mut play = Play::pair(1 << 20);
-    let first = play.post_one(3);
+    let first = play.post_one(3, 1000);
     play.settle();
     // The answer to the revocation is not here when the next receive is posted.
     assert_eq!(play.machines[1].cancel(first), super::adverts::Cancel::Asked);
-    let second = play.post_one(3);
+    let second = play.post_one(3, 1000);
     play.settle();
     assert!(play.machines[1].is_cancelled(first) && !play.machines[1].is_received(second));
     let send = play.send_one(3, 500);
@@ -562,8 +562,8 @@ fn a_sender_without_credit_learns_of_each_message_that_is_taken() {
     let sends = [0, 0, 0, 1, 2].map(|tag| play.send_one(tag, 1));
     play.settle();
     assert_eq!(play.machines[0].counts.stalled, 1);
-    let taken = play.post_one(1);
-    let waiting = play.post_one(2);
+    let taken = play.post_one(1, 1);
+    let waiting = play.post_one(2, 1);
     play.settle();
     assert!(play.machines[1].is_received(taken) && play.machines[1].is_received(waiting));
     assert!(sends.into_iter().all(|send| play.machines[0].is_sent(send)));
