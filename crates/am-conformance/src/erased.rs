@@ -88,6 +88,7 @@ pub(crate) trait Carrier {
     fn segment(&self) -> &Segment<Self::Memory>;
     fn segment_len(&self, rank: Rank) -> u64;
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>>;
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>>;
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)>;
     fn credits(&self, peer: Peer) -> CreditSnapshot;
     fn owed(&self, peer: Peer) -> Option<Owed>;
@@ -179,6 +180,10 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
         let segment = self.transport.remote_segment(rank)?;
         let cell = self.remote.get(rank.0 as usize)?;
         Some(cell.get_or_init(|| Segment::new((self.erase)(segment.memory()), segment.len())))
+    }
+
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
+        self.transport.auxiliary(of)
     }
 
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
@@ -284,6 +289,14 @@ impl<C: Carrier + ?Sized> Waiting for Erased<C> {
         self.0.network_mut().idle(until, reason);
     }
 
+    fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
+        self.0.network_mut().idle_unless(until, reason, changed);
+    }
+
+    fn stir(&mut self, peer: Peer) {
+        self.0.network_mut().stir(peer);
+    }
+
     fn spins(&self) -> bool {
         self.0.network().spins()
     }
@@ -365,6 +378,10 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<C::Memory>> {
         self.0.remote_segment(rank)
+    }
+
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
+        self.0.auxiliary(of)
     }
 
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {

@@ -112,6 +112,9 @@ impl<L> HasLayer<L> for L {
 pub enum Progress {
     /// There is nothing to do until a message comes, or the program uses the layer.
     Idle,
+    /// There is nothing to do until a peer changes memory that this process sees: the function is called again at every poll, and
+    /// [`LayerHandlers::changed`] keeps a wait from sleeping past a change. It is no work that is left.
+    Watching,
     /// Work is left, and cannot be done now: the function is called again at every poll. A wait may sleep until the
     /// [`Outbox`]'s last refusal may be over.
     Blocked,
@@ -309,6 +312,15 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let name = self.prefix.trim_end_matches('.').to_owned();
         self.handlers.progress_of(name, move |state, outbox| progress(state.as_layer_mut(), outbox));
     }
+
+    /// Adds the function that says whether memory has changed which the progress function, added before, is
+    /// [watching](Progress::Watching). It is called before the endpoint sleeps, and has to be cheap.
+    ///
+    /// # Panics
+    /// If there is no progress function yet.
+    pub fn changed(&mut self, changed: impl Fn(&L) -> bool + Send + 'static) {
+        self.handlers.changed(move |state| changed(state.as_layer()));
+    }
 }
 
 /// What a progress function sends through: the endpoint, without its state and without waiting.
@@ -357,6 +369,15 @@ impl<'a> Outbox<'a> {
     #[inline]
     pub fn shape(&self) -> Shape {
         self.desk.shape
+    }
+
+    /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
+    /// outside the job.
+    #[inline]
+    pub fn stir(&mut self, of: impl Destination) {
+        if let Some(peer) = self.desk.shape.peer(of.address()) {
+            self.link.stir_up(peer);
+        }
     }
 
     /// Whether the endpoint idles unless a progress function advances: the time to send what was held back to go together

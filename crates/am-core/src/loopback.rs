@@ -11,7 +11,7 @@ pub use native::NativeOperations;
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::payload::Payload;
-use crate::segment::Segment;
+use crate::segment::{AnyMemory, Segment};
 use crate::time::{Clock, Instant};
 use crate::transport::{
     Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Fill, Head, Limits, Membership, NativeOneSided,
@@ -20,9 +20,12 @@ use crate::transport::{
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Wake, Waker};
 use std::time::Duration;
+
+/// Bytes of an auxiliary segment.
+const AUXILIARY: usize = 128 << 10;
 
 /// Sizes of a loopback network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +177,8 @@ struct Network {
     limits: Limits,
     inboxes: Vec<(Mutex<Inbox>, Condvar)>,
     segments: Vec<Segment<LoopbackMemory>>,
+    /// By endpoint, made when it is first asked for.
+    auxiliary: Vec<OnceLock<Segment<AnyMemory>>>,
     losses: AtomicU32,
     clock: Clock,
 }
@@ -269,6 +274,7 @@ pub fn network_over(segments: Vec<Segment<LoopbackMemory>>, config: LoopbackConf
         limits: Limits::uniform(config.medium, config.long),
         inboxes: (0..peers).map(|_| (Mutex::new(inbox()), Condvar::new())).collect(),
         segments,
+        auxiliary: (0..peers).map(|_| OnceLock::new()).collect(),
         losses: AtomicU32::new(0),
         clock: Clock::start(),
     });
@@ -541,6 +547,11 @@ impl Waiting for Loopback {
         inbox.news = false;
     }
 
+    fn stir(&mut self, peer: Peer) {
+        // Whoever is about to idle sees the news, which are told under its lock.
+        self.network.wake(peer, self.network.inbox(peer));
+    }
+
     fn waker(&self) -> Option<Waker> {
         Some(Arc::new(Nudge { network: Arc::clone(&self.network), of: self.me }).into())
     }
@@ -661,6 +672,11 @@ impl Transport for Loopback {
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         self.network.segments.get(rank.0 as usize).filter(|_| self.network.config.direct)
+    }
+
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
+        let memory = self.network.auxiliary.get(of.index()).filter(|_| self.network.config.direct)?;
+        Some(memory.get_or_init(|| segment(AUXILIARY).erase()).clone())
     }
 
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {

@@ -12,7 +12,7 @@ pub use slot::{SelectRoom, SelectSlot};
 
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
-use crate::segment::Segment;
+use crate::segment::{AnyMemory, Segment};
 use crate::time::{Instant, Span};
 use crate::transport::{
     Body, CreditSnapshot, Departure, Head, Limits, Membership, NativeOneSided, Notify, Owed, PeerStatus,
@@ -324,6 +324,31 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Waiting for Select<N, F> {
     }
 
     #[inline]
+    fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
+        match &mut self.0 {
+            Choice::Near(near) => near.idle_unless(until, reason, changed),
+            Choice::Far(far) => far.idle_unless(until, reason, changed),
+            Choice::Both(both) => {
+                if both.far.rest() {
+                    both.near.idle_unless(until, reason, changed);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn stir(&mut self, peer: Peer) {
+        match &mut self.0 {
+            Choice::Near(near) => near.stir(peer),
+            Choice::Far(far) => far.stir(peer),
+            Choice::Both(both) => match both.ways[peer.index()] {
+                Way::Near(peer) => both.near.stir(peer),
+                Way::Far => both.far.transport.stir(peer),
+            },
+        }
+    }
+
+    #[inline]
     fn spins(&self) -> bool {
         own!(self, near => near.spins(), far => far.spins())
     }
@@ -500,6 +525,18 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
                     Way::Far => both.far.transport.remote_segment(rank),
                 }
             }
+        }
+    }
+
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
+        match &self.0 {
+            Choice::Near(near) => near.auxiliary(of),
+            Choice::Far(far) => far.auxiliary(of),
+            Choice::Both(both) => match both.ways[of.index()] {
+                Way::Near(peer) => both.near.auxiliary(peer),
+                // A wait idles in the near transport, which the far one cannot stir.
+                Way::Far => None,
+            },
         }
     }
 

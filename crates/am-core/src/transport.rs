@@ -26,7 +26,7 @@ pub use native::{
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
 use crate::payload::Payload;
-use crate::segment::{Memory, Segment};
+use crate::segment::{AnyMemory, Memory, Segment};
 use crate::time::{Instant, Span};
 use std::fmt;
 use std::task::Waker;
@@ -658,6 +658,21 @@ pub trait Waiting {
     /// simulated ones suspend the rank. `reason` is for their reports.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
 
+    /// [`Waiting::idle`], where peers also change memory that this process sees: it does not begin once `changed` is true. A peer
+    /// that makes it true calls [`Waiting::stir`] afterwards, which ends an idling that began before. Transports
+    /// with [`Transport::auxiliary`] segments provide it.
+    fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
+        if !changed() {
+            self.idle(until, reason);
+        }
+    }
+
+    /// Ends the idling of a peer that waits for a change of memory which both see, and which this endpoint has just made.
+    /// Cheap where the peer does not sleep. Does not block.
+    fn stir(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
     /// Whether the next [`Waiting::idle`] of a wait that has just begun only spins, so that asking for the time would
     /// delay it. Where this is true, the first 64 idlings of a wait do not sleep.
     fn spins(&self) -> bool {
@@ -758,6 +773,14 @@ pub trait Transport: Membership + Waiting {
     /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory).
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         let _ = rank;
+        None
+    }
+
+    /// A peer's auxiliary segment, or this endpoint's own, where this process sees it: memory beside the segment of its rank, zero at
+    /// first, that programs do not see and layers use (GASNet-EX's auxiliary segments). All of it belongs to one layer, the
+    /// collective operations of `am-pgas`. Allocates.
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
+        let _ = of;
         None
     }
 

@@ -1,5 +1,5 @@
 //! Where everything lies in a job file: header, one block per endpoint, one row of contact words per endpoint, one block per
-//! ordered pair, then the segments.
+//! ordered pair, one auxiliary segment per endpoint, then the segments.
 //!
 //! Memory is a sparse file: pages exist once they are touched, by reading or writing. An endpoint looks at the lanes of a pair
 //! only after one of the two has sent to the other, so pairs that never talk cost address space only. For each ordered pair (asker, answerer) there is a line of give-backs and two lanes, each a ring of cells and a ring of bytes;
@@ -10,7 +10,7 @@ use crate::ring::{Cell, GRANULE};
 use am_core::transport::DEFAULT_REPLY;
 
 /// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each other.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 /// The first word of a job file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"amshmjob");
 /// Space for the header, in bytes.
@@ -72,6 +72,9 @@ pub(crate) mod back {
 /// Space within which the beginnings of pairs are staggered: if all began at the same place of a page, the cells that a poll
 /// looks at would all compete for the same few sets of the first-level cache.
 const STAGGER: usize = 4096;
+
+/// Size of an endpoint's auxiliary segment in bytes.
+pub(crate) const AUXILIARY: usize = 1 << 20;
 
 /// Distance between the segments of two ranks in the file: the largest segment, 1 TiB.
 pub(crate) const SEGMENT_STRIDE: u64 = 1 << 40;
@@ -161,9 +164,14 @@ impl Layout {
         Pair { back: start, request_cells, reply_cells, request_bytes, reply_bytes }
     }
 
+    /// Byte offset of an endpoint's auxiliary segment.
+    pub(crate) fn auxiliary(&self, peer: usize) -> usize {
+        self.pairs() + self.peers() * self.peers() * self.pair_bytes() + peer * AUXILIARY
+    }
+
     /// Size of everything but the segments, in bytes.
     pub(crate) fn control_bytes(&self) -> usize {
-        self.pairs() + self.peers() * self.peers() * self.pair_bytes()
+        self.auxiliary(self.peers())
     }
 
     /// Byte offset of a rank's segment.
@@ -218,7 +226,8 @@ mod tests {
                     end = pair.reply_bytes + layout.reply_bytes;
                 }
             }
-            assert!(end <= layout.control_bytes());
+            assert!(end <= layout.auxiliary(0) && layout.auxiliary(0).is_multiple_of(4096));
+            assert_eq!(layout.auxiliary(ranks as usize), layout.control_bytes());
             assert!(layout.control_bytes() as u64 <= layout.segment(0));
         }
     }

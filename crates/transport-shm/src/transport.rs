@@ -4,7 +4,7 @@ use crate::bell::Bell;
 use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
-use crate::layout::endpoint;
+use crate::layout::{self, endpoint};
 use crate::nudge::Nudge;
 use crate::park::LONGEST;
 use crate::port::{ReplyContext, ReplyPort, ShmSlot};
@@ -15,6 +15,7 @@ use crate::sys;
 use crate::transport::segments::Segments;
 use crate::waiting::{Backoff, Next};
 use crate::watch::{UNKNOWN, Watch, started};
+use am_core::segment::AnyMemory;
 use am_core::time::Clock;
 use am_core::transport::{
     Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Notify, Owed, PendingKey, Port, Refused,
@@ -558,7 +559,8 @@ impl Membership for Shm {
 
     #[inline]
     fn losses(&self) -> u32 {
-        self.losses
+        // A fork may ask before it has polled.
+        if self.is_fork() { self.shape.peers() } else { self.losses }
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
@@ -589,7 +591,24 @@ impl Waiting for Shm {
         match self.backoff.next() {
             Next::Spin => std::hint::spin_loop(),
             Next::Yield => std::thread::yield_now(),
-            Next::Park => self.park(until),
+            Next::Park => self.park(until, &mut || false),
+        }
+    }
+
+    #[inline]
+    fn idle_unless(&mut self, until: Option<Instant>, _: WaitReason, changed: &mut dyn FnMut() -> bool) {
+        match self.backoff.next() {
+            Next::Spin => std::hint::spin_loop(),
+            Next::Yield => std::thread::yield_now(),
+            Next::Park => self.park(until, changed),
+        }
+    }
+
+    #[inline]
+    fn stir(&mut self, peer: Peer) {
+        if !self.is_fork() {
+            self.backoff.reset();
+            self.board.parking[peer.index()].notify(self.fenced);
         }
     }
 
@@ -733,6 +752,12 @@ impl Transport for Shm {
     #[inline]
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<ShmMemory>> {
         self.segments.get(&self.job, rank)
+    }
+
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
+        let start = self.board.layout.auxiliary(of.index());
+        let memory = ShmMemory::new(View::new(&self.job.mapping, start, layout::AUXILIARY / 8));
+        Some(Segment::new(memory, layout::AUXILIARY).erase())
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {

@@ -3,7 +3,7 @@
 use super::{left, right};
 use crate::random::pattern;
 use crate::world::{Verdict, World, equal};
-use am_core::{Handlers, Rank, SegmentError, Transport};
+use am_core::{Handlers, Peer, Rank, SegmentError, Transport};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of each rank's own part of its neighbour's segment.
@@ -57,5 +57,36 @@ pub(super) fn direct_access<T: Transport>(world: &World, transport: T) -> Verdic
         let expected = SegmentError::OutOfRange { offset: segment - 7, len, segment };
         equal("a put outside the segment", theirs.write(segment - 7, &[0; 8]), Err(expected))?;
     }
+    Ok(endpoint.finish()?)
+}
+
+/// Every endpoint has an auxiliary segment of its own, beside the segment of its rank, and those who see it see the same.
+pub(super) fn auxiliary<T: Transport>(world: &World, transport: T) -> Verdict {
+    let me = transport.me();
+    let mut endpoint = world.attach(transport, Handlers::<()>::new(), ())?;
+    let shape = endpoint.shape();
+    endpoint.segment().words().iter().for_each(|word| word.store(7, Relaxed));
+    let own = endpoint.auxiliary(shape.address(me));
+    if let Some(own) = &own {
+        equal(
+            "words that are not zero at first",
+            own.words().iter().filter(|word| word.load(Relaxed) != 0).count(),
+            0,
+        )?;
+    }
+    endpoint.barrier()?;
+    if let Some(own) = &own {
+        own.words().iter().for_each(|word| word.store(u64::from(me.0) + 100, Relaxed));
+    }
+    endpoint.barrier()?;
+    for peer in (0..shape.peers()).map(Peer) {
+        let Some(theirs) = endpoint.auxiliary(shape.address(peer)) else { continue };
+        let others = theirs.words().iter().filter(|word| word.load(Relaxed) != u64::from(peer.0) + 100);
+        equal("words of another endpoint", others.count(), 0)?;
+        endpoint.stir(shape.address(peer));
+    }
+    let changed = endpoint.segment().words().iter().filter(|word| word.load(Relaxed) != 7).count();
+    equal("words of the segment that changed", changed, 0)?;
+    endpoint.barrier()?;
     Ok(endpoint.finish()?)
 }

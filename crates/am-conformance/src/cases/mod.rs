@@ -98,6 +98,7 @@ suite! {
     (13, "panics-in-handler", "a handler panics", SEVERAL.unwinds(), endings::panics_in_handler),
     (13, "unwinding", "panics of handlers, caught", SMALLEST, unwinding::unwinding_handlers),
     (15, "direct-access", "segments as memory, where offered", PLAIN, direct::direct_access),
+    (15, "auxiliary", "auxiliary segments, where offered", PLAIN, direct::auxiliary),
     (16, "layers", "two layers and a program share an endpoint", SMALLEST, layers::together),
     (17, "put-and-get", "one-sided reads and writes", SMALLEST, one_sided::put_and_get),
     (17, "atomics", "everyone updates everyone's counters", PLAIN, one_sided::atomics),

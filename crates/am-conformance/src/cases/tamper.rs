@@ -8,8 +8,8 @@ use am_core::transport::{
     Sink, WaitReason, Waiting,
 };
 use am_core::{
-    Address, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError, Rank, Segment,
-    SendError, Span, Token, Transport, WaitError, Words, address::Shape,
+    Address, AnyMemory, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError,
+    Rank, Segment, SendError, Span, Token, Transport, WaitError, Words, address::Shape,
 };
 use std::cell::Cell;
 use std::task::Waker;
@@ -47,6 +47,12 @@ impl<T: Transport> Membership for Tamper<T> {
 impl<T: Transport> Waiting for Tamper<T> {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         self.inner.idle(until, reason);
+    }
+    fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
+        self.inner.idle_unless(until, reason, changed);
+    }
+    fn stir(&mut self, peer: Peer) {
+        self.inner.stir(peer);
     }
     fn spins(&self) -> bool {
         self.inner.spins()
@@ -113,6 +119,9 @@ impl<T: Transport> Transport for Tamper<T> {
     }
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
         self.inner.remote_segment(rank)
+    }
+    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
+        self.inner.auxiliary(of)
     }
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         self.inner.native(to)

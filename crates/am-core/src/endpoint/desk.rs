@@ -23,6 +23,7 @@ pub(crate) trait Link {
     fn segment_of(&self, rank: Rank) -> u64;
     fn status_of(&self, peer: Peer) -> PeerStatus;
     fn time(&self) -> Instant;
+    fn stir_up(&mut self, peer: Peer);
 }
 
 impl<T: Transport> Link for T {
@@ -54,6 +55,11 @@ impl<T: Transport> Link for T {
     #[inline]
     fn time(&self) -> Instant {
         self.now()
+    }
+
+    #[inline]
+    fn stir_up(&mut self, peer: Peer) {
+        self.stir(peer);
     }
 }
 

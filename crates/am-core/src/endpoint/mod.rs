@@ -76,6 +76,8 @@ pub struct Endpoint<T: Transport, S> {
     layered: bool,
     /// Whether a progress function has work left.
     work_left: bool,
+    /// Whether a layer watches memory that peers change.
+    watching: bool,
     /// Whether a progress function has done something since a wait last looked.
     advanced: bool,
     /// What progress functions failed with, by layer, until the program is told; they are not called before that.
@@ -160,6 +162,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             control: Control::new(shape.peers()),
             layered: false,
             work_left: false,
+            watching: false,
             advanced: false,
             layer_errors: VecDeque::new(),
             losses_seen: 0,

@@ -3,14 +3,14 @@
 use super::Endpoint;
 use super::collective::Control;
 use super::desk::Desk;
-use crate::address::{Address, Peer, Rank};
+use crate::address::{Address, Destination, Peer, Rank};
 use crate::arguments::Words;
 use crate::error::{BadMessage, PollError, SendError, WaitError};
-use crate::handlers::{Fault, Handled, ReplyCode, RequestCode, Table};
+use crate::handlers::{Advance, Fault, Handled, ReplyCode, RequestCode, Table};
 use crate::layer::{HasLayer, Outbox, Progress};
 use crate::outcome::HandlerFailure;
 use crate::payload::Payload;
-use crate::segment::{MemoryRef, Segment};
+use crate::segment::{AnyMemory, MemoryRef, Segment};
 use crate::stall;
 use crate::supervision;
 use crate::time::{Instant, Span};
@@ -203,6 +203,11 @@ impl<S> Sink for Dispatcher<'_, S> {
     }
 }
 
+/// Whether memory has changed that a layer watches.
+fn have_changed<S>(layers: &[Advance<S>], state: &S) -> bool {
+    layers.iter().filter_map(|layer| layer.changed.as_ref()).any(|changed| changed(state))
+}
+
 impl<T: Transport, S> Endpoint<T, S> {
     /// Serves what has arrived, at most `budget` messages; returns how many.
     ///
@@ -226,7 +231,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 self.look_for_requests();
             }
         }
-        if self.work_left | (self.layered & (handled != 0)) {
+        if self.work_left | self.watching | (self.layered & (handled != 0)) {
             self.advance_layers(false);
         }
         if !self.desk.abandoned.is_empty() {
@@ -243,7 +248,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Lets each layer carry on what is left to do.
     #[inline(never)]
     fn advance_layers(&mut self, idle: bool) {
-        self.work_left = false;
+        (self.work_left, self.watching) = (false, false);
         for (index, layer) in self.table.layers.iter_mut().enumerate() {
             if self.layer_errors.iter().any(|(of, _)| *of == index) {
                 // What it fails with next would be lost.
@@ -261,7 +266,8 @@ impl<T: Transport, S> Endpoint<T, S> {
                 Progress::Blocked
             });
             layer.blocked = progress == Progress::Blocked;
-            self.work_left |= progress != Progress::Idle;
+            self.work_left |= progress >= Progress::Blocked;
+            self.watching |= progress >= Progress::Watching;
             self.advanced |= progress == Progress::Advanced;
         }
     }
@@ -428,8 +434,18 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some(glance) = glance {
             until = Some(until.map_or(glance, |until| until.min(glance)));
         }
-        self.transport.idle(until, reason);
+        self.idle(until, reason);
         Ok(())
+    }
+
+    /// Idles, unless memory that layers watch has changed.
+    #[inline]
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if !self.watching {
+            return self.transport.idle(until, reason);
+        }
+        let (layers, state) = (&self.table.layers, &self.state);
+        self.transport.idle_unless(until, reason, &mut || have_changed(layers, state));
     }
 
     /// [`Endpoint::poll`] for a layer that learns of losses by itself: they are left for the program's polls.
@@ -531,7 +547,11 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Has the transport call a waker when something may be there.
     pub(crate) fn notify(&mut self, waker: &Waker) -> Notify {
         self.desk.stats.idles += 1;
-        self.transport.notify(waker)
+        match self.transport.notify(waker) {
+            // Looked at only now, when peers that change something know that the waker is to be called.
+            Notify::Armed if self.watching && have_changed(&self.table.layers, &self.state) => Notify::Ready,
+            notified => notified,
+        }
     }
 
     /// Whether every request that this endpoint sent has been handled, and no layer has work left.
@@ -552,7 +572,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let Some(reason) = self.reason_to_idle(WaitReason::Message)? else { return Ok(0) };
         self.desk.stats.idles += 1;
         let until = self.transport.now() + span;
-        self.transport.idle(Some(until), reason);
+        self.idle(Some(until), reason);
         self.poll()
     }
 
@@ -723,6 +743,21 @@ impl<T: Transport, S> Endpoint<T, S> {
         S: HasLayer<L>,
     {
         self.state.as_layer_mut()
+    }
+
+    /// The auxiliary segment of an endpoint, where this process sees it: memory for layers
+    /// ([`Transport::auxiliary`]). Allocates.
+    pub fn auxiliary(&self, of: impl Destination) -> Option<Segment<AnyMemory>> {
+        self.transport.auxiliary(self.desk.shape.peer(of.address())?)
+    }
+
+    /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
+    /// outside the job. Cheap where the peer does not sleep.
+    #[inline]
+    pub fn stir(&mut self, of: impl Destination) {
+        if let Some(peer) = self.desk.shape.peer(of.address()) {
+            self.transport.stir(peer);
+        }
     }
 
     /// How many endpoints have been lost so far: cheap, to see whether anything has changed since the last look at their

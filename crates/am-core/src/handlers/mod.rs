@@ -21,10 +21,12 @@ use crate::token::Token;
 use crate::transport::{Completion, Lane, ReplyBound};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use table::{Advance, Name};
+use table::Name;
 
 pub(crate) use handle::bound_of;
-pub(crate) use table::{Directory, Fault, Handled, ReplyCode, RequestCode, Table, Tally, first_difference};
+pub(crate) use table::{
+    Advance, Directory, Fault, Handled, ReplyCode, RequestCode, Table, Tally, first_difference,
+};
 
 /// The most request handlers that a table holds, and the most reply handlers.
 pub const MAX_HANDLERS: usize = 256;
@@ -366,7 +368,13 @@ impl<S> Handlers<S> {
         progress: impl FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send + 'static,
     ) {
         let progress = Box::new(progress);
-        self.table.layers.push(Advance { name, progress, blocked: false, lacks: None });
+        self.table.layers.push(Advance { name, progress, changed: None, blocked: false, lacks: None });
+    }
+
+    /// Adds what the layer that was added last looks at before the endpoint sleeps.
+    pub(crate) fn changed(&mut self, changed: impl Fn(&S) -> bool + Send + 'static) {
+        let layer = self.table.layers.last_mut().expect("a layer watches by its progress function");
+        layer.changed = Some(Box::new(changed));
     }
 
     /// Remembers that a layer is registered in part only, so that the table cannot be attached.

@@ -32,6 +32,7 @@ pub(super) type OneWayFn<S> = Box<dyn FnMut(&mut S, Address, &Words, Payload<'_>
 pub(super) type RequestFn<S> = Box<dyn FnMut(&mut S, Token<'_>, &Words, Payload<'_>) -> Handled + Send>;
 pub(super) type RequestRangeFn<S> = Box<dyn FnMut(&mut S, Token<'_>, u8, &Words, Payload<'_>) -> Handled + Send>;
 pub(super) type ReplyRangeFn<S> = Box<dyn FnMut(&mut S, Address, u8, &Words, Payload<'_>) -> Handled + Send>;
+pub(super) type ChangedFn<S> = Box<dyn Fn(&S) -> bool + Send>;
 pub(super) type ProgressFn<S> = Box<dyn FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send>;
 
 /// A request handler's code.
@@ -65,6 +66,8 @@ pub(crate) struct Advance<S> {
     /// The layer's name; empty for the program's own.
     pub(crate) name: String,
     pub(crate) progress: ProgressFn<S>,
+    /// Whether memory has changed that it watches.
+    pub(crate) changed: Option<ChangedFn<S>>,
     /// Whether it could not do all of its work.
     pub(crate) blocked: bool,
     /// The last refusal of what it wanted to send.

@@ -244,6 +244,25 @@ fn no_layer_sends_before_tables_are_compared() {
     assert_eq!(*endpoint.state(), 1);
 }
 
+/// A layer that watches memory is called at every poll, and is no work that is left.
+#[test]
+fn watching_layers_hold_nothing_up() {
+    let mut handlers = Handlers::<u32>::new();
+    let mut layer = handlers.layer::<u32>("watcher").unwrap();
+    layer.progress(|calls, _| {
+        *calls += 1;
+        Ok(Progress::Watching)
+    });
+    layer.changed(|_| false);
+    let mut endpoint = Endpoint::attach(single(), handlers, 0).unwrap();
+    for calls in 1..5 {
+        endpoint.poll().unwrap();
+        assert_eq!(*endpoint.state(), calls);
+    }
+    endpoint.drain().unwrap();
+    endpoint.finish().unwrap();
+}
+
 #[test]
 fn a_layer_that_advances_for_ever_outlasts_no_time_out() {
     let mut handlers = Handlers::<()>::new();

@@ -43,9 +43,9 @@ impl Shm {
         news
     }
 
-    /// Sleeps until something happens.
+    /// Sleeps until something happens, or peers change something else that is looked for.
     #[cold]
-    pub(super) fn park(&mut self, until: Option<Instant>) {
+    pub(super) fn park(&mut self, until: Option<Instant>, changed: &mut dyn FnMut() -> bool) {
         if self.is_fork() {
             self.note_news(self.news[0].load(Acquire));
             // Nobody wakes it.
@@ -56,7 +56,7 @@ impl Shm {
             let longest =
                 until.map_or(self.longest_sleep, |until| self.longest_sleep.min((until - self.now()).into()));
             let word = &self.board.parking[self.me.index()];
-            word.park(self.fenced, longest, || self.nudge.take() || self.work());
+            word.park(self.fenced, longest, || self.nudge.take() || self.work() || changed());
             if self.bell.as_ref().is_some_and(Bell::is_armed) {
                 // Sleep is announced no more, so senders would not ring for the waker.
                 word.rouse();

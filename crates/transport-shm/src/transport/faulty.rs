@@ -182,7 +182,7 @@ fn poll(shm: &mut Shm, random: &mut Random<'_>, detached: &mut Vec<PendingKey>) 
     if let Some(key) = detached.pop() {
         shm.answer(key, |port| respond(random, &mut Vec::new(), port));
     }
-    shm.park(Some(shm.now()));
+    shm.park(Some(shm.now()), &mut || false);
     sound
 }
 

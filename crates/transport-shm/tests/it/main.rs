@@ -1,6 +1,7 @@
 //! The integration tests of transport-shm, one program: each module is a subject.
 
 mod allocation;
+mod auxiliary;
 mod conformance;
 mod crowd;
 mod forks;
