@@ -1,7 +1,8 @@
 //! The collective operations of a [`Team`] that move parts: scatter, gather, allgather and alltoall.
 
 use super::algorithms::gather::{Counts, gather_linear, ring, scatter_linear};
-use super::handle::Collective;
+use super::engine::Buffers;
+use super::handle::{Collective, wait, wait_with};
 use super::operations::{Plan, call, length, place, plain, times, total};
 use super::schedule::Schedule;
 use super::tuning::Tuning;
@@ -295,8 +296,15 @@ impl Team {
     ) -> Result<(), CollectiveError> {
         let plan = self.allgather_plan::<E>(part.len(), Some(all.len()));
         let at = self.me() as usize * part.len();
+        let id = self.begin(endpoint, plan, None, |data| place(data, at, part))?;
+        if endpoint.layer_quietly::<Collectives>().engine().is_lent(id) {
+            let buffers = Buffers::Apart { own: part.as_bytes(), all: all.as_mut_bytes() };
+            wait_with(endpoint, id, buffers)?;
+            return endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |_| ());
+        }
+        wait(endpoint, &self.members, id)?;
         let look = |result: &[u8]| all.as_mut_bytes().copy_from_slice(result);
-        self.run(endpoint, plan, |data| place(data, at, part), look)
+        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, look)
     }
 
     /// [`allgather`](Self::allgather) with a handle.

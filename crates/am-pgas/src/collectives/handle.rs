@@ -1,6 +1,6 @@
 //! Operations under way as programs hold them, and how they are waited for.
 
-use super::engine::{Engine, Members};
+use super::engine::{Buffers, Engine, Members};
 use super::error::{CollectiveError, Failure};
 use super::{Collectives, with_engine};
 use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, Transport, WaitError, WaitReason};
@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 /// Steps of a wait between two looks at those that it waits for.
 const LOOKS: u32 = 64;
+
+/// Looks at shared memory between two polls of a wait.
+const GLANCES: u32 = 16;
 
 /// Fetches what an operation brings.
 type Finish<R> = fn(&mut Engine, u64) -> Result<R, CollectiveError>;
@@ -73,6 +76,7 @@ impl<R> Collective<R> {
     ) -> Result<bool, CollectiveError> {
         self.belongs(endpoint)?;
         let polled = endpoint.poll_through();
+        with_engine(endpoint, |_| ());
         look_for_losses(endpoint);
         look_for_leavers(endpoint, self.id, usize::MAX);
         polled.map_err(WaitError::from)?;
@@ -159,13 +163,63 @@ pub(super) fn wait<T: Transport, S: HasLayer<Collectives>>(
     waited
 }
 
+/// An operation under way whose elements its caller has.
+struct Lending<'e, 'b, T: Transport, S: HasLayer<Collectives>> {
+    endpoint: &'e mut Endpoint<T, S>,
+    id: u64,
+    buffers: Buffers<'b>,
+}
+
+impl<T: Transport, S: HasLayer<Collectives>> Drop for Lending<'_, '_, T, S> {
+    /// Also where a handler panics: others would wait for this member in vain.
+    fn drop(&mut self) {
+        self.endpoint.layer_quietly::<Collectives>().engine_mut().take_back(self.id, &self.buffers);
+    }
+}
+
+/// Waits until an operation has ended whose elements its caller has. After a time-out it goes on with copies of them.
+pub(super) fn wait_with<T: Transport, S: HasLayer<Collectives>>(
+    endpoint: &mut Endpoint<T, S>,
+    id: u64,
+    buffers: Buffers<'_>,
+) -> Result<(), CollectiveError> {
+    let mut lending = Lending { endpoint, id, buffers };
+    let Lending { endpoint, buffers, .. } = &mut lending;
+    wait_carrying(endpoint, id, |endpoint| with_engine(endpoint, |engine| engine.pass_lent(id, buffers)))
+}
+
 /// As [`wait`], but the operation may be waited for again.
 pub(crate) fn wait_on<T: Transport, S: HasLayer<Collectives>>(
     endpoint: &mut Endpoint<T, S>,
     id: u64,
 ) -> Result<(), CollectiveError> {
+    if !endpoint.layer_quietly::<Collectives>().engine().is_direct(id) {
+        return wait_carrying(endpoint, id, |_| ());
+    }
+    wait_carrying(endpoint, id, |endpoint| {
+        // Whoever is not there within a few looks is waited for as everyone is.
+        let looks = if endpoint.transport().spins() { GLANCES } else { 1 };
+        for _ in 0..looks {
+            if endpoint.layer_quietly::<Collectives>().engine().has_changed() {
+                return with_engine(endpoint, |_| ());
+            }
+            std::hint::spin_loop();
+        }
+    })
+}
+
+/// Waits until an operation has ended, with `carry` called in each step.
+fn wait_carrying<T: Transport, S: HasLayer<Collectives>>(
+    endpoint: &mut Endpoint<T, S>,
+    id: u64,
+    mut carry: impl FnMut(&mut Endpoint<T, S>),
+) -> Result<(), CollectiveError> {
     let (mut steps, mut idles) = (0u32, endpoint.idles());
     endpoint.wait_through(|endpoint| {
+        if endpoint.layer_quietly::<Collectives>().engine().is_done(id) {
+            return Ok::<_, CollectiveError>(ControlFlow::Break(()));
+        }
+        carry(endpoint);
         if endpoint.layer_quietly::<Collectives>().engine().is_done(id) {
             return Ok::<_, CollectiveError>(ControlFlow::Break(()));
         }

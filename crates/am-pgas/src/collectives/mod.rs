@@ -23,6 +23,14 @@
 //! schedule alone gives, so the same call on the same team gives the same bits in every run, and allreduce the
 //! same on every rank. [`Ordered`] makes the order that of positions, whatever the counts and hosts.
 //!
+//! # Shared memory
+//!
+//! Where all members of a team share memory, small operations need no messages: each member writes what it gives into
+//! a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks of
+//! memory, which their givers fill and the others copy out meanwhile. [`Tuning::direct`] and
+//! [`Tuning::direct_bytes`] say when. Calls are compared then, whatever [`Tuning::check`] says. An operation may end
+//! only after all members have come to it, and does not begin before all are done with the eighth before it.
+//!
 //! # Losses
 //!
 //! When a member of a team is lost, all operations of the team under way end with an error that names it, and so
@@ -39,11 +47,14 @@
 //!   may be while it is in an earlier operation.
 //! - A blocking call whose operator panics keeps its memory until the endpoint ends.
 //! - Memory that the layer keeps for blocking calls and early messages is used again and never given back.
-//! - Each message looks for its team, and each poll for work, in a list of all teams of the endpoint.
-//! - Schedules of 16 calls are kept for each team, first in, first out; a program that turns round more of them
+//! - Each message looks for its team among all teams of the endpoint, by binary search.
+//! - The schedules of the 16 calls that were used last are kept for each team; a program that turns round more of them
 //!   allocates at each call.
 //! - Receivers announce a large message when its round begins, so the pieces of [`Broadcast::Chain`] cost a round trip
-//!   each, which predicted costs leave out. No algorithm copies through shared memory directly.
+//!   each, which predicted costs leave out.
+//! - An endpoint has room in shared memory for the lines of 186 teams and the blocks of 3, and those of a team are used
+//!   again once all its members are done with it; those of a team that failed are not. Other teams use messages.
+//! - Large reductions, scatters, gathers and alltoalls use messages everywhere.
 //!
 //! # Example
 //!
@@ -79,6 +90,8 @@
 //! [`Team::barrier`]: crate::Team::barrier
 
 pub mod algorithms;
+#[cfg(test)]
+mod direct_tests;
 mod engine;
 mod error;
 mod exchanges;
@@ -97,14 +110,17 @@ pub use handle::{Collective, Notified};
 pub use operator::{And, Max, Min, Operator, Or, Ordered, Product, Sum, Xor};
 pub use tuning::{Allgather, Allreduce, Alltoall, Broadcast, Gather, Reduce, ReduceScatter, Row, Scan, Tuning};
 
-pub(crate) use engine::Members;
+pub(crate) use engine::{Members, Offer};
 pub(crate) use error::Failure;
 
 #[cfg(doc)]
 use crate::Team;
 use crate::team::Shrinking;
 use am_core::{Address, Endpoint, Handlers, HasLayer, Payload, RegisterError, Transport};
-use engine::{Engine, Head, Requests};
+use engine::{Engine, Head, Requests, Words};
+
+/// Where a member runs and what memory it offers.
+pub(crate) type Place = [u32; 3];
 
 /// The layer of teams and collective operations; see the [module](self).
 #[derive(Debug)]
@@ -114,7 +130,7 @@ pub struct Collectives {
     pub(crate) shrinking: Shrinking,
     pub(crate) world: Option<crate::Team>,
     /// Teams whose members tell each other of their hosts, after a time-out; with the team that they were made from.
-    pub(crate) learning: Vec<(Option<u32>, crate::Team, Collective<Vec<u32>>)>,
+    pub(crate) learning: Vec<(Option<u32>, crate::Team, Collective<Vec<Place>>)>,
 }
 
 impl Collectives {
@@ -145,6 +161,18 @@ impl Collectives {
             layer.one_way(&name, |layer: &mut Self, from: Address, head: Head, bytes: Payload<'_>| {
                 layer.engine_mut().arrive(from, head, None, None, &bytes)
             })?;
+        let tiny = layer.one_way(
+            "tiny",
+            |layer: &mut Self, from: Address, (head, word): (Head, u64), _: Payload<'_>| {
+                layer.engine_mut().arrive_in_words(from, head, 8, &[word])
+            },
+        )?;
+        let small = layer.one_way(
+            "small",
+            |layer: &mut Self, from: Address, (head, len, (a, b, c, d)): (Head, u32, Words), _: Payload<'_>| {
+                layer.engine_mut().arrive_in_words(from, head, len as usize, &[a, b, c, d])
+            },
+        )?;
         let piece = layer.one_way(
             "piece",
             |layer: &mut Self, from: Address, (head, extent): (Head, (u64, u64)), bytes: Payload<'_>| {
@@ -182,7 +210,8 @@ impl Collectives {
             let shrinking = layer.shrinking.progress(outbox)?;
             Ok(layer.engine_mut().progress(outbox)?.max(shrinking))
         });
-        let requests = Requests { message, piece, checked, ready, taken, failed, notice };
+        layer.changed(|layer: &Self| layer.engine.as_ref().is_some_and(|engine| engine.has_changed()));
+        let requests = Requests { message, tiny, small, piece, checked, ready, taken, failed, notice };
         Ok(Self {
             engine: Some(Box::new(Engine::new(requests, tuning))),
             shrinking,
@@ -226,6 +255,10 @@ impl<T: Transport, S> engine::Post for Direct<'_, T, S> {
     fn largest(&self, to: Address, words: usize) -> u64 {
         self.0.max_payload(to, am_core::Category::Medium, am_core::Lane::Request, words).unwrap_or(0)
     }
+
+    fn stir(&mut self, member: Address) {
+        self.0.stir(member);
+    }
 }
 
 /// The engine while the endpoint itself sends for it. It is put back even if an operator panics.
@@ -238,6 +271,18 @@ impl<T: Transport, S: HasLayer<Collectives>> Drop for Lent<'_, T, S> {
     fn drop(&mut self) {
         self.endpoint.layer_quietly::<Collectives>().engine = self.engine.take();
     }
+}
+
+/// Lets the engine work, with what it sends through at hand.
+fn with_post<T: Transport, S: HasLayer<Collectives>, R>(
+    endpoint: &mut Endpoint<T, S>,
+    work: impl FnOnce(&mut Engine, &mut Direct<'_, T, S>) -> R,
+) -> R {
+    let engine = endpoint.layer_quietly::<Collectives>().engine.take();
+    let mut lent = Lent { endpoint, engine };
+    let Lent { endpoint, engine } = &mut lent;
+    let engine = engine.as_mut().expect("the engine is here between polls");
+    work(engine, &mut Direct(endpoint))
 }
 
 /// Lets the engine work and then send at once, without a poll between.

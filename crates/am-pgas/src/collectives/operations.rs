@@ -1,12 +1,14 @@
 //! The collective operations of a [`Team`]: what they check, how their data are laid out, and the forms that they
 //! come in.
 
-use super::engine::{Engine, Key, Vector};
-use super::handle::{Collective, Notified, agree, wait};
+use super::engine::Quick;
+use super::engine::directly;
+use super::engine::{Buffers, Engine, Key, Vector};
+use super::handle::{Collective, Notified, agree, wait, wait_with};
 use super::operator::{Fold, Operator, fold};
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
-use super::{Call, CollectiveError, Collectives, Operation, with_engine};
+use super::{Call, CollectiveError, Collectives, Operation, with_engine, with_post};
 use crate::pointer::Element;
 use crate::team::Team;
 use am_core::zerocopy::IntoBytes;
@@ -65,6 +67,9 @@ pub(super) fn length(what: &'static str, given: usize, needed: usize) -> Result<
     if given == needed { Ok(()) } else { Err(CollectiveError::Length { what, given, needed }) }
 }
 
+/// Looks at the lines of others before an operation is waited for as any other.
+const LOOKS: u32 = 200;
+
 /// Copies elements to a place among others.
 pub(super) fn place<E: Element>(data: &mut [u8], at: usize, elements: &[E]) {
     let at = at * size_of::<E>();
@@ -118,7 +123,7 @@ impl Team {
     }
 
     /// Begins an operation and sends what may go, or refuses it.
-    fn begin<T: Transport, S: HasLayer<Collectives>>(
+    pub(super) fn begin<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         plan: Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError>,
@@ -133,13 +138,54 @@ impl Team {
         super::handle::look_for_losses(endpoint);
         with_engine(endpoint, |engine| {
             let Plan { call, ordered, keeps, make, fold } = plan;
+            let way = engine.way(self.members.context, call, ordered).filter(|_| keeps);
             let schedule = if keeps {
-                engine.schedule(self.members.context, &Key { call, ordered }, make)
+                engine.schedule(self.members.context, &Key { call, ordered }, |tuning| match way {
+                    Some(_) => directly(call, self.seat()),
+                    None => make(tuning),
+                })
             } else {
                 Arc::new(make(&engine.tuning))
             };
-            engine.begin(&self.members, call, schedule, fold, given, fill)
+            engine.begin(&self.members, call, (schedule, way), fold, given, fill)
         })
+    }
+
+    /// Does a small operation through shared memory whose result takes the place of what this member gives. Whether it
+    /// was one.
+    #[inline]
+    fn quickly<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        (call, ordered, fold): (Call, bool, &mut Option<Fold>),
+        bytes: &mut [u8],
+    ) -> Result<bool, CollectiveError> {
+        if bytes.len() > 32 {
+            return Ok(false);
+        }
+        self.usable(endpoint)?;
+        super::handle::look_for_losses(endpoint);
+        let looks = if endpoint.transport().spins() { LOOKS } else { 1 };
+        let number = self.members.context;
+        let outcome = with_post(endpoint, |engine, post| {
+            engine.quickly(self.seat(), number, (call, ordered, fold), bytes, looks, post)
+        });
+        let id = match outcome {
+            Quick::No => return Ok(false),
+            Quick::Over => {
+                if endpoint.layer_quietly::<Collectives>().engine().has_work() {
+                    // The next poll carries it on.
+                    let _ = endpoint.layer_mut::<Collectives>();
+                }
+                return Ok(true);
+            }
+            Quick::Begun(id) => id,
+        };
+        let _ = endpoint.layer_mut::<Collectives>();
+        wait(endpoint, &self.members, id)?;
+        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
+        engine.fetch(id, |result| bytes.copy_from_slice(&result[..bytes.len()]))?;
+        Ok(true)
     }
 
     /// The blocking form: over the layer's own memory.
@@ -181,8 +227,12 @@ impl Team {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), CollectiveError> {
-        let fill = |data: &mut [u8]| place(data, 0, &[[u32::MAX, 0]]);
-        let names = self.run(endpoint, Ok(self.barrier_plan()), fill, |names| {
+        let (mut names, mut plan) = ([u32::MAX, 0], self.barrier_plan());
+        if self.quickly(endpoint, (plan.call, false, &mut plan.fold), names.as_mut_bytes())? {
+            return agree(None, names);
+        }
+        let fill = |data: &mut [u8]| place(data, 0, &[names]);
+        let names = self.run(endpoint, Ok(plan), fill, |names| {
             let word = |at: usize| u32::from_ne_bytes([names[at], names[at + 1], names[at + 2], names[at + 3]]);
             [word(0), word(4)]
         })?;
@@ -228,6 +278,11 @@ impl Team {
         elements: &mut [E],
     ) -> Result<(), CollectiveError> {
         let plan = self.broadcast_plan::<E>(root, elements.len());
+        if let Ok(plan) = &plan
+            && self.quickly(endpoint, (plan.call, false, &mut None), elements.as_mut_bytes())?
+        {
+            return Ok(());
+        }
         let is_root = root == self.me();
         let source = &*elements;
         let id = self.begin(endpoint, plan, None, |data| {
@@ -235,6 +290,10 @@ impl Team {
                 place(data, 0, source);
             }
         })?;
+        if endpoint.layer_quietly::<Collectives>().engine().is_lent(id) {
+            wait_with(endpoint, id, Buffers::All(elements.as_mut_bytes()))?;
+            return endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |_| ());
+        }
         wait(endpoint, &self.members, id)?;
         endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |result| {
             if !is_root {
@@ -281,7 +340,12 @@ impl Team {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
-        let plan = self.reduce_plan(root, elements.len(), operator);
+        let mut plan = self.reduce_plan(root, elements.len(), operator);
+        if let Ok(plan) = &mut plan
+            && self.quickly(endpoint, (plan.call, plan.ordered, &mut plan.fold), elements.as_mut_bytes())?
+        {
+            return Ok(());
+        }
         let id = self.begin(endpoint, plan, None, |data| place(data, 0, elements))?;
         wait(endpoint, &self.members, id)?;
         let is_root = root == self.me();
@@ -328,8 +392,11 @@ impl Team {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
-        let plan = Ok(self.allreduce_plan(elements.len(), operator));
-        self.in_place(endpoint, plan, elements)
+        let mut plan = self.allreduce_plan(elements.len(), operator);
+        if self.quickly(endpoint, (plan.call, plan.ordered, &mut plan.fold), elements.as_mut_bytes())? {
+            return Ok(());
+        }
+        self.in_place(endpoint, Ok(plan), elements)
     }
 
     /// [`allreduce`](Self::allreduce) of one element.
@@ -382,8 +449,8 @@ impl Team {
     ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
         let operation = if exclusive { Operation::Exscan } else { Operation::Scan };
         let make = move |tuning: &Tuning| tuning.scan(self.seat(), count, size_of::<E>(), exclusive);
-        let plan = plain(call::<E>(operation, count, None), make);
-        Plan { fold: Some(fold(operator)), ..plan }
+        let (plan, ordered) = (plain(call::<E>(operation, count, None), make), !operator.commutes());
+        Plan { ordered, fold: Some(fold(operator)), ..plan }
     }
 
     /// Combines with the elements of each member those of all members before it, in their order. Blocks.

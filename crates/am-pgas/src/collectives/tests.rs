@@ -8,10 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-type Ranks = Endpoint<Loopback, Collectives>;
+pub(super) type Ranks = Endpoint<Loopback, Collectives>;
+
+/// Over messages alone, or through shared memory.
+pub(super) fn tuned(check: bool, direct: bool) -> Tuning {
+    Tuning { check, direct: if direct { 64 } else { 0 }, ..Tuning::default() }
+}
 
 /// Runs `part` on every rank.
-fn run<R: Send>(ranks: u32, direct: bool, part: impl Fn(&mut Ranks, &Team) -> R + Sync) -> Vec<R> {
+pub(super) fn run<R: Send>(ranks: u32, direct: bool, part: impl Fn(&mut Ranks, &Team) -> R + Sync) -> Vec<R> {
     let transports = network(ranks, LoopbackConfig::default().direct(direct));
     let play = |transport| {
         let mut handlers = Handlers::<Collectives>::new();
@@ -33,7 +38,7 @@ fn run<R: Send>(ranks: u32, direct: bool, part: impl Fn(&mut Ranks, &Team) -> R 
 #[test]
 fn what_waits_is_bounded_however_far_a_rank_is_ahead() {
     const AHEAD: u32 = 20_000;
-    let waited = run(3, true, |endpoint, world| {
+    let waited = run(3, false, |endpoint, world| {
         let other = world.duplicate(endpoint).unwrap();
         let mut handles = Vec::new();
         if world.me() == 0 {
@@ -113,15 +118,23 @@ fn sums_have_the_same_bits() {
 }
 
 /// A time-out that ends a test that hangs.
-const LONG: Span = Span::from_secs(30);
+pub(super) const LONG: Span = Span::from_secs(30);
 
 /// Runs `part` on every rank, whose teams may fail; nobody goes before all are through. `None` leaves the job.
 fn play<R: Send>(ranks: u32, check: bool, part: impl Fn(&mut Ranks) -> Option<R> + Sync) -> Vec<Option<R>> {
+    play_over(ranks, Tuning { check, ..Tuning::default() }, part)
+}
+
+/// [`play`] with a tuning.
+pub(super) fn play_over<R: Send>(
+    ranks: u32,
+    tuning: Tuning,
+    part: impl Fn(&mut Ranks) -> Option<R> + Sync,
+) -> Vec<Option<R>> {
     let through = AtomicU32::new(0);
     let play = |transport| {
         let mut handlers = Handlers::<Collectives>::new();
-        let tuning = Tuning { check, ..Tuning::default() };
-        let collectives = Collectives::register_tuned(&mut handlers, tuning).unwrap();
+        let collectives = Collectives::register_tuned(&mut handlers, tuning.clone()).unwrap();
         let mut endpoint = Endpoint::attach(transport, handlers, collectives).unwrap();
         endpoint.set_timeout(Some(LONG));
         let outcome = catch_unwind(AssertUnwindSafe(|| part(&mut endpoint)));
@@ -145,8 +158,8 @@ fn play<R: Send>(ranks: u32, check: bool, part: impl Fn(&mut Ranks) -> Option<R>
 /// go on.
 #[test]
 fn panicking_operators_fail_teams() {
-    for (count, early) in [(1, true), (1, false), (3000, false)] {
-        let found = play(2, false, |endpoint| {
+    for (count, early, direct) in [(1, true, false), (1, false, false), (1, false, true), (3000, false, true)] {
+        let found = play_over(2, tuned(false, direct), |endpoint| {
             let world = Team::world(endpoint).unwrap();
             let other = world.duplicate(endpoint).unwrap();
             let me = world.me();
@@ -159,15 +172,21 @@ fn panicking_operators_fail_teams() {
             assert_eq!(world.barrier(endpoint), Err(CollectiveError::OperatorPanicked { rank: Rank(0) }));
             Some(other.allreduce_one(endpoint, 1u32, Sum).unwrap())
         });
-        assert_eq!(found, [Some(2), Some(2)], "{count} elements, early: {early}");
+        assert_eq!(found, [Some(2), Some(2)], "{count} elements, early: {early}, direct: {direct}");
     }
 }
 
 /// An operation that has no room to send lets its rank idle.
 #[test]
 fn blocked_operations_idle() {
+    for direct in [false, true] {
+        blocked_operation_idles(direct);
+    }
+}
+
+fn blocked_operation_idles(direct: bool) {
     let step = AtomicU32::new(0);
-    let idles = play(2, false, |endpoint| {
+    let idles = play_over(2, tuned(false, direct), |endpoint| {
         let world = Team::world(endpoint).unwrap();
         let large = world.broadcast_nb(endpoint, 0, vec![7u32; 1 << 21]).unwrap();
         if world.me() == 1 {
@@ -219,8 +238,9 @@ fn calls_that_differ_fail() {
         ([broadcast[0], reduce], 3000, true),
         ([reduce, broadcast[0]], 3000, true),
     ];
-    for (at, (calls, count, check)) in pairs.into_iter().enumerate() {
-        let found = play(2, check, |endpoint| {
+    let all = pairs.into_iter().enumerate().flat_map(|(at, pair)| [false, true].map(|direct| (at, pair, direct)));
+    for (at, (calls, count, check), direct) in all {
+        let found = play_over(2, tuned(check, direct), |endpoint| {
             let world = Team::world(endpoint).unwrap();
             let first = calls[world.me() as usize](&world, endpoint, count);
             // Those who only send learn of it later.
@@ -229,12 +249,12 @@ fn calls_that_differ_fail() {
         });
         for found in found.into_iter().flatten() {
             let named = match &found {
-                Err(CollectiveError::Mismatch { .. }) => check,
+                Err(CollectiveError::Mismatch { .. }) => check || direct,
                 // Where calls are compared, too, if a message is looked at before the other member's call.
                 Err(CollectiveError::Unmatched { .. }) => true,
                 _ => false,
             };
-            assert!(named, "pair {at}: {found:?}");
+            assert!(named, "pair {at}, direct: {direct}: {found:?}");
         }
     }
 }
@@ -243,8 +263,8 @@ fn calls_that_differ_fail() {
 /// in step.
 #[test]
 fn refused_calls_are_told() {
-    for check in [false, true] {
-        let found = play(3, check, |endpoint| {
+    for (check, direct) in [(false, false), (false, true), (true, false), (true, true)] {
+        let found = play_over(3, tuned(check, direct), |endpoint| {
             let world = Team::world(endpoint).unwrap();
             let other = world.duplicate(endpoint).unwrap();
             let short = world.allgather(endpoint, &[1u8], &mut []).unwrap_err();
@@ -357,7 +377,7 @@ fn worlds_without_a_rank_shrink() {
 #[test]
 fn splits_fail_for_all() {
     let made = AtomicU32::new(0);
-    let found = play(3, false, |endpoint| {
+    let found = play_over(3, tuned(false, false), |endpoint| {
         let world = Team::world(endpoint).unwrap();
         made.fetch_add(1, Ordering::Relaxed);
         while made.load(Ordering::Relaxed) < 3 {

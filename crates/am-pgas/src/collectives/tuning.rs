@@ -163,6 +163,13 @@ pub struct Tuning {
     /// Whether messages carry what their sender called, so that calls that differ are named: where debug
     /// assertions are on, by default.
     pub check: bool,
+    /// The largest team whose members, if all of them share memory, do operations through that: barrier, broadcast, reduce,
+    /// allreduce, scan, exscan, gather and allgather of up to 32 bytes of each member by lines of memory that each
+    /// looks at, and larger ones of [`direct_bytes`](Self::direct_bytes). 64 by default, 0 for none.
+    pub direct: usize,
+    /// The least bytes of a broadcast, or of each member's part of an allgather, that are copied through shared memory
+    /// by blocks. 8 KiB by default.
+    pub direct_bytes: usize,
     /// For broadcast.
     pub broadcast: Vec<Row<Broadcast>>,
     /// For reduce.
@@ -190,6 +197,8 @@ impl Default for Tuning {
             eager: 4 * KIB,
             window: 8,
             check: cfg!(debug_assertions),
+            direct: 64,
+            direct_bytes: 8 * KIB,
             broadcast: vec![
                 Row::new(2, ANY, Broadcast::Tree { radix: 2 }),
                 Row::any(Broadcast::TwoLevel),

@@ -4,7 +4,7 @@ mod shrink;
 
 pub(crate) use shrink::Shrinking;
 
-use crate::collectives::{Call, CollectiveError, Collectives, Members, Operation};
+use crate::collectives::{Call, CollectiveError, Collectives, Members, Offer, Operation};
 use am_core::{Endpoint, HasLayer, Rank, Transport};
 use std::borrow::Cow;
 use std::fmt;
@@ -98,7 +98,8 @@ impl Team {
                 let me = endpoint.rank();
                 let near = |rank: &&Rank| **rank == me || endpoint.remote_segment(**rank).is_some();
                 let host = self.ranks().iter().find(near).map_or(me.0, |rank| rank.0);
-                match self.allgather_nb(endpoint, &[host]) {
+                let [lines, blocks] = self.offer(endpoint);
+                match self.allgather_nb(endpoint, &[[host, lines, blocks]]) {
                     Ok(hosts) => hosts,
                     Err(_) => return Ok(()),
                 }
@@ -110,9 +111,32 @@ impl Team {
         }
         if let Ok(hosts) = hosts.wait(endpoint) {
             // Set once: only here, at the same place in the order of the team's operations everywhere.
-            let _ = self.members.hosts.set(hosts);
+            let _ = self.members.hosts.set(hosts.iter().map(|[host, ..]| *host).collect());
+            self.share(endpoint, hosts.iter().map(|[_, offer @ ..]| *offer).collect());
         }
         Ok(())
+    }
+
+    /// This member's memory for operations through memory that all members share; none if it does not see all of it.
+    fn offer<T: Transport, S: HasLayer<Collectives>>(&self, endpoint: &mut Endpoint<T, S>) -> Offer {
+        let most = endpoint.layer_quietly::<Collectives>().engine().largest_direct();
+        if self.size() < 2 || self.size() as usize > most {
+            return [0; 2];
+        }
+        let mut sees = (0..self.size()).map(|member| endpoint.auxiliary(self.members.address(member)));
+        let Some(own) = endpoint.auxiliary(endpoint.address()).filter(|_| sees.all(|memory| memory.is_some()))
+        else {
+            return [0; 2];
+        };
+        endpoint.layer_quietly::<Collectives>().engine_mut().offer(own.len())
+    }
+
+    /// Uses the memory that all members have offered.
+    fn share<T: Transport, S: HasLayer<Collectives>>(&self, endpoint: &mut Endpoint<T, S>, offers: Vec<Offer>) {
+        let seen = |member: u32| endpoint.auxiliary(self.members.address(member));
+        let memory: Vec<_> = (0..self.size()).map(seen).collect();
+        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
+        engine.share(self.members.context, &offers, |member| memory[member].clone());
     }
 
     /// Makes a team that its members have agreed on.
@@ -320,7 +344,9 @@ impl Team {
             let hosts = positions.iter().map(|position| hosts[*position as usize]).collect();
             team.members.hosts.set(hosts).expect("a new team has no hosts");
         }
-        team.barrier(endpoint)?;
+        let offer = team.offer(endpoint);
+        let offers = team.allgather_nb(endpoint, &[offer])?.wait(endpoint)?;
+        team.share(endpoint, offers);
         endpoint.layer_quietly::<Collectives>().engine_mut().confirm(context);
         Ok(Some(team))
     }

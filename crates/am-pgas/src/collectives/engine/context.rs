@@ -1,7 +1,9 @@
 //! A team as its members' engines know it: who is in it, the operations under way, and what has passed between
 //! each pair of members.
 
+use super::direct::Direct;
 use super::instance::Instance;
+use super::lines::Lines;
 use crate::collectives::error::{Call, Failure};
 use crate::collectives::schedule::Schedule;
 use am_core::{Address, Rank};
@@ -193,9 +195,21 @@ pub(super) struct Context {
     pub(super) parent: Option<u32>,
     /// Whether an operation ended here alone, so that others may go on with it.
     pub(super) broken: bool,
-    kept: Vec<(Key, Arc<Schedule>)>,
-    /// Where the next schedule is kept once all places are taken.
-    turn: usize,
+    /// Whether it stands in the engine's list of those that have something to tell, or of those with operations
+    /// through shared memory.
+    pub(super) listed: bool,
+    pub(super) shares: bool,
+    /// The memory that all members share.
+    pub(super) lines: Option<Lines>,
+    /// Operations through it that have begun here, until this member is done with them.
+    pub(super) direct: VecDeque<Direct>,
+    /// The operation of which the others know that this member is done with those before it.
+    pub(super) told: u32,
+    /// Whether memory has changed for which others may wait.
+    pub(super) stirs: bool,
+    /// Schedules with the numbers of their last uses.
+    kept: Vec<(Key, Arc<Schedule>, u64)>,
+    uses: u64,
 }
 
 impl Context {
@@ -216,8 +230,14 @@ impl Context {
             readies: 0,
             parent,
             broken: false,
+            listed: false,
+            shares: false,
+            lines: None,
+            direct: VecDeque::new(),
+            told: 0,
+            stirs: false,
             kept: Vec::new(),
-            turn: 0,
+            uses: 0,
         }
     }
 
@@ -272,17 +292,21 @@ impl Context {
     }
 
     /// The schedule of a call that came before.
-    pub(super) fn kept(&self, key: &Key) -> Option<Arc<Schedule>> {
-        self.kept.iter().find(|(other, _)| other == key).map(|(_, schedule)| Arc::clone(schedule))
+    pub(super) fn kept(&mut self, key: &Key) -> Option<Arc<Schedule>> {
+        let (_, schedule, used) = self.kept.iter_mut().find(|(other, ..)| other == key)?;
+        self.uses += 1;
+        *used = self.uses;
+        Some(Arc::clone(schedule))
     }
 
+    /// Keeps a schedule in place of the one whose last use is the longest ago.
     pub(super) fn keep(&mut self, key: Key, schedule: &Arc<Schedule>) {
-        let entry = (key, Arc::clone(schedule));
+        self.uses += 1;
+        let entry = (key, Arc::clone(schedule), self.uses);
         if self.kept.len() < KEPT {
             self.kept.push(entry);
-        } else {
-            self.kept[self.turn % KEPT] = entry;
-            self.turn += 1;
+        } else if let Some(oldest) = self.kept.iter_mut().min_by_key(|(.., used)| *used) {
+            *oldest = entry;
         }
     }
 
@@ -306,6 +330,7 @@ impl Context {
         });
         (self.early, self.readies) = (0, 0);
         self.dues.clear();
+        self.direct.clear();
         self.notices.clear();
         self.noticed.clear();
         self.live.drain(..).flatten().collect()
@@ -325,6 +350,23 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn schedules_in_use_are_kept() {
+        let members = Arc::new(Members::new(0, 0, vec![Rank(0)], 0, 0));
+        let mut context = Context::new(members, None);
+        let key = |count| Key {
+            call: Call { operation: crate::collectives::Operation::Scan, element: 1, count, root: None },
+            ordered: false,
+        };
+        for count in 0..100 {
+            // The first comes again and again.
+            assert_eq!(context.kept(&key(0)).is_some(), count > 0);
+            context.keep(key(count), &Arc::default());
+        }
+        let kept = (0..100).filter(|count| context.kept(&key(*count)).is_some());
+        assert!(kept.eq(std::iter::once(0).chain(100 - KEPT as u64 + 1..100)));
+    }
 
     #[test]
     fn acknowledgements_are_told_by_halves_or_when_missed() {

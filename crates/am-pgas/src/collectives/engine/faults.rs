@@ -111,6 +111,7 @@ impl Engine {
         context.live.push_back(None);
         let sequence = context.number(None, false);
         context.ended(sequence);
+        self.list(index);
         self.look_back(index, sequence);
     }
 
@@ -126,13 +127,23 @@ impl Engine {
             context.noticed = noticed;
             context.noticed.retain(|(_, other, _)| *other != sequence);
         }
+        let direct = match context.stage(sequence) {
+            Stage::Live(place) => Some(&self.instances[place as usize]).filter(|instance| instance.direct),
+            _ => None,
+        };
         let refused = context.called(sequence) == Some(None);
         if context.early > 0 {
             let early = context.pairs.iter().flat_map(|pair| pair.early.iter().map(|early| (pair.member, early)));
             let mut early = early.filter(|(_, early)| early.sequence == sequence);
             let found = early.find_map(|(member, early)| match early.call {
                 None if refused => context.refused(sequence),
-                theirs => theirs.and_then(|_| context.compare(member, sequence, theirs)),
+                theirs => {
+                    let differ = theirs.and_then(|_| context.compare(member, sequence, theirs));
+                    let out_of_place = |instance: &super::Instance| {
+                        context.out_of_place(member, instance.call, early.bytes.len() as u64)
+                    };
+                    differ.or_else(|| direct.map(out_of_place))
+                }
             });
             failure = failure.or(found);
         }

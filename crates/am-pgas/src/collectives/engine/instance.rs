@@ -9,6 +9,7 @@ use am_core::Payload;
 use am_core::zerocopy::IntoBytes;
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A vector of elements of some type.
@@ -59,6 +60,33 @@ impl Data {
 impl fmt::Debug for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.bytes().len())
+    }
+}
+
+/// The elements of a large operation through shared memory: all of them, with those that this member gives in place, or
+/// these apart.
+pub(crate) enum Buffers<'a> {
+    All(&'a mut [u8]),
+    Apart { own: &'a [u8], all: &'a mut [u8] },
+}
+
+impl Buffers<'_> {
+    /// Bytes that this member gives, whose part begins at `at`; they are in place afterwards.
+    pub(super) fn give(&mut self, at: usize, range: Range<usize>) -> &[u8] {
+        let place = at + range.start..at + range.end;
+        match self {
+            Self::All(all) => &all[place],
+            Self::Apart { own, all } => {
+                all[place].copy_from_slice(&own[range.clone()]);
+                &own[range]
+            }
+        }
+    }
+
+    /// Where bytes of the part that begins at `at` belong.
+    pub(super) fn take(&mut self, at: usize, range: Range<usize>) -> &mut [u8] {
+        let (Self::All(all) | Self::Apart { all, .. }) = self;
+        &mut all[at + range.start..at + range.end]
     }
 }
 
@@ -118,6 +146,11 @@ pub(super) struct Instance {
     pub(super) outcome: Option<Result<(), CollectiveError>>,
     /// Whether it waits for its turn in the engine.
     pub(super) queued: bool,
+    /// Whether it goes through shared memory, and then whether its caller has the elements.
+    pub(super) direct: bool,
+    pub(super) lent: bool,
+    /// This member's position.
+    pub(super) position: usize,
 }
 
 impl fmt::Debug for Instance {
@@ -173,6 +206,9 @@ impl Instance {
             receives_left: 0,
             outcome: None,
             queued: false,
+            direct: false,
+            lent: false,
+            position: 0,
         }
     }
 
@@ -185,6 +221,7 @@ impl Instance {
         (self.schedule, self.call, self.fold) = (schedule, call, fold);
         (self.used, self.owner, self.outcome) = (true, Owner::Handle, None);
         (self.round, self.begun) = (0, false);
+        (self.direct, self.lent) = (false, false);
     }
 
     pub(super) fn element(&self) -> usize {
@@ -363,8 +400,43 @@ impl Instance {
         }
     }
 
-    /// The bytes of the result.
+    /// All bytes of the data.
+    pub(super) fn all_mut(&mut self) -> &mut [u8] {
+        self.data.bytes_mut()
+    }
+
+    /// What this member gives for a small operation.
+    pub(super) fn given(&self, me: usize) -> &[u8] {
+        let len = self.call.count as usize * self.element();
+        // Where there are parts, its own is in place.
+        let at = if self.schedule.data() > self.call.count as usize { me * len } else { 0 };
+        &self.data.bytes()[at..at + len]
+    }
+
+    /// Combines elements with those of the next member.
+    pub(super) fn combine(&self, mine: &mut [u8], other: &[u8]) {
+        self.fold.as_ref().expect("an operation that combines has an operator")(mine, other, Side::Right);
+    }
+
+    /// Takes copies of the elements that its caller has.
+    pub(super) fn take_back(&mut self, buffers: &Buffers<'_>) {
+        let all = match buffers {
+            Buffers::All(all) => all.to_vec(),
+            Buffers::Apart { own, all } => {
+                let (len, mut copy) = (own.len(), all.to_vec());
+                let at = self.position * len;
+                copy[at..at + len].copy_from_slice(own);
+                copy
+            }
+        };
+        (self.data, self.lent) = (Data::Pooled(all), false);
+    }
+
+    /// The bytes of the result; none if its caller has the elements.
     pub(super) fn result(&self) -> &[u8] {
+        if self.lent {
+            return &[];
+        }
         &self.data.bytes()[self.schedule.result().bytes(self.element())]
     }
 

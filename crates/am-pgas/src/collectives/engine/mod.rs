@@ -26,28 +26,34 @@
 //! the window. So some message of the oldest operation always goes on, whatever younger operations and other teams
 //! wait for.
 
+mod arrivals;
 mod context;
+mod direct;
 mod dropped;
 mod faults;
 mod instance;
+mod lines;
 mod progress;
+mod quick;
 mod strays;
 
 pub(crate) use context::{Key, Members};
+pub(crate) use direct::Way;
 pub(crate) use dropped::Dropped;
-pub(crate) use instance::Vector;
+pub(crate) use instance::{Buffers, Vector};
+pub(crate) use lines::Offer;
+pub(crate) use quick::Quick;
 
 use super::error::{Call, CollectiveError, Failure};
 use super::operator::Fold;
 use super::schedule::Schedule;
-use super::tuning::Tuning;
+use super::tuning::{Seat, Tuning};
 use am_core::layer::Outbox;
-use am_core::{
-    Address, Arguments, Category, HandlerError, HandlerResult, Lane, LossCause, Payload, Request, SendError,
-};
-use context::{ANNOUNCEMENTS, Context, Early, Stage};
-use faults::{Combines, disagree};
+use am_core::{Address, Arguments, Category, HandlerError, HandlerResult, Lane, LossCause, Request, SendError};
+use context::{Context, Early};
+use faults::Combines;
 use instance::{Bytes, Data, Instance, Owner};
+use lines::Auxiliary;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,11 +65,17 @@ const ASKED: u32 = 1 << 31;
 /// Team, operation, tag, and what the sender has taken of the receiver's messages.
 pub(super) type Head = [u32; 4];
 
+/// The words of a small message.
+pub(super) type Words = (u64, u64, u64, u64);
+
 /// The handlers of the layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requests {
     /// A message.
     pub(super) message: Request<Head>,
+    /// A message of 8 bytes, and one of up to 32 with how many they are, without a payload.
+    pub(super) tiny: Request<(Head, u64)>,
+    pub(super) small: Request<(Head, u32, Words)>,
     /// A piece of a message: where it begins, and the message's size.
     pub(super) piece: Request<(Head, (u64, u64))>,
     /// A piece of a message, with what its sender called.
@@ -90,6 +102,9 @@ pub(crate) trait Post {
 
     /// Bytes of the largest Medium payload with so many argument words.
     fn largest(&self, to: Address, words: usize) -> u64;
+
+    /// Ends a member's idling after a change of memory that it sees.
+    fn stir(&mut self, member: Address);
 }
 
 impl Post for Outbox<'_> {
@@ -108,6 +123,10 @@ impl Post for Outbox<'_> {
 
     fn largest(&self, to: Address, words: usize) -> u64 {
         self.max_payload(to, Category::Medium, Lane::Request, words).unwrap_or(0)
+    }
+
+    fn stir(&mut self, member: Address) {
+        self.stir(member);
     }
 }
 
@@ -128,7 +147,12 @@ pub(crate) struct Engine {
     pub(super) tuning: Tuning,
     /// The least number that a new team may have.
     pub(crate) next_context: u32,
+    /// By number.
     contexts: Vec<Context>,
+    /// The numbers of teams that have something to tell, and of those with operations through shared memory.
+    telling: VecDeque<u32>,
+    sharing: Vec<u32>,
+    auxiliary: Auxiliary,
     instances: Vec<Instance>,
     free: Vec<u32>,
     queue: VecDeque<u32>,
@@ -140,6 +164,11 @@ pub(crate) struct Engine {
     /// Messages sent and rounds ended so far, modulo 2^64.
     went: u64,
     combines: Combines,
+}
+
+/// What a member does in an operation through shared memory.
+pub(crate) fn directly(call: Call, seat: Seat<'_>) -> Schedule {
+    direct::schedule(call, seat.me, seat.size)
 }
 
 fn out_of_bounds(what: &'static str) -> HandlerError {
@@ -156,6 +185,9 @@ impl Engine {
             tuning,
             next_context: 0,
             contexts: Vec::new(),
+            telling: VecDeque::new(),
+            sharing: Vec::new(),
+            auxiliary: Auxiliary::default(),
             instances: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
@@ -169,7 +201,7 @@ impl Engine {
     }
 
     fn context_index(&self, context: u32) -> Option<usize> {
-        self.contexts.iter().position(|other| other.members.context == context)
+        self.contexts.binary_search_by_key(&context, |other| other.members.context).ok()
     }
 
     /// Makes a team whose members have agreed on it; what came for it before is taken in. Until it is
@@ -177,7 +209,8 @@ impl Engine {
     pub(crate) fn open(&mut self, members: &Arc<Members>, parent: Option<u32>) {
         self.collect();
         let number = members.context;
-        self.contexts.push(Context::new(Arc::clone(members), parent));
+        let at = self.contexts.partition_point(|other| other.members.context < number);
+        self.contexts.insert(at, Context::new(Arc::clone(members), parent));
         // Losses that were looked for before may be among its members.
         self.losses_seen = 0;
         for (from, kind) in self.strays.take(number) {
@@ -212,8 +245,21 @@ impl Engine {
                 && context.live.is_empty()
                 && context.tell.is_empty()
                 && context.notices.is_empty()
+                && context.direct.is_empty()
         };
-        self.contexts.retain(|context| !gone(context));
+        let auxiliary = &mut self.auxiliary;
+        self.contexts.retain_mut(|context| {
+            let gone = gone(context);
+            // Members of a team that fails may read for longer.
+            if gone
+                && context.failure.is_none()
+                && let Some(lines) = context.lines.take()
+            {
+                lines.tell_done(context.next);
+                auxiliary.retire(lines, context.next);
+            }
+            !gone
+        });
     }
 
     fn take_note(&mut self) {
@@ -299,7 +345,7 @@ impl Engine {
         &mut self,
         members: &Members,
         call: Call,
-        schedule: Arc<Schedule>,
+        (schedule, way): (Arc<Schedule>, Option<Way>),
         fold: Option<Fold>,
         given: Option<Box<dyn Vector>>,
         fill: impl FnOnce(&mut [u8]),
@@ -316,8 +362,11 @@ impl Engine {
         });
         let (context, instance) = (&mut self.contexts[index], &mut self.instances[place as usize]);
         let data = schedule.data() * call.element as usize;
+        let lent = way == Some(Way::Blocks) && given.is_none();
         match given {
             Some(vector) => instance.data = Data::Given(vector),
+            // Its caller has them at hand whenever it goes on.
+            None if lent => {}
             None => {
                 if let Data::Pooled(bytes) = &mut instance.data {
                     if bytes.len() < data {
@@ -329,17 +378,31 @@ impl Engine {
         }
         (instance.context, instance.sequence) = (members.context, context.next);
         instance.begin(schedule, call, fold);
+        (instance.direct, instance.lent, instance.position) = (way.is_some(), lent, members.me as usize);
         context.live.push_back(Some(place));
         let sequence = context.number(Some(call), self.tuning.check);
         let id = u64::from(instance.generation) << 32 | u64::from(place);
-        self.enqueue(place as usize);
+        match way {
+            Some(way) => self.begin_directly(index, sequence, call, place, way),
+            None => self.enqueue(place as usize),
+        }
+        self.list(index);
         self.look_back(index, sequence);
         Ok(id)
     }
 
+    /// Lets progress look at a team that has something to tell.
+    fn list(&mut self, index: usize) {
+        let context = &mut self.contexts[index];
+        if !context.listed && context.has_something_to_tell() {
+            context.listed = true;
+            self.telling.push_back(context.members.context);
+        }
+    }
+
     fn enqueue(&mut self, place: usize) {
         let instance = &mut self.instances[place];
-        if !std::mem::replace(&mut instance.queued, true) {
+        if !instance.direct && !std::mem::replace(&mut instance.queued, true) {
             self.queue.push_back(place as u32);
         }
     }
@@ -401,6 +464,11 @@ impl Engine {
         self.place(id).is_none_or(|place| self.instances[place].outcome.is_some())
     }
 
+    /// Whether an operation's caller has its elements.
+    pub(crate) fn is_lent(&self, id: u64) -> bool {
+        self.place(id).is_some_and(|place| self.instances[place].lent)
+    }
+
     /// Ends an operation for its caller, who may look at its result.
     pub(crate) fn fetch<R>(&mut self, id: u64, look: impl FnOnce(&[u8]) -> R) -> Result<R, CollectiveError> {
         let place = self.place(id).expect("an operation is fetched once");
@@ -426,296 +494,6 @@ impl Engine {
         Ok((vector, result.start..result.end()))
     }
 
-    /// A message, or a piece of one, has arrived.
-    pub(super) fn arrive(
-        &mut self,
-        from: Address,
-        head: Head,
-        extent: Option<(u64, u64)>,
-        call: Option<[u32; 5]>,
-        payload: &Payload<'_>,
-    ) -> HandlerResult {
-        let call = match call {
-            Some(words) => Some(Call::decode(words).ok_or(out_of_bounds("a message names no operation"))?),
-            None => None,
-        };
-        let extent = extent.unwrap_or((0, payload.len() as u64));
-        self.message(from, head, extent, call, Bytes::Payload(payload))
-    }
-
-    /// Keeps what came for a team that is not there yet; nothing for one that is gone.
-    fn stray(&mut self, from: Address, kind: StrayKind) -> HandlerResult {
-        if kind.context() < self.next_context {
-            return Ok(());
-        }
-        self.strays.keep(from, kind, &self.tuning)
-    }
-
-    fn message(
-        &mut self,
-        from: Address,
-        head: Head,
-        extent: (u64, u64),
-        call: Option<Call>,
-        bytes: Bytes<'_>,
-    ) -> HandlerResult {
-        self.recover();
-        let Some(index) = self.context_index(head[0]) else {
-            let mut own = vec![0; bytes.len()];
-            bytes.copy_to(&mut own);
-            return self.stray(from, StrayKind::Message { head, extent, call, bytes: own });
-        };
-        let window = self.tuning.window;
-        let context = &mut self.contexts[index];
-        let member = context.member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
-        if context.failure.is_some() {
-            return Ok(());
-        }
-        let [_, sequence, tag, taken] = head;
-        let (asked, tag) = (tag & ASKED != 0, tag & !ASKED);
-        let too_large = |_| out_of_bounds("a message exceeds this rank's memory");
-        let (offset, total) =
-            (usize::try_from(extent.0).map_err(too_large)?, usize::try_from(extent.1).map_err(too_large)?);
-        let end = offset.checked_add(bytes.len()).filter(|end| *end <= total);
-        let end = end.ok_or(out_of_bounds("a piece is outside its message"))?;
-        let pair = context.pair(member);
-        let opened = context.pairs[pair].hear(taken);
-        let stage = context.stage(sequence);
-        let mut complete = false;
-        match stage {
-            Stage::Gone => {
-                if let Some(failure) = context.unawaited(member, sequence) {
-                    self.fail(index, failure);
-                    return Ok(());
-                }
-                complete = end == total;
-            }
-            Stage::Live(place) => {
-                let instance = &mut self.instances[place as usize];
-                if let Some(failure) = disagree(&context.members, member, instance.call, call) {
-                    self.fail(index, failure);
-                    return Ok(());
-                }
-                let kept = context.early > 0
-                    && context.pairs[pair]
-                        .early
-                        .iter()
-                        .any(|early| (early.sequence, early.tag) == (sequence, tag));
-                let awaited = instance.awaited(member, tag).filter(|_| !kept);
-                let (combines, members) = (&mut self.combines, &context.members);
-                let taken = awaited.map(|at| {
-                    combines.set(Some(head[0]));
-                    let taken = instance.take(at, offset, total, bytes, members);
-                    combines.set(None);
-                    (at, taken)
-                });
-                match taken {
-                    Some((at, taken)) => match taken {
-                        Ok(done) => {
-                            if done {
-                                complete = true;
-                                if instance.receives[at].announced {
-                                    context.pairs[pair].announced -= 1;
-                                    self.announce_next(index, pair);
-                                }
-                                if self.instances[place as usize].receives_left == 0 {
-                                    self.enqueue(place as usize);
-                                }
-                            }
-                        }
-                        Err(failure) => {
-                            self.fail(index, failure);
-                            return Ok(());
-                        }
-                    },
-                    None => self.keep(index, pair, (sequence, tag), [offset, total], call, bytes)?,
-                }
-            }
-            Stage::Later => self.keep(index, pair, (sequence, tag), [offset, total], call, bytes)?,
-        }
-        if complete && !asked {
-            let state = &mut self.contexts[index].pairs[pair];
-            state.received = state.received.wrapping_add(1);
-            state.consumed = state.consumed.wrapping_add(1);
-        }
-        self.contexts[index].consider(pair, window);
-        if opened {
-            self.make_room(index, pair);
-        }
-        Ok(())
-    }
-
-    /// Keeps a message, or a piece of one, until its round begins.
-    fn keep(
-        &mut self,
-        index: usize,
-        pair: usize,
-        (sequence, tag): (u32, u32),
-        [offset, total]: [usize; 2],
-        call: Option<Call>,
-        bytes: Bytes<'_>,
-    ) -> HandlerResult {
-        let (context, window) = (&mut self.contexts[index], self.tuning.window);
-        let state = &mut context.pairs[pair];
-        let found = state.early.iter().position(|early| (early.sequence, early.tag) == (sequence, tag));
-        let at = match found {
-            Some(at) => at,
-            None => {
-                if total > self.tuning.eager || state.early.len() >= window as usize {
-                    return Err(out_of_bounds("a member sends more than its window, or a large message unasked"));
-                }
-                let mut buffer = self.spare.pop().unwrap_or_default();
-                buffer.clear();
-                buffer.resize(total, 0);
-                state.early.push(Early { sequence, tag, arrived: 0, call, bytes: buffer });
-                context.early += 1;
-                state.early.len() - 1
-            }
-        };
-        let early = &mut state.early[at];
-        let room = early.bytes.get_mut(offset..offset + bytes.len()).filter(|_| early.arrived < total.max(1));
-        bytes.copy_to(room.ok_or(out_of_bounds("a piece is outside its message"))?);
-        early.arrived += bytes.len();
-        if early.arrived < early.bytes.len() {
-            return Ok(());
-        }
-        state.received = state.received.wrapping_add(1);
-        // Its round may have begun meanwhile, or the member may be out of room for what other rounds wait for.
-        if let Stage::Live(place) = context.stage(sequence)
-            && self.instances[place as usize].awaited(context.pairs[pair].member, tag).is_some()
-        {
-            self.take_kept(index, place as usize);
-        }
-        let context = &mut self.contexts[index];
-        context.consider(pair, window);
-        if context.pairs[pair].stuck(window) {
-            self.enqueue_oldest(index, ANNOUNCEMENTS as usize + 1);
-        }
-        Ok(())
-    }
-
-    /// Takes what came before the round of an instance began.
-    fn take_kept(&mut self, index: usize, place: usize) {
-        let window = self.tuning.window;
-        let context = &self.contexts[index];
-        if context.early == 0 {
-            return;
-        }
-        for at in 0..self.instances[place].receives.len() {
-            let (context, instance) = (&mut self.contexts[index], &mut self.instances[place]);
-            let receive = instance.schedule.round(instance.round).receives[at];
-            let pair = context.pair(receive.from);
-            let state = &mut context.pairs[pair];
-            let whole = |early: &Early| {
-                (early.sequence, early.tag) == (instance.sequence, receive.tag)
-                    && early.arrived >= early.bytes.len()
-            };
-            let Some(early) = state.early.iter().position(whole).filter(|_| !instance.receives[at].done) else {
-                continue;
-            };
-            let early = state.early.swap_remove(early);
-            context.early -= 1;
-            state.consumed = state.consumed.wrapping_add(1);
-            let announced = std::mem::take(&mut instance.receives[at].announced);
-            state.announced -= u32::from(announced);
-            context.consider(pair, window);
-            self.combines.set(Some(instance.context));
-            let outcome = match disagree(&context.members, receive.from, instance.call, early.call) {
-                Some(failure) => Err(failure),
-                None => instance.take(at, 0, early.bytes.len(), Bytes::Own(&early.bytes), &context.members),
-            };
-            self.combines.set(None);
-            self.spare.push(early.bytes);
-            if let Err(failure) = outcome {
-                return self.fail(index, failure);
-            }
-            if announced {
-                self.announce_next(index, pair);
-            }
-        }
-        self.enqueue(place);
-    }
-
-    /// A member awaits a message.
-    pub(super) fn ready(&mut self, from: Address, head: Head) -> HandlerResult {
-        let [number, sequence, tag, taken] = head;
-        let Some(index) = self.context_index(number) else { return self.stray(from, StrayKind::Ready(head)) };
-        let context = &mut self.contexts[index];
-        let member = context.member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
-        if context.failure.is_some() {
-            return Ok(());
-        }
-        let pair = context.pair(member);
-        let opened = context.pairs[pair].hear(taken);
-        let wanted = match context.stage(sequence) {
-            Stage::Gone => {
-                if let Some(failure) = context.refused(sequence) {
-                    self.fail(index, failure);
-                    return Ok(());
-                }
-                false
-            }
-            Stage::Later => true,
-            Stage::Live(place) => {
-                let instance = &self.instances[place as usize];
-                // What has gone already needs no announcement; the two have crossed.
-                let now = |round: usize| {
-                    let mut sends = instance.schedule.round(round).sends.iter().enumerate();
-                    let found = sends.find(|(_, send)| (send.to, send.tag) == (member, tag));
-                    found.is_some_and(|(at, _)| {
-                        round > instance.round || !instance.begun || instance.sends[at].granted.is_none()
-                    })
-                };
-                let wanted = (instance.round..instance.schedule.rounds()).any(now);
-                if !wanted && !faults::sends(&instance.schedule, member, tag) {
-                    let failure = context.unmatched(member, false);
-                    self.fail(index, failure);
-                    return Ok(());
-                }
-                self.enqueue(place as usize);
-                wanted
-            }
-        };
-        let context = &mut self.contexts[index];
-        if wanted {
-            let ready = &mut context.pairs[pair].ready;
-            if ready.len() > ANNOUNCEMENTS as usize {
-                return Err(out_of_bounds("a member announces more than it may"));
-            }
-            if !ready.contains(&(sequence, tag)) {
-                ready.push((sequence, tag));
-                context.readies += 1;
-            }
-        }
-        if opened {
-            self.make_room(index, pair);
-        }
-        Ok(())
-    }
-
-    /// A member tells what it has taken.
-    pub(super) fn taken(&mut self, from: Address, [number, taken]: [u32; 2]) -> HandlerResult {
-        let Some(index) = self.context_index(number) else { return Ok(()) };
-        let context = &mut self.contexts[index];
-        let member = context.member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
-        let pair = context.pair(member);
-        if context.pairs[pair].hear(taken) {
-            self.make_room(index, pair);
-        }
-        Ok(())
-    }
-
-    /// A member tells that the team fails.
-    pub(super) fn failed(&mut self, from: Address, number: u32, words: [u32; 13]) -> HandlerResult {
-        let Some(index) = self.context_index(number) else {
-            return self.stray(from, StrayKind::Failed(number, words));
-        };
-        self.contexts[index].member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
-        let failure = Failure::decode(words).ok_or(out_of_bounds("a team fails for no known reason"))?;
-        self.fail(index, failure);
-        Ok(())
-    }
-
     /// Lets a team fail: its operations end, and its members are told.
     fn fail(&mut self, index: usize, failure: Failure) {
         for place in self.contexts[index].fail(failure) {
@@ -725,6 +503,7 @@ impl Engine {
                 self.release(place as usize);
             }
         }
+        self.list(index);
         let number = self.contexts[index].members.context;
         for child in 0..self.contexts.len() {
             let context = &self.contexts[child];
@@ -763,10 +542,18 @@ impl Engine {
     /// and its team.
     pub(crate) fn waits_for(&self, id: u64) -> Option<(u32, impl Iterator<Item = Address>)> {
         let instance = &self.instances[self.place(id)?];
-        if !instance.begun || instance.outcome.is_some() {
+        if !(instance.begun || instance.direct) || instance.outcome.is_some() {
             return None;
         }
-        let members = &*self.contexts[self.context_index(instance.context)?].members;
+        let context = &self.contexts[self.context_index(instance.context)?];
+        let members = &*context.members;
+        let directly = instance.direct.then(|| context.missing(id as u32));
+        let by_messages = (!instance.direct).then(|| self.awaited_messages(instance));
+        let waited = directly.into_iter().flatten().chain(by_messages.into_iter().flatten());
+        Some((instance.context, waited.map(|member| members.address(member))))
+    }
+
+    fn awaited_messages<'i>(&self, instance: &'i Instance) -> impl Iterator<Item = u32> + use<'i> {
         let round = instance.schedule.round(instance.round);
         let receives = round.receives.iter().zip(&instance.receives).filter(|(_, incoming)| !incoming.done);
         let sends = move |blocked: bool| {
@@ -774,12 +561,11 @@ impl Engine {
             let open = sends.filter(move |(_, out)| !out.done && out.granted.is_some() == blocked);
             open.map(|(send, _)| send.to)
         };
-        let waited = sends(true).chain(receives.map(|(receive, _)| receive.from)).chain(sends(false));
-        Some((instance.context, waited.map(|member| members.address(member))))
+        sends(true).chain(receives.map(|(receive, _)| receive.from)).chain(sends(false))
     }
 
     /// Whether progress has something to do.
     pub(crate) fn has_work(&self) -> bool {
-        !self.queue.is_empty() || self.contexts.iter().any(Context::has_something_to_tell)
+        !(self.queue.is_empty() && self.telling.is_empty() && self.sharing.is_empty())
     }
 }

@@ -8,6 +8,13 @@ use crate::collectives::error::{Call, CollectiveError, Failure};
 use am_core::layer::{Progress, ProgressResult};
 use am_core::{LossCause, SendError};
 
+/// Up to eight bytes as a word.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
 impl Engine {
     /// Carries on what can be.
     pub(crate) fn progress<P: Post>(&mut self, post: &mut P) -> ProgressResult {
@@ -19,15 +26,27 @@ impl Engine {
             let Some(place) = self.queue.pop_front() else { break };
             let place = place as usize;
             self.instances[place].queued = false;
-            if !self.instances[place].used || self.instances[place].outcome.is_some() {
+            let instance = &self.instances[place];
+            // An operation through shared memory may have the place of an older one.
+            if !instance.used || instance.outcome.is_some() || instance.direct {
                 continue;
             }
+            let number = self.instances[place].context;
             if self.advance(place, post) == Turn::Blocked {
                 self.enqueue(place);
             }
+            if let Some(index) = self.context_index(number) {
+                self.settle(index, post);
+            }
         }
-        for index in 0..self.contexts.len() {
+        self.advance_direct(post);
+        for _ in 0..self.telling.len() {
+            let Some(index) = self.telling.pop_front().and_then(|number| self.context_index(number)) else {
+                continue;
+            };
+            self.contexts[index].listed = false;
             let told = self.tell(index, post);
+            self.list(index);
             progress = progress.max(told?);
         }
         if self.went != went {
@@ -35,6 +54,9 @@ impl Engine {
         }
         if !self.queue.is_empty() && progress == Progress::Idle {
             progress = Progress::Blocked;
+        }
+        if !self.sharing.is_empty() {
+            progress = progress.max(Progress::Watching);
         }
         Ok(progress)
     }
@@ -133,7 +155,7 @@ impl Engine {
     }
 
     /// An operation is over.
-    fn end(&mut self, index: usize, place: usize, outcome: Result<(), CollectiveError>) {
+    pub(super) fn end(&mut self, index: usize, place: usize, outcome: Result<(), CollectiveError>) {
         self.went = self.went.wrapping_add(1);
         let (instance, well) = (&mut self.instances[place], outcome.is_ok());
         self.contexts[index].broken |= !well;
@@ -192,11 +214,19 @@ impl Engine {
             let step = if largest >= element { largest / element * element } else { largest };
             let bytes = instance.bytes(send.part);
             let head = [context.members.context, instance.sequence, send.tag | asked, state.consumed];
+            // What fits the arguments needs no buffer.
+            let in_words = !self.tuning.check && (1..=32).contains(&total);
             while !outgoing.done {
                 let piece = &bytes[outgoing.at..(outgoing.at + step).min(total)];
                 let sent = if self.tuning.check {
                     let extent = (outgoing.at as u64, total as u64);
                     post.send(to, self.requests.checked, (head, extent, instance.call.encode()), piece)
+                } else if in_words && total == 8 {
+                    post.send(to, self.requests.tiny, (head, word(bytes)), &[])
+                } else if in_words {
+                    let mut words = bytes.chunks(8).map(word);
+                    let [a, b, c, d] = std::array::from_fn(|_| words.next().unwrap_or(0));
+                    post.send(to, self.requests.small, (head, total as u32, (a, b, c, d)), &[])
                 } else if piece.len() == total {
                     post.send(to, self.requests.message, head, piece)
                 } else {
@@ -206,7 +236,7 @@ impl Engine {
                     Ok(()) => {
                         self.went = self.went.wrapping_add(1);
                         state.told = state.consumed;
-                        outgoing.at += piece.len();
+                        outgoing.at += if in_words { total } else { piece.len() };
                         outgoing.done = outgoing.at == total;
                     }
                     Err(SendError::WouldBlock { .. }) => {

@@ -1,0 +1,133 @@
+//! Operations through memory that the members share, over the loopback transport.
+
+use super::tests::{LONG, Ranks, play_over, run, tuned};
+use super::{CollectiveError, Collectives, Max, Sum};
+use crate::Team;
+use am_core::Span;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+/// Requests that an endpoint has sent.
+fn sent(endpoint: &Ranks) -> u64 {
+    endpoint.statistics().total_sent()
+}
+
+/// What a member gives: its position and a number.
+fn elements(member: u32, salt: u64, count: usize) -> Vec<u64> {
+    (0..count as u64).map(|at| (u64::from(member) << 48 | salt << 32) + at).collect()
+}
+
+#[test]
+fn small_operations_send_nothing() {
+    let found = play_over(3, tuned(false, true), |endpoint| {
+        let world = Team::world(endpoint).unwrap();
+        let before = sent(endpoint);
+        let me = world.me();
+        for round in 0..200u32 {
+            let root = round % 3;
+            world.barrier(endpoint).unwrap();
+            assert_eq!(world.allreduce_one(endpoint, me + round, Max).unwrap(), 2 + round);
+            let mut word = [me, round];
+            world.broadcast(endpoint, root, &mut word).unwrap();
+            assert_eq!(word, [root, round]);
+            let mut sum = [u64::from(me), 1];
+            world.reduce(endpoint, root, &mut sum, Sum).unwrap();
+            assert_eq!(sum, if me == root { [3, 3] } else { [u64::from(me), 1] });
+            let mut all = [0; 9];
+            world.gather(endpoint, root, &elements(me, 5, 3), &mut all).unwrap();
+            let expected = [0, 1, 2].map(|member| elements(member, 5, 3)).concat();
+            assert_eq!(all, if me == root { &expected[..] } else { &[0; 9] });
+            world.allgather(endpoint, &elements(me, 5, 3), &mut all).unwrap();
+            assert_eq!(all[..], expected);
+            let mut scanned = [me + 1];
+            world.scan(endpoint, &mut scanned, Sum).unwrap();
+            assert_eq!(scanned, [[1, 3, 6][me as usize]]);
+            world.exscan(endpoint, &mut scanned, Sum).unwrap();
+            assert_eq!(scanned, [[1, 1, 4][me as usize]]);
+        }
+        let begun: Vec<_> = (0..100)
+            .map(|value| world.broadcast_nb(endpoint, value % 3, vec![value * (me + 1)]).unwrap())
+            .collect();
+        for (value, handle) in (0..).zip(begun) {
+            assert_eq!(handle.wait(endpoint).unwrap(), [value * (value % 3 + 1)]);
+        }
+        Some(sent(endpoint) - before)
+    });
+    assert_eq!(found, [Some(0); 3]);
+}
+
+/// Around every length at which there is another block, with every root, and with more operations than blocks.
+#[test]
+fn large_operations_pass_in_blocks() {
+    let found = play_over(3, tuned(false, true), |endpoint| {
+        let world = Team::world(endpoint).unwrap();
+        let (me, block) = (world.me(), 24 << 7);
+        let before = sent(endpoint);
+        for (salt, count) in (0..).zip([1 << 10, block - 1, block, block + 1, 4 * block, 9 * block + 5]) {
+            for root in 0..3 {
+                let mut found = elements(me, salt, count);
+                world.broadcast(endpoint, root, &mut found).unwrap();
+                assert!(found == elements(root, salt, count), "{count} elements of member {root}");
+                let given = elements(me, salt + 100, count);
+                let handle = world.broadcast_nb(endpoint, root, given.clone()).unwrap();
+                let gathering = world.allgather_nb(endpoint, &given).unwrap();
+                let expected = [0, 1, 2].map(|member| elements(member, salt + 100, count)).concat();
+                let mut all = vec![0; 3 * count];
+                world.allgather(endpoint, &given, &mut all).unwrap();
+                assert!(all == expected, "{count} elements of each");
+                assert!(handle.wait(endpoint).unwrap() == elements(root, salt + 100, count), "{count} elements");
+                assert!(gathering.wait(endpoint).unwrap() == expected, "{count} elements of each, with a handle");
+            }
+        }
+        Some(sent(endpoint) - before)
+    });
+    assert_eq!(found, [Some(0); 3]);
+}
+
+/// A blocking operation that a time-out ends goes on with copies of its elements.
+#[test]
+fn operations_outlast_time_outs() {
+    let over = AtomicU32::new(0);
+    play_over(2, tuned(false, true), |endpoint| {
+        let world = Team::world(endpoint).unwrap();
+        let count = 100_000;
+        if world.me() == 0 {
+            endpoint.set_timeout(Some(Span::from_millis(2)));
+            let mut given = elements(0, 1, count);
+            let timed_out = world.broadcast(endpoint, 0, &mut given).unwrap_err();
+            assert!(matches!(timed_out, CollectiveError::Wait(_)), "{timed_out}");
+            given.fill(0);
+            let (own, mut all) = (elements(0, 2, count), vec![0; 2 * count]);
+            let timed_out = world.allgather(endpoint, &own, &mut all).unwrap_err();
+            assert!(matches!(timed_out, CollectiveError::Wait(_)), "{timed_out}");
+            endpoint.set_timeout(Some(LONG));
+            over.store(1, Ordering::Relaxed);
+        } else {
+            while over.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            let mut found = vec![0; count];
+            world.broadcast(endpoint, 0, &mut found).unwrap();
+            assert!(found == elements(0, 1, count));
+            let mut all = vec![0; 2 * count];
+            world.allgather(endpoint, &elements(1, 2, count), &mut all).unwrap();
+            assert!(all == [elements(0, 2, count), elements(1, 2, count)].concat());
+        }
+        assert_eq!(world.allreduce_one(endpoint, 1u32, Sum).unwrap(), 2);
+        Some(())
+    });
+}
+
+/// The room of teams that are no more is used again.
+#[test]
+fn rooms_of_teams_are_used_again() {
+    let direct = run(2, true, |endpoint, world| {
+        for _ in 0..200 {
+            let copy = world.duplicate(endpoint).unwrap();
+            copy.barrier(endpoint).unwrap();
+        }
+        let last = world.duplicate(endpoint).unwrap();
+        endpoint.layer::<Collectives>().engine().shares(last.members.context)
+    });
+    assert_eq!(direct, [true; 2]);
+}

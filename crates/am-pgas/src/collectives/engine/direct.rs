@@ -1,0 +1,544 @@
+//! Operations through memory that all members share: small ones by lines, large ones by blocks.
+//!
+//! Whether an operation is one depends on its call and the team alone, so that all members do the same. Each member says
+//! in its line what it has called, and looks at the lines of all others, at the latest before it tells that it is done
+//! with the operation: calls that differ are found, even by those who get what they want before the others come.
+
+use super::context::Context;
+use super::faults::disagree;
+use super::instance::{Buffers, Instance};
+use super::lines::{Lines, Offer, SMALL};
+use super::{Engine, Post};
+use crate::collectives::algorithms;
+use crate::collectives::error::{Call, Failure, Operation};
+use crate::collectives::schedule::Schedule;
+use am_core::Segment;
+use am_core::segment::AnyMemory;
+
+/// How an operation uses shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Lines,
+    Blocks,
+}
+
+/// How far the data of a large operation have passed at this member.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    /// The number of its first round, and how many there are.
+    first: u32,
+    rounds: u32,
+    /// Rounds for which this member has filled its block, and rounds of which it has read all blocks.
+    filled: u32,
+    read: u32,
+    /// Blocks of the round under way that it has read.
+    blocks: u32,
+}
+
+/// An operation through shared memory that has begun here.
+#[derive(Debug)]
+pub(super) struct Direct {
+    sequence: u32,
+    call: Call,
+    /// Its instance, until it has ended here.
+    place: Option<u32>,
+    published: bool,
+    /// Members, from the first on, whose call is known to be the same.
+    agreed: usize,
+    passing: Option<Passing>,
+}
+
+/// Bytes that each member gives, or the root.
+fn bytes(call: Call) -> u64 {
+    call.count.saturating_mul(u64::from(call.element))
+}
+
+/// What a member does in an operation through shared memory: nothing by messages.
+pub(super) fn schedule(call: Call, me: usize, size: usize) -> Schedule {
+    let count = call.count as usize;
+    match call.operation {
+        Operation::Gather if call.root != Some(me as u32) => algorithms::nothing(count, 0),
+        Operation::Gather | Operation::Allgather | Operation::Split | Operation::Duplicate | Operation::Select => {
+            algorithms::nothing(count * size, count * size)
+        }
+        _ => algorithms::nothing(count, count),
+    }
+}
+
+impl Direct {
+    pub(super) fn new(sequence: u32, call: Call, place: u32, way: Way, lines: &mut Lines) -> Self {
+        let passing = (way == Way::Blocks).then(|| {
+            let (first, rounds) = lines.begin_rounds(bytes(call) as usize);
+            Passing { first, rounds, filled: 0, read: 0, blocks: 0 }
+        });
+        Self { sequence, call, place: Some(place), published: false, agreed: 0, passing }
+    }
+
+    /// An operation that the others have been told of, and that has no instance yet.
+    pub(super) fn published(sequence: u32, call: Call) -> Self {
+        Self { sequence, call, place: None, published: true, agreed: 0, passing: None }
+    }
+
+    pub(super) fn set_place(&mut self, place: u32) {
+        self.place = Some(place);
+    }
+
+    pub(super) fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    pub(super) fn call(&self) -> Call {
+        self.call
+    }
+
+    /// Whether it has not ended here.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Whether all members are known to have called the same.
+    pub(super) fn is_agreed(&self, size: usize) -> bool {
+        self.agreed == size
+    }
+
+    /// Looks at the lines of the others; whether all is there that this member needs of a small operation.
+    #[inline]
+    pub(super) fn look(&mut self, context: &Context, lines: &Lines) -> Result<bool, Failure> {
+        let (me, size) = (context.members.me as usize, context.members.ranks.len());
+        self.compare(context, lines)?;
+        let ready = self.is_ready(lines, me, size);
+        let root = self.call.root.unwrap_or(0) as usize;
+        // The root's line may be there before those of members before it.
+        if ready && self.call.operation == Operation::Broadcast && root != me && root >= self.agreed {
+            self.compare_with(root, context, lines)?;
+        }
+        Ok(ready)
+    }
+
+    fn is_root(&self, member: usize) -> bool {
+        self.call.root == Some(member as u32)
+    }
+
+    /// Whether a member gives bytes for a line.
+    fn gives(&self, me: usize) -> bool {
+        self.passing.is_none() && (self.call.operation != Operation::Broadcast || self.is_root(me))
+    }
+
+    /// Whether everything is there that this member needs of a small operation.
+    fn is_ready(&self, lines: &Lines, me: usize, size: usize) -> bool {
+        match self.call.operation {
+            Operation::Broadcast => {
+                let root = self.call.root.unwrap_or(0) as usize;
+                root == me || root < self.agreed || lines.has_come(root, self.sequence)
+            }
+            Operation::Reduce | Operation::Gather if !self.is_root(me) => true,
+            Operation::Scan | Operation::Exscan => self.agreed >= me,
+            _ => self.agreed == size,
+        }
+    }
+
+    /// Where this member gets the next block from, if it needs one.
+    fn source(&self, me: usize, size: usize) -> Option<usize> {
+        let passing = self.passing.filter(|passing| passing.read < passing.rounds)?;
+        match self.call.operation {
+            Operation::Broadcast => self.call.root.map(|root| root as usize).filter(|root| *root != me),
+            _ => Some((me + 1 + passing.blocks as usize) % size),
+        }
+    }
+
+    /// The round for which this member fills its block next, if there is one.
+    fn fills(&self, me: usize) -> Option<u32> {
+        let passing = self.passing.filter(|passing| passing.filled < passing.rounds)?;
+        let gives = self.call.operation != Operation::Broadcast || self.is_root(me);
+        gives.then(|| passing.first.wrapping_add(passing.filled))
+    }
+
+    /// Whether a step would do something.
+    fn would_go_on(&self, lines: &Lines, me: usize, size: usize, passes: bool) -> bool {
+        if !self.published {
+            return lines.has_slot(self.sequence);
+        }
+        let next = if self.agreed == me { me + 1 } else { self.agreed };
+        if next < size && lines.has_come(next, self.sequence) {
+            return true;
+        }
+        match self.passing {
+            _ if self.place.is_none() => false,
+            None => self.is_ready(lines, me, size),
+            Some(passing) => {
+                let round = passing.first.wrapping_add(passing.read);
+                passes
+                    && (self.fills(me).is_some_and(|round| lines.may_fill(round))
+                        || self.source(me, size).is_some_and(|from| lines.is_filled(from, round)))
+            }
+        }
+    }
+
+    /// Compares the calls of members that have come.
+    #[inline]
+    pub(super) fn compare(&mut self, context: &Context, lines: &Lines) -> Result<(), Failure> {
+        let (me, size) = (context.members.me as usize, context.members.ranks.len());
+        while self.agreed < size {
+            if self.agreed != me {
+                if !lines.has_come(self.agreed, self.sequence) {
+                    break;
+                }
+                self.compare_with(self.agreed, context, lines)?;
+            }
+            self.agreed += 1;
+        }
+        Ok(())
+    }
+
+    fn compare_with(&self, member: usize, context: &Context, lines: &Lines) -> Result<(), Failure> {
+        let theirs = lines.called(member, self.sequence);
+        match theirs {
+            Some(theirs) if theirs == self.call => Ok(()),
+            Some(_) => disagree(&context.members, member as u32, self.call, theirs).map_or(Ok(()), Err),
+            None => Err(context.unmatched(member as u32, true)),
+        }
+    }
+
+    /// Lets one block each way pass. Whether one did.
+    fn pass(&mut self, context: &Context, lines: &Lines, buffers: &mut Buffers<'_>) -> Result<bool, Failure> {
+        let (me, size) = (context.members.me as usize, context.members.ranks.len());
+        let (len, block) = (bytes(self.call) as usize, lines.block());
+        let range = |number: u32| {
+            let start = number as usize * block;
+            start..(start + block).min(len)
+        };
+        let part = |member: usize| if self.call.operation == Operation::Broadcast { 0 } else { member * len };
+        let mut moved = false;
+        if let Some(round) = self.fills(me).filter(|round| lines.may_fill(*round)) {
+            let passing = self.passing.as_mut().expect("an operation by blocks");
+            lines.fill(round, buffers.give(part(me), range(passing.filled)));
+            passing.filled += 1;
+            moved = true;
+        }
+        let Some(passing) = self.passing else { return Ok(moved) };
+        let round = passing.first.wrapping_add(passing.read);
+        if let Some(from) = self.source(me, size).filter(|from| lines.is_filled(*from, round)) {
+            self.compare_with(from, context, lines)?;
+            lines.read(from, round, buffers.take(part(from), range(passing.read)));
+            let passing = self.passing.as_mut().expect("an operation by blocks");
+            passing.blocks += 1;
+            if self.call.operation == Operation::Broadcast || passing.blocks as usize == size - 1 {
+                (passing.blocks, passing.read) = (0, passing.read + 1);
+                lines.pass(round);
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Whether all data have passed; those who only give have nothing to read.
+    fn has_passed(&mut self, me: usize, size: usize, lines: &Lines) -> bool {
+        if self.fills(me).is_some() || self.source(me, size).is_some() {
+            return false;
+        }
+        if let Some(passing) = self.passing {
+            lines.pass(passing.first.wrapping_add(passing.rounds - 1));
+        }
+        true
+    }
+}
+
+impl Context {
+    /// How an operation uses the memory that the members share, if it does.
+    pub(super) fn way(&self, call: Call, ordered: bool, large: u64) -> Option<Way> {
+        let lines = self.lines.as_ref()?;
+        let small = bytes(call) <= SMALL as u64;
+        match call.operation {
+            Operation::Reduce | Operation::Allreduce | Operation::Scan | Operation::Exscan => {
+                (small && !ordered).then_some(Way::Lines)
+            }
+            Operation::Barrier | Operation::Gather => small.then_some(Way::Lines),
+            Operation::Split | Operation::Duplicate | Operation::Select => small.then_some(Way::Lines),
+            Operation::Broadcast | Operation::Allgather if small => Some(Way::Lines),
+            Operation::Broadcast | Operation::Allgather => {
+                (lines.block() > 0 && bytes(call) >= large).then_some(Way::Blocks)
+            }
+            _ => None,
+        }
+    }
+
+    /// The failure of a team in which a member has sent a message for an operation that has none.
+    pub(super) fn out_of_place(&self, member: u32, call: Call, sent: u64) -> Failure {
+        let (from, to) = (self.members.ranks[member as usize], self.members.ranks[self.members.me as usize]);
+        if sent == bytes(call) {
+            return self.unmatched(member, true);
+        }
+        Failure::Size { from, to, sent, expected: bytes(call) }
+    }
+
+    /// The members without which an operation through shared memory does not go on.
+    pub(super) fn missing(&self, place: u32) -> impl Iterator<Item = u32> {
+        let found = self.direct.iter().find(|direct| direct.place == Some(place)).zip(self.lines.as_ref());
+        let me = self.members.me;
+        found.into_iter().flat_map(move |(direct, lines)| {
+            let misses = move |member: &u32| {
+                let at = *member as usize;
+                let last = direct.passing.map(|passing| passing.first.wrapping_add(passing.rounds - 1));
+                !lines.has_come(at, direct.sequence) || last.is_some_and(|last| !lines.has_passed(at, last))
+            };
+            (0..self.members.ranks.len() as u32).filter(move |member| *member != me).filter(misses)
+        })
+    }
+
+    /// Whether an operation through shared memory would go on.
+    fn would_go_on(&self) -> bool {
+        let Some(lines) = &self.lines else { return false };
+        let (me, size, mut passes) = (self.members.me as usize, self.members.ranks.len(), true);
+        for direct in &self.direct {
+            if direct.would_go_on(lines, me, size, passes) {
+                return true;
+            }
+            if !direct.published {
+                break;
+            }
+            passes &= direct.passing.is_none() || direct.place.is_none();
+        }
+        false
+    }
+
+    /// The first operation with which this member is not done.
+    fn done(&self) -> u32 {
+        let (oldest, waits) = (self.oldest(), self.direct.front().map(|direct| direct.sequence));
+        waits.filter(|waits| (oldest.wrapping_sub(*waits) as i32) > 0).unwrap_or(oldest)
+    }
+}
+
+impl Instance {
+    /// Ends a small operation, for which all is there that this member needs.
+    fn conclude(&mut self, lines: &Lines, sequence: u32, me: usize, size: usize) {
+        let (call, root) = (self.call, self.call.root.unwrap_or(0) as usize);
+        let len = bytes(call) as usize;
+        let given = |member| lines.given(member, sequence);
+        let members = match call.operation {
+            Operation::Broadcast if me != root => {
+                return self.all_mut()[..len].copy_from_slice(&given(root)[..len]);
+            }
+            Operation::Gather if me != root => return,
+            Operation::Gather
+            | Operation::Allgather
+            | Operation::Split
+            | Operation::Duplicate
+            | Operation::Select => {
+                for member in 0..size {
+                    self.all_mut()[member * len..][..len].copy_from_slice(&given(member)[..len]);
+                }
+                return;
+            }
+            Operation::Barrier | Operation::Allreduce => size,
+            Operation::Reduce if me == root => size,
+            Operation::Scan => me + 1,
+            Operation::Exscan => me,
+            _ => 0,
+        };
+        if members > 0 {
+            let mut sum = given(0);
+            (1..members).for_each(|member| self.combine(&mut sum[..len], &given(member)[..len]));
+            self.all_mut()[..len].copy_from_slice(&sum[..len]);
+        }
+    }
+}
+
+impl Engine {
+    /// The largest team that uses shared memory.
+    pub(crate) fn largest_direct(&self) -> usize {
+        self.tuning.direct
+    }
+
+    /// Room in this member's auxiliary segment for a team's lines and blocks.
+    pub(crate) fn offer(&mut self, segment: usize) -> Offer {
+        self.collect();
+        self.auxiliary.offer(segment)
+    }
+
+    /// Lets a team use the memory that its members have offered, if all have.
+    pub(crate) fn share(
+        &mut self,
+        number: u32,
+        offers: &[Offer],
+        memory: impl FnMut(usize) -> Option<Segment<AnyMemory>>,
+    ) {
+        let Some(index) = self.context_index(number) else { return };
+        let context = &mut self.contexts[index];
+        let me = context.members.me as usize;
+        context.lines = Lines::open(number, me, offers, memory);
+        match &context.lines {
+            Some(lines) => {
+                context.told = context.oldest();
+                lines.tell_done(context.told);
+            }
+            None => self.auxiliary.give_back(offers[me]),
+        }
+    }
+
+    /// Whether a team uses memory that its members share.
+    #[cfg(test)]
+    pub(crate) fn shares(&self, number: u32) -> bool {
+        self.context_index(number).is_some_and(|index| self.contexts[index].lines.is_some())
+    }
+
+    /// How an operation of a team uses the memory that its members share, if it does.
+    pub(crate) fn way(&self, number: u32, call: Call, ordered: bool) -> Option<Way> {
+        let context = &self.contexts[self.context_index(number)?];
+        context.way(call, ordered, self.tuning.direct_bytes as u64)
+    }
+
+    /// Notes that an operation through shared memory has begun.
+    pub(super) fn begin_directly(&mut self, index: usize, sequence: u32, call: Call, place: u32, way: Way) {
+        let context = &mut self.contexts[index];
+        let Some(lines) = context.lines.as_mut() else { return };
+        context.direct.push_back(Direct::new(sequence, call, place, way, lines));
+        if !std::mem::replace(&mut context.shares, true) {
+            self.sharing.push(context.members.context);
+        }
+    }
+
+    /// Carries on operations through shared memory.
+    pub(super) fn advance_direct<P: Post>(&mut self, post: &mut P) {
+        let mut at = 0;
+        while at < self.sharing.len() {
+            let index = self.context_index(self.sharing[at]);
+            if let Some(index) = index {
+                self.advance_team(index, post);
+                if !self.contexts[index].direct.is_empty() {
+                    at += 1;
+                    continue;
+                }
+                self.contexts[index].shares = false;
+            }
+            self.sharing.swap_remove(at);
+        }
+    }
+
+    fn advance_team<P: Post>(&mut self, index: usize, post: &mut P) {
+        let (mut at, mut passes) = (0, true);
+        while at < self.contexts[index].direct.len() {
+            let context = &mut self.contexts[index];
+            let (me, size) = (context.members.me as usize, context.members.ranks.len());
+            // Taken out while the instance works on it.
+            let (Some(lines), Some(mut direct)) = (context.lines.take(), context.direct.remove(at)) else {
+                return;
+            };
+            let stepped = self.step(index, &mut direct, &lines, passes);
+            let ended = stepped == Ok(true);
+            let place = direct.place;
+            let published = direct.published;
+            if ended && let Some(place) = direct.place.take() {
+                self.combines.set(Some(self.instances[place as usize].context));
+                if direct.passing.is_none() {
+                    self.instances[place as usize].conclude(&lines, direct.sequence, me, size);
+                }
+                self.combines.set(None);
+            }
+            passes &= direct.passing.is_none() || direct.place.is_none();
+            let context = &mut self.contexts[index];
+            context.lines = Some(lines);
+            if direct.place.is_some() || direct.agreed < size {
+                context.direct.insert(at, direct);
+                at += 1;
+            }
+            match (stepped, place) {
+                (Err(failure), _) => return self.fail(index, failure),
+                (_, Some(place)) if ended => self.end(index, place as usize, Ok(())),
+                _ => {}
+            }
+            if !published {
+                break;
+            }
+        }
+        self.settle(index, post);
+    }
+
+    /// One step of an operation; whether all is there that this member needs of it.
+    fn step(&mut self, index: usize, direct: &mut Direct, lines: &Lines, passes: bool) -> Result<bool, Failure> {
+        let context = &mut self.contexts[index];
+        let (me, size) = (context.members.me as usize, context.members.ranks.len());
+        let Some(place) = direct.place else {
+            return direct.compare(context, lines).map(|()| false);
+        };
+        let instance = &mut self.instances[place as usize];
+        if !direct.published {
+            if !lines.has_slot(direct.sequence) {
+                return Ok(false);
+            }
+            let given = if direct.gives(me) { instance.given(me) } else { &[] };
+            lines.publish(direct.sequence, direct.call, given);
+            (direct.published, context.stirs) = (true, true);
+            self.went = self.went.wrapping_add(1);
+        }
+        if direct.passing.is_none() {
+            return direct.look(context, lines);
+        }
+        direct.compare(context, lines)?;
+        if passes && !instance.lent {
+            let mut buffers = Buffers::All(instance.all_mut());
+            if direct.pass(context, lines, &mut buffers)? {
+                context.stirs = true;
+                self.went = self.went.wrapping_add(1);
+            }
+        }
+        Ok(direct.has_passed(me, size, lines))
+    }
+
+    /// Lets data pass of a large operation whose buffers its caller has, if it is its turn. What that changed is told by
+    /// progress.
+    pub(crate) fn pass_lent(&mut self, id: u64, buffers: &mut Buffers<'_>) {
+        let Some(place) = self.place(id) else { return };
+        let Some(index) = self.context_index(self.instances[place].context) else { return };
+        let context = &mut self.contexts[index];
+        let Some(at) = context.direct.iter().position(|direct| direct.passing.is_some() && direct.place.is_some())
+        else {
+            return;
+        };
+        if context.direct[at].place != Some(place as u32) || !context.direct[at].published {
+            return;
+        }
+        let (Some(lines), Some(mut direct)) = (context.lines.take(), context.direct.remove(at)) else { return };
+        let passed = direct.pass(context, &lines, buffers);
+        context.direct.insert(at, direct);
+        context.lines = Some(lines);
+        match passed {
+            Ok(moved) => context.stirs |= moved,
+            Err(failure) => self.fail(index, failure),
+        }
+    }
+
+    /// Gives an operation buffers of its own whose caller takes its own away.
+    pub(crate) fn take_back(&mut self, id: u64, buffers: &Buffers<'_>) {
+        if let Some(place) = self.place(id).filter(|place| self.instances[*place].outcome.is_none()) {
+            self.instances[place].take_back(buffers);
+            self.abandon(id);
+        }
+    }
+
+    /// Tells with which operations this member is done, and stirs the others up if they may wait for what it changed.
+    pub(super) fn settle<P: Post>(&mut self, index: usize, post: &mut P) {
+        let context = &mut self.contexts[index];
+        let (done, Some(lines)) = (context.done(), &context.lines) else { return };
+        if context.told != done {
+            lines.tell_done(done);
+            (context.told, context.stirs) = (done, true);
+        }
+        if std::mem::take(&mut context.stirs) {
+            let (members, me) = (&context.members, context.members.me);
+            for member in (0..members.ranks.len() as u32).filter(|member| *member != me) {
+                post.stir(members.address(member));
+            }
+        }
+    }
+
+    /// Whether members have changed memory for which an operation waits.
+    pub(crate) fn has_changed(&self) -> bool {
+        let contexts = self.sharing.iter().filter_map(|number| self.context_index(*number));
+        contexts.into_iter().any(|index| self.contexts[index].would_go_on())
+    }
+
+    /// Whether an operation goes through shared memory.
+    pub(crate) fn is_direct(&self, id: u64) -> bool {
+        self.place(id).is_some_and(|place| self.instances[place].direct)
+    }
+}

@@ -1,0 +1,172 @@
+//! Small operations through shared memory for which everybody comes at about the same time: they are over within a few looks at
+//! the lines of the others, without an instance. One that is not gets an instance, and is waited for as any other.
+
+use super::direct::Direct;
+use super::instance::{Data, Instance};
+use super::lines::SMALL;
+use super::{Engine, Post, directly};
+use crate::collectives::error::{Call, Failure, Operation};
+use crate::collectives::operator::Fold;
+use crate::collectives::schedule::Side;
+use crate::collectives::tuning::Seat;
+
+/// How such an operation has come out.
+#[derive(Debug)]
+pub(crate) enum Quick {
+    /// It is no such operation.
+    No,
+    /// It is over.
+    Over,
+    /// It has an instance.
+    Begun(u64),
+}
+
+impl Engine {
+    /// Does an operation whose result takes the place of what this member gives, with so many looks.
+    pub(crate) fn quickly<P: Post>(
+        &mut self,
+        seat: Seat<'_>,
+        number: u32,
+        (call, ordered, fold): (Call, bool, &mut Option<Fold>),
+        bytes: &mut [u8],
+        looks: u32,
+        post: &mut P,
+    ) -> Quick {
+        self.take_note();
+        self.recover();
+        let Some(index) = self.context_index(number) else { return Quick::No };
+        let context = &mut self.contexts[index];
+        let waits = context.early + context.readies > 0 || !context.noticed.is_empty();
+        if self.tuning.check
+            || context.failure.is_some()
+            || waits
+            || context.way(call, ordered, u64::MAX).is_none()
+        {
+            return Quick::No;
+        }
+        let Some(lines) = context.lines.as_mut() else { return Quick::No };
+        if context.direct.iter().any(Direct::is_under_way) || !lines.has_slot(context.next) {
+            return Quick::No;
+        }
+        lines.publish(context.next, call, bytes);
+        let sequence = context.number(Some(call), false);
+        let mut direct = Direct::published(sequence, call);
+        context.stirs = true;
+        self.settle(index, post);
+        let ready = match self.look(index, &mut direct, looks) {
+            Ok(ready) => ready,
+            Err(failure) => {
+                self.contexts[index].live.push_back(None);
+                self.fail(index, failure);
+                // The operation that follows finds it.
+                return Quick::No;
+            }
+        };
+        if !ready {
+            let id = self.instance(seat, index, (call, fold.take()), direct, bytes);
+            return Quick::Begun(id);
+        }
+        if !self.contexts[index].live.is_empty() {
+            self.contexts[index].live.push_back(None);
+        }
+        self.combines.set(Some(number));
+        self.take_result(index, &direct, fold.as_ref(), bytes);
+        self.combines.set(None);
+        if !direct.is_agreed(seat.size) {
+            self.follow(index, direct);
+        }
+        self.settle(index, post);
+        Quick::Over
+    }
+
+    /// Looks at the lines of the others; whether all is there that this member needs.
+    #[inline]
+    fn look(&mut self, index: usize, direct: &mut Direct, looks: u32) -> Result<bool, Failure> {
+        let context = &mut self.contexts[index];
+        let Some(lines) = context.lines.take() else { return Ok(false) };
+        let mut outcome = Ok(false);
+        for _ in 0..looks {
+            outcome = direct.look(context, &lines);
+            if outcome != Ok(false) {
+                break;
+            }
+        }
+        // Whoever has come to this one has come to those before.
+        while let (Ok(true), Some(mut first)) = (&outcome, context.direct.pop_front()) {
+            match first.compare(context, &lines) {
+                Ok(()) if first.is_agreed(context.members.ranks.len()) => {}
+                Ok(()) => {
+                    context.direct.push_front(first);
+                    break;
+                }
+                Err(failure) => outcome = Err(failure),
+            }
+        }
+        context.lines = Some(lines);
+        outcome
+    }
+
+    #[inline]
+    fn take_result(&mut self, index: usize, direct: &Direct, fold: Option<&Fold>, bytes: &mut [u8]) {
+        let context = &self.contexts[index];
+        let Some(lines) = &context.lines else { return };
+        let (call, sequence) = (direct.call(), direct.sequence());
+        let (me, root) = (context.members.me as usize, call.root.unwrap_or(0) as usize);
+        match call.operation {
+            Operation::Broadcast if me != root => {
+                bytes.copy_from_slice(&lines.given(root, sequence)[..bytes.len()]);
+            }
+            Operation::Reduce if me != root => {}
+            Operation::Barrier | Operation::Allreduce | Operation::Reduce => {
+                let fold = fold.expect("an operation that combines has an operator");
+                let mut sum: [u8; SMALL] = lines.given(0, sequence);
+                for member in 1..context.members.ranks.len() {
+                    fold(&mut sum[..bytes.len()], &lines.given(member, sequence)[..bytes.len()], Side::Right);
+                }
+                bytes.copy_from_slice(&sum[..bytes.len()]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives an operation an instance that not everybody has come to.
+    #[cold]
+    fn instance(
+        &mut self,
+        seat: Seat<'_>,
+        index: usize,
+        (call, fold): (Call, Option<Fold>),
+        mut direct: Direct,
+        bytes: &[u8],
+    ) -> u64 {
+        let number = self.contexts[index].members.context;
+        let key = super::Key { call, ordered: false };
+        let schedule = self.schedule(number, &key, |_| directly(call, seat));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.instances.push(Instance::new(&schedule, call));
+            self.instances.len() as u32 - 1
+        });
+        let instance = &mut self.instances[place as usize];
+        if let Data::Pooled(data) = &mut instance.data {
+            data.resize(data.len().max(bytes.len()), 0);
+            data[..bytes.len()].copy_from_slice(bytes);
+        }
+        (instance.context, instance.sequence) = (number, direct.sequence());
+        instance.begin(schedule, call, fold);
+        (instance.direct, instance.position) = (true, seat.me);
+        let id = u64::from(instance.generation) << 32 | u64::from(place);
+        self.contexts[index].live.push_back(Some(place));
+        direct.set_place(place);
+        self.follow(index, direct);
+        id
+    }
+
+    /// Lets progress follow an operation.
+    fn follow(&mut self, index: usize, direct: Direct) {
+        let context = &mut self.contexts[index];
+        context.direct.push_back(direct);
+        if !std::mem::replace(&mut context.shares, true) {
+            self.sharing.push(context.members.context);
+        }
+    }
+}
