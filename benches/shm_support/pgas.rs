@@ -15,8 +15,8 @@ use active_messages::{Endpoint, Handlers, Rank};
 use lab::random_access::hpcc;
 use serde::{Deserialize, Serialize};
 
-/// Indices of one batch.
-const BATCH: usize = 1 << 12;
+use super::table::BATCH;
+
 /// Segment bytes beside the table, for puts and gets.
 const SPARE: usize = 4 << 20;
 

@@ -23,7 +23,9 @@ pub(crate) fn pair() -> Vec<Case> {
         let copy = RawTask::Put { bytes: MIB };
         Case::new(name, Unit::GigabytesPerSecond, task, MIB as f64).beside("memcpy", copy, MIB as f64)
     };
-    let table = |name, task| Case::new(name, Unit::Gups, task, 2.0).beside("direct table", Task::Table, 2.0);
+    let table = |name, task, add| {
+        Case::new(name, Unit::Gups, task, 2.0).beside("direct table", Task::TableBatches { add }, 2.0)
+    };
     vec![
         word("put of a value", PgasTask::Put).beside("store", RawTask::Put { bytes: 8 }, 1.0),
         word("get of a value", PgasTask::Get).beside("load", RawTask::Get { bytes: 8 }, 1.0),
@@ -33,8 +35,8 @@ pub(crate) fn pair() -> Vec<Case> {
         trip("broadcast of 8 B, 2 ranks", PgasTask::Broadcast { bytes: 8 }),
         bulk("broadcast of 1 MiB, 2 ranks", PgasTask::Broadcast { bytes: MIB }).bar(Bar::RatioAtLeast(0.8)),
         bulk("allgather of 1 MiB, 2 ranks", PgasTask::Allgather { bytes: MIB }).bar(Bar::RatioAtLeast(0.8)),
-        table("histogram", PgasTask::Histogram).bar(Bar::RatioAtLeast(0.9)),
-        table("index gather", PgasTask::IndexGather).bar(Bar::RatioAtLeast(0.9)),
+        table("histogram", PgasTask::Histogram, true).bar(Bar::RatioAtLeast(0.9)),
+        table("index gather", PgasTask::IndexGather, false).bar(Bar::RatioAtLeast(0.9)),
     ]
 }
 

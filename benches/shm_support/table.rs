@@ -9,6 +9,8 @@ use lab::random_access::hpcc;
 
 /// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule, and the fastest from 32 to 128.
 const PREFETCH_DISTANCE: usize = 64;
+/// Indices of one batch.
+pub(crate) const BATCH: usize = 1 << 12;
 
 /// The table and this rank's place in the stream.
 pub(crate) struct RawTable {
@@ -48,6 +50,36 @@ impl RawTable {
             let words = self.memory.words(0, self.words);
             let sum = words.iter().step_by(512).fold(0, |sum, word| sum ^ word.fetch_xor(0, Relaxed));
             std::hint::black_box(sum);
+        }
+    }
+
+    /// Applies as many operations to random words as [`Self::update`], whose indices lie in a list of each batch: adds ones, or
+    /// loads.
+    pub(crate) fn batches(&mut self, count: u64, add: bool, indices: &mut Vec<u64>, out: &mut [u64]) {
+        let table = self.memory.words(0, self.words);
+        let mask = self.words as u64 - 1;
+        let mut left = count;
+        while left > 0 {
+            let batch = left.min(BATCH as u64);
+            left -= batch;
+            indices.clear();
+            for _ in 0..batch {
+                self.value = hpcc::step(self.value);
+                indices.push(self.value & mask);
+            }
+            indices.iter().take(PREFETCH_DISTANCE).for_each(|index| prefetch(&table[*index as usize]));
+            for (at, index) in indices.iter().enumerate() {
+                if let Some(coming) = indices.get(at + PREFETCH_DISTANCE) {
+                    prefetch(&table[*coming as usize]);
+                }
+                let word = &table[*index as usize];
+                if add {
+                    word.fetch_add(1, Relaxed);
+                } else {
+                    out[at] = word.load(Relaxed);
+                }
+            }
+            std::hint::black_box(&mut *out);
         }
     }
 

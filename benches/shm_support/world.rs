@@ -13,7 +13,7 @@ use super::p2p::{P2pRank, P2pTask};
 use super::pgas::{PgasRank, PgasTask};
 use super::random_access;
 use super::raw::{ARENA_BYTES, Arena, RawTask};
-use super::table::RawTable;
+use super::table::{BATCH, RawTable};
 
 /// The shape of a crew, and where its ranks find the memory they share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -182,6 +182,11 @@ pub(crate) enum Task {
     Raw(RawTask),
     /// Updates of the raw table by every rank.
     Table,
+    /// Ones added to random words of the raw table by every rank, or loads of them, with indices from a list.
+    TableBatches {
+        /// Whether ones are added.
+        add: bool,
+    },
     /// Active messages.
     Am(AmTask),
     /// One-sided access, collective operations and arrays.
@@ -214,7 +219,11 @@ impl World {
     pub(crate) fn perform(&mut self, task: &Task, iterations: u64) -> Duration {
         let elapsed = match task {
             Task::Raw(raw) => self.arena.perform(*raw, iterations),
-            Task::Table => self.update_table(iterations),
+            Task::Table => self.on_table(|table| table.update(iterations)),
+            Task::TableBatches { add } => {
+                let (mut indices, mut out) = (Vec::with_capacity(BATCH), vec![0; BATCH]);
+                self.on_table(|table| table.batches(iterations, *add, &mut indices, &mut out))
+            }
             Task::Am(am) => {
                 self.arena.barrier();
                 self.am.perform(*am, iterations)
@@ -237,14 +246,14 @@ impl World {
         elapsed
     }
 
-    fn update_table(&mut self, updates: u64) -> Duration {
+    fn on_table(&mut self, work: impl FnOnce(&mut RawTable)) -> Duration {
         let table = self.table.as_mut().expect("the plan has a table");
         table.fill();
         self.arena.barrier();
         table.touch();
         self.arena.barrier();
         let start = Instant::now();
-        table.update(updates);
+        work(table);
         self.arena.barrier();
         start.elapsed()
     }

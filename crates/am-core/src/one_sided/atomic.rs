@@ -310,7 +310,15 @@ values! {
     f64, F64, f64::to_bits, f64::from_bits, 1.0, add, sub, mul;
 }
 
-/// Does an operation on a word and returns what was there.
+impl Atomic {
+    /// Does the operation on a word of memory, whose value has 8 bytes, with the processor's own atomics, and returns what
+    /// was there.
+    #[inline]
+    pub fn on_word(&self, word: &AtomicU64) -> u64 {
+        on_word(word, self)
+    }
+}
+
 #[inline]
 fn on_word(word: &AtomicU64, atomic: &Atomic) -> u64 {
     // Acquire and Release: an atomic that sees another sees what its rank had put before.
@@ -351,7 +359,7 @@ impl<M: Memory> Segment<M> {
         }
         let word = &self.memory.words()[(offset / 8) as usize];
         if size == 8 {
-            return Ok(on_word(word, atomic));
+            return Ok(atomic.on_word(word));
         }
         // Half a word: the other half keeps its value.
         let shift = 8 * (offset % 8);

@@ -10,9 +10,10 @@ use am_core::one_sided::atomic::Number;
 use am_core::one_sided::{Atomic, AtomicBatch, AtomicCode, AtomicValue, OneSided, OneSidedError, Operation, Runs};
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Segment, Transport};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Elements that are fetched ahead of the one being worked on.
-const AHEAD: usize = 64;
+pub(super) const AHEAD: usize = 64;
 
 /// Elements that are sorted at a time, at least, and for each rank.
 const AT_ONCE: usize = 1 << 16;
@@ -127,6 +128,10 @@ impl Sorted {
 impl<V: Element, const D: usize> GlobalArray<V, D> {
     fn check_batch(&self, indices: &[u64]) -> Result<(), ArrayError> {
         let len = self.distribution.len();
+        // No index is above all of their bits together, which are found faster than the largest.
+        if indices.iter().fold(0, |bits, index| bits | index) < len {
+            return Ok(());
+        }
         match indices.iter().max() {
             Some(index) if *index >= len => Err(ArrayError::OutOfRange { dimension: 0, index: *index, len }),
             _ => Ok(()),
@@ -135,7 +140,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
 
     /// A rank's segment, if this process sees it and it holds the array.
     #[inline]
-    fn segment<'e, T: Transport, S>(
+    pub(super) fn segment<'e, T: Transport, S>(
         &self,
         endpoint: &'e Endpoint<T, S>,
         rank: Rank,
@@ -255,6 +260,13 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     ) -> Result<(), ArrayError> {
         self.check_batch(indices)?;
         Values::Each(out).check(indices.len())?;
+        let load = |word: &AtomicU64, index: usize| {
+            // Relaxed: as all reads of segments.
+            out[index].as_mut_bytes().copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        };
+        if self.on_words(endpoint, indices, load)? {
+            return Ok(());
+        }
         let read = |segment: &Segment<T::Memory>, offset, index: usize| {
             let read = segment.read(offset, out[index].as_mut_bytes());
             read.expect("the array lies inside the segments");
@@ -294,6 +306,15 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         let values = values.into();
         self.check_batch(indices)?;
         values.check(indices.len())?;
+        let store = |word: &AtomicU64, index| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(values.at(index).as_bytes());
+            // Relaxed: as all writes to segments.
+            word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        };
+        if self.on_words(endpoint, indices, store)? {
+            return Ok(());
+        }
         let write = |segment: &Segment<T::Memory>, offset, index| {
             let written = segment.write(offset, values.at(index).as_bytes());
             written.expect("the array lies inside the segments");
@@ -378,9 +399,15 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
         values: &Values<'_, V>,
     ) -> Result<(), ArrayError> {
         self.check_atomics(indices, code, [values, values])?;
+        let atomic = |index| Atomic { kind: V::KIND, code, operand: values.at(index).to_bits(), expected: 0 };
+        let on_word = |word: &AtomicU64, index| {
+            atomic(index).on_word(word);
+        };
+        if self.on_words(endpoint, indices, on_word)? {
+            return Ok(());
+        }
         let update = |segment: &Segment<T::Memory>, offset, index| {
-            let atomic = Atomic { kind: V::KIND, code, operand: values.at(index).to_bits(), expected: 0 };
-            segment.atomic(offset, &atomic).expect("the array lies aligned inside the segments");
+            segment.atomic(offset, &atomic(index)).expect("the array lies aligned inside the segments");
         };
         if self.directly(endpoint, indices, update)? {
             return Ok(());

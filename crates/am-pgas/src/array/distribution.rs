@@ -284,6 +284,15 @@ impl<const D: usize> Distribution<D> {
         Place { rank: Rank(rank as u32), offset }
     }
 
+    /// Where each rank has one block, and its size is a power of two: that power. Block and place inside it are the bits of
+    /// a number then.
+    #[inline]
+    pub(super) fn power_of_two_blocks(&self) -> Option<u32> {
+        let axis = self.axes.first().filter(|axis| D == 1 && axis.one_block && self.halo == 0)?;
+        let block = axis.block.get();
+        block.is_power_of_two().then(|| block.trailing_zeros())
+    }
+
     /// The place of the element with this number in row-major order, which is inside the array.
     #[inline]
     pub(super) fn place_of_number(&self, number: u64) -> Place {

@@ -50,6 +50,7 @@ mod own;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use batch::Values;
 pub use halo::Exchange;

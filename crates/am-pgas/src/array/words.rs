@@ -1,0 +1,84 @@
+//! Batches on elements of one word each in memory that is seen: loops that fetch words ahead, and find the place of each
+//! element once.
+
+use super::batch::AHEAD;
+use super::{ArrayError, GlobalArray};
+use crate::pointer::Element;
+use am_core::{Endpoint, Memory, Rank, Transport};
+use std::sync::atomic::AtomicU64;
+
+/// A rank's part of an array.
+struct Part<'e, M> {
+    memory: &'e M,
+    words: &'e [AtomicU64],
+}
+
+impl<V: Element, const D: usize> GlobalArray<V, D> {
+    /// Calls `f` with the word and the number of each element, if elements are words, the memory of all ranks is seen,
+    /// and there are not too few elements. Compiled into each caller, where what `f` does is known.
+    #[inline(always)]
+    pub(super) fn on_words<T: Transport, S>(
+        &self,
+        endpoint: &Endpoint<T, S>,
+        indices: &[u64],
+        f: impl FnMut(&AtomicU64, usize),
+    ) -> Result<bool, ArrayError> {
+        let base = self.memory.offset() as usize;
+        let (ranks, capacity) = (self.distribution.ranks(), self.distribution.capacity() as usize);
+        if size_of::<V>() != 8 || !base.is_multiple_of(8) || indices.len() < AHEAD.max(ranks as usize) {
+            return Ok(false);
+        }
+        let mut parts = Vec::with_capacity(ranks as usize);
+        for rank in 0..ranks {
+            let Some(segment) = self.segment(endpoint, Rank(rank))? else { return Ok(false) };
+            let words = segment.words().get(base / 8..base / 8 + capacity).ok_or(ArrayError::Foreign)?;
+            parts.push(Part { memory: segment.memory(), words });
+        }
+        match self.distribution.power_of_two_blocks() {
+            Some(shift) => {
+                let inside = (1 << shift) - 1;
+                walk(&parts, base, indices, |number| ((number >> shift) as usize, (number & inside) as usize), f);
+            }
+            None => {
+                let place = |number| {
+                    let place = self.distribution.place_of_number(number);
+                    (place.rank.0 as usize, place.offset as usize)
+                };
+                walk(&parts, base, indices, place, f);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Calls `f` with the word and the number of each element; there are at least as many as are fetched ahead.
+#[inline(always)]
+fn walk<M: Memory>(
+    parts: &[Part<'_, M>],
+    base: usize,
+    indices: &[u64],
+    place: impl Fn(u64) -> (usize, usize),
+    mut f: impl FnMut(&AtomicU64, usize),
+) {
+    let find = |number: &u64| {
+        let (rank, offset) = place(*number);
+        let part = &parts[rank];
+        part.memory.prefetch(base + 8 * offset);
+        &part.words[offset]
+    };
+    let (first, coming) = indices.split_at(AHEAD);
+    let mut ahead: [&AtomicU64; AHEAD] = std::array::from_fn(|at| find(&first[at]));
+    let mut done = 0;
+    for numbers in coming.chunks(AHEAD) {
+        for (at, (word, number)) in ahead.iter_mut().zip(numbers).enumerate() {
+            f(std::mem::replace(word, find(number)), done + at);
+        }
+        done += numbers.len();
+    }
+    // The oldest stands behind those that the last numbers replaced.
+    let (new, old) = ahead.split_at(coming.len() % AHEAD);
+    for word in old.iter().chain(new) {
+        f(word, done);
+        done += 1;
+    }
+}
