@@ -51,7 +51,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     }
 }
 
-/// Calls `f` with the word and the number of each element; there are at least as many as are fetched ahead.
+/// Calls `f` with the word and the number of each element, of which there are some.
 #[inline(always)]
 fn walk<M: Memory>(
     parts: &[Part<'_, M>],
@@ -66,19 +66,15 @@ fn walk<M: Memory>(
         part.memory.prefetch(base + 8 * offset);
         &part.words[offset]
     };
-    let (first, coming) = indices.split_at(AHEAD);
-    let mut ahead: [&AtomicU64; AHEAD] = std::array::from_fn(|at| find(&first[at]));
-    let mut done = 0;
-    for numbers in coming.chunks(AHEAD) {
-        for (at, (word, number)) in ahead.iter_mut().zip(numbers).enumerate() {
-            f(std::mem::replace(word, find(number)), done + at);
+    let mut ahead: [&AtomicU64; AHEAD] = [&parts[0].words[0]; AHEAD];
+    // One loop for all of it, so that what is called is compiled once, and in place.
+    for at in 0..indices.len() + AHEAD {
+        let word = &mut ahead[at % AHEAD];
+        if at >= AHEAD {
+            f(word, at - AHEAD);
         }
-        done += numbers.len();
-    }
-    // The oldest stands behind those that the last numbers replaced.
-    let (new, old) = ahead.split_at(coming.len() % AHEAD);
-    for word in old.iter().chain(new) {
-        f(word, done);
-        done += 1;
+        if let Some(number) = indices.get(at) {
+            *word = find(number);
+        }
     }
 }

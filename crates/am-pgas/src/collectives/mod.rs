@@ -97,6 +97,8 @@ mod error;
 mod exchanges;
 mod handle;
 #[cfg(test)]
+mod loss_tests;
+#[cfg(test)]
 mod model;
 mod operations;
 mod operator;

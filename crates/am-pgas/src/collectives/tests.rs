@@ -228,7 +228,28 @@ fn calls_that_differ_fail() {
         |team, endpoint, count| team.gather(endpoint, 0, &vec![1u64; count], &mut vec![0; 2 * count]),
         |team, endpoint, count| team.gather(endpoint, 1, &vec![1u64; count], &mut vec![0; 2 * count]),
     ];
-    let pairs: [([Calling; 2], usize, bool); 8] = [
+    let others: [[Calling; 2]; 4] = [
+        [
+            |team, endpoint, _| team.split(endpoint, Some(0), 0).map(drop),
+            |team, endpoint, _| team.duplicate(endpoint).map(drop),
+        ],
+        [
+            |team, endpoint, count| team.scan(endpoint, &mut vec![1u64; count], Sum),
+            |team, endpoint, count| team.exscan(endpoint, &mut vec![1u64; count], Sum),
+        ],
+        [
+            |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u64; count], Sum),
+            |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u32; count], Sum),
+        ],
+        [reduce, |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u64; count], Sum)],
+    ];
+    let pairs: [([Calling; 2], usize, bool); 14] = [
+        (others[0], 1, true),
+        (others[1], 1, true),
+        (others[1], 3000, true),
+        (others[2], 2, true),
+        (others[2], 3000, true),
+        (others[3], 1, true),
         (broadcast, 1, false),
         (broadcast, 1, true),
         (broadcast, 3000, true),
