@@ -6,6 +6,7 @@
 //! cargo run --release --example figures -- sci                # SCI's
 //! cargo run --release --example figures -- portals            # Portals'
 //! cargo run --release --example figures -- exanet             # ExaNet's
+//! cargo run --release --example figures -- collectives        # collective operations, beside LogP
 //! cargo run --release --example figures -- --help
 //! ```
 //!

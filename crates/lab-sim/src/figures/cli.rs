@@ -51,4 +51,6 @@ pub(crate) enum Machine {
     Sci,
     /// Portals: puts and active messages beside MPI, static and lent credits on up to 4096 nodes
     Portals,
+    /// Collective operations on EXTOLL and Portals, beside what LogP says of their algorithms
+    Collectives,
 }

@@ -2,10 +2,11 @@
 //!
 //! `cli` reads the command line, `parts` runs what it chooses, `line` has a figure beside its published value, `report` the
 //! table and the files, `plot` draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its
-//! fellows run the machines.
+//! fellows run the machines, `collectives` collective operations on several of them.
 
 mod cli;
 pub mod exanet;
+mod collectives;
 pub mod extoll;
 mod line;
 mod parts;
@@ -58,6 +59,7 @@ fn reproduce(cli: &Cli) -> Result<bool, Failure> {
         Machine::Extoll => ("extoll", extoll::run),
         Machine::Sci => ("sci", sci::run),
         Machine::Portals => ("portals", portals::run),
+        Machine::Collectives => ("collectives", collectives::run),
     };
     let mut report = Report::new(name);
     run(cli, &mut report)?;

@@ -147,3 +147,25 @@ fn exanets_figures_are_reproduced_and_a_wrong_parameter_fails() {
     assert_eq!(senseless.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&senseless.stderr).contains("parameters.rdma.window is 0"));
 }
+
+/// Operations take as long as the cost of their schedules says.
+#[test]
+fn collective_operations_take_what_logp_says() {
+    let out = folder("collectives");
+    let mut command = Command::new(lab::example_program("figures"));
+    let output = command.args(["collectives", "--quick", "--out"]).arg(&out).output().expect("the example starts");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(out.join("collectives.json")).expect("the command writes its lines");
+    let lines = serde_json::from_str::<Vec<Value>>(&text).expect("the file is a list");
+    assert_eq!(lines.len(), 12);
+    for line in &lines {
+        assert!(line["within"] == true && line["published"] == 10.0, "{line}");
+    }
+    for plot in ["extoll", "portals"] {
+        let csv =
+            fs::read_to_string(out.join(format!("collectives-{plot}.csv"))).expect("points of every machine");
+        // A heading, and six sizes of six algorithms, simulated and predicted.
+        assert_eq!(csv.lines().count(), 1 + 6 * 6 * 2, "{plot}");
+    }
+}

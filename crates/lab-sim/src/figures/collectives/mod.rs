@@ -1,0 +1,147 @@
+//! Collective operations of small messages: how long they take over the number of ranks, beside what LogP says.
+//!
+//! The ranks are those of one switch, which no two messages share, so that nothing is contended but the ranks themselves. The
+//! parameters of LogP are measured on the same machine, between ranks that do nothing else.
+
+mod programs;
+
+use crate::figures::cli::Cli;
+use crate::figures::line::Line;
+use crate::figures::parts::Parts;
+use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
+use crate::figures::report::{Failure, Part, Report};
+use crate::figures::settings::Settings;
+use active_messages::Span;
+use active_messages::pgas::collectives::schedule::{LogGp, cost};
+use extoll_sim::ExtollConfig;
+use extoll_sim::conduit::gasnet::{self, GasnetConfig};
+use fabric_sim::{RunError, Topology};
+use portals_sim::PortalsConfig;
+use portals_sim::conduit::{self, ConduitConfig};
+use programs::{Algorithm, Calibration, Measured, Program, Timing};
+
+/// A machine.
+#[derive(Clone, Debug)]
+enum Site {
+    Extoll(Box<ExtollConfig>),
+    Portals(Box<PortalsConfig>),
+}
+
+impl Site {
+    /// Runs a program on so many ranks, each at a port of one switch.
+    fn run<P: Program>(&self, ranks: u32, program: P) -> Result<Vec<P::Result>, Failure> {
+        let topology = Topology::Crossbar { nodes: ranks };
+        let results = match self {
+            Self::Extoll(machine) => {
+                let machine = ExtollConfig { ranks, topology, ..(**machine).clone() };
+                let run = gasnet::run(&machine, &GasnetConfig::default(), move |ours| program.play(ours));
+                run.map(|report| report.results)
+            }
+            Self::Portals(machine) => {
+                let machine = PortalsConfig { ranks, topology, ..(**machine).clone() };
+                let run = conduit::run(&machine, &ConduitConfig::default(), move |ours| program.play(ours));
+                run.map(|report| report.results)
+            }
+        };
+        let results: Result<_, RunError> = results;
+        Ok(results.map_err(Failure::of("collective operations"))?.into_iter().flatten().collect())
+    }
+
+    /// LogP's parameters for messages as small operations send them.
+    fn logp(&self) -> Result<LogGp, Failure> {
+        let ranks = self.run(1 + programs::BURST, Calibration)?;
+        let Measured { trip, overhead, .. } = ranks[0];
+        let arrivals: Vec<u64> = ranks[1..].iter().map(|rank| rank.arrival).collect();
+        let (first, last) = (arrivals.iter().min(), arrivals.iter().max());
+        let spread = last.zip(first).map_or(0, |(last, first)| last - first);
+        let gap = Span(spread / u64::from(programs::BURST - 1));
+        let latency = Span((trip / 2).saturating_sub(2 * overhead));
+        Ok(LogGp { latency, overhead: Span(overhead), gap, per_byte: 0.0, compute: 0.0 })
+    }
+}
+
+/// Times in microseconds over numbers of ranks.
+type Curve = Vec<(f64, f64)>;
+
+/// What an algorithm takes on a machine, and what LogP says.
+fn curves(site: &Site, model: &LogGp, algorithm: Algorithm, sizes: &[u32]) -> Result<[Curve; 2], Failure> {
+    let (mut simulated, mut predicted) = (Vec::new(), Vec::new());
+    for ranks in sizes {
+        let took = site.run(*ranks, Timing(algorithm))?;
+        let rounds = took.first().map_or(0, Vec::len);
+        // An operation is over when it is over everywhere.
+        let last = |round: usize| took.iter().map(|rank| rank[round]).max().unwrap_or(0);
+        let mean = (0..rounds).map(last).sum::<u64>() as f64 / rounds as f64;
+        simulated.push((f64::from(*ranks), mean * 1e-6));
+        let schedules: Vec<_> = (0..*ranks).map(|me| algorithm.schedule(me as usize, *ranks as usize)).collect();
+        let cost = cost(&schedules, 8, model).expect("schedules come to an end");
+        predicted.push((f64::from(*ranks), cost.picos() as f64 * 1e-6));
+    }
+    Ok([simulated, predicted])
+}
+
+/// How far off LogP is at most, in percent, and from how many ranks on. With fewer, what a rank still does after its last
+/// message, which LogP counts and an operation does not wait for, is a good part of it.
+const MOST: f64 = 10.0;
+const FEW: f64 = 8.0;
+
+const SOURCE: &str = "LogGP, SPAA 1995, with parameters measured on the same machine; from 8 ranks on, within this project's bar of 10 %";
+
+fn part(site: &Site, quick: bool, [name, title]: [&'static str; 2]) -> Result<Part, Failure> {
+    let model = site.logp()?;
+    let sizes: Vec<u32> = (1..=if quick { 6 } else { 10 }).map(|power| 1 << power).collect();
+    let (mut lines, mut series) = (Vec::new(), Vec::new());
+    for (colour, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+        let [simulated, predicted] = curves(site, &model, algorithm, &sizes)?;
+        let both = simulated.iter().zip(&predicted).filter(|(took, _)| took.0 >= FEW);
+        let off = both.map(|(took, cost)| 100.0 * (took.1 / cost.1 - 1.0).abs());
+        let [line, took, cost] = algorithm.names();
+        let worst = off.fold(0.0, f64::max);
+        lines.push(Line::at_most(format!("{name}: {line}, off LogP"), "%", MOST, worst).from(SOURCE));
+        series.push(Series { name: took, style: Style::Line, colour, points: simulated });
+        series.push(Series { name: cost, style: Style::Dashed, colour, points: predicted });
+    }
+    let micros = |span: Span| span.picos() as f64 * 1e-6;
+    let parameters = format!(
+        "LogP: L = {:.3} us, o = {:.3} us, g = {:.3} us",
+        micros(model.latency),
+        micros(model.overhead),
+        micros(model.gap)
+    );
+    let plot = Plot {
+        name,
+        title,
+        subtitle: "8 bytes of each rank; ranks at one switch; from the common beginning to the last end",
+        x: Axis { label: "ranks", scale: Scale::Binary },
+        y: Axis { label: "time, us", scale: Scale::Decimal },
+        series,
+    };
+    Ok(Part { title, lines, notes: vec![parameters], plots: vec![plot] })
+}
+
+/// A machine's figures.
+type Run = fn(&Cli) -> Result<Part, Failure>;
+
+/// The machines.
+const PARTS: Parts<Run> = Parts(&[
+    ("extoll", "collective operations on EXTOLL", |cli| {
+        let parameters = Settings::new(cli)?
+            .change(extoll_sim::model::Parameters::cluster(), extoll_sim::model::Parameters::from_toml)?;
+        let machine = ExtollConfig { parameters, ..ExtollConfig::pair() };
+        part(&Site::Extoll(Box::new(machine)), cli.quick, ["extoll", "EXTOLL: collective operations"])
+    }),
+    ("portals", "collective operations on Portals", |cli| {
+        let parameters = Settings::new(cli)?
+            .change(portals_sim::model::Parameters::xt4(), portals_sim::model::Parameters::from_toml)?;
+        let machine = PortalsConfig { parameters, ..PortalsConfig::pair() };
+        part(&Site::Portals(Box::new(machine)), cli.quick, ["portals", "Portals: collective operations"])
+    }),
+]);
+
+/// Runs all machines, or those that the command line chooses.
+///
+/// # Errors
+/// [`Failure`]: parameters that make no sense, or a simulation that failed.
+pub(crate) fn run(cli: &Cli, report: &mut Report) -> Result<(), Failure> {
+    PARTS.run(cli, report, |part, _| part(cli))
+}

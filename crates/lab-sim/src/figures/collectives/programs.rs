@@ -1,0 +1,182 @@
+//! What the ranks do: a collective operation again and again, each from a common beginning; or what LogP's parameters are
+//! measured by.
+
+use active_messages::pgas::Team;
+use active_messages::pgas::collectives::algorithms::{self, allreduce, broadcast, reduce, scan};
+use active_messages::pgas::collectives::schedule::Schedule;
+use active_messages::pgas::collectives::{Allreduce, Broadcast, Collectives, Max, Reduce, Row, Scan, Sum, Tuning};
+use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Transport};
+
+/// A program of all ranks.
+pub(super) trait Program: Copy + 'static {
+    /// What a rank brings.
+    type Result: 'static;
+
+    /// A rank's part.
+    fn play<T: Transport>(self, transport: T) -> Self::Result;
+}
+
+/// An operation and how it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Dissemination,
+    Tree,
+    Linear,
+    ReduceTree,
+    Doubling,
+    Scan,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub(super) const ALL: [Self; 6] =
+        [Self::Dissemination, Self::Tree, Self::Linear, Self::ReduceTree, Self::Doubling, Self::Scan];
+
+    /// Its name, and those of its curves.
+    pub(super) fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Dissemination => ["barrier, dissemination", "barrier, simulated", "barrier, LogP"],
+            Self::Tree => ["broadcast, binomial tree", "broadcast tree, simulated", "broadcast tree, LogP"],
+            Self::Linear => ["broadcast, linear", "linear broadcast, simulated", "linear broadcast, LogP"],
+            Self::ReduceTree => ["reduce, binomial tree", "reduce tree, simulated", "reduce tree, LogP"],
+            Self::Doubling => ["allreduce, recursive doubling", "allreduce, simulated", "allreduce, LogP"],
+            Self::Scan => ["scan, doubling", "scan, simulated", "scan, LogP"],
+        }
+    }
+
+    /// What a member does.
+    pub(super) fn schedule(self, me: usize, size: usize) -> Schedule {
+        match self {
+            Self::Dissemination => algorithms::dissemination(me, size, 1),
+            Self::Tree => broadcast::tree(me, size, 0, 1, 2),
+            Self::Linear => broadcast::linear(me, size, 0, 1),
+            Self::ReduceTree => reduce::tree(me, size, 0, 1, 2),
+            Self::Doubling => allreduce::recursive_doubling(me, size, 1),
+            Self::Scan => scan::doubling(me, size, 1, false),
+        }
+    }
+
+    fn tuning(self) -> Tuning {
+        let mut tuning = Tuning::default();
+        tuning.check = false;
+        tuning.broadcast = vec![Row::any(match self {
+            Self::Linear => Broadcast::Linear,
+            _ => Broadcast::Tree { radix: 2 },
+        })];
+        tuning.reduce = vec![Row::any(Reduce::Tree { radix: 2 })];
+        tuning.allreduce = vec![Row::any(Allreduce::RecursiveDoubling)];
+        tuning.scan = vec![Row::any(Scan::Doubling)];
+        tuning
+    }
+
+    fn perform<T: Transport>(self, endpoint: &mut Endpoint<T, Collectives>, world: &Team) {
+        let mut word = [u64::from(world.me())];
+        let done = match self {
+            Self::Dissemination => world.barrier(endpoint),
+            Self::Tree | Self::Linear => world.broadcast(endpoint, 0, &mut word),
+            Self::ReduceTree => world.reduce(endpoint, 0, &mut word, Sum),
+            Self::Doubling => world.allreduce(endpoint, &mut word, Sum),
+            Self::Scan => world.scan(endpoint, &mut word, Sum),
+        };
+        done.expect("nobody is lost");
+    }
+}
+
+/// Times an operation: picoseconds from the common beginning to this rank's end, each time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing(pub(super) Algorithm);
+
+/// Operations before those that are timed, and these.
+const WARM_UP: usize = 1;
+const ROUNDS: usize = 4;
+
+/// Picoseconds within which all ranks know of the common beginning and are ready for it.
+const LEAD: u64 = 20_000_000_000;
+
+impl Program for Timing {
+    type Result = Vec<u64>;
+
+    fn play<T: Transport>(self, transport: T) -> Vec<u64> {
+        let mut handlers = Handlers::<Collectives>::new();
+        let layer = Collectives::register_tuned(&mut handlers, self.0.tuning()).expect("the table has room");
+        let mut endpoint = Endpoint::attach(transport, handlers, layer).expect("all ranks attach");
+        let world = Team::world(&mut endpoint).expect("nobody is lost");
+        let mut took = Vec::new();
+        for _ in 0..WARM_UP + ROUNDS {
+            let now = endpoint.now().0;
+            let begin = LEAD + world.allreduce_one(&mut endpoint, now, Max).expect("nobody is lost");
+            let left = begin.checked_sub(endpoint.now().0).expect("the lead is long enough");
+            endpoint.charge(Span(left));
+            self.0.perform(&mut endpoint, &world);
+            took.push(endpoint.now().0 - begin);
+        }
+        endpoint.finish().expect("all ranks end");
+        took.split_off(WARM_UP)
+    }
+}
+
+/// Measures LogP's parameters: rank 0 exchanges messages with rank 1, and then sends one to each of the others in a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Calibration;
+
+/// Receivers of the messages in a row.
+pub(super) const BURST: u32 = 16;
+
+/// Round trips before those that are timed, and these.
+const TRIPS: [u64; 2] = [4, 8];
+
+/// What a rank has measured, in picoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    /// A round trip.
+    pub(super) trip: u64,
+    /// What it takes to hand a message over.
+    pub(super) overhead: u64,
+    /// When the last message came.
+    pub(super) arrival: u64,
+}
+
+/// The arguments of a message of 8 bytes.
+type Words = ([u32; 4], u64);
+
+impl Program for Calibration {
+    type Result = Measured;
+
+    fn play<T: Transport>(self, transport: T) -> Measured {
+        let mut handlers = Handlers::<u64>::new();
+        let count = |seen: &mut u64, _: Address, _: Words, _: Payload<'_>| *seen += 1;
+        let message = handlers.one_way("message", count).expect("the table has room");
+        let mut endpoint = Endpoint::attach(transport, handlers, 0).expect("all ranks attach");
+        let (me, mut measured, words) = (endpoint.rank().0, Measured::default(), ([0; 4], 0));
+        let all = TRIPS[0] + TRIPS[1];
+        let mut began = endpoint.now().0;
+        for trip in 0..if me < 2 { all } else { 0 } {
+            if trip == TRIPS[0] {
+                (began, measured.overhead) = (endpoint.now().0, 0);
+            }
+            if me == 1 {
+                endpoint.wait_until(|seen| *seen > trip).expect("rank 0 sends");
+            }
+            let before = endpoint.now().0;
+            endpoint.request(Rank(1 - me), message, words).expect("the other serves");
+            measured.overhead += endpoint.now().0 - before;
+            if me == 0 {
+                endpoint.wait_until(|seen| *seen > trip).expect("rank 1 answers");
+            }
+        }
+        measured.trip = (endpoint.now().0 - began) / TRIPS[1];
+        measured.overhead /= TRIPS[1];
+        endpoint.barrier().expect("nobody is lost");
+        if me == 0 {
+            for to in 1..=BURST {
+                endpoint.request(Rank(to), message, words).expect("the others serve");
+            }
+        } else {
+            let due = if me == 1 { all + 1 } else { 1 };
+            endpoint.wait_until(|seen| *seen == due).expect("rank 0 sends");
+            measured.arrival = endpoint.now().0;
+        }
+        endpoint.finish().expect("all ranks end");
+        measured
+    }
+}
