@@ -349,9 +349,12 @@ fn a_panic_ends_what_was_being_sent() {
         let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
         let (sender, told) = mpsc::channel::<()>();
         let (sounded, ready) = mpsc::channel();
+        let (attached, there) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(move || {
                 let (mut endpoint, alarm) = join(one);
+                // The alarm would sound while the other attaches.
+                there.recv().unwrap();
                 endpoint.request(Rank(0), alarm, ()).unwrap();
                 sounded.send(()).unwrap();
                 // It serves nothing, so that the other waits for room.
@@ -359,6 +362,7 @@ fn a_panic_ends_what_was_being_sent() {
                 endpoint.finish().unwrap();
             });
             let (mut endpoint, _) = join(zero);
+            attached.send(()).unwrap();
             ready.recv().unwrap();
             let panics = |endpoint: &mut Ranks| {
                 let call = std::panic::AssertUnwindSafe(|| start(endpoint));

@@ -131,3 +131,27 @@ fn rooms_of_teams_are_used_again() {
     });
     assert_eq!(direct, [true; 2]);
 }
+
+/// A root that runs ahead uses no slot again that another member still reads; and who does nothing but small operations serves its
+/// peers.
+#[test]
+fn roots_that_run_ahead_wait_for_the_readers() {
+    const ROUNDS: u64 = 30_000;
+    play_over(3, tuned(false, true), |endpoint| {
+        let world = Team::world(endpoint).unwrap();
+        world.barrier(endpoint).unwrap();
+        for round in 0..ROUNDS {
+            let mut value = [if world.me() == 0 { round } else { 0 }; 4];
+            world.broadcast(endpoint, 0, &mut value).unwrap();
+            assert_eq!(value, [round; 4], "at member {}", world.me());
+        }
+        for round in 0..ROUNDS {
+            let mut sum = [round + u64::from(world.me())];
+            world.reduce(endpoint, 0, &mut sum, Sum).unwrap();
+            if world.me() == 0 {
+                assert_eq!(sum, [3 * round + 3]);
+            }
+        }
+        Some(())
+    });
+}

@@ -28,7 +28,8 @@
 //! Where all members of a team share memory, small operations need no messages: each member writes what it gives into
 //! a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks of
 //! memory, which their givers fill and the others copy out meanwhile. [`Tuning::direct`] and
-//! [`Tuning::direct_bytes`] say when. Calls are compared then, whatever [`Tuning::check`] says. An operation may end
+//! [`Tuning::direct_bytes`] say when. Calls that all go this way are compared then, whatever
+//! [`Tuning::check`] says. An operation may end
 //! only after all members have come to it, and does not begin before all are done with the eighth before it.
 //!
 //! # Losses
@@ -54,6 +55,9 @@
 //!   each, which predicted costs leave out.
 //! - An endpoint has room in shared memory for the lines of 186 teams and the blocks of 3, and those of a team are used
 //!   again once all its members are done with it; those of a team that failed are not. Other teams use messages.
+//! - Calls that differ are compared through shared memory only where both go that way: a small one beside a large one waits
+//!   until the endpoint's time-out unless [`Tuning::check`] is set. The counts of blocks are 32 bits wide: a team may pass 2^31
+//!   blocks. A forked child that goes on using its parent's endpoint may spoil its lines.
 //! - Large reductions, scatters, gathers and alltoalls use messages everywhere.
 //!
 //! # Example

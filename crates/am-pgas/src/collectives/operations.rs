@@ -173,6 +173,10 @@ impl Team {
         let id = match outcome {
             Quick::No => return Ok(false),
             Quick::Over => {
+                if endpoint.layer_quietly::<Collectives>().engine_mut().is_time_to_serve() {
+                    // A program of such operations alone serves its peers, too.
+                    endpoint.serve_through();
+                }
                 if endpoint.layer_quietly::<Collectives>().engine().has_work() {
                     // The next poll carries it on.
                     let _ = endpoint.layer_mut::<Collectives>();

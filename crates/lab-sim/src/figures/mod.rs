@@ -5,8 +5,8 @@
 //! fellows run the machines, `collectives` collective operations on several of them.
 
 mod cli;
-pub mod exanet;
 mod collectives;
+pub mod exanet;
 pub mod extoll;
 mod line;
 mod parts;

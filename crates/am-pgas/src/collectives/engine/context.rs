@@ -291,6 +291,11 @@ impl Context {
         }
     }
 
+    /// Keeps none of the schedules any longer.
+    pub(super) fn forget_schedules(&mut self) {
+        self.kept.clear();
+    }
+
     /// The schedule of a call that came before.
     pub(super) fn kept(&mut self, key: &Key) -> Option<Arc<Schedule>> {
         let (_, schedule, used) = self.kept.iter_mut().find(|(other, ..)| other == key)?;

@@ -366,6 +366,8 @@ impl Engine {
         let context = &mut self.contexts[index];
         let me = context.members.me as usize;
         context.lines = Lines::open(number, me, offers, memory);
+        // Those that were made before are for messages.
+        context.forget_schedules();
         match &context.lines {
             Some(lines) => {
                 context.told = context.oldest();

@@ -203,10 +203,13 @@ impl Lines {
     /// Whether the others need the lines no more, after the last operation.
     pub(super) fn is_over(&self, last: u32) -> bool {
         (0..self.size()).all(|member| {
-            let word = !self.line(member, SLOTS as usize + Count::Done as usize)[0].load(Acquire);
+            let stored = self.line(member, SLOTS as usize + Count::Done as usize)[0].load(Acquire);
+            let word = !stored;
             let team = (word >> 32) as u32;
-            // A place is next used for a team with a larger number.
-            team > self.number || team == self.number && (last.wrapping_sub(word as u32) as i32) <= 0
+            // A place that was never used belongs to a member that has still to come. A place is next used for a team with a
+            // larger number.
+            stored != 0
+                && (team > self.number || team == self.number && (last.wrapping_sub(word as u32) as i32) <= 0)
         })
     }
 

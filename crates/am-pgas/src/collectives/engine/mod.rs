@@ -164,6 +164,8 @@ pub(crate) struct Engine {
     /// Messages sent and rounds ended so far, modulo 2^64.
     went: u64,
     combines: Combines,
+    /// Small operations that ended at once, since a poll.
+    at_once: u32,
 }
 
 /// What a member does in an operation through shared memory.
@@ -197,6 +199,7 @@ impl Engine {
             losses_seen: 0,
             went: 0,
             combines: Combines::default(),
+            at_once: 0,
         }
     }
 

@@ -10,6 +10,9 @@ use crate::collectives::operator::Fold;
 use crate::collectives::schedule::Side;
 use crate::collectives::tuning::Seat;
 
+/// Operations that may end at once before the endpoint serves its peers.
+const AT_ONCE: u32 = 16;
+
 /// How such an operation has come out.
 #[derive(Debug)]
 pub(crate) enum Quick {
@@ -52,11 +55,12 @@ impl Engine {
         let sequence = context.number(Some(call), false);
         let mut direct = Direct::published(sequence, call);
         context.stirs = true;
+        // Under way from here on: the others may not use its slot again before this member has read theirs.
+        context.live.push_back(None);
         self.settle(index, post);
         let ready = match self.look(index, &mut direct, looks) {
             Ok(ready) => ready,
             Err(failure) => {
-                self.contexts[index].live.push_back(None);
                 self.fail(index, failure);
                 // The operation that follows finds it.
                 return Quick::No;
@@ -66,17 +70,22 @@ impl Engine {
             let id = self.instance(seat, index, (call, fold.take()), direct, bytes);
             return Quick::Begun(id);
         }
-        if !self.contexts[index].live.is_empty() {
-            self.contexts[index].live.push_back(None);
-        }
         self.combines.set(Some(number));
         self.take_result(index, &direct, fold.as_ref(), bytes);
         self.combines.set(None);
+        self.contexts[index].ended(sequence);
         if !direct.is_agreed(seat.size) {
             self.follow(index, direct);
         }
         self.settle(index, post);
         Quick::Over
+    }
+
+    /// Whether so many operations have ended at once that the endpoint has to serve its peers.
+    #[inline]
+    pub(crate) fn is_time_to_serve(&mut self) -> bool {
+        self.at_once = (self.at_once + 1) % AT_ONCE;
+        self.at_once == 0
     }
 
     /// Looks at the lines of the others; whether all is there that this member needs.
@@ -92,7 +101,8 @@ impl Engine {
             }
         }
         // Whoever has come to this one has come to those before.
-        while let (Ok(true), Some(mut first)) = (&outcome, context.direct.pop_front()) {
+        while outcome == Ok(true) {
+            let Some(mut first) = context.direct.pop_front() else { break };
             match first.compare(context, &lines) {
                 Ok(()) if first.is_agreed(context.members.ranks.len()) => {}
                 Ok(()) => {
@@ -155,7 +165,9 @@ impl Engine {
         instance.begin(schedule, call, fold);
         (instance.direct, instance.position) = (true, seat.me);
         let id = u64::from(instance.generation) << 32 | u64::from(place);
-        self.contexts[index].live.push_back(Some(place));
+        if let Some(entry) = self.contexts[index].live.back_mut() {
+            *entry = Some(place);
+        }
         direct.set_place(place);
         self.follow(index, direct);
         id
