@@ -52,6 +52,21 @@
 //! Messages that nobody has asked for take memory of the receiver, which each sender accounts for ([`MessageConfig::unexpected`]):
 //! without room a sender announces a message instead, and without room for announcements it waits.
 //!
+//! # Status
+//!
+//! Experimental: behind a feature that is off by default, and with known defects, which a reader of the code found and no
+//! program has met yet:
+//!
+//! - [`ReceiveRequest::cancel`](request::ReceiveRequest::cancel) may wait for ever if the sender is lost, or a second cancelled receive
+//!   meets its message, meanwhile.
+//! - More than 256 announced messages of one tag that wait for a receive of another tag from the same peer block both.
+//! - The non-blocking tests of receives from any source do not learn that a rank was lost or has left.
+//! - Advertisements are stamped when they are queued: with queues that are long for the time of two windows, a message may be written to
+//!   memory that serves another receive by then. The protocol [`Protocol::Read`] and [`Protocol::SenderInitiated`] do not advertise.
+//! - Lengths, tags and offsets of a peer that breaks the protocol are not all checked: they can panic this rank.
+//!
+//! [`MessageError`] does not yet give sizes in every case.
+//!
 //! # What can go wrong
 //!
 //! A rank that is lost ends what is under way with it, at each of its peers, as an error that names it; others go on. A dropped

@@ -13,6 +13,16 @@
 //! Semantics lie in state machines without a clock, costs in one table; so the same program runs at no cost
 //! ([`model::Parameters::free`]), at the prototype's, or under an [`AdversarialTiming`] and [`PageFaults`].
 //!
+//! # Known limits
+//!
+//! - A transfer that is given up because a link is down for longer than [`model::RetryParameters::limit`] attempts is not told
+//!   to the conduit's peers: a Long message may then be handled with bytes missing, and a read may never end.
+//! - Writes that fault at their source may keep later ones to other nodes waiting.
+//! - Within a node, a write of several cells arrives earlier than its engine has read it; the receiving engine takes in what all links
+//!   bring at once.
+//! - All published totals are in the training set of the fit, so no figure is a prediction. [`model::MpiParameters`] is added by the
+//!   figures, not charged by the interface.
+//!
 //! # Example
 //!
 //! A write and its notification take as long as the parameter table says: 0.6 us and the bytes' time.
