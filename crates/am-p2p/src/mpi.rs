@@ -2,7 +2,7 @@
 //!
 //! A [`Universe`] owns the endpoint, so that calls need nothing but a process: `world.process_at_rank(1).send(&x)`. Calls panic
 //! where MPI would end the job, with the error of this crate as the message: what fails on a rank ends that rank, and its peers learn of
-//! it. Programs that go on after losses use [`Communicator`](crate::Communicator).
+//! it. Programs that go on after losses use [`Communicator`].
 //!
 //! # rsmpi -> here
 //!
@@ -12,7 +12,7 @@
 //! | `universe.world()` | [`Universe::world`] | [`Communicator::world`](crate::Communicator::world) |
 //! | `world.rank()`, `size()`, `barrier()` | the same | `rank`, `size`, `team().barrier` |
 //! | `duplicate`, `split_by_color`, `split_by_subgroup_collective` | the first two | `duplicate`, `split`, `group` |
-//! | `process_at_rank`, `any_process`, `this_process` | the same | a position, [`ANY_SOURCE`](crate::ANY_SOURCE) |
+//! | `process_at_rank`, `any_process`, `this_process` | the same | a position, [`ANY_SOURCE`] |
 //! | `send`, `send_with_tag`, `synchronous_send` | the same; tag 0 by default | `send`, `synchronous_send` |
 //! | `buffered_send`, `ready_send` | `send` | `send` |
 //! | `receive`, `receive_vec`, `receive_into`, `.._with_tag` | the same; any tag by default | the same |
