@@ -79,6 +79,7 @@ mod layout;
 mod loom_flags;
 #[cfg(not(am_loom))]
 mod native;
+#[cfg(not(am_loom))]
 mod net;
 #[cfg(not(am_loom))]
 mod port;
