@@ -7,8 +7,8 @@
 use crate::cases::Threaded;
 use am_core::address::Shape;
 use am_core::transport::{
-    Arrival, Body, Completion, CreditSnapshot, Departure, Head, Limits, Membership, NativeOneSided, Notify, Owed,
-    PeerStatus, PendingKey, Port, Refused, Sink, Slot, WaitReason, Waiting,
+    Arrival, Body, Completion, CreditSnapshot, Departure, Limits, Membership, NativeOneSided, Notify, Owed,
+    PeerStatus, PendingKey, Refused, ReplyPath, RequestHeader, Sink, Slot, WaitReason, Waiting,
 };
 use am_core::{AnyMemory, Instant, Memory, Payload, PayloadWriter, Peer, Rank, Segment, Span, Transport, Words};
 use std::cell::OnceCell;
@@ -74,15 +74,15 @@ pub(crate) trait Carrier {
     fn network(&self) -> &dyn Network;
     fn network_mut(&mut self) -> &mut dyn Network;
     fn limits(&self, peer: Peer) -> &Limits;
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused>;
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused>;
     /// Takes room, which [`Carrier::slot`] turns into a slot.
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<(), Refused>;
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> ErasedSlot<'_>;
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<(), Refused>;
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> ErasedSlot<'_>;
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused>;
     fn poll(&mut self, budget: usize, sink: &mut dyn Sink) -> usize;
     fn round(&self) -> u32;
     /// Calls `reply` once.
-    fn answer(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn Port));
+    fn answer(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn ReplyPath));
     fn flush(&mut self);
     fn quiet(&mut self) -> bool;
     fn segment(&self) -> &Segment<Self::Memory>;
@@ -130,16 +130,16 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
         self.transport.limits(peer)
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.transport.send(to, head, args, body)
     }
 
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<(), Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<(), Refused> {
         self.room = Some(self.transport.reserve(to, head, args, len)?);
         Ok(())
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> ErasedSlot<'_> {
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> ErasedSlot<'_> {
         let room = self.room.take().expect("a slot is made of room that has just been reserved");
         ErasedSlot(Box::new(self.transport.slot(to, head, args, len, room)))
     }
@@ -153,11 +153,11 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
     }
 
     fn round(&self) -> u32 {
-        self.transport.round()
+        self.transport.polls_per_sweep()
     }
 
-    fn answer(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn Port)) {
-        self.transport.answer(key, reply);
+    fn answer(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn ReplyPath)) {
+        self.transport.reply_detached(key, reply);
     }
 
     fn flush(&mut self) {
@@ -165,7 +165,7 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
     }
 
     fn quiet(&mut self) -> bool {
-        self.transport.quiet()
+        self.transport.is_quiescent()
     }
 
     fn segment(&self) -> &Segment<M> {
@@ -207,8 +207,8 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
 struct ErasedSink<'a>(&'a mut dyn Sink);
 
 impl Sink for ErasedSink<'_> {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
-        self.0.request(arrival, port);
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
+        self.0.request(arrival, path);
     }
 
     fn reply(&mut self, arrival: Arrival<'_>) {
@@ -263,8 +263,8 @@ impl Slot for ErasedSlot<'_> {
 }
 
 impl<C: Carrier + ?Sized> Membership for Erased<C> {
-    fn me(&self) -> Peer {
-        self.0.network().me()
+    fn local_peer(&self) -> Peer {
+        self.0.network().local_peer()
     }
 
     fn shape(&self) -> Shape {
@@ -330,15 +330,15 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
         self.0.limits(peer)
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.0.send(to, head, args, body)
     }
 
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<(), Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<(), Refused> {
         self.0.reserve(to, head, args, len)
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> ErasedSlot<'_> {
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, (): ()) -> ErasedSlot<'_> {
         self.0.slot(to, head, args, len)
     }
 
@@ -350,13 +350,13 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
         self.0.poll(budget, sink)
     }
 
-    fn round(&self) -> u32 {
+    fn polls_per_sweep(&self) -> u32 {
         self.0.round()
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         let (mut reply, mut result) = (Some(reply), None);
-        self.0.answer(key, &mut |port| result = reply.take().map(|reply| reply(port)));
+        self.0.answer(key, &mut |path| result = reply.take().map(|reply| reply(path)));
         result.expect("a transport opens a detached way back once")
     }
 
@@ -364,7 +364,7 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
         self.0.flush();
     }
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         self.0.quiet()
     }
 

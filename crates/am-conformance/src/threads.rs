@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn failures_and_panics_name_their_rank() {
-        let report = run_one(2, Needs::PLAIN, |_, transport| match transport.me().0 {
+        let report = run_one(2, Needs::PLAIN, |_, transport| match transport.local_peer().0 {
             0 => Err(Failure::Check("broken".into())),
             _ => std::panic::resume_unwind(Box::new("boom")),
         });

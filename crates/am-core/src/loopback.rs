@@ -14,9 +14,9 @@ use crate::payload::Payload;
 use crate::segment::{AnyMemory, Segment};
 use crate::time::{Clock, Instant};
 use crate::transport::{
-    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Fill, Head, Limits, Membership, NativeOneSided,
-    Notify, Owed, PayloadWriter, PeerStatus, PendingKey, Port, PortGone, Refused, ReplyBound, Resource, Sink,
-    Slot, Transport, WaitReason, Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Fill, Limits, Membership, NativeOneSided, Notify,
+    Owed, PayloadWriter, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath, ReplyPathGone, RequestHeader,
+    Resource, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -353,7 +353,7 @@ impl Loopback {
 pub struct LoopbackSlot<'a> {
     transport: &'a mut Loopback,
     to: Peer,
-    head: Head,
+    head: RequestHeader,
     args: Words,
     payload: Vec<u8>,
     committed: bool,
@@ -400,14 +400,14 @@ impl Drop for LoopbackSlot<'_> {
 }
 
 /// The way back to a requester.
-struct ReplyPort<'a> {
+struct LoopbackReplyPath<'a> {
     transport: &'a mut Loopback,
     to: Peer,
     bound: ReplyBound,
     used: bool,
 }
 
-impl ReplyPort<'_> {
+impl LoopbackReplyPath<'_> {
     fn deliver(&mut self, category: Category, handler: u8, args: &Words, payload: Vec<u8>, placed: (u64, usize)) {
         self.used = true;
         let kind = Kind::Reply(category);
@@ -415,12 +415,12 @@ impl ReplyPort<'_> {
         self.transport.deliver(self.to, frame);
     }
 
-    fn check(&self) -> Result<(), PortGone> {
-        self.transport.network.status(self.to).active().map_err(|_| PortGone)
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.transport.network.status(self.to).active().map_err(|_| ReplyPathGone)
     }
 }
 
-impl Port for ReplyPort<'_> {
+impl ReplyPath for LoopbackReplyPath<'_> {
     fn bound(&self) -> usize {
         self.bound.bytes()
     }
@@ -434,7 +434,7 @@ impl Port for ReplyPort<'_> {
         self.transport.network.limits.long
     }
 
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         self.check()?;
         let (payload, placed) = match body {
             Body::None => (Vec::new(), (0, 0)),
@@ -451,7 +451,13 @@ impl Port for ReplyPort<'_> {
         Ok(())
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let mut payload = self.transport.buffer(len);
@@ -466,7 +472,7 @@ impl Port for ReplyPort<'_> {
     }
 }
 
-impl Drop for ReplyPort<'_> {
+impl Drop for LoopbackReplyPath<'_> {
     fn drop(&mut self) {
         if !self.used && self.bound != ReplyBound::None {
             self.transport.bare_given += 1;
@@ -499,7 +505,7 @@ impl Drop for InHand {
 }
 
 impl Membership for Loopback {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         self.me
     }
 
@@ -579,7 +585,7 @@ impl Transport for Loopback {
         &self.network.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.admit(to, head.reply)?;
         let (payload, placed) = match body {
             Body::None => (Vec::new(), (0, 0)),
@@ -595,11 +601,11 @@ impl Transport for Loopback {
         Ok(())
     }
 
-    fn reserve(&mut self, to: Peer, head: Head, _: &Words, _: usize) -> Result<(), Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, _: &Words, _: usize) -> Result<(), Refused> {
         self.admit(to, head.reply)
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> LoopbackSlot<'_> {
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, (): ()) -> LoopbackSlot<'_> {
         let payload = self.buffer(len);
         LoopbackSlot { to, head, args: *args, payload, committed: false, transport: self }
     }
@@ -634,8 +640,8 @@ impl Transport for Loopback {
             match frame.kind {
                 Kind::Request(category, bound) => {
                     // Dropped before `in_hand`: a request counts as handled when its reply or credit is on its way.
-                    let mut port = ReplyPort { transport: self, to: from, bound, used: false };
-                    sink.request(arrival(category), &mut port);
+                    let mut path = LoopbackReplyPath { transport: self, to: from, bound, used: false };
+                    sink.request(arrival(category), &mut path);
                 }
                 Kind::Reply(category) => {
                     self.owed[from.index()] -= 1;
@@ -647,14 +653,14 @@ impl Transport for Loopback {
         budget
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         let bound = ReplyBound::from_tag(key.tag);
-        reply(&mut ReplyPort { transport: self, to: key.to, bound, used: false })
+        reply(&mut LoopbackReplyPath { transport: self, to: key.to, bound, used: false })
     }
 
     fn flush(&mut self) {}
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         self.native.is_idle()
             && (0..self.sent.len()).all(|peer| {
                 self.sent[peer] == self.network.inbox(self.me).handled[peer]

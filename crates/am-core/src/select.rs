@@ -5,7 +5,7 @@
 //! that near messages do not pay for it.
 
 mod far;
-mod port;
+mod reply_path;
 mod slot;
 
 pub use slot::{SelectRoom, SelectSlot};
@@ -15,11 +15,11 @@ use crate::arguments::Words;
 use crate::segment::{AnyMemory, Segment};
 use crate::time::{Instant, Span};
 use crate::transport::{
-    Body, CreditSnapshot, Departure, Head, Limits, Membership, NativeOneSided, Notify, Owed, PeerStatus,
-    PendingKey, Port, Refused, Sink, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, Limits, Membership, NativeOneSided, Notify, Owed, PeerStatus, PendingKey,
+    Refused, ReplyPath, RequestHeader, Sink, Transport, WaitReason, Waiting,
 };
 use far::Far;
-use port::{Mapped, MappedReplyPath};
+use reply_path::{Mapped, MappedReplyPath};
 use std::task::Waker;
 
 /// The way to a peer.
@@ -175,8 +175,8 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
                 return Err(SelectError::Twice { rank });
             }
         }
-        if up[near.me().index()] != far.me() {
-            let (near, far) = (outer.address(up[near.me().index()]), outer.address(far.me()));
+        if up[near.local_peer().index()] != far.local_peer() {
+            let (near, far) = (outer.address(up[near.local_peer().index()]), outer.address(far.local_peer()));
             return Err(SelectError::Different { near, far });
         }
         let (a, b) = (near.segment(), far.segment());
@@ -188,7 +188,8 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
                 *way = Way::Far;
             }
         }
-        let default_reply = near.limits(near.me()).default_reply.min(far.limits(far.me()).default_reply);
+        let default_reply =
+            near.limits(near.local_peer()).default_reply.min(far.limits(far.local_peer()).default_reply);
         let limits = ways.iter().enumerate().map(|(index, way)| match way {
             Way::Near(peer) => Limits { default_reply, ..*near.limits(*peer) },
             Way::Far => Limits { default_reply, ..*far.limits(Peer(index as u32)) },
@@ -268,11 +269,11 @@ macro_rules! own {
 }
 
 impl<N: Transport, F: Transport<Memory = N::Memory>> Membership for Select<N, F> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         match &self.0 {
-            Choice::Near(near) => near.me(),
-            Choice::Far(far) => far.me(),
-            Choice::Both(both) => both.far.transport.me(),
+            Choice::Near(near) => near.local_peer(),
+            Choice::Far(far) => far.local_peer(),
+            Choice::Both(both) => both.far.transport.local_peer(),
         }
     }
 
@@ -403,12 +404,12 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
     }
 
     #[inline(always)]
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         towards!(self, to, |transport, peer| transport.send(peer, head, args, body))
     }
 
     #[inline]
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Room, Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<Self::Room, Refused> {
         match &mut self.0 {
             Choice::Near(near) => near.reserve(to, head, args, len).map(SelectRoom::Near),
             Choice::Far(far) => far.reserve(to, head, args, len).map(SelectRoom::Far),
@@ -424,7 +425,14 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
     }
 
     #[inline]
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Self::Room) -> Self::Slot<'_> {
+    fn slot(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        len: usize,
+        room: Self::Room,
+    ) -> Self::Slot<'_> {
         let (near, far, to) = match &mut self.0 {
             Choice::Near(near) => (Some(near), None, to),
             Choice::Far(far) => (None, Some(far), to),
@@ -453,25 +461,25 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         }
     }
 
-    fn round(&self) -> u32 {
+    fn polls_per_sweep(&self) -> u32 {
         match &self.0 {
-            Choice::Near(near) => near.round(),
-            Choice::Far(far) => far.round(),
-            Choice::Both(both) => both.near.round().max(both.far.transport.round()),
+            Choice::Near(near) => near.polls_per_sweep(),
+            Choice::Far(far) => far.polls_per_sweep(),
+            Choice::Both(both) => both.near.polls_per_sweep().max(both.far.transport.polls_per_sweep()),
         }
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         match &mut self.0 {
-            Choice::Near(near) => near.answer(key, reply),
-            Choice::Far(far) => far.answer(key, reply),
+            Choice::Near(near) => near.reply_detached(key, reply),
+            Choice::Far(far) => far.reply_detached(key, reply),
             Choice::Both(both) => match both.ways[key.to.index()] {
-                Way::Near(to) => both.near.answer(PendingKey { to, ..key }, |port| {
-                    reply(&mut MappedReplyPath { port, requester: key.to })
+                Way::Near(to) => both.near.reply_detached(PendingKey { to, ..key }, |path| {
+                    reply(&mut MappedReplyPath { path, requester: key.to })
                 }),
                 Way::Far => {
                     both.far.sent(true);
-                    both.far.transport.answer(key, reply)
+                    both.far.transport.reply_detached(key, reply)
                 }
             },
         }
@@ -489,13 +497,13 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         }
     }
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         match &mut self.0 {
-            Choice::Near(near) => near.quiet(),
-            Choice::Far(far) => far.quiet(),
+            Choice::Near(near) => near.is_quiescent(),
+            Choice::Far(far) => far.is_quiescent(),
             Choice::Both(both) => {
                 both.far.sent(false);
-                both.near.quiet() && both.far.transport.quiet()
+                both.near.is_quiescent() && both.far.transport.is_quiescent()
             }
         }
     }

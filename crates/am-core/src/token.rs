@@ -8,7 +8,7 @@ use crate::arguments::{Arguments, Words, encode};
 use crate::error::{Rejected, ReplyError};
 use crate::handlers::Reply;
 use crate::segment::{MemoryRef, Segment, SegmentError};
-use crate::transport::{Body, PayloadWriter, PendingKey, Port, PortGone};
+use crate::transport::{Body, PayloadWriter, PendingKey, ReplyPath, ReplyPathGone};
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +107,7 @@ pub(crate) struct TokenContext<'a> {
 /// }
 /// ```
 pub struct Token<'a> {
-    port: &'a mut dyn Port,
+    path: &'a mut dyn ReplyPath,
     context: &'a TokenContext<'a>,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Debug for Token<'_> {
     }
 }
 
-/// A reply as the port needs it.
+/// A reply as the reply path needs it.
 pub(crate) enum Message<'a> {
     Send(Body<'a>),
     Fill(usize, &'a mut dyn FnMut(&mut dyn PayloadWriter)),
@@ -125,7 +125,7 @@ pub(crate) enum Message<'a> {
 
 /// Checks a reply against its bound, segment and table, then sends it.
 pub(crate) fn send(
-    port: &mut dyn Port,
+    path: &mut dyn ReplyPath,
     to: Address,
     same_table: bool,
     bound: usize,
@@ -136,7 +136,7 @@ pub(crate) fn send(
     if !same_table {
         return Err(ReplyError::ForeignHandler { handler });
     }
-    let bound = port.bound().min(bound);
+    let bound = path.bound().min(bound);
     let fits = |len: usize| {
         if len > bound { Err(ReplyError::PayloadTooLarge { len, bound }) } else { Ok(()) }
     };
@@ -146,8 +146,8 @@ pub(crate) fn send(
                 Body::None => {}
                 Body::Copy(payload) => fits(payload.len())?,
                 Body::Place(payload, at) => {
-                    let (len, segment) = (payload.len() as u64, port.segment_len());
-                    let limit = port.long_limit();
+                    let (len, segment) = (payload.len() as u64, path.segment_len());
+                    let limit = path.long_limit();
                     if len > limit {
                         return Err(ReplyError::LongTooLarge { len, limit, to });
                     }
@@ -157,19 +157,19 @@ pub(crate) fn send(
                     }
                 }
             }
-            port.send(handler, args, body)
+            path.send(handler, args, body)
         }
         Message::Fill(len, fill) => {
             fits(len)?;
-            port.send_filled(handler, args, len, fill)
+            path.send_filled(handler, args, len, fill)
         }
     };
-    sent.map_err(|PortGone| ReplyError::Gone { to })
+    sent.map_err(|ReplyPathGone| ReplyError::Gone { to })
 }
 
 impl<'a> Token<'a> {
-    pub(crate) fn new(port: &'a mut dyn Port, context: &'a TokenContext<'a>) -> Self {
-        Self { port, context }
+    pub(crate) fn new(path: &'a mut dyn ReplyPath, context: &'a TokenContext<'a>) -> Self {
+        Self { path, context }
     }
 
     /// Who sent the request.
@@ -186,13 +186,13 @@ impl<'a> Token<'a> {
 
     /// The largest Medium payload, in bytes, that this token can reply with.
     pub fn max_reply(&self) -> usize {
-        self.port.bound().min(self.context.bound)
+        self.path.bound().min(self.context.bound)
     }
 
     #[inline]
     fn finish(self, handler: u8, table: u32, args: &Words, message: Message<'_>) -> Result<(), Rejected<Self>> {
         let same_table = table == self.context.table;
-        match send(self.port, self.context.from, same_table, self.context.bound, handler, args, message) {
+        match send(self.path, self.context.from, same_table, self.context.bound, handler, args, message) {
             Ok(()) => {
                 self.context.outcome.set(Outcome::Replied);
                 Ok(())
@@ -263,7 +263,7 @@ impl<'a> Token<'a> {
     pub fn detach(self) -> PendingReply {
         self.context.outcome.set(Outcome::Detached);
         PendingReply {
-            key: Some(self.port.detach()),
+            key: Some(self.path.detach()),
             from: self.context.from,
             handler: self.context.handler,
             table: self.context.table,

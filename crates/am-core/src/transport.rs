@@ -108,7 +108,7 @@ impl ReplyBound {
 /// What a request frame says about itself besides arguments and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Head {
+pub struct RequestHeader {
     /// Index of the handler in the table that all ranks share.
     pub handler: u8,
     /// The largest reply its handler may send.
@@ -518,15 +518,15 @@ pub trait Slot: PayloadWriter {
     fn commit(self);
 }
 
-/// A reply that could not be sent. The port is as before.
+/// A reply that could not be sent. The reply path is as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortGone;
+pub struct ReplyPathGone;
 
 /// Writes the payload of a reply where it leaves from.
 pub type Fill<'a> = dyn FnMut(&mut dyn PayloadWriter) + 'a;
 
-/// The way back for one reply. A port that is let go unused becomes a bare credit.
-pub trait Port {
+/// The way back for one reply. A reply path that is let go unused becomes a bare credit.
+pub trait ReplyPath {
     /// The payload bound that the requester set aside room for.
     fn bound(&self) -> usize;
 
@@ -539,23 +539,29 @@ pub trait Port {
     /// Sends a reply; a Long one is placed in the requester's segment first.
     ///
     /// # Errors
-    /// [`PortGone`] if the requester is gone.
+    /// [`ReplyPathGone`] if the requester is gone.
     ///
     /// # Panics
-    /// If a payload to copy exceeds [`Port::bound`], or one to place exceeds [`Port::long_limit`] or does not lie in the
+    /// If a payload to copy exceeds [`ReplyPath::bound`], or one to place exceeds [`ReplyPath::long_limit`] or does not lie in the
     /// requester's segment; the core checks all of these first.
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone>;
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone>;
 
     /// Sends a Medium reply of `len` bytes that `fill` writes into the transport's buffer.
     ///
     /// # Errors
-    /// [`PortGone`] if the requester is gone; `fill` is not called then.
+    /// [`ReplyPathGone`] if the requester is gone; `fill` is not called then.
     ///
     /// # Panics
-    /// If `len` exceeds [`Port::bound`]; the core checks it first.
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone>;
+    /// If `len` exceeds [`ReplyPath::bound`]; the core checks it first.
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone>;
 
-    /// Keeps the way back open beyond the handler; [`Transport::answer`] opens it again.
+    /// Keeps the way back open beyond the handler; [`Transport::reply_detached`] opens it again.
     fn detach(&mut self) -> PendingKey;
 }
 
@@ -572,24 +578,24 @@ pub struct PendingKey {
 /// The way back where there is none: of a message that permits no reply, or to a requester that is gone.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct NoPort {
+pub struct NullReplyPath {
     /// What the core may believe that a reply has room for, until it learns that the requester is gone; 0 where no reply is
     /// permitted.
     pub bound: usize,
     /// Size of the requester's segment in bytes, as far as it still matters.
     pub segment_len: u64,
-    /// What [`Port::detach`] returns.
+    /// What [`ReplyPath::detach`] returns.
     pub key: PendingKey,
 }
 
-impl NoPort {
+impl NullReplyPath {
     /// Of a message from `from` that permits no reply.
     pub const fn one_way(from: Peer) -> Self {
         Self { bound: 0, segment_len: 0, key: PendingKey { to: from, tag: 0 } }
     }
 }
 
-impl Port for NoPort {
+impl ReplyPath for NullReplyPath {
     fn bound(&self) -> usize {
         self.bound
     }
@@ -602,12 +608,12 @@ impl Port for NoPort {
         u64::MAX
     }
 
-    fn send(&mut self, _: u8, _: &Words, _: Body<'_>) -> Result<(), PortGone> {
-        Err(PortGone)
+    fn send(&mut self, _: u8, _: &Words, _: Body<'_>) -> Result<(), ReplyPathGone> {
+        Err(ReplyPathGone)
     }
 
-    fn send_filled(&mut self, _: u8, _: &Words, _: usize, _: &mut Fill<'_>) -> Result<(), PortGone> {
-        Err(PortGone)
+    fn send_filled(&mut self, _: u8, _: &Words, _: usize, _: &mut Fill<'_>) -> Result<(), ReplyPathGone> {
+        Err(ReplyPathGone)
     }
 
     fn detach(&mut self) -> PendingKey {
@@ -618,7 +624,7 @@ impl Port for NoPort {
 /// Where a transport delivers what arrives. Implemented by the core.
 pub trait Sink {
     /// A request, and the way back for its reply.
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port);
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath);
 
     /// A reply.
     fn reply(&mut self, arrival: Arrival<'_>);
@@ -635,7 +641,7 @@ pub trait Sink {
 /// Who takes part in a job, and how they have ended.
 pub trait Membership {
     /// This endpoint.
-    fn me(&self) -> Peer;
+    fn local_peer(&self) -> Peer;
 
     /// The shape of the job.
     fn shape(&self) -> Shape;
@@ -726,17 +732,24 @@ pub trait Transport: Membership + Waiting {
     ///
     /// # Errors
     /// [`Refused`]; the frame will not be delivered. Unless the peer is gone, nothing was placed.
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused>;
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused>;
 
     /// Takes the room of a Medium request of `len` payload bytes, at most [`Limits::max_payload`]. Does not block or
     /// allocate. The caller turns what it gets into a slot, with the same arguments and before any other call.
     ///
     /// # Errors
     /// [`Refused`]; nothing was taken.
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Self::Room, Refused>;
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<Self::Room, Refused>;
 
     /// The buffer in room that [`Transport::reserve`] has just taken. Does not block or allocate.
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Self::Room) -> Self::Slot<'_>;
+    fn slot(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        len: usize,
+        room: Self::Room,
+    ) -> Self::Slot<'_>;
 
     /// Sends a message between cores on the request lane; it has no reply and no handler. Such messages may overtake each
     /// other where [`Limits::ordered`] is false.
@@ -746,23 +759,23 @@ pub trait Transport: Membership + Waiting {
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused>;
 
     /// Delivers at most `budget` arrived frames to the sink; returns how many. One poll may look at some of the peers only;
-    /// the next one goes on behind them, and [`Transport::round`] of them look at all.
+    /// the next one goes on behind them, and [`Transport::polls_per_sweep`] of them look at all.
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize;
 
     /// How many fruitless polls in a row tell that nothing has arrived from anyone.
-    fn round(&self) -> u32 {
+    fn polls_per_sweep(&self) -> u32 {
         1
     }
 
-    /// Opens a detached way back once more; a port left unused becomes a bare credit.
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R;
+    /// Opens a detached way back once more; a reply path left unused becomes a bare credit.
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R;
 
     /// Hands everything accepted so far to the network.
     fn flush(&mut self);
 
     /// Whether every accepted request to a peer that is still there has been handled (or dropped) at its destination, and
     /// the reply that its handler sent, if any, can be polled here.
-    fn quiet(&mut self) -> bool;
+    fn is_quiescent(&mut self) -> bool;
 
     /// This rank's own segment.
     fn segment(&self) -> &Segment<Self::Memory>;

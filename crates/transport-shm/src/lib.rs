@@ -22,7 +22,7 @@
 //! | `job` | making, opening and joining jobs; the status board |
 //! | `ring` | the ring of cells and the positions in the ring of bytes; checked with loom |
 //! | `frame`, `lanes` | what a frame contains; the four lane ends towards a peer |
-//! | `transport`, `port` | the [`Transport`](am_core::Transport) itself and the way back of replies |
+//! | `transport`, `reply_path` | the [`Transport`](am_core::Transport) itself and the way back of replies |
 //! | `waiting`, `park`, `bell`, `watch` | how long to spin; sleeping and waking; calling wakers; the death watch |
 //! | `region`, `sys` | all `unsafe`: views of shared memory, system calls |
 //! | `model` | what stands in for the machine when `ring` and `park` are checked with loom |
@@ -79,9 +79,9 @@ mod model;
 mod nudge;
 mod park;
 #[cfg(not(am_loom))]
-mod port;
-#[cfg(not(am_loom))]
 mod region;
+#[cfg(not(am_loom))]
+mod reply_path;
 mod ring;
 mod sync;
 #[cfg(not(am_loom))]
@@ -97,7 +97,7 @@ mod watch;
 pub use {
     config::{JobConfig, JobConfigError},
     job::{Job, JobError, JoinError, JoinOptions},
-    port::ShmSlot,
     region::ShmMemory,
+    reply_path::ShmSlot,
     transport::Shm,
 };

@@ -7,8 +7,8 @@ use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken
 use crate::layout::{self, endpoint};
 use crate::nudge::Nudge;
 use crate::park::LONGEST;
-use crate::port::{ReplyContext, ReplyPort, ShmSlot};
 use crate::region::{Mapping, ShmMemory, View};
+use crate::reply_path::{ReplyContext, ShmReplyPath, ShmSlot};
 use crate::ring::{Broken, Cell, Position, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
@@ -18,8 +18,8 @@ use crate::watch::{UNKNOWN, Watch, started};
 use am_core::segment::AnyMemory;
 use am_core::time::Clock;
 use am_core::transport::{
-    Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Notify, Owed, PendingKey, Port, Refused,
-    ReplyBound, Sink, WaitReason, Waiting,
+    Arrival, Body, CreditSnapshot, Departure, Membership, Notify, NullReplyPath, Owed, PendingKey, Refused,
+    ReplyBound, ReplyPath, RequestHeader, Sink, WaitReason, Waiting,
 };
 use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
@@ -474,14 +474,14 @@ fn answer<S: Sink>(
     };
     let arrival = Arrival::new(context.to, category, frame.handler, args, payload);
     if frame.reply.is_none() {
-        return sink.request(arrival, &mut NoPort::one_way(context.to));
+        return sink.request(arrival, &mut NullReplyPath::one_way(context.to));
     }
-    sink.request(arrival, &mut ReplyPort::new(replies, context, frame.reply, bare));
+    sink.request(arrival, &mut ShmReplyPath::new(replies, context, frame.reply, bare));
 }
 
 /// Frames a request; `len` is the payload's length for Medium and Control.
 #[inline]
-fn request_frame(category: Category, head: Head, args: &Words, len: usize, in_ring: bool) -> Frame {
+fn request_frame(category: Category, head: RequestHeader, args: &Words, len: usize, in_ring: bool) -> Frame {
     let reply = match head.reply {
         ReplyBound::None => None,
         ReplyBound::UpTo(bytes) => Some(granules(bytes as usize)),
@@ -495,7 +495,7 @@ pub struct Place((usize, Position));
 
 impl Shm {
     #[inline(always)]
-    fn short(&mut self, to: Peer, head: Head, args: &Words) -> Result<(), Refused> {
+    fn short(&mut self, to: Peer, head: RequestHeader, args: &Words) -> Result<(), Refused> {
         let frame = request_frame(Category::Short, head, args, 0, false);
         let requests = &mut self.asking[to.index()].requests;
         if let Err(denied) = requests.admit(frame.cells(), None, head.reply) {
@@ -511,7 +511,7 @@ impl Shm {
     }
 
     #[inline(always)]
-    fn medium(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+    fn medium(&mut self, to: Peer, head: RequestHeader, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         let inline = fits_inline(args, payload.len());
         let frame = request_frame(Category::Medium, head, args, payload.len(), !inline);
         let requests = &mut self.asking[to.index()].requests;
@@ -528,7 +528,14 @@ impl Shm {
         Ok(())
     }
 
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+    fn long(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        payload: &[u8],
+        at: u64,
+    ) -> Result<(), Refused> {
         let frame = request_frame(Category::Long, head, args, 0, false);
         let rank = self.shape.address(to).rank;
         if let Err(denied) = self.asking[to.index()].requests.admit(frame.cells(), None, head.reply) {
@@ -548,7 +555,7 @@ impl Shm {
 
 impl Membership for Shm {
     #[inline]
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         self.me
     }
 
@@ -642,7 +649,7 @@ impl Transport for Shm {
     }
 
     #[inline(always)]
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         match body {
             Body::None => self.short(to, head, args),
             Body::Copy(payload) => self.medium(to, head, args, payload),
@@ -651,7 +658,7 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Place, Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<Place, Refused> {
         let frame = request_frame(Category::Medium, head, args, len, true);
         match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
             Err(denied) => Err(self.deny(to, denied)),
@@ -666,7 +673,14 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, Place(place): Place) -> ShmSlot<'_> {
+    fn slot(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        len: usize,
+        Place(place): Place,
+    ) -> ShmSlot<'_> {
         let frame = request_frame(Category::Medium, head, args, len, true);
         let parking = &self.board.parking[to.index()];
         let requests = &mut self.asking[to.index()].requests;
@@ -713,21 +727,21 @@ impl Transport for Shm {
         done
     }
 
-    fn round(&self) -> u32 {
+    fn polls_per_sweep(&self) -> u32 {
         self.asking.len().div_ceil(GLANCE) as u32
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         let Self { answering, segments, job, board, fenced, bare, .. } = self;
         let context = ReplyContext { to: key.to, board, job, segments, fenced: *fenced };
         let set_aside = key.tag.checked_sub(1);
-        reply(&mut ReplyPort::new(&mut answering[key.to.index()].replies, context, set_aside, bare))
+        reply(&mut ShmReplyPath::new(&mut answering[key.to.index()].replies, context, set_aside, bare))
     }
 
     #[inline]
     fn flush(&mut self) {}
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         let mut all = true;
         for asking in &self.asking {
             all &= asking.requests.is_gone() || asking.requests.quiet();

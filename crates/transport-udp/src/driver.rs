@@ -2,7 +2,7 @@
 //! fabric is another; [`MachineTransport`](crate::MachineTransport) makes a transport of either.
 
 use crate::proto::{BorrowedPayload, Machine};
-use am_core::transport::{LossCause, Notify, PeerStatus, PendingKey, Port, Sink, WaitReason};
+use am_core::transport::{LossCause, Notify, PeerStatus, PendingKey, ReplyPath, Sink, WaitReason};
 use am_core::{Instant, Peer, Rank, Span};
 use std::task::Waker;
 
@@ -58,7 +58,7 @@ pub trait Driver {
 
     /// Opens the way back of a detached request, as [`Machine::answer`] does. Code of the program runs within, as
     /// in [`Driver::poll`].
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         self.with(|machine, now| machine.answer(now, key, reply))
     }
 

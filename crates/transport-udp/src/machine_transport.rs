@@ -4,8 +4,8 @@ use crate::driver::Driver;
 use crate::proto::{BorrowedPayload, Config, Machine};
 use am_core::arguments::Words;
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, Limits, Membership, NoPort, Notify, Owed, PayloadWriter, PeerStatus,
-    PendingKey, Port, Refused, Resource, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, Limits, Membership, Notify, NullReplyPath, Owed, PayloadWriter, PeerStatus,
+    PendingKey, Refused, ReplyPath, RequestHeader, Resource, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
 use std::sync::Arc;
@@ -67,7 +67,13 @@ impl<D: Driver, M: Memory> MachineTransport<D, M> {
         self.driver.failure().map_or(Ok(()), |cause| Err(Refused::Gone(PeerStatus::Lost(cause))))
     }
 
-    fn request(&mut self, to: Peer, head: Head, args: &Words, payload: Option<&[u8]>) -> Result<(), Refused> {
+    fn request(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        payload: Option<&[u8]>,
+    ) -> Result<(), Refused> {
         self.usable()?;
         let accepted = self.driver.with(|machine, now| machine.request(now, to, head, args, payload));
         // A refusal may have begun a handshake, which has to leave, too.
@@ -77,7 +83,14 @@ impl<D: Driver, M: Memory> MachineTransport<D, M> {
 }
 
 impl<D: Driver, M: Memory> MachineTransport<D, M> {
-    fn long(&mut self, to: Peer, head: Head, args: &Words, payload: &[u8], at: u64) -> Result<(), Refused> {
+    fn long(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        payload: &[u8],
+        at: u64,
+    ) -> Result<(), Refused> {
         self.usable()?;
         let len = payload.len() as u64;
         let begun = self.driver.with(|machine, now| machine.long(now, to, head, args, len, at));
@@ -103,7 +116,7 @@ impl<D: Driver, M: Memory> MachineTransport<D, M> {
 pub struct Claim<'a, D: Driver, M: Memory = OwnMemory> {
     transport: &'a mut MachineTransport<D, M>,
     to: Peer,
-    head: Head,
+    head: RequestHeader,
     args: Words,
 }
 
@@ -128,7 +141,7 @@ impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
 }
 
 impl<D: Driver, M: Memory + Clone> Membership for MachineTransport<D, M> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         self.me
     }
 
@@ -191,7 +204,7 @@ impl<D: Driver, M: Memory + Clone> Transport for MachineTransport<D, M> {
         &self.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         match body {
             Body::None => self.request(to, head, args, None),
             Body::Copy(payload) => self.request(to, head, args, Some(payload)),
@@ -199,7 +212,7 @@ impl<D: Driver, M: Memory + Clone> Transport for MachineTransport<D, M> {
         }
     }
 
-    fn reserve(&mut self, to: Peer, head: Head, _: &Words, len: usize) -> Result<(), Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, _: &Words, len: usize) -> Result<(), Refused> {
         self.usable()?;
         let room = self.driver.with(|machine, now| machine.check(now, to, head, len));
         if room.is_err() {
@@ -208,7 +221,7 @@ impl<D: Driver, M: Memory + Clone> Transport for MachineTransport<D, M> {
         room
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> Claim<'_, D, M> {
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, (): ()) -> Claim<'_, D, M> {
         self.scratch.clear();
         self.scratch.resize(len, 0);
         Claim { transport: self, to, head, args: *args }
@@ -228,10 +241,10 @@ impl<D: Driver, M: Memory + Clone> Transport for MachineTransport<D, M> {
         self.driver.poll(budget, sink)
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         if self.usable().is_err() {
             let bound = self.limits.medium_reply;
-            return reply(&mut NoPort::new(bound, u64::MAX, key));
+            return reply(&mut NullReplyPath::new(bound, u64::MAX, key));
         }
         let result = self.driver.answer(key, reply);
         self.driver.accepted();
@@ -244,7 +257,7 @@ impl<D: Driver, M: Memory + Clone> Transport for MachineTransport<D, M> {
         }
     }
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         if self.usable().is_err() {
             return false;
         }

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use am_core::arguments::Words;
-//! use am_core::transport::{Arrival, Body, Head, Port, ReplyBound, Sink};
+//! use am_core::transport::{Arrival, Body, RequestHeader, ReplyPath, ReplyBound, Sink};
 //! use am_core::{Instant, Payload, Peer, Shape, Span};
 //! use transport_udp::proto::{Config, Secrets};
 //! use transport_udp::sim::{self, Network};
@@ -14,9 +14,9 @@
 //! struct Adder(Option<u32>);
 //!
 //! impl Sink for Adder {
-//!     fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+//!     fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
 //!         let sum = arrival.args.iter().sum();
-//!         port.send(0, &Words::from_slice(&[sum]).unwrap(), Body::None).unwrap();
+//!         path.send(0, &Words::from_slice(&[sum]).unwrap(), Body::None).unwrap();
 //!     }
 //!     fn reply(&mut self, arrival: Arrival<'_>) {
 //!         self.0 = arrival.args.word(0);
@@ -32,7 +32,7 @@
 //! let mut network = Network::new(42, machines.collect());
 //! network.each_link(|_, _, link| link.loss = 333);
 //!
-//! let head = Head::new(0, ReplyBound::UpTo(0));
+//! let head = RequestHeader::new(0, ReplyBound::UpTo(0));
 //! let args = Words::from_slice(&[20, 22])?;
 //! let mut asker = Adder(None);
 //! let mut asked = false;

@@ -44,7 +44,7 @@ fn wait<T: Transport>(
 
 /// Every rank adds to the accumulator under the lock.
 pub(super) fn locked_accumulator<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (ranks, me) = (u64::from(transport.shape().ranks), transport.shape().address(transport.me()).rank);
+    let (ranks, me) = (u64::from(transport.shape().ranks), transport.shape().address(transport.local_peer()).rank);
     let mut handlers = Handlers::<State>::new();
     let granted = handlers.reply("granted", |state: &mut State, _: Address, (): (), _: Payload<'_>| {
         state.granted += 1;

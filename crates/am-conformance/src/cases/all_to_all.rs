@@ -39,7 +39,7 @@ fn length(world: &World, from: Rank, to: Rank, iteration: u32, max: usize) -> us
 
 /// Short messages without arguments and Medium ones of random size, one-way and answered.
 pub(super) fn all_to_all<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (ranks, me) = (transport.shape().ranks, transport.shape().address(transport.me()).rank);
+    let (ranks, me) = (transport.shape().ranks, transport.shape().address(transport.local_peer()).rank);
     let mut handlers = Handlers::<State>::new();
     let pong = handlers.reply("pong", |state: &mut State, from: Address, (): (), _: Payload<'_>| {
         state.from[from.rank.0 as usize].short_replies += 1;

@@ -48,9 +48,9 @@ fn check(
 
 /// Every rank sends to its right neighbour, one message at a time.
 pub(super) fn arguments<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let (to, source) = (right(shape, me), left(shape, me));
-    let bound = transport.limits(transport.me()).medium_reply;
+    let bound = transport.limits(transport.local_peer()).medium_reply;
     let mut handlers = Handlers::<State>::new();
     let take = move |category: Category| {
         move |state: &mut State, from: Address, args: Words, payload: Payload<'_>| {

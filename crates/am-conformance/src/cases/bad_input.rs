@@ -121,7 +121,7 @@ fn stray() -> Result<(PendingReply, Reply<u32>), Failure> {
 
 /// Wrong requests, replies and answers; between and after them, right ones.
 pub(super) fn wrong_calls<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let to = Address::from(right(shape, me));
     let mut others = Handlers::<State>::new();
     let foreign_reply = others.reply("foreign reply", |_: &mut State, _: Address, _: u32, _: Payload<'_>| {})?;
@@ -213,7 +213,7 @@ fn wrong_answers<T: Transport>(
 
 /// A handler that declares larger replies than the transport carries is refused on every rank.
 pub(super) fn reply_bound<T: Transport>(world: &World, transport: T) -> Verdict {
-    let Limits { medium_reply: limit, default_reply, .. } = *transport.limits(transport.me());
+    let Limits { medium_reply: limit, default_reply, .. } = *transport.limits(transport.local_peer());
     ensure(default_reply <= limit.min(DEFAULT_REPLY), || {
         format!(
             "replies without a declared bound may have {default_reply} bytes, beyond {limit} or {DEFAULT_REPLY}"

@@ -11,7 +11,7 @@ const PART: usize = 1000;
 
 /// Puts, gets and atomics; nothing to show where the transport has no direct access.
 pub(super) fn direct_access<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let mut endpoint = world.attach(transport, Handlers::<()>::new(), ())?;
     equal("a segment outside the job", endpoint.remote_segment(Rank(shape.ranks)).is_some(), false)?;
     // Direct access is mutual, but a rank may have it to some of the others only.
@@ -62,7 +62,7 @@ pub(super) fn direct_access<T: Transport>(world: &World, transport: T) -> Verdic
 
 /// Every endpoint has an auxiliary segment of its own, beside the segment of its rank, and those who see it see the same.
 pub(super) fn auxiliary<T: Transport>(world: &World, transport: T) -> Verdict {
-    let me = transport.me();
+    let me = transport.local_peer();
     let mut endpoint = world.attach(transport, Handlers::<()>::new(), ())?;
     let shape = endpoint.shape();
     endpoint.segment().words().iter().for_each(|word| word.store(7, Relaxed));

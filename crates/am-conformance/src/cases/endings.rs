@@ -173,7 +173,7 @@ fn unattached<T: Transport>(world: &World, transport: T, victim: Rank, cause: Lo
 
 /// The victim goes before it attaches.
 pub(super) fn drops_before_attach<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (victim, me) = (last(transport.shape()), transport.shape().address(transport.me()).rank);
+    let (victim, me) = (last(transport.shape()), transport.shape().address(transport.local_peer()).rank);
     if me == victim {
         return Ok(());
     }
@@ -182,7 +182,7 @@ pub(super) fn drops_before_attach<T: Transport>(world: &World, transport: T) -> 
 
 /// The victim panics before it attaches.
 pub(super) fn panics_before_attach<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (victim, me) = (last(transport.shape()), transport.shape().address(transport.me()).rank);
+    let (victim, me) = (last(transport.shape()), transport.shape().address(transport.local_peer()).rank);
     if me == victim {
         unwind();
     }

@@ -141,8 +141,8 @@ fn issue<T: Transport>(
 
 /// Every rank uses every policy once, while its peers use others.
 pub(super) fn issue_without_blocking<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
-    let limits = transport.limits(transport.me());
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
+    let limits = transport.limits(transport.local_peer());
     let largest = limits.medium_request.min(limits.default_reply).min(LARGEST);
     let mut handlers = Handlers::<State>::new();
     let reply = handlers.reply("reply", |state: &mut State, _: Address, number: u64, payload: Payload<'_>| {

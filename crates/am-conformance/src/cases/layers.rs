@@ -101,7 +101,7 @@ impl HasLayer<Desk> for State {
 /// Tours, questions and notes under way at once.
 pub(super) fn together<T: Transport>(world: &World, transport: T) -> Verdict {
     let shape = transport.shape();
-    let me = shape.address(transport.me()).rank;
+    let me = shape.address(transport.local_peer()).rank;
     let mut handlers = Handlers::<State>::new();
     let tours = Tours::register(&mut handlers, shape.ranks)?;
     let note =

@@ -14,7 +14,7 @@ type Ranks<T> = Endpoint<T, OneSided>;
 
 /// What the network does by itself towards a rank's first endpoint. Nothing where the rank's segment is memory.
 fn capability<T: Transport>(transport: &mut T, to: Rank) -> Capability {
-    let (me, shape) = (transport.shape().address(transport.me()).rank, transport.shape());
+    let (me, shape) = (transport.shape().address(transport.local_peer()).rank, transport.shape());
     if to == me || transport.remote_segment(to).is_some() {
         return Capability::default();
     }
@@ -34,7 +34,7 @@ fn counted<T: Transport, R>(
 
 /// Every kind of operation goes the way that the capability tells.
 pub(super) fn way<T: Transport>(world: &World, mut transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let to = right(shape, me);
     let native = capability(&mut transport, to);
     equal("the same at every call", capability(&mut transport, to), native)?;
@@ -77,7 +77,7 @@ const LOOKS: u32 = 1_000_000;
 
 /// The last rank looks at its segment and polls no more, until what the network does by itself is there.
 pub(super) fn deaf_target<T: Transport>(world: &World, mut transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let target = last(shape);
     // All ranks see each other alike.
     let native = capability(&mut transport, if me == target { Rank(0) } else { target });

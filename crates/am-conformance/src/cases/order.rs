@@ -27,8 +27,8 @@ struct State {
 
 /// Numbered messages of all categories, one-way and answered, mixed.
 pub(super) fn order<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (ranks, me) = (transport.shape().ranks, transport.shape().address(transport.me()).rank);
-    let ordered = transport.limits(transport.me()).ordered;
+    let (ranks, me) = (transport.shape().ranks, transport.shape().address(transport.local_peer()).rank);
+    let ordered = transport.limits(transport.local_peer()).ordered;
     let mut handlers = Handlers::<State>::new();
     let reply = handlers.reply("reply", |state: &mut State, from: Address, number: u32, _: Payload<'_>| {
         state.replies[from.rank.0 as usize].seen.push(number);

@@ -20,7 +20,7 @@ struct State {
 
 /// Every rank pings its right neighbour, one ping at a time.
 pub(super) fn checksum_ping<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()));
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()));
     let to = right(shape, me.rank);
     let mut handlers = Handlers::<State>::new();
     let pong = handlers.reply("pong", |state: &mut State, from: Address, index: u64, payload: Payload<'_>| {

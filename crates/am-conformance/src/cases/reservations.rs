@@ -15,7 +15,7 @@ struct State {
 /// Reservations of all sizes at the smallest buffers: filled back to front, by words and in pieces; most are dropped, and
 /// neither arrive nor use up room.
 pub(super) fn reservations<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let to = right(shape, me);
     let mut handlers = Handlers::<State>::new();
     let done =

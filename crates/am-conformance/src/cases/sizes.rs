@@ -82,7 +82,7 @@ fn table(handlers: &mut Handlers<State>, bound: u32) -> Result<Table, am_core::R
 }
 
 fn attach<T: Transport>(world: &World, transport: T) -> Result<(Endpoint<T, State>, Table), crate::Failure> {
-    let (shape, me) = (transport.shape(), transport.me());
+    let (shape, me) = (transport.shape(), transport.local_peer());
     let rank = shape.address(me).rank;
     let mut handlers = Handlers::new();
     let table = table(&mut handlers, u32::try_from(transport.limits(me).medium_reply).unwrap_or(u32::MAX))?;

@@ -41,7 +41,7 @@ fn counters(counted: &Statistics, answerable: u64) -> [u64; COUNTERS] {
 
 /// Random traffic of every kind, then the sums.
 pub(super) fn statistics<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (ranks, me) = (transport.shape().ranks, transport.shape().address(transport.me()).rank);
+    let (ranks, me) = (transport.shape().ranks, transport.shape().address(transport.local_peer()).rank);
     let mut handlers = Handlers::<State>::new();
     let reply =
         handlers.reply("reply", |state: &mut State, _: Address, (): (), _: Payload<'_>| state.replies += 1)?;
@@ -64,7 +64,7 @@ pub(super) fn statistics<T: Transport>(world: &World, transport: T) -> Verdict {
         counters.for_each_u64(|counter| *sums.next().expect("as many counters as sums") += counter);
         state.told += 1;
     })?;
-    let largest = transport.limits(transport.me()).medium_request.min(200);
+    let largest = transport.limits(transport.local_peer()).medium_request.min(200);
     let mut endpoint = world.attach(transport, handlers, State::default())?;
     let mut random = world.random(u64::from(me.0));
     let (mut wanted, mut answerable) = (0, 0);

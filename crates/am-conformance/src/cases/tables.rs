@@ -17,7 +17,7 @@ fn differ<T: Transport>(
     [in_most, in_last]: [&str; 2],
     register: impl Fn(&mut Table, bool) -> Result<(), RegisterError>,
 ) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let last = Rank(shape.ranks - 1);
     let mut handlers = Table::new();
     register(&mut handlers, me == last)?;

@@ -4,8 +4,8 @@
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, Head, Membership, NativeOneSided, Notify, Owed, PendingKey, Port, Refused,
-    Sink, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, Membership, NativeOneSided, Notify, Owed, PendingKey, Refused, ReplyPath,
+    RequestHeader, Sink, WaitReason, Waiting,
 };
 use am_core::{
     Address, AnyMemory, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError,
@@ -21,14 +21,14 @@ struct Tamper<T> {
 }
 
 impl<T> Tamper<T> {
-    fn head(&self, head: Head) -> Head {
-        Head::new(self.handler.get().unwrap_or(head.handler), head.reply)
+    fn head(&self, head: RequestHeader) -> RequestHeader {
+        RequestHeader::new(self.handler.get().unwrap_or(head.handler), head.reply)
     }
 }
 
 impl<T: Transport> Membership for Tamper<T> {
-    fn me(&self) -> Peer {
-        self.inner.me()
+    fn local_peer(&self) -> Peer {
+        self.inner.local_peer()
     }
     fn shape(&self) -> Shape {
         self.inner.shape()
@@ -81,15 +81,15 @@ impl<T: Transport> Transport for Tamper<T> {
     fn limits(&self, peer: Peer) -> &Limits {
         self.inner.limits(peer)
     }
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let head = self.head(head);
         self.inner.send(to, head, args, body)
     }
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<T::Room, Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<T::Room, Refused> {
         let head = self.head(head);
         self.inner.reserve(to, head, args, len)
     }
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: T::Room) -> T::Slot<'_> {
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, room: T::Room) -> T::Slot<'_> {
         let head = self.head(head);
         self.inner.slot(to, head, args, len, room)
     }
@@ -99,17 +99,17 @@ impl<T: Transport> Transport for Tamper<T> {
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.inner.poll(budget, sink)
     }
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        self.inner.answer(key, reply)
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
+        self.inner.reply_detached(key, reply)
     }
     fn flush(&mut self) {
         self.inner.flush();
     }
-    fn quiet(&mut self) -> bool {
-        self.inner.quiet()
+    fn is_quiescent(&mut self) -> bool {
+        self.inner.is_quiescent()
     }
-    fn round(&self) -> u32 {
-        self.inner.round()
+    fn polls_per_sweep(&self) -> u32 {
+        self.inner.polls_per_sweep()
     }
     fn segment(&self) -> &Segment<T::Memory> {
         self.inner.segment()
@@ -167,7 +167,7 @@ fn absorb(outcome: Result<(), WaitError>, source: Address, told: &mut u64) -> Ve
 
 /// Bad messages among good ones, many more than fit the buffers.
 pub(super) fn faulty_peer<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let (to, source) = (right(shape, me), Address::from(left(shape, me)));
     let mut handlers = Handlers::<State>::new();
     let reply =

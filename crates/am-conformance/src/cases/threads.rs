@@ -90,7 +90,7 @@ fn join_all(threads: Vec<thread::ScopedJoinHandle<'_, Verdict>>) -> Verdict {
 
 /// A locked endpoint that all threads of a rank use.
 pub(super) fn shared_endpoint(world: &World, transport: Sendable) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let to = Address::from(right(shape, me));
     let (handlers, ask, state) = table(world)?;
     let shared = SharedEndpoint::new(world.attach(transport, handlers, state)?);
@@ -121,7 +121,8 @@ pub(super) fn shared_endpoint(world: &World, transport: Sendable) -> Verdict {
 
 /// One thread with an endpoint of its own, through all pairings.
 fn own_endpoint(world: &World, transport: Sendable) -> Verdict {
-    let (shape, Address { rank, endpoint: own }) = (transport.shape(), transport.shape().address(transport.me()));
+    let (shape, Address { rank, endpoint: own }) =
+        (transport.shape(), transport.shape().address(transport.local_peer()));
     let (handlers, ask, state) = table(world)?;
     let mut endpoint: Endpoint<Sendable, State> = world.attach(transport, handlers, state)?;
     let (per_pair, mut requests, mut replies) = (world.count(60, 5000), 0, 0);
@@ -153,7 +154,7 @@ fn own_endpoint(world: &World, transport: Sendable) -> Verdict {
 
 /// An endpoint for each thread of a rank.
 pub(super) fn endpoint_per_thread(world: &World, transports: Vec<Sendable>) -> Verdict {
-    let peers: Vec<Peer> = transports.iter().map(Membership::me).collect();
+    let peers: Vec<Peer> = transports.iter().map(Membership::local_peer).collect();
     equal("order of a rank's endpoints", peers.is_sorted(), true)?;
     thread::scope(|scope| {
         let threads = transports.into_iter().map(|transport| scope.spawn(move || own_endpoint(world, transport)));

@@ -14,7 +14,7 @@ struct Facts {
 
 /// A full table of 256 request and 256 reply handlers: whichever is named runs, with the right source, category and lane.
 pub(super) fn facts<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let (to, source) = (right(shape, me), Address::from(left(shape, me)));
     let mut handlers = Handlers::<Facts>::new();
     let mut requests: Vec<Request<u32>> = Vec::new();
@@ -73,8 +73,8 @@ struct Kept {
 /// Detached tokens: answered in another order, in every category, by another call; a third dropped unanswered, whose
 /// credits return: many more are detached than fit the buffers.
 pub(super) fn detached<T: Transport>(world: &World, transport: T) -> Verdict {
-    let (shape, me) = (transport.shape(), transport.shape().address(transport.me()).rank);
-    let (to, bound) = (right(shape, me), transport.limits(transport.me()).default_reply.min(1000));
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
+    let (to, bound) = (right(shape, me), transport.limits(transport.local_peer()).default_reply.min(1000));
     let mut handlers = Handlers::<Kept>::new();
     let answer = handlers.reply("answer", |state: &mut Kept, _: Address, index: u32, payload: Payload<'_>| {
         let salt = state.world.salt(&[u64::from(index)]);

@@ -179,7 +179,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Errors that do not end the barrier are `deferred`, the first of messages and the first of layers.
     fn disseminate(&mut self, mine: Minima, deferred: &mut VecDeque<PollError>) -> Result<Minima, WaitError> {
         let (mut all, parity) = (mine, self.control.generation & 1);
-        let (me, peers) = (u64::from(self.transport.me().0), u64::from(self.desk.shape.peers()));
+        let (me, peers) = (u64::from(self.transport.local_peer().0), u64::from(self.desk.shape.peers()));
         for round in 0..self.control.rounds {
             self.nobody_lost()?;
             let to = Peer(((me + (1 << round)) % peers) as u32);
@@ -190,7 +190,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 return Err(error);
             }
             self.control.waiting = Some(round);
-            let from = source(self.transport.me(), round, self.desk.shape);
+            let from = source(self.transport.local_peer(), round, self.desk.shape);
             let index = (parity as usize, round as usize);
             loop {
                 if let Some(theirs) = self.control.arrived[index.0][index.1].take() {
@@ -259,7 +259,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if least == !complement {
             return Ok(());
         }
-        let me = self.transport.me();
+        let me = self.transport.local_peer();
         let index = u64::from(me.0);
         let mine = if fingerprint == least { [index, u64::MAX] } else { [u64::MAX, index] };
         let speakers = self.minima(mine)?.map(|index| Peer(index as u32));

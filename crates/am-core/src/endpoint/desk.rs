@@ -11,14 +11,14 @@ use crate::supervision;
 use crate::time::Instant;
 use crate::token::{Abandoned, Message, PendingReply, send};
 use crate::transport::{
-    Body, Category, Head, Lane, Limits, PeerStatus, PendingKey, Port, Refused, ReplyBound, Transport,
+    Body, Category, Lane, Limits, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Transport,
 };
 use std::sync::Arc;
 
 /// The part of a transport that progress functions send through, of any transport.
 pub(crate) trait Link {
-    fn send_frame(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused>;
-    fn answer_with(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn Port));
+    fn send_frame(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused>;
+    fn answer_with(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn ReplyPath));
     fn limits_of(&self, peer: Peer) -> &Limits;
     fn segment_of(&self, rank: Rank) -> u64;
     fn status_of(&self, peer: Peer) -> PeerStatus;
@@ -28,13 +28,13 @@ pub(crate) trait Link {
 
 impl<T: Transport> Link for T {
     #[inline(always)]
-    fn send_frame(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send_frame(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.send(to, head, args, body)
     }
 
     #[inline]
-    fn answer_with(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn Port)) {
-        self.answer(key, reply);
+    fn answer_with(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn ReplyPath)) {
+        self.reply_detached(key, reply);
     }
 
     #[inline(always)]
@@ -81,7 +81,7 @@ impl Desk {
         link: &L,
         to: Address,
         handler: Request<A>,
-    ) -> Result<(Peer, Head), SendError> {
+    ) -> Result<(Peer, RequestHeader), SendError> {
         let Some(peer) = self.shape.peer(to) else {
             return Err(self.no_such_endpoint(to));
         };
@@ -92,7 +92,7 @@ impl Desk {
         if let Some(asked) = handler.own_bound() {
             reply = self.own_bound(link, peer, handler.index(), asked)?;
         }
-        Ok((peer, Head { handler: handler.index(), reply }))
+        Ok((peer, RequestHeader { handler: handler.index(), reply }))
     }
 
     /// The bound of a request that asks for another than its handler declares.
@@ -238,10 +238,10 @@ impl Desk {
         let (same_table, bound) = (handler.table() == pending.table(), pending.bound());
         let words = encode(args);
         let (mut message, mut outcome) = (Some(message), Ok(()));
-        link.answer_with(pending.key(), &mut |port| {
+        link.answer_with(pending.key(), &mut |path| {
             let Some(message) = message.take() else { return };
-            let sent = send(port, to, same_table, bound, handler.index(), &words, message);
-            outcome = sent.map_err(|error| (error, port.detach()));
+            let sent = send(path, to, same_table, bound, handler.index(), &words, message);
+            outcome = sent.map_err(|error| (error, path.detach()));
         });
         match outcome {
             Ok(()) => {

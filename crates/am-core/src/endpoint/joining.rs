@@ -47,7 +47,7 @@ impl<T: Transport> fmt::Debug for Joining<T> {
 impl<T: Transport> Joining<T> {
     /// The endpoint's address.
     pub fn address(&self) -> Address {
-        self.shape().address(self.transport.me())
+        self.shape().address(self.transport.local_peer())
     }
 
     /// The shape of the job.

@@ -131,7 +131,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some(error) = handlers.incomplete() {
             return Err(AttachError::Incomplete(error.clone()));
         }
-        let default = transport.limits(transport.me()).default_reply;
+        let default = transport.limits(transport.local_peer()).default_reply;
         if let Some((name, bound)) = handlers.largest_bound() {
             for peer in (0..shape.peers()).map(Peer) {
                 let limit = transport.limits(peer).medium_reply;
@@ -146,7 +146,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let (table, directory) = handlers.finish(bytes(default), bytes(largest));
         let desk = Desk {
-            me: shape.address(transport.me()),
+            me: shape.address(transport.local_peer()),
             shape,
             directory,
             stats: Statistics::default(),
@@ -461,7 +461,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some((to, resource)) = self.blocked_on {
             report.waiting_for = format!("{resource} towards rank {to}");
         }
-        if let Some((needs, what)) = self.control.awaited(self.transport.me(), self.desk.shape) {
+        if let Some((needs, what)) = self.control.awaited(self.transport.local_peer(), self.desk.shape) {
             report.needs.push(needs);
             report.waiting_for = what;
         }
@@ -530,7 +530,7 @@ impl<T: Transport> Drop for Member<T> {
         if !self.departed {
             let how = if self.loss_told { Departure::Left } else { Departure::of_drop() };
             if !self.loss_told {
-                let me = self.transport.shape().address(self.transport.me());
+                let me = self.transport.shape().address(self.transport.local_peer());
                 supervision::tell(me, supervision::Event::Left);
             }
             self.transport.depart(how);

@@ -1,7 +1,7 @@
 //! Which handlers the latest requests went to, and where: all that a stall report needs to be recorded per message.
 
 use crate::address::Peer;
-use crate::transport::{Head, ReplyBound};
+use crate::transport::{ReplyBound, RequestHeader};
 
 const KEPT: usize = 64;
 
@@ -21,7 +21,7 @@ impl Recent {
 
     /// Records a request that is about to be sent, if it permits a reply.
     #[inline]
-    pub(super) fn note(&mut self, to: Peer, head: Head) {
+    pub(super) fn note(&mut self, to: Peer, head: RequestHeader) {
         if head.reply != ReplyBound::None {
             self.latest[self.count as usize % KEPT] = (to.0, head.handler);
             self.count += 1;
@@ -64,8 +64,8 @@ mod tests {
     fn handlers_are_found_by_peer() {
         let mut recent = Recent::new();
         let note = |recent: &mut Recent, to, handler| {
-            recent.note(Peer(to), Head { handler, reply: ReplyBound::UpTo(0) });
-            recent.note(Peer(to), Head { handler: 200, reply: ReplyBound::None });
+            recent.note(Peer(to), RequestHeader { handler, reply: ReplyBound::UpTo(0) });
+            recent.note(Peer(to), RequestHeader { handler: 200, reply: ReplyBound::None });
         };
         assert_eq!(recent.handlers(Peer(0)), []);
         for handler in [7, 8, 9, 8] {

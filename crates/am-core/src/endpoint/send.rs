@@ -10,8 +10,8 @@ use crate::handlers::{Reply, Request};
 use crate::stats::Traffic;
 use crate::token::{Message, PendingReply};
 use crate::transport::{
-    Body, Capability, Category, Completion, Done, Head, LossCause, NativeOneSided, PayloadWriter, Refused, Remote,
-    Slot, Ticket, Transport, WaitReason,
+    Body, Capability, Category, Completion, Done, LossCause, NativeOneSided, PayloadWriter, Refused, Remote,
+    RequestHeader, Slot, Ticket, Transport, WaitReason,
 };
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
@@ -23,7 +23,7 @@ pub struct Reservation<'a, Claimed> {
     sent: &'a mut Traffic,
     recent: &'a mut Recent,
     peer: Peer,
-    head: Head,
+    head: RequestHeader,
 }
 
 impl<Claimed: Slot> Reservation<'_, Claimed> {
@@ -77,7 +77,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         &mut self,
         to: Address,
         peer: Peer,
-        head: Head,
+        head: RequestHeader,
         words: &Words,
         body: Body<'_>,
         refused: Refused,
@@ -332,7 +332,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     fn reserved(
         &mut self,
         peer: Peer,
-        head: Head,
+        head: RequestHeader,
         words: &Words,
         len: usize,
         room: T::Room,

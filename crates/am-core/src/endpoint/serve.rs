@@ -16,7 +16,7 @@ use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::token::{Outcome, Token, TokenContext};
 use crate::transport::{
-    Arrival, Completion, Lane, LossCause, Notify, PeerStatus, Port, Sink, Transport, WaitReason,
+    Arrival, Completion, Lane, LossCause, Notify, PeerStatus, ReplyPath, Sink, Transport, WaitReason,
 };
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -136,7 +136,7 @@ fn with_token(
     desk: &Desk,
     segment: Segment<MemoryRef<'_>>,
     arrival: &Arrival<'_>,
-    port: &mut dyn Port,
+    path: &mut dyn ReplyPath,
     run: impl FnOnce(Token<'_>) -> Handled,
 ) -> (Handled, Outcome) {
     let handler = arrival.handler;
@@ -144,13 +144,13 @@ fn with_token(
     let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
     let (table, abandoned) = (desk.directory.serial, &desk.abandoned);
     let context = TokenContext { from, handler, table, bound, abandoned, segment, outcome };
-    let handled = run(Token::new(port, &context));
+    let handled = run(Token::new(path, &context));
     (handled, context.outcome.into_inner())
 }
 
 impl<S> Sink for Dispatcher<'_, S> {
     #[inline(always)]
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         let payload = arrival.payload.of(arrival.category);
         match self.table.requests.get_mut(usize::from(arrival.handler)) {
             Some(RequestCode::OneWay(code)) => {
@@ -160,13 +160,13 @@ impl<S> Sink for Dispatcher<'_, S> {
             }
             Some(RequestCode::Request(code)) => {
                 let run = |token: Token<'_>| code(self.state, token, arrival.args, payload);
-                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, port, run);
+                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, path, run);
                 self.ended(&arrival, handled, outcome);
             }
             Some(&mut RequestCode::Range(range, number)) => {
                 let code = &mut self.table.request_ranges[usize::from(range)];
                 let run = |token: Token<'_>| code(self.state, token, number, arrival.args, payload);
-                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, port, run);
+                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, path, run);
                 self.ended(&arrival, handled, outcome);
             }
             None => self.unknown(arrival.from, arrival.handler),
@@ -288,7 +288,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             let tally = &mut self.desk.directory.tallies[usize::from(handler)];
             tally.detached = tally.detached.saturating_sub(1);
             tally.forgotten += 1;
-            self.transport.answer(key, |_| ());
+            self.transport.reply_detached(key, |_| ());
         }
     }
 
@@ -334,7 +334,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         // No part of the network is left alone any longer.
         self.transport.flush();
         let mut fruitless = 0;
-        while fruitless < self.transport.round() {
+        while fruitless < self.transport.polls_per_sweep() {
             fruitless = if self.poll()? == 0 { fruitless + 1 } else { 0 };
         }
         Ok(())
@@ -350,7 +350,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         let (mut deferred, seen, told) = (VecDeque::new(), self.losses_seen, self.told);
         self.transport.flush();
-        let round = self.transport.round();
+        let round = self.transport.polls_per_sweep();
         let mut fruitless = 0;
         // Not longer: others may go on sending.
         for _ in 0..round.saturating_mul(LAST_WORDS) {
@@ -556,7 +556,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// Whether every request that this endpoint sent has been handled, and no layer has work left.
     pub(crate) fn is_drained(&mut self) -> bool {
-        !self.work_left && self.transport.quiet()
+        !self.work_left && self.transport.is_quiescent()
     }
 
     /// Serves what has arrived, at most 1024 messages; if nothing has, idles until something may have, for at most `span`, and
@@ -608,9 +608,9 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.advance_layers(true);
         }
         self.transport.flush();
-        while self.work_left || !self.transport.quiet() {
+        while self.work_left || !self.transport.is_quiescent() {
             if let Err(error) = self.wait_step(None, WaitReason::Handling) {
-                let quiet = self.serve_last_words(&error) && !self.work_left && self.transport.quiet();
+                let quiet = self.serve_last_words(&error) && !self.work_left && self.transport.is_quiescent();
                 self.end_wait();
                 if quiet {
                     self.tell_loss_again();
@@ -769,7 +769,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// The addresses of all endpoints but this one.
     pub fn others(&self) -> impl Iterator<Item = Address> + use<T, S> {
-        let (shape, me) = (self.desk.shape, self.transport.me());
+        let (shape, me) = (self.desk.shape, self.transport.local_peer());
         (0..shape.peers()).map(Peer).filter(move |peer| *peer != me).map(move |peer| shape.address(peer))
     }
 }

@@ -12,7 +12,7 @@
 //!   atomic is applied. Each accepted operation completes at most once: through `done` while any operation is
 //!   started, or through [`Sink::completed`](super::Sink::completed) during a poll, whose budget and result it
 //!   counts in. Operations are not ordered.
-//! * [`Transport::quiet`](super::Transport::quiet) and a departure cover operations under way as they cover
+//! * [`Transport::is_quiescent`](super::Transport::is_quiescent) and a departure cover operations under way as they cover
 //!   requests.
 //! * Of a peer that is gone, what was done before can be polled once
 //!   [`Membership::status`](super::Membership::status) tells; the rest need not complete.

@@ -1,11 +1,11 @@
 //! How the records of the contract are made outside this crate: they may get further fields, so nobody lists all of them.
 
-use super::{Arrival, Category, CreditSnapshot, Head, NoPort, Owed, PendingKey, ReplyBound};
+use super::{Arrival, Category, CreditSnapshot, NullReplyPath, Owed, PendingKey, ReplyBound, RequestHeader};
 use crate::address::Peer;
 use crate::arguments::Words;
 use crate::payload::Payload;
 
-impl Head {
+impl RequestHeader {
     /// A request for the handler with this index, whose reply is no larger than `reply`.
     #[inline]
     pub const fn new(handler: u8, reply: ReplyBound) -> Self {
@@ -59,8 +59,8 @@ impl PendingKey {
     }
 }
 
-impl NoPort {
-    /// No way back; [`Port::detach`](super::Port::detach) returns `key`.
+impl NullReplyPath {
+    /// No way back; [`ReplyPath::detach`](super::ReplyPath::detach) returns `key`.
     #[inline]
     pub const fn new(bound: usize, segment_len: u64, key: PendingKey) -> Self {
         Self { bound, segment_len, key }

@@ -1,6 +1,6 @@
 //! Active messages over the packetizer and the RDMA engine.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `port` and `native`
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `reply_path` and `native`
 //!   are its parts;
 //! * `frame` says what frames look like, how they fall into control packets, and how they become frames again, in
 //!   the order of their source;
@@ -57,8 +57,8 @@ mod config;
 mod frame;
 mod native;
 mod peers;
-mod port;
 mod receive;
+mod reply_path;
 mod send;
 mod stages;
 mod transport;

@@ -2,7 +2,7 @@
 
 use super::config::note;
 use super::frame::{Frame, Header, Kind, LEAD, Nonsense, packets};
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::stages::Purpose;
 use super::transport::{Conduit, Told};
 use crate::nic::{Fault, Message, Nack, Progress};
@@ -268,8 +268,8 @@ impl Conduit<'_> {
             Kind::Request(category) | Kind::OneWay(category) => {
                 let replies = matches!(kind, Kind::Request(_)).then_some(reply);
                 // A reply may tell that the slot is free unless the handler still sees its buffer.
-                let mut port = ReplyPort::of_request(self, from, 1 << slot, !in_buffer, replies);
-                sink.request(arrival(category), &mut port);
+                let mut path = ConduitReplyPath::of_request(self, from, 1 << slot, !in_buffer, replies);
+                sink.request(arrival(category), &mut path);
             }
             Kind::Reply(category) => {
                 // Its buffer stays as it is: until the handler has returned, nobody asks for another reply.

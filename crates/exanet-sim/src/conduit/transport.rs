@@ -3,13 +3,14 @@
 use super::config::{ConduitConfig, Costs, Sizes, notes};
 use super::frame::Kind;
 use super::peers::Peers;
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
 use super::stages::{Stage, Stages};
 use crate::nic::{Access, HostMemory, Nic};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, NativeOneSided, OperationFault,
-    PayloadWriter, PendingKey, Port, Refused, ReplyBound, Sink, Slot, Ticket, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, OperationFault,
+    PayloadWriter, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Ticket, Transport,
+    WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -179,7 +180,7 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
 pub struct ConduitSlot<'t, 'a> {
     transport: &'t mut Conduit<'a>,
     to: Peer,
-    head: Head,
+    head: RequestHeader,
     args: Words,
     payload: Vec<u8>,
     /// What it took; gone once it is sent.
@@ -216,7 +217,7 @@ impl Drop for ConduitSlot<'_, '_> {
 }
 
 impl<'a> Membership for Conduit<'a> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         Peer(self.me)
     }
 
@@ -276,18 +277,25 @@ impl<'a> Transport for Conduit<'a> {
         &self.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, offset) = body.parts();
         let kind = kind(body.category(), head.reply);
         let slots = self.admit(to, kind, head.reply, payload.len())?;
         self.request(to, &Outgoing { kind, handler: head.handler, slots, args, payload, offset })
     }
 
-    fn reserve(&mut self, to: Peer, head: Head, _: &Words, len: usize) -> Result<Admitted, Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, _: &Words, len: usize) -> Result<Admitted, Refused> {
         self.admit(to, kind(Category::Medium, head.reply), head.reply, len)
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Admitted) -> ConduitSlot<'_, 'a> {
+    fn slot(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        len: usize,
+        room: Admitted,
+    ) -> ConduitSlot<'_, 'a> {
         let mut payload = self.spare.pop().unwrap_or_default();
         payload.clear();
         payload.resize(len, 0);
@@ -312,15 +320,15 @@ impl<'a> Transport for Conduit<'a> {
         done
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        reply(&mut ReplyPort::of_key(self, key))
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
+        reply(&mut ConduitReplyPath::of_key(self, key))
     }
 
     fn flush(&mut self) {
         self.pay_all();
     }
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         self.quiet_departures = self.nic.context().departures();
         if self.own_replies != 0 || self.natives_under_way() {
             return false;

@@ -3,8 +3,8 @@
 
 use am_conformance::allocations;
 use am_core::transport::{
-    Arrival, Completion, Departure, Landing, Membership, OperationFault, Port, Remote, Sink, Ticket, Transport,
-    WaitReason, Waiting,
+    Arrival, Completion, Departure, Landing, Membership, OperationFault, Remote, ReplyPath, Sink, Ticket,
+    Transport, WaitReason, Waiting,
 };
 use am_core::{Endpoint, Handlers, Payload, Peer, PeerStatus, Rank, Span, Words};
 use exanet_sim::ExanetConfig;
@@ -66,7 +66,7 @@ fn larger_payloads_are_written() {
 struct Completions(Vec<Result<(), OperationFault>>);
 
 impl Sink for Completions {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {}
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {}
     fn reply(&mut self, _: Arrival<'_>) {}
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
     fn completed(&mut self, completion: Completion<'_>) {
@@ -81,7 +81,7 @@ fn operations_on_lost_ranks_are_not_done() {
     let schedule = vec![Scheduled { at_ns: 50_000.0, event: FaultEvent::NodeStop { node: 1 } }];
     let machine = ExanetConfig { faults: Faults { schedule, ..Faults::default() }, ..ExanetConfig::pair() };
     let report = conduit::run(&machine, &ConduitConfig::default(), |mut transport| {
-        if transport.me() == Peer(1) {
+        if transport.local_peer() == Peer(1) {
             transport.idle(None, WaitReason::Message);
             return (0, 0, true);
         }
@@ -102,7 +102,7 @@ fn operations_on_lost_ranks_are_not_done() {
         for _ in 0..100 {
             pause(&mut transport);
         }
-        let quiet = transport.quiet();
+        let quiet = transport.is_quiescent();
         transport.depart(Departure::Left);
         let done = sink.0.iter().filter(|outcome| outcome.is_ok()).count();
         assert!(sink.0.iter().all(|outcome| matches!(outcome, Ok(()) | Err(OperationFault::Gone))));

@@ -2,8 +2,8 @@
 
 use am_core::segment::Segment;
 use am_core::transport::{
-    Arrival, Completion, Departure, Landing, Membership, OperationFault, Port, Remote, Sink, Ticket, Transport,
-    WaitReason, Waiting,
+    Arrival, Completion, Departure, Landing, Membership, OperationFault, Remote, ReplyPath, Sink, Ticket,
+    Transport, WaitReason, Waiting,
 };
 use am_core::{Payload, Peer, PeerStatus, Rank, Span, Words};
 use extoll_sim::ExtollConfig;
@@ -21,7 +21,7 @@ type Outcome = Result<Vec<u8>, OperationFault>;
 struct Completions(Vec<(u64, Outcome)>);
 
 impl Sink for Completions {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {}
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {}
     fn reply(&mut self, _: Arrival<'_>) {}
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
     fn completed(&mut self, completion: Completion<'_>) {
@@ -74,7 +74,7 @@ fn run<R: Default + 'static>(
     let report = gasnet::run(config, gasnet, move |mut transport| {
         let mine = Segments::clone(&segments);
         let last = Peer(transport.shape().ranks - 1);
-        if transport.me() == Peer(0) {
+        if transport.local_peer() == Peer(0) {
             transport.charge(Span::from_micros(10));
             assert_eq!(transport.status(last), PeerStatus::Active);
             let result = program(&mut Initiator(&mut transport, Completions::default()), &mine);
@@ -213,7 +213,7 @@ fn lost_ranks_leave_room() {
             let done = initiator.1.0.iter().filter(|(_, outcome)| outcome.is_ok()).count();
             let gone = initiator.1.0.iter().filter(|(_, outcome)| *outcome == Err(OperationFault::Gone)).count();
             assert!(
-                initiator.0.quiet() && done > 4 && gone >= 4 && done + gone == begun,
+                initiator.0.is_quiescent() && done > 4 && gone >= 4 && done + gone == begun,
                 "{done} and {gone} of {begun}"
             );
             initiator.1.0.clear();

@@ -1,7 +1,9 @@
 //! Active Long messages there and back over both plugins, of all sizes at which something changes: whatever they
 //! bring is what was sent, and nobody waits for ever. Messages of many packets do not end within a poll.
 
-use am_core::transport::{Arrival, Body, Departure, Head, Membership, Port, ReplyBound, Sink, Transport, Waiting};
+use am_core::transport::{
+    Arrival, Body, Departure, Membership, ReplyBound, ReplyPath, RequestHeader, Sink, Transport, Waiting,
+};
 use am_core::{Address, Endpoint, Handlers, Payload, Peer, Rank, Span, Token, Words};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Plugin, PscomConfig};
@@ -94,7 +96,7 @@ struct Count {
 }
 
 impl Sink for Count {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
         self.requests += 1;
     }
 
@@ -111,8 +113,8 @@ fn fruitless_polls_have_seen_all_that_is_there() {
     for bytes in [1000, 13_000] {
         let machine = ExtollConfig::new(1 + SENDERS, Topology::Crossbar { nodes: 1 + SENDERS });
         let report = pscom::run(&machine, &PscomConfig::with(Plugin::Velo), move |mut transport| {
-            let head = Head::new(0, ReplyBound::None);
-            if transport.me() != Peer(0) {
+            let head = RequestHeader::new(0, ReplyBound::None);
+            if transport.local_peer() != Peer(0) {
                 transport.send(Peer(0), head, &Words::EMPTY, Body::Place(&pattern(bytes, 0, false), 0)).unwrap();
                 transport.flush();
                 transport.depart(Departure::Finished);
@@ -121,7 +123,7 @@ fn fruitless_polls_have_seen_all_that_is_there() {
             // By then all packets of all senders are in the mailbox.
             transport.charge(Span(10_000_000_000));
             let (mut sink, mut fruitless) = (Count::default(), 0);
-            while fruitless < transport.round() {
+            while fruitless < transport.polls_per_sweep() {
                 fruitless = if transport.poll(100, &mut sink) == 0 { fruitless + 1 } else { 0 };
             }
             transport.depart(Departure::Finished);

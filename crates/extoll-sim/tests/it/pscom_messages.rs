@@ -1,7 +1,7 @@
 //! Point-to-point messages over both plugins: contents, matching, order, the ring's promises with and without its
 //! rules, plugin choice, faults, misuse.
 
-use am_core::transport::{Arrival, Departure, Membership, Port, Sink, Transport, WaitReason, Waiting};
+use am_core::transport::{Arrival, Departure, Membership, ReplyPath, Sink, Transport, WaitReason, Waiting};
 use am_core::{Instant, LossCause, Payload, Peer, PeerStatus, Span, Words};
 use extoll_sim::conduit::pscom::{
     Messenger, Padding, PairOverride, Plugin, Pscom, PscomConfig, PscomError, RingConfig,
@@ -307,7 +307,7 @@ fn equal_runs_have_equal_hashes() {
 struct Deaf;
 
 impl Sink for Deaf {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {}
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {}
     fn reply(&mut self, _: Arrival<'_>) {}
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
 }

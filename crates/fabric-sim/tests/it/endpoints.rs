@@ -3,8 +3,8 @@
 
 use am_core::segment::Segment;
 use am_core::transport::{
-    Arrival, Body, CreditSnapshot, Departure, Head, Membership, NoPort, Port, Refused, ReplyBound, Resource, Sink,
-    Slot, Waiting,
+    Arrival, Body, CreditSnapshot, Departure, Membership, NullReplyPath, Refused, ReplyBound, ReplyPath,
+    RequestHeader, Resource, Sink, Slot, Waiting,
 };
 use am_core::{
     Category, Endpoint, Handlers, Instant, Limits, Payload, PayloadWriter, Peer, PeerStatus, Rank, Span,
@@ -62,7 +62,7 @@ impl Slot for Nothing {
 }
 
 impl Membership for OneWay<'_> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         Peer(self.context.rank())
     }
 
@@ -111,7 +111,7 @@ impl Transport for OneWay<'_> {
         &self.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         match (head.reply, body) {
             (ReplyBound::None, Body::None) => self.launch(to, Some(head.handler), args),
             (ReplyBound::None, _) => Err(Refused::Busy(Resource::RequestBytes)),
@@ -119,11 +119,11 @@ impl Transport for OneWay<'_> {
         }
     }
 
-    fn reserve(&mut self, _: Peer, _: Head, _: &Words, _: usize) -> Result<Nothing, Refused> {
+    fn reserve(&mut self, _: Peer, _: RequestHeader, _: &Words, _: usize) -> Result<Nothing, Refused> {
         Err(Refused::Busy(Resource::RequestBytes))
     }
 
-    fn slot(&mut self, _: Peer, _: Head, _: &Words, _: usize, room: Nothing) -> Nothing {
+    fn slot(&mut self, _: Peer, _: RequestHeader, _: &Words, _: usize, room: Nothing) -> Nothing {
         room
     }
 
@@ -140,20 +140,24 @@ impl Transport for OneWay<'_> {
                 None => sink.control(from, &args, payload),
                 Some(handler) => {
                     let arrival = Arrival::new(from, Category::Short, handler, &args, payload);
-                    sink.request(arrival, &mut NoPort::one_way(from));
+                    sink.request(arrival, &mut NullReplyPath::one_way(from));
                 }
             }
         }
         budget
     }
 
-    fn answer<R>(&mut self, key: am_core::transport::PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        reply(&mut NoPort::one_way(key.to))
+    fn reply_detached<R>(
+        &mut self,
+        key: am_core::transport::PendingKey,
+        reply: impl FnOnce(&mut dyn ReplyPath) -> R,
+    ) -> R {
+        reply(&mut NullReplyPath::one_way(key.to))
     }
 
     fn flush(&mut self) {}
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         true
     }
 

@@ -71,7 +71,7 @@ pub struct Work {
 /// # Errors
 /// [`RunError`]; the rank has then left its job, and the others learn of that.
 pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Result<Option<Report>, RunError> {
-    let (ranks, rank) = (transport.shape().ranks, transport.shape().address(transport.me()).rank.0);
+    let (ranks, rank) = (transport.shape().ranks, transport.shape().address(transport.local_peer()).rank.0);
     let distribution = Distribution::new(options.log2_table, ranks);
     let owned = distribution.owned(rank);
     let words = owned.end - owned.start;

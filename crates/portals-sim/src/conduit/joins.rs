@@ -10,7 +10,7 @@ use am_core::Words;
 
 /// A header whose payload has not come, or that waits to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heading {
+pub(super) struct FrameHeader {
     pub(super) bits: Bits,
     pub(super) credit: CreditByte,
     pub(super) args: Words,
@@ -22,12 +22,12 @@ pub(super) struct Heading {
 pub(super) struct Joins {
     /// Chunks whose payload is there.
     placed: Vec<u32>,
-    headings: Vec<Heading>,
+    headings: Vec<FrameHeader>,
 }
 
 impl Joins {
     /// A payload has come; returns its header if that has come before.
-    pub(super) fn place(&mut self, chunk: u32) -> Option<Heading> {
+    pub(super) fn place(&mut self, chunk: u32) -> Option<FrameHeader> {
         match self.headings.iter().position(|heading| heading.bits.chunk == chunk) {
             Some(found) => Some(self.headings.swap_remove(found)),
             None => {
@@ -38,7 +38,7 @@ impl Joins {
     }
 
     /// A header has come; returns it if its payload has come before.
-    pub(super) fn head(&mut self, heading: Heading) -> Option<Heading> {
+    pub(super) fn head(&mut self, heading: FrameHeader) -> Option<FrameHeader> {
         match self.placed.iter().position(|chunk| *chunk == heading.bits.chunk) {
             Some(found) => {
                 self.placed.swap_remove(found);
@@ -58,11 +58,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn heading(chunk: u32) -> Heading {
+    fn heading(chunk: u32) -> FrameHeader {
         let bits =
             Bits { target: Target::ReqRb, chunk, args: 0, handler: 1, kind: Kind::Request, form: Form::Unpacked };
         let credit = CreditByte::default();
-        Heading { bits, credit, args: Words::EMPTY, place: Place { offset: 8, len: 9 } }
+        FrameHeader { bits, credit, args: Words::EMPTY, place: Place { offset: 8, len: 9 } }
     }
 
     proptest! {

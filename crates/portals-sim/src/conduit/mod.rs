@@ -1,6 +1,6 @@
 //! Active messages on Portals, after GASNet's conduit for it.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `reply_path` are its
 //!   parts; `one_sided` has puts and gets;
 //! * `wire` is the interface below, `p3` and `p4` the conduit's use of Portals 3.3 and Portals 4, `events` what it
 //!   sees of events;
@@ -69,9 +69,9 @@ mod order;
 mod p3;
 mod p4;
 mod peers;
-mod port;
 mod receive;
 mod registered;
+mod reply_path;
 mod send;
 mod send_slots;
 mod space;

@@ -4,9 +4,9 @@ use super::codec::{Bits, CreditByte, Form, HeaderData, Kind, PLACE, Place, Targe
 use super::config::FlowControl;
 use super::events::{Am, Origin, Safe};
 use super::firehose::Slot;
-use super::joins::Heading;
+use super::joins::FrameHeader;
 use super::one_sided::is_direct;
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::transport::{Chunk, Conduit};
 use crate::credit::{Revoke, Surrender};
 use crate::nic::HostMemory;
@@ -28,7 +28,7 @@ pub(super) struct ReadyReply {
 }
 
 /// What a frame says besides its payload.
-struct Lead {
+struct PendingLong {
     args: Words,
     place: Place,
     /// Where its payload begins in it.
@@ -36,7 +36,7 @@ struct Lead {
 }
 
 /// Reads a frame's arguments and place; `None` if it is too short for what its bits say.
-fn read_lead(memory: &HostMemory, begin: usize, len: usize, bits: &Bits) -> Option<Lead> {
+fn read_lead(memory: &HostMemory, begin: usize, len: usize, bits: &Bits) -> Option<PendingLong> {
     let args = 4 * usize::from(bits.args);
     let at = args + if bits.form.is_long() { PLACE } else { 0 };
     if at > len {
@@ -49,7 +49,7 @@ fn read_lead(memory: &HostMemory, begin: usize, len: usize, bits: &Bits) -> Opti
     if bits.form.is_long() {
         memory.load(begin + args, &mut place);
     }
-    Some(Lead { args: words, place: Place::decode(place), at })
+    Some(PendingLong { args: words, place: Place::decode(place), at })
 }
 
 impl Conduit<'_> {
@@ -387,9 +387,9 @@ impl Conduit<'_> {
             self.honour(from, chunk, credit, bits.handler);
             return false;
         }
-        let Lead { args, place, at: begin } = lead;
+        let PendingLong { args, place, at: begin } = lead;
         if unpacked {
-            let heading = Heading { bits, credit, args, place };
+            let heading = FrameHeader { bits, credit, args, place };
             let heading = if self.wire.tells_payloads() {
                 self.peers.of(from).joins.get_or_insert_default().head(heading)
             } else {
@@ -402,7 +402,7 @@ impl Conduit<'_> {
         let (begin, payload) = (at + begin as u64, len as usize - begin);
         if form == Form::Packed {
             self.unpack(&memory, begin as usize, &place);
-            self.deliver_joined(from, &Heading { bits, credit, args, place }, sink);
+            self.deliver_joined(from, &FrameHeader { bits, credit, args, place }, sink);
             return true;
         }
         let payload = Payload::in_memory(&memory, begin as usize, payload);
@@ -444,7 +444,7 @@ impl Conduit<'_> {
         }
     }
 
-    fn deliver_joined<S: Sink>(&mut self, from: u32, heading: &Heading, sink: &mut S) {
+    fn deliver_joined<S: Sink>(&mut self, from: u32, heading: &FrameHeader, sink: &mut S) {
         let segment = self.segment.clone();
         let Place { offset, len } = heading.place;
         let payload = segment.view(offset, len as usize).expect("the place was checked when the header came");
@@ -466,8 +466,8 @@ impl Conduit<'_> {
             return sink.control(Peer(from), args, payload);
         }
         let arrival = Arrival::new(Peer(from), form.category(), handler, args, payload);
-        let mut port = ReplyPort::of_request(self, from, chunk, cost, kind == Kind::Request);
-        sink.request(arrival, &mut port);
+        let mut path = ConduitReplyPath::of_request(self, from, chunk, cost, kind == Kind::Request);
+        sink.request(arrival, &mut path);
     }
 
     fn deliver_reply<S: Sink>(&mut self, reply: ReadyReply, sink: &mut S) {
@@ -482,7 +482,7 @@ impl Conduit<'_> {
         let segment = self.shared.config.segment;
         let lead = read_lead(&memory, bits.chunk as usize, len as usize, &bits);
         match lead {
-            Some(Lead { args, place, at }) => {
+            Some(PendingLong { args, place, at }) => {
                 let payload = len as usize - at;
                 let inside = place.offset.checked_add(place.len).is_some_and(|end| end <= segment);
                 let fits = match bits.form {

@@ -3,22 +3,22 @@
 use super::codec::{Form, Kind};
 use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::departures::Departures;
-use super::joins::Heading;
+use super::joins::FrameHeader;
 use super::native::Told;
 use super::one_sided::{Direct, OneSided, Operation, Operations};
 use super::p3::Memories;
 use super::peers::{Ledger, Peers, Report};
-use super::port::ReplyPort;
 use super::receive::ReadyReply;
 use super::registered::{Registered, Staging};
+use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Again, Outgoing, Purpose};
 use super::send_slots::{FOR_CONTROL, FOR_REPLY, Pieces, SendSlots};
 use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
 use am_core::segment::Memory;
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, FaultyPeers, Head, Membership, NativeOneSided, PayloadWriter, PendingKey,
-    Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, PayloadWriter, PendingKey, Refused,
+    ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -98,7 +98,7 @@ pub struct Conduit<'a> {
     pub(super) swept_natives: (u32, usize),
     /// Replies, and Long requests, that are complete and were not delivered yet.
     pub(super) ready: VecDeque<ReadyReply>,
-    pub(super) joined: VecDeque<(u32, Heading)>,
+    pub(super) joined: VecDeque<(u32, FrameHeader)>,
     /// Requests that were not replied to.
     pub(super) outstanding: u32,
     /// Peers whose requests are to be sent again.
@@ -359,7 +359,7 @@ pub(super) const fn kind_of(reply: ReplyBound) -> Kind {
 pub struct ConduitSlot<'t, 'a> {
     transport: &'t mut Conduit<'a>,
     to: u32,
-    head: Head,
+    head: RequestHeader,
     args: Words,
     len: usize,
     /// What it took; gone once it is sent.
@@ -404,7 +404,7 @@ impl Drop for ConduitSlot<'_, '_> {
 }
 
 impl<'a> Membership for Conduit<'a> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         Peer(self.me)
     }
 
@@ -458,7 +458,7 @@ impl<'a> Transport for Conduit<'a> {
         &self.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (form, payload, at) = self.form_of(args, body);
         self.send_frame(
             to,
@@ -466,11 +466,18 @@ impl<'a> Transport for Conduit<'a> {
         )
     }
 
-    fn reserve(&mut self, to: Peer, _: Head, args: &Words, len: usize) -> Result<Admitted, Refused> {
+    fn reserve(&mut self, to: Peer, _: RequestHeader, args: &Words, len: usize) -> Result<Admitted, Refused> {
         self.admit(to, 4 * args.len() + len, Purpose::Request)
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Admitted) -> ConduitSlot<'_, 'a> {
+    fn slot(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        len: usize,
+        room: Admitted,
+    ) -> ConduitSlot<'_, 'a> {
         // What another peer was sent from here must not reach this one.
         let begin = room.chunk as usize + 4 * args.len();
         for at in (0..len).step_by(ZEROS.len()) {
@@ -488,13 +495,13 @@ impl<'a> Transport for Conduit<'a> {
         self.serve(budget, sink)
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        reply(&mut ReplyPort::of_key(self, key))
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
+        reply(&mut ConduitReplyPath::of_key(self, key))
     }
 
     fn flush(&mut self) {}
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         let natives = self.natives_under_way();
         if self.outstanding != 0 || natives {
             self.harvest(usize::MAX);

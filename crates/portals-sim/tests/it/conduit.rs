@@ -45,7 +45,7 @@ fn puts_and_gets_reach_the_segment_and_say_when_they_are_over() {
     for flow in FLOWS {
         let report = conduit::run(&PortalsConfig::pair(), &ConduitConfig::with(flow), |mut transport| {
             let direct = transport.one_sided();
-            if transport.me().0 == 0 {
+            if transport.local_peer().0 == 0 {
                 let memory = HostMemory::new(10_000);
                 memory.write(5000, b"out of segment");
                 let put = direct.put(Rank(1), 100, Local::Memory(&memory, 5000), 14).unwrap();
@@ -85,7 +85,7 @@ fn wrong_puts_are_refused_and_too_many_registrations_wait() {
     let config = ConduitConfig { operations: 3, firehose_slots: 4, ..ConduitConfig::default() };
     conduit::run(&PortalsConfig::pair(), &config, |mut transport| {
         let (direct, memory) = (transport.one_sided(), HostMemory::new(100));
-        if transport.me().0 == 0 {
+        if transport.local_peer().0 == 0 {
             let put = |to, at, local, len| direct.put(Rank(to), at, local, len).unwrap_err().to_string();
             assert_eq!(put(2, 0, Local::Segment(0), 1), "rank 2 is outside the job of 2 ranks");
             let refused = "10 bytes at offset 65530 are outside the 65536 bytes of the segment";

@@ -3,7 +3,9 @@
 //! doubles nor reorders anything. Each with a mistake that the check must find. Every schedule of small networks,
 //! and mistakes of the machines themselves, are the business of am-core's `credit_network` tests.
 
-use am_core::transport::{Arrival, Body, Head, Membership, Port, Refused, ReplyBound, Sink, Transport, Waiting};
+use am_core::transport::{
+    Arrival, Body, Membership, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Transport, Waiting,
+};
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Span, Token, WaitReason, Words};
 use fabric_sim::{RunError, splitmix64};
 use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl, Testing};
@@ -19,10 +21,10 @@ struct Tally {
 }
 
 impl Sink for Tally {
-    fn request(&mut self, _: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, _: Arrival<'_>, path: &mut dyn ReplyPath) {
         self.requests += 1;
         if self.replies {
-            port.send(0, &Words::EMPTY, Body::None).expect("nobody leaves early");
+            path.send(0, &Words::EMPTY, Body::None).expect("nobody leaves early");
         }
     }
 
@@ -31,11 +33,11 @@ impl Sink for Tally {
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
 }
 
-const ONE_WAY: Head = Head::new(0, ReplyBound::None);
-const ASK: Head = Head::new(0, ReplyBound::UpTo(0));
+const ONE_WAY: RequestHeader = RequestHeader::new(0, ReplyBound::None);
+const ASK: RequestHeader = RequestHeader::new(0, ReplyBound::UpTo(0));
 
 /// Sends to a peer until it is refused; returns how many messages that were.
-fn fill(transport: &mut Conduit<'_>, to: u32, head: Head, payload: &[u8]) -> u32 {
+fn fill(transport: &mut Conduit<'_>, to: u32, head: RequestHeader, payload: &[u8]) -> u32 {
     let mut sent = 0;
     while transport.send(Peer(to), head, &Words::EMPTY, Body::Copy(payload)).is_ok() {
         sent += 1;
@@ -47,7 +49,7 @@ fn fill(transport: &mut Conduit<'_>, to: u32, head: Head, payload: &[u8]) -> u32
 fn serve(transport: &mut Conduit<'_>, tally: &mut Tally, requests: u32) {
     loop {
         while transport.poll(64, tally) > 0 {}
-        if tally.requests >= requests && transport.quiet() {
+        if tally.requests >= requests && transport.is_quiescent() {
             return;
         }
         transport.idle(None, WaitReason::Message);
@@ -71,7 +73,7 @@ fn incast(flow: FlowControl, extra_credits: u32) -> Result<(), RunError> {
     let report = conduit::run(&portals_sim::xt4(SENDERS), &config, |mut transport| {
         let sent = fill(&mut transport, 0, ONE_WAY, &[7; 256]);
         let mut tally = Tally::default();
-        let due = if transport.me() == Peer(0) { SENDERS * sent } else { 0 };
+        let due = if transport.local_peer() == Peer(0) { SENDERS * sent } else { 0 };
         if due > 0 {
             transport.charge(Span::from_millis(1));
         }
@@ -111,7 +113,7 @@ fn mutual_flood(unreserved: bool) -> Result<(), RunError> {
         ..ConduitConfig::default()
     };
     conduit::run(&PortalsConfig::pair(), &config, |mut transport| {
-        let (peer, mut tally) = (1 - transport.me().0, Tally { replies: true, ..Tally::default() });
+        let (peer, mut tally) = (1 - transport.local_peer().0, Tally { replies: true, ..Tally::default() });
         let mut sent = 0;
         while sent < 500 {
             match transport.send(Peer(peer), ASK, &Words::EMPTY, Body::Copy(&[1; 40])) {
@@ -166,7 +168,8 @@ fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
     let books: Rc<RefCell<Vec<Books>>> = Rc::new(RefCell::new(vec![Vec::new(); ranks as usize]));
     let shared = Rc::clone(&books);
     let report = conduit::run(&machine, &config, move |mut transport| {
-        let (me, mut tally) = (transport.me().0, Tally { replies: seed.is_multiple_of(2), ..Tally::default() });
+        let (me, mut tally) =
+            (transport.local_peer().0, Tally { replies: seed.is_multiple_of(2), ..Tally::default() });
         let mut dice = Draw(seed << 32 | u64::from(me));
         let mut sent = 0;
         let balanced = |transport: &Conduit<'_>| {
@@ -195,7 +198,7 @@ fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
             }
             transport.idle(Some(end), WaitReason::Message);
         }
-        assert!(transport.quiet(), "rank {me} has requests that nobody answered");
+        assert!(transport.is_quiescent(), "rank {me} has requests that nobody answered");
         let mine = (0..ranks).map(|peer| {
             let (available, outstanding) = transport.holds(peer).expect("there is a loan");
             assert_eq!(outstanding, 0, "rank {me} of rank {peer}");

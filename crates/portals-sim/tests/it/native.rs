@@ -2,8 +2,8 @@
 
 use am_core::one_sided::{Atomic, AtomicKind};
 use am_core::transport::{
-    Arrival, Completion, Departure, Landing, Membership, OperationFault, Port, Remote, Sink, Ticket, Transport,
-    WaitReason, Waiting,
+    Arrival, Completion, Departure, Landing, Membership, OperationFault, Remote, ReplyPath, Sink, Ticket,
+    Transport, WaitReason, Waiting,
 };
 use am_core::{Payload, Peer, PeerStatus, Span, Words};
 use fabric_sim::{FaultEvent, Faults, Scheduled, Topology};
@@ -18,7 +18,7 @@ fn atomics_of_the_interface_are_those_of_the_processor() {
     let values: [u64; 6] = [0, 1, 7, u64::MAX, 0x8000_0000_8000_0000, 0x3ff8_0000_3fc0_0000];
     let report =
         conduit::run(&PortalsConfig::pair(), &ConduitConfig::with(FlowControl::Disable), move |mut transport| {
-            let (me, mut done) = (transport.me(), 0);
+            let (me, mut done) = (transport.local_peer(), 0);
             let network = transport.native(Peer(1)).map(|(network, to)| network.capability(to)).unwrap();
             let words = |index: usize| [values[index % 6], values[index / 6 % 6], values[index / 36 % 6]];
             for index in 0..if me == Peer(0) { 216 } else { 0 } {
@@ -77,7 +77,7 @@ fn is_nan(atomic: &Atomic, bits: u64) -> bool {
 struct Completions(Vec<Result<u64, OperationFault>>);
 
 impl Sink for Completions {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {}
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {}
     fn reply(&mut self, _: Arrival<'_>) {}
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
     fn completed(&mut self, completion: Completion<'_>) {
@@ -95,7 +95,7 @@ fn operations_on_lost_ranks_are_not_done() {
         let faults = Faults { schedule: schedule.clone(), ..Faults::default() };
         let machine = PortalsConfig { faults, ..PortalsConfig::pair() };
         let report = conduit::run(&machine, &ConduitConfig::with(flow), move |mut transport| {
-            if transport.me() == Peer(1) {
+            if transport.local_peer() == Peer(1) {
                 transport.idle(None, WaitReason::Message);
                 return (0, 0, true);
             }
@@ -114,14 +114,14 @@ fn operations_on_lost_ranks_are_not_done() {
             }
             // What has not left this rank yet leaves all the same.
             let mut steps = 0;
-            while !transport.quiet() && steps < 100 {
+            while !transport.is_quiescent() && steps < 100 {
                 transport.poll(64, &mut sink);
                 let until = transport.now() + Span::from_micros(5);
                 transport.idle(Some(until), WaitReason::Message);
                 steps += 1;
             }
             while transport.poll(64, &mut sink) > 0 {}
-            let quiet = transport.quiet();
+            let quiet = transport.is_quiescent();
             transport.depart(Departure::Left);
             let done = sink.0.iter().filter(|outcome| outcome.is_ok()).count();
             assert!(sink.0.iter().all(|outcome| matches!(outcome, Ok(_) | Err(OperationFault::Gone))));
@@ -142,7 +142,7 @@ fn gets_from_lost_ranks_leave_registrations() {
         let machine = PortalsConfig { faults, ..PortalsConfig::new(3, Topology::Crossbar { nodes: 3 }) };
         let config = ConduitConfig { staging: 8, firehose_slots: 4, ..ConduitConfig::with(flow) };
         let report = conduit::run(&machine, &config, move |mut transport| {
-            if transport.me() != Peer(0) {
+            if transport.local_peer() != Peer(0) {
                 while transport.status(Peer(0)) == PeerStatus::Active {
                     transport.idle(Some(transport.now() + Span::from_micros(20)), WaitReason::Message);
                 }
@@ -187,7 +187,7 @@ fn signals_come_behind_their_bytes() {
         let config = ConduitConfig { segment: 1 << 18, ..ConduitConfig::with(FlowControl::Disable) };
         let report = conduit::run(&machine, &config, move |mut transport| {
             let lengths = [0u64, 1, 64, 5000, 200_000];
-            if transport.me() == Peer(1) {
+            if transport.local_peer() == Peer(1) {
                 let mut looks = 0;
                 for (seen, len) in (1..).zip(lengths) {
                     while transport.segment().view(0, 8).unwrap().to_vec() != u64::to_le_bytes(seen) {

@@ -1,7 +1,7 @@
 //! Active messages on the SISCI interface, after the GASNet core API on SCI.
 //!
 //! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport), over any [`Sisci`](crate::nic::Sisci)
-//!   interface; `send`, `receive` and `port` are its parts, `net` its hold on the interface;
+//!   interface; `send`, `receive` and `reply_path` are its parts, `net` its hold on the interface;
 //! * `flags` is the search for messages, `status` the table of slots in use, `work` the queue of what was found,
 //!   `turns` its order;
 //! * `header` and `layout` say what messages look like and where they lie; `config` has sizes and methods;
@@ -32,7 +32,7 @@
 //! | messages between cores (barrier, tables) | requests of a kind of their own in the same slots, so that the published barrier segment is not needed; its id stays free |
 //! | order | messages carry numbers in bits of the header that were free, and one found before its turn waits in its slot ([`ConduitConfig::ordered`]). Not as published: slot 0 may be filled after slot 1 and found before it |
 //! | a request may be answered while its handler runs | a reply to a request whose payload lies in its slot leaves when the handler has returned, or the requester could overwrite what is still being read |
-//! | detached requests | keep their slot until they are answered: so many can be pending for each requester, and [`quiet`](am_core::Transport::quiet) waits for them |
+//! | detached requests | keep their slot until they are answered: so many can be pending for each requester, and [`is_quiescent`](am_core::Transport::is_quiescent) waits for them |
 //! | lost peers | the interface's status of nodes; and whoever stores what makes no sense is [`Faulty`](am_core::LossCause::Faulty) |
 //!
 //! # Flags that are lost
@@ -82,9 +82,9 @@ mod native;
 #[cfg(not(am_loom))]
 mod net;
 #[cfg(not(am_loom))]
-mod port;
-#[cfg(not(am_loom))]
 mod receive;
+#[cfg(not(am_loom))]
+mod reply_path;
 #[cfg(not(am_loom))]
 mod send;
 #[cfg(not(am_loom))]

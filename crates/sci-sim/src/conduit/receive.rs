@@ -4,7 +4,7 @@
 use super::config::{FlagStores, Mutation};
 use super::flags::{self, Clear};
 use super::header::{Header, Kind, Number, Ready};
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::send::{NUMBER_SHIFT, next_number};
 use super::transport::Conduit;
 use super::turns::Turn;
@@ -198,11 +198,11 @@ impl<N: Sisci> Conduit<N> {
         let (memory, segment) = (self.net.command(from).clone(), self.segment.clone());
         let payload = payload(&memory, &segment, category, self.layout.payload_at(slot), header.place, len);
         let in_slot = category == Category::Medium && len != 0;
-        let mut port = ReplyPort::of_request(self, from, slot, replies, in_slot);
+        let mut path = ConduitReplyPath::of_request(self, from, slot, replies, in_slot);
         if header.kind == Kind::Core {
             sink.control(Peer(from), args, payload);
         } else {
-            sink.request(Arrival::new(Peer(from), category, header.handler, args, payload), &mut port);
+            sink.request(Arrival::new(Peer(from), category, header.handler, args, payload), &mut path);
         }
     }
 

@@ -4,7 +4,7 @@ use super::config::{ConduitConfig, Costs, FlagStores, Mutation};
 use super::header::{Header, Kind, Number};
 use super::layout::Layout;
 use super::net::{Net, OpenError};
-use super::port::{Owed, ReplyPort};
+use super::reply_path::{ConduitReplyPath, Owed};
 use super::send::Outgoing;
 use super::status::Locations;
 use super::turns::Turns;
@@ -12,8 +12,8 @@ use super::work::WorkQueue;
 use crate::model::ConduitParameters;
 use crate::nic::{NodeId, Sisci};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, NativeOneSided, PayloadWriter,
-    PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, PayloadWriter, PendingKey,
+    Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::Cell;
@@ -161,7 +161,7 @@ impl<N: Sisci> Conduit<N> {
         &mut self,
         to: Peer,
         category: Category,
-        head: Head,
+        head: RequestHeader,
         args: &Words,
         payload: &[u8],
         place: u64,
@@ -190,7 +190,7 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
 pub struct ConduitSlot<'t, N: Sisci> {
     conduit: &'t mut Conduit<N>,
     to: Peer,
-    head: Head,
+    head: RequestHeader,
     args: Words,
     len: usize,
     /// The slot that it took; gone once it is sent.
@@ -235,7 +235,7 @@ impl<N: Sisci> Drop for ConduitSlot<'_, N> {
 }
 
 impl<N: Sisci> Membership for Conduit<N> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         Peer(self.me)
     }
 
@@ -306,16 +306,16 @@ impl<N: Sisci> Transport for Conduit<N> {
         &self.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, at) = body.parts();
         self.send_request(to, body.category(), head, args, payload, at)
     }
 
-    fn reserve(&mut self, to: Peer, _: Head, _: &Words, _: usize) -> Result<u32, Refused> {
+    fn reserve(&mut self, to: Peer, _: RequestHeader, _: &Words, _: usize) -> Result<u32, Refused> {
         self.admit(to)
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, slot: u32) -> ConduitSlot<'_, N> {
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, slot: u32) -> ConduitSlot<'_, N> {
         // What is not written must not be what another peer was sent.
         self.staged[..len].fill(0);
         ConduitSlot { to, head, args: *args, len, slot: Some(slot), conduit: self }
@@ -338,8 +338,8 @@ impl<N: Sisci> Transport for Conduit<N> {
         self.serve(budget, sink)
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        reply(&mut ReplyPort::of_key(self, key))
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
+        reply(&mut ConduitReplyPath::of_key(self, key))
     }
 
     fn flush(&mut self) {
@@ -347,7 +347,7 @@ impl<N: Sisci> Transport for Conduit<N> {
         self.net.nic.flush();
     }
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         self.pay();
         let unhandled = self.locations.busy().any(|peer| self.known_status(peer) == PeerStatus::Active);
         !unhandled

@@ -249,7 +249,7 @@ fn gets_read_remote_memory() {
     let mut machine = machine(2);
     machine.faults = Faults { seed: 3, loss: 0.05, corruption: 0.05, ..machine.faults };
     let report = conduit::run(&machine, &ConduitConfig::default(), |mut transport| {
-        let (me, bytes) = (transport.me(), pattern(0, 200));
+        let (me, bytes) = (transport.local_peer(), pattern(0, 200));
         transport.segment().write(0, &bytes).unwrap();
         let mut right = 0;
         // Both have written what is read then: nothing has to be told.

@@ -101,11 +101,11 @@ impl Reader<'_, '_> {
 }
 
 impl Sink for Reader<'_, '_> {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         self.look(arrival.args, arrival.payload);
         self.sound += usize::from(arrival.from.index() != FAULTY);
-        assert!(port.bound() <= self.most, "a reply bound of {} bytes", port.bound());
-        respond(self.random, self.detached, port);
+        assert!(path.bound() <= self.most, "a reply bound of {} bytes", path.bound());
+        respond(self.random, self.detached, path);
     }
 
     fn reply(&mut self, arrival: Arrival<'_>) {
@@ -118,23 +118,23 @@ impl Sink for Reader<'_, '_> {
 }
 
 /// Replies in one of the ways there are.
-fn respond(random: &mut Random<'_>, detached: &mut Vec<PendingKey>, port: &mut dyn Port) {
+fn respond(random: &mut Random<'_>, detached: &mut Vec<PendingKey>, path: &mut dyn ReplyPath) {
     let args = random.words(3);
     // Whether the requester still takes a reply is not the point.
     let _ = match random.below(6) {
         0 => Ok(()),
-        1 => port.send(1, &args, Body::None),
+        1 => path.send(1, &args, Body::None),
         2 => {
-            let len = random.length(port.bound());
-            port.send(1, &args, Body::Copy(&vec![7; len]))
+            let len = random.length(path.bound());
+            path.send(1, &args, Body::Copy(&vec![7; len]))
         }
-        3 => port.send_filled(1, &args, port.bound(), &mut |buffer| buffer.write(0, &vec![7; buffer.len()])),
-        4 => match port.segment_len().checked_sub(8) {
-            Some(at) => port.send(1, &args, Body::Place(&[9; 8], at)),
+        3 => path.send_filled(1, &args, path.bound(), &mut |buffer| buffer.write(0, &vec![7; buffer.len()])),
+        4 => match path.segment_len().checked_sub(8) {
+            Some(at) => path.send(1, &args, Body::Place(&[9; 8], at)),
             None => Ok(()),
         },
         _ => {
-            detached.push(port.detach());
+            detached.push(path.detach());
             Ok(())
         }
     };
@@ -148,7 +148,7 @@ fn send(shm: &mut Shm, random: &mut Random<'_>, to: Peer) {
         1 => ReplyBound::UpTo(limits.medium_reply as u32),
         _ => ReplyBound::UpTo(random.length(limits.medium_reply) as u32),
     };
-    let head = Head::new(random.number() as u8, reply);
+    let head = RequestHeader::new(random.number() as u8, reply);
     let count = random.length(16);
     let args = random.words(count);
     let payload = vec![5; random.length(limits.medium_request)];
@@ -180,7 +180,7 @@ fn poll(shm: &mut Shm, random: &mut Random<'_>, detached: &mut Vec<PendingKey>) 
     let (count, sound) = (reader.count, reader.sound);
     assert!(told == count && count <= budget, "{told} of {count} told with a budget of {budget}");
     if let Some(key) = detached.pop() {
-        shm.answer(key, |port| respond(random, &mut Vec::new(), port));
+        shm.reply_detached(key, |path| respond(random, &mut Vec::new(), path));
     }
     shm.park(Some(shm.now()), &mut || false);
     sound
@@ -287,7 +287,7 @@ fn case(random: &mut Random<'_>, reach: Reach) {
     // The sound ones still reach each other.
     for (from, to) in [(0, 1), (1, 0)] {
         assert_eq!(ranks[to].status(Peer(from as u32)), PeerStatus::Active);
-        let head = Head::new(0, ReplyBound::None);
+        let head = RequestHeader::new(0, ReplyBound::None);
         let mut sent = false;
         let mut left = 1000;
         loop {

@@ -3,14 +3,14 @@
 use super::*;
 use crate::region::Unshared;
 use crate::{JobConfig, JoinOptions};
-use am_core::transport::{Head, ReplyBound};
+use am_core::transport::{ReplyBound, RequestHeader};
 use std::collections::BTreeSet;
 
 /// Where the bytes of a payload or a segment lie, by what they say there.
 struct Seen(Vec<u8>);
 
 impl Sink for Seen {
-    fn request(&mut self, arrival: Arrival<'_>, _: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, _: &mut dyn ReplyPath) {
         self.0 = arrival.payload.to_vec();
     }
     fn reply(&mut self, _: Arrival<'_>) {}
@@ -22,7 +22,7 @@ fn plain_copies_have_mappings_of_their_own() {
     let job = Job::create(&JobConfig::new(2)).expect("memory is there");
     let join = |rank| job.join_with(rank, JoinOptions::default().segment_bytes(4096)).expect("it is free");
     let (mut sender, mut receiver) = (join(0), join(1));
-    let head = Head::new(0, ReplyBound::None);
+    let head = RequestHeader::new(0, ReplyBound::None);
     let mut seen = Seen(Vec::new());
     sender.long(Peer(1), head, &Words::EMPTY, b"payload", 100).expect("there is room");
     assert_eq!(receiver.poll(1, &mut seen), 1);

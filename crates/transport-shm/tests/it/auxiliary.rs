@@ -33,7 +33,7 @@ fn wait(endpoint: &mut Endpoint<Shm, Watcher>, value: u64) {
 fn play(mut shm: Shm, sleeps: bool) {
     // It never looks for itself within the time-out.
     shm.set_longest_sleep(Duration::from_secs(3600));
-    let me = shm.shape().address(shm.me()).rank;
+    let me = shm.shape().address(shm.local_peer()).rank;
     let own = shm.auxiliary(Peer(me.0)).unwrap();
     let theirs = shm.auxiliary(Peer(1 - me.0)).unwrap();
     let mut handlers = Handlers::<Watcher>::new();

@@ -1,6 +1,6 @@
 //! A waker is called when something comes, and only an endpoint that asks for one has a thread for it.
 
-use am_core::transport::{Arrival, Body, Head, Notify, Port, ReplyBound, Sink, Transport};
+use am_core::transport::{Arrival, Body, Notify, ReplyBound, ReplyPath, RequestHeader, Sink, Transport};
 use am_core::{LossCause, Membership, Payload, Peer, PeerStatus, Waiting, Words};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use transport_shm::{Job, JobConfig, Shm};
 
 const LIMIT: Duration = Duration::from_secs(60);
-const ONE_WAY: Head = Head::new(0, ReplyBound::None);
+const ONE_WAY: RequestHeader = RequestHeader::new(0, ReplyBound::None);
 
 struct Call(Mutex<Sender<()>>);
 
@@ -29,7 +29,7 @@ fn waker() -> (Waker, Receiver<()>) {
 struct Count(u32);
 
 impl Sink for Count {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
         self.0 += 1;
     }
 

@@ -9,7 +9,7 @@ pub use crate::proto::authentic;
 
 use crate::proto::{Config, Dropped, Protection};
 use crate::sim::{self, SplitMix64};
-use am_core::transport::{Arrival, Body, Departure, LossCause, PeerStatus, Port, Sink};
+use am_core::transport::{Arrival, Body, Departure, LossCause, PeerStatus, ReplyPath, Sink};
 use am_core::{Payload, Peer, Span, Words};
 use world::{SEGMENT, World, app};
 
@@ -49,10 +49,10 @@ pub struct Swallow {
 }
 
 impl Sink for Swallow {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         self.taken += 1;
-        if self.taken.is_multiple_of(3) && port.bound() > 0 {
-            let _ = port.send(0, arrival.args, Body::None);
+        if self.taken.is_multiple_of(3) && path.bound() > 0 {
+            let _ = path.send(0, arrival.args, Body::None);
         }
     }
 

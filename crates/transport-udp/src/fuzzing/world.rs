@@ -3,7 +3,9 @@
 use crate::proto::{Batch, Config, Direct, Event, Machine, Secrets};
 use crate::sim::{self, Network, SplitMix64};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, Category, Head, LossCause, Port, Refused, ReplyBound, Sink};
+use am_core::transport::{
+    Arrival, Body, Category, LossCause, Refused, ReplyBound, ReplyPath, RequestHeader, Sink,
+};
 use am_core::{Instant, Payload, Peer, Shape, Span};
 
 /// Eight regions of 256 KiB.
@@ -76,7 +78,7 @@ fn region(from: Peer, lane: u64) -> u64 {
 }
 
 impl Sink for App {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         let (from, number) = (arrival.from, number(arrival.args));
         assert_eq!(number, self.expected[from.index()], "rank {} from {from:?}: in order, once", self.me);
         self.expected[from.index()] += 1;
@@ -89,15 +91,15 @@ impl Sink for App {
         }
         match treatment(from, number) {
             Treatment::OneWay | Treatment::Bare => {}
-            Treatment::Short => port.send(1, arrival.args, Body::None).unwrap(),
+            Treatment::Short => path.send(1, arrival.args, Body::None).unwrap(),
             Treatment::Medium(len) => {
                 let reply = pattern(me, number, len);
-                port.send_filled(1, arrival.args, len, &mut |out| out.write(0, &reply)).unwrap();
+                path.send_filled(1, arrival.args, len, &mut |out| out.write(0, &reply)).unwrap();
             }
             Treatment::Long(len) => {
                 // Replies under way at once must not lie over each other.
                 let at = region(me, 1) + number % 64 * 4096;
-                port.send(1, arrival.args, Body::Place(&pattern(me, number, len), at)).unwrap();
+                path.send(1, arrival.args, Body::Place(&pattern(me, number, len), at)).unwrap();
             }
         }
     }
@@ -173,7 +175,7 @@ impl World {
             Treatment::Medium(len) => ReplyBound::UpTo(len as u32),
             _ => ReplyBound::UpTo(10),
         };
-        let head = Head::new(0, reply);
+        let head = RequestHeader::new(0, reply);
         match kind {
             0 => {
                 // Requests in a row must not place their payloads over each other before they are handled.

@@ -9,7 +9,9 @@ use super::machine::{BorrowedPayload, Machine};
 use super::message::{Kind, MAX_HEADER, Message, cost_of, room_of};
 use super::peer::Slot;
 use am_core::arguments::Words;
-use am_core::transport::{CreditSnapshot, Departure, Head, Owed, PeerStatus, Refused, ReplyBound, Resource};
+use am_core::transport::{
+    CreditSnapshot, Departure, Owed, PeerStatus, Refused, ReplyBound, RequestHeader, Resource,
+};
 use am_core::{Instant, Peer};
 
 /// Payload of a request, and bound of a reply, in bytes, that credits are counted in.
@@ -142,7 +144,7 @@ impl Machine {
         &mut self,
         now: Instant,
         to: Peer,
-        head: Head,
+        head: RequestHeader,
         args: &Words,
         payload: Option<&[u8]>,
     ) -> Result<(), Refused> {
@@ -158,7 +160,7 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Machine::request`].
-    pub fn check(&mut self, now: Instant, to: Peer, head: Head, len: usize) -> Result<(), Refused> {
+    pub fn check(&mut self, now: Instant, to: Peer, head: RequestHeader, len: usize) -> Result<(), Refused> {
         self.takes_messages(to)?;
         let slot = &mut self.slots[to.index()];
         let Some(session) = slot.session.as_deref_mut() else {
@@ -207,7 +209,7 @@ impl Machine {
         &mut self,
         now: Instant,
         to: Peer,
-        head: Head,
+        head: RequestHeader,
         args: &Words,
         len: u64,
         at: u64,

@@ -8,7 +8,7 @@
 use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::{Machine, OwnSegment};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, Buffer, Fill, PendingKey, Port, PortGone, Sink};
+use am_core::transport::{Arrival, Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Sink};
 use am_core::{Instant, Payload, Peer};
 
 /// Messages of one peer in a row, before others get their turn.
@@ -210,7 +210,7 @@ impl Batch {
         &mut self,
         room: u64,
         access: &mut A,
-        reply: impl FnOnce(&mut dyn Port) -> R,
+        reply: impl FnOnce(&mut dyn ReplyPath) -> R,
     ) -> R {
         let mut delivery = Delivery { outcome: &mut self.outcome, access, full: false, done: false };
         let result = reply(&mut delivery.way(room, 0));
@@ -294,7 +294,7 @@ impl<A: Access> Way<'_, A> {
     }
 }
 
-impl<A: Access> Port for Way<'_, A> {
+impl<A: Access> ReplyPath for Way<'_, A> {
     fn bound(&self) -> usize {
         self.room.saturating_sub(1) as usize
     }
@@ -307,7 +307,7 @@ impl<A: Access> Port for Way<'_, A> {
         u64::MAX
     }
 
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         match body {
             Body::None => self.reply(Kind::Short, handler, args, &[]),
             Body::Copy(payload) => {
@@ -332,7 +332,13 @@ impl<A: Access> Port for Way<'_, A> {
         Ok(())
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         let mut payload = std::mem::take(&mut self.outcome.scratch);
         payload.clear();

@@ -6,7 +6,7 @@ use super::context::{BULK, IN};
 use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::session::{Ahead, Fault};
 use am_core::arguments::Words;
-use am_core::transport::{Category, NoPort, PendingKey, Port, ReplyBound, Sink};
+use am_core::transport::{Category, NullReplyPath, PendingKey, ReplyBound, ReplyPath, Sink};
 use am_core::{Instant, Peer};
 
 /// A machine that nobody else can be at.
@@ -185,13 +185,13 @@ impl Machine {
     }
 
     /// Where an answer goes when the session of its request is over.
-    pub(crate) fn no_port(&self, key: PendingKey) -> NoPort {
-        NoPort::new(self.shared.config.medium as usize, u64::MAX, key)
+    pub(crate) fn no_port(&self, key: PendingKey) -> NullReplyPath {
+        NullReplyPath::new(self.shared.config.medium as usize, u64::MAX, key)
     }
 
     /// Opens the way back of a detached request once more; a way left unused becomes a bare credit. If the session
     /// of that request is over, every reply is refused.
-    pub fn answer<R>(&mut self, now: Instant, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    pub fn answer<R>(&mut self, now: Instant, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         let mut batch = self.batch.take().unwrap_or_else(|| Box::new(self.new_batch()));
         let result = match self.open_answer(key, &mut batch) {
             Some(room) => batch.answer(room, &mut Direct { machine: self, now }, reply),

@@ -17,7 +17,9 @@ use super::wire::{AckRanges, Credit, Frame, HEADER, Header, Leave, TAG, encode_a
 use crate::fuzzing::Choices;
 use crate::sim::{self, SplitMix64};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, Head, LossCause, PeerStatus, PendingKey, Port, ReplyBound, Sink};
+use am_core::transport::{
+    Arrival, Body, LossCause, PeerStatus, PendingKey, ReplyBound, ReplyPath, RequestHeader, Sink,
+};
 use am_core::{Instant, Payload, Peer, Shape, Span};
 
 const VICTIM: Peer = Peer(0);
@@ -33,20 +35,20 @@ struct Handler<'a> {
 }
 
 impl Sink for Handler<'_> {
-    fn request(&mut self, _: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, _: Arrival<'_>, path: &mut dyn ReplyPath) {
         *self.delivered += 1;
-        let (bound, words) = (port.bound(), Words::from_slice(&[1, 2]).unwrap());
+        let (bound, words) = (path.bound(), Words::from_slice(&[1, 2]).unwrap());
         match self.random.below(6) {
-            0 => port.send(0, &words, Body::None).unwrap(),
+            0 => path.send(0, &words, Body::None).unwrap(),
             1 => {
                 let len = self.random.below(bound as u64 + 1) as usize;
-                port.send(0, &words, Body::Copy(&vec![3; len])).unwrap();
+                path.send(0, &words, Body::Copy(&vec![3; len])).unwrap();
             }
             2 => {
-                let len = self.random.below(port.segment_len().min(600) + 1);
-                port.send(0, &words, Body::Place(&vec![4; len as usize], port.segment_len() - len)).unwrap();
+                let len = self.random.below(path.segment_len().min(600) + 1);
+                path.send(0, &words, Body::Place(&vec![4; len as usize], path.segment_len() - len)).unwrap();
             }
-            3 if self.kept.len() < 64 => self.kept.push(port.detach()),
+            3 if self.kept.len() < 64 => self.kept.push(path.detach()),
             _ => {}
         }
     }
@@ -135,8 +137,8 @@ impl Duel {
         machine.poll(self.now, budget, &mut handler);
         if kept.len() > 8 {
             let key = kept.remove(0);
-            machine.answer(self.now, key, |port| {
-                let _ = port.send(0, &Words::EMPTY, Body::None);
+            machine.answer(self.now, key, |path| {
+                let _ = path.send(0, &Words::EMPTY, Body::None);
             });
         }
     }
@@ -147,7 +149,7 @@ impl Duel {
             0 => ReplyBound::None,
             _ => ReplyBound::UpTo(self.random.below(1025) as u32),
         };
-        let (head, words) = (Head::new(1, reply), Words::from_slice(&[7]).unwrap());
+        let (head, words) = (RequestHeader::new(1, reply), Words::from_slice(&[7]).unwrap());
         let choice = self.random.below(4);
         let machine = self.peer(from);
         let payload = vec![9; len];

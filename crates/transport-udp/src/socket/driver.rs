@@ -7,7 +7,7 @@ use super::waiting::{Backoff, Next, sleep};
 use super::wire;
 use crate::driver::Driver;
 use crate::proto::{Access, Batch, BorrowedPayload, Machine};
-use am_core::transport::{Departure, LossCause, Notify, PendingKey, Port, Sink, WaitReason};
+use am_core::transport::{Departure, LossCause, Notify, PendingKey, ReplyPath, Sink, WaitReason};
 use am_core::{Instant, Rank, Span};
 use nix::poll::PollFlags;
 use std::fmt;
@@ -350,7 +350,7 @@ impl Driver for SocketDriver {
         count
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
+    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
         let Self { shared, program, batch, .. } = self;
         let (room, mut nobody) = {
             let machine = &shared.engine().machine;

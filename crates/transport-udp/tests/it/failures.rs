@@ -165,7 +165,7 @@ fn the_helper_hears_a_notice_too() {
 struct Nobody;
 
 impl am_core::transport::Sink for Nobody {
-    fn request(&mut self, _: am_core::transport::Arrival<'_>, _: &mut dyn am_core::transport::Port) {}
+    fn request(&mut self, _: am_core::transport::Arrival<'_>, _: &mut dyn am_core::transport::ReplyPath) {}
     fn reply(&mut self, _: am_core::transport::Arrival<'_>) {}
     fn control(&mut self, _: Peer, _: &am_core::arguments::Words, _: Payload<'_>) {}
 }

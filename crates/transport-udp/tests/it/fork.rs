@@ -1,6 +1,8 @@
 //! A process that forks goes on as if nothing had happened; its child can neither use its endpoints nor harm them.
 
-use am_core::transport::{Arrival, Body, Head, Notify, Owed, Port, ReplyBound, Sink, Transport, Waiting};
+use am_core::transport::{
+    Arrival, Body, Notify, Owed, ReplyBound, ReplyPath, RequestHeader, Sink, Transport, Waiting,
+};
 use am_core::{
     Address, Endpoint, Handlers, LossCause, Payload, Peer, PollError, Rank, Request, Token, WaitError, Words,
 };
@@ -181,7 +183,7 @@ struct Forking<'a> {
 }
 
 impl Sink for Forking<'_> {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         {
             let mut call = self.holder.call.lock().unwrap();
             call.in_handler = !call.too_early;
@@ -198,7 +200,7 @@ impl Sink for Forking<'_> {
             alarm::set(60);
         }
         // A Long reply goes to the machine at once, unless it is the parent's.
-        port.send(0, arrival.args, Body::Place(&[7; 100], 0)).unwrap();
+        path.send(0, arrival.args, Body::Place(&[7; 100], 0)).unwrap();
         self.outcome = Some(child);
     }
 
@@ -210,7 +212,7 @@ impl Sink for Forking<'_> {
 struct Ignore;
 
 impl Sink for Ignore {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {}
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {}
 
     fn reply(&mut self, _: Arrival<'_>) {}
 
@@ -219,7 +221,7 @@ impl Sink for Ignore {
 
 /// Sends a request to rank 1; returns whether there was room.
 fn send(from: &mut Udp) -> bool {
-    let head = Head::new(0, ReplyBound::UpTo(10));
+    let head = RequestHeader::new(0, ReplyBound::UpTo(10));
     let sent = from.send(Peer(1), head, &Words::EMPTY, Body::None).is_ok();
     from.flush();
     sent

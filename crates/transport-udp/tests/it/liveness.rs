@@ -2,7 +2,7 @@
 
 use crate::common::World;
 use am_core::arguments::Words;
-use am_core::transport::{Departure, Head, LossCause, PeerStatus, Refused, ReplyBound};
+use am_core::transport::{Departure, LossCause, PeerStatus, Refused, ReplyBound, RequestHeader};
 use am_core::{Instant, Peer, Resource, Span};
 use transport_udp::proto::{Dropped, Event};
 
@@ -194,7 +194,7 @@ fn long(loss: u32, bytes: usize) -> Span {
     });
     one(&mut world, 0, 1);
     let (now, began) = (world.net.now(), world.net.now());
-    let head = Head::new(crate::common::SILENT, ReplyBound::None);
+    let head = RequestHeader::new(crate::common::SILENT, ReplyBound::None);
     let number = world.apps[0].sent[1];
     let args = Words::from_slice(&[number as u32, 0]).unwrap();
     world.machine(0).long(now, Peer(1), head, &args, bytes as u64, 0).unwrap();
@@ -221,7 +221,7 @@ fn small_messages_share_datagrams() {
     let mut world = World::new(7, 2, |_| {});
     one(&mut world, 0, 1);
     let before = world.machine(0).counters().sent;
-    let head = Head::new(crate::common::SILENT, ReplyBound::None);
+    let head = RequestHeader::new(crate::common::SILENT, ReplyBound::None);
     for _ in 0..2000 {
         let number = world.apps[0].sent[1];
         let args = Words::from_slice(&[number as u32, 0]).unwrap();
@@ -240,7 +240,7 @@ fn requests_wait_when_a_peer_does_not_poll_and_go_on_when_it_does() {
     one(&mut world, 0, 1);
     let mut refused = None;
     let mut accepted = 0;
-    let head = Head::new(crate::common::SILENT, ReplyBound::None);
+    let head = RequestHeader::new(crate::common::SILENT, ReplyBound::None);
     for _ in 0..3000 {
         let (now, number) = (world.net.now(), world.apps[0].sent[1]);
         let args = Words::from_slice(&[number as u32, 0]).unwrap();
@@ -269,7 +269,7 @@ fn many_peers_share_one_bounded_memory() {
         (config.receive_budget, config.send_queue, config.reply_window) = (800_000, 80_000, 80_000);
         (config.send_budget, config.reply_budget) = (400_000, 400_000);
     });
-    let head = Head::new(crate::common::SILENT, ReplyBound::None);
+    let head = RequestHeader::new(crate::common::SILENT, ReplyBound::None);
     for round in 0..3 {
         for from in 1..ranks {
             let payload = crate::common::pattern(Peer(from), round, 60_000);
@@ -301,7 +301,7 @@ fn a_poll_looks_behind_a_peer_that_has_only_left() {
     world.machine(1).depart(Departure::Finished);
     let mut until = world.net.now() + Span::from_millis(10);
     while world.net.step(until) {}
-    let (now, head) = (world.net.now(), Head::new(0, ReplyBound::None));
+    let (now, head) = (world.net.now(), RequestHeader::new(0, ReplyBound::None));
     let number = world.apps[2].sent[0];
     let args = crate::common::words(number);
     world.machine(2).request(now, Peer(0), head, &args, None).unwrap();
@@ -309,7 +309,7 @@ fn a_poll_looks_behind_a_peer_that_has_only_left() {
     while world.net.step(until) {}
     struct Count(u32);
     impl am_core::transport::Sink for Count {
-        fn request(&mut self, _: am_core::transport::Arrival<'_>, _: &mut dyn am_core::transport::Port) {
+        fn request(&mut self, _: am_core::transport::Arrival<'_>, _: &mut dyn am_core::transport::ReplyPath) {
             self.0 += 1;
         }
         fn reply(&mut self, _: am_core::transport::Arrival<'_>) {}

@@ -169,7 +169,7 @@ fn each_direction_finds_the_size_of_its_path() {
         let mut handlers = Handlers::<u64>::new();
         let note = |bytes: &mut u64, _: Address, (): (), payload: Payload<'_>| *bytes += payload.len() as u64;
         let note = handlers.one_way("note", note).unwrap();
-        let me = transport.me();
+        let me = transport.local_peer();
         let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
         for _ in 0..20 {
             endpoint.request_long(Rank(1 - me.0), note, (), &[3; 1 << 20], 0).unwrap();

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 /// The VELO half of a Long message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heading {
+pub(super) struct FrameHeader {
     pub(super) header: Header,
     pub(super) place: Place,
     pub(super) args: Words,
@@ -47,7 +47,7 @@ enum Half {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    heading: Option<Heading>,
+    heading: Option<FrameHeader>,
     placed: Option<Half>,
     joined: bool,
 }
@@ -75,7 +75,7 @@ impl Joins {
         id: u16,
         window: usize,
         half: impl FnOnce(&mut Entry) -> bool,
-    ) -> Result<Option<Heading>, Misfit> {
+    ) -> Result<Option<FrameHeader>, Misfit> {
         let index = usize::from(id.wrapping_sub(self.first) % IDS);
         if index >= window {
             return Err(Misfit);
@@ -106,7 +106,7 @@ impl Joins {
     /// # Errors
     /// [`Misfit`] if there is such a header already, if more than `window` messages are outstanding, or if the put
     /// went elsewhere.
-    pub(super) fn head(&mut self, heading: Heading, window: usize) -> Result<Option<Heading>, Misfit> {
+    pub(super) fn head(&mut self, heading: FrameHeader, window: usize) -> Result<Option<FrameHeader>, Misfit> {
         self.fill(heading.header.length, window, |entry| entry.heading.replace(heading).is_some())
     }
 
@@ -114,7 +114,7 @@ impl Joins {
     ///
     /// # Errors
     /// As [`Joins::head`].
-    pub(super) fn place(&mut self, placed: Placed, window: usize) -> Result<Option<Heading>, Misfit> {
+    pub(super) fn place(&mut self, placed: Placed, window: usize) -> Result<Option<FrameHeader>, Misfit> {
         let id = self.notified;
         self.notified = (self.notified + 1) % IDS;
         self.fill(id, window, |entry| entry.placed.replace(Half::At(placed)).is_some())
@@ -125,7 +125,7 @@ impl Joins {
     ///
     /// # Errors
     /// As [`Joins::head`].
-    pub(super) fn notified(&mut self, id: u64, window: usize) -> Result<Option<Heading>, Misfit> {
+    pub(super) fn notified(&mut self, id: u64, window: usize) -> Result<Option<FrameHeader>, Misfit> {
         let id = u16::try_from(id).ok().filter(|id| *id < IDS).ok_or(Misfit)?;
         self.fill(id, window, |entry| entry.placed.replace(Half::Named).is_some())
     }
@@ -143,10 +143,10 @@ mod tests {
     use am_core::Category;
     use proptest::prelude::*;
 
-    fn heading(id: u16, offset: u64, len: u64) -> Heading {
+    fn heading(id: u16, offset: u64, len: u64) -> FrameHeader {
         let kind = Kind::Request(Category::Long);
         let header = Header { kind, args: 0, handler: 1, length: id, reserve: 3, handled: 0, freed: 0 };
-        Heading { header, place: Place { offset, len }, args: Words::EMPTY, slots: 1 }
+        FrameHeader { header, place: Place { offset, len }, args: Words::EMPTY, slots: 1 }
     }
 
     #[test]

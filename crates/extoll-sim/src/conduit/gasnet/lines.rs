@@ -7,14 +7,14 @@
 //! that it was sent with, so a source cannot have more here than it has credits.
 
 use super::header::Kind;
-use super::joins::Heading;
+use super::joins::FrameHeader;
 use am_core::Lane;
 use std::collections::VecDeque;
 
 /// A message in a line.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) heading: Heading,
+    pub(super) heading: FrameHeader,
     /// The frame, from its header on; empty for a Long message, of which nothing but the heading matters.
     pub(super) bytes: Vec<u8>,
     /// Whether nothing of it is missing.
@@ -69,7 +69,7 @@ impl Lines {
     ///
     /// # Panics
     /// If it does not wait for its payload.
-    pub(super) fn complete(&mut self, heading: &Heading) -> bool {
+    pub(super) fn complete(&mut self, heading: &FrameHeader) -> bool {
         let line = self.of(lane(heading.header.kind));
         let found = line.iter().position(|held| !held.complete && held.heading == *heading);
         let at = found.expect("a Long message without its payload is in the line that its header began or joined");
@@ -104,7 +104,7 @@ mod tests {
 
     fn held(kind: Kind, id: u16, complete: bool) -> Held {
         let header = Header { kind, args: 0, handler: 0, length: id, reserve: 1, handled: 0, freed: 0 };
-        let heading = Heading { header, place: Place::default(), args: Words::EMPTY, slots: 2 };
+        let heading = FrameHeader { header, place: Place::default(), args: Words::EMPTY, slots: 2 };
         Held { heading, bytes: Vec::new(), complete }
     }
 

@@ -1,6 +1,6 @@
 //! Active messages over VELO and RMA, after GASNet's conduit for EXTOLL.
 //!
-//! * `transport` has [`Gasnet`], the [`Transport`](am_core::Transport); `send`, `receive` and `port` are its
+//! * `transport` has [`Gasnet`], the [`Transport`](am_core::Transport); `send`, `receive` and `reply_path` are its
 //!   parts;
 //! * `header`, `layout` say what frames look like and how they fall into packets, `assembly` makes frames of
 //!   packets again;
@@ -67,8 +67,8 @@ mod layout;
 mod lines;
 mod native;
 mod peers;
-mod port;
 mod receive;
+mod reply_path;
 mod rooms;
 mod send;
 mod transport;

@@ -2,10 +2,10 @@
 
 use super::assembly::{Step, step};
 use super::header::{HEADER, Header, Kind, Place, read_lead};
-use super::joins::{Heading, Joins, Placed};
+use super::joins::{FrameHeader, Joins, Placed};
 use super::layout::{Implementation, slots_of_packet};
 use super::lines::{Held, lane};
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::send::LONG_CLASS;
 use super::transport::{Gasnet, Ready};
 use crate::nic::rma::{Command, Event, Notify};
@@ -22,7 +22,7 @@ enum Sorted {
     /// A frame of several packets, and how many slots it took.
     Complete(u32, Header, Vec<u8>, u32),
     /// A Long message whose data is there.
-    Joined(u32, Heading),
+    Joined(u32, FrameHeader),
 }
 
 impl Gasnet<'_> {
@@ -115,7 +115,7 @@ impl Gasnet<'_> {
     /// Puts a whole frame into its line.
     fn hold_frame(&mut self, from: u32, header: Header, bytes: Vec<u8>, slots: u32) -> Sorted {
         let (_, args) = read_lead(&header, &bytes);
-        let heading = Heading { header, place: Place::default(), args, slots };
+        let heading = FrameHeader { header, place: Place::default(), args, slots };
         self.hold(from, Held { heading, bytes, complete: true });
         Sorted::Nothing
     }
@@ -212,7 +212,7 @@ impl Gasnet<'_> {
             self.fault(from);
             return Sorted::Nothing;
         }
-        let heading = Heading { header, place, args, slots };
+        let heading = FrameHeader { header, place, args, slots };
         let complete = if len == 0 {
             true
         } else {
@@ -322,27 +322,27 @@ impl Gasnet<'_> {
             lead >= HEADER && bytes.len() == lead + header.payload(),
             "the assembly has the whole frame"
         );
-        let heading = Heading { header: *header, place: Place::default(), args, slots };
+        let heading = FrameHeader { header: *header, place: Place::default(), args, slots };
         self.hand_over(from, &heading, Payload::own(&bytes[lead..]), sink);
     }
 
-    fn deliver_long<S: Sink>(&mut self, from: u32, heading: &Heading, sink: &mut S) {
+    fn deliver_long<S: Sink>(&mut self, from: u32, heading: &FrameHeader, sink: &mut S) {
         let segment = self.segment.clone();
         let Place { offset, len } = heading.place;
         let payload = segment.view(offset, len as usize).expect("the place was checked when the header came");
         self.hand_over(from, heading, payload, sink);
     }
 
-    fn hand_over<S: Sink>(&mut self, from: u32, heading: &Heading, payload: Payload<'_>, sink: &mut S) {
-        let Heading { header, ref args, slots, .. } = *heading;
+    fn hand_over<S: Sink>(&mut self, from: u32, heading: &FrameHeader, payload: Payload<'_>, sink: &mut S) {
+        let FrameHeader { header, ref args, slots, .. } = *heading;
         self.collect(from, &header);
         self.nic.charge(self.shared.costs.dispatch);
         let arrival = |category| Arrival::new(Peer(from), category, header.handler, args, payload);
         match header.kind {
             Kind::Request(category) | Kind::OneWay(category) => {
                 let replies = matches!(header.kind, Kind::Request(_));
-                let mut port = ReplyPort::of_request(self, from, header.reserve, replies, slots);
-                sink.request(arrival(category), &mut port);
+                let mut path = ConduitReplyPath::of_request(self, from, header.reserve, replies, slots);
+                sink.request(arrival(category), &mut path);
             }
             Kind::Reply(category) => sink.reply(arrival(category)),
             Kind::Control | Kind::Credit => {

@@ -4,19 +4,19 @@ use super::GasnetConfig;
 use super::assembly::Buffers;
 use super::config::Costs;
 use super::header::{HEADER, Kind, PLACE, Place};
-use super::joins::Heading;
+use super::joins::FrameHeader;
 use super::layout::{Implementation, Layout};
 use super::native::Natives;
 use super::peers::{PeerState, Peers};
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::rooms::Rooms;
 use super::send::{Admitted, BounceBuffers};
 use crate::nic::rma::{Access, Nla, Region, Rma};
 use crate::nic::velo::Velo;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Head, Membership, NativeOneSided, PayloadWriter,
-    PendingKey, Port, Refused, ReplyBound, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, PayloadWriter, PendingKey,
+    Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
 use std::cell::RefCell;
@@ -92,7 +92,7 @@ impl fmt::Debug for Gasnet<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ready {
     /// A Long message, where order is not kept.
-    Long(u32, Heading),
+    Long(u32, FrameHeader),
     /// The first messages of a peer's line.
     Line(u32, Lane),
 }
@@ -219,7 +219,7 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
 pub struct GasnetSlot<'t, 'a> {
     transport: &'t mut Gasnet<'a>,
     to: Peer,
-    head: Head,
+    head: RequestHeader,
     args: Words,
     payload: Vec<u8>,
     /// What it took; gone once it is sent.
@@ -258,7 +258,7 @@ impl Drop for GasnetSlot<'_, '_> {
 }
 
 impl<'a> Membership for Gasnet<'a> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         Peer(self.me)
     }
 
@@ -313,7 +313,7 @@ impl<'a> Transport for Gasnet<'a> {
         &self.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, at) = body.parts();
         let kind = kind(body.category(), head.reply);
         let place = Place { offset: at, len: payload.len() as u64 };
@@ -322,12 +322,19 @@ impl<'a> Transport for Gasnet<'a> {
         self.request(to, admitted, &Outgoing { kind, handler: head.handler, reserve, args, payload, place })
     }
 
-    fn reserve(&mut self, to: Peer, head: Head, args: &Words, len: usize) -> Result<Admitted, Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<Admitted, Refused> {
         let kind = kind(Category::Medium, head.reply);
         self.admit(to, kind, head.reply, self.bytes(kind, args, len))
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, room: Admitted) -> GasnetSlot<'_, 'a> {
+    fn slot(
+        &mut self,
+        to: Peer,
+        head: RequestHeader,
+        args: &Words,
+        len: usize,
+        room: Admitted,
+    ) -> GasnetSlot<'_, 'a> {
         let mut payload = self.buffers.take();
         payload.resize(len, 0);
         GasnetSlot { to, head, args: *args, payload, admitted: Some(room), transport: self }
@@ -352,15 +359,15 @@ impl<'a> Transport for Gasnet<'a> {
         done
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        reply(&mut ReplyPort::of_key(self, key))
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
+        reply(&mut ConduitReplyPath::of_key(self, key))
     }
 
     fn flush(&mut self) {
         self.pay_all();
     }
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         if self.unhandled != 0 {
             let waits = |peer, state: &PeerState| {
                 state.requests.outstanding() != 0 && self.known_status(peer) == PeerStatus::Active

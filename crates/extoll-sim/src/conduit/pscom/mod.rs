@@ -11,7 +11,7 @@
 //! | `tail` | the form of a ring slot |
 //! | `header`, `stream` | the twenty bytes in front of each message; messages as chunks |
 //! | `matching` | posted receives and unexpected messages |
-//! | `transport`, `port` | [`Pscom`]: the [`Transport`](am_core::Transport); the way back of a request |
+//! | `transport`, `reply_path` | [`Pscom`]: the [`Transport`](am_core::Transport); the way back of a request |
 //! | `frame`, `account` | the form and the flow control of active messages |
 //! | `imb` | PingPong and SendRecv as the IMB suite measures them |
 
@@ -24,7 +24,7 @@ pub mod imb;
 mod matching;
 mod messenger;
 mod pinned;
-mod port;
+mod reply_path;
 mod ring;
 mod stream;
 mod tail;

@@ -10,12 +10,12 @@ use super::config::{AmConfig, PscomConfig};
 use super::engine::{Arrival as Incoming, Engine};
 use super::frame::{Frame, Kind, TOLD_AT};
 use super::header::Envelope;
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, FaultyPeers, Head, Limits, LossCause, Membership,
-    PayloadWriter, PeerStatus, PendingKey, Port, Refused, ReplyBound, Resource, Sink, Slot, Transport, WaitReason,
-    Waiting,
+    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, FaultyPeers, Limits, LossCause, Membership,
+    PayloadWriter, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Resource, Sink, Slot,
+    Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
 use fabric_sim::{Report, RunError};
@@ -348,8 +348,8 @@ impl<'a> Pscom<'a> {
         match frame.kind {
             Kind::Request(_, bound) => {
                 // Dropped even if the handler unwinds: then the request counts as handled, and a credit goes back.
-                let mut port = ReplyPort::of_request(self, from, bound);
-                sink.request(arrival, &mut port);
+                let mut path = ConduitReplyPath::of_request(self, from, bound);
+                sink.request(arrival, &mut path);
             }
             Kind::Reply(_) => {
                 if let Err(AccountError::Handled { .. } | AccountError::Replies { .. }) =
@@ -412,7 +412,7 @@ impl Drop for PscomSlot<'_, '_> {
 }
 
 impl<'a> Membership for Pscom<'a> {
-    fn me(&self) -> Peer {
+    fn local_peer(&self) -> Peer {
         Peer(self.engine.nic().rank())
     }
 
@@ -466,7 +466,7 @@ impl<'a> Transport for Pscom<'a> {
         &self.limits
     }
 
-    fn send(&mut self, to: Peer, head: Head, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.admit(to, head.reply)?;
         let (payload, at) = body.parts();
         let mut frame = self.compose(Kind::Request(body.category(), head.reply), head.handler, args, at);
@@ -475,11 +475,11 @@ impl<'a> Transport for Pscom<'a> {
         Ok(())
     }
 
-    fn reserve(&mut self, to: Peer, head: Head, _: &Words, _: usize) -> Result<(), Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, _: &Words, _: usize) -> Result<(), Refused> {
         self.admit(to, head.reply)
     }
 
-    fn slot(&mut self, to: Peer, head: Head, args: &Words, len: usize, (): ()) -> PscomSlot<'_, 'a> {
+    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, (): ()) -> PscomSlot<'_, 'a> {
         let mut body = self.compose(Kind::Request(Category::Medium, head.reply), head.handler, args, 0);
         let at = body.len();
         body.resize(at + len, 0);
@@ -512,19 +512,19 @@ impl<'a> Transport for Pscom<'a> {
         0
     }
 
-    fn round(&self) -> u32 {
+    fn polls_per_sweep(&self) -> u32 {
         if self.cut_short { u32::MAX } else { 1 }
     }
 
-    fn answer<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn Port) -> R) -> R {
-        reply(&mut ReplyPort::of_key(self, key))
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
+        reply(&mut ConduitReplyPath::of_key(self, key))
     }
 
     fn flush(&mut self) {
         while self.engine.unsent() != 0 && self.engine.send_more() {}
     }
 
-    fn quiet(&mut self) -> bool {
+    fn is_quiescent(&mut self) -> bool {
         let mut index = 0;
         while let Some(number) = self.outstanding_peers.get(index).copied() {
             let (peer, rank) = (&mut self.peers[number as usize], self.engine.rank_of(number));

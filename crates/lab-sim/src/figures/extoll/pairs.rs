@@ -210,7 +210,7 @@ impl Pings {
 /// # Panics
 /// If the transport refuses what fits its limits: the simulation ends, naming the rank.
 pub fn answered<T: Transport>(transport: T, kind: Kind, trips: &[Trips]) -> Vec<Span> {
-    let rank = transport.me().0;
+    let rank = transport.local_peer().0;
     try_answered(transport, kind, trips).unwrap_or_else(|error| panic!("rank {rank} of the ping-pong: {error}"))
 }
 

@@ -319,7 +319,7 @@ fn conduit(transport: Gasnet<'_>, job: Job, expected: &[u64]) -> Result<Done, Bo
         token.reply(done, ()).expect("room for the reply was set aside");
     };
     let update: Request<u64> = handlers.request_bounded("update", 0, update)?;
-    let (me, ranks) = (transport.me().0, transport.shape().ranks);
+    let (me, ranks) = (transport.local_peer().0, transport.shape().ranks);
     let state = State { share: Share::new(job, me, ranks, expected), received: 0, under_way: false };
     let mut endpoint = Endpoint::attach(transport, handlers, state)?;
     endpoint.barrier()?;

@@ -32,7 +32,7 @@ fn attend(transport: Conduit<'_>) {
 pub fn put(machine: &PortalsConfig, bytes: u32, count: u32) -> Result<Span, RunError> {
     let report = conduit::run(machine, &roomy(bytes), move |mut transport| {
         let mut took = Span::ZERO;
-        if transport.me().0 == 0 {
+        if transport.local_peer().0 == 0 {
             let memory = HostMemory::new(bytes as usize);
             let direct = transport.one_sided();
             for round in 0..WARM_UP + count {
@@ -54,7 +54,7 @@ pub fn put(machine: &PortalsConfig, bytes: u32, count: u32) -> Result<Span, RunE
 pub fn flood(machine: &PortalsConfig, bytes: u32, count: u32) -> Result<f64, RunError> {
     let report = conduit::run(machine, &roomy(bytes), move |mut transport| {
         let mut rate = 0.0;
-        if transport.me().0 == 0 {
+        if transport.local_peer().0 == 0 {
             let memory = HostMemory::new(bytes as usize);
             let direct = transport.one_sided();
             // Registers the memory.

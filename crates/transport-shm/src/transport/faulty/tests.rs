@@ -78,7 +78,7 @@ fn frames_that_make_no_sense_are_told_from_those_that_do() {
 fn frames_are_found_after_a_handler_panicked() {
     struct Clumsy(usize);
     impl Sink for Clumsy {
-        fn request(&mut self, _: Arrival<'_>, _: &mut dyn Port) {
+        fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
             self.0 += 1;
             assert_ne!(self.0, 4, "a handler panics");
         }
@@ -87,7 +87,7 @@ fn frames_are_found_after_a_handler_panicked() {
     }
     let job = Job::create(&JobConfig::smallest(2)).expect("memory is there");
     let (mut receiver, mut sender) = (job.join(0).expect("it is free"), job.join(1).expect("it is free"));
-    let head = Head::new(0, ReplyBound::None);
+    let head = RequestHeader::new(0, ReplyBound::None);
     let mut send =
         |count: usize| (0..count).filter(|_| sender.short(Peer(0), head, &Words::EMPTY).is_ok()).count();
     let mut sink = Clumsy(0);

@@ -5,7 +5,7 @@ use crate::proto::deliver::Direct;
 use crate::proto::wire::Credit;
 use crate::proto::{Config, Event, Secrets};
 use crate::sim;
-use am_core::transport::{Category, Head, LossCause, PeerStatus, ReplyBound};
+use am_core::transport::{Category, LossCause, PeerStatus, ReplyBound, RequestHeader};
 use am_core::{Shape, Span};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -35,15 +35,15 @@ impl Log {
 }
 
 impl Sink for Log {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         let number = arrival.args.word(0).unwrap();
         self.handled.push(number);
         match (self.answer)(number) {
             Answer::Nothing => {}
-            Answer::Detach => self.detached.push(port.detach()),
-            Answer::Short => port.send(0, arrival.args, Body::None).unwrap(),
-            Answer::Medium(len) => port.send(0, arrival.args, Body::Copy(&vec![1; len])).unwrap(),
-            Answer::Long(len) => port.send(0, arrival.args, Body::Place(&vec![2; len], 0)).unwrap(),
+            Answer::Detach => self.detached.push(path.detach()),
+            Answer::Short => path.send(0, arrival.args, Body::None).unwrap(),
+            Answer::Medium(len) => path.send(0, arrival.args, Body::Copy(&vec![1; len])).unwrap(),
+            Answer::Long(len) => path.send(0, arrival.args, Body::Place(&vec![2; len], 0)).unwrap(),
             Answer::Panic => panic!("a handler unwinds"),
         }
     }
@@ -98,7 +98,7 @@ impl Pair {
     /// Sends so many requests, and sees them arrive.
     fn ask(&mut self, count: u32, reply: ReplyBound) {
         for number in 0..count {
-            let (head, args) = (Head::new(0, reply), Words::from_slice(&[number]).unwrap());
+            let (head, args) = (RequestHeader::new(0, reply), Words::from_slice(&[number]).unwrap());
             self.machines[0].request(self.now, ANSWERER, head, &args, None).unwrap();
         }
         self.carry();
@@ -320,9 +320,9 @@ fn detached_requests_are_owed_until_answered() {
     let now = pair.now;
     let [replied, dropped, kept] = log.detached[..] else { panic!("three were detached") };
     pair.machines[1]
-        .answer(now, replied, |port| port.send(0, &Words::from_slice(&[7]).unwrap(), Body::None))
+        .answer(now, replied, |path| path.send(0, &Words::from_slice(&[7]).unwrap(), Body::None))
         .unwrap();
-    assert_eq!(pair.machines[1].answer(now, kept, |port| port.detach()), kept);
+    assert_eq!(pair.machines[1].answer(now, kept, |path| path.detach()), kept);
     assert_eq!(owed(&pair), 2 * each);
     pair.machines[1].answer(now, dropped, |_| ());
     assert_eq!((owed(&pair), pair.machines[1].bare_credits()), (each, 2));

@@ -9,7 +9,9 @@ use crate::proto::recovery::FrameList;
 use crate::proto::wire::{Credit, Frame, HEADER, Header, Leave, TAG};
 use crate::sim::{self, SplitMix64};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, Departure, Head, LossCause, PeerStatus, Port, ReplyBound, Sink};
+use am_core::transport::{
+    Arrival, Body, Departure, LossCause, PeerStatus, ReplyBound, ReplyPath, RequestHeader, Sink,
+};
 use am_core::{Instant, Payload, Peer, Shape, Span};
 
 const HONEST: Peer = Peer(2);
@@ -26,13 +28,13 @@ struct Generous {
 }
 
 impl Sink for Generous {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         self.requests[arrival.from.index()] += 1;
-        let len = port.bound();
+        let len = path.bound();
         if arrival.handler == LONG {
-            port.send(0, &Words::EMPTY, Body::Place(&[4; LONG_LEN], 0)).unwrap();
+            path.send(0, &Words::EMPTY, Body::Place(&[4; LONG_LEN], 0)).unwrap();
         } else if len > 0 {
-            port.send(0, &Words::EMPTY, Body::Copy(&vec![3; len])).unwrap();
+            path.send(0, &Words::EMPTY, Body::Copy(&vec![3; len])).unwrap();
         }
     }
 
@@ -120,7 +122,7 @@ impl Trio {
 
     /// Whether the honest one gets a message of the largest size through, and its largest reply back.
     fn serves_the_honest(&mut self) -> bool {
-        let (head, sent) = (Head::new(1, ReplyBound::UpTo(MEDIUM)), self.sinks[2].replies[0]);
+        let (head, sent) = (RequestHeader::new(1, ReplyBound::UpTo(MEDIUM)), self.sinks[2].replies[0]);
         let payload = [9; MEDIUM as usize];
         let honest = &mut self.machines[HONEST.index()];
         honest.request(self.now, VICTIM, head, &Words::EMPTY, Some(&payload)).unwrap();
@@ -138,7 +140,7 @@ fn unacknowledged_replies_starve_nobody() {
         for _ in 0..30 {
             let near = [0, 1, MEDIUM / 2, MEDIUM - 1, MEDIUM];
             let bound = near[trio.random.below(5) as usize];
-            let head = Head::new(1, ReplyBound::UpTo(bound));
+            let head = RequestHeader::new(1, ReplyBound::UpTo(bound));
             trio.unbind();
             let insider = &mut trio.machines[INSIDER.index()];
             let _ = insider.request(trio.now, VICTIM, head, &Words::EMPTY, None);
@@ -159,7 +161,7 @@ fn unacknowledged_replies_starve_nobody() {
 fn unacknowledged_long_replies_are_bounded() {
     let mut trio = Trio::new(1);
     trio.deaf = true;
-    let head = Head::new(LONG, ReplyBound::UpTo(0));
+    let head = RequestHeader::new(LONG, ReplyBound::UpTo(0));
     let limit = u64::from(trio.machines[0].config().bulk_queue) + LONG_LEN as u64;
     for _ in 0..30 {
         trio.unbind();
@@ -198,7 +200,7 @@ fn who_has_left_holds_nothing() {
         trio.deaf = true;
         let lendable = trio.machines[0].shared.lendable;
         trio.say(&Frame::Want(lendable));
-        let head = Head::new(1, ReplyBound::UpTo(MEDIUM));
+        let head = RequestHeader::new(1, ReplyBound::UpTo(MEDIUM));
         let victim = &mut trio.machines[0];
         let mut requests = 0;
         while victim.request(trio.now, INSIDER, head, &Words::EMPTY, Some(&[5; 100])).is_ok() {

@@ -91,14 +91,14 @@ impl Meanwhile<'_> {
 }
 
 impl Sink for Meanwhile<'_> {
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         self.happen();
         let (mut random, mut kept) = {
             let duel = &mut *self.0.borrow_mut();
             (SplitMix64(duel.random.next_u64()), std::mem::take(&mut duel.kept[0]))
         };
         let mut delivered = 0;
-        Handler { random: &mut random, kept: &mut kept, delivered: &mut delivered }.request(arrival, port);
+        Handler { random: &mut random, kept: &mut kept, delivered: &mut delivered }.request(arrival, path);
         let duel = &mut *self.0.borrow_mut();
         duel.kept[0] = kept;
         duel.tally.delivered += delivered;
@@ -160,8 +160,8 @@ impl Duel {
             self = self.serve_meanwhile(budget);
             if self.kept[0].len() > 8 {
                 let key = self.kept[0].remove(0);
-                self.victim.answer(self.now, key, |port| {
-                    let _ = port.send(0, &Words::EMPTY, Body::None);
+                self.victim.answer(self.now, key, |path| {
+                    let _ = path.send(0, &Words::EMPTY, Body::None);
                 });
             }
             if self.random.chance(300) {
@@ -287,7 +287,7 @@ fn credit_beyond_what_was_sent_is_a_fault() {
     for beyond in [1, u64::MAX] {
         let mut duel = Duel::new(1, Protection::Encrypted);
         duel.connect();
-        let head = Head::new(1, ReplyBound::None);
+        let head = RequestHeader::new(1, ReplyBound::None);
         let full = |duel: &mut Duel| duel.victim.request(duel.now, INSIDER, head, &Words::EMPTY, Some(&[0; 500]));
         while full(&mut duel).is_ok() {
             duel.carry(0);

@@ -3,7 +3,7 @@
 use crate::address::Peer;
 use crate::arguments::Words;
 use crate::payload::Payload;
-use crate::transport::{Arrival, Body, Completion, Fill, PendingKey, Port, PortGone, Sink};
+use crate::transport::{Arrival, Body, Completion, Fill, PendingKey, ReplyPath, ReplyPathGone, Sink};
 
 /// Hands on what a near transport delivers.
 pub(super) struct Mapped<'a, S> {
@@ -14,9 +14,9 @@ pub(super) struct Mapped<'a, S> {
 
 impl<S: Sink> Sink for Mapped<'_, S> {
     #[inline]
-    fn request(&mut self, arrival: Arrival<'_>, port: &mut dyn Port) {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
         let from = self.up[arrival.from.index()];
-        self.sink.request(Arrival { from, ..arrival }, &mut MappedReplyPath { port, requester: from });
+        self.sink.request(Arrival { from, ..arrival }, &mut MappedReplyPath { path, requester: from });
     }
 
     #[inline]
@@ -37,33 +37,39 @@ impl<S: Sink> Sink for Mapped<'_, S> {
 
 /// A near transport's way back whose key names the requester as the job does.
 pub(super) struct MappedReplyPath<'a> {
-    pub(super) port: &'a mut dyn Port,
+    pub(super) path: &'a mut dyn ReplyPath,
     pub(super) requester: Peer,
 }
 
-impl Port for MappedReplyPath<'_> {
+impl ReplyPath for MappedReplyPath<'_> {
     fn bound(&self) -> usize {
-        self.port.bound()
+        self.path.bound()
     }
 
     fn segment_len(&self) -> u64 {
-        self.port.segment_len()
+        self.path.segment_len()
     }
 
     fn long_limit(&self) -> u64 {
-        self.port.long_limit()
+        self.path.long_limit()
     }
 
     #[inline]
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
-        self.port.send(handler, args, body)
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
+        self.path.send(handler, args, body)
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
-        self.port.send_filled(handler, args, len, fill)
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
+        self.path.send_filled(handler, args, len, fill)
     }
 
     fn detach(&mut self) -> PendingKey {
-        PendingKey { to: self.requester, ..self.port.detach() }
+        PendingKey { to: self.requester, ..self.path.detach() }
     }
 }

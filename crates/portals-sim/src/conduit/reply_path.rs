@@ -3,12 +3,12 @@
 use super::codec::{Form, Kind};
 use super::send::Outgoing;
 use super::transport::Conduit;
-use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone, Transport};
+use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Peer, Words};
 
 /// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
 /// unwinds.
-pub(super) struct ReplyPort<'t, 'a> {
+pub(super) struct ConduitReplyPath<'t, 'a> {
     transport: &'t mut Conduit<'a>,
     to: u32,
     /// The request's chunk at the requester, and its credits.
@@ -19,7 +19,7 @@ pub(super) struct ReplyPort<'t, 'a> {
     used: bool,
 }
 
-impl<'t, 'a> ReplyPort<'t, 'a> {
+impl<'t, 'a> ConduitReplyPath<'t, 'a> {
     /// The way back for a request that is being handled.
     pub(super) fn of_request(
         transport: &'t mut Conduit<'a>,
@@ -36,19 +36,19 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         Self { transport, to: key.to.0, chunk: key.tag as u32, cost: 0, replies: true, used: false }
     }
 
-    fn check(&self) -> Result<(), PortGone> {
-        self.transport.known_status(self.to).active().map_err(|_| PortGone)
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.transport.known_status(self.to).active().map_err(|_| ReplyPathGone)
     }
 
-    fn reply(&mut self, frame: &Outgoing<'_>) -> Result<(), PortGone> {
+    fn reply(&mut self, frame: &Outgoing<'_>) -> Result<(), ReplyPathGone> {
         self.check()?;
         self.used = true;
         let sent = self.transport.reply(self.to, self.chunk, self.cost, frame);
-        sent.map_err(|_| PortGone)
+        sent.map_err(|_| ReplyPathGone)
     }
 }
 
-impl Port for ReplyPort<'_, '_> {
+impl ReplyPath for ConduitReplyPath<'_, '_> {
     fn bound(&self) -> usize {
         if self.replies { self.transport.shared.sizes.medium as usize } else { 0 }
     }
@@ -61,12 +61,18 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.limits(Peer(self.to)).long
     }
 
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         let (form, payload, at) = self.transport.form_of(args, body);
         self.reply(&Outgoing { kind: Kind::Reply, form, handler, args, payload, at })
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let mut payload = [0; 4096];
@@ -83,7 +89,7 @@ impl Port for ReplyPort<'_, '_> {
     }
 }
 
-impl Drop for ReplyPort<'_, '_> {
+impl Drop for ConduitReplyPath<'_, '_> {
     fn drop(&mut self) {
         if !self.used {
             self.transport.bare_given += u64::from(self.replies);

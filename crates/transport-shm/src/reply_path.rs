@@ -6,7 +6,7 @@ use crate::lanes::{ReplyOut, RequestOut};
 use crate::park::Parking;
 use crate::ring::{GRANULE, Position};
 use crate::transport::segments::Segments;
-use am_core::transport::{Body, Fill, PayloadWriter, PendingKey, Port, PortGone, ReplyBound, Slot};
+use am_core::transport::{Body, Fill, PayloadWriter, PendingKey, ReplyBound, ReplyPath, ReplyPathGone, Slot};
 use am_core::{Category, Peer, Rank, Words};
 
 /// What a way back needs of its endpoint.
@@ -26,7 +26,7 @@ impl ReplyContext<'_> {
 }
 
 /// The way back for one reply.
-pub(crate) struct ReplyPort<'a> {
+pub(crate) struct ShmReplyPath<'a> {
     replies: &'a mut ReplyOut,
     context: ReplyContext<'a>,
     /// Granules that the asker has set aside, if it allows a reply.
@@ -35,7 +35,7 @@ pub(crate) struct ReplyPort<'a> {
     bare: &'a mut u64,
 }
 
-impl<'a> ReplyPort<'a> {
+impl<'a> ShmReplyPath<'a> {
     #[inline]
     pub(crate) fn new(
         replies: &'a mut ReplyOut,
@@ -47,17 +47,23 @@ impl<'a> ReplyPort<'a> {
     }
 
     /// The frame of a reply, which repeats what was set aside so that the asker can give it back to its accounts.
-    fn frame(&mut self, category: Category, handler: u8, args: &Words, len: usize) -> Result<Frame, PortGone> {
+    fn frame(
+        &mut self,
+        category: Category,
+        handler: u8,
+        args: &Words,
+        len: usize,
+    ) -> Result<Frame, ReplyPathGone> {
         if self.replies.is_gone() || self.set_aside.is_none() || self.used {
-            return Err(PortGone);
+            return Err(ReplyPathGone);
         }
         self.used = true;
         let kind = Kind::Message(category);
         Ok(Frame { kind, handler, args: args.len(), len, reply: self.set_aside, in_ring: true })
     }
 
-    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), PortGone> {
-        let segment = self.context.segments.put(self.context.job, self.context.rank()).ok_or(PortGone)?;
+    fn long(&mut self, handler: u8, args: &Words, payload: &[u8], at: u64) -> Result<(), ReplyPathGone> {
+        let segment = self.context.segments.put(self.context.job, self.context.rank()).ok_or(ReplyPathGone)?;
         let frame = self.frame(Category::Long, handler, args, 0)?;
         segment.write(at, payload).expect("the core checks the range of a Long reply");
         let frame = Frame { in_ring: false, ..frame };
@@ -71,7 +77,7 @@ impl<'a> ReplyPort<'a> {
     }
 }
 
-impl Port for ReplyPort<'_> {
+impl ReplyPath for ShmReplyPath<'_> {
     fn bound(&self) -> usize {
         self.set_aside.unwrap_or(0) as usize * GRANULE
     }
@@ -85,7 +91,7 @@ impl Port for ReplyPort<'_> {
     }
 
     #[inline]
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         match body {
             Body::None => {
                 let frame = Frame { in_ring: false, ..self.frame(Category::Short, handler, args, 0)? };
@@ -100,14 +106,20 @@ impl Port for ReplyPort<'_> {
         }
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(granules(len) <= self.set_aside.unwrap_or(0), "the core checks the bound of a reply");
         let frame = self.frame(Category::Medium, handler, args, len)?;
         let (start, next) = self.replies.place(len);
         fill(&mut ReplyBuffer { replies: self.replies, start, len });
         // The program may have forked while it filled the buffer.
         if self.replies.is_gone() {
-            return Err(PortGone);
+            return Err(ReplyPathGone);
         }
         self.replies.send_filled(&frame, args, next);
         self.notify();
@@ -120,7 +132,7 @@ impl Port for ReplyPort<'_> {
     }
 }
 
-impl Drop for ReplyPort<'_> {
+impl Drop for ShmReplyPath<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(granules) = self.set_aside

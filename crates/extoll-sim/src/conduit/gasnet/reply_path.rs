@@ -2,11 +2,11 @@
 
 use super::header::{Kind, Place};
 use super::transport::{Gasnet, Outgoing};
-use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone, Transport};
+use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Category, Peer, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
-pub(super) struct ReplyPort<'t, 'a> {
+pub(super) struct ConduitReplyPath<'t, 'a> {
     transport: &'t mut Gasnet<'a>,
     to: u32,
     /// Slots that the requester has set aside and that have not been given back, and those of them that a reply
@@ -25,7 +25,7 @@ pub(super) struct ReplyPort<'t, 'a> {
 const ROOM: u32 = 32;
 const REPLIES: u64 = 1 << 63;
 
-impl<'t, 'a> ReplyPort<'t, 'a> {
+impl<'t, 'a> ConduitReplyPath<'t, 'a> {
     /// The way back for a request that is being handled.
     pub(super) fn of_request(
         transport: &'t mut Gasnet<'a>,
@@ -53,8 +53,8 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         u32::from(self.handling != 0 && self.transport.acknowledges(self.to))
     }
 
-    fn check(&self) -> Result<(), PortGone> {
-        self.transport.known_status(self.to).active().map_err(|_| PortGone)
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.transport.known_status(self.to).active().map_err(|_| ReplyPathGone)
     }
 
     fn transmit(
@@ -64,7 +64,7 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         args: &Words,
         payload: &[u8],
         at: u64,
-    ) -> Result<(), PortGone> {
+    ) -> Result<(), ReplyPathGone> {
         // After its reply a handler can do nothing that would need the room of its request.
         let handled = if self.transport.acknowledges(self.to) { 0 } else { std::mem::take(&mut self.handling) };
         self.transport.owe(self.to, handled, 0);
@@ -73,11 +73,11 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         let frame =
             Outgoing { kind: Kind::Reply(category), handler, reserve: reserve as u16, args, payload, place };
         self.used = true;
-        self.transport.insist(self.to, &frame).map_err(|_| PortGone)
+        self.transport.insist(self.to, &frame).map_err(|_| ReplyPathGone)
     }
 }
 
-impl Port for ReplyPort<'_, '_> {
+impl ReplyPath for ConduitReplyPath<'_, '_> {
     fn bound(&self) -> usize {
         if self.replies { self.transport.bound_of(self.room) } else { 0 }
     }
@@ -90,7 +90,7 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.limits(Peer(self.to)).long
     }
 
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         self.check()?;
         let (payload, at) = body.parts();
         let bounded = !matches!(body, Body::Copy(_)) || payload.len() <= self.bound();
@@ -98,7 +98,13 @@ impl Port for ReplyPort<'_, '_> {
         self.transmit(body.category(), handler, args, payload, at)
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let mut payload = self.transport.buffers.take();
@@ -117,7 +123,7 @@ impl Port for ReplyPort<'_, '_> {
     }
 }
 
-impl Drop for ReplyPort<'_, '_> {
+impl Drop for ConduitReplyPath<'_, '_> {
     fn drop(&mut self) {
         if !self.used {
             self.transport.bare_given += u64::from(self.replies);

@@ -2,11 +2,13 @@
 
 use super::frame::Kind;
 use super::transport::Pscom;
-use am_core::transport::{Body, Buffer, Category, Fill, PendingKey, Port, PortGone, ReplyBound, Transport};
+use am_core::transport::{
+    Body, Buffer, Category, Fill, PendingKey, ReplyBound, ReplyPath, ReplyPathGone, Transport,
+};
 use am_core::{Peer, Rank, Words};
 
 /// The way back to a requester.
-pub(super) struct ReplyPort<'p, 'a> {
+pub(super) struct ConduitReplyPath<'p, 'a> {
     transport: &'p mut Pscom<'a>,
     to: u32,
     bound: ReplyBound,
@@ -15,7 +17,7 @@ pub(super) struct ReplyPort<'p, 'a> {
     used: bool,
 }
 
-impl<'p, 'a> ReplyPort<'p, 'a> {
+impl<'p, 'a> ConduitReplyPath<'p, 'a> {
     /// The way back of a request that is being handled.
     pub(super) fn of_request(transport: &'p mut Pscom<'a>, to: u32, bound: ReplyBound) -> Self {
         Self { transport, to, bound, uncounted: true, used: false }
@@ -34,15 +36,15 @@ impl<'p, 'a> ReplyPort<'p, 'a> {
         }
     }
 
-    fn check(&self) -> Result<(), PortGone> {
-        self.transport.last_status(self.to).active().map_err(|_| PortGone)
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.transport.last_status(self.to).active().map_err(|_| ReplyPathGone)
     }
 
     fn reply(
         &mut self,
         (category, handler, args, offset): (Category, u8, &Words, u64),
         fill: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), PortGone> {
+    ) -> Result<(), ReplyPathGone> {
         self.check()?;
         self.used = true;
         let mut body = self.transport.compose(Kind::Reply(category), handler, args, offset);
@@ -53,7 +55,7 @@ impl<'p, 'a> ReplyPort<'p, 'a> {
     }
 }
 
-impl Port for ReplyPort<'_, '_> {
+impl ReplyPath for ConduitReplyPath<'_, '_> {
     fn bound(&self) -> usize {
         self.bound.bytes()
     }
@@ -66,7 +68,7 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.limits(Peer(self.to)).long
     }
 
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         let (payload, at) = body.parts();
         let inside = match body {
             Body::None => true,
@@ -79,7 +81,13 @@ impl Port for ReplyPort<'_, '_> {
         self.reply((body.category(), handler, args, at), |frame| frame.extend_from_slice(payload))
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.reply((Category::Medium, handler, args, 0), |body| {
             let at = body.len();
@@ -94,7 +102,7 @@ impl Port for ReplyPort<'_, '_> {
     }
 }
 
-impl Drop for ReplyPort<'_, '_> {
+impl Drop for ConduitReplyPath<'_, '_> {
     fn drop(&mut self) {
         self.count();
         if !self.used && self.bound != ReplyBound::None {

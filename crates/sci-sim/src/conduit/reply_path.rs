@@ -5,7 +5,7 @@ use super::net::Gone;
 use super::send::Outgoing;
 use super::transport::Conduit;
 use crate::nic::Sisci;
-use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone};
+use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone};
 use am_core::{Category, Lane, Peer, Words};
 
 /// A way back. Dropped unused it sends the control flag that frees the requester's slot, also while a handler
@@ -13,7 +13,7 @@ use am_core::{Category, Lane, Peer, Words};
 ///
 /// A reply to a request whose payload lies in its slot leaves when the handler has returned: the requester may
 /// fill the slot again as soon as it has the reply.
-pub(super) struct ReplyPort<'c, N: Sisci> {
+pub(super) struct ConduitReplyPath<'c, N: Sisci> {
     conduit: &'c mut Conduit<N>,
     to: u32,
     /// The request's slot.
@@ -38,7 +38,7 @@ enum End {
 
 const REPLIES: u64 = 1 << 32;
 
-impl<'c, N: Sisci> ReplyPort<'c, N> {
+impl<'c, N: Sisci> ConduitReplyPath<'c, N> {
     /// The way back for a request that is being handled.
     pub(super) fn of_request(
         conduit: &'c mut Conduit<N>,
@@ -56,8 +56,8 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
         Self { conduit, to: key.to.0, slot, replies, in_slot: false, end: End::Open }
     }
 
-    fn check(&self) -> Result<(), PortGone> {
-        self.conduit.known_status(self.to).active().map_err(|_| PortGone)
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.conduit.known_status(self.to).active().map_err(|_| ReplyPathGone)
     }
 
     /// Sends or stages a reply whose Medium payload is in the conduit's buffer. Its turn is now, whenever it
@@ -69,7 +69,7 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
         payload: usize,
         place: u64,
         args: &Words,
-    ) -> Result<(), PortGone> {
+    ) -> Result<(), ReplyPathGone> {
         let number = self.conduit.number(self.to, Lane::Reply);
         self.conduit.numbered(self.to, Lane::Reply);
         let header = Header { kind: Kind::Reply(category), handler, payload: payload as u32, place, number };
@@ -78,7 +78,7 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
             return Ok(());
         }
         self.end = End::Done;
-        self.transmit(&header, args).map_err(|Gone| PortGone)
+        self.transmit(&header, args).map_err(|Gone| ReplyPathGone)
     }
 
     fn transmit(&mut self, header: &Header, args: &Words) -> Result<(), Gone> {
@@ -92,7 +92,7 @@ impl<'c, N: Sisci> ReplyPort<'c, N> {
     }
 }
 
-impl<N: Sisci> Port for ReplyPort<'_, N> {
+impl<N: Sisci> ReplyPath for ConduitReplyPath<'_, N> {
     fn bound(&self) -> usize {
         if self.replies { self.conduit.layout.medium() } else { 0 }
     }
@@ -105,7 +105,7 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
         self.conduit.config.segment
     }
 
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         match body {
             Body::None => {
                 self.check()?;
@@ -117,13 +117,19 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
             Body::Place(payload, at) => {
                 self.check()?;
                 // The payload goes to a place of its own, whatever the handler still reads.
-                self.conduit.place(self.to, at, payload).map_err(|Gone| PortGone)?;
+                self.conduit.place(self.to, at, payload).map_err(|Gone| ReplyPathGone)?;
                 self.end_with(Category::Long, handler, payload.len(), at, args)
             }
         }
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let buffer = &mut self.conduit.staged[..len];
@@ -140,7 +146,7 @@ impl<N: Sisci> Port for ReplyPort<'_, N> {
     }
 }
 
-impl<N: Sisci> Drop for ReplyPort<'_, N> {
+impl<N: Sisci> Drop for ConduitReplyPath<'_, N> {
     fn drop(&mut self) {
         let reply = match self.end {
             End::Done => return,
@@ -196,7 +202,7 @@ impl<N: Sisci> Conduit<N> {
                 None => End::Open,
             };
             // Counted when it was left behind.
-            drop(ReplyPort { conduit: self, to, slot, replies: false, in_slot: false, end });
+            drop(ConduitReplyPath { conduit: self, to, slot, replies: false, in_slot: false, end });
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::frame::{Kind, NO_SLOT};
 use super::send::{Admitted, Outgoing};
 use super::transport::Conduit;
-use am_core::transport::{Body, Buffer, Fill, PendingKey, Port, PortGone, Transport};
+use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
-pub(super) struct ReplyPort<'t, 'a> {
+pub(super) struct ConduitReplyPath<'t, 'a> {
     transport: &'t mut Conduit<'a>,
     to: u32,
     /// The requester's slot for the reply, if one is allowed.
@@ -18,7 +18,7 @@ pub(super) struct ReplyPort<'t, 'a> {
     used: bool,
 }
 
-impl<'t, 'a> ReplyPort<'t, 'a> {
+impl<'t, 'a> ConduitReplyPath<'t, 'a> {
     /// The way back for a request that is being handled.
     pub(super) fn of_request(
         transport: &'t mut Conduit<'a>,
@@ -36,12 +36,12 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         Self { transport, to: key.to.0, slot, handling: 0, early: false, used: false }
     }
 
-    fn check(&self) -> Result<(), PortGone> {
-        if self.transport.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(PortGone) }
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        if self.transport.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(ReplyPathGone) }
     }
 
-    fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
-        let Some(slot) = self.slot else { return Err(PortGone) };
+    fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
+        let Some(slot) = self.slot else { return Err(ReplyPathGone) };
         if self.to == self.transport.me {
             self.transport.own_replies |= 1 << slot;
         } else if self.early {
@@ -53,11 +53,11 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
         let kind = Kind::Reply(body.category());
         self.used = true;
         let frame = Outgoing { kind, handler, slots: Admitted::reply(slot), args, payload, offset };
-        self.transport.insist(self.to, &frame).map_err(|_| PortGone)
+        self.transport.insist(self.to, &frame).map_err(|_| ReplyPathGone)
     }
 }
 
-impl Port for ReplyPort<'_, '_> {
+impl ReplyPath for ConduitReplyPath<'_, '_> {
     fn bound(&self) -> usize {
         if self.slot.is_some() { self.transport.shared.sizes.medium as usize } else { 0 }
     }
@@ -70,7 +70,7 @@ impl Port for ReplyPort<'_, '_> {
         self.transport.limits(Peer(self.to)).long
     }
 
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), PortGone> {
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         self.check()?;
         if let Body::Copy(payload) = body {
             assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
@@ -78,7 +78,13 @@ impl Port for ReplyPort<'_, '_> {
         self.transmit(handler, args, body)
     }
 
-    fn send_filled(&mut self, handler: u8, args: &Words, len: usize, fill: &mut Fill<'_>) -> Result<(), PortGone> {
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
         let mut payload = self.transport.spare.pop().unwrap_or_default();
@@ -96,7 +102,7 @@ impl Port for ReplyPort<'_, '_> {
     }
 }
 
-impl Drop for ReplyPort<'_, '_> {
+impl Drop for ConduitReplyPath<'_, '_> {
     fn drop(&mut self) {
         let mut freed = 0;
         if let (false, Some(slot)) = (self.used, self.slot) {
