@@ -64,7 +64,7 @@ impl Plan {
         Self {
             profile,
             seed: seed.unwrap_or(DEFAULT_SEED),
-            ranks: ranks.unwrap_or_else(|| vec![1, 2, 3, 8]),
+            ranks: ranks.unwrap_or_else(|| profile.ranks()),
             only: variable("ONLY"),
         }
     }
@@ -89,7 +89,7 @@ impl Plan {
     /// How long the ranks of one case may take before they count as hanging: beyond any patience of theirs.
     pub const fn limit(&self) -> Duration {
         match self.profile {
-            Profile::Quick => Duration::from_secs(180),
+            Profile::Quick => Duration::from_secs(360),
             Profile::Full => Duration::from_secs(3600),
         }
     }

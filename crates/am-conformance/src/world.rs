@@ -19,6 +19,16 @@ pub enum Profile {
     Full,
 }
 
+impl Profile {
+    /// The numbers of ranks that every case is played with unless the caller says which.
+    pub fn ranks(self) -> Vec<u32> {
+        match self {
+            Self::Quick => vec![1, 2, 5],
+            Self::Full => vec![1, 2, 3, 5, 8],
+        }
+    }
+}
+
 /// The surroundings of one case, the same for all of its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct World {
@@ -31,10 +41,10 @@ pub struct World {
 }
 
 impl World {
-    /// A world whose endpoints wait for a minute (quick) or ten (full).
+    /// A world whose endpoints wait for two minutes (quick) or ten (full).
     pub const fn new(profile: Profile, seed: u64) -> Self {
         let patience = match profile {
-            Profile::Quick => Span::from_secs(60),
+            Profile::Quick => Span::from_secs(120),
             Profile::Full => Span::from_secs(600),
         };
         Self { profile, seed, patience }

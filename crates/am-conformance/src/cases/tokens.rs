@@ -102,10 +102,10 @@ pub(super) fn detached<T: Transport>(world: &World, transport: T) -> Verdict {
             serve(&mut endpoint)?;
         }
     }
-    let answered = (0..questions).filter(|index| index % 3 != 0);
+    let answered: Vec<u32> = (0..questions).filter(|index| index % 3 != 0).collect();
     while endpoint.statistics().detached < u64::from(questions)
         || !endpoint.state().pending.is_empty()
-        || endpoint.state().answers.len() < answered.clone().count()
+        || endpoint.state().answers.len() < answered.len()
     {
         serve(&mut endpoint)?;
     }
@@ -113,7 +113,7 @@ pub(super) fn detached<T: Transport>(world: &World, transport: T) -> Verdict {
     let state = endpoint.finish()?;
     let mut answers = state.answers;
     answers.sort_unstable();
-    equal("answered questions", answers, answered.collect())?;
+    equal("answered questions", answers, answered)?;
     state.findings.verdict()
 }
 

@@ -123,10 +123,14 @@ impl Directory {
     }
 
     /// The request handlers whose tally has something to count, by name.
-    pub(crate) fn tallied(&self, count: impl Fn(&Tally) -> u64) -> Vec<(String, u64)> {
-        let all = (0..=u8::MAX).zip(self.tallies.iter());
-        let some = all.map(|(handler, tally)| (handler, count(tally))).filter(|(_, count)| *count != 0);
-        some.map(|(handler, count)| (self.name(Lane::Request, handler), count)).collect()
+    pub(crate) fn tallied(&self, count: fn(&Tally) -> u64) -> Vec<(String, u64)> {
+        let mut named = Vec::new();
+        for (handler, tally) in (0..=u8::MAX).zip(self.tallies.iter()) {
+            if count(tally) != 0 {
+                named.push((self.name(Lane::Request, handler), count(tally)));
+            }
+        }
+        named
     }
 }
 

@@ -51,9 +51,17 @@ fn on_quit() {
 
 fn at_the_time_limit() {
     for flags in [&["--transport", "shm"][..], &["--transport", "udp"], &HOSTS] {
-        let finished = finish(amrun(&["-n", "3", "-t", "3s"]).args(flags).role("job").arg("waiting"));
-        assert_eq!(finished.code(), 124, "{finished:?}");
-        assert!(finished.err.contains("amrun: the job's 3 s are over; ending 3 ranks\n"), "{finished:?}");
+        let limited = |limit: u32| {
+            let finished =
+                finish(amrun(&["-n", "3", "-t", &format!("{limit}s")]).args(flags).role("job").arg("waiting"));
+            assert_eq!(finished.code(), 124, "{finished:?}");
+            let over = format!("amrun: the job's {limit} s are over; ending 3 ranks\n");
+            assert!(finished.err.contains(&over), "{finished:?}");
+            finished
+        };
+        // Ranks of a loaded machine may not have begun to wait so soon.
+        let finished = limited(3);
+        let finished = if finished.err.matches(": waited ").count() == 3 { finished } else { limited(40) };
         all_report(&finished, 3);
     }
 }

@@ -60,17 +60,17 @@ fn quick(interface: IpAddr, protection: Protection, ranks: &[u32]) {
 
 #[test]
 fn quick_encrypted() {
-    check(V4, Protection::Encrypted, &Plan::from_environment(Profile::Quick));
+    quick(V4, Protection::Encrypted, &[1, 2, 5]);
 }
 
 #[test]
 fn quick_over_ipv6() {
-    quick(V6, Protection::PlainText, &[2, 3]);
+    quick(V6, Protection::PlainText, &[3]);
 }
 
 #[test]
 fn quick_unauthenticated() {
-    quick(V4, Protection::Unauthenticated, &[1, 2]);
+    quick(V4, Protection::Unauthenticated, &[2]);
 }
 
 /// Takes minutes: `cargo test --release -p active-messages-udp --test it -- --ignored conformance:: --nocapture`.
