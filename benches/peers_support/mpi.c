@@ -1,0 +1,155 @@
+/* The rows of `cargo bench --bench peers` as an MPI program, for any implementation. Rank 0 prints a line for each row: its name and
+ * the value, in the unit that the bench has for the row. The argument divides all counts (1 for figures). */
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WINDOW = 64, LARGEST = 1 << 20 };
+
+static int rank, ranks;
+static long divisor = 1;
+static char *block;
+
+static long count(long wanted) {
+    return wanted / divisor > 0 ? wanted / divisor : 1;
+}
+
+static void tell(const char *row, double value) {
+    if (rank == 0) {
+        printf("%s %.9g\n", row, value);
+        fflush(stdout);
+    }
+}
+
+/* Microseconds of a message of eight bytes there and one back. */
+static void round_trip(void) {
+    long trips = count(200000);
+    double start = 0;
+    for (long trip = -trips / 10; trip < trips; trip++) {
+        if (trip == 0) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            start = MPI_Wtime();
+        }
+        if (rank == 0) {
+            MPI_Send(block, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(block, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(block, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(block, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        }
+    }
+    tell("round-trip", (MPI_Wtime() - start) * 1e6 / trips);
+}
+
+/* Seconds of `windows` windows of messages one way, each window answered by an empty message. */
+static double stream(int bytes, long windows, int window) {
+    MPI_Request requests[WINDOW];
+    double start = 0;
+    for (long done = -1 - windows / 10; done < windows; done++) {
+        if (done == 0) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            start = MPI_Wtime();
+        }
+        for (int i = 0; i < window; i++) {
+            if (rank == 0)
+                MPI_Isend(block, bytes, MPI_BYTE, 1, 2, MPI_COMM_WORLD, &requests[i]);
+            else
+                MPI_Irecv(block, bytes, MPI_BYTE, 0, 2, MPI_COMM_WORLD, &requests[i]);
+        }
+        MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+        if (rank == 0)
+            MPI_Recv(block, 0, MPI_BYTE, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(block, 0, MPI_BYTE, 0, 3, MPI_COMM_WORLD);
+    }
+    return MPI_Wtime() - start;
+}
+
+/* Nanoseconds of a put, or get, of eight bytes that is done at the target before the next begins; and large puts. */
+static void one_sided(void) {
+    char *base;
+    MPI_Win window;
+    MPI_Win_allocate(LARGEST, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
+    memset(base, 1, LARGEST);
+    MPI_Win_lock_all(MPI_MODE_NOCHECK, window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) {
+        long times = count(500000);
+        for (int get = 0; get < 2; get++) {
+            double start = 0;
+            for (long i = -times / 10; i < times; i++) {
+                if (i == 0)
+                    start = MPI_Wtime();
+                MPI_Aint at = (i & 1023) * 8;
+                if (get)
+                    MPI_Get(block, 8, MPI_BYTE, 1, at, 8, MPI_BYTE, window);
+                else
+                    MPI_Put(block, 8, MPI_BYTE, 1, at, 8, MPI_BYTE, window);
+                MPI_Win_flush(1, window);
+            }
+            tell(get ? "get" : "put", (MPI_Wtime() - start) * 1e9 / times);
+        }
+        long blocks = count(2000);
+        double start = 0;
+        for (long i = -blocks / 10; i < blocks; i++) {
+            if (i == 0)
+                start = MPI_Wtime();
+            MPI_Put(block, LARGEST, MPI_BYTE, 1, 0, LARGEST, MPI_BYTE, window);
+            MPI_Win_flush(1, window);
+        }
+        tell("put-1m", (double)blocks * LARGEST / (MPI_Wtime() - start) / 1e9);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+}
+
+static void collectives(void) {
+    long times = count(200000);
+    double start = 0, sum, one = 1;
+    for (long i = -times / 10; i < times; i++) {
+        if (i == 0)
+            start = MPI_Wtime();
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    tell(ranks == 2 ? "barrier" : "barrier-4", (MPI_Wtime() - start) * 1e6 / times);
+    for (long i = -times / 10; i < times; i++) {
+        if (i == 0)
+            start = MPI_Wtime();
+        MPI_Allreduce(&one, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    }
+    tell(ranks == 2 ? "allreduce" : "allreduce-4", (MPI_Wtime() - start) * 1e6 / times);
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc > 1)
+        divisor = atol(argv[1]);
+    if (divisor < 1 || (ranks != 2 && ranks != 4)) {
+        fprintf(stderr, "usage: %s DIVISOR, with 2 or 4 ranks\n", argv[0]);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    block = malloc(LARGEST);
+    memset(block, 2, LARGEST);
+    if (ranks == 2) {
+        round_trip();
+        long windows = count(20000);
+        tell("rate", windows * WINDOW / stream(8, windows, WINDOW) / 1e6);
+        windows = count(1000);
+        tell("stream-64k", windows * 16 * 65536.0 / stream(65536, windows, 16) / 1e9);
+        windows = count(300);
+        tell("stream-1m", windows * 4 * (double)LARGEST / stream(LARGEST, windows, 4) / 1e9);
+        one_sided();
+    } else if (divisor == 1) {
+        /* More ranks than processors take turns: fewer repetitions do. */
+        divisor = 20;
+    }
+    collectives();
+    MPI_Finalize();
+    free(block);
+    return 0;
+}
