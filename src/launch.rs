@@ -15,8 +15,8 @@ pub use am_launch::{
     EXIT_TIMED_OUT, EXIT_USAGE, EnvironmentError, ExchangeError, HostEntry, HostListError, HostSpec, Hosts,
     InterfaceError, InterfaceWish, LaunchError, Launcher, Leave, ListenError, MAX_RANKS, MeetError, Outcome,
     Placement, RankEnd, RankError, Remote, RemoteError, RendezvousError, RunOptions, Secret, SecretError,
-    StartedBy, TooFewSlots, default_ranks, env, exit_job, parse_hosts, parse_time, read_host_file, serve_as_agent,
-    started_as, usable_processors,
+    StartedBy, TooFewSlots, default_meet_timeout, default_ranks, default_start_limit, env, exit_job, parse_hosts,
+    parse_time, read_host_file, serve_as_agent, started_as, usable_processors,
 };
 
 pub use crate::job::{JobAttachError, JobTransport, RankJob};

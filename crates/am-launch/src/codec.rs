@@ -5,7 +5,9 @@
 //! names them, and structures are their fields one after the other. The messages are few, so [`wire!`] writes the code from a
 //! list of fields; a derive macro and its parser would be five more crates in every program.
 //!
-//! Bytes from others are decoded without a panic, in memory of a small multiple of their length.
+//! Bytes from others are decoded without a panic, in memory of a small multiple of their length: 24 times at most, for a list of
+//! arguments that are all empty. What postcard takes and nobody writes is refused: integers with more bytes than they need. So
+//! what is decoded has the same bytes when it is encoded again.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -118,14 +120,15 @@ fn take_number(from: &mut &[u8]) -> Option<u64> {
         }
         number |= part << shift;
         if byte & 0x80 == 0 {
-            return Some(number);
+            // Every number has one form, so that every message has: a last byte of zero adds nothing.
+            return (byte > 0 || shift == 0).then_some(number);
         }
     }
     None
 }
 
 /// The length of a sequence of which each item has a byte at least.
-fn take_length(from: &mut &[u8]) -> Option<usize> {
+pub(crate) fn take_length(from: &mut &[u8]) -> Option<usize> {
     usize::try_from(take_number(from)?).ok().filter(|length| *length <= from.len())
 }
 
@@ -229,6 +232,7 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
 
 impl<const LENGTH: usize> Wire for [u8; LENGTH] {
     fn put(&self, to: &mut dyn FnMut(&[u8])) {
+        const { assert!(LENGTH > 0, "a sequence of nothing has any length") };
         to(self);
     }
 
@@ -380,10 +384,40 @@ mod tests {
         assert_eq!(decode::<u16>(&[0x80, 0x80, 0x04]), None, "65536");
         assert_eq!(decode::<u64>(&[[0x80; 9].as_slice(), &[2]].concat()), None, "2 to the 64");
         assert_eq!(decode::<u64>(&[[0x80; 10].as_slice(), &[0]].concat()), None, "eleven bytes");
+        for long in [&[0x80, 0x00][..], &[0xff, 0x00], &[0x80, 0x80, 0x00], &[0x81, 0x80, 0x80, 0x00]] {
+            assert_eq!(decode::<u16>(long), None, "more bytes than the number needs: {long:?}");
+            assert_eq!(decode::<u64>(long), None, "{long:?}");
+            assert_eq!(decode::<i32>(long), None, "{long:?}");
+            assert_eq!(decode::<Vec<u8>>(&[long, &[0; 200]].concat()), None, "as a length: {long:?}");
+        }
         assert_eq!(decode::<Kind>(&[3]), None);
         assert_eq!(decode::<String>(&[1, 0xff]), None);
         assert_eq!(decode::<IpAddr>(&[2, 0, 0, 0, 0]), None);
         assert_eq!(decode::<Duration>(&[0, 0x80, 0x94, 0xeb, 0xdc, 0x03]), None, "a second of nanoseconds");
+    }
+
+    #[test]
+    fn numbers_have_one_form() {
+        // All of up to five bytes at the limits.
+        let alphabet = [0, 1, 0x0f, 0x10, 0x7f, 0x80, 0x81, 0xff];
+        let mut taken = 0;
+        for length in 1..6u32 {
+            for mut index in 0..8usize.pow(length) {
+                let mut bytes = [0; 5];
+                for byte in &mut bytes[..length as usize] {
+                    (*byte, index) = (alphabet[index % 8], index / 8);
+                }
+                let bytes = &bytes[..length as usize];
+                if let Some(number) = decode::<u32>(bytes) {
+                    taken += 1;
+                    assert_eq!(&*encode(&number), bytes);
+                }
+                if let Some(number) = decode::<i32>(bytes) {
+                    assert_eq!(&*encode(&number), bytes);
+                }
+            }
+        }
+        assert!(taken > 100, "{taken}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The links between a launcher or agent and its ranks. Ranks exchange bytes over them ([`Allgather`]), which can't be
 //! in the manifest that they inherit because they are known only when a program attaches, and learn whose process has
-//! ended without taking leave. A rank says when its endpoints have taken leave.
+//! ended without taking leave. A rank says when its endpoints have taken leave, and when it takes part in no further exchange.
 //!
 //! Deaths are known to launchers at once; without a word from them, a rank on another host is missed only after a
 //! long silence.
@@ -21,10 +21,24 @@ const PART: u8 = 0;
 const LEFT: u8 = 1;
 /// From a rank: another endpoint has attached after that.
 const BACK: u8 = 2;
-/// To a rank: everybody's parts, by rank, each with its length before it.
-const GATHERED: u8 = 3;
+/// From a rank: it takes part in no further exchange.
+const DONE: u8 = 3;
+/// From a rank: whether it wants to hear who is done (a byte, 1 or 0).
+const WATCH: u8 = 4;
+/// To a rank: parts of an exchange in the order of ranks, each with its length before it, behind a byte that says whether more follow.
+const GATHERED: u8 = 5;
 /// To a rank: the numbers of ranks that have ended without taking leave.
-const FAILED: u8 = 4;
+const FAILED: u8 = 6;
+/// To a rank: the numbers of ranks that are done.
+const OUT: u8 = 7;
+
+/// Parts in one frame at most: with each of them as long as one may be, a frame has 8 MiB.
+const PARTS_AT_ONCE: usize = 128;
+/// Long frames that are taken of one rank before the next one has its turn: more than a socket holds, so that all is heard that a rank
+/// had said when it ended.
+const MOST_FRAMES: usize = 64;
+/// Ranks in one frame at most.
+const RANKS_AT_ONCE: usize = 1 << 20;
 
 /// Bytes before what a frame carries.
 const HEAD: usize = 5;
@@ -32,7 +46,7 @@ const HEAD: usize = 5;
 pub(crate) const LONGEST_PART: usize = 64 << 10;
 
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len()).expect("a frame has less than 4 GiB");
+    let length = u32::try_from(body.len()).expect("long messages take several frames");
     [&[kind][..], &length.to_le_bytes(), body].concat()
 }
 
@@ -50,9 +64,17 @@ struct ControlLink {
     /// What the rank has not taken yet, and how much of the first it has. What all ranks are told is there once.
     backlog: VecDeque<Arc<[u8]>>,
     taken: usize,
+    /// Whether the rank wants to hear who is done.
+    watching: bool,
 }
 
 impl ControlLink {
+    /// Tells the rank something, now or when it takes it.
+    fn say(&mut self, frame: &Arc<[u8]>) {
+        self.backlog.push_back(Arc::clone(frame));
+        self.flush();
+    }
+
     /// Says as much of the backlog as the rank takes. A rank that is stopped must not stop its launcher.
     fn flush(&mut self) {
         while let Some(first) = self.backlog.front() {
@@ -72,18 +94,19 @@ impl ControlLink {
         }
     }
 
-    /// Takes in what has come; returns whether the rank is still there.
-    fn read(&mut self) -> bool {
+    /// Takes in what has come, a little more than a frame at most.
+    fn read(&mut self) -> Extent {
         let mut bytes = [0; 4096];
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => return false,
+                Ok(0) => return Extent::Gone,
                 Ok(length) => self.arrived.extend_from_slice(&bytes[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Extent::All,
+                Err(_) => return Extent::Gone,
             }
             if self.arrived.len() > HEAD + LONGEST_PART {
-                return true;
+                return Extent::Some;
             }
         }
     }
@@ -92,7 +115,13 @@ impl ControlLink {
     fn next(&mut self) -> Result<Option<(u8, Vec<u8>)>, ()> {
         let Some(first) = self.arrived.first_chunk() else { return Ok(None) };
         let (kind, length) = head(*first);
-        if kind > BACK || length > LONGEST_PART {
+        let sound = match kind {
+            PART => length <= LONGEST_PART,
+            LEFT | BACK | DONE => length == 0,
+            WATCH => length == 1,
+            _ => false,
+        };
+        if !sound {
             return Err(());
         }
         if self.arrived.len() < HEAD + length {
@@ -103,12 +132,27 @@ impl ControlLink {
     }
 }
 
+/// What was read of a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// All that had come.
+    All,
+    /// There may be more.
+    Some,
+    /// The last that there will be.
+    Gone,
+}
+
 /// The launcher's ends of all links of a host. A link is dropped when its rank has hung up.
 #[derive(Debug, Default)]
 pub(crate) struct ControlLinks {
     links: Vec<Option<ControlLink>>,
     /// Whether the rank of each place has taken leave.
     left: Vec<bool>,
+    /// Places whose ranks take part in no further exchange, as far as that was not asked for yet.
+    done: Vec<usize>,
+    /// The ranks of which [`announce_done`](Self::announce_done) was told.
+    out: Vec<u32>,
 }
 
 impl ControlLinks {
@@ -130,7 +174,7 @@ impl ControlLinks {
         stream.set_nonblocking(true)?;
         self.left.push(false);
         let (arrived, backlog) = (Vec::new(), VecDeque::new());
-        self.links.push(Some(ControlLink { stream, arrived, backlog, taken: 0 }));
+        self.links.push(Some(ControlLink { stream, arrived, backlog, taken: 0, watching: false }));
         Ok(())
     }
 
@@ -158,33 +202,61 @@ impl ControlLinks {
             let Some(link) = slot else { continue };
             link.flush();
             let mut sound = true;
-            while sound {
-                let there = link.read();
+            for _ in 0..MOST_FRAMES {
+                let extent = link.read();
                 sound = loop {
                     match link.next() {
                         Ok(Some((PART, part))) => parts.push((place, part)),
+                        Ok(Some((DONE, _))) => self.done.push(place),
+                        Ok(Some((WATCH, body))) => {
+                            link.watching = body == [1];
+                            if link.watching {
+                                rank_frames(OUT, &self.out).for_each(|frame| link.say(&frame));
+                            }
+                        }
                         Ok(Some((kind, _))) => self.left[place] = kind == LEFT,
-                        Ok(None) => break there,
+                        Ok(None) => break extent != Extent::Gone,
                         Err(()) => break false,
                     }
                 };
-                // A whole frame may have filled the buffer.
-                if sound && link.arrived.len() <= HEAD + LONGEST_PART {
+                if !sound || extent != Extent::Some {
                     break;
                 }
             }
             // The rank has gone, or something else sits there.
             if !sound {
                 *slot = None;
+                self.done.push(place);
             }
         }
         parts
     }
 
+    /// Places whose ranks take part in no further exchange, because they have said so or hung up: those that were found since the
+    /// last call.
+    pub(crate) fn take_done(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Tells every rank that waits for others, now or later, that these take part in no further exchange.
+    pub(crate) fn announce_done(&mut self, ranks: &[u32]) {
+        self.out.extend_from_slice(ranks);
+        for frame in rank_frames(OUT, ranks) {
+            self.links.iter_mut().flatten().filter(|link| link.watching).for_each(|link| link.say(&frame));
+        }
+    }
+
     /// Tells every rank the parts of all.
     pub(crate) fn answer(&mut self, parts: &[Vec<u8>]) {
-        let all = parts.iter().flat_map(|part| [&(part.len() as u32).to_le_bytes()[..], part].concat());
-        self.broadcast(GATHERED, &all.collect::<Vec<u8>>());
+        let last = parts.len().div_ceil(PARTS_AT_ONCE).saturating_sub(1);
+        for (index, parts) in parts.chunks(PARTS_AT_ONCE).enumerate() {
+            let mut body = vec![u8::from(index < last)];
+            for part in parts {
+                body.extend_from_slice(&(part.len() as u32).to_le_bytes());
+                body.extend_from_slice(part);
+            }
+            self.broadcast(&frame(GATHERED, &body).into());
+        }
     }
 
     /// Whether the rank of this place has said that it has taken leave. Complete for ranks whose processes have
@@ -195,18 +267,18 @@ impl ControlLinks {
 
     /// Tells every rank that these have ended without taking leave.
     pub(crate) fn announce_failures(&mut self, dead: &[u32]) {
-        if !dead.is_empty() {
-            self.broadcast(FAILED, &dead.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>());
-        }
+        rank_frames(FAILED, dead).for_each(|frame| self.broadcast(&frame));
     }
 
-    fn broadcast(&mut self, kind: u8, body: &[u8]) {
-        let frame: Arc<[u8]> = frame(kind, body).into();
-        for link in self.links.iter_mut().flatten() {
-            link.backlog.push_back(Arc::clone(&frame));
-            link.flush();
-        }
+    fn broadcast(&mut self, frame: &Arc<[u8]>) {
+        self.links.iter_mut().flatten().for_each(|link| link.say(frame));
     }
+}
+
+/// The numbers of these ranks as frames; none for none.
+fn rank_frames(kind: u8, ranks: &[u32]) -> impl Iterator<Item = Arc<[u8]>> {
+    let body = |ranks: &[u32]| ranks.iter().flat_map(|rank| rank.to_le_bytes()).collect::<Vec<u8>>();
+    ranks.chunks(RANKS_AT_ONCE).map(move |ranks| frame(kind, &body(ranks)).into())
 }
 
 /// One exchange after another among the ranks of a job: the parts as they become known.
@@ -228,7 +300,7 @@ impl Allgather {
         }
     }
 
-    /// Nobody has to wait for a rank that has ended: its parts are empty from now on. That it is lost shows later.
+    /// Nobody has to wait for a rank that has ended or is done: its parts are empty from now on. That it is lost shows later.
     pub(crate) fn lose(&mut self, rank: u32) {
         if let Some(gone) = self.gone.get_mut(rank as usize) {
             *gone = true;
@@ -280,6 +352,17 @@ pub(crate) fn send_part(mut link: &UnixStream, part: &[u8]) -> io::Result<()> {
     link.write_all(&frame(PART, part))
 }
 
+/// A rank's end: says that it takes part in no further exchange. A launcher that is gone needs no word.
+pub(crate) fn send_done(mut link: &UnixStream) {
+    let _ = link.write_all(&frame(DONE, &[]));
+}
+
+/// A rank's end: asks to hear who is done, those of before included, or to hear so no more. A launcher that is gone is found by
+/// who listens.
+pub(crate) fn send_watch(mut link: &UnixStream, on: bool) {
+    let _ = link.write_all(&frame(WATCH, &[on.into()]));
+}
+
 /// What a launcher tells a rank.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
@@ -287,48 +370,63 @@ pub(crate) enum Told {
     Gathered(Vec<Vec<u8>>),
     /// These have ended without taking leave.
     Failed(Vec<Rank>),
+    /// These take part in no further exchange.
+    Done(Vec<Rank>),
 }
 
 /// A rank's end: calls `told` for everything that the launcher says, until it has gone, says what makes no sense,
 /// or the link is shut down. Blocks.
 pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut told: impl FnMut(Told)) {
     let mut first = [0; HEAD];
+    let mut gathered = Vec::new();
     while link.read_exact(&mut first).is_ok() {
         let (kind, length) = head(first);
-        if length > (LONGEST_PART + 4) * ranks as usize {
+        let most = match kind {
+            GATHERED => 1 + (4 + LONGEST_PART) * PARTS_AT_ONCE,
+            FAILED | OUT => 4 * RANKS_AT_ONCE,
+            _ => return,
+        };
+        if length > most {
             return;
         }
         let mut body = vec![0; length];
         if link.read_exact(&mut body).is_err() {
             return;
         }
-        let (words, _) = body.as_chunks::<4>();
-        match kind {
-            GATHERED => match split(&body, ranks) {
-                Some(parts) => told(Told::Gathered(parts)),
-                None => return,
-            },
-            FAILED => {
-                let failed: Vec<Rank> = words.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect();
-                if failed.iter().any(|rank| rank.0 >= ranks) {
-                    return;
-                }
-                told(Told::Failed(failed));
+        if kind == GATHERED {
+            let Some(more) = parts_of(&body, ranks as usize, &mut gathered) else { return };
+            if !more {
+                told(Told::Gathered(std::mem::take(&mut gathered)));
             }
-            _ => return,
+            continue;
         }
+        let (words, []) = body.as_chunks::<4>() else { return };
+        let named: Vec<Rank> = words.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect();
+        if named.iter().any(|rank| rank.0 >= ranks) {
+            return;
+        }
+        told(if kind == FAILED { Told::Failed(named) } else { Told::Done(named) });
     }
 }
 
-/// The parts of so many ranks, each behind its length.
-fn split(mut body: &[u8], ranks: u32) -> Option<Vec<Vec<u8>>> {
-    let mut parts = Vec::with_capacity(ranks as usize);
-    while let Some((length, rest)) = body.split_first_chunk() {
-        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-        parts.push(part.to_vec());
-        body = rest;
+/// Adds the parts of a frame to those of earlier ones; returns whether more follow. `None` unless there are as many as ranks in the
+/// end.
+fn parts_of(body: &[u8], ranks: usize, gathered: &mut Vec<Vec<u8>>) -> Option<bool> {
+    let (more, mut rest) = body.split_first()?;
+    while let Some((length, behind)) = rest.split_first_chunk() {
+        let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        if gathered.len() == ranks || part.len() > LONGEST_PART {
+            return None;
+        }
+        gathered.push(part.to_vec());
+        rest = behind;
     }
-    Some(parts).filter(|parts| body.is_empty() && parts.len() == ranks as usize)
+    let more = match more {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    (rest.is_empty() && more == (gathered.len() < ranks)).then_some(more)
 }
 
 /// What one end of a link may say to the other: an even first byte says it to a launcher, in two parts of which the second byte is
@@ -350,7 +448,9 @@ pub fn control(data: &[u8]) -> bool {
             understood = true;
             match told {
                 Told::Gathered(parts) => assert_eq!(parts.len(), ranks as usize),
-                Told::Failed(failed) => assert!(failed.iter().all(|rank| rank.0 < ranks), "{failed:?}"),
+                Told::Failed(named) | Told::Done(named) => {
+                    assert!(named.iter().all(|rank| rank.0 < ranks), "{named:?}");
+                }
             }
         });
         return understood;
@@ -364,19 +464,26 @@ pub fn control(data: &[u8]) -> bool {
         let _ = (&theirs).write_all(words);
         parts.extend(links.poll().into_iter().map(|(_, part)| part));
     }
-    let (mut expected, mut left, mut rest, mut sound) = (Vec::new(), false, bytes, true);
+    let (mut expected, mut left, mut done, mut rest, mut sound) = (Vec::new(), false, 0, bytes, true);
     while let Some((first, behind)) = rest.split_first_chunk() {
         let (kind, length) = head(*first);
-        sound = kind <= BACK && length <= LONGEST_PART;
+        sound = match kind {
+            PART => length <= LONGEST_PART,
+            WATCH => length == 1,
+            kind => kind <= DONE && length == 0,
+        };
         let Some((body, behind)) = behind.split_at_checked(length).filter(|_| sound) else { break };
         match kind {
             PART => expected.push(body.to_vec()),
+            DONE => done += 1,
+            WATCH => {}
             kind => left = kind == LEFT,
         }
         rest = behind;
     }
     assert!(parts == expected, "{} parts of {}", parts.len(), expected.len());
     assert_eq!((links.has_left(0), links.is_open(0)), (left, sound));
+    assert_eq!(links.take_done().len(), done + usize::from(!sound));
     rest.len() < bytes.len()
 }
 
@@ -452,6 +559,24 @@ mod tests {
     }
 
     #[test]
+    fn one_look_hears_all_that_was_said() {
+        let mut links = ControlLinks::default();
+        let link = UnixStream::from(links.add().unwrap());
+        // More than is read at once, less than a socket holds.
+        for length in [LONGEST_PART, 20_000] {
+            send_part(&link, &vec![1; length]).unwrap();
+        }
+        let mut presence = Presence::default();
+        presence.attach(&link);
+        presence.depart(&link);
+        drop(link);
+        let lengths: Vec<usize> = links.poll().iter().map(|(_, part)| part.len()).collect();
+        assert_eq!(lengths, [LONGEST_PART, 20_000]);
+        // A launcher that misses this takes the rank for lost.
+        assert!(links.has_left(0) && !links.is_open(0));
+    }
+
+    #[test]
     fn a_rank_has_left_when_its_last_endpoint_has() {
         let mut links = ControlLinks::default();
         let link: UnixStream = links.add().unwrap().into();
@@ -496,16 +621,92 @@ mod tests {
 
     #[test]
     fn what_no_rank_says_cuts_the_link() {
-        for words in [[9, 0, 0, 0, 0], [PART, 0xff, 0xff, 0xff, 0]] {
+        for words in
+            [[9, 0, 0, 0, 0], [PART, 1, 0, 1, 0], [LEFT, 1, 0, 0, 0], [WATCH, 2, 0, 0, 0], [DONE, 1, 0, 0, 0]]
+        {
             let mut links = ControlLinks::default();
             let mut link: UnixStream = links.add().unwrap().into();
             link.write_all(&words).unwrap();
             assert!(links.poll().is_empty());
             assert_eq!(links.ends().count(), 0);
+            assert_eq!(links.take_done(), [0], "nobody waits for it any more");
         }
+    }
+
+    #[test]
+    fn what_no_launcher_says_ends_the_listening() {
+        let empty = [0; 4];
+        for (kind, body) in [
+            (GATHERED, &[][..]),
+            // A part that is cut off; a third part for two ranks; too few; more than the last; no answer to whether more follow.
+            (GATHERED, &[0, 1, 0, 0, 0]),
+            (GATHERED, &[&[0], &empty[..], &empty, &empty].concat()),
+            (GATHERED, &[&[0], &empty[..]].concat()),
+            (GATHERED, &[&[1], &empty[..], &empty].concat()),
+            (GATHERED, &[&[2], &empty[..]].concat()),
+            (GATHERED, &[&[0], &empty[..], &1u32.to_le_bytes()].concat()),
+            (FAILED, &[2, 0, 0, 0]),
+            (FAILED, &[1, 0, 0, 0, 0]),
+            (OUT, &[2, 0, 0, 0]),
+            (PART, &[]),
+            (9, &[]),
+        ] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            (&ours).write_all(&frame(kind, body)).unwrap();
+            listen(&theirs, 2, |told| panic!("{told:?}"));
+            // The other end is still there: it was the frame that ended this.
+            drop(ours);
+        }
+        // Longer than any: nothing is set aside for it.
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (&ours).write_all(&frame(GATHERED, &[1, 0, 0, 0])).unwrap();
-        listen(&theirs, 1, |told| panic!("{told:?}"));
+        (&ours).write_all(&[GATHERED, 0xff, 0xff, 0xff, 0xff]).unwrap();
+        listen(&theirs, u32::MAX, |told| panic!("{told:?}"));
+    }
+
+    #[test]
+    fn exchanges_of_many_ranks_take_several_frames() {
+        // Of the last two the second is empty.
+        for ranks in [1, PARTS_AT_ONCE, PARTS_AT_ONCE + 1, 3 * PARTS_AT_ONCE] {
+            let mut links = ControlLinks::default();
+            let theirs = UnixStream::from(links.add().unwrap());
+            let parts: Vec<Vec<u8>> = (0..ranks).map(|rank| vec![rank as u8; rank % 3]).collect();
+            let hear = thread::spawn(move || {
+                let mut heard = Vec::new();
+                listen(&theirs, ranks as u32, |told| heard.push(told));
+                heard
+            });
+            for parts in [&parts, &vec![vec![7]; ranks]] {
+                links.answer(parts);
+            }
+            while links.is_behind() {
+                links.poll();
+            }
+            drop(links);
+            assert!(hear.join().unwrap() == [Told::Gathered(parts), Told::Gathered(vec![vec![7]; ranks])]);
+        }
+    }
+
+    #[test]
+    fn who_waits_hears_who_is_done() {
+        let mut links = ControlLinks::default();
+        let theirs: Vec<UnixStream> = (0..3).map(|_| links.add().unwrap().into()).collect();
+        send_done(&theirs[2]);
+        assert!(links.poll().is_empty());
+        assert_eq!((links.take_done(), links.take_done()), (vec![2], vec![]));
+        links.announce_done(&[2]);
+        send_watch(&theirs[0], true);
+        links.poll();
+        links.announce_done(&[1]);
+        send_watch(&theirs[0], false);
+        links.poll();
+        links.announce_done(&[0]);
+        drop(links);
+        let heard = [0, 1].map(|place: usize| {
+            let mut heard = Vec::new();
+            listen(&theirs[place], 3, |told| heard.push(told));
+            heard
+        });
+        assert_eq!(heard, [vec![Told::Done(vec![Rank(2)]), Told::Done(vec![Rank(1)])], vec![]]);
     }
 
     #[test]

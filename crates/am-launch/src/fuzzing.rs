@@ -1,6 +1,8 @@
 //! What fuzzers and ordinary tests call alike: each target turns bytes into what others say or users write, and panics if that is
 //! taken for what it is not.
 
+mod drawn;
+
 use std::path::Path;
 
 pub use crate::cluster::channel::fuzzing::{message, stranger};
@@ -9,6 +11,7 @@ pub use crate::control_links::control;
 pub use crate::manifest::manifest;
 pub use crate::notices::notices;
 pub use crate::rank::meet::greeting;
+pub use drawn::drawn;
 
 /// A list of hosts and a host file: what is taken can be used as hosts. Returns whether either is.
 ///

@@ -64,8 +64,8 @@
 //! ranks of one parent belong together. With `AM_RENDEZVOUS` they meet there instead, whatever their hosts.
 //!
 //! More are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one; `AM_MEET_TIMEOUT`, how
-//! many seconds ranks of one host wait for each other, and those of several that no launcher of this family started; `AM_TRANSPORT`,
-//! which is passed on;
+//! many seconds ranks of one host wait for each other, and those of several that no launcher of this family started (by default 60
+//! and a tenth for each rank); `AM_TRANSPORT`, which is passed on;
 //! `AM_INTERFACE`, the interface for traffic between hosts; `AM_TIMEOUT`, the time-out of every wait; by `amrun` `AM_REMOTE`,
 //! the remote command; and those that transports [register](env::register). Any other variable whose name
 //! begins with `AM_` is an error that names the nearest known one, unless `AM_IGNORE` lists it. The launcher checks all of them
@@ -100,6 +100,8 @@ pub mod env;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod intervals;
 mod launcher;
 mod manifest;
@@ -114,7 +116,7 @@ pub use cluster::channel::ChannelError;
 pub use cluster::interface::{InterfaceError, InterfaceWish};
 pub use cluster::list::{HostListError, HostSpec, parse_hosts, read_host_file};
 pub use cluster::listener::{ConnectError, ListenError};
-pub use cluster::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts};
+pub use cluster::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts, default_start_limit};
 pub use cluster::place::{Placement, TooFewSlots};
 pub use cluster::remote::{Remote, RemoteError};
 pub use cluster::rendezvous::RendezvousError;
@@ -133,6 +135,6 @@ pub use outcome::{
 pub use rank::bootstrap::{Bootstrap, ExchangeError, Leave};
 pub use rank::identity::{EnvironmentError, StartedBy};
 pub use rank::meet::MeetError;
-pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, started_as};
+pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, default_meet_timeout, started_as};
 pub use run::{RunOptions, default_ranks, run, run_joined};
 pub use secret::{Secret, SecretError};

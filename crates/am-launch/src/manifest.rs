@@ -16,8 +16,8 @@ use crate::codec::{decode, encode, wire};
 use crate::launcher::spawn::{FileKind, claim, unclaimed};
 use crate::secret::Secret;
 
-/// The first bytes of a manifest's file; they change with its form.
-const MAGIC: [u8; 8] = *b"am-mnft2";
+/// The first bytes of a manifest's file; they change with its form, and with what ranks and their launcher say to each other.
+pub(crate) const MAGIC: [u8; 8] = *b"am-mnft3";
 
 /// Nobody can change a manifest's file.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK

@@ -62,17 +62,11 @@ impl Notice {
     }
 
     fn encode(self) -> [u8; LENGTH] {
-        let (kind, rank, value) = match self {
-            Self::Lost { rank, lost } => (0, rank, lost),
-            Self::Left { rank } => (1, rank, 0),
-            Self::Exit { rank, code } => (2, rank, code.into()),
-        };
-        let [m, a, n] = MARK;
-        let words = [u32::from_le_bytes([m, a, n, kind]), rank, value];
-        let mut bytes = [0; LENGTH];
-        let all = words.into_iter().chain([check(words)]);
-        bytes.chunks_exact_mut(4).zip(all).for_each(|(chunk, word)| chunk.copy_from_slice(&word.to_le_bytes()));
-        bytes
+        match self {
+            Self::Lost { rank, lost } => encode_words(0, rank, lost),
+            Self::Left { rank } => encode_words(1, rank, 0),
+            Self::Exit { rank, code } => encode_words(2, rank, code.into()),
+        }
     }
 
     /// `None` if the bytes are none.
@@ -87,11 +81,21 @@ impl Notice {
         }
         match kind {
             0 => Some(Self::Lost { rank, lost: value }),
-            1 => Some(Self::Left { rank }),
+            1 if value == 0 => Some(Self::Left { rank }),
             2 => Some(Self::Exit { rank, code: u8::try_from(value).ok()? }),
             _ => None,
         }
     }
+}
+
+/// A notice of these numbers, whether there is one or not.
+pub(crate) fn encode_words(kind: u8, rank: u32, value: u32) -> [u8; LENGTH] {
+    let [m, a, n] = MARK;
+    let words = [u32::from_le_bytes([m, a, n, kind]), rank, value];
+    let mut bytes = [0; LENGTH];
+    let all = words.into_iter().chain([check(words)]);
+    bytes.chunks_exact_mut(4).zip(all).for_each(|(chunk, word)| chunk.copy_from_slice(&word.to_le_bytes()));
+    bytes
 }
 
 /// A number that tells the words of a notice from others.
@@ -312,6 +316,25 @@ pub fn notices(data: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ranks and launchers of different versions must not misunderstand each other: who changes these bytes changes the manifest's
+    /// first ones as well.
+    #[test]
+    fn notices_have_these_bytes() {
+        for (notice, words) in [
+            (Notice::Lost { rank: 1, lost: 2 }, [0x004e_6d61, 1, 2, 0x4e5f_225b]),
+            (Notice::Left { rank: 2 }, [0x014e_6d61, 2, 0, 0x2cc6_f1d9]),
+            (Notice::Exit { rank: 300, code: 7 }, [0x024e_6d61, 300, 7, 0xcd49_e29b_u32]),
+        ] {
+            let bytes = words.map(u32::to_le_bytes).concat();
+            assert_eq!(notice.encode()[..], bytes, "{notice:?}");
+            assert_eq!(Notice::decode(&notice.encode()), Some(notice));
+        }
+        // Nothing else is a notice.
+        for (kind, value) in [(1, 1), (2, 256), (3, 0), (255, 0)] {
+            assert_eq!(Notice::decode(&encode_words(kind, 1, value)), None, "{kind} {value}");
+        }
+    }
 
     #[test]
     fn notices_arrive_in_order_and_only_those_of_members() {

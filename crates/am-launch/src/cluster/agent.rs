@@ -218,7 +218,7 @@ impl<'a> Agent<'a> {
 
     /// Watches the ranks until the last one has ended.
     fn supervise(&mut self, started: &mut Started, subreaper: &Subreaper) -> Result<(), Stop> {
-        let rank_of = started.members.clone();
+        let (rank_of, all) = (started.members.clone(), self.orders.local_ranks.ranks as usize);
         let Started { ranks, places, links, notices, .. } = started;
         // What has come so far of an exchange's parts.
         let mut gathered = Vec::new();
@@ -243,6 +243,11 @@ impl<'a> Agent<'a> {
             for (place, part) in links.poll() {
                 self.tell(&FromAgent::Part { rank: rank_of[place], part });
             }
+            let done: Vec<u32> = links.take_done().into_iter().map(|place| rank_of[place]).collect();
+            if !done.is_empty() {
+                links.announce_done(&done);
+                self.tell(&FromAgent::Done(done));
+            }
             // After the ranks were reaped, so that the notices of those that have ended are told before their ends.
             let said = notices.hear(&rank_of);
             if !said.is_empty() {
@@ -265,7 +270,12 @@ impl<'a> Agent<'a> {
             for message in messages {
                 match message {
                     ToAgent::Gathered { parts, more } => {
-                        gathered.extend(parts);
+                        gathered.extend(parts.0);
+                        if gathered.len() > all {
+                            return Err(
+                                system("an exchange")(io::Error::other("it has more parts than ranks")).into()
+                            );
+                        }
                         if !more {
                             links.answer(&std::mem::take(&mut gathered));
                         }

@@ -24,13 +24,15 @@ use crate::codec::{self, Wire};
 use crate::secret::Secret;
 
 /// The version of everything that is said over a channel; it changes with the messages.
-pub(crate) const PROTOCOL: u16 = 6;
+pub(crate) const PROTOCOL: u16 = 7;
 const MAGIC: [u8; 6] = *b"am-rdv";
 const NONCE: usize = 32;
 const GREETING: usize = MAGIC.len() + 2 + NONCE;
 const TAG: usize = 16;
 /// The longest frame of an authenticated peer, in sealed bytes.
 const LONGEST: usize = 16 << 20;
+/// The longest message.
+const MOST: usize = LONGEST - TAG;
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -68,6 +70,15 @@ pub enum ChannelError {
     /// Nothing came in time.
     #[error("it did not answer in time")]
     TimedOut,
+    /// This end has more to say in one message than a channel carries: names and places of very many ranks, for instance.
+    #[error(
+        "a message of {bytes} bytes exceeds the {} that a channel carries: use fewer ranks or shorter host names",
+        MOST
+    )]
+    TooLong {
+        /// Bytes of the message.
+        bytes: usize,
+    },
     /// The operating system refused something.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -84,6 +95,24 @@ struct Keys {
     opened: u64,
 }
 
+/// Why a channel whose ends and connection are well can't go on.
+#[derive(Clone, Copy)]
+enum Failure {
+    /// An authentic frame held no message.
+    Damaged,
+    /// A message of so many bytes was to be sent.
+    TooLong(usize),
+}
+
+impl From<Failure> for ChannelError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Damaged => Self::Damaged,
+            Failure::TooLong(bytes) => Self::TooLong { bytes },
+        }
+    }
+}
+
 /// One end of a channel.
 pub(crate) struct Channel {
     stream: TcpStream,
@@ -97,6 +126,8 @@ pub(crate) struct Channel {
     leaving: Vec<u8>,
     /// Frames that wait for the keys.
     early: Vec<Vec<u8>>,
+    /// Why nothing more can be said or heard, to be told after what had been heard before.
+    failed: Option<Failure>,
     /// When something came last.
     heard: Instant,
 }
@@ -135,6 +166,7 @@ impl Channel {
             arrived: Vec::new(),
             leaving: Vec::new(),
             early: Vec::new(),
+            failed: None,
             heard: Instant::now(),
         };
         if side == Side::Client {
@@ -163,13 +195,17 @@ impl Channel {
         if self.leaving.is_empty() { PollFlags::POLLIN } else { PollFlags::POLLIN | PollFlags::POLLOUT }
     }
 
-    /// Queues a message; [`pump`](Self::pump) sends it.
-    ///
-    /// # Panics
-    /// If the message exceeds 16 MiB: none of this crate's does.
+    /// Queues a message; [`pump`](Self::pump) sends it. One that is too long is not sent, nor is any after it: the next
+    /// [`pump`](Self::pump) or [`push`](Self::push) fails with [`ChannelError::TooLong`].
     pub(crate) fn send(&mut self, message: &impl Wire) {
         let bytes = std::mem::take(&mut *codec::encode(message));
-        assert!(bytes.len() + TAG <= LONGEST, "a message of {} bytes", bytes.len());
+        if self.failed.is_some() {
+            return;
+        }
+        if bytes.len() > MOST {
+            self.failed = Some(Failure::TooLong(bytes.len()));
+            return;
+        }
         if self.keys.is_some() { self.seal(bytes) } else { self.early.push(bytes) }
     }
 
@@ -185,14 +221,17 @@ impl Channel {
     /// [`ChannelError`]; the channel is then of no further use.
     pub(crate) fn pump<M: Wire>(&mut self) -> Result<Vec<M>, ChannelError> {
         if !self.prove()? {
-            return Ok(Vec::new());
+            return self.check().map(|()| Vec::new());
         }
         let sent = self.write();
         let more = self.read();
         let mut messages = Vec::new();
-        loop {
+        while !matches!(self.failed, Some(Failure::Damaged)) {
             match self.next_until(false) {
-                Ok(Some(frame)) => messages.push(codec::decode(&frame).ok_or(ChannelError::Damaged)?),
+                Ok(Some(frame)) => match codec::decode(&frame) {
+                    Some(message) => messages.push(message),
+                    None => self.failed = Some(Failure::Damaged),
+                },
                 Ok(None) => break,
                 Err(error) if messages.is_empty() => return Err(error),
                 // The next call meets it again: a frame that can't be opened stays the next one.
@@ -200,10 +239,16 @@ impl Channel {
             }
         }
         if messages.is_empty() {
+            self.check()?;
             more?;
             sent?;
         }
         Ok(messages)
+    }
+
+    /// Fails if the channel has.
+    fn check(&self) -> Result<(), ChannelError> {
+        self.failed.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     /// Sends what is queued as far as that is possible without blocking.
@@ -211,7 +256,8 @@ impl Channel {
     /// # Errors
     /// [`ChannelError`]; the channel is then of no further use.
     pub(crate) fn push(&mut self) -> Result<(), ChannelError> {
-        self.write()
+        self.write()?;
+        self.check()
     }
 
     /// As [`pump`](Self::pump), but waits until a message arrives.

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::codec::wire;
+use crate::codec::{Wire, take_length, wire};
+use crate::control_links::LONGEST_PART;
 use crate::launcher::local_ranks::LocalRanks;
 use crate::manifest::JobManifest;
 use crate::notices::Notice;
@@ -52,6 +53,8 @@ pub(crate) enum FromAgent {
     Notices(Vec<Notice>),
     /// A rank's part of an exchange.
     Part { rank: u32, part: Vec<u8> },
+    /// These ranks take part in no further exchange.
+    Done(Vec<u32>),
     /// Every rank has ended, and nothing is left of them.
     Over,
     /// Nothing has happened.
@@ -63,8 +66,9 @@ wire!(enum FromAgent {
     2 => Ended { ends, first, left },
     3 => Notices(notices),
     4 => Part { rank, part },
-    5 => Over,
-    6 => Alive,
+    5 => Done(ranks),
+    6 => Over,
+    7 => Alive,
 });
 
 /// From a launcher to an agent.
@@ -73,7 +77,7 @@ pub(crate) enum ToAgent {
     /// Start the ranks.
     Start(JobManifest),
     /// Parts of an exchange, by rank, and whether the next ranks' follow.
-    Gathered { parts: Vec<Vec<u8>>, more: bool },
+    Gathered { parts: Parts, more: bool },
     /// Send every rank that lives this signal.
     Signal(i32),
     /// Ask every rank that can answer what it waits for.
@@ -128,15 +132,30 @@ pub(crate) enum Answer {
     /// The job can't start.
     Refused(String),
     /// Parts of an exchange, by rank, and whether the next ranks' follow.
-    Gathered { parts: Vec<Vec<u8>>, more: bool },
+    Gathered { parts: Parts, more: bool },
 }
 wire!(enum Answer { 0 => Table(manifest, run), 1 => Refused(reason), 2 => Gathered { parts, more } });
 
 /// Parts of an exchange in one message: with each of them as long as one may be, a channel still takes it.
 const AT_ONCE: usize = 128;
 
+/// Some parts of an exchange: at most 128 of at most 64 KiB each, so that a message of empty ones takes no more memory than others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parts(pub(crate) Vec<Vec<u8>>);
+
+impl Wire for Parts {
+    fn put(&self, to: &mut dyn FnMut(&[u8])) {
+        self.0.put(to);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let count = take_length(from).filter(|count| *count <= AT_ONCE)?;
+        Vec::take_all(count, from).map(Self).filter(|parts| parts.0.iter().all(|part| part.len() <= LONGEST_PART))
+    }
+}
+
 /// Everybody's parts of an exchange as messages that a channel takes: some parts, and whether more follow.
-pub(crate) fn in_messages(parts: &[Vec<u8>]) -> impl Iterator<Item = (Vec<Vec<u8>>, bool)> {
+pub(crate) fn in_messages(parts: &[Vec<u8>]) -> impl Iterator<Item = (Parts, bool)> {
     let last = parts.len().div_ceil(AT_ONCE).saturating_sub(1);
-    parts.chunks(AT_ONCE).enumerate().map(move |(index, parts)| (parts.to_vec(), index < last))
+    parts.chunks(AT_ONCE).enumerate().map(move |(index, parts)| (Parts(parts.to_vec()), index < last))
 }

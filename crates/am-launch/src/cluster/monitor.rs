@@ -227,6 +227,11 @@ impl ClusterMonitor<'_> {
                     self.exchange.note(rank, part);
                 }
             }
+            FromAgent::Done(ranks) => {
+                // Nobody has to wait for those that take no part any more.
+                let ours = ranks.into_iter().filter(|rank| monitor.state.ranks.contains(rank));
+                ours.for_each(|rank| self.exchange.lose(rank));
+            }
             FromAgent::Over => {
                 monitor.over = true;
                 if !monitor.live.is_empty() {

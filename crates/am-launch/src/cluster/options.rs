@@ -8,10 +8,17 @@ use crate::cluster::list::HostSpec;
 use crate::cluster::place::Placement;
 use crate::cluster::remote::Remote;
 
-/// How long the hosts of a job get by default to report.
+/// How long the hosts of a job get by default to report, beside what [`default_start_limit`] adds for each of them.
 pub const DEFAULT_START_LIMIT: Duration = Duration::from_secs(60);
+/// What every host adds: its remote command is started and its agent is met after those of the others.
+const START_PER_HOST: Duration = Duration::from_millis(250);
 /// After how long of silence launcher and agents give each other up by default.
 pub const DEFAULT_LOST_AFTER: Duration = Duration::from_secs(30);
+
+/// How long so many hosts get to report where nobody says otherwise: [`DEFAULT_START_LIMIT`] and a quarter of a second for each.
+pub fn default_start_limit(hosts: usize) -> Duration {
+    DEFAULT_START_LIMIT + START_PER_HOST.saturating_mul(u32::try_from(hosts).unwrap_or(u32::MAX))
+}
 
 /// The hosts of a job and how they are reached.
 ///
@@ -37,6 +44,7 @@ pub struct Hosts {
 impl Hosts {
     /// These hosts, reached by ssh, with an `amrun` in their `PATH`.
     pub fn new(list: Vec<HostSpec>) -> Self {
+        let start_limit = default_start_limit(list.len());
         Self {
             list,
             placement: Placement::Block,
@@ -44,7 +52,7 @@ impl Hosts {
             agent: "amrun".into(),
             directory: None,
             port: 0,
-            start_limit: DEFAULT_START_LIMIT,
+            start_limit,
             lost_after: DEFAULT_LOST_AFTER,
             interface: None,
         }
@@ -91,7 +99,7 @@ impl Hosts {
         self
     }
 
-    /// How long the hosts get to report; [`DEFAULT_START_LIMIT`] by default.
+    /// How long the hosts get to report; [`default_start_limit`] by default.
     #[must_use]
     pub fn start_limit(mut self, limit: Duration) -> Self {
         self.start_limit = limit;
@@ -111,5 +119,21 @@ impl Hosts {
     pub fn interface(mut self, wish: InterfaceWish) -> Self {
         self.interface = Some(wish);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::list::parse_hosts;
+
+    #[test]
+    fn more_hosts_get_more_time() {
+        let limit = |count: usize| {
+            let names: Vec<String> = (0..count).map(|host| format!("host{host}")).collect();
+            Hosts::new(parse_hosts(&names.join(",")).unwrap()).start_limit
+        };
+        assert_eq!([1, 4, 1000].map(limit), [60_250, 61_000, 310_000].map(Duration::from_millis));
+        assert!(default_start_limit(usize::MAX) > Duration::from_secs(1 << 30));
     }
 }

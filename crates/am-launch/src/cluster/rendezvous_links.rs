@@ -38,7 +38,7 @@ impl RendezvousLinks {
                 loop {
                     for answer in channel.wait::<Answer>(until)? {
                         let Answer::Gathered { parts, more } = answer else { return Err(ChannelError::Damaged) };
-                        all.extend(parts);
+                        all.extend(parts.0);
                         if more && all.len() < ranks as usize {
                             continue;
                         }

@@ -19,7 +19,7 @@ use crate::cluster::launcher_addresses::{Meaning, addresses_for, check_addresses
 use crate::cluster::list::HostSpec;
 use crate::cluster::listener::Listener;
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
-use crate::cluster::options::Hosts;
+use crate::cluster::options::{Hosts, default_start_limit};
 use crate::codec::encode;
 use crate::launcher::error::{LaunchError, system};
 use crate::launcher::local_ranks::LocalRanks;
@@ -115,8 +115,8 @@ impl<'a> ClusterStart<'a> {
             version: env!("CARGO_PKG_VERSION").into(),
             secret: self.secret.clone(),
             launcher_addresses,
-            // The launcher is there: where it can't be reached at once, waiting seldom helps.
-            patience: (hosts.start_limit / 2).min(Duration::from_secs(15)),
+            // The launcher is there: where it can't be reached at once, waiting seldom helps, but for those of many others.
+            patience: (hosts.start_limit / 2).min(default_start_limit(hosts.list.len()) / 4),
             lost_after: hosts.lost_after,
             host,
             name: spec.name.clone(),

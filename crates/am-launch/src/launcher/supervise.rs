@@ -65,8 +65,10 @@ pub(crate) fn supervise(
             reap(ranks, places, signals.is_alone()).into_iter().map(|(place, end)| (Rank(place as u32), end));
         let ended: Vec<_> = ended.collect();
         links.poll().into_iter().for_each(|(rank, part)| exchange.note(rank as u32, part));
-        // Nobody has to wait for the dead: that they are lost shows later.
-        ended.iter().for_each(|(rank, _)| exchange.lose(rank.0));
+        // Nobody has to wait for the dead, nor for those that are done: that they are lost shows later.
+        let done: Vec<u32> = links.take_done().into_iter().map(|place| place as u32).collect();
+        links.announce_done(&done);
+        ended.iter().map(|(rank, _)| rank.0).chain(done).for_each(|rank| exchange.lose(rank));
         if let Some(parts) = exchange.complete() {
             links.answer(&parts);
         }

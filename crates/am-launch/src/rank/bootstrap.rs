@@ -15,7 +15,7 @@ use am_core::Rank;
 
 use crate::cluster::channel::ChannelError;
 use crate::cluster::rendezvous_links::RendezvousLinks;
-use crate::control_links::{LONGEST_PART, Presence, Told, listen, send_part};
+use crate::control_links::{LONGEST_PART, Presence, Told, listen, send_done, send_part, send_watch};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::RankError;
@@ -58,6 +58,20 @@ pub struct Bootstrap {
     /// How long ranks without a launcher wait for each other.
     limit: Duration,
     exchange: Mutex<State>,
+    /// The process that has the rank: what it forks has no part in the job.
+    process: u32,
+}
+
+/// The rank takes part in no further exchange, and nobody waits for it there.
+impl Drop for Bootstrap {
+    fn drop(&mut self) {
+        let state = self.exchange.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if self.process == std::process::id()
+            && let State::Launcher(link) = state
+        {
+            send_done(&writer(&link.writer));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +117,8 @@ impl Bootstrap {
             Exchange::Launcher(link) => State::New(link),
             Exchange::Rendezvous(links) => State::Rendezvous(links),
         };
-        Self { rank, local_rank, started_by, manifest, limit, exchange: Mutex::new(state) }
+        let (exchange, process) = (Mutex::new(state), std::process::id());
+        Self { rank, local_rank, started_by, manifest, limit, exchange, process }
     }
 
     /// The most bytes of a rank that an [`allgather`](Self::allgather) takes.
@@ -176,8 +191,8 @@ impl Bootstrap {
         EnvironmentError::Setting { reason }.into()
     }
 
-    /// Hands this rank's bytes, at most [`LONGEST_PART`](Self::LONGEST_PART), to all ranks and returns everybody's, by rank; none of ranks that have ended.
-    /// Collective, and may be repeated; blocks until all ranks that live take part.
+    /// Hands this rank's bytes, at most [`LONGEST_PART`](Self::LONGEST_PART), to all ranks and returns everybody's, by rank; none of ranks that have ended
+    /// or have dropped their `Bootstrap`. Collective, and may be repeated; blocks until all others take part.
     ///
     /// # Errors
     /// More bytes than that, which this rank alone learns; the launcher, or without one another rank, was lost, or somebody did not
@@ -229,23 +244,24 @@ impl Bootstrap {
     }
 
     /// Hands a file to ranks of this host, which have to [`fetch`](Self::fetch) it; `label` names it, once in a job. Blocks until all
-    /// of them have it or have ended. A rank that takes leave before it fetches is waited for up to the time limit.
+    /// of them have it, have ended or have dropped their `Bootstrap`. Where ranks met at `AM_RENDEZVOUS` nobody watches them: those that
+    /// will not come are waited for up to the time limit.
     ///
     /// # Errors
     /// Somebody did not fetch it in time, or the system refused something.
     pub fn hand_out(&self, label: &str, file: BorrowedFd<'_>, to: &[Rank]) -> Result<(), MeetError> {
-        self.hear_of_failures(label)?;
+        let _watch = self.watch(label)?;
         let whom = to.iter().map(|rank| rank.0).filter(|rank| *rank != self.rank.0).collect();
-        self.meeting(label).serve(whom, file, &|rank| self.has_failed(Rank(rank)), |_, _| ())
+        self.meeting(label).serve(whom, file, &|rank| self.is_out(Rank(rank)), |_, _| ())
     }
 
     /// Fetches what a rank of this host [hands out](Self::hand_out). Blocks until it does.
     ///
     /// # Errors
-    /// It has ended, did not hand it out in time, or the system refused something.
+    /// It has ended or dropped its `Bootstrap`, did not hand it out in time, or the system refused something.
     pub fn fetch(&self, label: &str, from: Rank) -> Result<OwnedFd, MeetError> {
-        self.hear_of_failures(label)?;
-        self.meeting(label).fetch(self.rank, from, &|| self.has_failed(from)).map(|(file, _)| file)
+        let _watch = self.watch(label)?;
+        self.meeting(label).fetch(self.rank, from, &|| self.is_out(from)).map(|(file, _)| file)
     }
 
     fn meeting(&self, label: &str) -> LocalRendezvous {
@@ -253,16 +269,24 @@ impl Bootstrap {
         LocalRendezvous::new(name, self.ranks(), self.limit)
     }
 
-    /// Those whose end would be waited for in vain are heard of from now on.
-    fn hear_of_failures(&self, label: &str) -> Result<(), MeetError> {
-        let begun = self.begun().map(drop);
-        begun.map_err(|error| self.meeting(label).system(io::Error::other(error)))
+    /// Those that would be waited for in vain are heard of until the return value is dropped.
+    fn watch(&self, label: &str) -> Result<Watch, MeetError> {
+        match self.begun() {
+            Ok(state) => match &*state {
+                State::Launcher(link) => Ok(Watch::begin(&link.writer)),
+                _ => Ok(Watch(None)),
+            },
+            Err(error) => Err(self.meeting(label).system(io::Error::other(error))),
+        }
     }
 
-    /// Whether a rank is known to have ended without taking leave.
-    fn has_failed(&self, rank: Rank) -> bool {
+    /// Whether a rank is known to have ended without taking leave, or to take part in nothing more.
+    fn is_out(&self, rank: Rank) -> bool {
         match &*self.exchange.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Launcher(link) => link.known().dead.contains(&rank),
+            State::Launcher(link) => {
+                let known = link.known();
+                known.dead.contains(&rank) || known.done.contains(&rank)
+            }
             _ => false,
         }
     }
@@ -313,6 +337,8 @@ impl fmt::Debug for Listeners {
 #[derive(Debug, Default)]
 struct Known {
     dead: Vec<Rank>,
+    /// Those that take part in no further exchange, as far as this rank has asked.
+    done: Vec<Rank>,
     presence: Presence,
 }
 
@@ -353,6 +379,9 @@ impl LauncherLink {
                 // Nobody exchanges any more; deaths are still news.
                 Told::Gathered(parts) => drop(sender.send(parts)),
                 Told::Failed(ranks) => note(&listeners, &known, &ranks),
+                Told::Done(ranks) => {
+                    known.lock().unwrap_or_else(PoisonError::into_inner).done.extend_from_slice(&ranks);
+                }
             });
         };
         thread::Builder::new().name("am-launcher".into()).stack_size(64 * 1024).spawn(hear)?;
@@ -372,6 +401,24 @@ impl LauncherLink {
 /// The link to the launcher, for one message at a time.
 type LinkWriter = Arc<Mutex<Arc<UnixStream>>>;
 
+/// While it is there, the launcher tells who takes part in no further exchange.
+struct Watch(Option<LinkWriter>);
+
+impl Watch {
+    fn begin(link: &LinkWriter) -> Self {
+        send_watch(&writer(link), true);
+        Self(Some(Arc::clone(link)))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(link) = &self.0 {
+            send_watch(&writer(link), false);
+        }
+    }
+}
+
 /// An endpoint that has not taken leave.
 #[derive(Debug)]
 pub struct Leave(Option<(Arc<Mutex<Known>>, LinkWriter)>);
@@ -388,7 +435,7 @@ impl Leave {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control_links::ControlLinks;
+    use crate::control_links::{Allgather, ControlLinks};
     use nix::sys::socket::{setsockopt, sockopt};
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -426,6 +473,62 @@ mod tests {
         links.announce_failures(&[1]);
         let fetched = job.fetch("file", Rank(1));
         assert!(matches!(fetched, Err(MeetError::Lost { from: 1 })), "{fetched:?}");
+    }
+
+    /// What a launcher does with what its ranks say, until all are done: `links` has the ranks in order.
+    fn serve(mut links: ControlLinks, ranks: u32) {
+        let (mut exchange, mut left) = (Allgather::new(ranks), ranks as usize);
+        while left > 0 {
+            links.poll().into_iter().for_each(|(place, part)| exchange.note(place as u32, part));
+            let done: Vec<u32> = links.take_done().into_iter().map(|place| place as u32).collect();
+            links.announce_done(&done);
+            left -= done.len();
+            done.into_iter().for_each(|rank| exchange.lose(rank));
+            if let Some(parts) = exchange.complete() {
+                links.answer(&parts);
+            }
+            // A rank whose launcher is busy only waits longer.
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Three ranks, and a thread that serves them as their launcher.
+    fn job(limit: Duration) -> ([Bootstrap; 3], thread::JoinHandle<()>) {
+        let (zero, mut links) = rank(0, limit);
+        let others = [1, 2].map(|number| {
+            let address = [127, 0, 0, 1].into();
+            let host = HostEntry { name: "here".into(), address, interface: "lo".into() };
+            let manifest = JobManifest { hosts: vec![host], ..zero.manifest.clone() };
+            let link = Exchange::Launcher(links.add().unwrap().into());
+            Bootstrap::new(manifest, (Rank(number), number), StartedBy::Amrun, link, limit)
+        });
+        let [one, two] = others;
+        ([zero, one, two], thread::spawn(move || serve(links, 3)))
+    }
+
+    #[test]
+    fn nobody_waits_for_a_rank_that_is_done() {
+        let limit = Duration::from_secs(600);
+        let ([zero, one, two], launcher) = job(limit);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                assert_eq!(one.allgather(b"one").unwrap(), [&b"zero"[..], b"one", b"two"]);
+                // The survivors' next exchange, and what they hand out, must not wait for rank 2, whose process lives.
+                assert_eq!(one.allgather(b"1").unwrap(), [&b"0"[..], b"1", b""]);
+                one.fetch("file", Rank(0)).unwrap();
+                let fetched = one.fetch("other", Rank(2));
+                assert!(matches!(fetched, Err(MeetError::Lost { from: 2 })), "{fetched:?}");
+            });
+            scope.spawn(move || {
+                two.allgather(b"two").unwrap();
+            });
+            zero.allgather(b"zero").unwrap();
+            assert_eq!(zero.allgather(b"0").unwrap(), [&b"0"[..], b"1", b""]);
+            let file = File::open("/dev/null").unwrap();
+            zero.hand_out("file", file.as_fd(), &[Rank(0), Rank(1), Rank(2)]).unwrap();
+        });
+        drop(zero);
+        launcher.join().unwrap();
     }
 
     #[test]

@@ -42,11 +42,15 @@ fn serve(mut own: ControlLinks, mut links: ControlLinks) {
         drop(ends);
         own.poll().into_iter().for_each(|(_, part)| exchange.note(0, part));
         links.poll().into_iter().for_each(|(place, part)| exchange.note(place as u32 + 1, part));
+        let done = own.take_done().into_iter().map(|_| 0);
+        let done: Vec<u32> = done.chain(links.take_done().into_iter().map(|place| place as u32 + 1)).collect();
+        own.announce_done(&done);
+        links.announce_done(&done);
+        done.into_iter().for_each(|rank| exchange.lose(rank));
         let mut lost = Vec::new();
         for (place, open) in open.iter_mut().enumerate() {
             if *open && !links.is_open(place) {
                 *open = false;
-                exchange.lose(place as u32 + 1);
                 if !links.has_left(place) {
                     lost.push(place as u32 + 1);
                 }

@@ -69,8 +69,8 @@ pub enum MeetError {
         /// How long this rank waited.
         seconds: f64,
     },
-    /// The rank that hands out has ended.
-    #[error("rank {from} is lost: its process died before this rank had met it")]
+    /// The rank that hands out has ended, or takes part in nothing more.
+    #[error("rank {from} is lost: it ended or left before this rank had met it")]
     Lost {
         /// The rank.
         from: u32,
@@ -598,7 +598,7 @@ mod tests {
             .serve(others(3), memory("").as_fd(), &|_| true, |rank, _| panic!("rank {rank} has ended"))
             .unwrap();
         let error = meeting.fetch(Rank(1), Rank(0), &|| true).unwrap_err().to_string();
-        assert_eq!(error, "rank 0 is lost: its process died before this rank had met it");
+        assert_eq!(error, "rank 0 is lost: it ended or left before this rank had met it");
     }
 
     #[test]

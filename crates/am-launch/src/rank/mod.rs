@@ -30,9 +30,16 @@ use crate::rank::identity::{EnvironmentError, Identity, Inherited, StartedBy, id
 use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name};
 use crate::secret::{Secret, SecretError};
 
-/// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, unless `AM_MEET_TIMEOUT` says
-/// otherwise.
+/// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, beside what [`default_meet_timeout`] adds for
+/// each of them, unless `AM_MEET_TIMEOUT` says otherwise.
 pub const DEFAULT_MEET_TIMEOUT: Duration = Duration::from_secs(60);
+/// What every rank adds: its process is started, and meets rank 0, after those of the others.
+const MEET_PER_RANK: Duration = Duration::from_millis(100);
+
+/// How long so many ranks wait for each other where nobody says otherwise: [`DEFAULT_MEET_TIMEOUT`] and a tenth of a second for each.
+pub fn default_meet_timeout(ranks: u32) -> Duration {
+    DEFAULT_MEET_TIMEOUT + MEET_PER_RANK.saturating_mul(ranks)
+}
 
 impl Bootstrap {
     /// The job that the environment describes, or `None` if no launcher started this process.
@@ -49,7 +56,7 @@ impl Bootstrap {
     ///
     /// # Errors
     /// A malformed environment, ranks on several hosts without a rendezvous address, or ranks that don't turn up
-    /// within `AM_MEET_TIMEOUT` seconds.
+    /// within `AM_MEET_TIMEOUT` seconds, [`default_meet_timeout`] unless it is set.
     pub fn from_environment() -> Result<Option<Self>, RankError> {
         Self::identified(1)
     }
@@ -73,7 +80,7 @@ impl Bootstrap {
         }
         let (rank, ranks) = (identity.rank, identity.ranks);
         let place = (rank, identity.local_rank);
-        let limit = meet_timeout()?;
+        let limit = meet_timeout(identity.ranks)?;
         if let Some(address) = &identity.rendezvous {
             return met_everywhere(&identity, address, endpoints, limit).map(Some);
         }
@@ -244,12 +251,26 @@ fn interface_wish() -> Result<Option<InterfaceWish>, RankError> {
     value.parse().map(Some).map_err(|reason| RankError::Interface { value, reason })
 }
 
-fn meet_timeout() -> Result<Duration, EnvironmentError> {
+fn meet_timeout(ranks: u32) -> Result<Duration, EnvironmentError> {
     let variable = env::MEET_TIMEOUT;
-    let Some(value) = std::env::var_os(variable) else { return Ok(DEFAULT_MEET_TIMEOUT) };
+    let Some(value) = std::env::var_os(variable) else { return Ok(default_meet_timeout(ranks)) };
     let seconds = value.to_str().and_then(|text| text.parse().ok());
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     // No clock tells the end of more.
     let limit = limit.map(|limit| limit.min(Duration::from_secs(u32::MAX.into())));
     limit.ok_or(EnvironmentError::NotANumber { variable, value, expected: "a number of seconds" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ranks_get_more_time_to_meet() {
+        assert_eq!(
+            [1, 600, 4096].map(default_meet_timeout),
+            [60_100, 120_000, 469_600].map(Duration::from_millis)
+        );
+        assert!(default_meet_timeout(u32::MAX) > Duration::from_secs(1 << 28));
+    }
 }

@@ -44,3 +44,19 @@ fn notices_are_heard_whatever_is_between_them() {
 fn manifests_are_sound_or_refused() {
     counted("launch_manifest", 3000, fuzzing::manifest);
 }
+
+/// Frames, notices and manifests with numbers around every limit.
+#[test]
+fn drawn_numbers_break_nothing() {
+    let (mut state, mut taken, mut refused) = (1u64, [0; 3], [0; 3]);
+    for _ in 0..6000 {
+        let data: [u8; 96] = std::array::from_fn(|_| {
+            // A linear congruential generator; its high bits are random enough for choices.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        });
+        let which = usize::from(data[0] % 3);
+        *(if fuzzing::drawn(&data) { &mut taken[which] } else { &mut refused[which] }) += 1;
+    }
+    assert!(taken.iter().chain(&refused).all(|count| *count > 100), "{taken:?} taken, {refused:?} refused");
+}

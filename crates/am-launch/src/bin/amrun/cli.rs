@@ -147,7 +147,7 @@ struct Flags {
     )]
     port: u16,
 
-    /// How long the hosts get to report [default: 60]
+    /// How long the hosts get to report [default: 60 and 0.25 for each host]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = "Several hosts")]
     start_limit: Option<Duration>,
 

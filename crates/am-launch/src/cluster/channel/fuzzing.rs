@@ -100,7 +100,12 @@ fn hear<M: Wire>(words: &[u8]) -> Option<M> {
         client.push().expect("its peer listens");
         match server.pump() {
             Ok(messages) if messages.is_empty() => {}
-            Ok(mut messages) => return messages.pop(),
+            Ok(mut messages) => {
+                let message = messages.pop().expect("there is one");
+                // A message has one form.
+                assert_eq!(*codec::encode(&message), words);
+                return Some(message);
+            }
             Err(ChannelError::Damaged) => return None,
             Err(error) => panic!("{error}"),
         }
@@ -112,11 +117,12 @@ fn hear<M: Wire>(words: &[u8]) -> Option<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::message::Parts;
 
     #[test]
     fn sound_messages_are_understood() {
         let with = |listener: u8, words: &[u8]| [&[listener], words].concat();
-        let gathered = codec::encode(&ToAgent::Gathered { parts: vec![vec![1], vec![]], more: false });
+        let gathered = codec::encode(&ToAgent::Gathered { parts: Parts(vec![vec![1], vec![]]), more: false });
         assert!(message(&with(1, &gathered)));
         let refused = codec::encode(&Answer::Refused("why".into()));
         assert!(message(&with(3, &refused)) && !message(&with(3, &refused[..3])));

@@ -66,8 +66,8 @@ fn strangers_get_nothing() {
 
 #[test]
 fn another_version_is_told_ours() {
-    let (heard, said) = answer(&[&MAGIC[..], &7u16.to_le_bytes(), &[0; NONCE]].concat());
-    assert!(matches!(heard, Err(ChannelError::Version { theirs: 7 })), "{heard:?}");
+    let (heard, said) = answer(&[&MAGIC[..], &9u16.to_le_bytes(), &[0; NONCE]].concat());
+    assert!(matches!(heard, Err(ChannelError::Version { theirs: 9 })), "{heard:?}");
     assert_eq!(said[MAGIC.len()..][..2], PROTOCOL.to_le_bytes());
     assert_eq!(said.len(), GREETING);
 }
@@ -79,8 +79,8 @@ fn a_long_frame_before_the_proof_is_not_taken_in() {
     assert!(matches!(heard, Err(ChannelError::WrongSecret)), "{heard:?}");
 }
 
-#[test]
-fn changed_frames_are_noticed() {
+/// Both ends of a connection that know each other, server first, and until when they may take.
+fn acquainted() -> (Channel, Channel, Instant) {
     let secret = Secret::random().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -90,10 +90,111 @@ fn changed_frames_are_noticed() {
     while !(client.prove().unwrap() & server.prove().unwrap()) {
         assert!(Instant::now() < until);
     }
+    (server, client, until)
+}
+
+/// Hears all until the channel fails.
+fn all(channel: &mut Channel, until: Instant) -> (Vec<String>, ChannelError) {
+    let mut heard = Vec::new();
+    loop {
+        match channel.wait::<String>(until) {
+            Ok(words) => heard.extend(words),
+            Err(error) => return (heard, error),
+        }
+    }
+}
+
+#[test]
+fn changed_frames_are_noticed() {
+    let (mut server, mut client, until) = acquainted();
     client.send(&"words".to_owned());
     let at = client.leaving.len() - 1;
     client.leaving[at] ^= 1;
     client.pump::<String>().unwrap();
     let heard = server.wait::<String>(until);
     assert!(matches!(heard, Err(ChannelError::Damaged)), "{heard:?}");
+}
+
+#[test]
+fn what_came_before_a_damaged_frame_is_heard() {
+    // Changed on its way, or sealed by an end that says what nobody understands.
+    for sealed in [false, true] {
+        let (mut server, mut client, until) = acquainted();
+        client.send(&"first".to_owned());
+        client.send(&"second".to_owned());
+        if sealed {
+            client.seal(vec![0xff]);
+        } else {
+            client.send(&"damaged".to_owned());
+            let at = client.leaving.len() - 1;
+            client.leaving[at] ^= 1;
+        }
+        client.send(&"behind".to_owned());
+        // In one piece, so that one look finds all of it.
+        client.push().unwrap();
+        drop(client);
+        while server.read().is_ok() {
+            assert!(Instant::now() < until);
+        }
+        let (heard, error) = all(&mut server, until);
+        assert_eq!(heard, ["first", "second"]);
+        assert!(matches!(error, ChannelError::Damaged), "{error}");
+        // It stays so.
+        assert!(matches!(server.pump::<String>(), Err(ChannelError::Damaged)));
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_is_an_error() {
+    let (mut server, mut client, until) = acquainted();
+    client.send(&"before".to_owned());
+    client.send(&"x".repeat(MOST));
+    client.send(&"behind".to_owned());
+    let error = client.push().unwrap_err();
+    assert!(matches!(error, ChannelError::TooLong { bytes } if bytes > MOST), "{error}");
+    assert!(error.to_string().contains("exceeds the 16777200 that a channel carries"), "{error}");
+    server.send(&"answer".to_owned());
+    server.push().unwrap();
+    // What the other end says is heard first.
+    let (heard, error) = all(&mut client, until);
+    assert_eq!(heard, ["answer"]);
+    assert!(matches!(error, ChannelError::TooLong { .. }), "{error}");
+    drop(client);
+    let (heard, error) = all(&mut server, until);
+    assert_eq!(heard, ["before"]);
+    assert!(matches!(error, ChannelError::HungUp), "{error}");
+}
+
+#[test]
+fn a_message_may_be_as_long_as_a_frame() {
+    let (mut server, mut client, until) = acquainted();
+    // Its length takes four bytes.
+    let longest = "x".repeat(MOST - 4);
+    client.send(&longest);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                client.push().unwrap();
+                if client.queued() == 0 {
+                    break;
+                }
+                client.rest(until).unwrap();
+            }
+        });
+        assert!(server.wait::<String>(until).unwrap() == [longest]);
+    });
+}
+
+/// Ends of different versions must not take each other for strangers: who changes these bytes changes [`PROTOCOL`].
+#[test]
+fn keys_and_frames_have_these_bytes() {
+    let secret = codec::decode::<Secret>(&[&[16][..], &[7; 16]].concat()).unwrap();
+    let salt: Vec<u8> = (0..64).collect();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let keys = [b"client", b"server"].map(|direction| key(&secret, &salt, direction));
+    assert_eq!(hex(&**keys[0]), "e850cca3bb32d73fe03ff790b27702d286e35fcf70b3eeef79ec68a9430bbe02");
+    assert_eq!(hex(&**keys[1]), "ce6f0c967813f11cce556c2b9422916f25540b0f5b5a762fe9d391d0f5de6393");
+    let mut text = *b"text";
+    let tag = cipher(&keys[0], 3).encrypt_in_place(&mut text, &20u32.to_le_bytes());
+    assert_eq!((hex(&text), hex(&tag)), ("2d8c2f1d".into(), "0fd22bb894910ca1597ab5c18f591cdd".into()));
 }
