@@ -149,7 +149,7 @@ pub trait GlobalMemory: sealed::Sealed {
     fn get_slice_nb<V: Element>(&mut self, from: GlobalSlice<V>) -> Result<Operation<Vec<V>>, OneSidedError>;
 
     /// Begins to read values into a slice of this rank's own segment; waited for by [`Endpoint::quiet`] or the
-    /// access region that is open. What overlapping slices of one segment hold afterwards is unspecified.
+    /// access region that is open. The slices may overlap: `into` then gets the values that `from` held before.
     ///
     /// # Errors
     /// See the [trait](GlobalMemory#errors); [`OneSidedError::Elsewhere`] if `into` is not this rank's.
@@ -516,6 +516,26 @@ mod tests {
             endpoint.get_slice_nbi(row, into).unwrap();
             endpoint.quiet().unwrap();
             assert_eq!(endpoint.local(into).unwrap().unwrap().to_vec(), expected);
+        });
+    }
+
+    /// Slices of the own segment that overlap, both ways, by less than a piece that is copied at once and by more.
+    #[test]
+    fn slices_that_overlap_are_moved() {
+        on_ranks(1, |endpoint| {
+            let all = GlobalPtr::<u8>::new(endpoint.rank(), 3).slice(20_000);
+            let mut model: Vec<u8> = (0..20_000u32).map(|at| (at * 7 / 3) as u8).collect();
+            endpoint.put_slice(all, &model).unwrap();
+            for (from, into, len) in
+                [(0, 1, 19_000), (500, 0, 19_000), (0, 4096, 9000), (5000, 0, 9000), (10, 10, 9999), (0, 3, 5)]
+            {
+                let slice = |at| all.range(at..at + len).unwrap();
+                endpoint.get_slice_nbi(slice(from), slice(into)).unwrap();
+                endpoint.quiet().unwrap();
+                model.copy_within(from as usize..(from + len) as usize, into as usize);
+                let found = endpoint.local(all).unwrap().unwrap().to_vec();
+                assert!(found == model, "{len} from {from} to {into}");
+            }
         });
     }
 

@@ -201,6 +201,7 @@ pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
         return Ok(());
     }
     let all = endpoint.allocate_symmetric::<u8>(size * u64::from(shape.ranks))?;
+    let landing = endpoint.allocate_symmetric::<u8>(size)?;
     let mut random = world.random(u64::from(me.0));
     let mut model = vec![vec![0; size as usize]; shape.ranks as usize];
     for round in 0..u64::from(world.count(12, 300)) {
@@ -238,6 +239,20 @@ pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
         ensure(found == bytes, || format!("runs {runs:?} of rank {rank} differ"))?;
         let get = endpoint.get_runs_nb(rank, &runs)?;
         ensure(endpoint.wait(get)? == bytes, || format!("runs {runs:?} of a handle from rank {rank} differ"))?;
+        // Into the own segment: in one run, and in runs that are cut differently.
+        let (start, total) = (landing.offset(), bytes.len() as u64);
+        let step = 1 + random.below(100);
+        let cut: Vec<_> = (0..total).step_by(step as usize).map(|at| (start + at, step.min(total - at))).collect();
+        for into in [Runs::List(&[(start, total)]), Runs::List(&cut)] {
+            endpoint.put_slice(landing.on(me), &vec![0; size as usize])?;
+            endpoint.get_runs_nbi(rank, &runs, &into)?;
+            endpoint.quiet()?;
+            let own = endpoint.local(landing.on(me))?.map(|own| own.to_vec());
+            let arrived = own.is_some_and(|own| {
+                own[..bytes.len()] == bytes && own[bytes.len()..].iter().all(|byte| *byte == 0)
+            });
+            ensure(arrived, || format!("runs {runs:?} of rank {rank} in own runs differ"))?;
+        }
         let beyond = Runs::List(&[(base, 1), (u64::MAX - 1, 2)]);
         ensure(endpoint.put_runs(rank, &beyond, &[1; 3]).is_err(), || "a run beyond all segments".into())?;
     }
@@ -248,6 +263,7 @@ pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
         ensure(found == *expected, || format!("all bytes of rank {rank} at the end differ"))?;
     }
     endpoint.barrier()?;
+    endpoint.free_symmetric(landing)?;
     endpoint.free_symmetric(all)?;
     endpoint.finish()?;
     Ok(())

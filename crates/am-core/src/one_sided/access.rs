@@ -368,22 +368,24 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment into this rank's own segment; waited for by
-    /// [`Endpoint::quiet`]. What overlapping ranges of one segment hold afterwards is unspecified.
+    /// [`Endpoint::quiet`]. Both ranges may lie in this rank's own segment and overlap: `into` then gets what the other
+    /// range held before.
     ///
     /// # Errors
     /// As [`Endpoint::put`], for both segments.
     pub fn get_nbi(&mut self, rank: Rank, offset: u64, len: usize, into: u64) -> Result<(), OneSidedError> {
         self.place(rank, offset, len as u64)?;
         self.place(self.rank(), into, len as u64)?;
-        let mut at = 0;
         if let Some(memory) = self.memory(rank) {
-            let mut piece = [0; 4096];
-            while at < len {
+            // No piece is written over bytes of the source that have still to be read.
+            let backwards = rank == self.rank() && offset < into;
+            let (mut piece, pieces) = ([0; 4096], len.div_ceil(4096));
+            for index in 0..pieces {
+                let at = if backwards { pieces - 1 - index } else { index } * 4096;
                 let piece = &mut piece[..(len - at).min(4096)];
                 let moved = memory.read(offset + at as u64, piece);
                 let moved = moved.and_then(|()| self.segment().write(into + at as u64, piece));
                 moved.map_err(|source| OneSidedError::Segment { rank, source })?;
-                at += piece.len();
             }
             return Ok(());
         }
@@ -391,29 +393,39 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         if len == 0 {
             return Ok(());
         }
+        let (id, _) = self.begin(to, 1, 0, Owner::Quiet);
+        let sent = self.sending(id, |endpoint| endpoint.get_pieces_into(to, id, offset, len as u64, into));
+        self.state_quietly().as_layer_mut().operations.all_sent(id);
+        self.started::<()>(id, Owner::Quiet, sent).map(drop)
+    }
+
+    /// Sends the messages of a get that has begun, whose bytes belong at `into` of this rank's own segment.
+    pub(super) fn get_pieces_into(
+        &mut self,
+        to: Address,
+        id: u64,
+        offset: u64,
+        len: u64,
+        into: u64,
+    ) -> Result<(), SendError> {
         let native = self.native(to);
-        if native.get_into != 0 && len as u64 <= native.longest_get {
-            let (id, _) = self.begin(to, len.div_ceil(size(native.get_into)), 0, Owner::Quiet);
-            let sent = self.sending(id, |endpoint| {
-                (0..len as u64).step_by(size(native.get_into)).try_for_each(|at| {
-                    let (part, ticket) = ((len as u64 - at).min(native.get_into), Ticket { id, part: 0 });
-                    endpoint.start_native(to, (offset + at, ticket), part, |network, from, done| {
-                        network.get(from, part, Landing::Segment(into + at), done)
-                    })
-                })
-            });
-            return self.started::<()>(id, Owner::Quiet, sent).map(drop);
+        if native.get_into != 0 && len <= native.longest_get {
+            for at in (0..len).step_by(size(native.get_into)) {
+                let (part, ticket) = ((len - at).min(native.get_into), Ticket { id, part: 0 });
+                self.expect_more(id);
+                self.start_native(to, (offset + at, ticket), part, |network, from, done| {
+                    network.get(from, part, Landing::Segment(into + at), done)
+                })?;
+            }
+            return Ok(());
         }
         let most = self.max_payload(to, Category::Long, Lane::Reply, 2).unwrap_or(u64::MAX);
-        let piece = usize::try_from(most).unwrap_or(usize::MAX).clamp(1, PIECE);
-        let (id, requests) = self.begin(to, len.div_ceil(piece), 0, Owner::Quiet);
-        let sent = self.sending(id, |endpoint| {
-            (0..len).step_by(piece).try_for_each(|at| {
-                let args = (id, offset + at as u64, (len - at).min(piece) as u32, into + at as u64);
-                endpoint.request(to, requests.get_into, args)
-            })
-        });
-        self.started::<()>(id, Owner::Quiet, sent).map(drop)
+        let (piece, get) = (most.clamp(1, PIECE as u64), self.layer::<OneSided>().requests.get_into);
+        for at in (0..len).step_by(size(piece)) {
+            self.expect_more(id);
+            self.request(to, get, (id, offset + at, (len - at).min(piece) as u32, into + at))?;
+        }
+        Ok(())
     }
 
     /// Does an atomic operation where the segment is memory.

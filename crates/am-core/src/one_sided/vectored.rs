@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{HandlerFault, RegisterError, SendError};
 use crate::handlers::Request;
 use crate::layer::{HasLayer, LayerHandlers};
-use crate::outcome::HandlerResult;
+use crate::outcome::{HandlerError, HandlerResult};
 use crate::payload::Payload;
 use crate::token::Token;
 use crate::transport::{Category, Lane, Transport};
@@ -20,6 +20,29 @@ use crate::transport::{Category, Lane, Transport};
 pub(super) struct Requests {
     put: Request<(u64, u32, u32)>,
     get: Request<(u64, u64, u32, u32)>,
+    /// As `get`, but the bytes belong into the requester's segment.
+    get_into: Request<(u64, u64, u32, u32)>,
+}
+
+/// Reads the runs that a message describes, one after the other.
+fn gather<'a>(
+    layer: &'a mut OneSided,
+    token: &Token<'_>,
+    (form, count): (u32, u32),
+    payload: &Payload<'_>,
+) -> Result<&'a [u8], HandlerError> {
+    let message = take_in(payload, &mut layer.scratch)?;
+    let (runs, _) = Described::parse(form, count, message)?;
+    let bytes = usize::try_from(runs.bytes()).ok().filter(|bytes| *bytes <= PIECE);
+    let bytes = bytes.ok_or(HandlerFault("runs have more bytes than the layer's buffer"))?;
+    layer.answer.resize(bytes, 0);
+    let (segment, mut rest) = (token.segment(), layer.answer.as_mut_slice());
+    runs.try_for_each(|offset, len| {
+        let (run, others) = std::mem::take(&mut rest).split_at_mut(len as usize);
+        rest = others;
+        segment.read(offset, run)
+    })?;
+    Ok(&layer.answer)
 }
 
 impl Requests {
@@ -57,32 +80,34 @@ impl Requests {
                   (operation, into, form, count): (u64, u64, u32, u32),
                   payload: Payload<'_>|
                   -> HandlerResult {
-                let message = take_in(&payload, &mut layer.scratch)?;
-                let (runs, _) = Described::parse(form, count, message)?;
-                let bytes = usize::try_from(runs.bytes()).ok().filter(|bytes| *bytes <= PIECE);
-                let bytes = bytes.ok_or(HandlerFault("runs have more bytes than the layer's buffer"))?;
-                layer.answer.resize(bytes, 0);
-                let (segment, mut rest) = (token.segment(), layer.answer.as_mut_slice());
-                runs.try_for_each(|offset, len| {
-                    let (run, others) = std::mem::take(&mut rest).split_at_mut(len as usize);
-                    rest = others;
-                    segment.read(offset, run)
-                })?;
-                Ok(token.reply_medium(got, (operation, into), &layer.answer)?)
+                let bytes = gather(layer, &token, (form, count), &payload)?;
+                Ok(token.reply_medium(got, (operation, into), bytes)?)
             },
         )?;
-        Ok(Self { put, get })
+        let get_into = layer.request_bounded(
+            "get-runs-into",
+            0,
+            move |layer: &mut OneSided,
+                  token: Token<'_>,
+                  (operation, into, form, count): (u64, u64, u32, u32),
+                  payload: Payload<'_>|
+                  -> HandlerResult {
+                let bytes = gather(layer, &token, (form, count), &payload)?;
+                Ok(token.reply_long(done, (operation, 0), bytes, into)?)
+            },
+        )?;
+        Ok(Self { put, get, get_into })
     }
 }
 
 impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Checks runs of a rank's segment and the length of their buffer.
-    fn runs_fit(&self, rank: Rank, runs: &Runs<'_>, given: Option<usize>) -> Result<(), OneSidedError> {
+    fn runs_fit(&self, rank: Rank, runs: &Runs<'_>, given: Option<u64>) -> Result<(), OneSidedError> {
         let Some(segment) = self.segment_len(rank) else {
             return Err(OneSidedError::NoSuchRank { rank, ranks: self.ranks() });
         };
         let needed = runs.bytes();
-        if let Some(given) = given.map(|given| given as u64).filter(|given| *given != needed) {
+        if let Some(given) = given.filter(|given| *given != needed) {
             return Err(OneSidedError::Lengths { given, needed });
         }
         runs.check(segment).map_err(|source| OneSidedError::Segment { rank, source })
@@ -120,7 +145,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         bytes: &[u8],
         owner: Owner,
     ) -> Result<Operation<()>, OneSidedError> {
-        self.runs_fit(rank, runs, Some(bytes.len()))?;
+        self.runs_fit(rank, runs, Some(bytes.len() as u64))?;
         if bytes.is_empty() {
             // Runs without bytes can be any number.
             return Ok(Operation::done(0, Vec::new()));
@@ -236,7 +261,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::get`]; [`OneSidedError::Lengths`] if the runs have more or fewer bytes.
     pub fn get_runs(&mut self, rank: Rank, runs: &Runs<'_>, out: &mut [u8]) -> Result<(), OneSidedError> {
-        self.runs_fit(rank, runs, Some(out.len()))?;
+        self.runs_fit(rank, runs, Some(out.len() as u64))?;
         if out.is_empty() {
             return Ok(());
         }
@@ -266,5 +291,83 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
         let (id, sent) = self.begin_get_runs(rank, runs)?;
         self.started(id, Owner::Handle, sent)
+    }
+
+    /// Begins to read runs of a rank's segment into runs of this rank's own segment, in their order; waited for by
+    /// [`Endpoint::quiet`] or the access region that is open. Both sides have equally many bytes, and may be cut into
+    /// runs differently. Where both lie in this rank's own segment they may overlap: the bytes are those that were
+    /// there before. Of runs of the own segment that overlap each other, it is unspecified which is seen.
+    ///
+    /// Over messages, each run of the own segment is asked for by itself, and several runs there go into one
+    /// message. Allocates a list of the runs of `from` if `into` has more than one, and a buffer for all bytes
+    /// where the segment is memory.
+    ///
+    /// # Errors
+    /// As [`Endpoint::put`], for both segments; [`OneSidedError::Lengths`] if the sides have different numbers of bytes.
+    pub fn get_runs_nbi(&mut self, rank: Rank, from: &Runs<'_>, into: &Runs<'_>) -> Result<(), OneSidedError> {
+        let (me, bytes) = (self.rank(), into.bytes());
+        self.runs_fit(rank, from, Some(bytes))?;
+        self.runs_fit(me, into, None)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if self.memory(rank).is_some() {
+            let mut buffer = vec![0; usize::try_from(bytes).expect("the runs fit memory")];
+            self.get_runs_direct(rank, from, &mut buffer).transpose()?;
+            return self.put_runs_nbi(me, into, &buffer);
+        }
+        let to = self.target(rank)?;
+        let (id, _) = self.begin(to, 1, 0, Owner::Quiet);
+        let sent = self.with_outgoing(id, |endpoint, message| {
+            if let (1, Some((at, _))) = (into.count(), into.iter().next()) {
+                return endpoint.get_runs_to(to, id, from, at, message);
+            }
+            let (mut list, mut there, mut rest) = (Vec::new(), from.iter(), (0, 0));
+            for (at, len) in into.iter() {
+                list.clear();
+                let mut left = len;
+                while left > 0 {
+                    if rest.1 == 0 {
+                        rest = there.next().expect("both sides have as many bytes");
+                        continue;
+                    }
+                    let part = left.min(rest.1);
+                    list.push((rest.0, part));
+                    (rest, left) = ((rest.0 + part, rest.1 - part), left - part);
+                }
+                endpoint.get_runs_to(to, id, &Runs::List(&list), at, message)?;
+            }
+            Ok(())
+        });
+        self.started::<()>(id, Owner::Quiet, sent).map(drop)
+    }
+
+    /// Asks for runs that belong at a byte offset of this rank's own segment.
+    fn get_runs_to(
+        &mut self,
+        to: Address,
+        id: u64,
+        from: &Runs<'_>,
+        into: u64,
+        message: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        let longest = self.max_payload(to, Category::Long, Lane::Reply, 2).unwrap_or(u64::MAX);
+        let ((room, _), brought) = (self.room(to, 6, 0), longest.min(PIECE as u64));
+        let (request, mut first, mut at) = (self.layer::<OneSided>().requests.runs.get_into, 0, into);
+        while first < from.count() {
+            message.clear();
+            // One run needs no description, and the network may bring it by itself.
+            let part = if from.count() == 1 { None } else { describe(from, first, room, Some(brought), message) };
+            let Some(part) = part else {
+                let (offset, len) = from.iter_from(first).next().expect("the run is one of these");
+                self.get_pieces_into(to, id, offset, len, at)?;
+                (first, at) = (first + 1, at + len);
+                continue;
+            };
+            self.expect_more(id);
+            self.request_medium(to, request, (id, at, part.form, part.count), message)?;
+            (first, at) = (first + u64::from(part.count), at + part.bytes);
+        }
+        Ok(())
     }
 }

@@ -3,7 +3,13 @@
 //! [`Sections`] is the typed form of [`am_core::one_sided::Runs`] (GASNet-EX API, "Vector-Indexed-Strided"). Where
 //! the segment is memory of this process the rows are copied one by one; else the library packs as many as fit
 //! into each message, with a short description of where they belong. All rows are checked before anything is sent.
-//! Where rows of a put overlap, it is unspecified which is seen.
+//! Where rows that are written overlap each other, it is unspecified which is seen.
+//!
+//! | form | returns when | a get's values |
+//! |---|---|---|
+//! | `put_strided`, `get_strided`, and so on | the operation is done at the target | go into `&mut [V]` |
+//! | `..._nb` | it is under way; [`Endpoint::wait`] waits for it | are packed into a vector that the wait returns |
+//! | `..._nbi` | it is under way; [`Endpoint::quiet`] or the access region waits for it | go into this rank's own segment |
 //!
 //! # Example
 //!
@@ -34,7 +40,7 @@
 use crate::pointer::{Element, GlobalPtr, GlobalSlice};
 use am_core::one_sided::{Dimension, OneSided, OneSidedError, Operation, Runs};
 use am_core::zerocopy::IntoBytes;
-use am_core::{Endpoint, HasLayer, SegmentError, Transport};
+use am_core::{Endpoint, HasLayer, Rank, SegmentError, Transport};
 
 /// How the values of a strided operation lie at one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +83,13 @@ pub trait Sections: sealed::Sealed {
     /// See the [trait](Sections#errors).
     fn put_vectored<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError>;
 
+    /// As [`put_vectored_nb`](Self::put_vectored_nb), waited for by [`Endpoint::quiet`] or the access region that is
+    /// open.
+    ///
+    /// # Errors
+    /// See the [trait](Sections#errors).
+    fn put_vectored_nbi<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError>;
+
     /// Reads several slices of one rank, one after the other. Allocates.
     ///
     /// # Errors
@@ -90,6 +103,18 @@ pub trait Sections: sealed::Sealed {
     /// See the [trait](Sections#errors).
     fn get_vectored_nb<V: Element>(&mut self, from: &[GlobalSlice<V>])
     -> Result<Operation<Vec<V>>, OneSidedError>;
+
+    /// Begins to read several slices of one rank into a slice of this rank's own segment, one after the other;
+    /// waited for by [`Endpoint::quiet`] or the access region that is open. The slices may overlap `into`, which
+    /// then gets the values that they held before. Allocates.
+    ///
+    /// # Errors
+    /// See the [trait](Sections#errors); [`OneSidedError::Elsewhere`] if `into` is not this rank's.
+    fn get_vectored_nbi<V: Element>(
+        &mut self,
+        from: &[GlobalSlice<V>],
+        into: GlobalSlice<V>,
+    ) -> Result<(), OneSidedError>;
 
     /// Begins to write rows of `row` values each, those that begin at some indices of a slice. The source can be
     /// reused when this returns.
@@ -109,6 +134,19 @@ pub trait Sections: sealed::Sealed {
     /// # Errors
     /// As [`put_indexed_nb`](Self::put_indexed_nb).
     fn put_indexed<V: Element>(
+        &mut self,
+        to: GlobalSlice<V>,
+        row: u64,
+        indices: &[u32],
+        values: &[V],
+    ) -> Result<(), OneSidedError>;
+
+    /// As [`put_indexed_nb`](Self::put_indexed_nb), waited for by [`Endpoint::quiet`] or the access region that is
+    /// open.
+    ///
+    /// # Errors
+    /// As [`put_indexed_nb`](Self::put_indexed_nb).
+    fn put_indexed_nbi<V: Element>(
         &mut self,
         to: GlobalSlice<V>,
         row: u64,
@@ -139,6 +177,20 @@ pub trait Sections: sealed::Sealed {
         indices: &[u32],
     ) -> Result<Operation<Vec<V>>, OneSidedError>;
 
+    /// Begins to read such rows into a slice of this rank's own segment, in the order of the indices; waited for by
+    /// [`Endpoint::quiet`] or the access region that is open. The rows may overlap `into`, which then gets the values
+    /// that they held before.
+    ///
+    /// # Errors
+    /// As [`put_indexed_nb`](Self::put_indexed_nb); [`OneSidedError::Elsewhere`] if `into` is not this rank's.
+    fn get_indexed_nbi<V: Element>(
+        &mut self,
+        from: GlobalSlice<V>,
+        row: u64,
+        indices: &[u32],
+        into: GlobalSlice<V>,
+    ) -> Result<(), OneSidedError>;
+
     /// Begins to write `counts` values in each dimension, of any number of these, that lie strided on both sides.
     /// The source can be reused when this returns. Allocates.
     ///
@@ -166,6 +218,20 @@ pub trait Sections: sealed::Sealed {
         here: Strided<'_>,
     ) -> Result<(), OneSidedError>;
 
+    /// As [`put_strided_nb`](Self::put_strided_nb), waited for by [`Endpoint::quiet`] or the access region that is
+    /// open.
+    ///
+    /// # Errors
+    /// See the [trait](Sections#errors).
+    fn put_strided_nbi<V: Element>(
+        &mut self,
+        to: GlobalPtr<V>,
+        there: Strided<'_>,
+        counts: &[u64],
+        values: &[V],
+        here: Strided<'_>,
+    ) -> Result<(), OneSidedError>;
+
     /// Reads `counts` values in each dimension, of any number of these, that lie strided on both sides. Allocates.
     ///
     /// # Errors
@@ -178,11 +244,39 @@ pub trait Sections: sealed::Sealed {
         out: &mut [V],
         here: Strided<'_>,
     ) -> Result<(), OneSidedError>;
+
+    /// Begins to read `counts` values in each dimension; [`Endpoint::wait`] returns them packed, the last dimension
+    /// varying fastest. Allocates.
+    ///
+    /// # Errors
+    /// See the [trait](Sections#errors).
+    fn get_strided_nb<V: Element>(
+        &mut self,
+        from: GlobalPtr<V>,
+        there: Strided<'_>,
+        counts: &[u64],
+    ) -> Result<Operation<Vec<V>>, OneSidedError>;
+
+    /// Begins to read `counts` values in each dimension into places of this rank's own segment that lie strided from
+    /// `into` on; waited for by [`Endpoint::quiet`] or the access region that is open. The two sides may overlap:
+    /// the values are those that were there before. Over messages, each row that is contiguous in the own segment
+    /// is asked for by itself. Allocates.
+    ///
+    /// # Errors
+    /// See the [trait](Sections#errors); [`OneSidedError::Elsewhere`] if `into` is not this rank's.
+    fn get_strided_nbi<V: Element>(
+        &mut self,
+        from: GlobalPtr<V>,
+        there: Strided<'_>,
+        counts: &[u64],
+        into: GlobalPtr<V>,
+        here: Strided<'_>,
+    ) -> Result<(), OneSidedError>;
 }
 
 /// The ranges of slices of one rank; the first slice says which.
 fn list<V>(slices: &[GlobalSlice<V>]) -> Result<Vec<(u64, u64)>, OneSidedError> {
-    let needed = slices.first().map_or(am_core::Rank(0), |slice| slice.rank());
+    let needed = slices.first().map_or(Rank(0), |slice| slice.rank());
     let range = |slice: &GlobalSlice<V>| match slice.rank() {
         rank if rank == needed => Ok((slice.offset(), slice.bytes().unwrap_or(u64::MAX))),
         given => Err(OneSidedError::Elsewhere { given, needed }),
@@ -203,16 +297,54 @@ fn indexed<'a, V>(slice: GlobalSlice<V>, row: u64, indices: &'a [u32]) -> Result
     Ok(Runs::Indexed { base: slice.offset(), unit, len, indices })
 }
 
-/// A strided operation with the dimensions that are contiguous on both sides put together.
-struct Shape {
-    /// Values of each run.
-    run: u64,
-    /// The dimensions there, in bytes.
-    there: Vec<Dimension>,
-    /// The dimensions here, in values.
-    here: Vec<Dimension>,
-    base: u64,
+/// One side of a strided operation, with the innermost dimensions that are contiguous put together.
+struct Side {
+    /// Where the first value lies, and how long each run is.
     start: u64,
+    run: u64,
+    dimensions: Vec<Dimension>,
+}
+
+impl Side {
+    /// The side in units of `size` from `base` on, of runs of `run` values in the first `left` dimensions.
+    fn new(strided: Strided<'_>, counts: &[u64], (run, left): (u64, usize), size: u64, base: u64) -> Self {
+        let places = counts.iter().zip(strided.strides).take(left);
+        let dimensions = places
+            .map(|(count, stride)| Dimension { count: *count, stride: stride.saturating_mul(size as i64) })
+            .collect();
+        let start = strided.start.saturating_mul(size).saturating_add(base);
+        Self { start, run: run.saturating_mul(size), dimensions }
+    }
+
+    /// One side by itself in a segment, from a pointer on.
+    fn at<V>(at: GlobalPtr<V>, strided: Strided<'_>, counts: &[u64]) -> Result<Self, OneSidedError> {
+        let rows = contiguous(&[strided], counts)?;
+        Ok(Self::new(strided, counts, rows, size_of::<V>() as u64, at.offset()))
+    }
+
+    fn runs(&self) -> Runs<'_> {
+        Runs::Strided { base: self.start, len: self.run, dimensions: &self.dimensions }
+    }
+}
+
+/// How many values are contiguous at all sides, and how many dimensions are left outside of these.
+fn contiguous(sides: &[Strided<'_>], counts: &[u64]) -> Result<(u64, usize), OneSidedError> {
+    if let Some(side) = sides.iter().find(|side| side.strides.len() != counts.len()) {
+        let (given, needed) = (side.strides.len() as u64, counts.len() as u64);
+        return Err(OneSidedError::Lengths { given, needed });
+    }
+    let (mut run, mut left) = (1u64, counts.len());
+    while left > 0 && sides.iter().all(|side| u64::try_from(side.strides[left - 1]) == Ok(run)) {
+        run = run.saturating_mul(counts[left - 1]);
+        left -= 1;
+    }
+    Ok((run, left))
+}
+
+/// A strided operation between a segment, in bytes, and a buffer, in values.
+struct Shape {
+    there: Side,
+    here: Side,
 }
 
 impl Shape {
@@ -222,37 +354,14 @@ impl Shape {
         counts: &[u64],
         here: Strided<'_>,
     ) -> Result<Self, OneSidedError> {
-        for strides in [there.strides, here.strides] {
-            if strides.len() != counts.len() {
-                let (given, needed) = (strides.len() as u64, counts.len() as u64);
-                return Err(OneSidedError::Lengths { given, needed });
-            }
-        }
-        let size = size_of::<V>() as u64;
-        let (mut run, mut left) = (1u64, counts.len());
-        while left > 0 && [there, here].iter().all(|side| u64::try_from(side.strides[left - 1]) == Ok(run)) {
-            run = run.saturating_mul(counts[left - 1]);
-            left -= 1;
-        }
-        let dimensions = |strides: &[i64], size: u64| {
-            let places = counts.iter().zip(strides).take(left);
-            places
-                .map(|(count, stride)| Dimension { count: *count, stride: stride.saturating_mul(size as i64) })
-                .collect()
-        };
-        let base = there.start.saturating_mul(size).saturating_add(at.offset());
-        let (remote, local) = (dimensions(there.strides, size), dimensions(here.strides, 1));
-        Ok(Self { run, there: remote, here: local, base, start: here.start })
-    }
-
-    fn runs<V>(&self) -> Runs<'_> {
-        let len = self.run.saturating_mul(size_of::<V>() as u64);
-        Runs::Strided { base: self.base, len, dimensions: &self.there }
+        let rows = contiguous(&[there, here], counts)?;
+        let remote = Side::new(there, counts, rows, size_of::<V>() as u64, at.offset());
+        Ok(Self { there: remote, here: Side::new(here, counts, rows, 1, 0) })
     }
 
     /// The ranges of a buffer of some values, in order.
     fn ranges(&self, buffer: usize) -> Result<Runs<'_>, OneSidedError> {
-        let runs = Runs::Strided { base: self.start, len: self.run, dimensions: &self.here };
+        let runs = self.here.runs();
         runs.check(buffer as u64).map(|()| runs).map_err(|outside| {
             let needed = match outside {
                 SegmentError::OutOfRange { offset, len, .. } => offset.saturating_add(len),
@@ -261,6 +370,26 @@ impl Shape {
             OneSidedError::Lengths { given: buffer as u64, needed }
         })
     }
+
+    /// The values of a buffer, packed.
+    fn pack<V: Element>(&self, values: &[V]) -> Result<Vec<V>, OneSidedError> {
+        let mut packed = Vec::new();
+        for (at, len) in self.ranges(values.len())?.iter() {
+            packed.extend_from_slice(&values[at as usize..(at + len) as usize]);
+        }
+        Ok(packed)
+    }
+}
+
+/// Checks that a place that a get writes to is this rank's own.
+fn own<T: Transport, S>(endpoint: &Endpoint<T, S>, given: Rank) -> Result<(), OneSidedError> {
+    let needed = endpoint.rank();
+    if given == needed { Ok(()) } else { Err(OneSidedError::Elsewhere { given, needed }) }
+}
+
+/// The bytes of a slice as one run.
+fn whole<V>(slice: GlobalSlice<V>) -> [(u64, u64); 1] {
+    [(slice.offset(), slice.bytes().unwrap_or(u64::MAX))]
 }
 
 impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
@@ -271,6 +400,11 @@ impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
     ) -> Result<Operation<()>, OneSidedError> {
         let rank = to.first().map_or(self.rank(), |slice| slice.rank());
         self.put_runs_nb(rank, &Runs::List(&list(to)?), values.as_bytes())
+    }
+
+    fn put_vectored_nbi<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError> {
+        let rank = to.first().map_or(self.rank(), |slice| slice.rank());
+        self.put_runs_nbi(rank, &Runs::List(&list(to)?), values.as_bytes())
     }
 
     fn put_vectored<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError> {
@@ -289,6 +423,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
     ) -> Result<Operation<Vec<V>>, OneSidedError> {
         let rank = from.first().map_or(self.rank(), |slice| slice.rank());
         Ok(self.get_runs_nb(rank, &Runs::List(&list(from)?))?.of())
+    }
+
+    fn get_vectored_nbi<V: Element>(
+        &mut self,
+        from: &[GlobalSlice<V>],
+        into: GlobalSlice<V>,
+    ) -> Result<(), OneSidedError> {
+        own(self, into.rank())?;
+        let rank = from.first().map_or(self.rank(), |slice| slice.rank());
+        self.get_runs_nbi(rank, &Runs::List(&list(from)?), &Runs::List(&whole(into)))
     }
 
     fn put_indexed_nb<V: Element>(
@@ -311,6 +455,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
         self.put_runs(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
     }
 
+    fn put_indexed_nbi<V: Element>(
+        &mut self,
+        to: GlobalSlice<V>,
+        row: u64,
+        indices: &[u32],
+        values: &[V],
+    ) -> Result<(), OneSidedError> {
+        self.put_runs_nbi(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
+    }
+
     fn get_indexed<V: Element>(
         &mut self,
         from: GlobalSlice<V>,
@@ -330,6 +484,17 @@ impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
         Ok(self.get_runs_nb(from.rank(), &indexed(from, row, indices)?)?.of())
     }
 
+    fn get_indexed_nbi<V: Element>(
+        &mut self,
+        from: GlobalSlice<V>,
+        row: u64,
+        indices: &[u32],
+        into: GlobalSlice<V>,
+    ) -> Result<(), OneSidedError> {
+        own(self, into.rank())?;
+        self.get_runs_nbi(from.rank(), &indexed(from, row, indices)?, &Runs::List(&whole(into)))
+    }
+
     fn put_strided_nb<V: Element>(
         &mut self,
         to: GlobalPtr<V>,
@@ -339,11 +504,21 @@ impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
         here: Strided<'_>,
     ) -> Result<Operation<()>, OneSidedError> {
         let shape = Shape::new(to, there, counts, here)?;
-        let mut packed: Vec<V> = Vec::new();
-        for (at, len) in shape.ranges(values.len())?.iter() {
-            packed.extend_from_slice(&values[at as usize..(at + len) as usize]);
-        }
-        self.put_runs_nb(to.rank(), &shape.runs::<V>(), packed.as_slice().as_bytes())
+        let packed = shape.pack(values)?;
+        self.put_runs_nb(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
+    }
+
+    fn put_strided_nbi<V: Element>(
+        &mut self,
+        to: GlobalPtr<V>,
+        there: Strided<'_>,
+        counts: &[u64],
+        values: &[V],
+        here: Strided<'_>,
+    ) -> Result<(), OneSidedError> {
+        let shape = Shape::new(to, there, counts, here)?;
+        let packed = shape.pack(values)?;
+        self.put_runs_nbi(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
     }
 
     fn put_strided<V: Element>(
@@ -368,7 +543,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
     ) -> Result<(), OneSidedError> {
         let shape = Shape::new(from, there, counts, here)?;
         let ranges = shape.ranges(out.len())?;
-        let get = self.get_runs_nb(from.rank(), &shape.runs::<V>())?.of::<V>();
+        let get = self.get_runs_nb(from.rank(), &shape.there.runs())?.of::<V>();
         let packed = self.wait(get)?;
         let mut rest = packed.as_slice();
         for (at, len) in ranges.iter() {
@@ -378,14 +553,36 @@ impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
         }
         Ok(())
     }
+
+    fn get_strided_nb<V: Element>(
+        &mut self,
+        from: GlobalPtr<V>,
+        there: Strided<'_>,
+        counts: &[u64],
+    ) -> Result<Operation<Vec<V>>, OneSidedError> {
+        let side = Side::at(from, there, counts)?;
+        Ok(self.get_runs_nb(from.rank(), &side.runs())?.of())
+    }
+
+    fn get_strided_nbi<V: Element>(
+        &mut self,
+        from: GlobalPtr<V>,
+        there: Strided<'_>,
+        counts: &[u64],
+        into: GlobalPtr<V>,
+        here: Strided<'_>,
+    ) -> Result<(), OneSidedError> {
+        own(self, into.rank())?;
+        let (remote, local) = (Side::at(from, there, counts)?, Side::at(into, here, counts)?);
+        self.get_runs_nbi(from.rank(), &remote.runs(), &local.runs())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::memory::GlobalMemory;
-    use crate::on_ranks::on_ranks;
-    use am_core::Rank;
+    use crate::on_ranks::{Ranks, on_ranks};
 
     #[test]
     fn rows_of_all_forms() {
@@ -433,6 +630,86 @@ mod tests {
             let mut found = vec![0; 500];
             endpoint.get_slice(all, &mut found).unwrap();
             assert_eq!(found, model);
+        });
+    }
+
+    /// The forms without waits write and read what the blocking ones do.
+    #[test]
+    fn rows_of_all_forms_without_waits() {
+        on_ranks(2, |endpoint| {
+            let (me, other) = (endpoint.rank(), Rank(1 - endpoint.rank().0));
+            let all = GlobalPtr::<u32>::new(other, 20).slice(500);
+            let own = GlobalPtr::<u32>::new(me, 4000).slice(700);
+            let found = |endpoint: &Ranks| endpoint.local(own).unwrap().unwrap().to_vec();
+            let mut model: Vec<u32> = (0..500).collect();
+            endpoint.put_slice(all, &model).unwrap();
+            let slices: Vec<_> = [3..7, 9..9, 100..400].map(|range| all.range(range).unwrap()).into();
+            let values: Vec<u32> = (1000..1304).collect();
+            let source: Vec<u32> = (0..100).map(|value| 5000 + value).collect();
+            let there = Strided { start: 450, strides: &[-10, 2] };
+            let here = Strided { start: 2, strides: &[20, 1] };
+            endpoint.put_vectored_nbi(&slices, &values).unwrap();
+            endpoint.put_indexed_nbi(all, 3, &[480, 20], &[1, 2, 3, 4, 5, 6]).unwrap();
+            endpoint.begin_region().unwrap();
+            endpoint.put_strided_nbi(all.start(), there, &[4, 5], &source, here).unwrap();
+            let region = endpoint.end_region().unwrap();
+            endpoint.wait(region).unwrap();
+            endpoint.quiet().unwrap();
+            model[3..7].copy_from_slice(&values[..4]);
+            model[100..400].copy_from_slice(&values[4..]);
+            model[480..483].copy_from_slice(&[1, 2, 3]);
+            model[20..23].copy_from_slice(&[4, 5, 6]);
+            let places: Vec<(usize, usize)> = (0..20).map(|place| (place / 5, place % 5)).collect();
+            places.iter().for_each(|(x, y)| model[450 - 10 * x + 2 * y] = 5002 + (20 * x + y) as u32);
+            let boxed: Vec<u32> = places.iter().map(|(x, y)| model[450 - 10 * x + 2 * y]).collect();
+            let get = endpoint.get_strided_nb(all.start(), there, &[4, 5]).unwrap();
+            assert_eq!(endpoint.wait(get).unwrap(), boxed);
+            endpoint.get_vectored_nbi(&slices, own.range(0..304).unwrap()).unwrap();
+            endpoint.get_indexed_nbi(all, 2, &[20, 481], own.range(304..308).unwrap()).unwrap();
+            // Columns on one side are rows on the other.
+            let turned = Strided { start: 310, strides: &[1, 9] };
+            endpoint.get_strided_nbi(all.start(), there, &[4, 5], own.start(), turned).unwrap();
+            let rows = Strided { start: 400, strides: &[50, 1] };
+            let long = Strided { start: 0, strides: &[100, 1] };
+            endpoint.get_strided_nbi(all.start(), long, &[5, 40], own.start(), rows).unwrap();
+            endpoint.quiet().unwrap();
+            let mut expected = vec![0; 700];
+            expected[..304].copy_from_slice(&values);
+            expected[304..308].copy_from_slice(&[4, 5, 2, 3]);
+            places.iter().zip(&boxed).for_each(|((x, y), value)| expected[310 + x + 9 * y] = *value);
+            (0..5).for_each(|row| expected[400 + 50 * row..][..40].copy_from_slice(&model[100 * row..][..40]));
+            assert_eq!(found(endpoint), expected);
+            let elsewhere = Err(OneSidedError::Elsewhere { given: other, needed: me });
+            assert_eq!(endpoint.get_vectored_nbi(&slices, all), elsewhere);
+            let lengths = Err(OneSidedError::Lengths { given: 1212, needed: 1216 });
+            assert_eq!(endpoint.get_vectored_nbi(&slices, own.range(0..303).unwrap()), lengths);
+            let outside = endpoint.get_strided_nbi(
+                all.start(),
+                there,
+                &[4, 5],
+                own.start(),
+                Strided { start: u64::MAX, ..rows },
+            );
+            assert!(matches!(outside, Err(OneSidedError::Segment { rank, .. }) if rank == me));
+            assert_eq!(found(endpoint), expected, "what is refused changes nothing");
+        });
+    }
+
+    /// Rows of the own segment that overlap where they are written.
+    #[test]
+    fn rows_that_overlap() {
+        on_ranks(1, |endpoint| {
+            let all = GlobalPtr::<u16>::new(endpoint.rank(), 2).slice(9000);
+            let mut model: Vec<u16> = (0..9000).collect();
+            endpoint.put_slice(all, &model).unwrap();
+            let rows = |start| Strided { start, strides: &[1000, 1] };
+            endpoint.get_strided_nbi(all.start(), rows(0), &[8, 900], all.start(), rows(1000)).unwrap();
+            endpoint.quiet().unwrap();
+            let before = model.clone();
+            for row in 0..8 {
+                model[1000 * (row + 1)..][..900].copy_from_slice(&before[1000 * row..][..900]);
+            }
+            assert!(endpoint.local(all).unwrap().unwrap().to_vec() == model);
         });
     }
 
