@@ -155,3 +155,32 @@ fn roots_that_run_ahead_wait_for_the_readers() {
         Some(())
     });
 }
+
+/// Calls of which one goes through memory and the other by messages, or both by messages, each member of which waits for
+/// the other.
+#[test]
+fn calls_by_messages_are_compared_too() {
+    // Elements and root of each member's broadcast.
+    for calls in [[(1, 0), (1000, 0)], [(1000, 0), (1, 0)], [(1000, 0), (1000, 1)], [(1000, 1), (1000, 0)]] {
+        let found = play_over(2, tuned(false, true), |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let (count, root) = calls[world.me() as usize];
+            let first = world.broadcast(endpoint, root, &mut vec![1u64; count]);
+            // Those who only give learn of it later.
+            Some(first.and_then(|()| world.barrier(endpoint)))
+        });
+        let called = |member: usize| (calls[member].0 as u64, Some(calls[member].1));
+        for found in found.into_iter().flatten() {
+            let told = match found {
+                Err(CollectiveError::Mismatch { first_call, second_call, .. }) => {
+                    [(first_call.count, first_call.root), (second_call.count, second_call.root)]
+                        == [0, 1].map(called)
+                }
+                // What a member sent may be looked at before what it called.
+                Err(CollectiveError::Unmatched { .. } | CollectiveError::Size { .. }) => true,
+                _ => false,
+            };
+            assert!(told, "{calls:?}: {found:?}");
+        }
+    }
+}

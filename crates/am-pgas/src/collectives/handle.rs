@@ -2,7 +2,7 @@
 
 use super::engine::{Buffers, Engine, Members};
 use super::error::{CollectiveError, Failure};
-use super::{Collectives, with_engine};
+use super::{Collectives, with_engine, with_post};
 use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, Transport, WaitError, WaitReason};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -185,7 +185,10 @@ pub(super) fn wait_with<T: Transport, S: HasLayer<Collectives>>(
 ) -> Result<(), CollectiveError> {
     let mut lending = Lending { endpoint, id, buffers };
     let Lending { endpoint, buffers, .. } = &mut lending;
-    wait_carrying(endpoint, id, |endpoint| with_engine(endpoint, |engine| engine.pass_lent(id, buffers)))
+    wait_carrying(endpoint, id, |endpoint| {
+        with_post(endpoint, |engine, post| engine.pass_lent(id, buffers, post));
+        with_engine(endpoint, |_| ());
+    })
 }
 
 /// As [`wait`], but the operation may be waited for again.

@@ -28,9 +28,9 @@
 //! Where all members of a team share memory, small operations need no messages: each member writes what it gives into
 //! a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks of
 //! memory, which their givers fill and the others copy out meanwhile. [`Tuning::direct`] and
-//! [`Tuning::direct_bytes`] say when. Calls that all go this way are compared then, whatever
-//! [`Tuning::check`] says. An operation may end
-//! only after all members have come to it, and does not begin before all are done with the eighth before it.
+//! [`Tuning::direct_bytes`] say when. Such an operation may end
+//! only after all members have come to it, and does not begin before all are done with the eighth before it. The members
+//! of such a team compare all their calls, those of operations by messages too, whatever [`Tuning::check`] says.
 //!
 //! # Losses
 //!
@@ -40,10 +40,11 @@
 //!
 //! # Limits
 //!
-//! - Without [`Tuning::check`], members of which each only sends, or only waits, do not learn that their calls differ:
-//!   large broadcasts with different roots wait until the endpoint's time-out. With it, a call is compared with those
-//!   of the two neighbours, unless a neighbour is more than 32 calls ahead or behind. A message that is looked at before
-//!   the neighbour's call gives [`CollectiveError::Unmatched`], which names the ranks but not their calls.
+//! - In teams whose members do not share memory, and without [`Tuning::check`], members of which each only sends, or
+//!   only waits, do not learn that their calls differ: large broadcasts with different roots wait until the endpoint's
+//!   time-out. With it, a call is compared with those of the two neighbours, unless a neighbour is more than 32 calls
+//!   ahead or behind. A message that is looked at before the neighbour's call gives [`CollectiveError::Unmatched`] or
+//!   [`CollectiveError::Size`], which name the ranks but not their calls.
 //! - A call that is refused at one member for its arguments fails the team as soon as another member hears of it, which
 //!   may be while it is in an earlier operation.
 //! - A blocking call whose operator panics keeps its memory until the endpoint ends.
@@ -55,9 +56,6 @@
 //!   each, which predicted costs leave out.
 //! - An endpoint has room in shared memory for the lines of 186 teams and the blocks of 3, and those of a team are used
 //!   again once all its members are done with it; those of a team that failed are not. Other teams use messages.
-//! - Calls that differ are compared through shared memory only where both go that way: a small one beside a large one waits
-//!   until the endpoint's time-out unless [`Tuning::check`] is set. The counts of blocks are 32 bits wide: a team may pass 2^31
-//!   blocks. A forked child that goes on using its parent's endpoint may spoil its lines.
 //! - Large reductions, scatters, gathers and alltoalls use messages everywhere.
 //!
 //! # Example
@@ -108,7 +106,7 @@ mod operations;
 mod operator;
 pub mod schedule;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tuning;
 
 pub use error::{Call, CollectiveError, Operation};
@@ -128,6 +126,17 @@ use engine::{Engine, Head, Requests, Words};
 /// Where a member runs and what memory it offers.
 pub(crate) type Place = [u32; 3];
 
+/// A team whose members tell each other of their hosts, after a time-out.
+#[derive(Debug)]
+pub(crate) struct Learning {
+    /// The team that it was made from.
+    pub(crate) from: Option<u32>,
+    pub(crate) team: crate::Team,
+    /// What this member offers.
+    pub(crate) offer: Offer,
+    pub(crate) hosts: Collective<Vec<Place>>,
+}
+
 /// The layer of teams and collective operations; see the [module](self).
 #[derive(Debug)]
 pub struct Collectives {
@@ -135,8 +144,7 @@ pub struct Collectives {
     engine: Option<Box<Engine>>,
     pub(crate) shrinking: Shrinking,
     pub(crate) world: Option<crate::Team>,
-    /// Teams whose members tell each other of their hosts, after a time-out; with the team that they were made from.
-    pub(crate) learning: Vec<(Option<u32>, crate::Team, Collective<Vec<Place>>)>,
+    pub(crate) learning: Vec<Learning>,
 }
 
 impl Collectives {
@@ -265,6 +273,10 @@ impl<T: Transport, S> engine::Post for Direct<'_, T, S> {
     fn stir(&mut self, member: Address) {
         self.0.stir(member);
     }
+
+    fn is_fork(&self, other: Address) -> bool {
+        self.0.status(other) == Some(am_core::PeerStatus::Lost(am_core::LossCause::Forked))
+    }
 }
 
 /// The engine while the endpoint itself sends for it. It is put back even if an operator panics.
@@ -292,7 +304,7 @@ fn with_post<T: Transport, S: HasLayer<Collectives>, R>(
 }
 
 /// Lets the engine work and then send at once, without a poll between.
-fn with_engine<T: Transport, S: HasLayer<Collectives>, R>(
+pub(crate) fn with_engine<T: Transport, S: HasLayer<Collectives>, R>(
     endpoint: &mut Endpoint<T, S>,
     work: impl FnOnce(&mut Engine) -> R,
 ) -> R {

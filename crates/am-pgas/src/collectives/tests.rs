@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-pub(super) type Ranks = Endpoint<Loopback, Collectives>;
+pub(crate) type Ranks = Endpoint<Loopback, Collectives>;
 
 /// Over messages alone, or through shared memory.
-pub(super) fn tuned(check: bool, direct: bool) -> Tuning {
+pub(crate) fn tuned(check: bool, direct: bool) -> Tuning {
     Tuning { check, direct: if direct { 64 } else { 0 }, ..Tuning::default() }
 }
 
@@ -118,7 +118,7 @@ fn sums_have_the_same_bits() {
 }
 
 /// A time-out that ends a test that hangs.
-pub(super) const LONG: Span = Span::from_secs(30);
+pub(crate) const LONG: Span = Span::from_secs(30);
 
 /// Runs `part` on every rank, whose teams may fail; nobody goes before all are through. `None` leaves the job.
 fn play<R: Send>(ranks: u32, check: bool, part: impl Fn(&mut Ranks) -> Option<R> + Sync) -> Vec<Option<R>> {
@@ -126,7 +126,7 @@ fn play<R: Send>(ranks: u32, check: bool, part: impl Fn(&mut Ranks) -> Option<R>
 }
 
 /// [`play`] with a tuning.
-pub(super) fn play_over<R: Send>(
+pub(crate) fn play_over<R: Send>(
     ranks: u32,
     tuning: Tuning,
     part: impl Fn(&mut Ranks) -> Option<R> + Sync,

@@ -4,7 +4,7 @@ mod shrink;
 
 pub(crate) use shrink::Shrinking;
 
-use crate::collectives::{Call, CollectiveError, Collectives, Members, Offer, Operation};
+use crate::collectives::{Call, CollectiveError, Collectives, Learning, Members, Offer, Operation, with_engine};
 use am_core::{Endpoint, HasLayer, Rank, Transport};
 use std::borrow::Cow;
 use std::fmt;
@@ -71,7 +71,7 @@ impl Team {
     ) -> Result<Self, CollectiveError> {
         let layer = endpoint.layer_quietly::<Collectives>();
         let world = match layer.world.clone() {
-            Some(world) if layer.learning.iter().all(|(_, team, _)| *team != world) => return Ok(world),
+            Some(world) if layer.learning.iter().all(|learning| learning.team != world) => return Ok(world),
             Some(world) => world,
             None => {
                 let ranks = (0..endpoint.ranks()).map(Rank).collect();
@@ -92,27 +92,38 @@ impl Team {
         from: Option<u32>,
     ) -> Result<(), CollectiveError> {
         let learning = &mut endpoint.layer_quietly::<Collectives>().learning;
-        let hosts = match learning.iter().position(|(_, team, _)| team == self) {
-            Some(at) => learning.swap_remove(at).2,
+        let (offer, hosts) = match learning.iter().position(|learning| learning.team == *self) {
+            Some(at) => {
+                let learning = learning.swap_remove(at);
+                (learning.offer, learning.hosts)
+            }
             None => {
                 let me = endpoint.rank();
                 let near = |rank: &&Rank| **rank == me || endpoint.remote_segment(**rank).is_some();
                 let host = self.ranks().iter().find(near).map_or(me.0, |rank| rank.0);
-                let [lines, blocks] = self.offer(endpoint);
+                let offer = self.offer(endpoint);
+                let [lines, blocks] = offer;
                 match self.allgather_nb(endpoint, &[[host, lines, blocks]]) {
-                    Ok(hosts) => hosts,
-                    Err(_) => return Ok(()),
+                    Ok(hosts) => (offer, hosts),
+                    Err(_) => {
+                        take_back(endpoint, offer);
+                        return Ok(());
+                    }
                 }
             }
         };
         if let Err(error) = hosts.wait_again(endpoint) {
-            endpoint.layer_quietly::<Collectives>().learning.push((from, self.clone(), hosts));
+            let learning = Learning { from, team: self.clone(), offer, hosts };
+            endpoint.layer_quietly::<Collectives>().learning.push(learning);
             return Err(error);
         }
-        if let Ok(hosts) = hosts.wait(endpoint) {
-            // Set once: only here, at the same place in the order of the team's operations everywhere.
-            let _ = self.members.hosts.set(hosts.iter().map(|[host, ..]| *host).collect());
-            self.share(endpoint, hosts.iter().map(|[_, offer @ ..]| *offer).collect());
+        match hosts.wait(endpoint) {
+            Ok(hosts) => {
+                // Set once: only here, at the same place in the order of the team's operations everywhere.
+                let _ = self.members.hosts.set(hosts.iter().map(|[host, ..]| *host).collect());
+                self.share(endpoint, hosts.iter().map(|[_, offer @ ..]| *offer).collect());
+            }
+            Err(_) => take_back(endpoint, offer),
         }
         Ok(())
     }
@@ -135,8 +146,9 @@ impl Team {
     fn share<T: Transport, S: HasLayer<Collectives>>(&self, endpoint: &mut Endpoint<T, S>, offers: Vec<Offer>) {
         let seen = |member: u32| endpoint.auxiliary(self.members.address(member));
         let memory: Vec<_> = (0..self.size()).map(seen).collect();
-        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
-        engine.share(self.members.context, &offers, |member| memory[member].clone());
+        with_engine(endpoint, |engine| {
+            engine.share(self.members.context, &offers, |member| memory[member].clone());
+        });
     }
 
     /// Makes a team that its members have agreed on.
@@ -345,7 +357,8 @@ impl Team {
             team.members.hosts.set(hosts).expect("a new team has no hosts");
         }
         let offer = team.offer(endpoint);
-        let offers = team.allgather_nb(endpoint, &[offer])?.wait(endpoint)?;
+        let offers = team.allgather_nb(endpoint, &[offer]).and_then(|offers| offers.wait(endpoint));
+        let offers = offers.inspect_err(|_| take_back(endpoint, offer))?;
         team.share(endpoint, offers);
         endpoint.layer_quietly::<Collectives>().engine_mut().confirm(context);
         Ok(Some(team))
@@ -366,5 +379,41 @@ impl Team {
         };
         let ranks = positions.iter().map(|position| self.members.ranks[*position as usize]).collect();
         Some(Self::open(endpoint, context, ranks, me as u32, self.members.endpoint, parent))
+    }
+}
+
+/// Takes back what was offered to a team that this member does not use it for. What it holds names teams, so none of the
+/// others takes what another team leaves there for this one's.
+fn take_back<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>, offer: Offer) {
+    endpoint.layer_quietly::<Collectives>().engine_mut().take_back_offer(offer);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectives::tests::{LONG, play_over, tuned};
+    use am_core::Span;
+
+    /// A member whose time-out ends the making of a team takes back what it offered.
+    #[test]
+    fn time_outs_leak_no_rooms() {
+        let direct = play_over(2, tuned(false, true), |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            for _ in 0..300 {
+                let (_, context) = world.exchange(endpoint, Operation::Duplicate, [0; 3]).unwrap();
+                if world.me() == 1 {
+                    // It never tells what it offers.
+                    endpoint.layer_quietly::<Collectives>().engine_mut().pass(context);
+                    continue;
+                }
+                endpoint.set_timeout(Some(Span::from_micros(50)));
+                let made = world.confirmed(endpoint, &[0, 1], context);
+                assert!(matches!(made, Err(CollectiveError::Wait(_))), "{made:?}");
+                endpoint.set_timeout(Some(LONG));
+            }
+            let last = world.duplicate(endpoint).unwrap();
+            Some(endpoint.layer::<Collectives>().engine().shares(last.members.context))
+        });
+        assert_eq!(direct, [Some(true); 2]);
     }
 }

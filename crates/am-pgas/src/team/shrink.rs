@@ -367,8 +367,8 @@ impl Team {
         }
         // A call after a time-out goes on with the team, or else with the same agreement.
         let learning = &endpoint.layer_quietly::<Collectives>().learning;
-        let begun = learning.iter().find(|(from, ..)| *from == Some(self.members.context));
-        if let Some(team) = begun.map(|(_, team, _)| team.clone()) {
+        let begun = learning.iter().find(|learning| learning.from == Some(self.members.context));
+        if let Some(team) = begun.map(|learning| learning.team.clone()) {
             team.learn_hosts(endpoint, Some(self.members.context))?;
             return Ok(team);
         }

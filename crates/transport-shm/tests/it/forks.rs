@@ -181,3 +181,44 @@ fn a_fork_in_a_handler_replies_and_handles_nothing() {
     let mut asker = asker.lock().expect("no panic");
     asker.wait_until_for(PATIENCE, |answered| answered.times == 2).expect("both are answered");
 }
+
+/// A broadcast of more than its root's blocks hold: a fork of the root fills none of them in its name.
+#[test]
+fn a_fork_fills_no_blocks() {
+    use am_pgas::Team;
+    use am_pgas::collectives::Collectives;
+    let job = create(2);
+    let enter = |rank| {
+        let mut handlers = Handlers::<Collectives>::new();
+        let state = Collectives::register(&mut handlers).expect("the table is empty");
+        let transport = job.join(rank).expect("it is free");
+        let endpoint = Endpoint::builder(transport).timeout(Some(PATIENCE)).attach(handlers, state);
+        let mut endpoint = endpoint.expect("both attach");
+        let world = Team::world(&mut endpoint).expect("both come");
+        (endpoint, world)
+    };
+    let [(mut root, of_root), (mut reader, of_reader)] = std::thread::scope(|scope| {
+        let first = scope.spawn(|| enter(0));
+        let second = enter(1);
+        [first.join().expect("no panic"), second]
+    });
+    let elements: Vec<u64> = (0..1 << 16).collect();
+    let giving = of_root.broadcast_nb(&mut root, 0, elements.clone()).expect("it begins");
+    let reading = of_reader.broadcast_nb(&mut reader, 0, vec![0; elements.len()]).expect("it begins");
+    let polls =
+        |reader: &mut Endpoint<Shm, Collectives>| (0..100).any(|_| reading.test(reader).expect("nobody is lost"));
+    assert!(!polls(&mut reader), "half of it is still to come");
+    let Some(child) = fork() else {
+        // Its polls fail, or do nothing.
+        let failed = (0..100).filter(|_| root.poll().is_err()).count();
+        let _ = of_root.barrier(&mut root);
+        end(i32::from(failed > 100))
+    };
+    ended_well(child);
+    assert!(!polls(&mut reader), "the rest comes from the parent alone");
+    while !polls(&mut reader) {
+        root.poll().expect("nobody is lost");
+    }
+    assert!(reading.wait(&mut reader).expect("it is done") == elements);
+    giving.wait(&mut root).expect("it is done");
+}

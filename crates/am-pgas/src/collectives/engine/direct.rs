@@ -74,6 +74,11 @@ impl Direct {
         Self { sequence, call, place: Some(place), published: false, agreed: 0, passing }
     }
 
+    /// An operation by messages of a team with lines, whose calls are compared there all the same.
+    pub(super) fn compared(sequence: u32, call: Call) -> Self {
+        Self { sequence, call, place: None, published: false, agreed: 0, passing: None }
+    }
+
     /// An operation that the others have been told of, and that has no instance yet.
     pub(super) fn published(sequence: u32, call: Call) -> Self {
         Self { sequence, call, place: None, published: true, agreed: 0, passing: None }
@@ -91,9 +96,9 @@ impl Direct {
         self.call
     }
 
-    /// Whether it has not ended here.
+    /// Whether it has not ended here, or the others have still to be told of it.
     pub(super) fn is_under_way(&self) -> bool {
-        self.place.is_some()
+        self.place.is_some() || !self.published
     }
 
     /// Whether all members are known to have called the same.
@@ -231,13 +236,13 @@ impl Direct {
         Ok(moved)
     }
 
-    /// Whether all data have passed; those who only give have nothing to read.
+    /// Whether all data have passed, which the others are told; those who only give have nothing to read.
     fn has_passed(&mut self, me: usize, size: usize, lines: &Lines) -> bool {
         if self.fills(me).is_some() || self.source(me, size).is_some() {
             return false;
         }
         if let Some(passing) = self.passing {
-            lines.pass(passing.first.wrapping_add(passing.rounds - 1));
+            lines.leave(passing.first.wrapping_add(passing.rounds));
         }
         true
     }
@@ -301,8 +306,14 @@ impl Context {
         false
     }
 
+    /// Whether the lines are those of this process's parent. The next look for losses ends the team's operations then.
+    pub(super) fn is_fork<P: Post>(&self, post: &P) -> bool {
+        let other = u32::from(self.members.me == 0);
+        self.members.ranks.len() > 1 && post.is_fork(self.members.address(other))
+    }
+
     /// The first operation with which this member is not done.
-    fn done(&self) -> u32 {
+    pub(super) fn done(&self) -> u32 {
         let (oldest, waits) = (self.oldest(), self.direct.front().map(|direct| direct.sequence));
         waits.filter(|waits| (oldest.wrapping_sub(*waits) as i32) > 0).unwrap_or(oldest)
     }
@@ -372,8 +383,24 @@ impl Engine {
             Some(lines) => {
                 context.told = context.oldest();
                 lines.tell_done(context.told);
+                // Others may have used all slots meanwhile.
+                context.stirs = true;
+                self.follow(index);
             }
             None => self.auxiliary.give_back(offers[me]),
+        }
+    }
+
+    /// Takes room back that was offered to a team which this member does not use it for.
+    pub(crate) fn take_back_offer(&mut self, offer: Offer) {
+        self.auxiliary.give_back(offer);
+    }
+
+    /// Lets progress look after the lines of a team.
+    pub(super) fn follow(&mut self, index: usize) {
+        let context = &mut self.contexts[index];
+        if !std::mem::replace(&mut context.shares, true) {
+            self.sharing.push(context.members.context);
         }
     }
 
@@ -394,8 +421,15 @@ impl Engine {
         let context = &mut self.contexts[index];
         let Some(lines) = context.lines.as_mut() else { return };
         context.direct.push_back(Direct::new(sequence, call, place, way, lines));
-        if !std::mem::replace(&mut context.shares, true) {
-            self.sharing.push(context.members.context);
+        self.follow(index);
+    }
+
+    /// Lets the call of an operation by messages be compared with those of the others, if the team has lines.
+    pub(super) fn compare_directly(&mut self, index: usize, sequence: u32, call: Call) {
+        let context = &mut self.contexts[index];
+        if context.lines.is_some() {
+            context.direct.push_back(Direct::compared(sequence, call));
+            self.follow(index);
         }
     }
 
@@ -417,6 +451,9 @@ impl Engine {
     }
 
     fn advance_team<P: Post>(&mut self, index: usize, post: &mut P) {
+        if self.contexts[index].is_fork(post) {
+            return;
+        }
         let (mut at, mut passes) = (0, true);
         while at < self.contexts[index].direct.len() {
             let context = &mut self.contexts[index];
@@ -459,19 +496,19 @@ impl Engine {
     fn step(&mut self, index: usize, direct: &mut Direct, lines: &Lines, passes: bool) -> Result<bool, Failure> {
         let context = &mut self.contexts[index];
         let (me, size) = (context.members.me as usize, context.members.ranks.len());
-        let Some(place) = direct.place else {
-            return direct.compare(context, lines).map(|()| false);
-        };
-        let instance = &mut self.instances[place as usize];
         if !direct.published {
             if !lines.has_slot(direct.sequence) {
                 return Ok(false);
             }
-            let given = if direct.gives(me) { instance.given(me) } else { &[] };
-            lines.publish(direct.sequence, direct.call, given);
+            let instance = direct.place.filter(|_| direct.gives(me)).map(|place| &self.instances[place as usize]);
+            lines.publish(direct.sequence, direct.call, instance.map_or(&[], |instance| instance.given(me)));
             (direct.published, context.stirs) = (true, true);
             self.went = self.went.wrapping_add(1);
         }
+        let Some(place) = direct.place else {
+            return direct.compare(context, lines).map(|()| false);
+        };
+        let instance = &mut self.instances[place as usize];
         if direct.passing.is_none() {
             return direct.look(context, lines);
         }
@@ -483,15 +520,21 @@ impl Engine {
                 self.went = self.went.wrapping_add(1);
             }
         }
-        Ok(direct.has_passed(me, size, lines))
+        let passed = direct.has_passed(me, size, lines);
+        // The next to give may wait for this member to have passed.
+        context.stirs |= passed;
+        Ok(passed)
     }
 
     /// Lets data pass of a large operation whose buffers its caller has, if it is its turn. What that changed is told by
     /// progress.
-    pub(crate) fn pass_lent(&mut self, id: u64, buffers: &mut Buffers<'_>) {
+    pub(crate) fn pass_lent<P: Post>(&mut self, id: u64, buffers: &mut Buffers<'_>, post: &P) {
         let Some(place) = self.place(id) else { return };
         let Some(index) = self.context_index(self.instances[place].context) else { return };
         let context = &mut self.contexts[index];
+        if context.is_fork(post) {
+            return;
+        }
         let Some(at) = context.direct.iter().position(|direct| direct.passing.is_some() && direct.place.is_some())
         else {
             return;

@@ -49,6 +49,9 @@ impl Context {
     /// Numbers a call, or one that was refused, and lets those be told who have to know.
     pub(super) fn number(&mut self, call: Option<Call>, check: bool) -> u32 {
         let (sequence, me, size) = (self.next, self.members.me, self.members.ranks.len() as u32);
+        if let Some(lines) = &self.lines {
+            lines.refresh(sequence, self.done());
+        }
         self.next = self.next.wrapping_add(1);
         if self.recent.len() == NOTICES {
             self.recent.pop_front();

@@ -10,19 +10,23 @@
 //!
 //! Every word that others wait for names the team, so that what another team left in the same place is never taken
 //! for it: teams get ever larger numbers. A faulty member can make results wrong, and nothing else.
+//!
+//! Operations and rounds are counted in 32 bits, of which only differences count. Every member tells its counts in
+//! each large operation, whatever its part in it, and looks at those of the others ([`Lines::begin_rounds`]); of
+//! operations both is done every 2^24 of them ([`Lines::refresh`]). So no count that is compared is 2^31 old.
 
 use crate::collectives::error::Call;
 use am_core::Segment;
 use am_core::segment::AnyMemory;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
-/// Operations that a member may be ahead of another.
-const SLOTS: u32 = 8;
+/// Operations that a member may be ahead of another. Models look at every order of what little they do.
+pub(super) const SLOTS: u32 = if cfg!(am_loom) { 2 } else { 8 };
 
 /// Words from one line to the next: two lines, because processors fetch lines in pairs.
-const LINE: usize = 16;
+pub(super) const LINE: usize = if cfg!(am_loom) { 8 } else { 16 };
 
 /// Most bytes that a member gives in its line.
 pub(super) const SMALL: usize = 32;
@@ -31,11 +35,74 @@ pub(super) const SMALL: usize = 32;
 const COUNTS: usize = 3;
 
 /// Bytes of a team's lines.
-const LINES: usize = (SLOTS as usize + COUNTS) * LINE * 8;
+pub(super) const LINES: usize = (SLOTS as usize + COUNTS) * LINE * 8;
+
+/// Bytes of the smallest segment with room for lines and for the blocks behind them.
+#[cfg(all(test, am_loom))]
+pub(super) const BLOCK_LINES: usize = 4 * LINES;
 
 /// Most bytes of a team's blocks, and how many there are.
 const BLOCKS: usize = 256 << 10;
-const DEPTH: u32 = 4;
+pub(super) const DEPTH: u32 = if cfg!(am_loom) { 2 } else { 4 };
+
+/// Operations after which counts that were looked at once are looked at again.
+const REFRESH: u32 = 1 << 24;
+
+/// A word that members share: the standard atomic, or loom's in its models.
+pub(super) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+}
+
+/// Memory that members share: a segment, or what stands for it in the models.
+pub(super) trait Shared {
+    type Word: Word;
+
+    /// Size in bytes.
+    fn size(&self) -> usize;
+
+    /// The memory as words.
+    fn all_words(&self) -> &[Self::Word];
+
+    /// Copies bytes in at a byte offset.
+    fn put(&self, at: u64, bytes: &[u8]);
+
+    /// Copies bytes out from a byte offset on.
+    fn get(&self, at: u64, out: &mut [u8]);
+}
+
+impl Shared for Segment<AnyMemory> {
+    type Word = AtomicU64;
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn all_words(&self) -> &[AtomicU64] {
+        self.words()
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        self.write(at, bytes).expect("blocks lie inside the segments");
+    }
+
+    fn get(&self, at: u64, out: &mut [u8]) {
+        self.read(at, out).expect("blocks lie inside the segments");
+    }
+}
 
 #[derive(Clone, Copy)]
 enum Count {
@@ -50,8 +117,8 @@ pub(crate) type Offer = [u32; 2];
 
 /// A member's lines and blocks.
 #[derive(Debug)]
-struct Place {
-    memory: Segment<AnyMemory>,
+struct Place<M> {
+    memory: M,
     /// The first word.
     lines: usize,
     /// The first byte.
@@ -63,10 +130,10 @@ struct Place {
 
 /// The lines and blocks of a team.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct Lines<M = Segment<AnyMemory>> {
     number: u32,
     me: usize,
-    places: Vec<Place>,
+    places: Vec<Place<M>>,
     offer: Offer,
     /// Bytes of a block; 0 if there are none.
     block: usize,
@@ -74,22 +141,22 @@ pub(super) struct Lines {
     rounds: u32,
 }
 
-impl Lines {
+impl<M: Shared> Lines<M> {
     /// The lines of a team whose members, by position, have offered theirs; `None` unless all have.
     pub(super) fn open(
         number: u32,
         me: usize,
         offers: &[Offer],
-        mut memory: impl FnMut(usize) -> Option<Segment<AnyMemory>>,
+        mut memory: impl FnMut(usize) -> Option<M>,
     ) -> Option<Self> {
         let (mut places, mut room) = (Vec::with_capacity(offers.len()), usize::MAX);
         for (member, offer) in offers.iter().enumerate() {
             let memory = memory(member)?;
             let [lines, blocks] = offer.map(|at| (at as usize).checked_sub(1).map(|at| at * LINE * 8));
-            let lines = lines.filter(|at| at + LINES <= memory.len())?;
-            let bytes = blocks_bytes(memory.len());
+            let lines = lines.filter(|at| at + LINES <= memory.size())?;
+            let bytes = blocks_bytes(memory.size());
             room = room.min(match blocks {
-                Some(at) if at + bytes <= memory.len() => bytes,
+                Some(at) if at + bytes <= memory.size() => bytes,
                 _ => 0,
             });
             let (lines, blocks) = (lines / 8, blocks.unwrap_or(0));
@@ -114,9 +181,9 @@ impl Lines {
         self.offer
     }
 
-    fn line(&self, member: usize, line: usize) -> &[AtomicU64] {
+    fn line(&self, member: usize, line: usize) -> &[M::Word] {
         let place = &self.places[member];
-        &place.memory.words()[place.lines + line * LINE..][..LINE]
+        &place.memory.all_words()[place.lines + line * LINE..][..LINE]
     }
 
     /// A count of this team, as a word that no other team writes.
@@ -136,7 +203,7 @@ impl Lines {
         if (word >> 32) as u32 == self.number { word as u32 } else { 0 }
     }
 
-    fn slot(&self, member: usize, sequence: u32) -> &[AtomicU64] {
+    fn slot(&self, member: usize, sequence: u32) -> &[M::Word] {
         self.line(member, (sequence % SLOTS) as usize)
     }
 
@@ -154,6 +221,16 @@ impl Lines {
             }
         }
         true
+    }
+
+    /// Looks at what the others are done with, and tells with what this member is, every so many operations.
+    pub(super) fn refresh(&self, sequence: u32, done: u32) {
+        if sequence.is_multiple_of(REFRESH) {
+            self.tell_done(done);
+            for (member, place) in self.places.iter().enumerate().filter(|(member, _)| *member != self.me) {
+                place.done.set(self.count(member, Count::Done));
+            }
+        }
     }
 
     /// Tells what this member has called, and gives bytes for it, at most 32.
@@ -218,6 +295,9 @@ impl Lines {
     pub(super) fn begin_rounds(&mut self, bytes: usize) -> (u32, u32) {
         let (first, rounds) = (self.rounds, bytes.div_ceil(self.block) as u32);
         self.rounds = first.wrapping_add(rounds);
+        for (member, place) in self.places.iter().enumerate().filter(|(member, _)| *member != self.me) {
+            place.passed.set(self.count(member, Count::Passed));
+        }
         (first, rounds)
     }
 
@@ -243,8 +323,7 @@ impl Lines {
 
     /// Fills this member's block of a round.
     pub(super) fn fill(&self, round: u32, bytes: &[u8]) {
-        let written = self.places[self.me].memory.write(self.block_at(self.me, round), bytes);
-        written.expect("blocks lie inside the segments");
+        self.places[self.me].memory.put(self.block_at(self.me, round), bytes);
         self.set(Count::Filled, round.wrapping_add(1));
     }
 
@@ -255,13 +334,18 @@ impl Lines {
 
     /// Reads a member's block of a round, which is filled.
     pub(super) fn read(&self, member: usize, round: u32, out: &mut [u8]) {
-        let read = self.places[member].memory.read(self.block_at(member, round), out);
-        read.expect("blocks lie inside the segments");
+        self.places[member].memory.get(self.block_at(member, round), out);
     }
 
     /// Tells that this member needs nothing of a round any more, nor of those before.
     pub(super) fn pass(&self, round: u32) {
         self.set(Count::Passed, round.wrapping_add(1));
+    }
+
+    /// Tells that this member neither gives nor needs anything before a round, the first after a large operation.
+    pub(super) fn leave(&self, round: u32) {
+        self.set(Count::Passed, round);
+        self.set(Count::Filled, round);
     }
 
     /// Whether a member has passed a round.
@@ -349,6 +433,41 @@ mod tests {
         // Another team in the same place knows nothing of it.
         let [_, second] = teams(1, &memory, offer);
         assert!(!second.has_come(0, 0) && first.count(1, Count::Done) == 0);
+    }
+
+    /// Counts of members that have nothing to tell for 2^31 rounds and operations.
+    #[test]
+    fn counts_never_get_old() {
+        let memory = [(); 2].map(|()| segment(128 << 10).erase());
+        let offer = Auxiliary::default().offer(128 << 10);
+        let [mut first, mut second] = teams(2, &memory, offer);
+        // The first gives all the time, the second never; both leave each operation.
+        let mut round = 0;
+        for rounds in [1 << 30, (1 << 30) - 1, 3] {
+            for lines in [&mut first, &mut second] {
+                assert_eq!(lines.begin_rounds(lines.block() * rounds as usize), (round, rounds));
+                lines.leave(round.wrapping_add(rounds));
+            }
+            round = round.wrapping_add(rounds);
+        }
+        assert_eq!(round, (1 << 31) + 2);
+        assert_eq!(
+            (first.begin_rounds(9 * first.block()).0, second.begin_rounds(9 * first.block()).0),
+            (round, round)
+        );
+        assert!(!first.is_filled(1, round), "the second has not begun to give");
+        for round in round..round + DEPTH {
+            assert!(second.may_fill(round));
+            second.fill(round, &[1]);
+            assert!(first.is_filled(1, round));
+        }
+        assert!(!second.may_fill(round + DEPTH), "the first has passed none of them");
+        // 2^31 operations by messages have passed since the lines were used.
+        let sequence = 1 << 31;
+        first.refresh(sequence, sequence);
+        second.refresh(sequence, sequence);
+        first.refresh(sequence, sequence);
+        assert!(first.has_slot(sequence + SLOTS - 1) && !first.has_slot(sequence + SLOTS));
     }
 
     #[test]

@@ -33,6 +33,8 @@ mod dropped;
 mod faults;
 mod instance;
 mod lines;
+#[cfg(all(test, am_loom))]
+mod loom_lines;
 mod progress;
 mod quick;
 mod strays;
@@ -49,7 +51,9 @@ use super::operator::Fold;
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
 use am_core::layer::Outbox;
-use am_core::{Address, Arguments, Category, HandlerError, HandlerResult, Lane, LossCause, Request, SendError};
+use am_core::{
+    Address, Arguments, Category, HandlerError, HandlerResult, Lane, LossCause, PeerStatus, Request, SendError,
+};
 use context::{Context, Early};
 use faults::Combines;
 use instance::{Bytes, Data, Instance, Owner};
@@ -105,6 +109,9 @@ pub(crate) trait Post {
 
     /// Ends a member's idling after a change of memory that it sees.
     fn stir(&mut self, member: Address);
+
+    /// Whether this process is a fork of the one that the endpoint belongs to, for which all others are lost.
+    fn is_fork(&self, other: Address) -> bool;
 }
 
 impl Post for Outbox<'_> {
@@ -127,6 +134,10 @@ impl Post for Outbox<'_> {
 
     fn stir(&mut self, member: Address) {
         self.stir(member);
+    }
+
+    fn is_fork(&self, other: Address) -> bool {
+        self.status(other) == Some(PeerStatus::Lost(LossCause::Forked))
     }
 }
 
@@ -387,7 +398,10 @@ impl Engine {
         let id = u64::from(instance.generation) << 32 | u64::from(place);
         match way {
             Some(way) => self.begin_directly(index, sequence, call, place, way),
-            None => self.enqueue(place as usize),
+            None => {
+                self.enqueue(place as usize);
+                self.compare_directly(index, sequence, call);
+            }
         }
         self.list(index);
         self.look_back(index, sequence);

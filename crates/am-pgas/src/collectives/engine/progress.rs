@@ -35,7 +35,7 @@ impl Engine {
             if self.advance(place, post) == Turn::Blocked {
                 self.enqueue(place);
             }
-            if let Some(index) = self.context_index(number) {
+            if let Some(index) = self.context_index(number).filter(|index| !self.contexts[*index].is_fork(post)) {
                 self.settle(index, post);
             }
         }

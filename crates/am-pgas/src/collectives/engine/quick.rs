@@ -75,7 +75,8 @@ impl Engine {
         self.combines.set(None);
         self.contexts[index].ended(sequence);
         if !direct.is_agreed(seat.size) {
-            self.follow(index, direct);
+            self.contexts[index].direct.push_back(direct);
+            self.follow(index);
         }
         self.settle(index, post);
         Quick::Over
@@ -169,16 +170,8 @@ impl Engine {
             *entry = Some(place);
         }
         direct.set_place(place);
-        self.follow(index, direct);
+        self.contexts[index].direct.push_back(direct);
+        self.follow(index);
         id
-    }
-
-    /// Lets progress follow an operation.
-    fn follow(&mut self, index: usize, direct: Direct) {
-        let context = &mut self.contexts[index];
-        context.direct.push_back(direct);
-        if !std::mem::replace(&mut context.shares, true) {
-            self.sharing.push(context.members.context);
-        }
     }
 }
