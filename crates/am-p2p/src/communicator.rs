@@ -4,7 +4,7 @@ use crate::config::{Counts, Protocol};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Messages};
-use crate::machine::{ANY, Failure, Selector, What};
+use crate::machine::{ANY, Failure, MessageInfo, Selector};
 use am_core::{Endpoint, HasLayer, PeerStatus, Rank, Transport};
 use am_pgas::Team;
 use am_pgas::allocator::SegmentAllocator;
@@ -47,7 +47,7 @@ impl From<i32> for Tag {
     }
 }
 
-/// What is known of a message that was received or probed.
+/// MessageInfo is known of a message that was received or probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     pub(crate) source: u32,
@@ -173,14 +173,14 @@ impl Communicator {
     ///
     /// # Errors
     /// [`MessageError::UnderWay`] on the ranks that a message is under way at, or waits for its receive, in any communicator; ranks that
-    /// disagree afterwards call again. What the barriers of this call fail with.
+    /// disagree afterwards call again. MessageInfo the barriers of this call fail with.
     pub fn choose<T: Transport, S: HasLayer<Messages> + HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         protocol: Protocol,
         eager: usize,
     ) -> Result<(), MessageError> {
-        self.own(endpoint)?;
+        self.check_endpoint(endpoint)?;
         self.team.barrier(endpoint)?;
         let medium = layer::medium(endpoint).0;
         let chosen = endpoint.layer_quietly::<Messages>().machine.choose(protocol, eager, medium);
@@ -202,7 +202,7 @@ impl Communicator {
         self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
-        self.own(endpoint)?;
+        self.check_endpoint(endpoint)?;
         endpoint.layer_mut::<Messages>().machine.close(self.context);
         Ok(self.team.destroy(endpoint)?)
     }
@@ -222,7 +222,7 @@ impl Communicator {
         self.team.me()
     }
 
-    /// What has been counted so far at this endpoint, in all communicators.
+    /// MessageInfo has been counted so far at this endpoint, in all communicators.
     pub fn counts<T: Transport, S: HasLayer<Messages>>(&self, endpoint: &Endpoint<T, S>) -> Counts {
         endpoint.layer::<Messages>().counts()
     }
@@ -244,13 +244,13 @@ impl Communicator {
     }
 
     #[inline]
-    pub(crate) fn own<T: Transport, S: HasLayer<Messages>>(
+    pub(crate) fn check_endpoint<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
         let layer = endpoint.layer_quietly::<Messages>();
-        // What was dropped before comes before what is asked for now.
-        layer.take_note();
+        // MessageInfo was dropped before comes before what is asked for now.
+        layer.process_dropped();
         if layer.id == self.layer { Ok(()) } else { Err(MessageError::Foreign) }
     }
 
@@ -279,13 +279,13 @@ impl Communicator {
         Ok(Selector { context: self.context, source, tag })
     }
 
-    pub(crate) fn status(&self, what: What) -> Status {
+    pub(crate) fn status(&self, what: MessageInfo) -> Status {
         let source = self.team.position(Rank(what.from)).unwrap_or(0);
         Status { source, tag: what.tag as i32, bytes: what.len, kind: what.kind }
     }
 
     /// Why nothing can come for a receive from any source, if so.
-    pub(crate) fn nobody<T: Transport, S: HasLayer<Messages>>(
+    pub(crate) fn no_sender_left<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         selector: Selector,

@@ -1,7 +1,7 @@
-//! What two-sided messages fail with.
+//! MessageInfo two-sided messages fail with.
 
 use crate::kind::ElementType;
-use crate::machine::{ANY, Failure, What};
+use crate::machine::{ANY, Failure, MessageInfo};
 use am_core::{LossCause, PollError, Rank, SendError, WaitError};
 use am_pgas::collectives::CollectiveError;
 use std::fmt;
@@ -32,7 +32,7 @@ impl AskedTag {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The peer of the message is lost. What it sent before can still be received, except for long messages whose bytes had
+    /// The peer of the message is lost. MessageInfo it sent before can still be received, except for long messages whose bytes had
     /// not come. Of a receive from any source: a member of the communicator whose loss has not been
     /// [acknowledged](crate::Communicator::acknowledge_losses).
     #[error("rank {rank}, the peer of a message with {tag}, is lost: {cause}")]
@@ -126,7 +126,7 @@ pub enum MessageError {
     Value {
         /// The message's tag.
         tag: AskedTag,
-        /// What was wrong.
+        /// MessageInfo was wrong.
         source: postcard::Error,
     },
     /// Making or ending a communicator failed.
@@ -135,7 +135,7 @@ pub enum MessageError {
     /// A message could not be handed to the network.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// The wait failed: the endpoint's time-out ran out. What is under way goes on by itself.
+    /// The wait failed: the endpoint's time-out ran out. MessageInfo is under way goes on by itself.
     #[error(transparent)]
     Wait(#[from] WaitError),
 }
@@ -164,8 +164,8 @@ impl MessageError {
     }
 
     /// Of a failure with a message from or to a rank.
-    pub(crate) fn of(failure: Failure, what: What, expected: u32, capacity: u64) -> Self {
-        let What { from, tag, len: bytes, .. } = what;
+    pub(crate) fn of(failure: Failure, what: MessageInfo, expected: u32, capacity: u64) -> Self {
+        let MessageInfo { from, tag, len: bytes, .. } = what;
         let (rank, told) = (Rank(from), AskedTag::of(tag));
         match failure {
             Failure::Gone(cause) => Self::gone(from, tag, cause),

@@ -2,7 +2,7 @@
 
 use crate::config::{Counts, MessageConfig};
 use crate::error::MessageError;
-use crate::machine::{Block, Control, Credit, Head, Machine, Part, Read, Unsent, Wire};
+use crate::machine::{Block, Control, Credit, Envelope, Machine, Part, Read, Unsent, Wire};
 use am_core::layer::{Outbox, Progress};
 use am_core::slab::Key;
 use am_core::{
@@ -37,7 +37,7 @@ impl Requests {
 
 /// A request whose handle was dropped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Gone {
+pub(crate) enum DroppedHandle {
     Send(Key),
     Receive(Key),
     Aside(Key),
@@ -46,19 +46,19 @@ pub(crate) enum Gone {
 /// Requests whose handles were dropped, until the layer takes note.
 #[derive(Debug, Default)]
 pub(crate) struct Dropped {
-    all: Mutex<Vec<Gone>>,
+    all: Mutex<Vec<DroppedHandle>>,
     any: AtomicBool,
 }
 
 impl Dropped {
-    pub(crate) fn push(&self, gone: Gone) {
+    pub(crate) fn push(&self, gone: DroppedHandle) {
         // A panic elsewhere cannot leave the list half changed.
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(gone);
         // Relaxed: the lock orders what matters, and the next look sees a push that one misses.
         self.any.store(true, Ordering::Relaxed);
     }
 
-    fn take(&self) -> Vec<Gone> {
+    fn take(&self) -> Vec<DroppedHandle> {
         self.any.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -116,7 +116,7 @@ impl Messages {
         let eager = layer.one_way(&name, |messages: &mut Self, from, words: [u32; 6], payload| {
             let [context, tag, sequence, kind, taken, units] = words;
             let credit = Credit { messages: taken, units };
-            messages.machine.on_eager(from.rank.0, Head { context, tag, sequence, kind }, credit, &payload);
+            messages.machine.on_eager(from.rank.0, Envelope { context, tag, sequence, kind }, credit, &payload);
         })?;
         let control =
             layer.one_way("control", |messages: &mut Self, from, words: Words, _| {
@@ -142,12 +142,12 @@ impl Messages {
             answer_read(token, answer, &read, bytes)
         })?;
         layer.progress(|messages, outbox| {
-            messages.take_note();
+            messages.process_dropped();
             if !messages.machine.has_work() {
                 return Ok(Progress::Idle);
             }
             let endpoint = outbox.address().endpoint;
-            let mut wire = Line { outbox, requests: messages.requests, endpoint };
+            let mut wire = OutboxWire { outbox, requests: messages.requests, endpoint };
             messages.machine.advance(&mut wire)
         });
         Ok(Self {
@@ -163,7 +163,7 @@ impl Messages {
         })
     }
 
-    /// What has been counted so far.
+    /// MessageInfo has been counted so far.
     pub fn counts(&self) -> Counts {
         self.machine.counts
     }
@@ -175,15 +175,15 @@ impl Messages {
 
     /// Lets requests go on alone whose handles were dropped.
     #[inline]
-    pub(crate) fn take_note(&mut self) {
+    pub(crate) fn process_dropped(&mut self) {
         if !self.dropped.any.load(Ordering::Relaxed) {
             return;
         }
         for gone in self.dropped.take() {
             match gone {
-                Gone::Send(key) => self.machine.drop_send(key),
-                Gone::Receive(key) => self.machine.drop_receive(key),
-                Gone::Aside(key) => self.machine.drop_aside(key),
+                DroppedHandle::Send(key) => self.machine.drop_send(key),
+                DroppedHandle::Receive(key) => self.machine.drop_receive(key),
+                DroppedHandle::Aside(key) => self.machine.drop_aside(key),
             }
         }
     }
@@ -209,19 +209,19 @@ fn answer_read(
 }
 
 /// The network, as progress functions have it.
-struct Line<'a, 'o> {
+struct OutboxWire<'a, 'o> {
     outbox: &'a mut Outbox<'o>,
     requests: Requests,
     endpoint: u16,
 }
 
-impl Line<'_, '_> {
+impl OutboxWire<'_, '_> {
     fn address(&self, to: u32) -> Address {
         Address { rank: Rank(to), endpoint: self.endpoint }
     }
 }
 
-/// What an error of sending means to the protocols.
+/// MessageInfo an error of sending means to the protocols.
 pub(crate) fn unsent(error: SendError) -> Unsent<SendError> {
     match error {
         SendError::WouldBlock { .. } => Unsent::Busy,
@@ -236,15 +236,21 @@ pub(crate) fn longest_part(placed: bool, most: impl FnOnce(Category) -> Option<u
     if placed { most(Category::Long).unwrap_or(0).min(PART) } else { most(Category::Medium).unwrap_or(0) }
 }
 
-impl Wire for Line<'_, '_> {
+impl Wire for OutboxWire<'_, '_> {
     type Error = SendError;
 
     fn control(&mut self, to: u32, control: &Control, credit: Credit) -> Result<(), Unsent<SendError>> {
         self.outbox.try_request(self.address(to), self.requests.control, control.encode(credit)).map_err(unsent)
     }
 
-    fn eager(&mut self, to: u32, head: &Head, credit: Credit, bytes: &[u8]) -> Result<(), Unsent<SendError>> {
-        let words = eager_words(head, credit);
+    fn eager(
+        &mut self,
+        to: u32,
+        envelope: &Envelope,
+        credit: Credit,
+        bytes: &[u8],
+    ) -> Result<(), Unsent<SendError>> {
+        let words = eager_words(envelope, credit);
         self.outbox.try_request_medium(self.address(to), self.requests.eager, words, bytes).map_err(unsent)
     }
 
@@ -273,8 +279,8 @@ impl Wire for Line<'_, '_> {
 }
 
 #[inline]
-pub(crate) fn eager_words(head: &Head, credit: Credit) -> [u32; 6] {
-    [head.context, head.tag, head.sequence, head.kind, credit.messages, credit.units]
+pub(crate) fn eager_words(envelope: &Envelope, credit: Credit) -> [u32; 6] {
+    [envelope.context, envelope.tag, envelope.sequence, envelope.kind, credit.messages, credit.units]
 }
 
 /// The largest eager message that every rank takes, and whether messages of all pairs keep their order.
@@ -320,7 +326,7 @@ pub(crate) fn set_up<T: Transport, S: HasLayer<Messages> + HasLayer<SegmentAlloc
 /// Ends what is under way with ranks that are newly lost, after what they sent before has been looked at.
 /// Whether there were any.
 #[inline]
-pub(crate) fn look_for_losses<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) -> bool {
+pub(crate) fn check_losses<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) -> bool {
     let losses = endpoint.losses();
     let new = endpoint.layer_quietly::<Messages>().losses_seen != losses;
     if new {
@@ -350,7 +356,7 @@ fn find_losses<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S
 
 /// Ends what is under way with a rank that has left by itself, after what it sent before has been looked at.
 /// Whether it has.
-fn look_for_leaver<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, peer: Address) -> bool {
+fn check_finished<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, peer: Address) -> bool {
     let left = endpoint.status(peer) == Some(PeerStatus::Finished) && peer != endpoint.address();
     if left {
         endpoint.serve_through();
@@ -367,7 +373,7 @@ pub(crate) enum Awaited<'a> {
     Any(&'a [Rank]),
 }
 
-/// Waits until `done` yields something. What is waited for ends when its peers are lost or leave.
+/// Waits until `done` yields something. MessageInfo is waited for ends when its peers are lost or leave.
 pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
     endpoint: &mut Endpoint<T, S>,
     awaited: Awaited<'_>,
@@ -380,22 +386,22 @@ pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
         if let Some(result) = done(endpoint)? {
             return Ok(ControlFlow::Break(result));
         }
-        let mut found = look_for_losses(endpoint);
+        let mut found = check_losses(endpoint);
         steps = steps.wrapping_add(1);
         let look = std::mem::replace(&mut idles, endpoint.idles()) != idles || steps.is_multiple_of(LOOKS);
         let reason = match awaited {
             Awaited::One(rank) => {
-                found |= look && look_for_leaver(endpoint, address(rank));
+                found |= look && check_finished(endpoint, address(rank));
                 endpoint.shape().peer(address(rank)).map_or(WaitReason::Message, WaitReason::Collective)
             }
             Awaited::Any(ranks) => {
                 for rank in ranks.iter().filter(|_| look) {
-                    found |= look_for_leaver(endpoint, address(*rank));
+                    found |= check_finished(endpoint, address(*rank));
                 }
                 WaitReason::Message
             }
         };
-        // What was found may have ended it, and nothing else may come.
+        // MessageInfo was found may have ended it, and nothing else may come.
         let ended = if found { done(endpoint)? } else { None };
         Ok(ended.map_or(ControlFlow::Continue(reason), ControlFlow::Break))
     })
@@ -406,7 +412,7 @@ pub(crate) fn serve<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
 ) -> Result<(), MessageError> {
     let polled = endpoint.poll_through();
-    look_for_losses(endpoint);
+    check_losses(endpoint);
     polled?;
     Ok(())
 }

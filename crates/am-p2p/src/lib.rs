@@ -67,7 +67,7 @@
 //!
 //! [`MessageError`] does not yet give sizes in every case.
 //!
-//! # What can go wrong
+//! # MessageInfo can go wrong
 //!
 //! A rank that is lost ends what is under way with it, at each of its peers, as an error that names it; others go on. A dropped
 //! request is safe: it owns its buffer. See [`MessageError`].
@@ -159,7 +159,7 @@ macro_rules! p2p_state {
     };
 }
 
-/// What [`p2p_state!`](crate::p2p_state) names.
+/// MessageInfo [`p2p_state!`](crate::p2p_state) names.
 pub mod layers {
     pub use am_pgas::layers::{Aggregation, Collectives, OneSided, SegmentAllocator};
     pub use am_pgas::pgas_state;

@@ -4,7 +4,7 @@ use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Messages};
-use crate::machine::{ANY, Block, Head, Mode, Selector, Taken, What};
+use crate::machine::{ANY, Block, Envelope, MessageInfo, Mode, Selector, Taken};
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
@@ -15,11 +15,11 @@ use am_pgas::pointer::Element;
 #[derive(Clone, Copy)]
 pub(crate) struct Outgoing {
     pub(crate) to: Rank,
-    pub(crate) head: Head,
+    pub(crate) envelope: Envelope,
     pub(crate) mode: Mode,
 }
 
-/// What sending a message has come to so far.
+/// MessageInfo sending a message has come to so far.
 pub(crate) enum Begun {
     Sent,
     /// It is under way, with its bytes or without.
@@ -35,24 +35,24 @@ impl Communicator {
         kind: ElementType,
         mode: Mode,
     ) -> Result<Outgoing, MessageError> {
-        self.own(endpoint)?;
+        self.check_endpoint(endpoint)?;
         let (to, tag) = (self.member(to)?, Self::tag(tag)?);
-        let head = Head { context: self.context, tag, sequence: 0, kind: kind.number() };
-        Ok(Outgoing { to, head, mode })
+        let envelope = Envelope { context: self.context, tag, sequence: 0, kind: kind.number() };
+        Ok(Outgoing { to, envelope, mode })
     }
 
     /// Begins to send; `lend` if the caller waits and can lend the bytes.
     #[inline]
     pub(crate) fn begin<T: Transport, S: HasLayer<Messages>>(
         endpoint: &mut Endpoint<T, S>,
-        Outgoing { to, head, mode }: Outgoing,
+        Outgoing { to, envelope, mode }: Outgoing,
         bytes: &[u8],
         lend: bool,
     ) -> Result<Begun, MessageError> {
         let endpoint_number = endpoint.address().endpoint;
         let layer = endpoint.layer_quietly::<Messages>();
         if mode == Mode::Standard
-            && let Some((numbered, credit)) = layer.machine.begin_eager(to.0, head, bytes.len())
+            && let Some((numbered, credit)) = layer.machine.begin_eager(to.0, envelope, bytes.len())
         {
             let handler = layer.requests.eager;
             let address = Address { rank: to, endpoint: endpoint_number };
@@ -67,12 +67,12 @@ impl Communicator {
             };
         }
         let machine = &mut endpoint.layer_mut::<Messages>().machine;
-        if machine.is_closed(head.context) {
-            return Err(MessageError::Freed { tag: AskedTag::of(head.tag) });
+        if machine.is_closed(envelope.context) {
+            return Err(MessageError::Freed { tag: AskedTag::of(envelope.tag) });
         }
         let lend = lend && machine.lends(bytes.len());
         let body = (!lend).then(|| bytes.to_vec());
-        Ok(Begun::UnderWay(machine.begin(to.0, head, mode, bytes.len() as u64, body)))
+        Ok(Begun::UnderWay(machine.begin(to.0, envelope, mode, bytes.len() as u64, body)))
     }
 
     /// Writes a message whose bytes are lent, as far as there is room.
@@ -130,7 +130,7 @@ impl Communicator {
     #[inline(never)]
     pub(crate) fn finish_send<T: Transport, S: HasLayer<Messages>>(
         endpoint: &mut Endpoint<T, S>,
-        Outgoing { to, head, .. }: Outgoing,
+        Outgoing { to, envelope, .. }: Outgoing,
         key: Key,
         bytes: &[u8],
     ) -> Result<(), MessageError> {
@@ -146,8 +146,8 @@ impl Communicator {
             machine.adopt(key, bytes);
             machine.drop_send(key);
         })?;
-        let what = What { from: to.0, tag: head.tag, len: bytes.len() as u64, kind: head.kind };
-        sent.map_err(|failure| MessageError::of(failure, what, head.kind, 0))
+        let what = MessageInfo { from: to.0, tag: envelope.tag, len: bytes.len() as u64, kind: envelope.kind };
+        sent.map_err(|failure| MessageError::of(failure, what, envelope.kind, 0))
     }
 
     /// Sends values to a member. Blocks until the slice can be used again; does not allocate where the message goes eagerly.
@@ -223,7 +223,7 @@ impl Communicator {
         kind: ElementType,
         capacity: u64,
     ) -> Result<Key, MessageError> {
-        self.own(endpoint)?;
+        self.check_endpoint(endpoint)?;
         let layer = endpoint.layer_quietly::<Messages>();
         let key = layer.machine.post(selector, kind.number(), capacity);
         if layer.machine.has_work() {
@@ -239,7 +239,7 @@ impl Communicator {
         selector: Selector,
         key: Key,
         (expected, capacity): (ElementType, u64),
-        mut glance: impl FnMut(&mut Endpoint<T, S>),
+        mut on_progress: impl FnMut(&mut Endpoint<T, S>),
     ) -> Result<Taken, MessageError> {
         let layer = endpoint.layer_quietly::<Messages>();
         let mut taken = layer.machine.take_received(key);
@@ -253,7 +253,7 @@ impl Communicator {
                 if let Some(taken) = machine.take_received(key) {
                     return Ok(Some(taken));
                 }
-                glance(endpoint);
+                on_progress(endpoint);
                 if selector.source == ANY {
                     let now = (endpoint.losses(), endpoint.idles());
                     let before = (std::mem::replace(&mut losses, now.0), std::mem::replace(&mut idles, now.1));
@@ -263,7 +263,7 @@ impl Communicator {
                     };
                     if now != before
                         && !moving(endpoint)
-                        && let Some(error) = self.nobody(endpoint, selector)
+                        && let Some(error) = self.no_sender_left(endpoint, selector)
                     {
                         return Err(error);
                     }

@@ -12,7 +12,7 @@ pub struct PersistentSend<V> {
     communicator: Communicator,
     to: u32,
     tag: i32,
-    /// What is sent.
+    /// MessageInfo is sent.
     pub values: Vec<V>,
     request: Option<SendRequest>,
 }
@@ -23,7 +23,7 @@ pub struct PersistentReceive<V> {
     communicator: Communicator,
     source: Source,
     tag: Tag,
-    /// What was received last.
+    /// MessageInfo was received last.
     pub values: Vec<V>,
     request: Option<ReceiveRequest<V>>,
 }

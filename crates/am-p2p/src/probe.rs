@@ -3,7 +3,7 @@
 use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
-use crate::layer::{self, Awaited, Dropped, Gone, Messages};
+use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{ANY, Selector};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
@@ -30,13 +30,13 @@ impl fmt::Debug for Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.dropped.push(Gone::Aside(key));
+            self.dropped.push(DroppedHandle::Aside(key));
         }
     }
 }
 
 impl Message {
-    /// What is known of the message.
+    /// MessageInfo is known of the message.
     pub fn status(&self) -> Status {
         self.status
     }
@@ -48,7 +48,7 @@ impl Message {
         kind: ElementType,
         capacity: u64,
     ) -> Result<(Key, Selector), MessageError> {
-        self.communicator.own(endpoint)?;
+        self.communicator.check_endpoint(endpoint)?;
         let tag = self.status.tag as u32;
         let source = self.communicator.member(self.status.source)?.0;
         let selector = Selector { context: self.communicator.context, source, tag };
@@ -104,7 +104,7 @@ impl Communicator {
         block: bool,
         mut found: impl FnMut(&mut Messages) -> Option<R>,
     ) -> Result<Option<R>, MessageError> {
-        self.own(endpoint)?;
+        self.check_endpoint(endpoint)?;
         if !block {
             layer::serve(endpoint)?;
             return Ok(found(endpoint.layer_quietly::<Messages>()));
@@ -129,7 +129,7 @@ impl Communicator {
             if gone {
                 return Err(machine.why_gone(selector.source, selector.tag));
             }
-            let nobody = if selector.source == ANY { self.nobody(endpoint, selector) } else { None };
+            let nobody = if selector.source == ANY { self.no_sender_left(endpoint, selector) } else { None };
             nobody.map_or(Ok(None), Err)
         })?;
         Ok(Some(found))

@@ -3,8 +3,8 @@
 use crate::communicator::{Communicator, Status};
 use crate::error::MessageError;
 use crate::kind::ElementType;
-use crate::layer::{self, Awaited, Dropped, Gone, Messages};
-use crate::machine::{ANY, Selector, What};
+use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
+use crate::machine::{ANY, MessageInfo, Selector};
 use crate::messages::{Begun, Outgoing};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
@@ -42,7 +42,7 @@ pub struct SendRequest {
 
 impl fmt::Debug for SendRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tag = self.outgoing.head.tag;
+        let tag = self.outgoing.envelope.tag;
         f.debug_struct("SendRequest").field("to", &self.outgoing.to).field("tag", &tag).finish_non_exhaustive()
     }
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for SendRequest {
 impl Drop for SendRequest {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.dropped.push(Gone::Send(key));
+            self.dropped.push(DroppedHandle::Send(key));
         }
     }
 }
@@ -97,9 +97,9 @@ impl SendRequest {
         let Some(key) = self.key else { return Some(Ok(())) };
         let sent = endpoint.layer_quietly::<Messages>().machine.take_sent(key)?;
         self.key = None;
-        let Outgoing { to, head, .. } = self.outgoing;
-        let what = What { from: to.0, tag: head.tag, len: self.len, kind: head.kind };
-        Some(sent.map_err(|failure| MessageError::of(failure, what, head.kind, 0)))
+        let Outgoing { to, envelope, .. } = self.outgoing;
+        let what = MessageInfo { from: to.0, tag: envelope.tag, len: self.len, kind: envelope.kind };
+        Some(sent.map_err(|failure| MessageError::of(failure, what, envelope.kind, 0)))
     }
 
     /// Waits until the message has been sent: its bytes have left, or of a synchronous send have met their receive. Blocks.
@@ -150,7 +150,7 @@ impl<V> fmt::Debug for ReceiveRequest<V> {
 impl<V> Drop for ReceiveRequest<V> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.dropped.push(Gone::Receive(key));
+            self.dropped.push(DroppedHandle::Receive(key));
         }
     }
 }
@@ -346,7 +346,7 @@ pub fn wait_any<T: Transport, S: HasLayer<Messages>>(
             && let Some(others) = others
         {
             let selector = Selector { context: others.context, source: ANY, tag: ANY };
-            if let Some(error) = others.nobody(endpoint, selector) {
+            if let Some(error) = others.no_sender_left(endpoint, selector) {
                 return Err(error);
             }
         }

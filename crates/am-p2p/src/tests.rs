@@ -207,7 +207,7 @@ fn communicators_are_apart() {
             let status = pair.send_receive_into(endpoint, (1 - me, 3), &[me as u8], (ANY_SOURCE, 3), &mut into);
             assert_eq!((status.unwrap().source_rank(), into), (1 - me, [1 - me as u8]));
         }
-        // What is left in a freed communicator goes.
+        // MessageInfo is left in a freed communicator goes.
         let receive = copy.immediate_receive::<_, _, u64>(endpoint, next, 1, 3000).unwrap();
         let late = copy.immediate_send(endpoint, next, 2, &values(3000, 0)).unwrap();
         let probed = copy.probe(endpoint, ANY_SOURCE, 2).unwrap();
@@ -326,7 +326,7 @@ fn lost_peers_are_named() {
                         world.send(&mut endpoint, 1, 8, &[0u8]).unwrap();
                         let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 9).unwrap_err();
                         assert_eq!(error, lost(Some(9)));
-                        // What had come is there, what had been announced is not.
+                        // MessageInfo had come is there, what had been announced is not.
                         assert_eq!(world.receive::<_, _, u32>(&mut endpoint, 2, 1).unwrap().0, 7);
                         let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 2).unwrap_err();
                         assert_eq!(error, lost(Some(2)));

@@ -1,7 +1,7 @@
-//! What is to be sent, and how it is.
+//! MessageInfo is to be sent, and how it is.
 
 use super::Machine;
-use super::control::{Control, Credit, Head, Part, Read};
+use super::control::{Control, Credit, Envelope, Part, Read};
 use super::peers::Advert;
 use super::sending::{Body, Grant, Stage};
 use crate::config::Protocol;
@@ -42,7 +42,13 @@ pub(crate) trait Wire {
 
     fn control(&mut self, to: u32, control: &Control, credit: Credit) -> Result<(), Unsent<Self::Error>>;
 
-    fn eager(&mut self, to: u32, head: &Head, credit: Credit, bytes: &[u8]) -> Result<(), Unsent<Self::Error>>;
+    fn eager(
+        &mut self,
+        to: u32,
+        envelope: &Envelope,
+        credit: Credit,
+        bytes: &[u8],
+    ) -> Result<(), Unsent<Self::Error>>;
 
     /// Places a part in the receiver's segment, or sends it as a message of its own.
     fn part(&mut self, to: u32, part: &Part, bytes: &[u8], offset: Option<u64>)
@@ -66,8 +72,8 @@ pub(crate) struct Next {
     pub(crate) offset: Option<u64>,
 }
 
-/// What serving a peer has come to.
-enum Turn {
+/// MessageInfo serving a peer has come to.
+enum Served {
     Sent,
     Busy,
     Gone,
@@ -77,8 +83,8 @@ macro_rules! attempt {
     ($sent:expr) => {
         match $sent {
             Ok(()) => {}
-            Err(Unsent::Busy) => return Ok(Turn::Busy),
-            Err(Unsent::Gone) => return Ok(Turn::Gone),
+            Err(Unsent::Busy) => return Ok(Served::Busy),
+            Err(Unsent::Gone) => return Ok(Served::Gone),
             Err(Unsent::Failed(error)) => return Err(error),
         }
     };
@@ -88,9 +94,9 @@ impl Machine {
     /// A control message has come.
     pub(crate) fn on_control(&mut self, from: u32, control: Control, credit: Credit) {
         let peer = self.peer(from);
-        self.hear(peer, credit);
+        self.accept_credit(peer, credit);
         match control {
-            Control::Rts { head, send, len } => self.on_rts(from, head, send, len),
+            Control::Rts { envelope, send, len } => self.on_rts(from, envelope, send, len),
             Control::Cts { send, receive, offset } => self.on_cts(from, send, receive, offset),
             Control::Refuse { send, freed } => self.on_refuse(from, send, freed),
             Control::Rtr { context, tag, seen, place, receive, capacity, offset } => {
@@ -103,7 +109,7 @@ impl Machine {
             Control::Revoked { context, receive, done } => self.on_revoked(from, context, receive, done),
             Control::Retire { receive } => self.on_retire(from, receive),
             Control::Retired { receive } => self.on_retired(from, receive),
-            Control::Written { head, receive, len } => self.on_written(from, head, receive, len),
+            Control::Written { envelope, receive, len } => self.on_written(from, envelope, receive, len),
             Control::Fin { receive } => self.on_fin(from, receive),
             Control::Ack { send } => self.on_ack(from, send),
             Control::Credit => {}
@@ -116,54 +122,54 @@ impl Machine {
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else { break };
             let index = index as usize;
-            self.peers[index].listed = false;
+            self.peers[index].is_ready = false;
             match self.serve(index, wire, &mut progress)? {
-                Turn::Sent => {}
-                Turn::Busy => {
+                Served::Sent => {}
+                Served::Busy => {
                     progress = progress.max(Progress::Blocked);
-                    self.list(index);
+                    self.mark_ready(index);
                 }
                 // The losses that the endpoint tells end what is under way.
-                Turn::Gone => self.peers[index].queue.clear(),
+                Served::Gone => self.peers[index].queue.clear(),
             }
         }
         Ok(progress)
     }
 
-    fn serve<W: Wire>(&mut self, index: usize, wire: &mut W, progress: &mut Progress) -> Result<Turn, W::Error> {
+    fn serve<W: Wire>(&mut self, index: usize, wire: &mut W, progress: &mut Progress) -> Result<Served, W::Error> {
         let to = self.peers[index].rank;
         while let Some(item) = self.peers[index].queue.front().copied() {
             match item {
                 Item::Control(control) => {
                     attempt!(wire.control(to, &control, self.peers[index].consumed));
-                    self.told(index);
+                    self.attach_credit(index);
                 }
                 Item::Eager(key) => {
                     if let Some(send) = self.sends.get(key)
                         && let Body::Owned(bytes) = &send.body
                     {
-                        attempt!(wire.eager(to, &send.head, self.peers[index].consumed, bytes));
-                        self.told(index);
+                        attempt!(wire.eager(to, &send.envelope, self.peers[index].consumed, bytes));
+                        self.attach_credit(index);
                         self.sent(key);
                     }
                 }
                 Item::Write(key) => match self.write(key, wire)? {
-                    Turn::Sent => {}
+                    Served::Sent => {}
                     turn => return Ok(turn),
                 },
                 Item::End(key) => {
-                    let grant = self.sends.get(key).and_then(|send| Some((send.grant?, send.head, send.len)));
-                    if let Some((Grant { receive, unknown, .. }, head, len)) = grant {
-                        let written = Control::Written { head, receive, len };
+                    let grant = self.sends.get(key).and_then(|send| Some((send.grant?, send.envelope, send.len)));
+                    if let Some((Grant { receive, unknown, .. }, envelope, len)) = grant {
+                        let written = Control::Written { envelope, receive, len };
                         let fin = if unknown { written } else { Control::Fin { receive } };
                         attempt!(wire.control(to, &fin, self.peers[index].consumed));
                         self.counts.fin += 1;
-                        self.told(index);
+                        self.attach_credit(index);
                         self.sent(key);
                     }
                 }
-                Item::Read(key) => match self.ask(to, key, wire)? {
-                    Turn::Sent => {}
+                Item::Read(key) => match self.request_reads(to, key, wire)? {
+                    Served::Sent => {}
                     turn => return Ok(turn),
                 },
             }
@@ -173,14 +179,14 @@ impl Machine {
         if self.peers[index].due {
             attempt!(wire.control(to, &Control::Credit, self.peers[index].consumed));
             self.counts.credit += 1;
-            self.told(index);
+            self.attach_credit(index);
             *progress = Progress::Advanced;
         }
-        Ok(Turn::Sent)
+        Ok(Served::Sent)
     }
 
     /// Asks for more of a message.
-    fn ask<W: Wire>(&mut self, to: u32, key: Key, wire: &mut W) -> Result<Turn, W::Error> {
+    fn request_reads<W: Wire>(&mut self, to: u32, key: Key, wire: &mut W) -> Result<Served, W::Error> {
         while let Some(receive) = self.receives.get_mut(key)
             && let Some(reading) = &mut receive.reading
             && reading.asked < receive.len
@@ -194,7 +200,7 @@ impl Machine {
             reading.asked += u64::from(len);
             reading.under_way += 1;
         }
-        Ok(Turn::Sent)
+        Ok(Served::Sent)
     }
 
     /// The next part of a message that is being written: whom it goes to, which bytes, and where in the receiver's segment. `most`
@@ -202,13 +208,13 @@ impl Machine {
     pub(crate) fn next_part(&self, key: Key, most: impl FnOnce(u32, bool) -> u64) -> Option<Next> {
         let send = self.sends.get(key)?;
         let Grant { receive, offset, unknown } = send.grant?;
-        // An elided end is told by the bytes, so that there is a part even where there are none.
+        // An elided end is reported by the bytes, so that there is a part even where there are none.
         let envelope = self.elides() && unknown && !send.begun;
         if send.at == send.len && !envelope {
             return None;
         }
         let end = send.len.min(send.at + most(send.to, offset.is_some()).max(1));
-        let part = Part { receive, at: send.at, envelope: envelope.then_some((send.head, send.len)) };
+        let part = Part { receive, at: send.at, envelope: envelope.then_some((send.envelope, send.len)) };
         let offset = offset.map(|offset| offset + send.at);
         Some(Next { to: send.to, part, bytes: send.at as usize..end as usize, offset })
     }
@@ -225,23 +231,23 @@ impl Machine {
         if self.config.protocol == Protocol::Elided {
             return self.sent(key);
         }
-        // Its end is told before it is over.
+        // Its end is reported before it is over.
         send.stage = Stage::Ending;
         let to = send.to;
         let peer = self.peer(to);
         self.peers[peer].queue.push_back(Item::End(key));
-        self.list(peer);
+        self.mark_ready(peer);
     }
 
-    fn write<W: Wire>(&mut self, key: Key, wire: &mut W) -> Result<Turn, W::Error> {
+    fn write<W: Wire>(&mut self, key: Key, wire: &mut W) -> Result<Served, W::Error> {
         while let Some(next) = self.next_part(key, |to, placed| wire.longest_part(to, placed)) {
             let Some(Body::Owned(bytes)) = self.sends.get(key).map(|send| &send.body) else {
-                return Ok(Turn::Sent);
+                return Ok(Served::Sent);
             };
             attempt!(wire.part(next.to, &next.part, &bytes[next.bytes.clone()], next.offset));
             self.part_sent(key, next.bytes.end);
         }
         self.written(key);
-        Ok(Turn::Sent)
+        Ok(Served::Sent)
     }
 }

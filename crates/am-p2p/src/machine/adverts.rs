@@ -13,7 +13,7 @@ const ADVERTS: u32 = 16;
 /// Receives of the same sender and tag that may come before an advertised one.
 const DEEPEST: u32 = 16;
 
-/// What asking to cancel a receive has come to.
+/// MessageInfo asking to cancel a receive has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancel {
     /// It is cancelled.
@@ -56,7 +56,7 @@ impl Machine {
         self.counts.rtr += 1;
         let seen = self.pairs[pair].expected;
         let (context, tag, offset) = (selector.context, selector.tag, block.offset);
-        self.tell(peer, Control::Rtr { context, tag, seen, place, receive: key, capacity, offset });
+        self.queue_control(peer, Control::Rtr { context, tag, seen, place, receive: key, capacity, offset });
     }
 
     /// Advertises what waited for the last wildcard of a communicator.
@@ -115,7 +115,7 @@ impl Machine {
         }
         self.counts.revocations += 1;
         let peer = self.pairs[pair].peer as usize;
-        self.tell(peer, Control::Revoked { context, receive, done });
+        self.queue_control(peer, Control::Revoked { context, receive, done });
     }
 
     pub(super) fn on_revoked(&mut self, from: u32, context: u32, key: Key, done: bool) {
@@ -151,7 +151,7 @@ impl Machine {
         // It has been, by the number of the eager message.
         let peer = self.peer(from);
         self.counts.revocations += 1;
-        self.tell(peer, Control::Retired { receive });
+        self.queue_control(peer, Control::Retired { receive });
     }
 
     pub(super) fn on_retired(&mut self, from: u32, key: Key) {
@@ -203,7 +203,7 @@ impl Machine {
         let (seen, peer) = (self.pairs[pair].expected, self.pairs[pair].peer as usize);
         self.counts.revocations += 1;
         let (context, tag) = (selector.context, selector.tag);
-        self.tell(peer, Control::Revoke { context, tag, seen, place, receive: key });
+        self.queue_control(peer, Control::Revoke { context, tag, seen, place, receive: key });
         Cancel::Asked
     }
 

@@ -3,9 +3,9 @@
 use am_core::Words;
 use am_core::slab::Key;
 
-/// What numbers a message among those of its sender in its communicator, and what it is matched by.
+/// MessageInfo numbers a message among those of its sender in its communicator, and what it is matched by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct Envelope {
     pub(crate) context: u32,
     pub(crate) tag: u32,
     /// Counts the messages of a sender to a receiver in a communicator, from 0.
@@ -14,10 +14,10 @@ pub(crate) struct Head {
     pub(crate) kind: u32,
 }
 
-/// In [`Head::kind`]: the sender is about to run out of credits.
+/// In [`Envelope::kind`]: the sender is about to run out of credits.
 pub(crate) const SHORT: u32 = 1 << 31;
 
-/// The type in [`Head::kind`].
+/// The type in [`Envelope::kind`].
 pub(crate) const KIND: u32 = SHORT - 1;
 
 /// Messages, and units of 64 bytes for them, that a receiver has taken out of its memory for unexpected ones.
@@ -28,7 +28,7 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// What this is ahead of another count of the same kind.
+    /// MessageInfo this is ahead of another count of the same kind.
     pub(crate) fn since(self, other: Self) -> Self {
         let messages = self.messages.wrapping_sub(other.messages);
         Self { messages, units: self.units.wrapping_sub(other.units) }
@@ -39,7 +39,7 @@ impl Credit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// A message is ready to be sent.
-    Rts { head: Head, send: Key, len: u64 },
+    Rts { envelope: Envelope, send: Key, len: u64 },
     /// A message may be written to `offset` of the receiver's segment, or sent in pieces where there is none.
     Cts { send: Key, receive: Key, offset: Option<u64> },
     /// A message is not going to be received.
@@ -56,7 +56,7 @@ pub(crate) enum Control {
     /// No message is going to be written for that receive.
     Retired { receive: Key },
     /// All of a message has been written for an advertised receive; this is its envelope.
-    Written { head: Head, receive: Key, len: u64 },
+    Written { envelope: Envelope, receive: Key, len: u64 },
     /// All of a message has been written.
     Fin { receive: Key },
     /// All of a message has been read.
@@ -84,8 +84,10 @@ impl Writer {
         self.word((long >> 32) as u32);
     }
 
-    fn head(&mut self, head: &Head) {
-        [head.context, head.tag, head.sequence, head.kind].into_iter().for_each(|word| self.word(word));
+    fn envelope(&mut self, envelope: &Envelope) {
+        [envelope.context, envelope.tag, envelope.sequence, envelope.kind]
+            .into_iter()
+            .for_each(|word| self.word(word));
     }
 }
 
@@ -108,8 +110,8 @@ impl Reader<'_> {
         self.long().map(Key::from_u64)
     }
 
-    fn head(&mut self) -> Option<Head> {
-        Some(Head { context: self.word()?, tag: self.word()?, sequence: self.word()?, kind: self.word()? })
+    fn envelope(&mut self) -> Option<Envelope> {
+        Some(Envelope { context: self.word()?, tag: self.word()?, sequence: self.word()?, kind: self.word()? })
     }
 }
 
@@ -120,8 +122,8 @@ impl Control {
         to.word(credit.messages);
         to.word(credit.units);
         to.words[0] = match self {
-            Self::Rts { head, send, len } => {
-                to.head(head);
+            Self::Rts { envelope, send, len } => {
+                to.envelope(envelope);
                 to.long(send.to_u64());
                 to.long(*len);
                 0
@@ -161,8 +163,8 @@ impl Control {
                 to.long(receive.to_u64());
                 7
             }
-            Self::Written { head, receive, len } => {
-                to.head(head);
+            Self::Written { envelope, receive, len } => {
+                to.envelope(envelope);
                 to.long(receive.to_u64());
                 to.long(*len);
                 8
@@ -186,7 +188,7 @@ impl Control {
         let code = from.word()?;
         let credit = Credit { messages: from.word()?, units: from.word()? };
         let control = match code {
-            0 => Self::Rts { head: from.head()?, send: from.key()?, len: from.long()? },
+            0 => Self::Rts { envelope: from.envelope()?, send: from.key()?, len: from.long()? },
             1 => {
                 let (send, receive, offset) = (from.key()?, from.key()?, from.long()?);
                 Self::Cts { send, receive, offset: (offset != NOWHERE).then_some(offset) }
@@ -211,7 +213,7 @@ impl Control {
             5 => Self::Revoked { context: from.word()?, receive: from.key()?, done: from.word()? != 0 },
             6 => Self::Retire { receive: from.key()? },
             7 => Self::Retired { receive: from.key()? },
-            8 => Self::Written { head: from.head()?, receive: from.key()?, len: from.long()? },
+            8 => Self::Written { envelope: from.envelope()?, receive: from.key()?, len: from.long()? },
             9 => Self::Fin { receive: from.key()? },
             10 => Self::Ack { send: from.key()? },
             11 => Self::Credit,
@@ -226,26 +228,26 @@ impl Control {
 pub(crate) struct Part {
     pub(crate) receive: Key,
     pub(crate) at: u64,
-    pub(crate) envelope: Option<(Head, u64)>,
+    pub(crate) envelope: Option<(Envelope, u64)>,
 }
 
 impl Part {
     pub(crate) fn encode(&self) -> [u32; 11] {
-        let (receive, (head, len)) = (self.receive.to_u64(), self.envelope.unwrap_or_default());
-        let told = u32::from(self.envelope.is_some());
-        let Head { context, tag, sequence, kind } = head;
+        let (receive, (envelope, len)) = (self.receive.to_u64(), self.envelope.unwrap_or_default());
+        let reported = u32::from(self.envelope.is_some());
+        let Envelope { context, tag, sequence, kind } = envelope;
         let halves = |long: u64| [long as u32, (long >> 32) as u32];
         let ([a, b], [c, d], [e, f]) = (halves(receive), halves(self.at), halves(len));
-        [a, b, c, d, told, context, tag, sequence, kind, e, f]
+        [a, b, c, d, reported, context, tag, sequence, kind, e, f]
     }
 
-    pub(crate) fn decode([a, b, c, d, told, context, tag, sequence, kind, e, f]: [u32; 11]) -> Self {
+    pub(crate) fn decode([a, b, c, d, reported, context, tag, sequence, kind, e, f]: [u32; 11]) -> Self {
         let long = |low, high| u64::from(low) | u64::from(high) << 32;
-        let head = Head { context, tag, sequence, kind };
+        let envelope = Envelope { context, tag, sequence, kind };
         Self {
             receive: Key::from_u64(long(a, b)),
             at: long(c, d),
-            envelope: (told != 0).then_some((head, long(e, f))),
+            envelope: (reported != 0).then_some((envelope, long(e, f))),
         }
     }
 }
@@ -289,11 +291,11 @@ mod tests {
 
     #[test]
     fn messages_survive_the_way() {
-        let head = Head { context: 1, tag: u32::MAX, sequence: 3, kind: SHORT | 4 };
+        let envelope = Envelope { context: 1, tag: u32::MAX, sequence: 3, kind: SHORT | 4 };
         let (send, receive) = (Key::from_u64(u64::MAX - 5), Key::from_u64(7 << 32 | 9));
         let credit = Credit { messages: u32::MAX, units: 6 };
         for control in [
-            Control::Rts { head, send, len: 1 << 40 },
+            Control::Rts { envelope, send, len: 1 << 40 },
             Control::Cts { send, receive, offset: None },
             Control::Cts { send, receive, offset: Some(0) },
             Control::Refuse { send, freed: true },
@@ -302,7 +304,7 @@ mod tests {
             Control::Revoked { context: 5, receive, done: true },
             Control::Retire { receive },
             Control::Retired { receive },
-            Control::Written { head, receive, len: u64::MAX },
+            Control::Written { envelope, receive, len: u64::MAX },
             Control::Fin { receive },
             Control::Ack { send },
             Control::Credit,
@@ -310,11 +312,12 @@ mod tests {
             assert_eq!(Control::decode(&control.encode(credit)), Some((control, credit)));
         }
         for cut in 0..11 {
-            let words: Vec<u32> = Control::Rts { head, send, len: 1 }.encode(credit).iter().take(cut).collect();
+            let words: Vec<u32> =
+                Control::Rts { envelope, send, len: 1 }.encode(credit).iter().take(cut).collect();
             assert_eq!(Control::decode(&Words::from_slice(&words).unwrap()), None);
         }
         assert_eq!(Control::decode(&Words::from_slice(&[12, 0, 0]).unwrap()), None);
-        for envelope in [None, Some((head, 1 << 33))] {
+        for envelope in [None, Some((envelope, 1 << 33))] {
             let part = Part { receive, at: 1 << 35, envelope };
             assert_eq!(Part::decode(part.encode()), part);
         }

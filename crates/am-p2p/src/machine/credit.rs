@@ -6,7 +6,7 @@ use super::control::Credit;
 impl Machine {
     /// Learns how much of its messages a peer has taken.
     #[inline]
-    pub(super) fn hear(&mut self, peer: usize, credit: Credit) {
+    pub(super) fn accept_credit(&mut self, peer: usize, credit: Credit) {
         let state = &mut self.peers[peer];
         let more = credit.since(state.returned);
         // Messages may overtake each other, so that an older count comes later.
@@ -20,14 +20,14 @@ impl Machine {
 
     /// The credit for a message to a peer, which knows it then.
     #[inline]
-    pub(super) fn told(&mut self, peer: usize) -> Credit {
+    pub(super) fn attach_credit(&mut self, peer: usize) -> Credit {
         let window = self.window.messages;
         let state = &mut self.peers[peer];
-        (state.told, state.due) = (state.consumed, false);
-        if state.heard.wrapping_sub(state.told.messages) <= window / 2 {
+        (state.reported, state.due) = (state.consumed, false);
+        if state.heard.wrapping_sub(state.reported.messages) <= window / 2 {
             state.short = false;
         }
-        state.told
+        state.reported
     }
 
     /// A message of a peer has left this rank's memory for unexpected ones.
@@ -37,10 +37,10 @@ impl Machine {
         let state = &mut self.peers[peer];
         state.consumed.messages = state.consumed.messages.wrapping_add(1);
         state.consumed.units = state.consumed.units.wrapping_add(units);
-        let untold = state.consumed.since(state.told);
+        let untold = state.consumed.since(state.reported);
         if state.short || untold.messages >= window.messages / 2 || untold.units >= window.units / 2 {
             state.due = true;
-            self.list(peer);
+            self.mark_ready(peer);
         }
     }
 }

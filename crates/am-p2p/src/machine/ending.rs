@@ -2,7 +2,7 @@
 
 use super::chains::{ANY, Selector};
 use super::receiving::Stage;
-use super::waiting::Content;
+use super::unexpected::Content;
 use super::{Failure, Machine};
 use crate::error::{AskedTag, MessageError};
 use am_core::LossCause;
@@ -21,7 +21,7 @@ impl Machine {
         state.queue.clear();
         state.backlog.clear();
         for pair in self.pairs.iter_mut().filter(|pair| pair.peer as usize == peer) {
-            pair.parked.clear();
+            pair.out_of_order.clear();
             pair.adverts.clear();
             pair.cancels.clear();
             pair.log.clear();
@@ -43,19 +43,19 @@ impl Machine {
             self.receives.iter().filter(|(_, receive)| of(receive)).map(|(key, _)| key).collect();
         receives.into_iter().for_each(|key| self.fail_receive(key, failure));
         let offered = self
-            .waiting
+            .stored
             .iter()
             .filter(|(_, waiting)| waiting.from == rank && matches!(waiting.content, Content::Offered(_)));
         let offered: Vec<Key> = offered.map(|(key, _)| key).collect();
         for key in offered {
-            self.forget_waiting(key);
+            self.forget_stored(key);
         }
         self.release_deferred();
     }
 
-    fn forget_waiting(&mut self, key: Key) {
+    fn forget_stored(&mut self, key: Key) {
         self.withdraw(key);
-        self.waiting.remove(key);
+        self.stored.remove(key);
     }
 
     /// Ends a receive without its message.
@@ -105,13 +105,13 @@ impl Machine {
             .filter(|(_, receive)| receive.selector.context == context && receive.stage == Stage::Posted);
         let posted: Vec<Key> = posted.map(|(key, _)| key).collect();
         for key in posted {
-            // Where senders know of it, or of one behind it, they may write until they are told.
+            // Where senders know of it, or of one behind it, they may write until they are reported.
             self.receive_mut(key).failure = Some(Failure::Freed);
             self.cancel(key);
         }
         while let Some(key) = self.unexpected.first(Selector { context, source: ANY, tag: ANY }) {
             self.withdraw(key);
-            self.let_go(key, true);
+            self.discard_stored(key, true);
         }
         self.unblocked = None;
     }

@@ -1,4 +1,4 @@
-//! The protocols as a state machine with neither network nor clock: it is told what a rank asks for and what arrives, and says
+//! The protocols as a state machine with neither network nor clock: it is reported what a rank asks for and what arrives, and says
 //! through a [`Wire`] what is to be sent.
 //!
 //! | file | what it does |
@@ -8,7 +8,7 @@
 //! | `peers` | what is known of a peer and of a peer in a communicator: credit, numbers, advertisements |
 //! | `sending` | messages on their way out: eager, announced, written |
 //! | `receiving` | receives, and how they meet messages |
-//! | `waiting` | messages that nobody has asked for yet |
+//! | `unexpected` | messages that nobody has asked for yet |
 //! | `credit` | memory for these, of which senders keep account |
 //! | `adverts` | receives that are advertised, and revoked |
 //! | `advance` | sends what is to be sent |
@@ -37,12 +37,12 @@ mod peers;
 mod receiving;
 mod sending;
 mod staging;
-mod waiting;
+mod unexpected;
 
 pub(crate) use advance::{Unsent, Wire};
 pub(crate) use chains::{ANY, Selector};
-pub(crate) use control::{Control, Credit, Head, Part, Read};
-pub(crate) use receiving::{Taken, What};
+pub(crate) use control::{Control, Credit, Envelope, Part, Read};
+pub(crate) use receiving::{MessageInfo, Taken};
 pub(crate) use sending::Mode;
 pub(crate) use staging::Block;
 
@@ -56,7 +56,7 @@ use sending::Send;
 use staging::Staging;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use waiting::Waiting;
+use unexpected::Unexpected;
 
 /// Why a message was not sent or received.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,9 +82,9 @@ const POOL: usize = 64;
 
 /// Hashes numbers, by one multiplication.
 #[derive(Default)]
-struct Mixer(u64);
+struct NumberHasher(u64);
 
-impl Hasher for Mixer {
+impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -103,15 +103,15 @@ impl Hasher for Mixer {
     }
 }
 
-type Map<K> = HashMap<K, u32, BuildHasherDefault<Mixer>>;
+type Map<K> = HashMap<K, u32, BuildHasherDefault<NumberHasher>>;
 
-/// What the protocols of a rank keep.
+/// MessageInfo the protocols of a rank keep.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) config: MessageConfig,
     /// The largest eager message in bytes.
     eager: u64,
-    /// What a sender may have in a receiver's memory for unexpected messages.
+    /// MessageInfo a sender may have in a receiver's memory for unexpected messages.
     window: Credit,
     /// Whether messages of a pair arrive in order.
     ordered: bool,
@@ -125,7 +125,7 @@ pub(crate) struct Machine {
     context_of: Map<u32>,
     sends: Slab<Send>,
     receives: Slab<Receive>,
-    waiting: Slab<Waiting>,
+    stored: Slab<Unexpected>,
     /// Receives that have met no message, each under its own selector.
     posted: Chains,
     /// Messages that have met no receive, each under all selectors that match it.
@@ -152,7 +152,7 @@ impl Machine {
         Self {
             config,
             eager: 0,
-            // What comes before a program uses messages is judged as if there were room for all.
+            // MessageInfo comes before a program uses messages is judged as if there were room for all.
             window: Credit { messages: 1 << 20, units: 1 << 20 },
             ordered: false,
             peers: Vec::new(),
@@ -164,7 +164,7 @@ impl Machine {
             context_of: Map::default(),
             sends: Slab::new(),
             receives: Slab::new(),
-            waiting: Slab::new(),
+            stored: Slab::new(),
             posted: Chains::new(),
             unexpected: Chains::new(),
             staging: Staging::default(),
@@ -200,7 +200,7 @@ impl Machine {
 
     /// Chooses how long messages travel from now on, if nothing is under way and nothing waits to be received.
     pub(crate) fn choose(&mut self, protocol: Protocol, eager: usize, medium: u64) -> bool {
-        let idle = self.sends.is_empty() && self.receives.is_empty() && self.waiting.is_empty();
+        let idle = self.sends.is_empty() && self.receives.is_empty() && self.stored.is_empty();
         if idle {
             (self.config.protocol, self.config.eager) = (protocol, eager);
             self.eager = medium.min(eager as u64);
@@ -270,18 +270,18 @@ impl Machine {
     }
 
     /// Notes that something is to be sent to a peer.
-    fn list(&mut self, peer: usize) {
+    fn mark_ready(&mut self, peer: usize) {
         let state = &mut self.peers[peer];
-        if !state.listed && state.gone.is_none() {
-            state.listed = true;
+        if !state.is_ready && state.gone.is_none() {
+            state.is_ready = true;
             self.ready.push_back(peer as u32);
         }
     }
 
-    fn tell(&mut self, peer: usize, control: Control) {
+    fn queue_control(&mut self, peer: usize, control: Control) {
         if self.peers[peer].gone.is_none() {
             self.peers[peer].queue.push_back(advance::Item::Control(control));
-            self.list(peer);
+            self.mark_ready(peer);
         }
     }
 
@@ -290,10 +290,10 @@ impl Machine {
         !self.ready.is_empty()
     }
 
-    /// What takes room here: sends, receives, messages that nobody asked for, and free staging.
+    /// MessageInfo takes room here: sends, receives, messages that nobody asked for, and free staging.
     #[cfg(test)]
     fn load(&self) -> (usize, usize, usize, u64) {
-        (self.sends.len(), self.receives.len(), self.waiting.len(), self.staging.free())
+        (self.sends.len(), self.receives.len(), self.stored.len(), self.staging.free())
     }
 
     /// The state of a receive's entry.

@@ -1,6 +1,6 @@
 //! Random programs on a random network, compared with what matching means: lists that are searched from their beginning.
 
-use super::receiving::What;
+use super::receiving::MessageInfo;
 use super::*;
 use crate::config::Protocol;
 use am_core::Payload;
@@ -9,11 +9,11 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happens at a rank, in order.
+/// MessageInfo happens at a rank, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Posted(Key, Selector),
-    Arrived(u32, Head),
+    Arrived(u32, Envelope),
     Cancelled(Key),
     SetAside(Key, Selector),
 }
@@ -24,7 +24,7 @@ type Name = (u32, u32, u32);
 #[derive(Debug)]
 enum Packet {
     Control(Control, Credit),
-    Eager(Head, Credit, Vec<u8>),
+    Eager(Envelope, Credit, Vec<u8>),
     Part(Part, Vec<u8>, Option<u64>),
     Read(Read),
 }
@@ -68,8 +68,8 @@ impl Wire for Port<'_> {
         self.put(to, Packet::Control(control, credit))
     }
 
-    fn eager(&mut self, to: u32, head: &Head, credit: Credit, bytes: &[u8]) -> Result<(), Unsent<()>> {
-        self.put(to, Packet::Eager(*head, credit, bytes.to_vec()))
+    fn eager(&mut self, to: u32, envelope: &Envelope, credit: Credit, bytes: &[u8]) -> Result<(), Unsent<()>> {
+        self.put(to, Packet::Eager(*envelope, credit, bytes.to_vec()))
     }
 
     fn part(&mut self, to: u32, part: &Part, bytes: &[u8], offset: Option<u64>) -> Result<(), Unsent<()>> {
@@ -107,7 +107,7 @@ struct Rank {
     aside: Vec<Key>,
 }
 
-/// What a message consists of.
+/// MessageInfo a message consists of.
 #[derive(Clone, Copy)]
 struct Message {
     tag: u32,
@@ -130,7 +130,7 @@ struct Play {
     ranks: Vec<Rank>,
     /// The messages from a rank to another in a communicator.
     messages: BTreeMap<(u32, u32, u32), Vec<Message>>,
-    /// What receives have brought.
+    /// MessageInfo receives have brought.
     brought: BTreeMap<(u32, Key), (Asked, Taken, Vec<u8>)>,
     cancelled: BTreeSet<(u32, Key)>,
 }
@@ -175,8 +175,8 @@ impl Play {
 
     /// Sends bytes of a length from rank 0 to rank 1.
     fn send_one(&mut self, tag: u32, len: usize) -> Key {
-        let head = Head { context: 0, tag, sequence: 0, kind: BYTES };
-        self.machines[0].begin(1, head, Mode::Standard, len as u64, Some(vec![7; len]))
+        let envelope = Envelope { context: 0, tag, sequence: 0, kind: BYTES };
+        self.machines[0].begin(1, envelope, Mode::Standard, len as u64, Some(vec![7; len]))
     }
 
     /// Posts a receive of rank 1 for a message of rank 0.
@@ -195,23 +195,23 @@ impl Play {
         let name = (me, context, sent.len() as u32);
         sent.push(Message { tag, kind, len });
         let bytes = content(name, len);
-        let head = Head { context, tag, sequence: 0, kind };
+        let envelope = Envelope { context, tag, sequence: 0, kind };
         let mode = if self.below(6) == 0 { Mode::Synchronous } else { Mode::Standard };
         let lend = self.below(3) == 0;
         let (machine, rank) = (&mut self.machines[me as usize], &mut self.ranks[me as usize]);
         if mode == Mode::Standard
-            && let Some((head, credit)) = machine.begin_eager(to, head, len)
+            && let Some((envelope, credit)) = machine.begin_eager(to, envelope, len)
         {
             let mut port = Port { network: &mut self.network, me };
-            if port.eager(to, &head, credit, &bytes).is_err() {
-                rank.sends.push(machine.postpone(to, head, &bytes));
+            if port.eager(to, &envelope, credit, &bytes).is_err() {
+                rank.sends.push(machine.postpone(to, envelope, &bytes));
             }
             return;
         }
         if lend && machine.config.protocol != Protocol::Read && len as u64 > machine.eager {
-            rank.lent.push((machine.begin(to, head, mode, len as u64, None), bytes));
+            rank.lent.push((machine.begin(to, envelope, mode, len as u64, None), bytes));
         } else {
-            rank.sends.push(machine.begin(to, head, mode, len as u64, Some(bytes)));
+            rank.sends.push(machine.begin(to, envelope, mode, len as u64, Some(bytes)));
         }
     }
 
@@ -327,7 +327,9 @@ impl Play {
         let (machine, segment) = (&mut self.machines[to as usize], &mut self.ranks[to as usize].segment);
         match packet {
             Packet::Control(control, credit) => machine.on_control(from, control, credit),
-            Packet::Eager(head, credit, bytes) => machine.on_eager(from, head, credit, &Payload::own(&bytes)),
+            Packet::Eager(envelope, credit, bytes) => {
+                machine.on_eager(from, envelope, credit, &Payload::own(&bytes))
+            }
             Packet::Part(part, bytes, Some(offset)) => {
                 segment[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
                 machine.on_part(from, &part, &Payload::own(&bytes).placed_at(offset));
@@ -396,11 +398,11 @@ impl Play {
     /// Compares what the receives of a rank have brought with what they have to.
     fn check(&self, me: u32) {
         let history = &self.machines[me as usize].history;
-        let matches = |selector: &Selector, (from, head): &(u32, Head)| {
+        let matches = |selector: &Selector, (from, envelope): &(u32, Envelope)| {
             let Selector { context, source, tag } = *selector;
-            context == head.context && [ANY, *from].contains(&source) && [ANY, head.tag].contains(&tag)
+            context == envelope.context && [ANY, *from].contains(&source) && [ANY, envelope.tag].contains(&tag)
         };
-        let (mut posted, mut waiting) = (Vec::<(Key, Selector)>::new(), Vec::<(u32, Head)>::new());
+        let (mut posted, mut waiting) = (Vec::<(Key, Selector)>::new(), Vec::<(u32, Envelope)>::new());
         let (mut met, mut aside) = (BTreeMap::new(), BTreeMap::new());
         let mut next = BTreeMap::<(u32, u32), u32>::new();
         for event in history {
@@ -409,11 +411,11 @@ impl Play {
                     Some(index) => drop(met.insert(*key, waiting.remove(index))),
                     None => posted.push((*key, *selector)),
                 },
-                Event::Arrived(from, head) => {
-                    let next = next.entry((*from, head.context)).or_default();
-                    assert_eq!(head.sequence, *next, "messages of a pair are looked at in order");
+                Event::Arrived(from, envelope) => {
+                    let next = next.entry((*from, envelope.context)).or_default();
+                    assert_eq!(envelope.sequence, *next, "messages of a pair are looked at in order");
                     *next += 1;
-                    let sent = (*from, *head);
+                    let sent = (*from, *envelope);
                     match posted.iter().position(|(_, selector)| matches(selector, &sent)) {
                         Some(index) => drop(met.insert(posted.remove(index).0, sent)),
                         None => waiting.push(sent),
@@ -434,10 +436,10 @@ impl Play {
             if *rank != me {
                 continue;
             }
-            let (from, head) = asked.aside.map_or_else(|| met[key], |message| aside[&message]);
-            let message = self.messages[&(from, me, head.context)][head.sequence as usize];
-            let what = What { from, tag: message.tag, len: message.len as u64, kind: message.kind };
-            assert_eq!((taken.what, head.tag), (what, message.tag));
+            let (from, envelope) = asked.aside.map_or_else(|| met[key], |message| aside[&message]);
+            let message = self.messages[&(from, me, envelope.context)][envelope.sequence as usize];
+            let what = MessageInfo { from, tag: message.tag, len: message.len as u64, kind: message.kind };
+            assert_eq!((taken.what, envelope.tag), (what, message.tag));
             let failure = if asked.kind != BYTES && asked.kind != message.kind {
                 Some(Failure::WrongType(message.kind))
             } else {
@@ -446,7 +448,7 @@ impl Play {
             assert_eq!(taken.failure, failure);
             if failure.is_none() {
                 assert!(
-                    *bytes == content((from, head.context, head.sequence), message.len),
+                    *bytes == content((from, envelope.context, envelope.sequence), message.len),
                     "other bytes: {what:?}"
                 );
             }
@@ -495,8 +497,8 @@ fn seeds() -> u64 {
 fn all(protocol: Protocol, ordered: bool) -> Vec<Counts> {
     let mut counts = Vec::new();
     for seed in 0..seeds() {
-        let told = format!("seed {seed}, {}, ordered {ordered}", protocol.name());
-        let guard = Told(told);
+        let reported = format!("seed {seed}, {}, ordered {ordered}", protocol.name());
+        let guard = Told(reported);
         counts.extend(play(seed, 1 + seed as usize % 3, protocol, ordered));
         std::mem::forget(guard);
     }
@@ -518,7 +520,7 @@ fn random_programs_match() {
         let counts = all(protocol, true);
         let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>();
         let used = |of| sum(of) > 0;
-        // What a protocol has not, it does not use; what it has, these programs do.
+        // MessageInfo a protocol has not, it does not use; what it has, these programs do.
         assert!(used(|counts| counts.eager) && used(|counts| counts.stalled) && used(|counts| counts.unexpected));
         assert_eq!(used(|counts| counts.read), protocol == Protocol::Read);
         assert_eq!(used(|counts| counts.ack), protocol == Protocol::Read);

@@ -1,8 +1,8 @@
-//! What is known of a peer, and of a peer in a communicator.
+//! MessageInfo is known of a peer, and of a peer in a communicator.
 
 use super::Failure;
 use super::advance::Item;
-use super::control::{Credit, Head};
+use super::control::{Credit, Envelope};
 use am_core::slab::Key;
 use std::collections::VecDeque;
 
@@ -10,25 +10,25 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(super) rank: u32,
-    /// What this rank has put into the peer's memory for unexpected messages.
+    /// MessageInfo this rank has put into the peer's memory for unexpected messages.
     pub(super) sent: Credit,
-    /// What the peer has told to have taken out of it.
+    /// MessageInfo the peer has reported to have taken out of it.
     pub(super) returned: Credit,
     /// Messages that wait for room there.
     pub(super) backlog: VecDeque<Key>,
     /// Messages of the peer that have come.
     pub(super) heard: u32,
-    /// What this rank has taken of them out of its memory.
+    /// MessageInfo this rank has taken of them out of its memory.
     pub(super) consumed: Credit,
     /// How much of that the peer knows.
-    pub(super) told: Credit,
-    /// Whether the peer has to be told, by a message of its own if need be.
+    pub(super) reported: Credit,
+    /// Whether the peer has to be reported, by a message of its own if need be.
     pub(super) due: bool,
     /// Whether the peer may soon wait for room.
     pub(super) short: bool,
-    /// What is to be sent to the peer, in order.
+    /// MessageInfo is to be sent to the peer, in order.
     pub(super) queue: VecDeque<Item>,
-    pub(super) listed: bool,
+    pub(super) is_ready: bool,
     /// Receives that are advertised to the peer.
     pub(super) adverts: u32,
     /// How the peer ended.
@@ -44,20 +44,20 @@ impl Peer {
             backlog: VecDeque::new(),
             heard: 0,
             consumed: Credit::default(),
-            told: Credit::default(),
+            reported: Credit::default(),
             due: false,
             short: false,
             queue: VecDeque::new(),
-            listed: false,
+            is_ready: false,
             adverts: 0,
             gone: None,
         }
     }
 }
 
-/// What came before its turn.
+/// MessageInfo came before its turn.
 #[derive(Debug)]
-pub(super) enum Parked {
+pub(super) enum OutOfOrder {
     Eager(Vec<u8>),
     Offered(Key, u64),
     Written(Key, u64),
@@ -91,11 +91,11 @@ pub(crate) struct Pair {
     pub(super) next: u32,
     /// The number of the next message of the peer.
     pub(super) expected: u32,
-    /// What came before its turn.
-    pub(super) parked: Vec<(Head, Parked)>,
+    /// MessageInfo came before its turn.
+    pub(super) out_of_order: Vec<(Envelope, OutOfOrder)>,
     /// The latest messages to the peer: all that it may not have seen.
     pub(super) log: VecDeque<Logged>,
-    /// What the peer has advertised.
+    /// MessageInfo the peer has advertised.
     pub(super) adverts: Vec<Advert>,
     /// Whether a revocation is under way.
     pub(super) revoking: bool,
@@ -109,7 +109,7 @@ impl Pair {
             peer,
             next: 0,
             expected: 0,
-            parked: Vec::new(),
+            out_of_order: Vec::new(),
             log: VecDeque::new(),
             adverts: Vec::new(),
             revoking: false,

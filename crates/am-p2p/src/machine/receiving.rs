@@ -2,11 +2,11 @@
 
 use super::advance::Item;
 use super::chains::Selector;
-use super::control::{Control, Credit, Head, KIND, Part, SHORT};
-use super::peers::Parked;
+use super::control::{Control, Credit, Envelope, KIND, Part, SHORT};
+use super::peers::OutOfOrder;
 use super::sending::units;
 use super::staging::Block;
-use super::waiting::Content;
+use super::unexpected::Content;
 use super::{BYTES, Failure, Machine};
 use crate::config::Protocol;
 use am_core::Payload;
@@ -49,7 +49,7 @@ pub(crate) struct Receive {
     pub(super) len: u64,
     /// Bytes of it that have come.
     pub(super) arrived: u64,
-    /// Whether the length is known and the end has been told.
+    /// Whether the length is known and the end has been reported.
     pub(super) ended: bool,
     pub(super) bytes: Vec<u8>,
     pub(super) staged: Option<Block>,
@@ -72,7 +72,7 @@ impl Receive {
 
 /// An envelope: who sent it, with which tag, how long it is, and the type of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct What {
+pub(crate) struct MessageInfo {
     pub(crate) from: u32,
     pub(crate) tag: u32,
     pub(crate) len: u64,
@@ -82,7 +82,7 @@ pub(crate) struct What {
 /// A receive that is over.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    pub(crate) what: What,
+    pub(crate) what: MessageInfo,
     pub(crate) cancelled: bool,
     pub(crate) failure: Option<Failure>,
     /// The bytes, unless they are in the segment.
@@ -123,11 +123,11 @@ impl Machine {
         self.history.push(super::model::Event::Posted(key, selector));
         if let Some(waiting) = self.unexpected.first(selector) {
             self.withdraw(waiting);
-            self.meet_waiting(key, waiting);
+            self.match_stored(key, waiting);
             return key;
         }
         if self.endings != 0
-            && let Some(failure) = self.hopeless(selector)
+            && let Some(failure) = self.unmatchable(selector)
         {
             self.receive_mut(key).failure = Some(failure);
             self.finish(key);
@@ -144,7 +144,7 @@ impl Machine {
     }
 
     /// Why no message can come for a selector.
-    fn hopeless(&mut self, selector: Selector) -> Option<Failure> {
+    fn unmatchable(&mut self, selector: Selector) -> Option<Failure> {
         let context = self.context(selector.context);
         if self.contexts[context].freed {
             return Some(Failure::Freed);
@@ -155,36 +155,36 @@ impl Machine {
 
     /// Whether a message's turn has come, which is counted then.
     #[inline]
-    fn in_turn(&mut self, pair: usize, head: &Head) -> bool {
+    fn accept_sequence(&mut self, pair: usize, envelope: &Envelope) -> bool {
         let state = &mut self.pairs[pair];
         let peer = &mut self.peers[state.peer as usize];
         peer.heard = peer.heard.wrapping_add(1);
-        if head.kind & SHORT != 0 {
+        if envelope.kind & SHORT != 0 {
             peer.short = true;
         }
-        if state.expected != head.sequence {
+        if state.expected != envelope.sequence {
             return false;
         }
         state.expected = state.expected.wrapping_add(1);
         true
     }
 
-    fn park(&mut self, pair: usize, head: Head, what: Parked) {
+    fn hold_back(&mut self, pair: usize, envelope: Envelope, what: OutOfOrder) {
         // A peer has no more messages under way than there are credits for.
-        let ahead = head.sequence.wrapping_sub(self.pairs[pair].expected);
+        let ahead = envelope.sequence.wrapping_sub(self.pairs[pair].expected);
         if ahead > 2 * self.window.messages {
             self.ignore();
             return;
         }
         self.counts.held += 1;
-        self.pairs[pair].parked.push((head, what));
+        self.pairs[pair].out_of_order.push((envelope, what));
     }
 
     /// Looks at what has come before its turn, and releases what waited for the last wildcard.
     #[inline]
-    fn look_on(&mut self, pair: usize, from: u32) {
-        if !self.pairs[pair].parked.is_empty() {
-            self.unpark(pair, from);
+    fn after_arrival(&mut self, pair: usize, from: u32) {
+        if !self.pairs[pair].out_of_order.is_empty() {
+            self.deliver_held(pair, from);
         }
         if self.unblocked.is_some() {
             self.release_deferred();
@@ -192,62 +192,62 @@ impl Machine {
     }
 
     #[cold]
-    fn unpark(&mut self, pair: usize, from: u32) {
+    fn deliver_held(&mut self, pair: usize, from: u32) {
         loop {
             let state = &mut self.pairs[pair];
-            let next = state.parked.iter().position(|(head, _)| head.sequence == state.expected);
+            let next = state.out_of_order.iter().position(|(envelope, _)| envelope.sequence == state.expected);
             let Some(next) = next else { return };
-            let (head, what) = state.parked.swap_remove(next);
+            let (envelope, what) = state.out_of_order.swap_remove(next);
             state.expected = state.expected.wrapping_add(1);
             let peer = state.peer as usize;
             match what {
-                Parked::Eager(bytes) => {
-                    self.eager_now(peer, from, head, &Payload::own(&bytes));
+                OutOfOrder::Eager(bytes) => {
+                    self.eager_now(peer, from, envelope, &Payload::own(&bytes));
                     self.recycle(bytes);
                 }
-                Parked::Offered(send, len) => self.offered_now(peer, from, head, send, len),
-                Parked::Written(receive, len) => self.written_now(peer, from, head, receive, len),
+                OutOfOrder::Offered(send, len) => self.offered_now(peer, from, envelope, send, len),
+                OutOfOrder::Written(receive, len) => self.written_now(peer, from, envelope, receive, len),
             }
         }
     }
 
     /// A message has come in one piece.
     #[inline]
-    pub(crate) fn on_eager(&mut self, from: u32, head: Head, credit: Credit, payload: &Payload<'_>) {
-        let pair = self.pair(head.context, from);
+    pub(crate) fn on_eager(&mut self, from: u32, envelope: Envelope, credit: Credit, payload: &Payload<'_>) {
+        let pair = self.pair(envelope.context, from);
         let peer = self.pairs[pair].peer as usize;
-        self.hear(peer, credit);
-        if !self.in_turn(pair, &head) {
-            return self.park(pair, head, Parked::Eager(payload.to_vec()));
+        self.accept_credit(peer, credit);
+        if !self.accept_sequence(pair, &envelope) {
+            return self.hold_back(pair, envelope, OutOfOrder::Eager(payload.to_vec()));
         }
-        self.eager_now(peer, from, head, payload);
-        self.look_on(pair, from);
+        self.eager_now(peer, from, envelope, payload);
+        self.after_arrival(pair, from);
     }
 
-    pub(super) fn on_rts(&mut self, from: u32, head: Head, send: Key, len: u64) {
-        let pair = self.pair(head.context, from);
-        if !self.in_turn(pair, &head) {
-            return self.park(pair, head, Parked::Offered(send, len));
+    pub(super) fn on_rts(&mut self, from: u32, envelope: Envelope, send: Key, len: u64) {
+        let pair = self.pair(envelope.context, from);
+        if !self.accept_sequence(pair, &envelope) {
+            return self.hold_back(pair, envelope, OutOfOrder::Offered(send, len));
         }
         let peer = self.pairs[pair].peer as usize;
-        self.offered_now(peer, from, head, send, len);
-        self.look_on(pair, from);
+        self.offered_now(peer, from, envelope, send, len);
+        self.after_arrival(pair, from);
     }
 
-    pub(super) fn on_written(&mut self, from: u32, head: Head, receive: Key, len: u64) {
-        let pair = self.pair(head.context, from);
-        if !self.in_turn(pair, &head) {
-            return self.park(pair, head, Parked::Written(receive, len));
+    pub(super) fn on_written(&mut self, from: u32, envelope: Envelope, receive: Key, len: u64) {
+        let pair = self.pair(envelope.context, from);
+        if !self.accept_sequence(pair, &envelope) {
+            return self.hold_back(pair, envelope, OutOfOrder::Written(receive, len));
         }
         let peer = self.pairs[pair].peer as usize;
-        self.written_now(peer, from, head, receive, len);
-        self.look_on(pair, from);
+        self.written_now(peer, from, envelope, receive, len);
+        self.after_arrival(pair, from);
     }
 
     /// The receive that a message is for.
     #[inline]
-    fn find_posted(&self, from: u32, head: &Head) -> Option<Key> {
-        let Head { context, tag, .. } = *head;
+    fn find_posted(&self, from: u32, envelope: &Envelope) -> Option<Key> {
+        let Envelope { context, tag, .. } = *envelope;
         let selectors = Selector { context, source: from, tag }.matching();
         if self.posted.of_class(1) + self.posted.of_class(2) + self.posted.of_class(3) == 0 {
             return self.posted.first(selectors[0]);
@@ -277,11 +277,11 @@ impl Machine {
     }
 
     /// Notes which message a receive has met; whether it can be received.
-    pub(super) fn meet(&mut self, key: Key, from: u32, head: &Head, len: u64) -> bool {
+    pub(super) fn match_envelope(&mut self, key: Key, from: u32, envelope: &Envelope, len: u64) -> bool {
         self.counts.received += 1;
         let receive = self.receive_mut(key);
-        let kind = head.kind & KIND;
-        (receive.from, receive.tag, receive.len, receive.sent_kind) = (from, head.tag, len, kind);
+        let kind = envelope.kind & KIND;
+        (receive.from, receive.tag, receive.len, receive.sent_kind) = (from, envelope.tag, len, kind);
         receive.failure = if receive.failure.is_some() {
             receive.failure
         } else if receive.kind != BYTES && receive.kind != kind {
@@ -295,22 +295,22 @@ impl Machine {
     }
 
     #[inline]
-    fn eager_now(&mut self, peer: usize, from: u32, head: Head, payload: &Payload<'_>) {
+    fn eager_now(&mut self, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
         let len = payload.len() as u64;
         #[cfg(test)]
-        self.history.push(super::model::Event::Arrived(from, head));
-        let Some(key) = self.find_posted(from, &head) else {
-            if self.is_freed(head.context) {
+        self.history.push(super::model::Event::Arrived(from, envelope));
+        let Some(key) = self.find_posted(from, &envelope) else {
+            if self.is_freed(envelope.context) {
                 return self.consume(peer, units(len));
             }
             let mut bytes = self.buffer();
             bytes.resize(payload.len(), 0);
             payload.copy_to(&mut bytes);
-            return self.keep(from, head, len, Content::Here(bytes));
+            return self.store(from, envelope, len, Content::Here(bytes));
         };
         let advertised = self.receive_mut(key).advertised;
         self.unlink(key);
-        if self.meet(key, from, &head, len) {
+        if self.match_envelope(key, from, &envelope, len) {
             let receive = self.receive_mut(key);
             receive.bytes.resize(payload.len(), 0);
             payload.copy_to(&mut receive.bytes);
@@ -321,32 +321,32 @@ impl Machine {
         if advertised && self.config.protocol == Protocol::ReceiverInitiated {
             self.receive_mut(key).stage = Stage::Retiring;
             self.counts.revocations += 1;
-            self.tell(peer, Control::Retire { receive: key });
+            self.queue_control(peer, Control::Retire { receive: key });
         } else {
             self.finish(key);
         }
     }
 
-    fn offered_now(&mut self, peer: usize, from: u32, head: Head, send: Key, len: u64) {
+    fn offered_now(&mut self, peer: usize, from: u32, envelope: Envelope, send: Key, len: u64) {
         #[cfg(test)]
-        self.history.push(super::model::Event::Arrived(from, head));
-        let Some(key) = self.find_posted(from, &head) else {
-            if self.is_freed(head.context) {
+        self.history.push(super::model::Event::Arrived(from, envelope));
+        let Some(key) = self.find_posted(from, &envelope) else {
+            if self.is_freed(envelope.context) {
                 self.consume(peer, 1);
-                return self.tell(peer, Control::Refuse { send, freed: true });
+                return self.queue_control(peer, Control::Refuse { send, freed: true });
             }
-            return self.keep(from, head, len, Content::Offered(send));
+            return self.store(from, envelope, len, Content::Offered(send));
         };
         let advertised = self.receive_mut(key).advertised;
         self.unlink(key);
-        self.transfer(key, peer, from, &head, (send, len), advertised);
+        self.start_transfer(key, peer, from, &envelope, (send, len), advertised);
     }
 
     /// A message has been or is being written to an advertised receive.
-    fn written_now(&mut self, peer: usize, from: u32, head: Head, key: Key, len: u64) {
+    fn written_now(&mut self, peer: usize, from: u32, envelope: Envelope, key: Key, len: u64) {
         #[cfg(test)]
-        self.history.push(super::model::Event::Arrived(from, head));
-        let right = self.find_posted(from, &head) == Some(key);
+        self.history.push(super::model::Event::Arrived(from, envelope));
+        let right = self.find_posted(from, &envelope) == Some(key);
         debug_assert!(right, "a message was written to a receive that it is not for");
         self.consume(peer, 1);
         if !right || self.receives.get(key).is_none_or(|receive| !receive.advertised || len > receive.capacity) {
@@ -354,35 +354,35 @@ impl Machine {
             return;
         }
         self.unlink(key);
-        self.meet(key, from, &head, len);
+        self.match_envelope(key, from, &envelope, len);
         let receive = self.receive_mut(key);
         (receive.stage, receive.ended) = (Stage::Moving, true);
-        self.settle(key);
+        self.complete_if_arrived(key);
     }
 
     /// A receive meets a message that was announced.
-    pub(super) fn transfer(
+    pub(super) fn start_transfer(
         &mut self,
         key: Key,
         peer: usize,
         from: u32,
-        head: &Head,
+        envelope: &Envelope,
         (send, len): (Key, u64),
         advertised: bool,
     ) {
         self.consume(peer, 1);
-        let (fits, elides) = (self.meet(key, from, head, len), self.elides());
+        let (fits, elides) = (self.match_envelope(key, from, envelope, len), self.elides());
         let capacity = self.receive_mut(key).capacity;
         if advertised && len <= capacity {
             // The sender finds the receive that was advertised, and writes to it.
             let receive = self.receive_mut(key);
             (receive.stage, receive.ended) = (Stage::Moving, elides);
-            return self.settle(key);
+            return self.complete_if_arrived(key);
         }
         if !fits {
             let block = self.receive_mut(key).staged.take();
             block.into_iter().for_each(|block| self.staging.give_back(block));
-            self.tell(peer, Control::Refuse { send, freed: false });
+            self.queue_control(peer, Control::Refuse { send, freed: false });
             return self.finish(key);
         }
         let staged = if len == 0 { None } else { self.staging.take(len) };
@@ -395,18 +395,21 @@ impl Machine {
         if reads {
             receive.reading = Some(Reading { send, asked: 0, under_way: 0 });
             self.peers[peer].queue.push_back(Item::Read(key));
-            self.list(peer);
+            self.mark_ready(peer);
         } else {
             self.counts.cts += 1;
-            self.tell(peer, Control::Cts { send, receive: key, offset: staged.map(|block| block.offset) });
+            self.queue_control(
+                peer,
+                Control::Cts { send, receive: key, offset: staged.map(|block| block.offset) },
+            );
         }
-        self.settle(key);
+        self.complete_if_arrived(key);
     }
 
     /// A part of a message has come: by itself in the segment, or as bytes.
     pub(crate) fn on_part(&mut self, from: u32, part: &Part, payload: &Payload<'_>) {
-        if let Some((head, len)) = part.envelope {
-            self.on_written(from, head, part.receive, len);
+        if let Some((envelope, len)) = part.envelope {
+            self.on_written(from, envelope, part.receive, len);
         }
         if payload.is_empty() {
             return;
@@ -438,10 +441,10 @@ impl Machine {
             if reading.asked < receive.len {
                 let peer = self.peer(from);
                 self.peers[peer].queue.push_back(Item::Read(part.receive));
-                self.list(peer);
+                self.mark_ready(peer);
             }
         }
-        self.settle(part.receive);
+        self.complete_if_arrived(part.receive);
     }
 
     pub(super) fn on_fin(&mut self, from: u32, key: Key) {
@@ -449,11 +452,11 @@ impl Machine {
             Some(receive) => receive.ended = true,
             None => self.ignore(),
         }
-        self.settle(key);
+        self.complete_if_arrived(key);
     }
 
     /// Ends a receive whose message is all there.
-    fn settle(&mut self, key: Key) {
+    fn complete_if_arrived(&mut self, key: Key) {
         let Some(receive) = self.receives.get(key) else { return };
         if receive.stage != Stage::Moving || !receive.ended || receive.arrived < receive.len {
             return;
@@ -462,7 +465,7 @@ impl Machine {
         if let Some(reading) = receive.reading {
             let peer = self.peer(from);
             self.counts.ack += 1;
-            self.tell(peer, Control::Ack { send: reading.send });
+            self.queue_control(peer, Control::Ack { send: reading.send });
         }
         self.finish(key);
     }
@@ -504,12 +507,12 @@ impl Machine {
         Some((receive.selector, receive.from, met))
     }
 
-    /// What a receive that is over has brought; its entry goes. The caller gives back what it holds.
+    /// MessageInfo a receive that is over has brought; its entry goes. The caller gives back what it holds.
     pub(crate) fn take_received(&mut self, key: Key) -> Option<Taken> {
         let receive = self.receives.get_mut(key).filter(|receive| receive.is_over())?;
-        let what = What { from: receive.from, tag: receive.tag, len: receive.len, kind: receive.sent_kind };
+        let what = MessageInfo { from: receive.from, tag: receive.tag, len: receive.len, kind: receive.sent_kind };
         if !matches!(receive.stage, Stage::Done | Stage::Cancelled) {
-            // Its sender has not been heard yet, and may write where it was told to.
+            // Its sender has not been heard yet, and may write where it was reported to.
             receive.wanted = false;
             let failure = receive.failure;
             return Some(Taken { what, cancelled: false, failure, bytes: Vec::new(), staged: None });

@@ -1,13 +1,13 @@
 //! Messages on their way out.
 
 use super::advance::Item;
-use super::control::{Control, Credit, Head, SHORT};
+use super::control::{Control, Credit, Envelope, SHORT};
 use super::peers::{Advert, Logged};
 use super::{Failure, Machine};
 use crate::config::Protocol;
 use am_core::slab::Key;
 
-/// What the sender of a message asks for.
+/// MessageInfo the sender of a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Done once the buffer can be used again.
@@ -54,7 +54,7 @@ pub(super) struct Grant {
 #[derive(Debug)]
 pub(crate) struct Send {
     pub(super) to: u32,
-    pub(super) head: Head,
+    pub(super) envelope: Envelope,
     pub(super) len: u64,
     pub(super) mode: Mode,
     pub(super) body: Body,
@@ -74,7 +74,7 @@ pub(super) fn units(len: u64) -> u32 {
 }
 
 impl Machine {
-    /// What is free of a peer's memory for unexpected messages.
+    /// MessageInfo is free of a peer's memory for unexpected messages.
     fn room(&self, peer: usize) -> Credit {
         let used = self.peers[peer].sent.since(self.peers[peer].returned);
         // Announcements take their units whether there are any or not.
@@ -84,33 +84,38 @@ impl Machine {
 
     /// Numbers a message and takes room for it.
     #[inline]
-    fn number(&mut self, pair: usize, head: &mut Head, units: u32, send: Option<Key>) {
+    fn number(&mut self, pair: usize, envelope: &mut Envelope, units: u32, send: Option<Key>) {
         let window = self.window.messages;
         let (state, most) = (&mut self.pairs[pair], 2 * window as usize);
         let peer = &mut self.peers[state.peer as usize];
-        head.sequence = state.next;
+        envelope.sequence = state.next;
         state.next = state.next.wrapping_add(1);
         peer.sent.messages = peer.sent.messages.wrapping_add(1);
         peer.sent.units = peer.sent.units.wrapping_add(units);
         if peer.sent.since(peer.returned).messages > window / 4 * 3 {
-            head.kind |= SHORT;
+            envelope.kind |= SHORT;
         }
         if self.ordered && self.config.protocol.advertises() {
             if state.log.len() == most {
                 state.log.pop_front();
             }
-            state.log.push_back(Logged { sequence: head.sequence, tag: head.tag, send });
+            state.log.push_back(Logged { sequence: envelope.sequence, tag: envelope.tag, send });
         }
     }
 
-    /// Takes up a message that can be sent at once in one active message, which the caller sends: its head, and the credit
+    /// Takes up a message that can be sent at once in one active message, which the caller sends: its envelope, and the credit
     /// that goes along. `None` if it has to be sent by [`Machine::begin`].
     #[inline]
-    pub(crate) fn begin_eager(&mut self, to: u32, mut head: Head, len: usize) -> Option<(Head, Credit)> {
+    pub(crate) fn begin_eager(
+        &mut self,
+        to: u32,
+        mut envelope: Envelope,
+        len: usize,
+    ) -> Option<(Envelope, Credit)> {
         if len as u64 > self.eager {
             return None;
         }
-        let pair = self.pair(head.context, to);
+        let pair = self.pair(envelope.context, to);
         let index = self.pairs[pair].peer as usize;
         let (peer, needed) = (&self.peers[index], units(len as u64));
         if !(peer.queue.is_empty() && peer.backlog.is_empty()) || peer.gone.is_some() {
@@ -120,21 +125,21 @@ impl Machine {
         if room.messages == 0 || room.units < needed {
             return None;
         }
-        self.number(pair, &mut head, needed, None);
+        self.number(pair, &mut envelope, needed, None);
         if !self.pairs[pair].adverts.is_empty() {
-            self.pairs[pair].take_advert(head.tag);
+            self.pairs[pair].take_advert(envelope.tag);
         }
         self.counts.eager += 1;
-        Some((head, self.told(index)))
+        Some((envelope, self.attach_credit(index)))
     }
 
     /// Sends a message later that [`Machine::begin_eager`] has taken up and the network had no room for.
-    pub(crate) fn postpone(&mut self, to: u32, head: Head, bytes: &[u8]) -> Key {
+    pub(crate) fn postpone(&mut self, to: u32, envelope: Envelope, bytes: &[u8]) -> Key {
         let mut body = self.buffer();
         body.extend_from_slice(bytes);
         let send = Send {
             to,
-            head,
+            envelope,
             len: bytes.len() as u64,
             mode: Mode::Standard,
             body: Body::Owned(body),
@@ -147,17 +152,25 @@ impl Machine {
         };
         let (key, peer) = (self.sends.insert(send), self.peer(to));
         self.peers[peer].queue.push_front(Item::Eager(key));
-        self.list(peer);
+        self.mark_ready(peer);
         key
     }
 
     /// Takes up a message. Without bytes, these are lent: the caller waits, and writes them once [`Machine::granted`] says so.
-    pub(crate) fn begin(&mut self, to: u32, head: Head, mode: Mode, len: u64, bytes: Option<Vec<u8>>) -> Key {
-        let pair = self.pair(head.context, to);
+    pub(crate) fn begin(
+        &mut self,
+        to: u32,
+        envelope: Envelope,
+        mode: Mode,
+        len: u64,
+        bytes: Option<Vec<u8>>,
+    ) -> Key {
+        let pair = self.pair(envelope.context, to);
         let peer = self.pairs[pair].peer as usize;
         let body = bytes.map_or(Body::Lent, Body::Owned);
         let (stage, grant, failure) = (Stage::Backlogged, None, self.peers[peer].gone);
-        let send = Send { to, head, len, mode, body, stage, grant, at: 0, begun: false, wanted: true, failure };
+        let send =
+            Send { to, envelope, len, mode, body, stage, grant, at: 0, begun: false, wanted: true, failure };
         let key = self.sends.insert(send);
         if failure.is_some() {
             self.sends.get_mut(key).expect("it was just made").stage = Stage::Done;
@@ -181,27 +194,27 @@ impl Machine {
     /// Numbers a message and chooses its way.
     fn launch(&mut self, peer: usize, key: Key) {
         let Some(send) = self.sends.get(key) else { return };
-        let (to, mut head, len, mode, lent) =
-            (send.to, send.head, send.len, send.mode, matches!(send.body, Body::Lent));
-        let (pair, needed) = (self.pair(head.context, to), units(len));
+        let (to, mut envelope, len, mode, lent) =
+            (send.to, send.envelope, send.len, send.mode, matches!(send.body, Body::Lent));
+        let (pair, needed) = (self.pair(envelope.context, to), units(len));
         let fits = len <= self.eager && mode == Mode::Standard && self.room(peer).units >= needed && !lent;
-        self.number(pair, &mut head, if fits { needed } else { 1 }, (!fits).then_some(key));
-        let advert = self.pairs[pair].take_advert(head.tag);
+        self.number(pair, &mut envelope, if fits { needed } else { 1 }, (!fits).then_some(key));
+        let advert = self.pairs[pair].take_advert(envelope.tag);
         let written = advert.filter(|advert| !fits && advert.capacity >= len);
         let send = self.sends.get_mut(key).expect("it was there");
-        send.head = head;
+        send.envelope = envelope;
         if fits {
             self.counts.eager += 1;
             send.stage = Stage::Queued;
             self.peers[peer].queue.push_back(Item::Eager(key));
-            self.list(peer);
+            self.mark_ready(peer);
         } else if let Some(Advert { receive, offset, .. }) = written {
             self.counts.receiver_initiated += 1;
             self.grant(key, Grant { receive, offset: Some(offset), unknown: true });
         } else {
             send.stage = Stage::Offered;
             self.counts.rts += 1;
-            self.tell(peer, Control::Rts { head, send: key, len });
+            self.queue_control(peer, Control::Rts { envelope, send: key, len });
         }
     }
 
@@ -213,7 +226,7 @@ impl Machine {
         if !lent {
             let peer = self.peer(to);
             self.peers[peer].queue.push_back(Item::Write(key));
-            self.list(peer);
+            self.mark_ready(peer);
         }
     }
 
@@ -245,7 +258,7 @@ impl Machine {
         if granted {
             let peer = self.peer(to);
             self.peers[peer].queue.push_back(Item::Write(key));
-            self.list(peer);
+            self.mark_ready(peer);
         }
     }
 
@@ -303,7 +316,7 @@ impl Machine {
         }
     }
 
-    /// What a message that is over has come to; its entry goes.
+    /// MessageInfo a message that is over has come to; its entry goes.
     pub(crate) fn take_sent(&mut self, key: Key) -> Option<Result<(), Failure>> {
         let send = self.sends.get(key)?;
         if send.stage != Stage::Done {

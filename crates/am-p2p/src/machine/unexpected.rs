@@ -2,12 +2,12 @@
 
 use super::Machine;
 use super::chains::Selector;
-use super::control::{Control, Head, KIND};
-use super::receiving::What;
+use super::control::{Control, Envelope, KIND};
+use super::receiving::MessageInfo;
 use super::sending::units;
 use am_core::slab::Key;
 
-/// What came before anybody asked for it.
+/// MessageInfo came before anybody asked for it.
 #[derive(Debug)]
 pub(super) enum Content {
     Here(Vec<u8>),
@@ -16,39 +16,39 @@ pub(super) enum Content {
 
 /// A message that has met no receive.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct Unexpected {
     pub(super) from: u32,
-    pub(super) head: Head,
+    pub(super) envelope: Envelope,
     pub(super) len: u64,
     pub(super) content: Content,
 }
 
 impl Machine {
     /// Keeps a message that nobody has asked for.
-    pub(super) fn keep(&mut self, from: u32, head: Head, len: u64, content: Content) {
-        let key = self.waiting.insert(Waiting { from, head, len, content });
-        for selector in (Selector { context: head.context, source: from, tag: head.tag }).matching() {
+    pub(super) fn store(&mut self, from: u32, envelope: Envelope, len: u64, content: Content) {
+        let key = self.stored.insert(Unexpected { from, envelope, len, content });
+        for selector in (Selector { context: envelope.context, source: from, tag: envelope.tag }).matching() {
             self.unexpected.push(selector, key);
         }
     }
 
     /// Takes a message from those that can be asked for.
     pub(super) fn withdraw(&mut self, key: Key) {
-        let Some(waiting) = self.waiting.get(key) else { return };
-        let Head { context, tag, .. } = waiting.head;
+        let Some(waiting) = self.stored.get(key) else { return };
+        let Envelope { context, tag, .. } = waiting.envelope;
         for selector in (Selector { context, source: waiting.from, tag }).matching() {
             self.unexpected.remove(selector, key);
         }
     }
 
     /// A receive meets a message that was there before.
-    pub(super) fn meet_waiting(&mut self, key: Key, waiting: Key) {
-        let Some(Waiting { from, head, len, content }) = self.waiting.remove(waiting) else { return };
+    pub(super) fn match_stored(&mut self, key: Key, waiting: Key) {
+        let Some(Unexpected { from, envelope, len, content }) = self.stored.remove(waiting) else { return };
         self.counts.unexpected += 1;
         let peer = self.peer(from);
         match content {
             Content::Here(bytes) => {
-                if self.meet(key, from, &head, len) {
+                if self.match_envelope(key, from, &envelope, len) {
                     let unused = std::mem::replace(&mut self.receive_mut(key).bytes, bytes);
                     self.recycle(unused);
                 } else {
@@ -57,19 +57,19 @@ impl Machine {
                 self.consume(peer, units(len));
                 self.finish(key);
             }
-            Content::Offered(send) => self.transfer(key, peer, from, &head, (send, len), false),
+            Content::Offered(send) => self.start_transfer(key, peer, from, &envelope, (send, len), false),
         }
     }
 
     /// The first message that a receive would get, without taking it.
-    pub(crate) fn probe(&self, selector: Selector) -> Option<What> {
+    pub(crate) fn probe(&self, selector: Selector) -> Option<MessageInfo> {
         self.unexpected.first(selector).and_then(|key| self.what(key))
     }
 
     /// A message that was set aside, or is there.
-    pub(crate) fn what(&self, key: Key) -> Option<What> {
-        let Waiting { from, head, len, .. } = self.waiting.get(key)?;
-        Some(What { from: *from, tag: head.tag, len: *len, kind: head.kind & KIND })
+    pub(crate) fn what(&self, key: Key) -> Option<MessageInfo> {
+        let Unexpected { from, envelope, len, .. } = self.stored.get(key)?;
+        Some(MessageInfo { from: *from, tag: envelope.tag, len: *len, kind: envelope.kind & KIND })
     }
 
     /// Sets the first message aside that a receive would get.
@@ -83,21 +83,21 @@ impl Machine {
 
     /// Receives a message that was set aside. `None` if its sender was lost before it could be fetched.
     pub(crate) fn receive_aside(&mut self, message: Key, kind: u32, capacity: u64) -> Option<Key> {
-        let Waiting { from, head, .. } = self.waiting.get(message)?;
-        let selector = Selector { context: head.context, source: *from, tag: head.tag };
+        let Unexpected { from, envelope, .. } = self.stored.get(message)?;
+        let selector = Selector { context: envelope.context, source: *from, tag: envelope.tag };
         let key = self.new_receive(selector, kind, capacity);
-        self.meet_waiting(key, message);
+        self.match_stored(key, message);
         Some(key)
     }
 
     /// Lets a message go that was set aside.
     pub(crate) fn drop_aside(&mut self, message: Key) {
-        self.let_go(message, false);
+        self.discard_stored(message, false);
     }
 
     /// Lets a message go that can be asked for no more, since its communicator was freed or since it was set aside.
-    pub(super) fn let_go(&mut self, message: Key, freed: bool) {
-        let Some(Waiting { from, len, content, .. }) = self.waiting.remove(message) else { return };
+    pub(super) fn discard_stored(&mut self, message: Key, freed: bool) {
+        let Some(Unexpected { from, len, content, .. }) = self.stored.remove(message) else { return };
         let peer = self.peer(from);
         match content {
             Content::Here(bytes) => {
@@ -106,7 +106,7 @@ impl Machine {
             }
             Content::Offered(send) => {
                 self.consume(peer, 1);
-                self.tell(peer, Control::Refuse { send, freed });
+                self.queue_control(peer, Control::Refuse { send, freed });
             }
         }
     }
