@@ -47,7 +47,7 @@ impl From<i32> for Tag {
     }
 }
 
-/// MessageInfo is known of a message that was received or probed.
+/// What is known of a message that was received or probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     pub(crate) source: u32,
@@ -124,8 +124,8 @@ impl Communicator {
         S: HasLayer<Messages> + HasLayer<SegmentAllocator>,
     {
         layer::set_up(endpoint);
-        let (context, layer) = (team.number(), endpoint.layer_quietly::<Messages>().id);
-        Self { team, context, layer }
+        let layer = endpoint.layer_quietly::<Messages>().id;
+        Self::made(endpoint, team, layer)
     }
 
     /// A communicator of the same members, whose messages never meet those of this one. Collective; blocks.
@@ -137,7 +137,7 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, MessageError> {
         let team = self.team.duplicate(endpoint)?;
-        Ok(self.among(team))
+        Ok(Self::made(endpoint, team, self.layer))
     }
 
     /// Splits the communicator as [`Team::split`] does. Collective; blocks.
@@ -151,7 +151,7 @@ impl Communicator {
         key: i32,
     ) -> Result<Option<Self>, MessageError> {
         let team = self.team.split(endpoint, colour, key)?;
-        Ok(team.map(|team| self.among(team)))
+        Ok(team.map(|team| Self::made(endpoint, team, self.layer)))
     }
 
     /// The communicator of a group of members, in the order of their positions in the list; none for those who are not in it.
@@ -165,7 +165,7 @@ impl Communicator {
         members: &[u32],
     ) -> Result<Option<Self>, MessageError> {
         let team = self.team.select(endpoint, members)?;
-        Ok(team.map(|team| self.among(team)))
+        Ok(team.map(|team| Self::made(endpoint, team, self.layer)))
     }
 
     /// Chooses how long messages travel from now on, in all communicators, and what is sent eagerly. Collective over all ranks;
@@ -173,7 +173,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`MessageError::UnderWay`] on the ranks that a message is under way at, or waits for its receive, in any communicator; ranks that
-    /// disagree afterwards call again. MessageInfo the barriers of this call fail with.
+    /// disagree afterwards call again. What the barriers of this call fail with.
     pub fn choose<T: Transport, S: HasLayer<Messages> + HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -188,8 +188,10 @@ impl Communicator {
         if chosen { Ok(()) } else { Err(MessageError::UnderWay) }
     }
 
-    fn among(&self, team: Team) -> Self {
-        Self { context: team.number(), team, layer: self.layer }
+    fn made<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, team: Team, layer: u64) -> Self {
+        let context = team.number();
+        endpoint.layer_quietly::<Messages>().machine.open(context, team.ranks().iter().map(|rank| rank.0));
+        Self { team, context, layer }
     }
 
     /// Ends the communicator for this member: receives that have met no message fail, messages that nobody has asked for go,
@@ -222,7 +224,7 @@ impl Communicator {
         self.team.me()
     }
 
-    /// MessageInfo has been counted so far at this endpoint, in all communicators.
+    /// What has been counted so far at this endpoint, in all communicators.
     pub fn counts<T: Transport, S: HasLayer<Messages>>(&self, endpoint: &Endpoint<T, S>) -> Counts {
         endpoint.layer::<Messages>().counts()
     }
@@ -232,7 +234,10 @@ impl Communicator {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Vec<u32> {
-        let lost = |rank: &Rank| matches!(endpoint.status(*rank), Some(PeerStatus::Lost(_)));
+        let lost = |rank: &Rank| {
+            let faulty = matches!(endpoint.layer::<Messages>().machine.gone(rank.0), Some(Failure::Gone(Some(_))));
+            faulty || matches!(endpoint.status(*rank), Some(PeerStatus::Lost(_)))
+        };
         let lost: Vec<Rank> = self.team.ranks().iter().copied().filter(lost).collect();
         let layer = endpoint.layer_quietly::<Messages>();
         for rank in &lost {
@@ -249,7 +254,7 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
         let layer = endpoint.layer_quietly::<Messages>();
-        // MessageInfo was dropped before comes before what is asked for now.
+        // What was dropped before comes before what is asked for now.
         layer.process_dropped();
         if layer.id == self.layer { Ok(()) } else { Err(MessageError::Foreign) }
     }
@@ -279,9 +284,9 @@ impl Communicator {
         Ok(Selector { context: self.context, source, tag })
     }
 
-    pub(crate) fn status(&self, what: MessageInfo) -> Status {
-        let source = self.team.position(Rank(what.from)).unwrap_or(0);
-        Status { source, tag: what.tag as i32, bytes: what.len, kind: what.kind }
+    pub(crate) fn status(&self, info: MessageInfo) -> Status {
+        let source = self.team.position(Rank(info.from)).unwrap_or(0);
+        Status { source, tag: info.tag as i32, bytes: info.len, kind: info.kind }
     }
 
     /// Why nothing can come for a receive from any source, if so.

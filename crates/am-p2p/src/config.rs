@@ -139,7 +139,7 @@ pub struct Counts {
     pub ack: u64,
     /// Messages that brought nothing but credit.
     pub credit: u64,
-    /// MessageInfo a peer sent that belongs to no message, and was ignored.
+    /// What a peer sent that belongs to no message, and was ignored.
     pub ignored: u64,
 }
 

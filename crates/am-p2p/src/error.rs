@@ -1,4 +1,4 @@
-//! MessageInfo two-sided messages fail with.
+//! What two-sided messages fail with.
 
 use crate::kind::ElementType;
 use crate::machine::{ANY, Failure, MessageInfo};
@@ -32,7 +32,7 @@ impl AskedTag {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The peer of the message is lost. MessageInfo it sent before can still be received, except for long messages whose bytes had
+    /// The peer of the message is lost. What it sent before can still be received, except for long messages whose bytes had
     /// not come. Of a receive from any source: a member of the communicator whose loss has not been
     /// [acknowledged](crate::Communicator::acknowledge_losses).
     #[error("rank {rank}, the peer of a message with {tag}, is lost: {cause}")]
@@ -88,6 +88,16 @@ pub enum MessageError {
         /// Members of the communicator.
         size: u32,
     },
+    /// There is no memory for a message of this length. It is over at its sender, and lost here.
+    #[error("no memory for a message of {bytes} bytes from rank {rank} with {tag}")]
+    NoMemory {
+        /// The sender.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// Bytes of the message.
+        bytes: u64,
+    },
     /// Tags are not negative.
     #[error("tag {tag} is negative")]
     BadTag {
@@ -126,7 +136,7 @@ pub enum MessageError {
     Value {
         /// The message's tag.
         tag: AskedTag,
-        /// MessageInfo was wrong.
+        /// What was wrong.
         source: postcard::Error,
     },
     /// Making or ending a communicator failed.
@@ -135,7 +145,7 @@ pub enum MessageError {
     /// A message could not be handed to the network.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// The wait failed: the endpoint's time-out ran out. MessageInfo is under way goes on by itself.
+    /// The wait failed: the endpoint's time-out ran out. What is under way goes on by itself.
     #[error(transparent)]
     Wait(#[from] WaitError),
 }
@@ -164,8 +174,8 @@ impl MessageError {
     }
 
     /// Of a failure with a message from or to a rank.
-    pub(crate) fn of(failure: Failure, what: MessageInfo, expected: u32, capacity: u64) -> Self {
-        let MessageInfo { from, tag, len: bytes, .. } = what;
+    pub(crate) fn of(failure: Failure, info: MessageInfo, expected: u32, capacity: u64) -> Self {
+        let MessageInfo { from, tag, len: bytes, .. } = info;
         let (rank, told) = (Rank(from), AskedTag::of(tag));
         match failure {
             Failure::Gone(cause) => Self::gone(from, tag, cause),
@@ -175,6 +185,7 @@ impl MessageError {
                 Self::WrongType { rank, tag: told, bytes, sent, expected }
             }
             Failure::Freed => Self::Freed { tag: told },
+            Failure::NoMemory => Self::NoMemory { rank, tag: told, bytes },
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::machine::{Block, Control, Credit, Envelope, Machine, Part, Read, Unse
 use am_core::layer::{Outbox, Progress};
 use am_core::slab::Key;
 use am_core::{
-    Address, Category, Endpoint, Handlers, HasLayer, Lane, PeerStatus, Rank, RegisterError, Reply, ReplyError,
-    Request, SendError, Transport, WaitReason, Words,
+    Address, Category, Endpoint, Handlers, HasLayer, Lane, PeerStatus, PollError, Rank, RegisterError, Reply,
+    ReplyError, Request, SendError, Transport, WaitError, WaitReason, Words,
 };
 use am_pgas::allocator::{AllocationError, LocalArray, SegmentAllocation, SegmentAllocator};
 use std::ops::ControlFlow;
@@ -137,9 +137,11 @@ impl Messages {
             let read = Read::decode(words);
             let Some(bytes) = messages.machine.read(token.source().rank.0, read.send, read.at, read.len) else {
                 messages.machine.counts.ignored += 1;
-                return Ok(());
+                return;
             };
-            answer_read(token, answer, &read, bytes)
+            if answer_read(token, answer, &read, bytes) == Err(false) {
+                messages.machine.counts.ignored += 1;
+            }
         })?;
         layer.progress(|messages, outbox| {
             messages.process_dropped();
@@ -163,7 +165,7 @@ impl Messages {
         })
     }
 
-    /// MessageInfo has been counted so far.
+    /// What has been counted so far.
     pub fn counts(&self) -> Counts {
         self.machine.counts
     }
@@ -189,23 +191,16 @@ impl Messages {
     }
 }
 
-fn answer_read(
-    token: am_core::Token<'_>,
-    answer: Reply<[u32; 4]>,
-    read: &Read,
-    bytes: &[u8],
-) -> am_core::HandlerResult {
+fn answer_read(token: am_core::Token<'_>, answer: Reply<[u32; 4]>, read: &Read, bytes: &[u8]) -> Result<(), bool> {
     let (receive, at) = (read.receive.to_u64(), read.at);
     let words = [receive as u32, (receive >> 32) as u32, at as u32, (at >> 32) as u32];
     let answered = match read.offset {
         Some(offset) => token.reply_long(answer, words, bytes, offset),
         None => token.reply_medium(answer, words, bytes),
     };
-    match answered {
-        // The reader's loss is told elsewhere.
-        Err(rejected) if matches!(rejected.error, ReplyError::Gone { .. }) => Ok(()),
-        answered => Ok(answered?),
-    }
+    // The reader's loss is told elsewhere; one that asks for more than an answer holds, or for it where it has no memory,
+    // gets none.
+    answered.map(drop).map_err(|rejected| matches!(rejected.error, ReplyError::Gone { .. }))
 }
 
 /// The network, as progress functions have it.
@@ -221,7 +216,7 @@ impl OutboxWire<'_, '_> {
     }
 }
 
-/// MessageInfo an error of sending means to the protocols.
+/// What an error of sending means to the protocols.
 pub(crate) fn unsent(error: SendError) -> Unsent<SendError> {
     match error {
         SendError::WouldBlock { .. } => Unsent::Busy,
@@ -373,7 +368,7 @@ pub(crate) enum Awaited<'a> {
     Any(&'a [Rank]),
 }
 
-/// Waits until `done` yields something. MessageInfo is waited for ends when its peers are lost or leave.
+/// Waits until `done` yields something. What is waited for ends when its peers are lost or leave.
 pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
     endpoint: &mut Endpoint<T, S>,
     awaited: Awaited<'_>,
@@ -382,7 +377,7 @@ pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
     let number = endpoint.address().endpoint;
     let address = |rank| Address { rank, endpoint: number };
     let (mut steps, mut idles) = (0u32, endpoint.idles());
-    endpoint.wait_through(|endpoint| {
+    let outcome = endpoint.wait_through(|endpoint| {
         if let Some(result) = done(endpoint)? {
             return Ok(ControlFlow::Break(result));
         }
@@ -401,18 +396,44 @@ pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
                 WaitReason::Message
             }
         };
-        // MessageInfo was found may have ended it, and nothing else may come.
+        // What was found may have ended it, and nothing else may come.
         let ended = if found { done(endpoint)? } else { None };
         Ok(ended.map_or(ControlFlow::Continue(reason), ControlFlow::Break))
-    })
+    });
+    outcome.map_err(|error| name_exhausted(endpoint, error))
 }
 
-/// Serves what has arrived, once, without blocking.
+/// Adds to the report of a time-out what messages lack.
+#[cold]
+fn name_exhausted<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    mut error: MessageError,
+) -> MessageError {
+    if let MessageError::Wait(WaitError::TimedOut(report)) = &mut error {
+        for lacking in endpoint.layer::<Messages>().machine.exhausted() {
+            report.waiting_for.push_str("; ");
+            report.waiting_for.push_str(&lacking);
+        }
+    }
+    error
+}
+
+/// Serves what has arrived, once, without blocking, and learns which of the peers awaited are lost or have left.
 pub(crate) fn serve<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
-) -> Result<(), MessageError> {
+    awaited: Awaited<'_>,
+) -> Result<(), PollError> {
     let polled = endpoint.poll_through();
     check_losses(endpoint);
-    polled?;
-    Ok(())
+    if matches!(polled, Ok(0)) {
+        let number = endpoint.address().endpoint;
+        let ranks = match &awaited {
+            Awaited::One(rank) => std::slice::from_ref(rank),
+            Awaited::Any(ranks) => ranks,
+        };
+        for rank in ranks {
+            check_finished(endpoint, Address { rank: *rank, endpoint: number });
+        }
+    }
+    polled.map(drop)
 }

@@ -52,25 +52,18 @@
 //! Messages that nobody has asked for take memory of the receiver, which each sender accounts for ([`MessageConfig::unexpected`]):
 //! without room a sender announces a message instead, and without room for announcements it waits.
 //!
-//! # Status
+//! # Limits
 //!
-//! Experimental: behind a feature that is off by default, and with known defects, which a reader of the code found and no
-//! program has met yet:
+//! A rank keeps at most 4096 messages of a peer that wait for their receives, fewer with little
+//! [`MessageConfig::unexpected`] memory for many ranks. Beyond that the peer waits, also with messages for receives that are posted: a
+//! program that waits for a message behind so many others of the same peer waits for ever, or, with [`Endpoint::set_timeout`](am_core::Endpoint::set_timeout), fails
+//! with a report that names the peer and the memory that is used up.
 //!
-//! - [`ReceiveRequest::cancel`](request::ReceiveRequest::cancel) may wait for ever if the sender is lost, or a second cancelled receive
-//!   meets its message, meanwhile.
-//! - More than 256 announced messages of one tag that wait for a receive of another tag from the same peer block both.
-//! - The non-blocking tests of receives from any source do not learn that a rank was lost or has left.
-//! - Advertisements are stamped when they are queued: with queues that are long for the time of two windows, a message may be written to
-//!   memory that serves another receive by then. The protocol [`Protocol::Read`] and [`Protocol::SenderInitiated`] do not advertise.
-//! - Lengths, tags and offsets of a peer that breaks the protocol are not all checked: they can panic this rank.
+//! # What can go wrong
 //!
-//! [`MessageError`] does not yet give sizes in every case.
-//!
-//! # MessageInfo can go wrong
-//!
-//! A rank that is lost ends what is under way with it, at each of its peers, as an error that names it; others go on. A dropped
-//! request is safe: it owns its buffer. See [`MessageError`].
+//! A rank that is lost ends what is under way with it, at each of its peers, as an error that names it; others go on. A rank
+//! that breaks the protocol counts as lost, with the cause [`Faulty`](am_core::LossCause::Faulty), for whom it has sent what cannot be; every number that it
+//! sends is checked. A dropped request is safe: it owns its buffer. See [`MessageError`].
 
 #![forbid(unsafe_code)]
 
@@ -159,7 +152,7 @@ macro_rules! p2p_state {
     };
 }
 
-/// MessageInfo [`p2p_state!`](crate::p2p_state) names.
+/// What [`p2p_state!`](crate::p2p_state) names.
 pub mod layers {
     pub use am_pgas::layers::{Aggregation, Collectives, OneSided, SegmentAllocator};
     pub use am_pgas::pgas_state;

@@ -4,7 +4,7 @@ use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Messages};
-use crate::machine::{ANY, Block, Envelope, MessageInfo, Mode, Selector, Taken};
+use crate::machine::{ANY, Block, Envelope, MessageInfo, Mode, Selector, Taken, zeroes};
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
@@ -19,7 +19,7 @@ pub(crate) struct Outgoing {
     pub(crate) mode: Mode,
 }
 
-/// MessageInfo sending a message has come to so far.
+/// What sending a message has come to so far.
 pub(crate) enum Begun {
     Sent,
     /// It is under way, with its bytes or without.
@@ -146,8 +146,8 @@ impl Communicator {
             machine.adopt(key, bytes);
             machine.drop_send(key);
         })?;
-        let what = MessageInfo { from: to.0, tag: envelope.tag, len: bytes.len() as u64, kind: envelope.kind };
-        sent.map_err(|failure| MessageError::of(failure, what, envelope.kind, 0))
+        let info = MessageInfo { from: to.0, tag: envelope.tag, len: bytes.len() as u64, kind: envelope.kind };
+        sent.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0))
     }
 
     /// Sends values to a member. Blocks until the slice can be used again; does not allocate where the message goes eagerly.
@@ -277,7 +277,7 @@ impl Communicator {
             return Err(MessageError::Cancelled { tag: AskedTag::of(selector.tag) });
         }
         if let Some(failure) = taken.failure {
-            let error = MessageError::of(failure, taken.what, expected.number(), capacity);
+            let error = MessageError::of(failure, taken.info, expected.number(), capacity);
             self.give_back(endpoint, taken);
             return Err(error);
         }
@@ -303,7 +303,7 @@ impl Communicator {
         out: &mut [u8],
         from: usize,
     ) -> Status {
-        let len = taken.what.len as usize;
+        let len = taken.info.len as usize;
         match taken.staged {
             Some(Block { offset, .. }) => {
                 let read = endpoint.segment().read(offset + from as u64, &mut out[from..len]);
@@ -311,7 +311,7 @@ impl Communicator {
             }
             None => out[from..len].copy_from_slice(&taken.bytes[from..len]),
         }
-        let status = self.status(taken.what);
+        let status = self.status(taken.info);
         self.give_back(endpoint, taken);
         status
     }
@@ -410,8 +410,12 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
         taken: Taken,
     ) -> Result<(Vec<V>, Status), MessageError> {
-        let (bytes, size) = (taken.what.len as usize, size_of::<V>().max(1));
-        let mut values = vec![V::new_zeroed(); bytes / size];
+        let (bytes, size) = (taken.info.len as usize, size_of::<V>().max(1));
+        let Some(mut values) = zeroes(V::new_zeroed(), bytes / size) else {
+            let MessageInfo { from, tag, len, .. } = taken.info;
+            self.give_back(endpoint, taken);
+            return Err(MessageError::NoMemory { rank: Rank(from), tag: AskedTag::of(tag), bytes: len });
+        };
         if values.as_bytes().len() != bytes {
             self.give_back(endpoint, taken);
             return Err(MessageError::Length { given: bytes as u64, needed: (bytes / size * size) as u64 });

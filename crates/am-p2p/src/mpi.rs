@@ -45,7 +45,7 @@ pub type Rank = i32;
 /// A tag.
 pub type Tag = i32;
 
-/// MessageInfo `use mpi::traits::*` brings.
+/// What `use mpi::traits::*` brings.
 pub mod traits {
     pub use super::{Buffer, BufferMut, Destination, Origin as Source};
 }
@@ -92,7 +92,7 @@ impl<V: Element> BufferMut for [V] {
     }
 }
 
-/// MessageInfo is known of a message.
+/// What is known of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(Found);
 
@@ -262,7 +262,7 @@ mod sealed {
     impl<T: super::Transport, S: super::State> Sealed for super::Process<'_, T, S> {}
 }
 
-/// MessageInfo messages go to.
+/// What messages go to.
 pub trait Destination: sealed::Sealed {
     /// Sends with tag 0.
     fn send<B: Buffer + ?Sized>(&self, buffer: &B) {
@@ -281,7 +281,7 @@ pub trait Destination: sealed::Sealed {
     fn synchronous_send_with_tag<B: Buffer + ?Sized>(&self, buffer: &B, tag: Tag);
 }
 
-/// MessageInfo messages come from.
+/// What messages come from.
 pub trait Origin: sealed::Sealed {
     /// Receives one value with any tag.
     fn receive<V: Element>(&self) -> (V, Status);

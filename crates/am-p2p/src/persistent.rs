@@ -12,7 +12,7 @@ pub struct PersistentSend<V> {
     communicator: Communicator,
     to: u32,
     tag: i32,
-    /// MessageInfo is sent.
+    /// What is sent.
     pub values: Vec<V>,
     request: Option<SendRequest>,
 }
@@ -23,7 +23,7 @@ pub struct PersistentReceive<V> {
     communicator: Communicator,
     source: Source,
     tag: Tag,
-    /// MessageInfo was received last.
+    /// What was received last.
     pub values: Vec<V>,
     request: Option<ReceiveRequest<V>>,
 }

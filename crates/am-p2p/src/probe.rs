@@ -36,7 +36,7 @@ impl Drop for Message {
 }
 
 impl Message {
-    /// MessageInfo is known of the message.
+    /// What is known of the message.
     pub fn status(&self) -> Status {
         self.status
     }
@@ -105,13 +105,14 @@ impl Communicator {
         mut found: impl FnMut(&mut Messages) -> Option<R>,
     ) -> Result<Option<R>, MessageError> {
         self.check_endpoint(endpoint)?;
-        if !block {
-            layer::serve(endpoint)?;
-            return Ok(found(endpoint.layer_quietly::<Messages>()));
-        }
         let ranks = self.team.ranks();
         let one = Awaited::One(Rank(selector.source));
         let awaited = if selector.source == ANY { Awaited::Any(ranks) } else { one };
+        if !block {
+            layer::serve(endpoint, awaited)?;
+            let found = found(endpoint.layer_quietly::<Messages>());
+            return if found.is_some() { Ok(found) } else { self.can_come(endpoint, selector).map(|()| None) };
+        }
         let mut known = None;
         let found = layer::wait(endpoint, awaited, |endpoint| {
             if let Some(result) = found(endpoint.layer_quietly::<Messages>()) {
@@ -121,18 +122,26 @@ impl Communicator {
             if std::mem::replace(&mut known, now) == now {
                 return Ok(None);
             }
-            let machine = &mut endpoint.layer_quietly::<Messages>().machine;
-            if machine.is_closed(selector.context) {
-                return Err(MessageError::Freed { tag: AskedTag::of(selector.tag) });
-            }
-            let gone = selector.source != ANY && machine.gone(selector.source).is_some();
-            if gone {
-                return Err(machine.why_gone(selector.source, selector.tag));
-            }
-            let nobody = if selector.source == ANY { self.no_sender_left(endpoint, selector) } else { None };
-            nobody.map_or(Ok(None), Err)
+            self.can_come(endpoint, selector).map(|()| None)
         })?;
         Ok(Some(found))
+    }
+
+    /// Whether a message can still come that a receive would get, or why not.
+    fn can_come<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+    ) -> Result<(), MessageError> {
+        if selector.source == ANY {
+            return self.no_sender_left(endpoint, selector).map_or(Ok(()), Err);
+        }
+        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        if machine.is_closed(selector.context) {
+            return Err(MessageError::Freed { tag: AskedTag::of(selector.tag) });
+        }
+        let gone = machine.gone(selector.source).is_some();
+        if gone { Err(machine.why_gone(selector.source, selector.tag)) } else { Ok(()) }
     }
 
     /// Waits for a message that a receive from this source with this tag would get, without receiving it. Blocks.
@@ -153,7 +162,8 @@ impl Communicator {
     /// The message that a receive would get, if it has come. Does not block.
     ///
     /// # Errors
-    /// A member or tag that there is not; what [`Endpoint::poll`] fails with.
+    /// A member or tag that there is not; a source that is lost or has left, of which no such message has come; what
+    /// [`Endpoint::poll`] fails with.
     pub fn immediate_probe<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -162,7 +172,7 @@ impl Communicator {
     ) -> Result<Option<Status>, MessageError> {
         let selector = self.selector(source.into(), tag.into())?;
         let found = self.look(endpoint, selector, false, |layer| layer.machine.probe(selector))?;
-        Ok(found.map(|what| self.status(what)))
+        Ok(found.map(|info| self.status(info)))
     }
 
     /// Waits for a message and sets it aside, so that no other receive gets it. Blocks.
@@ -197,8 +207,8 @@ impl Communicator {
 
     fn message<T: Transport, S: HasLayer<Messages>>(&self, endpoint: &mut Endpoint<T, S>, key: Key) -> Message {
         let layer = endpoint.layer_quietly::<Messages>();
-        let what = layer.machine.what(key).expect("it was just set aside");
-        let (status, dropped) = (self.status(what), Arc::clone(&layer.dropped));
+        let info = layer.machine.info(key).expect("it was just set aside");
+        let (status, dropped) = (self.status(info), Arc::clone(&layer.dropped));
         Message { key: Some(key), communicator: self.clone(), status, dropped }
     }
 }

@@ -20,6 +20,8 @@ mod sealed {
     pub trait Sealed {
         /// Whether waiting for it returns at once.
         fn over(&self, messages: &Messages) -> bool;
+        /// Whether any member may send what it waits for, and none has.
+        fn is_open_to_any(&self, messages: &Messages) -> bool;
         fn layer(&self) -> u64;
         /// Whom it waits for; `None` for any member.
         fn peer(&self) -> Option<am_core::Rank>;
@@ -60,6 +62,10 @@ impl sealed::Sealed for SendRequest {
         self.key.is_none_or(|key| messages.machine.is_sent(key))
     }
 
+    fn is_open_to_any(&self, _: &Messages) -> bool {
+        false
+    }
+
     fn layer(&self) -> u64 {
         self.layer
     }
@@ -98,8 +104,8 @@ impl SendRequest {
         let sent = endpoint.layer_quietly::<Messages>().machine.take_sent(key)?;
         self.key = None;
         let Outgoing { to, envelope, .. } = self.outgoing;
-        let what = MessageInfo { from: to.0, tag: envelope.tag, len: self.len, kind: envelope.kind };
-        Some(sent.map_err(|failure| MessageError::of(failure, what, envelope.kind, 0)))
+        let info = MessageInfo { from: to.0, tag: envelope.tag, len: self.len, kind: envelope.kind };
+        Some(sent.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0)))
     }
 
     /// Waits until the message has been sent: its bytes have left, or of a synchronous send have met their receive. Blocks.
@@ -123,9 +129,10 @@ impl SendRequest {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Result<(), MessageError>, Self> {
-        if let Err(error) = check(endpoint, self.layer).and_then(|()| layer::serve(endpoint)) {
+        if let Err(error) = check(endpoint, self.layer) {
             return Ok(Err(error));
         }
+        serve_for(endpoint, &[&self]);
         self.outcome(endpoint).ok_or(self)
     }
 }
@@ -158,6 +165,11 @@ impl<V> Drop for ReceiveRequest<V> {
 impl<V> sealed::Sealed for ReceiveRequest<V> {
     fn over(&self, messages: &Messages) -> bool {
         self.key.is_none_or(|key| messages.machine.is_received(key))
+    }
+
+    fn is_open_to_any(&self, messages: &Messages) -> bool {
+        let waits_for = self.key.and_then(|key| messages.machine.waits_for(key));
+        waits_for.is_some_and(|(selector, _, met)| selector.source == ANY && !met)
     }
 
     fn layer(&self) -> u64 {
@@ -222,8 +234,8 @@ impl<V: Element> ReceiveRequest<V> {
         let (communicator, key) = (&self.communicator, self.key());
         let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |_| ())?;
         self.key = None;
-        if taken.what.len > out.len() as u64 {
-            let (given, needed) = (out.len() as u64, taken.what.len);
+        if taken.info.len > out.len() as u64 {
+            let (given, needed) = (out.len() as u64, taken.info.len);
             self.communicator.give_back(endpoint, taken);
             return Err(MessageError::Length { given, needed });
         }
@@ -238,11 +250,11 @@ impl<V: Element> ReceiveRequest<V> {
         self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Result<(Vec<V>, Status), MessageError>, Self> {
-        if let Err(error) = check(endpoint, self.communicator.layer).and_then(|()| layer::serve(endpoint)) {
+        if let Err(error) = check(endpoint, self.communicator.layer) {
             return Ok(Err(error));
         }
-        let over = endpoint.layer_quietly::<Messages>().machine.is_received(self.key());
-        if over { Ok(self.wait(endpoint)) } else { Err(self) }
+        serve_for(endpoint, &[&self]);
+        if over(endpoint, &self, true) { Ok(self.wait(endpoint)) } else { Err(self) }
     }
 
     /// Cancels the receive if it has met no message: gives back the request if it has, which is waited for then. Blocks where the
@@ -279,9 +291,52 @@ fn check<T: Transport, S: HasLayer<Messages>>(
     if endpoint.layer_quietly::<Messages>().id == layer { Ok(()) } else { Err(MessageError::Foreign) }
 }
 
-/// Whether waiting for a request returns at once.
-fn over<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, request: &dyn Pending) -> bool {
-    request.over(endpoint.layer_quietly::<Messages>())
+/// Whether waiting for a request returns at once; where `look` is set, also since nobody is left who could send it.
+fn over<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    request: &dyn Pending,
+    look: bool,
+) -> bool {
+    let layer = endpoint.layer_quietly::<Messages>();
+    if request.over(layer) {
+        return true;
+    }
+    if !look || !request.is_open_to_any(layer) {
+        return false;
+    }
+    request.communicator().is_some_and(|communicator| {
+        let any = Selector { context: communicator.context, source: ANY, tag: ANY };
+        communicator.no_sender_left(endpoint, any).is_some()
+    })
+}
+
+/// Whom requests wait for. Allocates.
+fn awaited(requests: &[&dyn Pending]) -> Vec<Rank> {
+    let mut ranks: Vec<Rank> = requests.iter().filter_map(|request| request.peer()).collect();
+    for request in requests.iter().filter(|request| request.peer().is_none()) {
+        let members = request.communicator().map_or(&[][..], |communicator| communicator.team.ranks());
+        ranks.extend_from_slice(members);
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
+/// Serves what has arrived, once, for some requests. What handlers and layers fail with is left for the program's next poll.
+fn serve_for<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, requests: &[&dyn Pending]) {
+    let served = match requests {
+        [request] if request.peer().is_some() => {
+            layer::serve(endpoint, Awaited::One(request.peer().expect("it was just there")))
+        }
+        [request] => {
+            let members = request.communicator().map_or(&[][..], |communicator| communicator.team.ranks());
+            layer::serve(endpoint, Awaited::Any(members))
+        }
+        requests => layer::serve(endpoint, Awaited::Any(&awaited(requests))),
+    };
+    if let Err(error) = served {
+        endpoint.tell_later(error);
+    }
 }
 
 /// Which of some requests waiting returns at once for, after serving what has arrived. Does not block.
@@ -293,8 +348,8 @@ pub fn test_some<T: Transport, S: HasLayer<Messages>>(
     requests: &[&dyn Pending],
 ) -> Result<Vec<usize>, MessageError> {
     requests.iter().try_for_each(|request| check(endpoint, request.layer()))?;
-    layer::serve(endpoint)?;
-    Ok((0..requests.len()).filter(|index| over(endpoint, requests[*index])).collect())
+    layer::serve(endpoint, Awaited::Any(&awaited(requests)))?;
+    Ok((0..requests.len()).filter(|index| over(endpoint, requests[*index], true)).collect())
 }
 
 /// The first of some requests that waiting returns at once for, if there is one; see [`test_some`].
@@ -322,7 +377,7 @@ pub fn test_all<T: Transport, S: HasLayer<Messages>>(
 /// Waits until waiting returns at once for one of some requests, and says which; `None` of none. Blocks.
 ///
 /// # Errors
-/// A request of another endpoint; a time-out; nobody left who could send what a request from any source waits for.
+/// A request of another endpoint; a time-out.
 pub fn wait_any<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
     requests: &[&dyn Pending],
@@ -331,26 +386,12 @@ pub fn wait_any<T: Transport, S: HasLayer<Messages>>(
         return Ok(None);
     }
     requests.iter().try_for_each(|request| check(endpoint, request.layer()))?;
-    let peers: Vec<Rank> = requests.iter().filter_map(|request| request.peer()).collect();
-    let wild = requests.iter().find(|request| request.peer().is_none());
-    let others = wild.and_then(|request| request.communicator());
-    let all: Vec<Rank> =
-        peers.into_iter().chain(others.iter().flat_map(|others| others.team.ranks().iter().copied())).collect();
-    let mut losses = None;
+    let (all, mut known) = (awaited(requests), None);
     layer::wait(endpoint, Awaited::Any(&all), |endpoint| {
-        if let Some(index) = (0..requests.len()).find(|index| over(endpoint, requests[*index])) {
-            return Ok(Some(Some(index)));
-        }
         let now = Some((endpoint.losses(), endpoint.idles()));
-        if std::mem::replace(&mut losses, now) != now
-            && let Some(others) = others
-        {
-            let selector = Selector { context: others.context, source: ANY, tag: ANY };
-            if let Some(error) = others.no_sender_left(endpoint, selector) {
-                return Err(error);
-            }
-        }
-        Ok(None)
+        let look = std::mem::replace(&mut known, now) != now;
+        let over = (0..requests.len()).find(|index| over(endpoint, requests[*index], look));
+        Ok(over.map(Some))
     })
 }
 
@@ -363,7 +404,7 @@ pub fn wait_some<T: Transport, S: HasLayer<Messages>>(
     requests: &[&dyn Pending],
 ) -> Result<Vec<usize>, MessageError> {
     wait_any(endpoint, requests)?;
-    Ok((0..requests.len()).filter(|index| over(endpoint, requests[*index])).collect())
+    Ok((0..requests.len()).filter(|index| over(endpoint, requests[*index], true)).collect())
 }
 
 /// Waits until waiting returns at once for all of the requests. Blocks; allocates.

@@ -1,6 +1,6 @@
 //! Messages between threads over the loopback transport.
 
-use crate::request::{test_all, wait_all, wait_any, wait_some};
+use crate::request::{test_all, test_some, wait_all, wait_any, wait_some};
 use crate::*;
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{Endpoint, Handlers, LossCause, Rank, Span, WaitError};
@@ -207,7 +207,7 @@ fn communicators_are_apart() {
             let status = pair.send_receive_into(endpoint, (1 - me, 3), &[me as u8], (ANY_SOURCE, 3), &mut into);
             assert_eq!((status.unwrap().source_rank(), into), (1 - me, [1 - me as u8]));
         }
-        // MessageInfo is left in a freed communicator goes.
+        // What is left in a freed communicator goes.
         let receive = copy.immediate_receive::<_, _, u64>(endpoint, next, 1, 3000).unwrap();
         let late = copy.immediate_send(endpoint, next, 2, &values(3000, 0)).unwrap();
         let probed = copy.probe(endpoint, ANY_SOURCE, 2).unwrap();
@@ -326,7 +326,7 @@ fn lost_peers_are_named() {
                         world.send(&mut endpoint, 1, 8, &[0u8]).unwrap();
                         let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 9).unwrap_err();
                         assert_eq!(error, lost(Some(9)));
-                        // MessageInfo had come is there, what had been announced is not.
+                        // What had come is there, what had been announced is not.
                         assert_eq!(world.receive::<_, _, u32>(&mut endpoint, 2, 1).unwrap().0, 7);
                         let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 2).unwrap_err();
                         assert_eq!(error, lost(Some(2)));
@@ -347,6 +347,85 @@ fn lost_peers_are_named() {
             }
         });
     }
+}
+
+#[test]
+fn calls_that_do_not_block_learn_of_losses() {
+    thread::scope(|scope| {
+        for transport in network(3, LoopbackConfig::default()) {
+            scope.spawn(move || {
+                let mut handlers = Handlers::new();
+                let p2p = P2p::register(&mut handlers).unwrap();
+                let mut endpoint = Endpoint::attach(transport, handlers, p2p).unwrap();
+                let world = Communicator::world(&mut endpoint).unwrap();
+                if world.rank() == 2 {
+                    // Without a word.
+                    drop(endpoint);
+                    return;
+                }
+                let endpoint = &mut endpoint;
+                let lost =
+                    |tag| MessageError::Lost { rank: Rank(2), tag: AskedTag(Some(tag)), cause: LossCause::Left };
+                for source in [ANY_SOURCE, Source::Member(2)] {
+                    let mut request = world.immediate_receive::<_, _, u8>(endpoint, source, 1, 8).unwrap();
+                    let error = loop {
+                        match request.test(endpoint) {
+                            Ok(outcome) => break outcome.unwrap_err(),
+                            Err(again) => request = again,
+                        }
+                    };
+                    assert_eq!(error, lost(1));
+                    let request = world.immediate_receive::<_, _, u8>(endpoint, source, 2, 8).unwrap();
+                    assert_eq!(test_some(endpoint, &[&request]).unwrap(), [0]);
+                    assert_eq!(wait_any(endpoint, &[&request]).unwrap(), Some(0));
+                    assert_eq!(request.wait(endpoint).unwrap_err(), lost(2));
+                    assert_eq!(world.immediate_probe(endpoint, source, 3).unwrap_err(), lost(3));
+                    let error = world.immediate_matched_probe(endpoint, source, 4).unwrap_err();
+                    assert_eq!(error, lost(4));
+                    let request = world.immediate_receive::<_, _, u8>(endpoint, source, 5, 8).unwrap();
+                    if let Some(request) = request.cancel(endpoint).unwrap() {
+                        assert_eq!(request.wait(endpoint).unwrap_err(), lost(5));
+                    }
+                }
+                assert_eq!(world.acknowledge_losses(endpoint), [2]);
+                assert_eq!(world.immediate_probe(endpoint, ANY_SOURCE, 3).unwrap(), None);
+                endpoint.acknowledge_loss(Rank(2));
+                // Neither leaves before the other has looked.
+                let other = 1 - world.rank();
+                world.send_receive_into(endpoint, (other, 6), &[0u8], (other, 6), &mut [0u8]).unwrap();
+                endpoint.drain().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn exhausted_memory_is_named() {
+    // Room for four messages.
+    let config = MessageConfig::new().unexpected(0);
+    run(2, LoopbackConfig::default(), config, &|endpoint, world| {
+        if world.rank() == 0 {
+            let send = |endpoint: &mut Ranks, tag| world.immediate_send(endpoint, 1, tag, &[7u8]).unwrap();
+            let sends: Vec<_> = [0, 0, 0, 0, 0, 1].into_iter().map(|tag| send(endpoint, tag)).collect();
+            for request in sends {
+                request.wait(endpoint).unwrap();
+            }
+        } else {
+            while endpoint.layer::<Messages>().machine.exhausted().is_empty() {
+                endpoint.poll().unwrap();
+            }
+            endpoint.set_timeout(Span::from_millis(20));
+            let error = world.receive::<_, _, u8>(endpoint, 0, 1).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("4 messages of rank 0 wait for receives"), "{text}");
+            assert!(text.contains("MessageConfig::unexpected"), "{text}");
+            endpoint.set_timeout(None);
+            // One that is received makes room for the one that was waited for, and the last.
+            for tag in [0, 0, 0, 0, 0, 1] {
+                world.receive::<_, _, u8>(endpoint, 0, tag).unwrap();
+            }
+        }
+    });
 }
 
 #[cfg(feature = "serde")]

@@ -282,21 +282,34 @@ fn lone<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, protocol: Pro
     let (last, len) = (all.size() - 1, 3 * 4096);
     let before = all.counts(endpoint);
     let words = vec![0x5aa5_u16; len / 2];
+    let reads = protocol == Protocol::Read;
     if all.rank() == last {
         let receive = all.immediate_receive::<_, _, u16>(endpoint, 0u32, 5, len / 2)?;
-        all.send(endpoint, 0, 6, &[0u8])?;
+        // What advertises it leaves before this, so that it is known when the message is sent.
+        endpoint.drain().map_err(Failure::Wait)?;
+        let advertised = all.counts(endpoint).rtr - before.rtr;
+        all.send(endpoint, 0, 6, &[advertised])?;
         ensure(receive.wait(endpoint)?.0 == words, || "a long message came as another one".into())?;
+        let after = all.counts(endpoint);
+        equal("acknowledgements", after.ack - before.ack, u64::from(reads))?;
+        let late = after.rtr - before.rtr;
+        ensure(late == 0 || protocol >= Protocol::ReceiverInitiated, || {
+            format!("{} advertises receives", protocol.name())
+        })?;
+        all.send(endpoint, 0, 7, &[after.cts - before.cts])?;
     } else if all.rank() == 0 {
-        all.receive::<_, _, u8>(endpoint, last, 6)?;
+        let (advertised, _) = all.receive::<_, _, u64>(endpoint, last, 6)?;
         all.send(endpoint, last, 5, &words)?;
         let after = all.counts(endpoint);
-        equal("messages that were read", after.read - before.read, u64::from(protocol == Protocol::Read))?;
-        let advertised = after.receiver_initiated - before.receiver_initiated;
-        ensure(advertised == 0 || protocol >= Protocol::ReceiverInitiated, || {
-            format!("{} writes to advertised receives", protocol.name())
-        })?;
-        let acknowledged = protocol == Protocol::Read || after.ack == before.ack;
-        ensure(acknowledged, || format!("{} acknowledges messages", protocol.name()))?;
+        let (answers, _) = all.receive::<_, _, u64>(endpoint, last, 7)?;
+        equal("messages that were read", after.read - before.read, u64::from(reads))?;
+        let written = after.receiver_initiated - before.receiver_initiated;
+        ensure(written >= advertised, || "a message was not written to the receive that was advertised".into())?;
+        equal("announcements", after.rts - before.rts, 1 - written)?;
+        let crossing = after.crossing - before.crossing;
+        equal("what lets the message be written", written + crossing + answers, u64::from(!reads))?;
+        let ended = !matches!(protocol, Protocol::Read | Protocol::Elided);
+        equal("ends that were told", after.fin - before.fin, u64::from(ended))?;
     }
     all.team().barrier(endpoint)?;
     Ok(())

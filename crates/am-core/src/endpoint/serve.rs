@@ -380,6 +380,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
+    /// Has a later poll or wait fail with what a poll has failed with: for a layer's call that does not end with this error.
+    pub fn tell_later(&mut self, error: PollError) {
+        error.keep(&mut self.trouble);
+    }
+
     /// One step of a wait: serves what is there, else looks for reasons to give up, else idles.
     pub(super) fn wait_step(&mut self, deadline: Option<Instant>, reason: WaitReason) -> Result<(), WaitError> {
         self.wait_step_until(deadline, None, reason, Losses::End)

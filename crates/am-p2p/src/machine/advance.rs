@@ -1,4 +1,4 @@
-//! MessageInfo is to be sent, and how it is.
+//! What is to be sent, and how it is.
 
 use super::Machine;
 use super::control::{Control, Credit, Envelope, Part, Read};
@@ -21,6 +21,10 @@ pub(crate) enum Item {
     End(Key),
     /// Requests for a message that the sender keeps.
     Read(Key),
+    /// The advertisement of a receive, which is made when it is sent.
+    Advertise(Key),
+    /// The revocation of a receive in a communicator, made when it is sent.
+    Revoke(u32, Key),
 }
 
 /// Requests for parts of a message that are under way at once.
@@ -72,7 +76,7 @@ pub(crate) struct Next {
     pub(crate) offset: Option<u64>,
 }
 
-/// MessageInfo serving a peer has come to.
+/// What serving a peer has come to.
 enum Served {
     Sent,
     Busy,
@@ -94,7 +98,12 @@ impl Machine {
     /// A control message has come.
     pub(crate) fn on_control(&mut self, from: u32, control: Control, credit: Credit) {
         let peer = self.peer(from);
-        self.accept_credit(peer, credit);
+        if self.peers[peer].is_faulty() {
+            return self.ignore();
+        }
+        if !self.accept_credit(peer, credit) {
+            return;
+        }
         match control {
             Control::Rts { envelope, send, len } => self.on_rts(from, envelope, send, len),
             Control::Cts { send, receive, offset } => self.on_cts(from, send, receive, offset),
@@ -123,7 +132,12 @@ impl Machine {
             let Some(index) = self.ready.pop_front() else { break };
             let index = index as usize;
             self.peers[index].is_ready = false;
-            match self.serve(index, wire, &mut progress)? {
+            let served = self.serve(index, wire, &mut progress).inspect_err(|_| {
+                // What this rank asks for was checked, so that it is the peer who named what cannot be done.
+                let rank = self.peers[index].rank;
+                self.fault(rank);
+            });
+            match served? {
                 Served::Sent => {}
                 Served::Busy => {
                     progress = progress.max(Progress::Blocked);
@@ -142,6 +156,9 @@ impl Machine {
             match item {
                 Item::Control(control) => {
                     attempt!(wire.control(to, &control, self.peers[index].consumed));
+                    if matches!(control, Control::Revoked { .. } | Control::Retired { .. }) {
+                        self.peers[index].answers -= 1;
+                    }
                     self.attach_credit(index);
                 }
                 Item::Eager(key) => {
@@ -166,6 +183,25 @@ impl Machine {
                         self.counts.fin += 1;
                         self.attach_credit(index);
                         self.sent(key);
+                    }
+                }
+                Item::Advertise(key) => {
+                    if let Some(rtr) = self.advertisement(key) {
+                        let sent = wire.control(to, &rtr, self.peers[index].consumed);
+                        if sent.is_err() {
+                            self.withdraw_advertisement(key);
+                        }
+                        attempt!(sent);
+                        self.counts.rtr += 1;
+                        self.attach_credit(index);
+                    }
+                }
+                Item::Revoke(context, key) => {
+                    let pair = self.pair(context, to);
+                    if let Some(revoke) = self.revocation(pair, context, key) {
+                        attempt!(wire.control(to, &revoke, self.peers[index].consumed));
+                        self.counts.revocations += 1;
+                        self.attach_credit(index);
                     }
                 }
                 Item::Read(key) => match self.request_reads(to, key, wire)? {
@@ -208,7 +244,7 @@ impl Machine {
     pub(crate) fn next_part(&self, key: Key, most: impl FnOnce(u32, bool) -> u64) -> Option<Next> {
         let send = self.sends.get(key)?;
         let Grant { receive, offset, unknown } = send.grant?;
-        // An elided end is reported by the bytes, so that there is a part even where there are none.
+        // An elided end is told by the bytes, so that there is a part even where there are none.
         let envelope = self.elides() && unknown && !send.begun;
         if send.at == send.len && !envelope {
             return None;

@@ -1,19 +1,21 @@
 //! Receives that are advertised to their senders, and receives that are cancelled.
 
-use super::Machine;
+use super::advance::Item;
+use super::chains::Selector;
 use super::control::Control;
-use super::peers::Advert;
-use super::receiving::Stage;
+use super::peers::{Advert, Pair};
+use super::receiving::{Receive, Stage};
 use super::sending::{Grant, Stage as Sending};
+use super::{LARGEST_TAG, Machine};
 use am_core::slab::Key;
 
 /// Receives that are advertised to a peer at most.
-const ADVERTS: u32 = 16;
+pub(super) const ADVERTS: u32 = 16;
 
 /// Receives of the same sender and tag that may come before an advertised one.
 const DEEPEST: u32 = 16;
 
-/// MessageInfo asking to cancel a receive has come to.
+/// What asking to cancel a receive has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancel {
     /// It is cancelled.
@@ -32,31 +34,82 @@ impl Machine {
         before.map(|before| before as u32)
     }
 
-    /// Advertises a receive, now or once no wildcard is posted.
+    /// Has a receive advertised once it is its turn to be sent, or no wildcard is posted.
     pub(super) fn advertise(&mut self, key: Key) {
         let Some(receive) = self.receives.get(key) else { return };
-        let (selector, capacity) = (receive.selector, receive.capacity);
         if receive.stage != Stage::Posted || receive.advertised {
             return;
         }
+        let selector = receive.selector;
         let pair = self.pair(selector.context, selector.source);
         let (peer, context) = (self.pairs[pair].peer as usize, self.context(selector.context));
-        if self.contexts[context].wildcards != 0 || self.pairs[pair].revoking {
-            self.contexts[context].deferred.push(key);
-            return;
+        if self.contexts[context].wildcards != 0 || self.pairs[pair].revoking.is_some() {
+            self.defer(context, key);
+        } else if self.peers[peer].adverts < ADVERTS && self.peers[peer].gone.is_none() {
+            self.peers[peer].queue.push_back(Item::Advertise(key));
+            self.mark_ready(peer);
         }
-        if self.peers[peer].adverts >= ADVERTS || self.peers[peer].gone.is_some() {
-            return;
+    }
+
+    /// Notes a receive that may be advertised later.
+    fn defer(&mut self, context: usize, key: Key) {
+        let Self { contexts, receives, .. } = self;
+        let deferred = &mut contexts[context].deferred;
+        if deferred.len() == deferred.capacity() {
+            // Those that have met their messages meanwhile need no room.
+            deferred.retain(|key| receives.get(*key).is_some_and(|receive| receive.stage == Stage::Posted));
         }
-        let Some(place) = self.place(key) else { return };
-        let Some(block) = self.staging.take(capacity) else { return };
+        deferred.push(key);
+    }
+
+    /// What advertises a receive now, which takes the memory for it; `None` if it is not to be advertised any more, or not yet.
+    /// Made at the moment of sending: what it says is counted from the messages that have come by then.
+    pub(super) fn advertisement(&mut self, key: Key) -> Option<Control> {
+        let receive = self.receives.get(key)?;
+        let (selector, capacity) = (receive.selector, receive.capacity);
+        if receive.stage != Stage::Posted || receive.advertised || receive.cancelling {
+            return None;
+        }
+        let pair = self.pair(selector.context, selector.source);
+        let (peer, context) = (self.pairs[pair].peer as usize, self.context(selector.context));
+        if self.contexts[context].wildcards != 0 || self.pairs[pair].revoking.is_some() {
+            self.defer(context, key);
+            return None;
+        }
+        if self.peers[peer].adverts >= ADVERTS {
+            return None;
+        }
+        let place = self.place(key)?;
+        let block = self.staging.take(capacity)?;
         let receive = self.receive_mut(key);
         (receive.staged, receive.advertised) = (Some(block), true);
         self.peers[peer].adverts += 1;
-        self.counts.rtr += 1;
-        let seen = self.pairs[pair].expected;
-        let (context, tag, offset) = (selector.context, selector.tag, block.offset);
-        self.queue_control(peer, Control::Rtr { context, tag, seen, place, receive: key, capacity, offset });
+        let (seen, offset) = (self.pairs[pair].expected, block.offset);
+        let Selector { context, tag, .. } = selector;
+        Some(Control::Rtr { context, tag, seen, place, receive: key, capacity, offset })
+    }
+
+    /// Takes back an advertisement that could not be sent.
+    pub(super) fn withdraw_advertisement(&mut self, key: Key) {
+        let receive = self.receive_mut(key);
+        let source = receive.selector.source;
+        receive.advertised = false;
+        let block = receive.staged.take();
+        block.into_iter().for_each(|block| self.staging.give_back(block));
+        let peer = self.peer(source);
+        self.peers[peer].adverts -= 1;
+    }
+
+    /// The advertised receive that the next message with a tag to a peer is for.
+    pub(super) fn take_advert(&mut self, pair: usize, tag: u32) -> Option<Advert> {
+        let Pair { adverts, peer, .. } = &mut self.pairs[pair];
+        if adverts.is_empty() {
+            return None;
+        }
+        let peer = *peer as usize;
+        let taken = self.pairs[pair].take_advert(tag);
+        self.peers[peer].advertised -= u32::from(taken.is_some());
+        taken
     }
 
     /// Advertises what waited for the last wildcard of a communicator.
@@ -70,17 +123,25 @@ impl Machine {
 
     /// The messages with a tag that a receiver had not seen: how many, and the one at a place among them.
     fn unseen(&self, pair: usize, tag: u32, seen: u32, place: u32) -> (u32, Option<Key>) {
-        let unseen = self.pairs[pair].log.iter();
+        let Pair { log, next, .. } = &self.pairs[pair];
+        // They are the latest, which a faulty peer may count wrongly.
+        let known = log.len().saturating_sub(next.wrapping_sub(seen) as usize);
+        let unseen = log.range(known..);
         let unseen = unseen.filter(|sent| sent.tag == tag && sent.sequence.wrapping_sub(seen) as i32 >= 0);
         let at = unseen.clone().nth(place as usize).and_then(|sent| sent.send);
         (unseen.count() as u32, at)
     }
 
     pub(super) fn on_rtr(&mut self, from: u32, (context, tag, seen): (u32, u32, u32), mut advert: Advert) {
-        let pair = self.pair(context, from);
+        let Some(pair) = self.pair_of_arrival(context, from) else { return };
+        let peer = self.pairs[pair].peer as usize;
+        if tag > LARGEST_TAG || self.peers[peer].advertised >= ADVERTS {
+            return self.fault(from);
+        }
         let (unseen, at) = self.unseen(pair, tag, seen, advert.before);
         if unseen <= advert.before {
             advert.before -= unseen;
+            self.peers[peer].advertised += 1;
             self.pairs[pair].adverts.push(advert);
             return;
         }
@@ -103,42 +164,67 @@ impl Machine {
         place: u32,
         receive: Key,
     ) {
-        let pair = self.pair(context, from);
+        let Some(pair) = self.pair_of_arrival(context, from) else { return };
         let (unseen, _) = self.unseen(pair, tag, seen, place);
-        let done = unseen <= place;
+        let (peer, done) = (self.pairs[pair].peer as usize, unseen <= place);
         if done {
             let place = place - unseen;
             let adverts = &mut self.pairs[pair].adverts;
+            let before = adverts.len();
             adverts.retain(|advert| advert.receive != receive);
+            self.peers[peer].advertised -= (before - adverts.len()) as u32;
             let behind = adverts.iter_mut().filter(|advert| advert.tag == tag && advert.before > place);
             behind.for_each(|advert| advert.before -= 1);
         }
-        self.counts.revocations += 1;
-        let peer = self.pairs[pair].peer as usize;
-        self.queue_control(peer, Control::Revoked { context, receive, done });
+        self.answer(peer, Control::Revoked { context, receive, done });
     }
 
     pub(super) fn on_revoked(&mut self, from: u32, context: u32, key: Key, done: bool) {
-        let pair = self.pair(context, from);
-        if !self.pairs[pair].revoking {
-            self.ignore();
-            return;
+        let Some(pair) = self.pair_of_arrival(context, from) else { return };
+        if self.pairs[pair].revoking != Some(key) {
+            return self.fault(from);
         }
         // It may have met its message meanwhile, and be gone.
-        if let Some(receive) = self.receives.get_mut(key).filter(|receive| receive.cancelling) {
-            receive.cancelling = false;
-            if done && receive.stage == Stage::Posted {
+        if self.cancelling(key).is_some() {
+            self.receive_mut(key).cancelling = false;
+            if done {
                 self.cancel_now(key);
             }
         }
-        self.revoked(context, from);
+        self.revoked(pair, context);
+    }
+
+    /// What revokes a receive now; `None` if it is over without: it has met its message, or is cancelled since its sender has
+    /// not been told of it nor of one behind it. Made at the moment of sending, as [`Machine::advertisement`] is.
+    pub(super) fn revocation(&mut self, pair: usize, context: u32, key: Key) -> Option<Control> {
+        if let Some(selector) = self.cancelling(key) {
+            if self.is_known(key) {
+                // Advertised receives are never deeper than is looked for, but what is cancelled may be before one of these.
+                let place = self.posted.iter(selector).position(|other| other == key);
+                let place = place.expect("it is posted") as u32;
+                let (tag, seen) = (selector.tag, self.pairs[pair].expected);
+                return Some(Control::Revoke { context, tag, seen, place, receive: key });
+            }
+            self.cancel_now(key);
+        }
+        self.revoked(pair, context);
+        None
+    }
+
+    /// The selector of a receive that is to be revoked, and has met no message yet.
+    fn cancelling(&self, key: Key) -> Option<Selector> {
+        let receive = self.receives.get(key)?;
+        (receive.stage == Stage::Posted && receive.cancelling).then_some(receive.selector)
     }
 
     /// The revocation of a pair is over: the next one follows, and what waited for it is advertised.
-    fn revoked(&mut self, context: u32, from: u32) {
-        let pair = self.pair(context, from);
-        self.pairs[pair].revoking = false;
+    fn revoked(&mut self, pair: usize, context: u32) {
+        self.pairs[pair].revoking = None;
         while let Some(next) = self.pairs[pair].cancels.pop_front() {
+            if self.cancelling(next).is_none() {
+                continue;
+            }
+            self.receive_mut(next).cancelling = false;
             if self.cancel(next) == Cancel::Asked {
                 return;
             }
@@ -150,8 +236,7 @@ impl Machine {
     pub(super) fn on_retire(&mut self, from: u32, receive: Key) {
         // It has been, by the number of the eager message.
         let peer = self.peer(from);
-        self.counts.revocations += 1;
-        self.queue_control(peer, Control::Retired { receive });
+        self.answer(peer, Control::Retired { receive });
     }
 
     pub(super) fn on_retired(&mut self, from: u32, key: Key) {
@@ -180,31 +265,35 @@ impl Machine {
         if receive.stage != Stage::Posted {
             return Cancel::Late;
         }
+        if receive.cancelling {
+            return Cancel::Asked;
+        }
         let selector = receive.selector;
-        // Those behind it are for one message sooner then, which their sender has to know.
-        let known = selector.class() == 0 && self.advertises() && {
-            let from_here = self.posted.iter(selector).skip_while(|other| *other != key);
-            from_here.filter_map(|other| self.receives.get(other)).any(|other| other.advertised)
-        };
-        if !known {
+        if !self.is_known(key) {
             self.cancel_now(key);
             self.release_deferred();
             return Cancel::Done;
         }
         let pair = self.pair(selector.context, selector.source);
         self.receive_mut(key).cancelling = true;
-        if self.pairs[pair].revoking {
+        if self.pairs[pair].revoking.is_some() {
             self.pairs[pair].cancels.push_back(key);
             return Cancel::Asked;
         }
-        // Advertised receives are never deeper than is looked for, but what is cancelled may be before one of these.
-        let place = self.posted.iter(selector).position(|other| other == key).expect("it is posted") as u32;
-        self.pairs[pair].revoking = true;
-        let (seen, peer) = (self.pairs[pair].expected, self.pairs[pair].peer as usize);
-        self.counts.revocations += 1;
-        let (context, tag) = (selector.context, selector.tag);
-        self.queue_control(peer, Control::Revoke { context, tag, seen, place, receive: key });
+        self.pairs[pair].revoking = Some(key);
+        let peer = self.pairs[pair].peer as usize;
+        self.peers[peer].queue.push_back(Item::Revoke(selector.context, key));
+        self.mark_ready(peer);
         Cancel::Asked
+    }
+
+    /// Whether a receive's sender knows of it or of one behind it, which is for one message sooner once this is cancelled.
+    fn is_known(&self, key: Key) -> bool {
+        let Some(Receive { selector, .. }) = self.receives.get(key) else { return false };
+        selector.class() == 0 && self.advertises() && {
+            let from_here = self.posted.iter(*selector).skip_while(|other| *other != key);
+            from_here.filter_map(|other| self.receives.get(other)).any(|other| other.advertised)
+        }
     }
 
     /// Whether a receive's sender is being asked to cancel it.

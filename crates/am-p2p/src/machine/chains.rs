@@ -12,7 +12,7 @@ const NONE: u32 = u32::MAX;
 /// Stands for any source, or for any tag.
 pub(crate) const ANY: u32 = u32::MAX;
 
-/// MessageInfo entries are found by.
+/// What entries are found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) context: u32,

@@ -3,7 +3,7 @@
 use am_core::Words;
 use am_core::slab::Key;
 
-/// MessageInfo numbers a message among those of its sender in its communicator, and what it is matched by.
+/// What numbers a message among those of its sender in its communicator, and what it is matched by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) context: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// MessageInfo this is ahead of another count of the same kind.
+    /// What this is ahead of another count of the same kind.
     pub(crate) fn since(self, other: Self) -> Self {
         let messages = self.messages.wrapping_sub(other.messages);
         Self { messages, units: self.units.wrapping_sub(other.units) }

@@ -2,20 +2,37 @@
 
 use super::Machine;
 use super::control::Credit;
+use super::peers::Peer;
+
+impl Peer {
+    /// What is of the peer in this rank's memory for unexpected messages.
+    #[inline]
+    pub(super) fn held(&self) -> Credit {
+        self.received.since(self.consumed)
+    }
+}
 
 impl Machine {
-    /// Learns how much of its messages a peer has taken.
+    /// Learns how much of its messages a peer has taken. Whether that can be.
     #[inline]
-    pub(super) fn accept_credit(&mut self, peer: usize, credit: Credit) {
+    pub(super) fn accept_credit(&mut self, peer: usize, credit: Credit) -> bool {
         let state = &mut self.peers[peer];
         let more = credit.since(state.returned);
         // Messages may overtake each other, so that an older count comes later.
-        if more.messages != 0 && (more.messages as i32) > 0 && (more.units as i32) >= 0 {
-            state.returned = credit;
-            if !state.backlog.is_empty() {
-                self.launch_more(peer);
-            }
+        if more.messages == 0 || (more.messages as i32) < 0 {
+            return true;
         }
+        let outstanding = state.sent.since(state.returned);
+        if more.messages > outstanding.messages || more.units > outstanding.units {
+            let rank = state.rank;
+            self.fault(rank);
+            return false;
+        }
+        state.returned = credit;
+        if !state.backlog.is_empty() {
+            self.launch_more(peer);
+        }
+        true
     }
 
     /// The credit for a message to a peer, which knows it then.
@@ -24,10 +41,30 @@ impl Machine {
         let window = self.window.messages;
         let state = &mut self.peers[peer];
         (state.reported, state.due) = (state.consumed, false);
-        if state.heard.wrapping_sub(state.reported.messages) <= window / 2 {
+        if state.received.messages.wrapping_sub(state.reported.messages) <= window / 2 {
             state.short = false;
         }
         state.reported
+    }
+
+    /// Which memory for unexpected messages is used up, here and at peers, in words. Allocates.
+    pub(crate) fn exhausted(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for peer in self.peers.iter().filter(|peer| peer.gone.is_none()) {
+            let (rank, backlog, held) = (peer.rank, peer.backlog.len(), peer.held().messages);
+            if backlog != 0 {
+                all.push(format!(
+                    "{backlog} message(s) to rank {rank} wait for its memory for unexpected messages"
+                ));
+            }
+            if held >= self.window.messages {
+                all.push(format!(
+                    "{held} messages of rank {rank} wait for receives, which use up its part of \
+                     MessageConfig::unexpected: it sends no more before one of them is received"
+                ));
+            }
+        }
+        all
     }
 
     /// A message of a peer has left this rank's memory for unexpected ones.
@@ -37,8 +74,8 @@ impl Machine {
         let state = &mut self.peers[peer];
         state.consumed.messages = state.consumed.messages.wrapping_add(1);
         state.consumed.units = state.consumed.units.wrapping_add(units);
-        let untold = state.consumed.since(state.reported);
-        if state.short || untold.messages >= window.messages / 2 || untold.units >= window.units / 2 {
+        let unreported = state.consumed.since(state.reported);
+        if state.short || unreported.messages >= window.messages / 2 || unreported.units >= window.units / 2 {
             state.due = true;
             self.mark_ready(peer);
         }

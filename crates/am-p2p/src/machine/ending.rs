@@ -20,12 +20,13 @@ impl Machine {
         self.endings += 1;
         state.queue.clear();
         state.backlog.clear();
+        (state.advertised, state.answers) = (0, 0);
         for pair in self.pairs.iter_mut().filter(|pair| pair.peer as usize == peer) {
             pair.out_of_order.clear();
             pair.adverts.clear();
             pair.cancels.clear();
             pair.log.clear();
-            pair.revoking = false;
+            pair.revoking = None;
         }
         let sends: Vec<Key> = self.sends.iter().filter(|(_, send)| send.to == rank).map(|(key, _)| key).collect();
         for key in sends {
@@ -105,7 +106,7 @@ impl Machine {
             .filter(|(_, receive)| receive.selector.context == context && receive.stage == Stage::Posted);
         let posted: Vec<Key> = posted.map(|(key, _)| key).collect();
         for key in posted {
-            // Where senders know of it, or of one behind it, they may write until they are reported.
+            // Where senders know of it, or of one behind it, they may write until they are told.
             self.receive_mut(key).failure = Some(Failure::Freed);
             self.cancel(key);
         }

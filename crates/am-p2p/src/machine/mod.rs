@@ -1,4 +1,4 @@
-//! The protocols as a state machine with neither network nor clock: it is reported what a rank asks for and what arrives, and says
+//! The protocols as a state machine with neither network nor clock: it is told what a rank asks for and what arrives, and says
 //! through a [`Wire`] what is to be sent.
 //!
 //! | file | what it does |
@@ -32,9 +32,13 @@ mod control;
 mod credit;
 mod ending;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod model;
 mod peers;
 mod receiving;
+#[cfg(test)]
+mod scenarios;
 mod sending;
 mod staging;
 mod unexpected;
@@ -69,6 +73,8 @@ pub(crate) enum Failure {
     WrongType(u32),
     /// The communicator was freed.
     Freed,
+    /// There is no memory for a message of this length.
+    NoMemory,
 }
 
 /// Elements of one byte, which a receive takes of messages of any type.
@@ -105,13 +111,37 @@ impl Hasher for NumberHasher {
 
 type Map<K> = HashMap<K, u32, BuildHasherDefault<NumberHasher>>;
 
-/// MessageInfo the protocols of a rank keep.
+/// The largest tag.
+const LARGEST_TAG: u32 = i32::MAX as u32;
+
+/// Messages of a peer that may wait for their receives at most.
+const MOST_MESSAGES: u64 = 4096;
+
+/// What a sender may have in a receiver's memory for unexpected messages, in a job of some ranks.
+fn window(config: &MessageConfig, ranks: u32) -> Credit {
+    let units = (config.unexpected / 64 / u64::from(ranks.max(1))).clamp(8, 1 << 24);
+    Credit { messages: (units / 4).clamp(4, MOST_MESSAGES) as u32, units: units as u32 }
+}
+
+/// Bytes beyond which it is asked whether there is memory.
+const LARGE: usize = 1 << 20;
+
+/// Zeroes, or `None` where there is no memory for them.
+pub(crate) fn zeroes<V: Clone>(zero: V, count: usize) -> Option<Vec<V>> {
+    if count.saturating_mul(size_of::<V>()) > LARGE {
+        // Memory is only taken where it is written to, so that this costs next to nothing.
+        Vec::<V>::new().try_reserve_exact(count).ok()?;
+    }
+    Some(vec![zero; count])
+}
+
+/// What the protocols of a rank keep.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) config: MessageConfig,
     /// The largest eager message in bytes.
     eager: u64,
-    /// MessageInfo a sender may have in a receiver's memory for unexpected messages.
+    /// What a sender may have in a receiver's memory for unexpected messages.
     window: Credit,
     /// Whether messages of a pair arrive in order.
     ordered: bool,
@@ -152,8 +182,8 @@ impl Machine {
         Self {
             config,
             eager: 0,
-            // MessageInfo comes before a program uses messages is judged as if there were room for all.
-            window: Credit { messages: 1 << 20, units: 1 << 20 },
+            // The number of ranks is not known yet: no window is larger than that of a job of one.
+            window: window(&config, 1),
             ordered: false,
             peers: Vec::new(),
             peer_of: Map::default(),
@@ -184,8 +214,7 @@ impl Machine {
     pub(crate) fn set_up(&mut self, ranks: u32, medium: u64, ordered: bool, staging: Option<Block>) {
         self.eager = medium.min(self.config.eager as u64);
         self.ordered = ordered;
-        let units = (self.config.unexpected / 64 / u64::from(ranks.max(1))).clamp(8, 1 << 24);
-        self.window = Credit { messages: (units / 4).clamp(4, 256) as u32, units: units as u32 };
+        self.window = window(&self.config, ranks);
         let Block { offset, len } = staging.unwrap_or(Block { offset: 0, len: 0 });
         self.staging = Staging::new(offset, len);
     }
@@ -216,6 +245,67 @@ impl Machine {
             self.peers.push(Peer::new(rank));
         }
         index as usize
+    }
+
+    /// The place of a peer in a communicator, of which a message or advertisement of the peer has come; `None`, and the peer
+    /// is faulty, if it is no member, or has named more communicators that this rank has not made yet than it can have messages
+    /// under way.
+    #[inline]
+    fn pair_of_arrival(&mut self, context: u32, rank: u32) -> Option<usize> {
+        let name = u64::from(context) << 32 | u64::from(rank);
+        if self.last_pair.0 != name && !self.pair_of.contains_key(&name) {
+            self.admit_pair(context, rank)?;
+        }
+        let pair = self.pair(context, rank);
+        if self.peers[self.pairs[pair].peer as usize].is_faulty() {
+            self.ignore();
+            return None;
+        }
+        Some(pair)
+    }
+
+    #[cold]
+    fn admit_pair(&mut self, context: u32, rank: u32) -> Option<()> {
+        let (peer, most) = (self.peer(rank), 2 * self.window.messages + 2 * adverts::ADVERTS);
+        let index = self.context_of.get(&context).map(|index| *index as usize);
+        let admitted = match index.and_then(|index| self.contexts[index].members.as_ref()) {
+            Some(members) => members.binary_search(&rank).is_ok(),
+            None => {
+                self.peers[peer].unopened += 1;
+                self.peers[peer].unopened <= most
+            }
+        };
+        if !admitted {
+            self.fault(rank);
+        }
+        admitted.then_some(())
+    }
+
+    /// Learns of a communicator's members, given in ascending order. Peers that have sent in it without being members are faulty.
+    pub(crate) fn open(&mut self, context: u32, members: impl IntoIterator<Item = u32>) {
+        let index = self.context(context);
+        if self.contexts[index].members.is_some() {
+            return;
+        }
+        let mut members: Vec<u32> = members.into_iter().collect();
+        members.sort_unstable();
+        let early: Vec<u32> =
+            self.pair_of.keys().filter(|name| (**name >> 32) as u32 == context).map(|name| *name as u32).collect();
+        for rank in early {
+            let peer = self.peer(rank);
+            self.peers[peer].unopened = self.peers[peer].unopened.saturating_sub(1);
+            if members.binary_search(&rank).is_err() {
+                self.fault(rank);
+            }
+        }
+        self.contexts[index].members = Some(members);
+    }
+
+    /// A peer broke the protocol: it counts as lost, and what it sends from now on is ignored.
+    #[cold]
+    fn fault(&mut self, rank: u32) {
+        self.ignore();
+        self.lose(rank, Some(LossCause::Faulty));
     }
 
     /// The place of a peer in a communicator.
@@ -285,12 +375,26 @@ impl Machine {
         }
     }
 
+    /// Answers a peer, which is faulty if it asks for more than it can have advertised.
+    fn answer(&mut self, peer: usize, control: Control) {
+        let (most, state) = (2 * adverts::ADVERTS + self.pairs.len() as u32, &mut self.peers[peer]);
+        if state.answers >= most {
+            let rank = state.rank;
+            return self.fault(rank);
+        }
+        if state.gone.is_none() {
+            state.answers += 1;
+            self.counts.revocations += 1;
+            self.queue_control(peer, control);
+        }
+    }
+
     /// Whether something is to be sent.
     pub(crate) fn has_work(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// MessageInfo takes room here: sends, receives, messages that nobody asked for, and free staging.
+    /// What takes room here: sends, receives, messages that nobody asked for, and free staging.
     #[cfg(test)]
     fn load(&self) -> (usize, usize, usize, u64) {
         (self.sends.len(), self.receives.len(), self.stored.len(), self.staging.free())

@@ -9,7 +9,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// MessageInfo happens at a rank, in order.
+/// What happens at a rank, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Posted(Key, Selector),
@@ -22,7 +22,7 @@ pub(crate) enum Event {
 type Name = (u32, u32, u32);
 
 #[derive(Debug)]
-enum Packet {
+pub(super) enum Packet {
     Control(Control, Credit),
     Eager(Envelope, Credit, Vec<u8>),
     Part(Part, Vec<u8>, Option<u64>),
@@ -30,22 +30,22 @@ enum Packet {
 }
 
 /// Packets of a link that may be under way, beside answers.
-const LINK: usize = 5;
+pub(super) const LINK: usize = 5;
 
-struct Network {
+pub(super) struct Network {
     ranks: usize,
     links: Vec<VecDeque<Packet>>,
 }
 
 impl Network {
-    fn link(&mut self, from: u32, to: u32) -> &mut VecDeque<Packet> {
+    pub(super) fn link(&mut self, from: u32, to: u32) -> &mut VecDeque<Packet> {
         &mut self.links[from as usize * self.ranks + to as usize]
     }
 }
 
-struct Port<'a> {
-    network: &'a mut Network,
-    me: u32,
+pub(super) struct Port<'a> {
+    pub(super) network: &'a mut Network,
+    pub(super) me: u32,
 }
 
 impl Port<'_> {
@@ -90,8 +90,8 @@ impl Wire for Port<'_> {
 }
 
 /// A receive that the program waits for.
-struct Asked {
-    key: Key,
+pub(super) struct Asked {
+    pub(super) key: Key,
     capacity: u64,
     kind: u32,
     /// The message, if it was set aside before.
@@ -99,15 +99,15 @@ struct Asked {
 }
 
 #[derive(Default)]
-struct Rank {
-    segment: Vec<u8>,
-    asked: Vec<Asked>,
+pub(super) struct Rank {
+    pub(super) segment: Vec<u8>,
+    pub(super) asked: Vec<Asked>,
     sends: Vec<Key>,
-    lent: Vec<(Key, Vec<u8>)>,
+    pub(super) lent: Vec<(Key, Vec<u8>)>,
     aside: Vec<Key>,
 }
 
-/// MessageInfo a message consists of.
+/// What a message consists of.
 #[derive(Clone, Copy)]
 struct Message {
     tag: u32,
@@ -122,25 +122,27 @@ fn content(name: Name, len: usize) -> Vec<u8> {
     bytes
 }
 
-struct Play {
-    random: Pcg32,
+pub(super) struct Play {
+    pub(super) random: Pcg32,
     ordered: bool,
-    network: Network,
-    machines: Vec<Machine>,
-    ranks: Vec<Rank>,
+    /// Ranks that send and receive at random; with a source alone where others break the protocol.
+    programs: usize,
+    pub(super) network: Network,
+    pub(super) machines: Vec<Machine>,
+    pub(super) ranks: Vec<Rank>,
     /// The messages from a rank to another in a communicator.
     messages: BTreeMap<(u32, u32, u32), Vec<Message>>,
-    /// MessageInfo receives have brought.
+    /// What receives have brought.
     brought: BTreeMap<(u32, Key), (Asked, Taken, Vec<u8>)>,
     cancelled: BTreeSet<(u32, Key)>,
 }
 
-const SEGMENT: u64 = 4096;
+pub(super) const SEGMENT: u64 = 4096;
 const LENS: [usize; 9] = [0, 1, 8, 63, 100, 101, 260, 700, 1500];
 const INTS: u32 = 4 << 20 | 4;
 
 impl Play {
-    fn new(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Self {
+    pub(super) fn new(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Self {
         let mut random = Pcg32::seed_from_u64(seed);
         let eager = [0, 100, 800][random.next_u32() as usize % 3];
         let unexpected = [0, 64 * 200][random.next_u32() as usize % 2];
@@ -148,7 +150,7 @@ impl Play {
         Self::with(random, ranks, MessageConfig { protocol, eager, unexpected, staging }, ordered)
     }
 
-    fn with(random: Pcg32, ranks: usize, config: MessageConfig, ordered: bool) -> Self {
+    pub(super) fn with(random: Pcg32, ranks: usize, config: MessageConfig, ordered: bool) -> Self {
         let machine = |_| {
             let mut machine = Machine::new(config);
             machine.set_up(ranks as u32, 1000, ordered, Some(Block { offset: 64, len: config.staging }));
@@ -158,6 +160,7 @@ impl Play {
         Self {
             random,
             ordered,
+            programs: ranks,
             network: Network { ranks, links: (0..ranks * ranks).map(|_| VecDeque::new()).collect() },
             machines: (0..ranks).map(machine).collect(),
             ranks: (0..ranks).map(rank).collect(),
@@ -167,29 +170,34 @@ impl Play {
         }
     }
 
+    /// Two ranks that play, and others that the test speaks for.
+    pub(super) fn among_others(seed: u64, ranks: usize, protocol: Protocol) -> Self {
+        Self { programs: 2, ..Self::new(seed, ranks, protocol, true) }
+    }
+
     /// Two ranks for a test of its own.
-    fn pair(unexpected: u64) -> Self {
+    pub(super) fn pair(unexpected: u64) -> Self {
         let config = MessageConfig { protocol: Protocol::Elided, eager: 10, unexpected, staging: SEGMENT };
         Self::with(Pcg32::seed_from_u64(0), 2, config, true)
     }
 
     /// Sends bytes of a length from rank 0 to rank 1.
-    fn send_one(&mut self, tag: u32, len: usize) -> Key {
+    pub(super) fn send_one(&mut self, tag: u32, len: usize) -> Key {
         let envelope = Envelope { context: 0, tag, sequence: 0, kind: BYTES };
         self.machines[0].begin(1, envelope, Mode::Standard, len as u64, Some(vec![7; len]))
     }
 
     /// Posts a receive of rank 1 for a message of rank 0.
-    fn post_one(&mut self, tag: u32, capacity: u64) -> Key {
+    pub(super) fn post_one(&mut self, tag: u32, capacity: u64) -> Key {
         self.machines[1].post(Selector { context: 0, source: 0, tag }, BYTES, capacity)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         self.random.next_u32() as usize % limit
     }
 
     fn send(&mut self, me: u32) {
-        let (to, context, tag) = (self.below(self.ranks.len()) as u32, self.below(2) as u32, self.below(3) as u32);
+        let (to, context, tag) = (self.below(self.programs) as u32, self.below(2) as u32, self.below(3) as u32);
         let (len, kind) = (LENS[self.below(LENS.len())], [BYTES, INTS][self.below(2)]);
         let sent = self.messages.entry((me, to, context)).or_default();
         let name = (me, context, sent.len() as u32);
@@ -217,7 +225,8 @@ impl Play {
 
     fn selector(&mut self) -> Selector {
         let context = self.below(2) as u32;
-        let source = if self.below(4) == 0 { ANY } else { self.below(self.ranks.len()) as u32 };
+        let alone = self.programs == self.ranks.len();
+        let source = if self.below(4) == 0 && alone { ANY } else { self.below(self.programs) as u32 };
         let tag = if self.below(5) == 0 { ANY } else { self.below(3) as u32 };
         Selector { context, source, tag }
     }
@@ -228,7 +237,7 @@ impl Play {
     }
 
     /// One thing that a rank's program does.
-    fn act(&mut self, me: u32) {
+    pub(super) fn act(&mut self, me: u32) {
         let at = me as usize;
         match self.below(12) {
             0..=3 => self.send(me),
@@ -241,7 +250,7 @@ impl Play {
                 let selector = self.selector();
                 let seen = self.machines[at].probe(selector);
                 if let Some(message) = self.machines[at].set_aside(selector) {
-                    assert_eq!(self.machines[at].what(message), seen);
+                    assert_eq!(self.machines[at].info(message), seen);
                     self.ranks[at].aside.push(message);
                 }
             }
@@ -276,7 +285,7 @@ impl Play {
     }
 
     /// Takes what is over, and sends what can be.
-    fn advance(&mut self, me: u32) -> bool {
+    pub(super) fn advance(&mut self, me: u32) -> bool {
         let (machine, rank) = (&mut self.machines[me as usize], &mut self.ranks[me as usize]);
         let mut port = Port { network: &mut self.network, me };
         let mut done = machine.advance(&mut port).unwrap() == Progress::Advanced;
@@ -302,7 +311,7 @@ impl Play {
             let Some(mut taken) = machine.take_received(rank.asked[index].key) else { continue };
             let asked = rank.asked.swap_remove(index);
             let bytes = match taken.staged {
-                Some(Block { offset, .. }) => rank.segment[offset as usize..][..taken.what.len as usize].to_vec(),
+                Some(Block { offset, .. }) => rank.segment[offset as usize..][..taken.info.len as usize].to_vec(),
                 None => std::mem::take(&mut taken.bytes),
             };
             taken.staged.into_iter().for_each(|block| machine.release(block));
@@ -317,7 +326,7 @@ impl Play {
     }
 
     /// Delivers a packet of a link.
-    fn deliver(&mut self, from: u32, to: u32) -> bool {
+    pub(super) fn deliver(&mut self, from: u32, to: u32) -> bool {
         let waiting = self.network.link(from, to).len();
         if waiting == 0 {
             return false;
@@ -345,7 +354,7 @@ impl Play {
     }
 
     /// Lets everything happen that can.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let ranks = self.ranks.len() as u32;
         let mut rest = 0;
         while rest < 3 {
@@ -361,7 +370,7 @@ impl Play {
     }
 
     /// Receives and cancels all that is left.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         for rank in 0..self.ranks.len() {
             for (key, bytes) in std::mem::take(&mut self.ranks[rank].lent) {
                 self.machines[rank].adopt(key, &bytes);
@@ -374,8 +383,13 @@ impl Play {
         self.settle();
         for _ in 0..2000 {
             let mut more = false;
-            for (rank, context) in (0..self.ranks.len()).flat_map(|rank| [(rank, 0), (rank, 1)]) {
-                let all = Selector { context, source: ANY, tag: ANY };
+            let alone = self.programs == self.ranks.len();
+            let sources = if alone { vec![ANY] } else { (0..self.programs as u32).collect() };
+            let places = (0..self.programs).flat_map(|rank| [(rank, 0), (rank, 1)]);
+            for (rank, context, source) in
+                places.flat_map(|(rank, context)| sources.iter().map(move |source| (rank, context, *source)))
+            {
+                let all = Selector { context, source, tag: ANY };
                 while self.machines[rank].probe(all).is_some() {
                     self.post(rank as u32, all, 2000, BYTES);
                     more = true;
@@ -396,7 +410,7 @@ impl Play {
     }
 
     /// Compares what the receives of a rank have brought with what they have to.
-    fn check(&self, me: u32) {
+    pub(super) fn check(&self, me: u32) {
         let history = &self.machines[me as usize].history;
         let matches = |selector: &Selector, (from, envelope): &(u32, Envelope)| {
             let Selector { context, source, tag } = *selector;
@@ -405,8 +419,15 @@ impl Play {
         let (mut posted, mut waiting) = (Vec::<(Key, Selector)>::new(), Vec::<(u32, Envelope)>::new());
         let (mut met, mut aside) = (BTreeMap::new(), BTreeMap::new());
         let mut next = BTreeMap::<(u32, u32), u32>::new();
+        let (theirs, mut others) = (|rank: u32| rank as usize >= self.programs, BTreeSet::new());
         for event in history {
             match event {
+                // What others than those that play have sent, or were to send.
+                Event::Posted(key, selector) if selector.source != ANY && theirs(selector.source) => {
+                    others.insert(*key);
+                }
+                Event::Cancelled(key) if others.contains(key) => {}
+                Event::Arrived(from, _) if theirs(*from) => {}
                 Event::Posted(key, selector) => match waiting.iter().position(|sent| matches(selector, sent)) {
                     Some(index) => drop(met.insert(*key, waiting.remove(index))),
                     None => posted.push((*key, *selector)),
@@ -438,8 +459,8 @@ impl Play {
             }
             let (from, envelope) = asked.aside.map_or_else(|| met[key], |message| aside[&message]);
             let message = self.messages[&(from, me, envelope.context)][envelope.sequence as usize];
-            let what = MessageInfo { from, tag: message.tag, len: message.len as u64, kind: message.kind };
-            assert_eq!((taken.what, envelope.tag), (what, message.tag));
+            let info = MessageInfo { from, tag: message.tag, len: message.len as u64, kind: message.kind };
+            assert_eq!((taken.info, envelope.tag), (info, message.tag));
             let failure = if asked.kind != BYTES && asked.kind != message.kind {
                 Some(Failure::WrongType(message.kind))
             } else {
@@ -449,7 +470,7 @@ impl Play {
             if failure.is_none() {
                 assert!(
                     *bytes == content((from, envelope.context, envelope.sequence), message.len),
-                    "other bytes: {what:?}"
+                    "other bytes: {info:?}"
                 );
             }
         }
@@ -489,7 +510,7 @@ fn play(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Vec<Count
 }
 
 /// As many programs as `AM_P2P_SEEDS` says.
-fn seeds() -> u64 {
+pub(super) fn seeds() -> u64 {
     std::env::var("AM_P2P_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150)
 }
 
@@ -506,7 +527,7 @@ fn all(protocol: Protocol, ordered: bool) -> Vec<Counts> {
 }
 
 /// Prints the seed that repeats a failure.
-struct Told(String);
+pub(super) struct Told(pub(super) String);
 
 impl Drop for Told {
     fn drop(&mut self) {
@@ -520,7 +541,7 @@ fn random_programs_match() {
         let counts = all(protocol, true);
         let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>();
         let used = |of| sum(of) > 0;
-        // MessageInfo a protocol has not, it does not use; what it has, these programs do.
+        // What a protocol has not, it does not use; what it has, these programs do.
         assert!(used(|counts| counts.eager) && used(|counts| counts.stalled) && used(|counts| counts.unexpected));
         assert_eq!(used(|counts| counts.read), protocol == Protocol::Read);
         assert_eq!(used(|counts| counts.ack), protocol == Protocol::Read);
@@ -539,36 +560,6 @@ fn messages_that_overtake_match() {
         assert!(counts.iter().any(|counts| counts.held > 0));
         assert!(counts.iter().all(|counts| counts.rtr == 0));
     }
-}
-
-#[test]
-fn a_receive_posted_during_a_revocation_gets_its_message() {
-    let mut play = Play::pair(1 << 20);
-    let first = play.post_one(3, 1000);
-    play.settle();
-    // The answer to the revocation is not here when the next receive is posted.
-    assert_eq!(play.machines[1].cancel(first), super::adverts::Cancel::Asked);
-    let second = play.post_one(3, 1000);
-    play.settle();
-    assert!(play.machines[1].is_cancelled(first) && !play.machines[1].is_received(second));
-    let send = play.send_one(3, 500);
-    play.settle();
-    assert!(play.machines[1].is_received(second) && play.machines[0].is_sent(send));
-    assert_eq!(play.machines[0].counts.receiver_initiated, 1);
-}
-
-#[test]
-fn a_sender_without_credit_learns_of_each_message_that_is_taken() {
-    // Room for four messages.
-    let mut play = Play::pair(0);
-    let sends = [0, 0, 0, 1, 2].map(|tag| play.send_one(tag, 1));
-    play.settle();
-    assert_eq!(play.machines[0].counts.stalled, 1);
-    let taken = play.post_one(1, 1);
-    let waiting = play.post_one(2, 1);
-    play.settle();
-    assert!(play.machines[1].is_received(taken) && play.machines[1].is_received(waiting));
-    assert!(sends.into_iter().all(|send| play.machines[0].is_sent(send)));
 }
 
 #[test]

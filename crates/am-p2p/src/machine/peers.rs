@@ -1,8 +1,9 @@
-//! MessageInfo is known of a peer, and of a peer in a communicator.
+//! What is known of a peer, and of a peer in a communicator.
 
 use super::Failure;
 use super::advance::Item;
 use super::control::{Credit, Envelope};
+use am_core::LossCause;
 use am_core::slab::Key;
 use std::collections::VecDeque;
 
@@ -10,27 +11,33 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(super) rank: u32,
-    /// MessageInfo this rank has put into the peer's memory for unexpected messages.
+    /// What this rank has put into the peer's memory for unexpected messages.
     pub(super) sent: Credit,
-    /// MessageInfo the peer has reported to have taken out of it.
+    /// What the peer has reported to have taken out of it.
     pub(super) returned: Credit,
     /// Messages that wait for room there.
     pub(super) backlog: VecDeque<Key>,
-    /// Messages of the peer that have come.
-    pub(super) heard: u32,
-    /// MessageInfo this rank has taken of them out of its memory.
+    /// What the peer has put into this rank's memory for unexpected messages.
+    pub(super) received: Credit,
+    /// What this rank has taken of them out of its memory.
     pub(super) consumed: Credit,
     /// How much of that the peer knows.
     pub(super) reported: Credit,
-    /// Whether the peer has to be reported, by a message of its own if need be.
+    /// Whether the peer has to be told, by a message of its own if need be.
     pub(super) due: bool,
     /// Whether the peer may soon wait for room.
     pub(super) short: bool,
-    /// MessageInfo is to be sent to the peer, in order.
+    /// What is to be sent to the peer, in order.
     pub(super) queue: VecDeque<Item>,
     pub(super) is_ready: bool,
     /// Receives that are advertised to the peer.
     pub(super) adverts: u32,
+    /// Receives that the peer has advertised.
+    pub(super) advertised: u32,
+    /// Answers to revocations and retirements of the peer that are queued.
+    pub(super) answers: u32,
+    /// Communicators that the peer has named and this rank has not made yet.
+    pub(super) unopened: u32,
     /// How the peer ended.
     pub(super) gone: Option<Failure>,
 }
@@ -42,7 +49,7 @@ impl Peer {
             sent: Credit::default(),
             returned: Credit::default(),
             backlog: VecDeque::new(),
-            heard: 0,
+            received: Credit::default(),
             consumed: Credit::default(),
             reported: Credit::default(),
             due: false,
@@ -50,12 +57,21 @@ impl Peer {
             queue: VecDeque::new(),
             is_ready: false,
             adverts: 0,
+            advertised: 0,
+            answers: 0,
+            unopened: 0,
             gone: None,
         }
     }
+
+    /// Whether the peer broke the protocol.
+    #[inline]
+    pub(super) fn is_faulty(&self) -> bool {
+        self.gone == Some(Failure::Gone(Some(LossCause::Faulty)))
+    }
 }
 
-/// MessageInfo came before its turn.
+/// What came before its turn.
 #[derive(Debug)]
 pub(super) enum OutOfOrder {
     Eager(Vec<u8>),
@@ -91,14 +107,14 @@ pub(crate) struct Pair {
     pub(super) next: u32,
     /// The number of the next message of the peer.
     pub(super) expected: u32,
-    /// MessageInfo came before its turn.
+    /// What came before its turn.
     pub(super) out_of_order: Vec<(Envelope, OutOfOrder)>,
     /// The latest messages to the peer: all that it may not have seen.
     pub(super) log: VecDeque<Logged>,
-    /// MessageInfo the peer has advertised.
+    /// What the peer has advertised.
     pub(super) adverts: Vec<Advert>,
-    /// Whether a revocation is under way.
-    pub(super) revoking: bool,
+    /// The receive that is being revoked.
+    pub(super) revoking: Option<Key>,
     /// Receives to be revoked next.
     pub(super) cancels: VecDeque<Key>,
 }
@@ -112,7 +128,7 @@ impl Pair {
             out_of_order: Vec::new(),
             log: VecDeque::new(),
             adverts: Vec::new(),
-            revoking: false,
+            revoking: None,
             cancels: VecDeque::new(),
         }
     }
@@ -143,4 +159,6 @@ pub(crate) struct Context {
     /// Receives that may be advertised when there are none.
     pub(super) deferred: Vec<Key>,
     pub(super) freed: bool,
+    /// The members in ascending order, once this rank has made the communicator.
+    pub(super) members: Option<Vec<u32>>,
 }

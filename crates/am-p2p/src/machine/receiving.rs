@@ -7,7 +7,7 @@ use super::peers::OutOfOrder;
 use super::sending::units;
 use super::staging::Block;
 use super::unexpected::Content;
-use super::{BYTES, Failure, Machine};
+use super::{BYTES, Failure, LARGEST_TAG, Machine, zeroes};
 use crate::config::Protocol;
 use am_core::Payload;
 use am_core::slab::Key;
@@ -32,6 +32,16 @@ pub(super) struct Reading {
     pub(super) send: Key,
     pub(super) asked: u64,
     pub(super) under_way: u32,
+}
+
+/// What to do with a message that has come.
+enum Arrival {
+    /// It is the next one.
+    InOrder,
+    /// Others come before it.
+    Early,
+    /// Its sender is faulty.
+    Refused,
 }
 
 /// A receive.
@@ -82,7 +92,7 @@ pub(crate) struct MessageInfo {
 /// A receive that is over.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    pub(crate) what: MessageInfo,
+    pub(crate) info: MessageInfo,
     pub(crate) cancelled: bool,
     pub(crate) failure: Option<Failure>,
     /// The bytes, unless they are in the segment.
@@ -153,31 +163,43 @@ impl Machine {
         self.peers[*peer as usize].gone
     }
 
-    /// Whether a message's turn has come, which is counted then.
+    /// Accounts for a message, and whether its turn has come. A peer that sends more than its credit permits is faulty.
     #[inline]
-    fn accept_sequence(&mut self, pair: usize, envelope: &Envelope) -> bool {
+    fn accept_sequence(&mut self, pair: usize, envelope: &Envelope, units: u32) -> Arrival {
         let state = &mut self.pairs[pair];
         let peer = &mut self.peers[state.peer as usize];
-        peer.heard = peer.heard.wrapping_add(1);
+        peer.received.messages = peer.received.messages.wrapping_add(1);
+        peer.received.units = peer.received.units.wrapping_add(units);
         if envelope.kind & SHORT != 0 {
             peer.short = true;
         }
+        let held = peer.held();
+        // Announcements take a unit each where there are none left, too.
+        let permitted = held.messages <= self.window.messages
+            && held.units <= self.window.units + self.window.messages
+            && envelope.tag <= LARGEST_TAG;
+        if !permitted {
+            let rank = peer.rank;
+            self.fault(rank);
+            return Arrival::Refused;
+        }
         if state.expected != envelope.sequence {
-            return false;
+            return Arrival::Early;
         }
         state.expected = state.expected.wrapping_add(1);
-        true
+        Arrival::InOrder
     }
 
-    fn hold_back(&mut self, pair: usize, envelope: Envelope, what: OutOfOrder) {
-        // A peer has no more messages under way than there are credits for.
-        let ahead = envelope.sequence.wrapping_sub(self.pairs[pair].expected);
-        if ahead > 2 * self.window.messages {
-            self.ignore();
-            return;
+    fn hold_back(&mut self, pair: usize, envelope: Envelope, info: OutOfOrder) {
+        // A peer has no more messages under way than there are credits for, and sends none twice.
+        let state = &self.pairs[pair];
+        let (ahead, rank) = (envelope.sequence.wrapping_sub(state.expected), self.peers[state.peer as usize].rank);
+        let twice = state.out_of_order.iter().any(|(other, _)| other.sequence == envelope.sequence);
+        if ahead > self.window.messages || twice {
+            return self.fault(rank);
         }
         self.counts.held += 1;
-        self.pairs[pair].out_of_order.push((envelope, what));
+        self.pairs[pair].out_of_order.push((envelope, info));
     }
 
     /// Looks at what has come before its turn, and releases what waited for the last wildcard.
@@ -195,12 +217,13 @@ impl Machine {
     fn deliver_held(&mut self, pair: usize, from: u32) {
         loop {
             let state = &mut self.pairs[pair];
+            // Ends also where a peer was found faulty, whose messages are gone then.
             let next = state.out_of_order.iter().position(|(envelope, _)| envelope.sequence == state.expected);
             let Some(next) = next else { return };
-            let (envelope, what) = state.out_of_order.swap_remove(next);
+            let (envelope, info) = state.out_of_order.swap_remove(next);
             state.expected = state.expected.wrapping_add(1);
             let peer = state.peer as usize;
-            match what {
+            match info {
                 OutOfOrder::Eager(bytes) => {
                     self.eager_now(peer, from, envelope, &Payload::own(&bytes));
                     self.recycle(bytes);
@@ -214,20 +237,26 @@ impl Machine {
     /// A message has come in one piece.
     #[inline]
     pub(crate) fn on_eager(&mut self, from: u32, envelope: Envelope, credit: Credit, payload: &Payload<'_>) {
-        let pair = self.pair(envelope.context, from);
+        let Some(pair) = self.pair_of_arrival(envelope.context, from) else { return };
         let peer = self.pairs[pair].peer as usize;
-        self.accept_credit(peer, credit);
-        if !self.accept_sequence(pair, &envelope) {
-            return self.hold_back(pair, envelope, OutOfOrder::Eager(payload.to_vec()));
+        if !self.accept_credit(peer, credit) {
+            return;
+        }
+        match self.accept_sequence(pair, &envelope, units(payload.len() as u64)) {
+            Arrival::InOrder => {}
+            Arrival::Early => return self.hold_back(pair, envelope, OutOfOrder::Eager(payload.to_vec())),
+            Arrival::Refused => return,
         }
         self.eager_now(peer, from, envelope, payload);
         self.after_arrival(pair, from);
     }
 
     pub(super) fn on_rts(&mut self, from: u32, envelope: Envelope, send: Key, len: u64) {
-        let pair = self.pair(envelope.context, from);
-        if !self.accept_sequence(pair, &envelope) {
-            return self.hold_back(pair, envelope, OutOfOrder::Offered(send, len));
+        let Some(pair) = self.pair_of_arrival(envelope.context, from) else { return };
+        match self.accept_sequence(pair, &envelope, 1) {
+            Arrival::InOrder => {}
+            Arrival::Early => return self.hold_back(pair, envelope, OutOfOrder::Offered(send, len)),
+            Arrival::Refused => return,
         }
         let peer = self.pairs[pair].peer as usize;
         self.offered_now(peer, from, envelope, send, len);
@@ -235,9 +264,11 @@ impl Machine {
     }
 
     pub(super) fn on_written(&mut self, from: u32, envelope: Envelope, receive: Key, len: u64) {
-        let pair = self.pair(envelope.context, from);
-        if !self.accept_sequence(pair, &envelope) {
-            return self.hold_back(pair, envelope, OutOfOrder::Written(receive, len));
+        let Some(pair) = self.pair_of_arrival(envelope.context, from) else { return };
+        match self.accept_sequence(pair, &envelope, 1) {
+            Arrival::InOrder => {}
+            Arrival::Early => return self.hold_back(pair, envelope, OutOfOrder::Written(receive, len)),
+            Arrival::Refused => return,
         }
         let peer = self.pairs[pair].peer as usize;
         self.written_now(peer, from, envelope, receive, len);
@@ -261,6 +292,7 @@ impl Machine {
     pub(super) fn unlink(&mut self, key: Key) {
         let Some(receive) = self.receives.get_mut(key) else { return };
         let (selector, advertised) = (receive.selector, std::mem::take(&mut receive.advertised));
+        receive.cancelling = false;
         self.posted.remove(selector, key);
         if advertised {
             let peer = self.peer(selector.source);
@@ -346,13 +378,14 @@ impl Machine {
     fn written_now(&mut self, peer: usize, from: u32, envelope: Envelope, key: Key, len: u64) {
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, envelope));
-        let right = self.find_posted(from, &envelope) == Some(key);
-        debug_assert!(right, "a message was written to a receive that it is not for");
-        self.consume(peer, 1);
-        if !right || self.receives.get(key).is_none_or(|receive| !receive.advertised || len > receive.capacity) {
-            self.ignore();
-            return;
+        let meant = self.receives.get(key).filter(|receive| {
+            let fits = len <= receive.capacity && receive.arrived <= len;
+            receive.advertised && fits
+        });
+        if meant.is_none() || self.find_posted(from, &envelope) != Some(key) {
+            return self.fault(from);
         }
+        self.consume(peer, 1);
         self.unlink(key);
         self.match_envelope(key, from, &envelope, len);
         let receive = self.receive_mut(key);
@@ -387,11 +420,17 @@ impl Machine {
         }
         let staged = if len == 0 { None } else { self.staging.take(len) };
         let reads = self.config.protocol == Protocol::Read;
+        let bytes = if staged.is_none() { usize::try_from(len).ok().and_then(|len| zeroes(0, len)) } else { None };
         let receive = self.receive_mut(key);
-        (receive.stage, receive.staged, receive.ended) = (Stage::Moving, staged, elides || reads);
         if staged.is_none() {
-            receive.bytes.resize(len as usize, 0);
+            let Some(bytes) = bytes else {
+                receive.failure = Some(Failure::NoMemory);
+                self.queue_control(peer, Control::Refuse { send, freed: false });
+                return self.finish(key);
+            };
+            receive.bytes = bytes;
         }
+        (receive.stage, receive.staged, receive.ended) = (Stage::Moving, staged, elides || reads);
         if reads {
             receive.reading = Some(Reading { send, asked: 0, under_way: 0 });
             self.peers[peer].queue.push_back(Item::Read(key));
@@ -414,26 +453,30 @@ impl Machine {
         if payload.is_empty() {
             return;
         }
+        let faulty = self.peer_of.get(&from).is_some_and(|peer| self.peers[*peer as usize].is_faulty());
+        if faulty {
+            return self.ignore();
+        }
+        let ordered = self.ordered;
         let Some(receive) = self.receives.get_mut(part.receive).filter(|receive| receive.from == from) else {
-            self.ignore();
-            return;
+            return self.ignore();
         };
         let len = payload.len() as u64;
-        let end = part.at.checked_add(len);
-        let room = receive.staged.map_or(receive.bytes.len() as u64, |block| block.len);
-        if !matches!(receive.stage, Stage::Posted | Stage::Moving) || end.is_none_or(|end| end > room) {
-            self.ignore();
-            return;
-        }
+        // An advertised receive may be written to before its message is known.
+        let expected = match receive.stage {
+            Stage::Moving => receive.len,
+            Stage::Posted if receive.advertised => receive.capacity,
+            Stage::Posted | Stage::Retiring | Stage::Done | Stage::Cancelled => return self.fault(from),
+        };
+        let end = part.at.checked_add(len).filter(|end| *end <= expected && receive.arrived + len <= expected);
+        let in_order = !ordered || receive.reading.is_some() || part.at == receive.arrived;
+        let Some(end) = end.filter(|_| in_order) else { return self.fault(from) };
         match receive.staged {
             Some(block) if payload.offset() == Some(block.offset + part.at) => {}
             None if payload.offset().is_none() => {
-                payload.copy_to(&mut receive.bytes[part.at as usize..(part.at + len) as usize]);
+                payload.copy_to(&mut receive.bytes[part.at as usize..end as usize]);
             }
-            _ => {
-                self.ignore();
-                return;
-            }
+            _ => return self.fault(from),
         }
         receive.arrived += len;
         if let Some(reading) = &mut receive.reading {
@@ -448,7 +491,8 @@ impl Machine {
     }
 
     pub(super) fn on_fin(&mut self, from: u32, key: Key) {
-        match self.receives.get_mut(key).filter(|receive| receive.from == from) {
+        let moving = |receive: &&mut Receive| receive.from == from && receive.stage == Stage::Moving;
+        match self.receives.get_mut(key).filter(moving) {
             Some(receive) => receive.ended = true,
             None => self.ignore(),
         }
@@ -507,19 +551,19 @@ impl Machine {
         Some((receive.selector, receive.from, met))
     }
 
-    /// MessageInfo a receive that is over has brought; its entry goes. The caller gives back what it holds.
+    /// What a receive that is over has brought; its entry goes. The caller gives back what it holds.
     pub(crate) fn take_received(&mut self, key: Key) -> Option<Taken> {
         let receive = self.receives.get_mut(key).filter(|receive| receive.is_over())?;
-        let what = MessageInfo { from: receive.from, tag: receive.tag, len: receive.len, kind: receive.sent_kind };
+        let info = MessageInfo { from: receive.from, tag: receive.tag, len: receive.len, kind: receive.sent_kind };
         if !matches!(receive.stage, Stage::Done | Stage::Cancelled) {
-            // Its sender has not been heard yet, and may write where it was reported to.
+            // Its sender has not been heard yet, and may write where it was told to.
             receive.wanted = false;
             let failure = receive.failure;
-            return Some(Taken { what, cancelled: false, failure, bytes: Vec::new(), staged: None });
+            return Some(Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None });
         }
         let receive = self.receives.remove(key)?;
         let cancelled = receive.stage == Stage::Cancelled && receive.failure.is_none();
         let (failure, bytes, staged) = (receive.failure, receive.bytes, receive.staged);
-        Some(Taken { what, cancelled, failure, bytes, staged })
+        Some(Taken { info, cancelled, failure, bytes, staged })
     }
 }

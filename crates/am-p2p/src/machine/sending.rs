@@ -7,7 +7,7 @@ use super::{Failure, Machine};
 use crate::config::Protocol;
 use am_core::slab::Key;
 
-/// MessageInfo the sender of a message asks for.
+/// What the sender of a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Done once the buffer can be used again.
@@ -74,7 +74,7 @@ pub(super) fn units(len: u64) -> u32 {
 }
 
 impl Machine {
-    /// MessageInfo is free of a peer's memory for unexpected messages.
+    /// What is free of a peer's memory for unexpected messages.
     fn room(&self, peer: usize) -> Credit {
         let used = self.peers[peer].sent.since(self.peers[peer].returned);
         // Announcements take their units whether there are any or not.
@@ -126,9 +126,7 @@ impl Machine {
             return None;
         }
         self.number(pair, &mut envelope, needed, None);
-        if !self.pairs[pair].adverts.is_empty() {
-            self.pairs[pair].take_advert(envelope.tag);
-        }
+        self.take_advert(pair, envelope.tag);
         self.counts.eager += 1;
         Some((envelope, self.attach_credit(index)))
     }
@@ -199,7 +197,7 @@ impl Machine {
         let (pair, needed) = (self.pair(envelope.context, to), units(len));
         let fits = len <= self.eager && mode == Mode::Standard && self.room(peer).units >= needed && !lent;
         self.number(pair, &mut envelope, if fits { needed } else { 1 }, (!fits).then_some(key));
-        let advert = self.pairs[pair].take_advert(envelope.tag);
+        let advert = self.take_advert(pair, envelope.tag);
         let written = advert.filter(|advert| !fits && advert.capacity >= len);
         let send = self.sends.get_mut(key).expect("it was there");
         send.envelope = envelope;
@@ -221,6 +219,10 @@ impl Machine {
     /// Lets a message be written.
     pub(super) fn grant(&mut self, key: Key, grant: Grant) {
         let Some(send) = self.sends.get_mut(key) else { return };
+        if grant.offset.is_some_and(|offset| offset.checked_add(send.len).is_none()) {
+            let rank = send.to;
+            return self.fault(rank);
+        }
         (send.stage, send.grant) = (Stage::Granted, Some(grant));
         let (to, lent) = (send.to, matches!(send.body, Body::Lent));
         if !lent {
@@ -230,10 +232,13 @@ impl Machine {
         }
     }
 
-    /// Whether a message whose bytes are lent can be written.
+    /// Whether a message whose bytes are lent can be written: not before what is queued for its receiver, such as the answer to a
+    /// revocation, which the message would overtake.
     pub(crate) fn granted(&self, key: Key) -> bool {
-        let granted = |send: &Send| send.stage == Stage::Granted && matches!(send.body, Body::Lent);
-        self.sends.get(key).is_some_and(granted)
+        let Some(send) = self.sends.get(key) else { return false };
+        send.stage == Stage::Granted
+            && matches!(send.body, Body::Lent)
+            && self.peer_of.get(&send.to).is_none_or(|peer| self.peers[*peer as usize].queue.is_empty())
     }
 
     /// Whether the bytes of a message can be lent: not where it goes eagerly later, or is read.
@@ -316,7 +321,7 @@ impl Machine {
         }
     }
 
-    /// MessageInfo a message that is over has come to; its entry goes.
+    /// What a message that is over has come to; its entry goes.
     pub(crate) fn take_sent(&mut self, key: Key) -> Option<Result<(), Failure>> {
         let send = self.sends.get(key)?;
         if send.stage != Stage::Done {

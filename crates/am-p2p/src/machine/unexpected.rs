@@ -7,7 +7,7 @@ use super::receiving::MessageInfo;
 use super::sending::units;
 use am_core::slab::Key;
 
-/// MessageInfo came before anybody asked for it.
+/// What came before anybody asked for it.
 #[derive(Debug)]
 pub(super) enum Content {
     Here(Vec<u8>),
@@ -63,11 +63,11 @@ impl Machine {
 
     /// The first message that a receive would get, without taking it.
     pub(crate) fn probe(&self, selector: Selector) -> Option<MessageInfo> {
-        self.unexpected.first(selector).and_then(|key| self.what(key))
+        self.unexpected.first(selector).and_then(|key| self.info(key))
     }
 
     /// A message that was set aside, or is there.
-    pub(crate) fn what(&self, key: Key) -> Option<MessageInfo> {
+    pub(crate) fn info(&self, key: Key) -> Option<MessageInfo> {
         let Unexpected { from, envelope, len, .. } = self.stored.get(key)?;
         Some(MessageInfo { from: *from, tag: envelope.tag, len: *len, kind: envelope.kind & KIND })
     }

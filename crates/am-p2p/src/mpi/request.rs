@@ -18,7 +18,7 @@ pub fn scope<'a, R>(work: impl FnOnce(&LocalScope<'a>) -> R) -> R {
     work(&LocalScope(PhantomData))
 }
 
-/// MessageInfo a receive does with its message: it is there, it can be waited for, or it is cancelled.
+/// What a receive does with its message: it is there, it can be waited for, or it is cancelled.
 trait Receiving<T: Transport, S: State> {
     fn pending(&self) -> &dyn Pending;
     fn wait(self: Box<Self>, endpoint: &mut Endpoint<T, S>) -> Result<Found, MessageError>;
@@ -108,7 +108,7 @@ impl<'a, T: Transport, S: State> Request<'a, T, S> {
         self.wait();
     }
 
-    /// MessageInfo waiting returns if the request is over; otherwise the request.
+    /// What waiting returns if the request is over; otherwise the request.
     ///
     /// # Errors
     /// The request, if it is under way.

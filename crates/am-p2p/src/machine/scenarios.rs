@@ -1,0 +1,235 @@
+//! Single courses of events that random programs seldom take.
+
+use super::adverts::Cancel;
+use super::model::{LINK, Packet, Play};
+use super::*;
+use am_core::layer::Progress;
+
+#[test]
+fn a_receive_posted_during_a_revocation_gets_its_message() {
+    let mut play = Play::pair(1 << 20);
+    let first = play.post_one(3, 1000);
+    play.settle();
+    // The answer to the revocation is not here when the next receive is posted.
+    assert_eq!(play.machines[1].cancel(first), Cancel::Asked);
+    let second = play.post_one(3, 1000);
+    play.settle();
+    assert!(play.machines[1].is_cancelled(first) && !play.machines[1].is_received(second));
+    let send = play.send_one(3, 500);
+    play.settle();
+    assert!(play.machines[1].is_received(second) && play.machines[0].is_sent(send));
+    assert_eq!(play.machines[0].counts.receiver_initiated, 1);
+}
+
+#[test]
+fn a_sender_without_credit_learns_of_each_message_that_is_taken() {
+    // Room for four messages.
+    let mut play = Play::pair(0);
+    let sends = [0, 0, 0, 1, 2].map(|tag| play.send_one(tag, 1));
+    play.settle();
+    assert_eq!(play.machines[0].counts.stalled, 1);
+    let taken = play.post_one(1, 1);
+    let waiting = play.post_one(2, 1);
+    play.settle();
+    assert!(play.machines[1].is_received(taken) && play.machines[1].is_received(waiting));
+    assert!(sends.into_iter().all(|send| play.machines[0].is_sent(send)));
+}
+
+#[test]
+fn a_revocation_ends_with_its_sender() {
+    let mut play = Play::pair(1 << 20);
+    let first = play.post_one(3, 1000);
+    let second = play.post_one(3, 1000);
+    play.settle();
+    assert_eq!(play.machines[1].cancel(first), Cancel::Asked);
+    assert_eq!(play.machines[1].cancel(second), Cancel::Asked);
+    assert!(play.machines[1].is_cancelling(first) && play.machines[1].is_cancelling(second));
+    play.machines[1].lose(0, Some(LossCause::Died));
+    for key in [first, second] {
+        assert!(!play.machines[1].is_cancelling(key) && play.machines[1].is_received(key));
+        let taken = play.machines[1].take_received(key).unwrap();
+        assert_eq!(taken.failure, Some(Failure::Gone(Some(LossCause::Died))));
+    }
+}
+
+#[test]
+fn a_message_ends_the_wait_for_a_revocation() {
+    let mut play = Play::pair(1 << 20);
+    let receives = [play.post_one(3, 1000), play.post_one(3, 1000)];
+    play.settle();
+    // Both messages are under way when both receives are cancelled.
+    let sends = [play.send_one(3, 5), play.send_one(3, 6)];
+    play.advance(0);
+    for key in receives {
+        assert_eq!(play.machines[1].cancel(key), Cancel::Asked);
+    }
+    play.settle();
+    for key in receives {
+        assert!(!play.machines[1].is_cancelling(key) && play.machines[1].is_received(key));
+        assert!(!play.machines[1].is_cancelled(key));
+    }
+    assert!(sends.iter().all(|send| play.machines[0].is_sent(*send)));
+    // The next one is advertised, and can be cancelled.
+    let third = play.post_one(3, 1000);
+    play.settle();
+    assert_eq!(play.machines[1].cancel(third), Cancel::Asked);
+    play.settle();
+    assert!(play.machines[1].is_cancelled(third));
+}
+
+/// Fills the link from rank 1 to rank 0, so that what follows is queued at rank 1.
+fn fill_link(play: &mut Play) {
+    while play.network.link(1, 0).len() < LINK {
+        play.network.link(1, 0).push_back(Packet::Control(Control::Credit, Credit::default()));
+    }
+}
+
+#[test]
+fn advertisements_count_from_when_they_are_sent() {
+    // Room for four messages, so that senders remember eight.
+    let mut play = Play::pair(0);
+    fill_link(&mut play);
+    // Announcements wait before the advertisement, and bring fresh credit one by one.
+    let back = Envelope { context: 0, tag: 9, sequence: 0, kind: BYTES };
+    let announced: Vec<Key> =
+        (0..4).map(|_| play.machines[1].begin(0, back, Mode::Standard, 50, Some(vec![1; 50]))).collect();
+    let stale = play.post_one(3, 1000);
+    play.advance(1);
+    assert_eq!(play.machines[1].counts.rtr, 0);
+    play.send_one(3, 4);
+    for _ in 0..4 {
+        for _ in 0..3 {
+            let receive = play.post_one(4, 10);
+            play.send_one(4, 4);
+            play.advance(0);
+            while play.deliver(0, 1) {}
+            assert!(play.machines[1].take_received(receive).is_some());
+        }
+        // One announcement gets through, with what has been taken by now.
+        play.network.link(1, 0).pop_front();
+        play.advance(1);
+        let announcement = play.network.link(1, 0).pop_back().expect("there was room for one");
+        play.network.link(1, 0).push_front(announcement);
+        play.deliver(1, 0);
+        fill_link(&mut play);
+    }
+    let taken = play.machines[1].take_received(stale).expect("the eager message was for it");
+    play.machines[1].recycle(taken.bytes);
+    play.settle();
+    // The receive had its message before it was advertised, so that it never is.
+    assert_eq!(play.machines[1].counts.rtr, 0);
+    let late = play.send_one(3, 500);
+    play.settle();
+    let receive = play.machines[1].post(Selector { context: 0, source: 0, tag: 3 }, BYTES, u64::MAX);
+    play.settle();
+    assert!(play.machines[1].is_received(receive) && play.machines[0].is_sent(late));
+    for _ in &announced {
+        play.machines[0].post(Selector { context: 0, source: 1, tag: 9 }, BYTES, 100);
+    }
+    play.settle();
+    assert!(announced.into_iter().all(|send| play.machines[1].is_sent(send)));
+    assert_eq!([play.machines[0].counts.ignored, play.machines[1].counts.ignored], [0, 0]);
+}
+
+#[test]
+fn lent_messages_follow_the_answer_to_a_revocation() {
+    let mut play = Play::pair(1 << 20);
+    let (first, second) = (play.post_one(3, 1000), play.post_one(3, 1000));
+    play.settle();
+    assert_eq!(play.machines[1].cancel(first), Cancel::Asked);
+    play.advance(1);
+    // The answer does not fit into the link at once.
+    while play.network.link(0, 1).len() < LINK {
+        play.network.link(0, 1).push_back(Packet::Control(Control::Credit, Credit::default()));
+    }
+    while play.deliver(1, 0) {}
+    let envelope = Envelope { context: 0, tag: 3, sequence: 0, kind: BYTES };
+    let lent = play.machines[0].begin(1, envelope, Mode::Standard, 500, None);
+    assert!(!play.machines[0].granted(lent), "the answer is sent first");
+    play.advance(0);
+    while play.deliver(0, 1) {}
+    play.advance(0);
+    assert!(play.machines[0].granted(lent));
+    play.ranks[0].lent.push((lent, vec![7; 500]));
+    play.settle();
+    assert!(play.machines[1].is_cancelled(first) && play.machines[1].is_received(second));
+    assert_eq!(play.machines[1].counts.ignored, 0);
+}
+
+#[test]
+fn lengths_without_memory_are_refused() {
+    let mut play = Play::pair(1 << 20);
+    for len in [u64::MAX, 1 << 62, isize::MAX as u64 + 1] {
+        let key = play.post_one(3, u64::MAX);
+        let sequence = play.machines[1].counts.received as u32;
+        let envelope = Envelope { context: 0, tag: 3, sequence, kind: BYTES };
+        let rts = Control::Rts { envelope, send: Key::from_u64(0), len };
+        play.machines[1].on_control(0, rts, Credit::default());
+        let taken = play.machines[1].take_received(key).unwrap();
+        assert_eq!((taken.failure, taken.info.len), (Some(Failure::NoMemory), len));
+    }
+}
+
+/// A network that fails.
+struct Failing;
+
+impl Wire for Failing {
+    type Error = ();
+
+    fn control(&mut self, _: u32, _: &Control, _: Credit) -> Result<(), Unsent<()>> {
+        Err(Unsent::Failed(()))
+    }
+
+    fn eager(&mut self, _: u32, _: &Envelope, _: Credit, _: &[u8]) -> Result<(), Unsent<()>> {
+        Err(Unsent::Failed(()))
+    }
+
+    fn part(&mut self, _: u32, _: &Part, _: &[u8], _: Option<u64>) -> Result<(), Unsent<()>> {
+        Err(Unsent::Failed(()))
+    }
+
+    fn read(&mut self, _: u32, _: &Read) -> Result<(), Unsent<()>> {
+        Err(Unsent::Failed(()))
+    }
+
+    fn longest_part(&self, _: u32, _: bool) -> u64 {
+        100
+    }
+
+    fn longest_read(&self, _: u32, _: bool) -> u32 {
+        100
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_fails_once() {
+    let mut play = Play::pair(1 << 20);
+    let send = play.send_one(3, 500);
+    play.settle();
+    // A place that is no part of any segment.
+    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(1 << 50) };
+    play.machines[0].on_control(1, cts, Credit::default());
+    assert!(play.machines[0].advance(&mut Failing).is_err());
+    assert_eq!(play.machines[0].take_sent(send), Some(Err(Failure::Gone(Some(LossCause::Faulty)))));
+    assert_eq!(play.machines[0].advance(&mut Failing), Ok(Progress::Idle));
+    // One that is behind all numbers does not get that far.
+    let mut play = Play::pair(1 << 20);
+    let send = play.send_one(3, 500);
+    play.settle();
+    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(u64::MAX - 1) };
+    play.machines[0].on_control(1, cts, Credit::default());
+    assert_eq!(play.machines[0].take_sent(send), Some(Err(Failure::Gone(Some(LossCause::Faulty)))));
+}
+
+#[test]
+fn wildcards_hold_back_few_receives() {
+    let mut play = Play::pair(1 << 20);
+    play.machines[1].post(Selector { context: 0, source: ANY, tag: 1 }, BYTES, 10);
+    for _ in 0..10_000 {
+        let key = play.post_one(3, 1000);
+        play.send_one(3, 5);
+        play.settle();
+        assert!(play.machines[1].take_received(key).is_some());
+    }
+    assert!(play.machines[1].contexts.iter().all(|context| context.deferred.len() < 100));
+}
