@@ -15,13 +15,12 @@
 //!
 //! # Known limits
 //!
-//! - A transfer that is given up because a link is down for longer than [`model::RetryParameters::limit`] attempts is not told
-//!   to the conduit's peers: a Long message may then be handled with bytes missing, and a read may never end.
-//! - Writes that fault at their source may keep later ones to other nodes waiting.
-//! - Within a node, a write of several cells arrives earlier than its engine has read it; the receiving engine takes in what all links
-//!   bring at once.
-//! - All published totals are in the training set of the fit, so no figure is a prediction. [`model::MpiParameters`] is added by the
-//!   figures, not charged by the interface.
+//! - A node that gives no sign for [`model::RetryParameters::limit`] attempts is taken for unreachable: what was under way to it
+//!   may have arrived or not. The conduit's ranks are lost for each other then ([`Silent`](am_core::LossCause::Silent)), also if the
+//!   link comes back.
+//! - Answers between interfaces take the links' time, but none of the units'.
+//! - All published totals are in the training set of the fit ([`model::fit`]), so no published value is held out: what the
+//!   simulation can be judged by are the claims about protocols and programs.
 //!
 //! # Example
 //!

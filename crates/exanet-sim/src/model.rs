@@ -111,7 +111,8 @@ pub struct RdmaParameters {
     pub notify_ns: f64,
     /// The sending engine; one unit is a cell.
     pub tx: Stage,
-    /// The receiving engine, up to memory.
+    /// The receiving engine, up to memory; one unit is a cell. It takes cells in as they come, so what it needs for
+    /// them only shows where it is slower than what the links bring together.
     pub rx: Stage,
 }
 
@@ -193,7 +194,8 @@ impl Parameters {
                 notify_ns: 15.0,
                 // [D] 312 bytes at 1250 MB/s: the engine keeps up with its link.
                 tx: Stage { per_unit_ns: 249.6, unit_bytes: 256, ..Stage::NONE },
-                rx: Stage::latency(50.0),
+                // [A] 256 bytes at 2.4 GB/s (128 bits at 150 MHz): about what two links bring.
+                rx: Stage { per_unit_ns: 320.0 / 3.0, unit_bytes: 256, ..Stage::latency(50.0) },
             },
             retry: RetryParameters {
                 // [A] several round trips across the rack, with blocks of others before.
@@ -331,6 +333,7 @@ impl Parameters {
             notice: table.time("rdma.notice_ns", rdma.notice_ns)?,
             start: table.time("rdma.start_ns", rdma.start_ns)?,
             notify: table.time("rdma.notify_ns", rdma.notify_ns)?,
+            place: table.time("rdma.rx.fixed_ns", rdma.rx.fixed_ns)?,
             timeout,
             fetch: table.time("retry.fetch_ns", retry.fetch_ns)?,
             fault_wait: table.some_time("retry.fault_wait_ns", retry.fault_wait_ns)?,
@@ -362,6 +365,8 @@ pub(crate) struct Costs {
     pub(crate) notice: Span,
     pub(crate) start: Span,
     pub(crate) notify: Span,
+    /// What the receiving engine takes for every byte, however few come.
+    pub(crate) place: Span,
     pub(crate) timeout: Span,
     pub(crate) fetch: Span,
     pub(crate) fault_wait: Span,

@@ -5,6 +5,7 @@
 //! * `frame` says what frames look like, how they fall into control packets, and how they become frames again, in
 //!   the order of their source;
 //! * `peers` is what is kept per peer; `stages` the memory that writes leave from, and the transfers under way;
+//! * `losses` has the peers that could not be reached, or broke the protocol;
 //! * `config` has sizes and costs, and divides the receive buffers.
 //!
 //! # How messages travel
@@ -28,8 +29,11 @@
 //! what a rank that leaves has sent to one that looks at nothing for milliseconds, and has a full mailbox, may be
 //! given up.
 //!
-//! Two-sided messages belong beside this module, as another use of [`nic`](crate::nic): they need none of the
-//! slots.
+//! # Losses
+//!
+//! A packet or a part of a payload that the interface gives up, since the other node gives no sign, ends the
+//! connection: the peer counts as lost, and is told so once it can be reached, because what was sent to it is
+//! missing.
 //!
 //! ```
 //! use am_core::{Endpoint, HandlerResult, Handlers, Rank};
@@ -55,6 +59,7 @@
 
 mod config;
 mod frame;
+mod losses;
 mod native;
 mod peers;
 mod receive;

@@ -55,12 +55,10 @@ impl Conduit<'_> {
         }) {
             let Transfer { id, purpose, stage, .. } = self.stages.under_way.swap_remove(index);
             self.nic.rdma_abandon(id);
-            let Purpose::Native(ticket, read) = purpose else { continue };
-            match stage {
-                // Cells of the answer may still come.
-                Some(stage) if read.is_some() => self.stages.abandon(stage, &self.nic, &self.shared.config),
-                Some(stage) => self.stages.give(stage),
-                None => {}
+            let Purpose::Native(ticket, _) = purpose else { continue };
+            if let Some(stage) = stage {
+                // Cells of the answer may still come, or cells of the write still leave.
+                self.stages.abandon(stage, &self.nic, &self.shared.config);
             }
             self.completed.push_back(Told { ticket, brought: None, outcome: Err(OperationFault::Gone) });
             self.fresh = true;

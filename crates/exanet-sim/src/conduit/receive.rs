@@ -2,6 +2,7 @@
 
 use super::config::note;
 use super::frame::{Frame, Header, Kind, LEAD, Nonsense, packets};
+use super::losses::LOST;
 use super::reply_path::ConduitReplyPath;
 use super::stages::Purpose;
 use super::transport::{Conduit, Told};
@@ -56,6 +57,7 @@ impl Conduit<'_> {
         if glance.ended {
             self.collect_transfers();
         }
+        self.tell_lost();
         // A mailbox does not hold more than these at once.
         for _ in 0..if glance.mail { self.nic.parameters().packetizer.mailbox } else { 0 } {
             let Some(message) = self.nic.mbox_take_seen() else { break };
@@ -67,8 +69,8 @@ impl Conduit<'_> {
         found
     }
 
-    /// Sends again what full mailboxes refused, after a wait that doubles as long as they stay full; drops what
-    /// nobody takes any more. Whether it did anything.
+    /// Sends again what full mailboxes refused, after a wait that doubles as long as they stay full. Whether it did
+    /// anything.
     fn send_refused(&mut self, refused: u64) -> bool {
         let now = self.nic.now();
         if refused == 0 {
@@ -80,10 +82,10 @@ impl Conduit<'_> {
         let due = now >= at;
         let mut done = due;
         for channel in (0..u64::BITS).filter(|channel| refused & 1 << channel != 0) {
-            let Some((_, nack)) = self.nic.pkt_refused(channel) else { continue };
+            let Some((to, nack)) = self.nic.pkt_refused(channel) else { continue };
             if nack != Nack::MailboxFull {
-                // It was ready once, so it has left, or its node has stopped.
                 done |= self.nic.pkt_cancel(channel).is_ok();
+                self.refused_for_good(to, nack);
             } else if due {
                 // Without room, the interface wakes this rank when there is some.
                 let _ = self.nic.pkt_retry(channel);
@@ -111,8 +113,13 @@ impl Conduit<'_> {
                     continue;
                 }
                 Some(Progress::Done) => Ok(()),
-                Some(Progress::Fault(Fault::NoContext | Fault::Unreachable)) => Err(OperationFault::Gone),
-                Some(Progress::Fault(_)) => Err(OperationFault::Refused),
+                Some(Progress::Fault(fault)) => {
+                    if fault == Fault::Unreachable {
+                        self.unreachable(transfer.peer);
+                    }
+                    let gone = matches!(fault, Fault::NoContext | Fault::Unreachable);
+                    Err(if gone { OperationFault::Gone } else { OperationFault::Refused })
+                }
             };
             self.stages.under_way.swap_remove(index);
             match transfer.purpose {
@@ -129,21 +136,12 @@ impl Conduit<'_> {
                     if let Some(stage) = transfer.stage {
                         self.stages.give(stage);
                     }
+                    if outcome == Err(OperationFault::Refused) {
+                        // Every rank keeps its segment and its buffers mapped.
+                        self.lose(transfer.peer, LossCause::Faulty);
+                    }
                 }
             }
-        }
-    }
-
-    /// Notes that a peer broke the protocol.
-    #[cold]
-    fn fault(&mut self, of: u32) {
-        if self.faulty.insert(Peer(of), LossCause::Faulty) {
-            let peer = self.peers.of(of);
-            peer.line.clear();
-            peer.inbox.clear();
-            peer.waits = false;
-            self.waiting.retain(|waiting| *waiting != of);
-            self.fresh = true;
         }
     }
 
@@ -153,16 +151,21 @@ impl Conduit<'_> {
         if self.faulty.contains(Peer(from)) {
             return;
         }
+        if message.data() == LOST {
+            return self.lose(from, LossCause::Silent);
+        }
         // What its credits let a peer have under way: frames of the largest size, and credits.
         let slots = self.shared.sizes.requests + self.shared.sizes.replies + super::config::CONTROL_SLOTS;
         let most = slots as usize * (packets(LEAD + self.shared.config.inline as usize) + 1);
         if self.peers.of(from).line.put(message.data(), most).is_err() {
-            return self.fault(from);
+            return self.lose(from, LossCause::Faulty);
         }
         loop {
             let spare = &mut self.spare;
             let Some(frame) = self.peers.of(from).line.next(|| spare.pop().unwrap_or_default()) else { return };
-            let Ok(Ok(())) = frame.map(|frame| self.enqueue(from, frame)) else { return self.fault(from) };
+            let Ok(Ok(())) = frame.map(|frame| self.enqueue(from, frame)) else {
+                return self.lose(from, LossCause::Faulty);
+            };
         }
     }
 

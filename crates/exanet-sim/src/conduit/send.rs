@@ -228,13 +228,21 @@ impl Conduit<'_> {
         let count = frame.payload.len().div_ceil(largest);
         for (index, part) in frame.payload.chunks(largest).enumerate() {
             let last = index + 1 == count;
-            while last && self.stages.under_way.iter().any(|transfer| transfer.purpose == Purpose::Part) {
+            while last && self.parts_under_way(to) {
                 self.await_interface(to)?;
+            }
+            // A part that came to nothing takes its peer with it.
+            if self.known_status(to) != PeerStatus::Active {
+                return Err(Gone);
             }
             let (purpose, notify) = if last { (Purpose::Message, Some(notify)) } else { (Purpose::Part, None) };
             self.write(to, address, place + (index * largest) as u64, part, purpose, notify)?;
         }
         Ok(())
+    }
+
+    fn parts_under_way(&self, to: u32) -> bool {
+        self.stages.under_way.iter().any(|transfer| transfer.peer == to && transfer.purpose == Purpose::Part)
     }
 
     /// Copies bytes to a stage and writes them from there.

@@ -2,6 +2,7 @@
 
 use super::config::{ConduitConfig, Costs, Sizes, notes};
 use super::frame::Kind;
+use super::losses::Untold;
 use super::peers::Peers;
 use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
@@ -82,7 +83,9 @@ pub struct Conduit<'a> {
     pub(super) bare_given: u64,
     /// How many had departed or were faulty when operations on them were ended.
     pub(super) swept: (u32, usize),
+    /// Peers that are lost for this rank alone, and those of them that are to be told.
     pub(super) faulty: FaultyPeers,
+    pub(super) untold: Vec<Untold>,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
     departed: bool,
@@ -144,6 +147,7 @@ impl<'a> Conduit<'a> {
             bare_given: 0,
             swept: (0, 0),
             faulty: FaultyPeers::new(),
+            untold: Vec::new(),
             fresh: false,
             departed: false,
             nic,

@@ -74,6 +74,9 @@ pub(crate) struct Process {
     pub(crate) writing: u32,
     /// Reads that the other side has not taken, with its rank.
     pub(crate) asking: Vec<(u32, ReadRequest)>,
+    /// Reads that the other side has taken, with its rank, and whether a timer asks it for them.
+    pub(crate) reading: Vec<(u32, TransferId)>,
+    pub(crate) watches: bool,
     /// It was refused for want of room.
     pub(crate) wants_room: bool,
     /// It leaves the job as soon as all that it sent was taken.
@@ -136,6 +139,11 @@ pub(crate) enum UnitKind {
         request: ReadRequest,
     },
     ReadFault(TransferId, Fault),
+    /// Asks whether a read is still being served.
+    Watch {
+        process: u32,
+        id: TransferId,
+    },
     Block {
         write: u32,
         block: u64,
@@ -189,6 +197,8 @@ pub struct Exanet {
     /// The engine's queue: nodes and numbers of blocks that have something to send.
     pub(crate) engine: VecDeque<(u32, u32)>,
     pub(crate) engine_busy: bool,
+    /// It is being run: what it does may add to its queue.
+    pub(crate) engine_runs: bool,
     /// Pages that are being fetched: processes and addresses.
     pub(crate) fetches: Vec<Option<(u32, u64)>>,
     pub(crate) counters: Counters,
@@ -212,7 +222,8 @@ pub(super) const START: u32 = 1;
 pub(super) const AGAIN: u32 = 2;
 pub(super) const FETCHED: u32 = 3;
 pub(super) const RETRY: u32 = 4;
-pub(super) const KINDS: u32 = 5;
+pub(super) const WATCH: u32 = 5;
+pub(super) const KINDS: u32 = 6;
 
 impl Exanet {
     pub(crate) fn new(shared: Rc<Shared>, node: u32, ranks: &[u32]) -> Self {
@@ -229,6 +240,8 @@ impl Exanet {
             transfers: Transfers::new(rdma.queue),
             writing: 0,
             asking: Vec::new(),
+            reading: Vec::new(),
+            watches: false,
             wants_room: false,
             departing: None,
             retries: false,
@@ -242,6 +255,7 @@ impl Exanet {
             serving: 0,
             engine: VecDeque::new(),
             engine_busy: false,
+            engine_runs: false,
             fetches: Vec::new(),
             counters: Counters::default(),
             shared,
@@ -321,7 +335,14 @@ impl Device for Exanet {
             Body::Unit(..) => PACKET_RX,
             Body::Answer(..) | Body::Notify(_) => return self.arrived(packet, port),
         };
-        let mut leaves = port.serve(stage, now, packet.bytes, &packet).leaves;
+        let mut leaves = if stage == RDMA_RX {
+            // The engine has been taking the bytes in since the first of them came.
+            let came = Instant(now.0.saturating_sub(self.shared.on_the_link(packet.bytes).0));
+            let written = port.serve(stage, came, packet.bytes, &packet).leaves;
+            written.max(now + port.slowed(self.shared.costs.place))
+        } else {
+            port.serve(stage, now, packet.bytes, &packet).leaves
+        };
         let jitter = self.shared.jitter;
         if jitter != 0 {
             leaves = leaves + Span(port.random() % (jitter + 1));
@@ -352,6 +373,7 @@ impl Device for Exanet {
                 self.process(local).space.fetched(page);
             }
             RETRY => self.retry(which, port),
+            WATCH => self.watch(which, port),
             _ => {}
         }
     }
@@ -369,6 +391,14 @@ impl Device for Exanet {
 }
 
 impl Shared {
+    /// How long the cells of some bytes take on a link.
+    pub(super) fn on_the_link(&self, bytes: u32) -> Span {
+        let headers = bytes.div_ceil(self.cut.cell) * self.parameters.cell.header_bytes;
+        let picos = f64::from(bytes + headers) * 1e6 / self.parameters.link.bandwidth_mb_s;
+        // Rounded down, so that nothing takes longer here than on the link itself.
+        Span(picos as u64)
+    }
+
     /// When a unit that was sent is sent again unless it is answered, in picoseconds.
     pub(super) fn timeout(&self, sent: Instant, attempts: u32) -> u64 {
         if !self.lossy || self.defects.has(super::mutation::Mutation::NoRetransmission) {

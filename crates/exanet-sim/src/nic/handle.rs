@@ -238,8 +238,8 @@ impl<'a> Nic<'a> {
     }
 
     /// Reads `len` bytes at an address of another process to an address of this one, and then writes the word of
-    /// `notify` here: the interface asks that of the other node to write. If that node stops once it has taken the
-    /// request, the read stays pending. Costs and errors as [`Nic::rdma_write`]. Does not block.
+    /// `notify` here: the interface asks that of the other node to write, and where something can be lost now and then
+    /// whether it still does. Costs and errors as [`Nic::rdma_write`]. Does not block.
     ///
     /// # Errors
     /// As [`Nic::rdma_write`].

@@ -22,7 +22,8 @@
 //!
 //! * A control packet is in one mailbox once, or refused; what is refused stays with its sender.
 //! * A transfer's notification is written after its last byte, in whatever order cells and blocks come and however
-//!   often they are sent; it is written once, and never for a transfer that faults.
+//!   often they are sent; it is written once, and never for a transfer that faults at either side's memory.
+//! * Every transfer ends: done, or as a fault that says why.
 //! * A block that meets a page that is not there is sent again once the page is. Memory need not be pinned.
 //! * Once a transfer is done, nothing that is still under way writes to its destination again.
 //! * Nobody reads or writes what a process has not mapped for it.

@@ -69,6 +69,8 @@ impl Exanet {
                 self.end_transfer(local, id, Err(fault), port);
                 Answer::Accepted
             }
+            Content::Watch(id) if self.serves(ranks.0, id, port) => Answer::Accepted,
+            Content::Watch(_) => Answer::Violation,
             Content::Cells(_) => unreachable!("cells go another way"),
         };
         self.conclude(node, number, ranks, answer, port);
@@ -109,6 +111,9 @@ impl Exanet {
             |notify: Notify| notify.at.is_multiple_of(8) && process.space.translate(notify.at, 8, true).is_ok();
         let refusal = if process.context != Context::Open {
             Some(Answer::NoContext)
+        } else if cells.read.is_some_and(|id| !process.transfers.is_pending(id)) && !copies {
+            // Whoever asked was told that nothing comes any more.
+            Some(Answer::Violation)
         } else if !cells.notify.is_none_or(notified) {
             Some(Answer::Violation)
         } else {

@@ -2,7 +2,7 @@
 
 use super::Address;
 use super::device::{
-    AGAIN, Context, ENGINE, Exanet, KINDS, Origin, PACKET_TX, RDMA_TX, RETRY, START, Unit, UnitKind, Write,
+    AGAIN, Context, ENGINE, Exanet, KINDS, Origin, PACKET_TX, RDMA_TX, RETRY, START, Unit, UnitKind, WATCH, Write,
 };
 use super::errors::{Fault, Nack, PacketError, RdmaError};
 use super::packetizer::{Letter, PACKET};
@@ -16,6 +16,8 @@ use fabric_sim::{About, DeviceContext, Outgoing};
 const BLOCKS: u32 = WINDOW / 2;
 /// Bytes of a request of the interfaces among themselves.
 const REQUEST: u32 = PACKET as u32;
+/// Time-outs of a unit after which a process asks whether its reads are still being served.
+const WATCHED: u64 = 8;
 
 type Port<'p, 'c> = &'p mut DeviceContext<'c, Wire>;
 
@@ -176,6 +178,7 @@ impl Exanet {
             }
             UnitKind::Read { request, .. } => Content::Read(*request),
             UnitKind::ReadFault(id, fault) => Content::ReadFault(*id, *fault),
+            UnitKind::Watch { id, .. } => Content::Watch(*id),
         };
         let bytes = if let Content::Packet(_, data) = &content { data.len() as u32 } else { REQUEST };
         let served = port.serve(PACKET_TX, port.now(), bytes, About { number: number.into(), from, to });
@@ -259,7 +262,14 @@ impl Exanet {
                 self.packet_settled(process, channel, nack, port);
             }
             UnitKind::Read { process, request } => match answer {
-                Ok(Answer::Accepted) => self.process(process).refusals = 0,
+                Ok(Answer::Accepted) => {
+                    let asking = self.process(process);
+                    asking.refusals = 0;
+                    if asking.transfers.is_pending(request.id) {
+                        asking.reading.push((unit.to, request.id));
+                        self.watch_later(process, port);
+                    }
+                }
                 Ok(Answer::Full) => {
                     self.process(process).asking.push((unit.to, request));
                     self.retry_later(process, port);
@@ -269,6 +279,14 @@ impl Exanet {
                 Err(()) => self.end_transfer(process, request.id, Err(Fault::Unreachable), port),
             },
             UnitKind::ReadFault(..) => self.serving -= 1,
+            // All of it would be here: whoever served it has given it up, or does not answer.
+            UnitKind::Watch { process, id } => match answer {
+                Ok(Answer::NoContext) => self.end_transfer(process, id, Err(Fault::NoContext), port),
+                Ok(Answer::Violation) | Err(()) => {
+                    self.end_transfer(process, id, Err(Fault::Unreachable), port);
+                }
+                Ok(Answer::Accepted | Answer::Full) => {}
+            },
             UnitKind::Block { write: index, .. } => {
                 let write = self.writes[index as usize].as_mut().expect("a write lives as long as its blocks");
                 write.under_way -= 1;
@@ -287,7 +305,11 @@ impl Exanet {
                 }
             }
         }
-        // There is room among the units again.
+        self.made_room(node, port);
+    }
+
+    /// There is room among the units to a node again.
+    fn made_room(&mut self, node: u32, port: Port<'_, '_>) {
         self.send_read_faults(node, port);
         let starved = std::mem::take(&mut self.flow(node).out.starved);
         for index in starved {
@@ -392,10 +414,15 @@ impl Exanet {
 
     /// Sends cells, a packet of one block after another's, as long as the engine is free.
     pub(super) fn run_engine(&mut self, port: Port<'_, '_>) {
-        while !self.engine_busy {
-            let Some((node, number)) = self.engine.pop_front() else { return };
+        if std::mem::replace(&mut self.engine_runs, true) {
+            return;
+        }
+        while !self.engine_busy
+            && let Some((node, number)) = self.engine.pop_front()
+        {
             self.send_cells(node, number, port);
         }
+        self.engine_runs = false;
     }
 
     /// Sends the next cells of a block.
@@ -418,7 +445,9 @@ impl Exanet {
         let Ok(place) = self.processes[local as usize].space.translate(source, bytes.into(), false) else {
             let closed = self.process(local).context == Context::Closed;
             let fault = if closed { Fault::NoContext } else { Fault::Source };
-            return self.end_write(index, Err(fault), true, port);
+            self.end_write(index, Err(fault), true, port);
+            // No answer will come that lets others go on.
+            return self.made_room(node, port);
         };
         if first == 0 && self.page_is_taken(place.pageable, port) {
             self.process(local).space.evict(source);
@@ -446,8 +475,11 @@ impl Exanet {
         let served = port.serve(RDMA_TX, port.now(), bytes, About { number: number.into(), from, to });
         let header = Some(count * self.shared.parameters.cell.header_bytes);
         let body = Wire(Body::Unit(number, Content::Cells(cells)));
-        // The first cell leaves while the others are being read.
-        port.send_as(Outgoing { header, at: Some(served.enters), ..Outgoing::new(from, to, bytes, body) });
+        // Cells leave while others are being read, but none before it is: the last byte is not on its way
+        // before the engine has it.
+        let link = if node == port.node() { Span::ZERO } else { self.shared.on_the_link(bytes) };
+        let at = served.enters.max(Instant(served.leaves.0.saturating_sub(link.0)));
+        port.send_as(Outgoing { header, at: Some(at), ..Outgoing::new(from, to, bytes, body) });
         let next = first + count;
         let over = next * cut.cell >= block_len;
         if let Some(Unit { kind: UnitKind::Block { cursor, queued, .. }, .. }) =
@@ -515,6 +547,42 @@ impl Exanet {
         }
     }
 
+    /// Plans to ask whether the reads of a process are still being served, where that can fail unnoticed.
+    fn watch_later(&mut self, local: u32, port: Port<'_, '_>) {
+        let process = &mut self.processes[local as usize];
+        process.reading.retain(|(_, id)| process.transfers.is_pending(*id));
+        if self.shared.lossy && !process.reading.is_empty() && !std::mem::replace(&mut process.watches, true) {
+            port.timer(port.now() + Span(WATCHED * self.shared.costs.timeout.0), local * KINDS + WATCH);
+        }
+    }
+
+    /// Asks whether the reads of a process are still being served.
+    pub(super) fn watch(&mut self, local: u32, port: Port<'_, '_>) {
+        self.process(local).watches = false;
+        self.watch_later(local, port);
+        for index in 0..self.process(local).reading.len() {
+            let (to, id) = self.process(local).reading[index];
+            let units = &mut self.flow(port.node_of(to)).out.units;
+            let asked = |unit: &Unit| matches!(unit.kind, UnitKind::Watch { process, id: other } if (process, other) == (local, id));
+            if units.span() < WINDOW && !units.all().any(|(_, unit)| asked(unit)) {
+                self.dispatch(local, to, UnitKind::Watch { process: local, id }, port);
+            }
+        }
+    }
+
+    /// Whether a read of another process is being served, or its failure is about to be told.
+    pub(super) fn serves(&mut self, to: u32, id: TransferId, port: Port<'_, '_>) -> bool {
+        let of_read = |write: &Write| matches!(write.origin, Origin::Read(other) if (write.to, other) == (to, id));
+        if self.writes.iter().flatten().any(of_read) {
+            return true;
+        }
+        let out = &mut self.flow(port.node_of(to)).out;
+        let told =
+            |unit: &Unit| matches!(unit.kind, UnitKind::ReadFault(other, _) if (unit.to, other) == (to, id));
+        out.read_faults.iter().any(|(_, rank, other, _)| (*rank, *other) == (to, id))
+            || out.units.all().any(|(_, unit)| told(unit))
+    }
+
     /// A process leaves the job once all that it sent was taken.
     pub(crate) fn depart(&mut self, local: u32, status: PeerStatus, port: Port<'_, '_>) {
         let process = self.process(local);
@@ -522,6 +590,8 @@ impl Exanet {
             return;
         }
         process.departing = Some(status);
+        // What was refused before counts for nothing: from now on the interface tries by itself.
+        process.refusals = 0;
         self.retry(local, port);
         self.try_depart(local, port);
     }
@@ -535,6 +605,7 @@ impl Exanet {
         process.context = Context::Closed;
         process.space.clear();
         process.asking.clear();
+        process.reading.clear();
         port.depart(process.rank, status);
     }
 }

@@ -6,6 +6,7 @@
 //! cells and per transfer the blocks, and only a transfer of which nothing is missing is notified.
 
 use super::errors::{Fault, Progress};
+use super::sequence::WINDOW;
 
 /// Cells of a block: one word of marks.
 pub(crate) const BLOCK_CELLS: u32 = 64;
@@ -76,6 +77,14 @@ impl Transfers {
         }
     }
 
+    /// Whether a transfer has not ended.
+    pub(crate) fn is_pending(&self, id: TransferId) -> bool {
+        let slot = self.slots.get(id.slot as usize);
+        slot.is_some_and(|(generation, progress)| {
+            *generation == id.generation && *progress == Some(Progress::Pending)
+        })
+    }
+
     /// How far a transfer is; an end is told once.
     pub(crate) fn poll(&mut self, id: TransferId) -> Option<Progress> {
         let (generation, slot) = self.slots.get_mut(id.slot as usize)?;
@@ -139,6 +148,8 @@ impl Arrivals {
     /// Marks cells of a block; whether it is complete.
     pub(crate) fn mark(&mut self, block: u32, cells: u64, complete: u64) -> bool {
         let index = self.blocks.iter().position(|(number, _)| *number == block).unwrap_or_else(|| {
+            // A sender that has this block under way has ended those a window before it.
+            self.blocks.retain(|(number, _)| (block.wrapping_sub(*number) as i32) < WINDOW as i32);
             self.blocks.push((block, 0));
             self.blocks.len() - 1
         });
@@ -202,6 +213,16 @@ mod tests {
         assert_eq!((three.slot, transfers.poll(one), transfers.live()), (one.slot, None, 2));
         assert!(transfers.end(two, Err(Fault::Destination)));
         assert_eq!(transfers.poll(two), Some(Progress::Fault(Fault::Destination)));
+    }
+
+    /// What is left of blocks that their senders gave up does not pile up.
+    #[test]
+    fn blocks_that_were_given_up_are_forgotten() {
+        let mut arrivals = Arrivals { blocks: vec![(u32::MAX - 3, 1)], ..Arrivals::default() };
+        for number in 0..10 * WINDOW {
+            assert!(!arrivals.mark(number, 1, 0b11));
+        }
+        assert_eq!(arrivals.blocks.len(), WINDOW as usize);
     }
 
     proptest! {

@@ -28,6 +28,8 @@ pub(crate) enum Content {
     Read(ReadRequest),
     /// What was asked for cannot be read.
     ReadFault(TransferId, Fault),
+    /// Asks whether a read is still being served.
+    Watch(TransferId),
     /// Cells of a block.
     Cells(Cells),
 }

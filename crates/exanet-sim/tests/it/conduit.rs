@@ -6,7 +6,7 @@ use am_core::transport::{
     Arrival, Completion, Departure, Landing, Membership, OperationFault, Remote, ReplyPath, Sink, Ticket,
     Transport, WaitReason, Waiting,
 };
-use am_core::{Endpoint, Handlers, Payload, Peer, PeerStatus, Rank, Span, Words};
+use am_core::{Category, Endpoint, Handlers, Payload, Peer, PeerStatus, Rank, Span, Words};
 use exanet_sim::ExanetConfig;
 use exanet_sim::conduit::{self, ConduitConfig};
 use exanet_sim::nic::Counters;
@@ -110,4 +110,57 @@ fn operations_on_lost_ranks_are_not_done() {
     });
     let (begun, done, quiet) = report.unwrap().results[0].unwrap();
     assert!(done > 4 && done < begun as usize && quiet, "{done} of {begun} done, quiet: {quiet}");
+}
+
+/// Two ranks of which one sends the other a message while the link to it is down for longer than the interface tries;
+/// what each of them has come to: messages handled whole, messages handled with bytes missing, and whether it lost the
+/// other.
+fn cut_off(category: Category) -> [(u32, u32, bool); 2] {
+    let at = |at_ns, event| Scheduled { at_ns, event };
+    let schedule = vec![
+        at(100_000.0, FaultEvent::LinkDown { from: 0, to: 1 }),
+        at(1e6, FaultEvent::LinkUp { from: 0, to: 1 }),
+    ];
+    let mut machine = ExanetConfig { faults: Faults { schedule, ..Faults::default() }, ..ExanetConfig::pair() };
+    (machine.parameters.retry.timeout_ns, machine.parameters.retry.limit) = (10_000.0, 4);
+    machine.deadline_ns = 1e9;
+    let config = ConduitConfig { stage_bytes: 4096, ..ConduitConfig::default() };
+    let report = conduit::run(&machine, &config, move |transport| {
+        let mut handlers = Handlers::<(u32, u32)>::new();
+        let take = handlers.one_way("take", move |state, _, (): (), payload| {
+            let whole = payload.to_vec().iter().all(|byte| *byte == 7);
+            *(if whole { &mut state.0 } else { &mut state.1 }) += 1;
+        });
+        let take = take.unwrap();
+        let nic = transport.nic().clone();
+        let mut endpoint = Endpoint::attach(transport, handlers, (0, 0)).unwrap();
+        endpoint.barrier().unwrap();
+        let other = Rank(1 - endpoint.rank().0);
+        if endpoint.rank() == Rank(0) {
+            // The link goes down while this is on its way, or before.
+            let until = am_core::Instant(if category == Category::Long { 90_000_000 } else { 110_000_000 });
+            nic.charge(until.since(nic.now()));
+            let _ = match category {
+                Category::Long => endpoint.request_long(other, take, (), &[7; 60_000], 0),
+                _ => endpoint.request(other, take, ()),
+            };
+        }
+        let lost = endpoint.wait_until(|_| false).is_err();
+        let state = *endpoint.state();
+        (state.0, state.1, lost)
+    });
+    let results = report.unwrap().results;
+    [results[0].unwrap(), results[1].unwrap()]
+}
+
+/// A part of a Long message that is given up does not count as arrived, and both sides learn that they lost each other.
+#[test]
+fn parts_that_are_given_up_are_no_message() {
+    assert_eq!(cut_off(Category::Long), [(0, 0, true), (0, 0, true)]);
+}
+
+/// A control packet that is given up leaves no gap behind which everything waits for ever.
+#[test]
+fn packets_that_are_given_up_end_the_connection() {
+    assert_eq!(cut_off(Category::Short), [(0, 0, true), (0, 0, true)]);
 }

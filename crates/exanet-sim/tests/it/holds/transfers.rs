@@ -5,7 +5,7 @@ use exanet_sim::nic::{
     Access, Defects, Fault, HostMemory, MapError, Mutation, Notify, Paging, Progress, RdmaError, TransferId,
 };
 use exanet_sim::{ExanetConfig, Nic, Testing};
-use fabric_sim::{FaultEvent, Faults, Scheduled, WaitFor};
+use fabric_sim::{FaultEvent, Faults, Scheduled, Topology, WaitFor};
 
 const LEN: u64 = 65_536;
 const NOTE: u64 = LEN;
@@ -163,4 +163,55 @@ fn a_node_that_stops_is_given_up() {
     let (progress, abandoned) = report.unwrap().results[0].unwrap();
     assert_eq!(progress, Progress::Fault(Fault::Unreachable));
     assert!(abandoned > 0);
+}
+
+/// Writes that fault at their source leave room to those behind them.
+#[test]
+fn writes_behind_faulty_ones_go_on() {
+    let machine = ExanetConfig::new(3, Topology::Ring { nodes: 3 });
+    let report = exanet_sim::run(&machine, |nic| {
+        mapped(&nic, Access::ReadWrite, Paging::Pinned);
+        if nic.rank() != 0 {
+            return true;
+        }
+        let [one, two] = [1, 2].map(|rank| nic.address(rank).unwrap());
+        // The engine is busy while more blocks are queued for node 1 than may be under way.
+        let busy = nic.rdma_write(0, two, 0, LEN, None).unwrap();
+        let faulty = [(); 9].map(|()| nic.rdma_write(1 << 40, one, 0, LEN, None).unwrap());
+        let good = nic.rdma_write(0, one, 0, LEN, None).unwrap();
+        let ends = faulty.map(|id| end(&nic, id));
+        assert_eq!(ends, [Progress::Fault(Fault::Source); 9]);
+        [busy, good].into_iter().all(|id| end(&nic, id) == Progress::Done)
+    });
+    assert_eq!(report.unwrap().results[0], Some(true));
+}
+
+/// A read whose answer is given up while a link is down ends as a fault, whether the link comes back or not, and
+/// nothing comes later.
+#[test]
+fn reads_that_were_given_up_are_told() {
+    for up_again in [false, true] {
+        let at = |at_ns, event| Scheduled { at_ns, event };
+        let mut schedule = vec![at(15_000.0, FaultEvent::LinkDown { from: 1, to: 0 })];
+        if up_again {
+            schedule.push(at(1e6, FaultEvent::LinkUp { from: 1, to: 0 }));
+        }
+        let mut machine =
+            ExanetConfig { faults: Faults { schedule, ..Faults::default() }, ..ExanetConfig::pair() };
+        (machine.parameters.retry.timeout_ns, machine.parameters.retry.limit) = (10_000.0, 3);
+        let report = exanet_sim::run(&machine, |nic| {
+            let memory = mapped(&nic, Access::ReadWrite, Paging::Pinned);
+            if nic.rank() == 1 {
+                nic.idle(Some(am_core::Instant(5_000_000_000)), WaitFor::Named("the end"));
+                return None;
+            }
+            let notify = Some(Notify { at: NOTE, value: 1 });
+            let read = nic.rdma_read(nic.address(1).unwrap(), 0, 0, LEN, notify).unwrap();
+            let progress = end(&nic, read);
+            nic.charge(Span::from_millis(1));
+            nic.sync();
+            Some((progress, memory.word(NOTE as usize)))
+        });
+        assert_eq!(report.unwrap().results[0], Some(Some((Progress::Fault(Fault::Unreachable), 0))), "{up_again}");
+    }
 }
