@@ -5,6 +5,7 @@
 //! bytes, and a small payload. It is cut into packets of 60 bytes, each behind a turn of two bytes, by which the
 //! receiver puts the packets of a source into order, and the number of packets that follow.
 
+use crate::delivery::{OutOfPlace, Turns};
 use am_core::{Category, Words};
 
 /// Bytes of a header, and of a place.
@@ -202,7 +203,6 @@ pub(super) fn cut(out: &mut [u8; HEAD + PART], turn: u16, lead: &[u8], payload: 
 /// A packet that waits for its turn.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    turn: u16,
     more: u8,
     len: u8,
     bytes: [u8; PART],
@@ -211,10 +211,7 @@ struct Part {
 /// The packets of one source become frames again, in the order in which they were sent.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// The turn of the next packet.
-    turn: u16,
-    /// Packets that came before it, or have not been looked at.
-    parts: Vec<Part>,
+    turns: Turns<Part>,
     /// What has come of a frame, and how many packets of it are missing.
     bytes: Vec<u8>,
     missing: Option<u8>,
@@ -224,23 +221,18 @@ impl Line {
     /// Takes a packet. Its sender has no more than `most` under way.
     pub(super) fn put(&mut self, packet: &[u8], most: usize) -> Result<(), Nonsense> {
         let [turn @ .., more, _] = word::<HEAD>(packet, 0)?;
-        let (turn, rest) = (u16::from_le_bytes(turn), &packet[HEAD..]);
-        let early = usize::from(turn.wrapping_sub(self.turn));
-        let known = self.parts.iter().any(|part| part.turn == turn);
-        if rest.is_empty() || rest.len() > PART || early >= most || known {
+        let rest = &packet[HEAD..];
+        if rest.is_empty() || rest.len() > PART {
             return Err(Nonsense);
         }
-        let mut part = Part { turn, more, len: rest.len() as u8, bytes: [0; PART] };
+        let mut part = Part { more, len: rest.len() as u8, bytes: [0; PART] };
         part.bytes[..rest.len()].copy_from_slice(rest);
-        self.parts.push(part);
-        Ok(())
+        self.turns.put(u16::from_le_bytes(turn), part, most).map_err(|OutOfPlace| Nonsense)
     }
 
     /// The next frame that is complete, in a buffer that `buffer` makes.
     pub(super) fn next(&mut self, buffer: impl FnOnce() -> Vec<u8>) -> Option<Result<Frame, Nonsense>> {
-        while let Some(index) = self.parts.iter().position(|part| part.turn == self.turn) {
-            let part = self.parts.swap_remove(index);
-            self.turn = self.turn.wrapping_add(1);
+        while let Some(part) = self.turns.next() {
             if self.missing.is_some_and(|missing| missing.checked_sub(1) != Some(part.more)) {
                 return Some(Err(Nonsense));
             }
@@ -261,7 +253,7 @@ impl Line {
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        self.parts.clear();
+        self.turns.clear();
         self.bytes.clear();
     }
 }
@@ -304,7 +296,7 @@ mod tests {
             frames in prop::collection::vec((0usize..5, words(), 0usize..700, any::<bool>()), 1..12),
             order in prop::collection::vec(0usize..7, 0..200), first: u16
         ) {
-            let (mut line, mut turn) = (Line { turn: first, ..Line::default() }, first);
+            let (mut line, mut turn) = (Line { turns: Turns::from(first), ..Line::default() }, first);
             let (mut sent, mut under_way) = (Vec::new(), Vec::new());
             for (kind, words, payload, written) in frames {
                 let (args, payload) = (Words::from_slice(&words).unwrap(), vec![payload as u8; payload]);
@@ -329,7 +321,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(found, sent);
-            prop_assert!(line.parts.is_empty() && line.bytes.is_empty());
+            prop_assert!(line.turns.len() == 0 && line.bytes.is_empty());
         }
 
         /// Whatever a peer sends, nothing panics and what is kept stays within the window.
@@ -348,7 +340,7 @@ mod tests {
                         prop_assert_eq!(frame.payload().len(), usize::from(frame.header.payload));
                     }
                 }
-                prop_assert!(line.parts.len() <= 40 && line.bytes.len() <= 257 * PART);
+                prop_assert!(line.turns.len() <= 40 && line.bytes.len() <= 257 * PART);
             }
         }
     }

@@ -2,17 +2,14 @@
 
 use super::config::note;
 use super::frame::{Frame, Header, Kind, LEAD, Nonsense, packets};
-use super::losses::LOST;
 use super::reply_path::ConduitReplyPath;
 use super::stages::Purpose;
 use super::transport::{Conduit, Told};
-use crate::nic::{Fault, Message, Nack, Progress};
+use crate::delivery::LOST;
+use crate::nic::{Fault, Message, Progress};
 use am_core::segment::Memory;
 use am_core::transport::{Arrival, OperationFault, Sink};
-use am_core::{Category, Instant, LossCause, Payload, Peer, PeerStatus, Span};
-
-/// How many times as long as the first a wait for a full mailbox may be.
-const LONGEST_WAITS: u64 = 64;
+use am_core::{Category, LossCause, Payload, Peer, PeerStatus};
 
 impl Conduit<'_> {
     /// Takes what has arrived to the sink, at most `budget` messages.
@@ -57,7 +54,6 @@ impl Conduit<'_> {
         if glance.ended {
             self.collect_transfers();
         }
-        self.tell_lost();
         // A mailbox does not hold more than these at once.
         for _ in 0..if glance.mail { self.nic.parameters().packetizer.mailbox } else { 0 } {
             let Some(message) = self.nic.mbox_take_seen() else { break };
@@ -67,40 +63,6 @@ impl Conduit<'_> {
         let found = glance.mail || glance.ended || sent;
         self.fresh |= found;
         found
-    }
-
-    /// Sends again what full mailboxes refused, after a wait that doubles as long as they stay full. Whether it did
-    /// anything.
-    fn send_refused(&mut self, refused: u64) -> bool {
-        let now = self.nic.now();
-        if refused == 0 {
-            self.retry = None;
-            return false;
-        }
-        let (at, wait) = self.retry.unwrap_or((now + self.shared.retry_wait, self.shared.retry_wait));
-        self.retry = Some((at, wait));
-        let due = now >= at;
-        let mut done = due;
-        for channel in (0..u64::BITS).filter(|channel| refused & 1 << channel != 0) {
-            let Some((to, nack)) = self.nic.pkt_refused(channel) else { continue };
-            if nack != Nack::MailboxFull {
-                done |= self.nic.pkt_cancel(channel).is_ok();
-                self.refused_for_good(to, nack);
-            } else if due {
-                // Without room, the interface wakes this rank when there is some.
-                let _ = self.nic.pkt_retry(channel);
-            }
-        }
-        if due {
-            let wait = Span((2 * wait.0).min(LONGEST_WAITS * self.shared.retry_wait.0));
-            self.retry = Some((now + wait, wait));
-        }
-        done
-    }
-
-    /// The longest to idle, since something may have to be sent again.
-    pub(super) fn until(&self, until: Option<Instant>) -> Option<Instant> {
-        until.into_iter().chain(self.retry.map(|(at, _)| at)).min()
     }
 
     /// Takes in transfers that have ended.

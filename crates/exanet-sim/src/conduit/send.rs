@@ -208,7 +208,7 @@ impl Conduit<'_> {
             // This takes the news of whatever arrives, which the next poll has to look at before the rank may
             // sleep.
             self.fresh = true;
-            self.nic.idle(self.until(None), WaitFor::Room { to, of: Resource::Interface });
+            self.nic.idle(self.refusals.until(None), WaitFor::Room { to, of: Resource::Interface });
         }
         Ok(())
     }

@@ -2,11 +2,11 @@
 
 use super::config::{ConduitConfig, Costs, Sizes, notes};
 use super::frame::Kind;
-use super::losses::Untold;
 use super::peers::Peers;
 use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
 use super::stages::{Stage, Stages};
+use crate::delivery::{Farewells, Refusals};
 use crate::nic::{Access, HostMemory, Nic};
 use am_core::transport::{
     Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, OperationFault,
@@ -64,8 +64,8 @@ pub struct Conduit<'a> {
     pub(super) waiting: VecDeque<u32>,
     /// Operations of the core that are over.
     pub(super) completed: VecDeque<Told>,
-    /// When packets that were refused are sent again, and for how long they wait.
-    pub(super) retry: Option<(Instant, Span)>,
+    /// When packets that were refused are sent again.
+    pub(super) refusals: Refusals,
     /// Buffers of frames and replies, kept for the next.
     pub(super) spare: Vec<Vec<u8>>,
     /// Peers that credits are owed to, and those that may be waiting for them.
@@ -85,7 +85,7 @@ pub struct Conduit<'a> {
     pub(super) swept: (u32, usize),
     /// Peers that are lost for this rank alone, and those of them that are to be told.
     pub(super) faulty: FaultyPeers,
-    pub(super) untold: Vec<Untold>,
+    pub(super) farewells: Farewells,
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     pub(super) fresh: bool,
     departed: bool,
@@ -135,7 +135,7 @@ impl<'a> Conduit<'a> {
             peers: Peers::new(ranks, sizes),
             waiting: VecDeque::new(),
             completed: VecDeque::new(),
-            retry: None,
+            refusals: Refusals::new(shared.retry_wait),
             spare: Vec::new(),
             pending_credit: Vec::new(),
             urgent_credit: Vec::new(),
@@ -147,7 +147,7 @@ impl<'a> Conduit<'a> {
             bare_given: 0,
             swept: (0, 0),
             faulty: FaultyPeers::new(),
-            untold: Vec::new(),
+            farewells: Farewells::default(),
             fresh: false,
             departed: false,
             nic,
@@ -256,7 +256,7 @@ impl<'a> Waiting for Conduit<'a> {
             self.fresh |= self.nic.context().departures() != self.quiet_departures;
         }
         if !std::mem::take(&mut self.fresh) && !self.has_deliverable() {
-            self.nic.idle(self.until(until), reason);
+            self.nic.idle(self.refusals.until(until), reason);
         }
     }
 
