@@ -8,6 +8,7 @@
 //! | [`nic`] | the interface: what programs call, and the state machines behind it; nothing of active messages |
 //! | [`model`] | the parameter table: what everything costs, with the source of each figure, and its fit |
 //! | [`conduit`] | active messages on the interface |
+//! | [`mpi`] | two-sided messages on the interface, in five protocols |
 //! | `delivery` | what both do with packets: their order, refusals, peers that cannot be reached |
 //! | `config` | [`ExanetConfig`]: a machine; [`rack`]: the prototype's; [`run`]: a program on each of its ranks |
 //!
@@ -59,6 +60,7 @@ pub mod conduit;
 mod config;
 mod delivery;
 pub mod model;
+pub mod mpi;
 pub mod nic;
 
 #[doc(hidden)]

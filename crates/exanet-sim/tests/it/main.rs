@@ -3,6 +3,7 @@
 mod conduit;
 mod conformance;
 mod holds;
+mod mpi;
 mod nic_model;
 mod timing;
 
