@@ -3,11 +3,15 @@
 use crate::error::ConfigError;
 use crate::fault_rng::{FaultRng, shuffled};
 use crate::faults::{Faults, LinkRules, ScheduledFault};
-use crate::nic::{Costs, NicParameters, picos};
+use crate::network::Network;
+use crate::nic::{Costs, LinkParameters, NicParameters, picos};
 use crate::parameters::{self, default};
-use crate::topology::{Network, Topology};
+use crate::random::splitmix64;
+use crate::routing::Routing;
+use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// The most ranks of a run: each takes two memory mappings, of which Linux by default allows 65,530. A run checks
 /// before it begins that this process may have as many as its ranks need.
@@ -17,7 +21,7 @@ pub const MAX_RANKS: u32 = 32_000;
 pub const MIN_STACK: usize = 16 << 10;
 
 /// Which node a rank runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Placement {
@@ -31,6 +35,22 @@ pub enum Placement {
         /// The seed of the order.
         seed: u64,
     },
+    /// As a file says: the node of each rank, rank by rank, separated by blanks or ends of lines; `#` begins a comment.
+    File {
+        /// The file. In a machine's file, a relative path begins where that file is.
+        file: PathBuf,
+    },
+}
+
+impl Placement {
+    /// Lets a relative path begin at a folder.
+    pub(crate) fn relative_to(&mut self, folder: &Path) {
+        if let Self::File { file } = self
+            && file.is_relative()
+        {
+            *file = folder.join(&*file);
+        }
+    }
 }
 
 /// A machine and what happens to it. Read it from TOML, or start from [`Config::new`] and change fields.
@@ -59,6 +79,12 @@ pub struct Config {
     pub ranks_per_node: u32,
     /// How nodes are connected.
     pub topology: Topology,
+    /// Which of the ways between two nodes packets take.
+    #[serde(default)]
+    pub routing: Routing,
+    /// Classes of links that differ from [`NicParameters::link`], by the [topology](Topology)'s names for them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, LinkParameters>,
     /// Which node a rank runs on.
     #[serde(default)]
     pub placement: Placement,
@@ -93,6 +119,8 @@ impl Config {
             ranks,
             ranks_per_node: default::ranks_per_node(),
             topology: Topology::Crossbar { nodes: ranks },
+            routing: Routing::default(),
+            links: BTreeMap::new(),
             placement: Placement::RowMajor,
             nic: NicParameters::default(),
             faults: Faults::default(),
@@ -116,7 +144,14 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] as [`Config::from_toml`], or says why the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        parameters::from_file(path, Self::check)
+        let path = path.as_ref();
+        let mut config: Self = parameters::from_file(path, |_| Ok(()))?;
+        if let Some(folder) = path.parent() {
+            config.topology.relative_to(folder);
+            config.placement.relative_to(folder);
+        }
+        config.check()?;
+        Ok(config)
     }
 
     /// Checks that there can be such a machine.
@@ -138,13 +173,16 @@ impl Config {
             let limit = format!("from {MIN_STACK} to {}", 1 << 30);
             return Err(ConfigError::range("stack_bytes", self.stack_bytes, limit));
         }
-        let network = self.topology.compile()?;
+        let costs = self.nic.check()?;
+        let mut network = self.topology.compile(self.routing.algorithm)?;
+        self.routing.apply(&mut network, &self.topology.to_string(), self.nic.ordered)?;
+        network.draws = splitmix64(&mut { self.faults.seed ^ ROUTES });
         let places = u64::from(network.nodes) * u64::from(self.ranks_per_node);
         if u64::from(self.ranks) > places {
             let limit = format!("at most {} nodes times {} ranks per node", network.nodes, self.ranks_per_node);
             return Err(ConfigError::range("ranks", self.ranks, limit));
         }
-        let node_of = match self.placement {
+        let node_of = match &self.placement {
             Placement::RowMajor => (0..self.ranks).map(|rank| rank / self.ranks_per_node).collect(),
             Placement::RoundRobin => (0..self.ranks).map(|rank| rank % network.nodes).collect(),
             Placement::Random { seed } => {
@@ -152,16 +190,19 @@ impl Config {
                     let limit = format!("at most {} places in all to place ranks at random", 1 << 24);
                     return Err(ConfigError::range("ranks_per_node", self.ranks_per_node, limit));
                 };
-                let order = shuffled(places, seed);
+                let order = shuffled(places, *seed);
                 order.into_iter().take(self.ranks as usize).map(|place| place / self.ranks_per_node).collect()
             }
+            Placement::File { file } => self.placed(file, network.nodes)?,
         };
+        let mut link_rules = self.faults.link_rules(&network)?;
+        self.classify(&network, &costs, &mut link_rules)?;
         Ok(Plan {
             node_of,
-            costs: self.nic.check()?,
+            costs,
             fault_rng: self.faults.fault_rng(self.nic.ordered)?,
             scheduled_faults: self.faults.scheduled_faults(&network)?,
-            link_rules: self.faults.link_rules(&network)?,
+            link_rules,
             network,
             notice: picos(self.notice_ns, "notice_ns")?,
             deadline: if self.deadline_ns == default::deadline_ns() {
@@ -172,7 +213,62 @@ impl Config {
             seed: self.faults.seed,
         })
     }
+
+    /// Gives every link the costs of its class.
+    fn classify(&self, network: &Network, costs: &Costs, rules: &mut [LinkRules]) -> Result<(), ConfigError> {
+        let classes = network.classes();
+        if let Some(name) = self.links.keys().find(|name| !classes.contains(name)) {
+            let limit = format!("one of {}, the classes of links of {}", classes.join(", "), self.topology);
+            return Err(ConfigError::range("links", name, limit));
+        }
+        let of_class = classes.iter().map(|class| match self.links.get(class) {
+            Some(link) => link.check(&format!("links.{class}")),
+            None => Ok((costs.latency, costs.femtos_per_byte)),
+        });
+        let of_class: Vec<(u64, u64)> = of_class.collect::<Result<_, _>>()?;
+        for (link, rules) in rules.iter_mut().enumerate() {
+            let (latency, femtos) = of_class[network.class(link as u32)];
+            (rules.latency, rules.femtos_per_byte) = (rules.latency.saturating_add(latency), femtos);
+        }
+        Ok(())
+    }
+
+    /// The nodes of ranks as a file says.
+    fn placed(&self, file: &Path, nodes: u32) -> Result<Vec<u32>, ConfigError> {
+        let wrong = |problem: String| ConfigError::File(format!("placement.file {}{problem}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(format!(": {error}")))?;
+        let (mut node_of, mut used) = (Vec::new(), vec![0; nodes as usize]);
+        for (index, line) in text.lines().enumerate() {
+            for word in line.split('#').next().unwrap_or_default().split_whitespace() {
+                let wrong = |problem: String| wrong(format!(", line {}: {problem}", index + 1));
+                let node = word.parse::<u32>().map_err(|_| wrong(format!("'{word}' is no node's number")))?;
+                let Some(used) = used.get_mut(node as usize) else {
+                    return Err(wrong(format!("node {node}, but must be below the number of nodes, {nodes}")));
+                };
+                *used += 1;
+                if *used > self.ranks_per_node {
+                    return Err(wrong(format!(
+                        "node {node} has {used} ranks, but must have at most {}",
+                        self.ranks_per_node
+                    )));
+                }
+                node_of.push(node);
+            }
+        }
+        if node_of.len() < self.ranks as usize {
+            return Err(wrong(format!(
+                ": {} nodes, but must be one for each of {} ranks",
+                node_of.len(),
+                self.ranks
+            )));
+        }
+        node_of.truncate(self.ranks as usize);
+        Ok(node_of)
+    }
 }
+
+/// Tells the stream of ways from the others of a seed.
+const ROUTES: u64 = 0x726f_7574_6573;
 
 /// A checked configuration.
 pub(crate) struct Plan {

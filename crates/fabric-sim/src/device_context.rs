@@ -107,7 +107,10 @@ impl<B: Clone> Core<B> {
     pub(crate) fn launch(&mut self, packet: Packet<B>, header: u32) -> u32 {
         let Packet { from, to, bytes, sent: Instant(tail), .. } = packet;
         let (at, goal) = (self.node_of[from as usize], self.node_of[to as usize]);
-        let index = self.in_flight.launch(Flight { at, goal, tail, bytes, header, corrupt: false }, packet);
+        let index = self.in_flight.launch(
+            Flight { at, goal, tail, bytes, header, flow: self.network.flow(at, goal), corrupt: false },
+            packet,
+        );
         self.queue.push(tail, Event::Inject(index));
         index
     }
@@ -155,8 +158,9 @@ impl<B: Clone> DeviceContext<'_, B> {
     pub fn cut(&self, from: u32, to: u32) -> Option<u32> {
         let (mut at, goal) = (self.core.node_of[from as usize], self.core.node_of[to as usize]);
         let mut passed = 0;
+        let flow = self.core.network.straight(at, goal);
         while at != goal {
-            let (link, next) = self.core.network.next(at, goal);
+            let (link, next) = self.core.network.next(at, goal, flow);
             if self.core.links[link as usize].down {
                 return Some(passed);
             }
@@ -255,6 +259,14 @@ impl<B: Clone> DeviceContext<'_, B> {
                 end,
             });
         }
+    }
+
+    /// What is known of a rank.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn status(&self, rank: u32) -> PeerStatus {
+        self.core.members.status(rank)
     }
 
     /// A random number from this node's stream, which follows from the seed of the [faults](crate::Faults::seed).

@@ -8,13 +8,13 @@ use crate::fault_rng::FaultRng;
 use crate::faults::ScheduledFault;
 use crate::in_flight::{Flight, InFlight};
 use crate::members::Members;
+use crate::network::{DIRECT, Network};
 use crate::nic::Costs;
 use crate::path::{Link, Outage};
 use crate::queue::{Event, Queue};
 use crate::random::splitmix64;
 use crate::ranks::{RankState, State};
 use crate::stage::{NORMAL, Server};
-use crate::topology::Network;
 use crate::trace::{Hash, Histogram, StageKind, TraceSpan};
 use am_core::{Instant, LossCause, PeerStatus};
 use std::collections::VecDeque;
@@ -129,7 +129,7 @@ impl<B: Clone> Core<B> {
         Self {
             nodes: (0..network.nodes).map(node).collect(),
             lines: (0..network.nodes).map(|_| VecDeque::new()).collect(),
-            links: link_rules.iter().map(|link_rules| Link::new(costs.latency, link_rules)).collect(),
+            links: link_rules.iter().map(Link::new).collect(),
             outages: link_rules.into_iter().map(Outage::new).collect(),
             ranks: (0..node_of.len() as u64).map(|rank| RankState::new(stream(rank << 1))).collect(),
             remaining: node_of.len() as u32,
@@ -175,7 +175,7 @@ impl<B: Clone> Core<B> {
     pub(crate) fn defer(&mut self, node: u32, at: u64, packet: Packet<B>, token: u32) {
         self.members.sent(packet.from);
         let (bytes, corrupt) = (packet.bytes, packet.corrupt);
-        let flight = Flight { at: node, goal: node, tail: at, bytes, header: token, corrupt };
+        let flight = Flight { at: node, goal: node, tail: at, bytes, header: token, flow: DIRECT, corrupt };
         let index = self.in_flight.launch(flight, packet);
         self.queue.push(at, Event::Due(index));
     }

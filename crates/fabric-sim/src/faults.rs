@@ -2,8 +2,8 @@
 
 use crate::error::ConfigError;
 use crate::fault_rng::{FaultRng, below, random};
+use crate::network::Network;
 use crate::nic::picos;
-use crate::topology::Network;
 use serde::{Deserialize, Serialize};
 
 /// What goes wrong in a run. The default is nothing. Equal seeds give equal faults.
@@ -78,6 +78,7 @@ pub(crate) struct LinkRules {
     pub(crate) loss: u64,
     pub(crate) corruption: u64,
     pub(crate) latency: u64,
+    pub(crate) femtos_per_byte: u64,
     pub(crate) mtu: u32,
     pub(crate) queue: u32,
 }
@@ -92,7 +93,7 @@ pub struct Scheduled {
     pub event: FaultEvent,
 }
 
-/// What can happen to links and nodes. In a crossbar the switch has the number after the last node.
+/// What can happen to links and nodes. Switches have the numbers after the last node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -228,13 +229,14 @@ impl Faults {
             loss: threshold(self.loss, "loss")?,
             corruption: threshold(self.corruption, "corruption")?,
             latency: 0,
+            femtos_per_byte: 0,
             mtu: u32::MAX,
             queue: u32::MAX,
         };
         let mut all = vec![plain; network.links()];
         for (index, special) in self.links.iter().enumerate() {
             let field = format!("links[{index}]");
-            let ends = |end: Option<u32>| end.map_or(0..network.nodes + 1, |end| end..end.saturating_add(1));
+            let ends = |end: Option<u32>| end.map_or(0..network.vertices(), |end| end..end.saturating_add(1));
             let some: Vec<u32> = if special.from.is_none() && special.to.is_none() {
                 (0..all.len() as u32).collect()
             } else {
@@ -309,7 +311,7 @@ impl Faults {
                         }
                         let other =
                             (node + 1 + below(&mut random, u64::from(network.nodes) - 1) as u32) % network.nodes;
-                        let (link, _) = network.next(node, other);
+                        let (link, _) = network.next(node, other, network.straight(node, other));
                         scheduled_faults.push((at, ScheduledFault::Link { link, up: false }));
                         scheduled_faults.push((at + down, ScheduledFault::Link { link, up: true }));
                     }
@@ -324,11 +326,11 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Topology;
     use crate::fault_rng::{Try, shuffled};
+    use crate::{Algorithm, Topology};
 
     fn refused(faults: Faults) -> String {
-        let network = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();
+        let network = Topology::Mesh { dims: vec![3, 3] }.compile(Algorithm::Default).unwrap();
         faults
             .fault_rng(true)
             .map(drop)
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn special_links_differ_in_what_is_given_and_in_one_direction() {
-        let network = Topology::Crossbar { nodes: 3 }.compile().unwrap();
+        let network = Topology::Crossbar { nodes: 3 }.compile(Algorithm::Default).unwrap();
         let all = LinkFaults { mtu_bytes: Some(1500), ..LinkFaults::default() };
         let up = LinkFaults { from: Some(2), loss: Some(0.5), ..LinkFaults::default() };
         let link_rules = Faults { links: vec![all, up], ..Faults::default() }.link_rules(&network).unwrap();
@@ -378,7 +380,7 @@ mod tests {
 
     #[test]
     fn draws_follow_the_seed_and_the_probability() {
-        let network = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();
+        let network = Topology::Mesh { dims: vec![3, 3] }.compile(Algorithm::Default).unwrap();
         let drawn = |kind| vec![Drawn { count: 20, within_ns: 1e6, kind }];
         let make = |seed| Faults {
             seed,

@@ -2,6 +2,7 @@
 //! at on the way: with many packets under way memory is what takes the time.
 
 use crate::device::Packet;
+use crate::network::Flow;
 
 /// Where a packet under way is, or one that a device has set aside.
 #[derive(Clone, Copy)]
@@ -14,6 +15,8 @@ pub(crate) struct Flight {
     pub(crate) bytes: u32,
     /// Header bytes on the wire; the device's token while the packet is set aside.
     pub(crate) header: u32,
+    /// What it remembers of its way.
+    pub(crate) flow: Flow,
     pub(crate) corrupt: bool,
 }
 

@@ -16,7 +16,8 @@
 //! | `machine` | [`Machine`]: the description that the machines of all simulated [`Interface`]s share |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
 //! | [`parameters`] | reading tables from files; refusing what is not possible by field and limit |
-//! | `topology`, `topology_text` | [`Topology`]: links and dimension-order routing |
+//! | `topology`, `topology_text`, `network` | [`Topology`]: which links there are, and the ways through them |
+//! | `routing` | [`Routing`]: which way packets take, and the virtual channels that it needs |
 //! | `faults`, `fault_rng` | [`Faults`]: scheduled and drawn from a seed |
 //! | `lookahead` | ranks that are resumed late where no rank can notice |
 //! | `random` | [`splitmix64`]: the streams of ranks, nodes and injectors |
@@ -114,6 +115,7 @@ mod lookahead;
 mod machine;
 mod members;
 mod memory;
+mod network;
 mod nic;
 pub mod parameters;
 mod path;
@@ -122,6 +124,7 @@ mod queue;
 mod random;
 mod ranks;
 mod report;
+mod routing;
 mod run;
 mod stage;
 mod topology;
@@ -142,6 +145,7 @@ pub use nic::{EmptyPoll, LinkParameters, NicParameters};
 pub use peers::PagedPeers;
 pub use random::splitmix64;
 pub use report::Report;
+pub use routing::{Algorithm, Routing};
 pub use run::Sim;
 pub use stage::Stage;
 pub use topology::Topology;

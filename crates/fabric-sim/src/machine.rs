@@ -5,12 +5,15 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{ConfigError, RunError};
 use crate::faults::Faults;
+use crate::nic::LinkParameters;
 use crate::parameters::{self, default};
 use crate::report::Report;
+use crate::routing::Routing;
 use crate::run::Sim;
 use crate::topology::Topology;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
 use std::rc::Rc;
@@ -73,6 +76,12 @@ pub struct Machine<I: Interface> {
     pub ranks_per_node: u32,
     /// How nodes are connected.
     pub topology: Topology,
+    /// Which of the ways between two nodes packets take.
+    #[serde(default)]
+    pub routing: Routing,
+    /// Classes of links that differ from the parameters' link, by the [topology](Topology)'s names for them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, LinkParameters>,
     /// Which node a rank runs on.
     #[serde(default)]
     pub placement: Placement,
@@ -113,6 +122,8 @@ impl<I: Interface> Machine<I> {
             ranks,
             ranks_per_node: default::ranks_per_node(),
             topology,
+            routing: Routing::default(),
+            links: BTreeMap::new(),
             placement: Placement::default(),
             parameters: I::Parameters::default(),
             faults: Faults::default(),
@@ -144,7 +155,14 @@ impl<I: Interface> Machine<I> {
     /// # Errors
     /// As [`Machine::from_toml`], or says why the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        parameters::from_file(path, Self::check)
+        let path = path.as_ref();
+        let mut machine: Self = parameters::from_file(path, |_| Ok(()))?;
+        if let Some(folder) = path.parent() {
+            machine.topology.relative_to(folder);
+            machine.placement.relative_to(folder);
+        }
+        machine.check()?;
+        Ok(machine)
     }
 
     /// Checks that there can be such a machine.
@@ -161,7 +179,9 @@ impl<I: Interface> Machine<I> {
         let mut network = Config {
             ranks_per_node: self.ranks_per_node,
             topology: self.topology.clone(),
-            placement: self.placement,
+            routing: self.routing,
+            links: self.links.clone(),
+            placement: self.placement.clone(),
             faults: self.faults.clone(),
             trace: self.trace,
             stack_bytes: self.stack_bytes,

@@ -80,6 +80,16 @@ impl Default for LinkParameters {
     }
 }
 
+impl LinkParameters {
+    /// Latency in picoseconds, and femtoseconds per byte.
+    pub(crate) fn check(&self, field: &str) -> Result<(u64, u64), ConfigError> {
+        Checker::TOP.bandwidth(&format!("{field}.bandwidth_mb_s"), self.bandwidth_mb_s)?;
+        // 1 MB/s takes 10^9 fs for a byte.
+        let femtos = (1e9 / self.bandwidth_mb_s).round() as u64;
+        Ok((picos(self.latency_ns, &format!("{field}.latency_ns"))?, femtos))
+    }
+}
+
 impl NicParameters {
     /// Reads a table from TOML and checks it.
     ///
@@ -91,9 +101,8 @@ impl NicParameters {
 
     /// Checks the table and turns it into picoseconds.
     pub(crate) fn check(&self) -> Result<Costs, ConfigError> {
-        let LinkParameters { bandwidth_mb_s: bandwidth, latency_ns } = self.link;
+        let (latency, femtos_per_byte) = self.link.check("nic.link")?;
         let table = Checker::of("nic");
-        table.bandwidth("link.bandwidth_mb_s", bandwidth)?;
         let empty_poll = table.some_time("empty_poll", self.empty_poll.ns)?.0;
         Ok(Costs {
             header: self.header_bytes,
@@ -105,9 +114,8 @@ impl NicParameters {
             mem_write: self.mem_write.check("nic.mem_write")?,
             host_poll: self.host_poll.check("nic.host_poll")?,
             empty_poll,
-            // 1 MB/s takes 10^9 fs for a byte.
-            femtos_per_byte: (1e9 / bandwidth).round() as u64,
-            latency: picos(latency_ns, "nic.link.latency_ns")?,
+            femtos_per_byte,
+            latency,
         })
     }
 }
@@ -124,16 +132,14 @@ pub(crate) struct Costs {
     pub(crate) mem_write: Cost,
     pub(crate) host_poll: Cost,
     pub(crate) empty_poll: u64,
-    femtos_per_byte: u64,
+    pub(crate) femtos_per_byte: u64,
     pub(crate) latency: u64,
 }
 
-impl Costs {
-    /// How long a packet occupies a link.
-    #[inline]
-    pub(crate) fn serialization(&self, bytes: u32) -> u64 {
-        (u64::from(bytes).saturating_mul(self.femtos_per_byte)).saturating_add(500) / 1000
-    }
+/// How long so many bytes occupy a link.
+#[inline]
+pub(crate) fn serialization(bytes: u32, femtos_per_byte: u64) -> u64 {
+    (u64::from(bytes).saturating_mul(femtos_per_byte)).saturating_add(500) / 1000
 }
 
 /// Whole picoseconds of a number of nanoseconds.
@@ -168,6 +174,6 @@ mod tests {
             NicParameters { name: "x".into(), link, nic_tx: Stage::latency(5.0), ..NicParameters::default() };
         let text = toml::to_string(&table).unwrap();
         assert_eq!(NicParameters::from_toml(&text).unwrap(), table);
-        assert_eq!(table.check().unwrap().serialization(1000), 1_600_000);
+        assert_eq!(serialization(1000, table.check().unwrap().femtos_per_byte), 1_600_000);
     }
 }

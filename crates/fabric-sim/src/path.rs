@@ -5,6 +5,8 @@ use crate::engine::{Core, NOBODY};
 use crate::fault_rng::Try;
 use crate::faults::LinkRules;
 use crate::in_flight::Flight;
+use crate::network::{DIRECT, Flow};
+use crate::nic::serialization;
 use crate::queue::Event;
 use crate::stage::Server;
 use crate::trace::{StageKind, TraceSpan};
@@ -19,6 +21,7 @@ pub(crate) struct Link {
     pub(crate) busy: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
+    femtos_per_byte: u64,
     longest: u32,
     queue: u32,
     pub(crate) down: bool,
@@ -32,10 +35,15 @@ pub(crate) struct Outage {
 }
 
 impl Link {
-    pub(crate) fn new(latency: u64, link_rules: &LinkRules) -> Self {
-        let LinkRules { latency: more, mtu: longest, queue, .. } = *link_rules;
-        let latency = latency + more;
-        Self { free_at: 0, latency, busy: 0, packets: 0, bytes: 0, longest, queue, down: false }
+    pub(crate) fn new(link_rules: &LinkRules) -> Self {
+        let LinkRules { latency, femtos_per_byte, mtu: longest, queue, .. } = *link_rules;
+        Self { free_at: 0, latency, busy: 0, packets: 0, bytes: 0, femtos_per_byte, longest, queue, down: false }
+    }
+
+    /// How long a packet occupies it.
+    #[inline]
+    fn serialization(&self, bytes: u32) -> u64 {
+        serialization(bytes, self.femtos_per_byte)
     }
 }
 
@@ -131,14 +139,17 @@ impl<B: Clone> Core<B> {
         if self.fault_rng.any || self.spans.is_some() {
             return self.hop_carefully(index, now);
         }
-        let Flight { at, goal, tail, bytes, header, .. } = *self.in_flight.path(index);
+        let Flight { at, goal, tail, bytes, header, flow, .. } = *self.in_flight.path(index);
+        if flow & DIRECT == 0 {
+            return self.hop_carefully(index, now);
+        }
         let wire = bytes.saturating_add(header);
-        let (number, next) = self.network.next(at, goal);
+        let (number, next) = self.network.next(at, goal, flow);
         let link = &mut self.links[number as usize];
         if link.down || link.queue != u32::MAX || wire > link.longest {
             return self.hop_carefully(index, now);
         }
-        let length = self.costs.serialization(wire);
+        let length = link.serialization(wire);
         let enters = now.max(link.free_at);
         let left = enters + length;
         link.free_at = left;
@@ -157,19 +168,35 @@ impl<B: Clone> Core<B> {
         }
     }
 
+    /// The next link of a packet, where it leads, and what the packet remembers of its way from there on.
+    fn way(&mut self, at: u32, goal: u32, flow: Flow, now: u64) -> (u32, u32, Flow) {
+        if flow & DIRECT != 0 {
+            let (link, next) = self.network.next(at, goal, flow);
+            return (link, next, flow);
+        }
+        let links = &self.links;
+        // A link that is down is the last choice.
+        let queue = |link: u32| match &links[link as usize] {
+            link if link.down => u64::MAX,
+            link => link.free_at.saturating_sub(now),
+        };
+        self.network.choose(at, goal, flow, queue)
+    }
+
     /// The same, with all that may be in its way.
     #[inline(never)]
     fn hop_carefully(&mut self, index: u32, now: u64) {
         let flight = self.in_flight.path(index);
-        let (at, goal, tail, bytes) = (flight.at, flight.goal, flight.tail, flight.bytes);
+        let (at, goal, tail, bytes, flight_flow) =
+            (flight.at, flight.goal, flight.tail, flight.bytes, flight.flow);
         let wire = bytes.saturating_add(flight.header);
-        let (number, next) = self.network.next(at, goal);
-        let length = self.costs.serialization(wire);
+        let (number, next, flow) = self.way(at, goal, flight_flow, now);
         let link = &mut self.links[number as usize];
+        let length = link.serialization(wire);
         let latency = link.latency;
         let crowded = link.queue != u32::MAX
             && self.fault_rng.retry.is_none()
-            && link.free_at.saturating_sub(now) > self.costs.serialization(link.queue);
+            && link.free_at.saturating_sub(now) > link.serialization(link.queue);
         if wire > link.longest || crowded {
             return self.lose(index, now);
         }
@@ -212,7 +239,7 @@ impl<B: Clone> Core<B> {
         }
         let flight = self.in_flight.path(index);
         flight.corrupt |= outcome == Try::Spoilt;
-        flight.at = next;
+        (flight.at, flight.flow) = (next, flow);
         flight.tail = (tail + latency).max(left + latency);
         let flight = *flight;
         self.counts.corrupted += u64::from(outcome == Try::Spoilt);

@@ -1,42 +1,100 @@
-//! Topologies: which links there are, and the one way that dimension-order routing takes through them.
+//! Topologies: which links there are.
+
+pub(crate) mod dragonfly;
+pub(crate) mod fat_tree;
+pub(crate) mod graph;
+pub(crate) mod grid;
 
 use crate::error::ConfigError;
+use crate::network::{Network, Shape};
+use crate::routing::Algorithm;
+use dragonfly::Dragonfly;
+use fat_tree::FatTree;
+use graph::Graph;
+use grid::{Grid, MAX_DIMS};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// How nodes are connected. Every link stands for two, one in each direction.
+///
+/// Links fall into classes, which a machine may give other bandwidths and latencies ([`Config::links`](crate::Config::links)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Topology {
-    /// A cable between every two nodes; with two nodes, back to back.
+    /// A cable between every two nodes; with two nodes, back to back. Links are of the class `host`.
     Direct {
         /// Number of nodes, 1 to 256.
         nodes: u32,
     },
-    /// Nodes in a circle; packets take the shorter way.
+    /// Nodes in a circle; packets take the shorter way. Links are of the class `x`.
     Ring {
         /// Number of nodes, 1 to 65,536.
         nodes: u32,
     },
-    /// A grid of one to three dimensions without wrap-around.
+    /// A grid of one to eight dimensions without wrap-around. Links are of the classes `x`, `y`, `z`, `w`, `v`, `u`, `t` and `s`.
     Mesh {
         /// Extent in each dimension; the product is at most 65,536.
         dims: Vec<u32>,
     },
-    /// A grid of one to three dimensions with wrap-around; packets take the shorter way in each dimension.
+    /// A grid of one to eight dimensions with wrap-around; packets take the shorter way in each dimension, and where both are
+    /// equally long some pairs take one and some the other. Classes as in a mesh.
     Torus {
         /// Extent in each dimension; the product is at most 65,536.
         dims: Vec<u32>,
     },
-    /// One switch that connects every input to every output; only the links to and from it are shared.
+    /// One switch that connects every input to every output; only the links to and from it are shared. Links are of the
+    /// class `host`.
     Crossbar {
         /// Number of nodes, 1 to 65,536.
         nodes: u32,
     },
+    /// A node at each corner of a cube of many dimensions. Links are of the classes `dim0`, `dim1` and so on.
+    Hypercube {
+        /// Dimensions, 1 to 16: there are 2 to that power of nodes.
+        dims: u32,
+    },
+    /// A k-ary n-tree: `arity` to the power of `levels` nodes, and as many levels of switches with `arity` links down and up. Links are of
+    /// the class `host` at nodes, and `level1` and so on above switches of that level.
+    FatTree {
+        /// Links down from each switch, at least 2.
+        arity: u32,
+        /// Levels of switches, 1 to 16.
+        levels: u32,
+        /// Links down for each link up of the lowest switches; a divisor of the arity.
+        #[serde(default = "one")]
+        oversubscription: u32,
+    },
+    /// A canonical dragonfly: groups of routers that are all linked to each other, and links between all groups. Links are
+    /// of the classes `host`, `local` and `global`.
+    Dragonfly {
+        /// Nodes of each router, at least 1.
+        terminals: u32,
+        /// Routers of each group, at least 1.
+        routers: u32,
+        /// Links of each router to other groups, at least 1.
+        global: u32,
+        /// Number of groups, at most `routers * global + 1`, as which it defaults. With fewer there are several links between two
+        /// groups, as far as they go round.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        groups: Option<u32>,
+    },
+    /// Any graph, from a file: one cable a line, by its two ends and the name of its class, if any; a number is a node, any other word
+    /// a switch, and `#` begins a comment. Without a name links are of the class `link`.
+    Graph {
+        /// The file. In a machine's file, a relative path begins where that file is.
+        file: PathBuf,
+    },
+}
+
+fn one() -> u32 {
+    1
 }
 
 const MAX_NODES: u32 = 65_536;
 const MAX_DIRECT: u32 = 256;
+/// Link numbers of a network, at most.
+const MAX_LINKS: u64 = 1 << 22;
 
 impl Topology {
     /// Number of nodes.
@@ -44,241 +102,149 @@ impl Topology {
     /// # Errors
     /// [`ConfigError`] for a topology that cannot be.
     pub fn nodes(&self) -> Result<u32, ConfigError> {
-        Ok(self.compile()?.nodes)
+        Ok(self.compile(Algorithm::Default)?.nodes)
     }
 
-    pub(crate) fn compile(&self) -> Result<Network, ConfigError> {
-        let count = |nodes: u32, max: u32| {
-            let limit = || format!("from 1 to {max}");
-            if nodes == 0 || nodes > max {
-                Err(ConfigError::range("topology.nodes", nodes, limit()))
-            } else {
-                Ok(nodes)
-            }
-        };
-        let grid = |dims: &[u32], wraps: bool| {
-            if dims.is_empty() || dims.len() > 3 {
-                let found = format!("{dims:?}");
-                return Err(ConfigError::range("topology.dims", found, "a list of 1 to 3 extents"));
-            }
-            let mut all = [1; 3];
-            for (index, extent) in dims.iter().enumerate() {
-                if *extent == 0 || *extent > MAX_NODES {
-                    let field = format!("topology.dims[{index}]");
-                    return Err(ConfigError::range(field, extent, format!("from 1 to {MAX_NODES}")));
-                }
-                all[index] = *extent;
-            }
-            let product = all.iter().map(|extent| u64::from(*extent)).product::<u64>();
-            if product > u64::from(MAX_NODES) {
-                let found = format!("{dims:?} ({product} nodes)");
-                return Err(ConfigError::range("topology.dims", found, format!("at most {MAX_NODES} nodes")));
-            }
-            Ok(Network::grid(all, wraps))
-        };
-        match self {
-            Self::Direct { nodes } => {
-                Ok(Network { nodes: count(*nodes, MAX_DIRECT)?, shape: Shape::Direct, places: Vec::new() })
-            }
-            Self::Ring { nodes } => grid(&[count(*nodes, MAX_NODES)?], true),
-            Self::Mesh { dims } => grid(dims, false),
-            Self::Torus { dims } => grid(dims, true),
-            Self::Crossbar { nodes } => {
-                Ok(Network { nodes: count(*nodes, MAX_NODES)?, shape: Shape::Crossbar, places: Vec::new() })
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Shape {
-    Direct,
-    Grid { dims: [u32; 3], wraps: bool },
-    Crossbar,
-}
-
-/// A checked topology. Links and nodes are numbered; a switch has the number after the last node.
-#[derive(Clone, Debug)]
-pub(crate) struct Network {
-    pub(crate) nodes: u32,
-    shape: Shape,
-    /// In a grid, where each node is: 16 bits for each dimension, so that no step of a packet divides.
-    places: Vec<u64>,
-}
-
-impl Network {
-    /// Extents whose product is at most [`MAX_NODES`], so that coordinates fit 16 bits.
-    fn grid(dims: [u32; 3], wraps: bool) -> Self {
-        let nodes = dims.iter().product();
-        let place = |node: u32| {
-            let [x, y, z] = [node % dims[0], node / dims[0] % dims[1], node / dims[0] / dims[1]].map(u64::from);
-            x | y << 16 | z << 32
-        };
-        Self { nodes, shape: Shape::Grid { dims, wraps }, places: (0..nodes).map(place).collect() }
-    }
-
-    /// Number of link numbers; at the border of a mesh some are never used.
-    pub(crate) fn links(&self) -> usize {
-        let nodes = self.nodes as usize;
-        match self.shape {
-            Shape::Direct => nodes * nodes,
-            Shape::Grid { .. } => nodes * 6,
-            Shape::Crossbar => nodes * 2,
-        }
-    }
-
-    /// The link out of `at` towards `to`, and where it leads. The two must differ, or it panics.
-    #[inline]
-    pub(crate) fn next(&self, at: u32, to: u32) -> (u32, u32) {
-        match self.shape {
-            Shape::Direct => (at * self.nodes + to, to),
-            Shape::Crossbar if at == self.nodes => (self.nodes + to, to),
-            Shape::Crossbar => (at, self.nodes),
-            Shape::Grid { dims, wraps } => {
-                let (here, there) = (self.places[at as usize], self.places[to as usize]);
-                // The first dimension in which they differ.
-                let dim = (here ^ there).trailing_zeros() as usize / 16;
-                let coordinate = |place: u64| (place >> (16 * dim)) as u32 & 0xffff;
-                let (x, goal) = (coordinate(here), coordinate(there));
-                let extent = dims[dim];
-                let stride = [1, dims[0], dims[0] * dims[1]][dim];
-                let ahead = if goal > x { goal - x } else { goal + extent - x };
-                let up = if wraps { 2 * ahead <= extent } else { goal > x };
-                let around = (extent - 1) * stride;
-                let next = match (up, x) {
-                    (true, x) if x + 1 == extent => at - around,
-                    (true, _) => at + stride,
-                    (false, 0) => at + around,
-                    (false, _) => at - stride,
-                };
-                (at * 6 + 2 * dim as u32 + u32::from(!up), next)
-            }
-        }
-    }
-
-    /// Number of links on the way between two nodes.
-    pub(crate) fn hops(&self, from: u32, to: u32) -> u32 {
-        match self.shape {
-            _ if from == to => 0,
+    /// The most links on the shortest way between two nodes.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a topology that cannot be.
+    pub fn diameter(&self) -> Result<u32, ConfigError> {
+        let network = self.compile(Algorithm::Default)?;
+        Ok(match &network.shape {
+            _ if network.nodes == 1 => 0,
             Shape::Direct => 1,
             Shape::Crossbar => 2,
-            Shape::Grid { dims, wraps } => {
-                let (here, there) = (self.places[from as usize], self.places[to as usize]);
-                let coordinate = |place: u64, dim: usize| (place >> (16 * dim)) as u16;
-                let apart = |dim: usize| u32::from(coordinate(here, dim).abs_diff(coordinate(there, dim)));
-                let around = |dim: usize| if wraps { dims[dim] - apart(dim) } else { u32::MAX };
-                (0..3).map(|dim| apart(dim).min(around(dim))).sum()
+            Shape::Grid(grid) => grid.diameter(),
+            Shape::Hypercube { dims } => *dims,
+            Shape::FatTree(tree) => 2 * tree.levels,
+            // All groups are alike.
+            Shape::Dragonfly(fly) => {
+                (0..fly.routers).map(|router| network.reach(router * fly.terminals)).max().unwrap_or(0)
             }
-        }
+            Shape::Graph(graph) => graph.diameter(),
+        })
     }
 
-    /// The link of one hop from `from` to its neighbour `to`, if there is one.
-    pub(crate) fn between(&self, from: u32, to: u32) -> Option<u32> {
-        let switch = u32::from(matches!(self.shape, Shape::Crossbar));
-        let known = from != to && from < self.nodes + switch && to < self.nodes + switch;
-        if !known {
-            return None;
-        }
-        let (link, next) = self.next(from, to);
-        (next == to).then_some(link)
+    /// The fewest cables between two halves of the nodes, where a formula for them is known: not for graphs, and not for grids
+    /// whose longest dimension has an odd extent.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a topology that cannot be.
+    pub fn bisection(&self) -> Result<Option<u64>, ConfigError> {
+        let network = self.compile(Algorithm::Default)?;
+        let nodes = u64::from(network.nodes);
+        Ok(match &network.shape {
+            _ if nodes == 1 => Some(0),
+            Shape::Direct => Some(nodes / 2 * nodes.div_ceil(2)),
+            // One half hangs on the switch alone.
+            Shape::Crossbar => Some(nodes / 2),
+            Shape::Grid(grid) => grid.bisection(),
+            Shape::Hypercube { .. } => Some(nodes / 2),
+            Shape::FatTree(tree) if tree.levels == 1 => Some(nodes / 2),
+            Shape::FatTree(tree) if tree.arity % 2 == 0 => {
+                let Self::FatTree { oversubscription, .. } = self else { return Ok(None) };
+                Some(nodes / 2 / u64::from(*oversubscription))
+            }
+            Shape::FatTree(_) => None,
+            // Half of the groups have a link, or several, to each of the others.
+            Shape::Dragonfly(fly) if fly.groups % 2 == 0 => {
+                let half = u64::from(fly.groups / 2);
+                Some((half * half * u64::from(fly.rounds())).min(nodes / 2))
+            }
+            // One group is halved: its local links are cut, and its global ones go to the half that they are in.
+            Shape::Dragonfly(fly) if fly.routers % 2 == 0 && fly.rounds() <= 1 => {
+                let (half, part) = (u64::from(fly.groups / 2), u64::from(fly.routers / 2));
+                Some((half * half + part * part).min(nodes / 2))
+            }
+            Shape::Dragonfly(_) | Shape::Graph(_) => None,
+        })
     }
 
-    /// Where a link leads from and to, in words.
-    pub(crate) fn name(&self, link: u32) -> String {
-        match self.shape {
-            Shape::Direct => format!("{} -> {}", link / self.nodes, link % self.nodes),
-            Shape::Crossbar if link < self.nodes => format!("{link} -> switch"),
-            Shape::Crossbar => format!("switch -> {}", link - self.nodes),
-            Shape::Grid { .. } => {
-                let (axis, sign) = (["x", "y", "z"][(link % 6 / 2) as usize], ["+", "-"][(link % 2) as usize]);
-                format!("{} {sign}{axis}", link / 6)
+    pub(crate) fn compile(&self, algorithm: Algorithm) -> Result<Network, ConfigError> {
+        let count = |nodes: u32, max: u32| within("nodes", nodes, 1, max);
+        let grid = |dims: &[u32], wraps: bool| {
+            if dims.is_empty() || dims.len() > MAX_DIMS {
+                let found = format!("{dims:?}");
+                let limit = format!("a list of 1 to {MAX_DIMS} extents");
+                return Err(ConfigError::range("topology.dims", found, limit));
             }
+            for (index, extent) in dims.iter().enumerate() {
+                within(&format!("dims[{index}]"), *extent, 1, MAX_NODES)?;
+            }
+            let product = dims.iter().map(|extent| u64::from(*extent)).fold(1, u64::saturating_mul);
+            at_most("dims", format!("{dims:?}"), product)?;
+            let grid = Grid::new(dims, wraps);
+            Ok(Network::new(grid.nodes(), Shape::Grid(grid)))
+        };
+        let network = match self {
+            Self::Direct { nodes } => Network::new(count(*nodes, MAX_DIRECT)?, Shape::Direct),
+            Self::Ring { nodes } => grid(&[count(*nodes, MAX_NODES)?], true)?,
+            Self::Mesh { dims } => grid(dims, false)?,
+            Self::Torus { dims } => grid(dims, true)?,
+            Self::Crossbar { nodes } => Network::new(count(*nodes, MAX_NODES)?, Shape::Crossbar),
+            Self::Hypercube { dims } => {
+                within("dims", *dims, 1, 16)?;
+                Network::new(1 << dims, Shape::Hypercube { dims: *dims })
+            }
+            Self::FatTree { arity, levels, oversubscription } => {
+                let (arity, levels) = (within("arity", *arity, 2, MAX_NODES)?, within("levels", *levels, 1, 16)?);
+                if *oversubscription == 0 || !arity.is_multiple_of(*oversubscription) {
+                    let limit = format!("a divisor of the arity, {arity}");
+                    return Err(ConfigError::range("topology.oversubscription", oversubscription, limit));
+                }
+                at_most("levels", format!("{levels} of arity {arity}"), u64::from(arity).saturating_pow(levels))?;
+                let tree = FatTree::new(arity, levels, *oversubscription);
+                Network::new(tree.nodes(), Shape::FatTree(tree))
+            }
+            Self::Dragonfly { terminals, routers, global, groups } => {
+                for (field, value) in [("terminals", terminals), ("routers", routers), ("global", global)] {
+                    within(field, *value, 1, 4096)?;
+                }
+                let most = routers * global + 1;
+                let groups = within("groups", groups.unwrap_or(most), 1, most)?;
+                let nodes = u64::from(groups) * u64::from(*routers) * u64::from(*terminals);
+                at_most("groups", format!("{groups} of {routers} routers with {terminals} terminals"), nodes)?;
+                let ports = u64::from(terminals + routers - 1 + global) * u64::from(groups * routers);
+                if ports > MAX_LINKS {
+                    let limit = format!("so few that there are at most {MAX_LINKS} links, not {ports}");
+                    return Err(ConfigError::range("topology.groups", groups, limit));
+                }
+                let (terminals, routers, global) = (*terminals, *routers, *global);
+                Network::new(nodes as u32, Shape::Dragonfly(Dragonfly { terminals, routers, global, groups }))
+            }
+            Self::Graph { file } => {
+                let graph = Graph::read(file, algorithm.ways())?;
+                Network::new(graph.nodes, Shape::Graph(Box::new(graph)))
+            }
+        };
+        Ok(network)
+    }
+
+    /// Lets a relative path begin at a folder.
+    pub(crate) fn relative_to(&mut self, folder: &std::path::Path) {
+        if let Self::Graph { file } = self
+            && file.is_relative()
+        {
+            *file = folder.join(&*file);
         }
     }
+}
+
+fn within(field: &str, value: u32, least: u32, most: u32) -> Result<u32, ConfigError> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(ConfigError::range(format!("topology.{field}"), value, format!("from {least} to {most}")))
+}
+
+fn at_most(field: &str, found: String, nodes: u64) -> Result<(), ConfigError> {
+    if nodes <= u64::from(MAX_NODES) {
+        return Ok(());
+    }
+    let (field, found) = (format!("topology.{field}"), format!("{found} ({nodes} nodes)"));
+    Err(ConfigError::range(field, found, format!("at most {MAX_NODES} nodes")))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn path(network: &Network, from: u32, to: u32) -> Vec<u32> {
-        let (mut at, mut links) = (from, Vec::new());
-        while at != to {
-            let (link, next) = network.next(at, to);
-            assert!((link as usize) < network.links());
-            links.push(link);
-            at = next;
-            assert!(links.len() <= 200_000, "a way ends");
-        }
-        links
-    }
-
-    proptest! {
-        #[test]
-        fn ways_in_grids_are_shortest_and_in_dimension_order(
-            dims in prop::collection::vec(1u32..9, 1..4), wraps: bool, from: u32, to: u32
-        ) {
-            let topology = if wraps { Topology::Torus { dims: dims.clone() } } else { Topology::Mesh { dims: dims.clone() } };
-            let network = topology.compile().unwrap();
-            let (from, to) = (from % network.nodes, to % network.nodes);
-            let links = path(&network, from, to);
-            prop_assert_eq!(links.len() as u32, network.hops(from, to));
-            prop_assert_eq!(links.len() as u32, network.hops(to, from));
-            prop_assert!(links.is_sorted_by_key(|link| link % 6 / 2));
-        }
-
-        #[test]
-        fn switches_take_two_links_and_cables_one(nodes in 2u32..200, from: u32, to: u32) {
-            let (from, to) = (from % nodes, to % nodes);
-            prop_assume!(from != to);
-            let paths = [Topology::Crossbar { nodes }, Topology::Direct { nodes }].map(|t| {
-                let network = t.compile().unwrap();
-                (path(&network, from, to).len(), network.hops(from, to))
-            });
-            prop_assert_eq!(paths, [(2, 2), (1, 1)]);
-        }
-
-        /// Links of different pairs of neighbours are different.
-        #[test]
-        fn each_link_has_one_beginning(dims in prop::collection::vec(3u32..5, 1..4)) {
-            let network = Topology::Torus { dims }.compile().unwrap();
-            let mut seen = std::collections::BTreeMap::new();
-            for from in 0..network.nodes {
-                for to in (0..network.nodes).filter(|to| *to != from) {
-                    let (link, next) = network.next(from, to);
-                    prop_assert_eq!(*seen.entry(link).or_insert((from, next)), (from, next));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn impossible_topologies_name_field_and_limit() {
-        let refused = |topology: Topology| topology.nodes().unwrap_err().to_string();
-        assert_eq!(refused(Topology::Ring { nodes: 0 }), "topology.nodes is 0, but must be from 1 to 65536");
-        assert_eq!(refused(Topology::Direct { nodes: 257 }), "topology.nodes is 257, but must be from 1 to 256");
-        assert_eq!(
-            refused(Topology::Mesh { dims: vec![4, 0] }),
-            "topology.dims[1] is 0, but must be from 1 to 65536"
-        );
-        assert_eq!(
-            refused(Topology::Torus { dims: vec![2; 4] }),
-            "topology.dims is [2, 2, 2, 2], but must be a list of 1 to 3 extents"
-        );
-        assert!(refused(Topology::Mesh { dims: vec![4096, 4096] }).contains("at most 65536 nodes"));
-    }
-
-    #[test]
-    fn neighbours_are_connected_and_others_are_not() {
-        let mesh = Topology::Mesh { dims: vec![3, 3] }.compile().unwrap();
-        assert!(mesh.between(0, 1).is_some() && mesh.between(0, 3).is_some());
-        assert_eq!(
-            (mesh.between(0, 2), mesh.between(0, 4), mesh.between(1, 1), mesh.between(0, 9)),
-            (None, None, None, None)
-        );
-        let star = Topology::Crossbar { nodes: 3 }.compile().unwrap();
-        assert_eq!((star.between(1, 3), star.between(3, 1), star.between(0, 1)), (Some(1), Some(4), None));
-        assert_eq!((mesh.name(6), star.name(4)), ("1 +x".into(), "switch -> 1".into()));
-    }
-}
+pub(crate) mod tests;

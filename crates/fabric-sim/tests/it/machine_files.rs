@@ -8,7 +8,7 @@ const MY_MACHINE: &str = include_str!("../../examples/my_machine.toml");
 fn the_machine_of_the_example_runs_and_survives_a_round_trip() {
     let config = Config::from_toml(MY_MACHINE).unwrap();
     assert_eq!((config.ranks, &config.topology), (64, &Topology::Torus { dims: vec![4, 4] }));
-    assert_eq!((config.placement, config.nic.empty_poll.ns), (Placement::RowMajor, 20.0));
+    assert_eq!((config.placement.clone(), config.nic.empty_poll.ns), (Placement::RowMajor, 20.0));
     let written = toml::to_string(&config).unwrap();
     assert_eq!(Config::from_toml(&written).unwrap(), config);
     let report = Sim::run(&config, |rank: Context<'_, Mailbox<u32>>| {

@@ -5,6 +5,7 @@ mod endpoints;
 mod engine;
 mod faults;
 mod machine_files;
+mod networks;
 
 /// Held by tests of so many ranks that two of them at a time would need more memory mappings than a process may have.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
