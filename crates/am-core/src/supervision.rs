@@ -11,7 +11,7 @@ use crate::address::{Address, Rank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The program is about to learn, from an error, that this rank was lost.
+    /// The program is about to learn, from an error, that this rank was lost. Told once for each endpoint and loss.
     LossTold(Rank),
     /// The endpoint is about to leave without having finished, and not because it had been told of a loss. No peer knows
     /// of it yet.

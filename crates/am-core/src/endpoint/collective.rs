@@ -10,7 +10,6 @@ use crate::arguments::{Words, encode};
 use crate::error::{AttachError, PollError, WaitError};
 use crate::handlers::first_difference;
 use crate::payload::Payload;
-use crate::supervision;
 use crate::transport::{LossCause, PeerStatus, Transport, WaitReason};
 use std::collections::VecDeque;
 
@@ -230,7 +229,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         let Some((rank, cause)) = self.root_loss(|_| true) else { return Ok(()) };
         self.transport.loss_told = true;
-        supervision::tell(self.address(), supervision::Event::LossTold(rank));
+        self.desk.tell_loss(rank);
         Err(PollError::PeerLost { rank, cause }.into())
     }
 
@@ -247,7 +246,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         let rank = self.desk.shape.address(peer).rank;
         self.transport.loss_told = true;
-        supervision::tell(self.address(), supervision::Event::LossTold(rank));
+        self.desk.tell_loss(rank);
         Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
     }
 

@@ -71,9 +71,20 @@ pub(crate) struct Desk {
     pub(super) stats: Statistics,
     pub(super) recent: Recent,
     pub(super) abandoned: Arc<Abandoned>,
+    /// The losses that the supervisor has been told of.
+    pub(super) losses_told: Vec<Rank>,
 }
 
 impl Desk {
+    /// Tells the supervisor that the program is about to learn of a loss: once for each, however often the program learns of it.
+    #[cold]
+    pub(super) fn tell_loss(&mut self, rank: Rank) {
+        if !self.losses_told.contains(&rank) {
+            self.losses_told.push(rank);
+            supervision::tell(self.me, supervision::Event::LossTold(rank));
+        }
+    }
+
     /// The peer of an address and the head of a request to it, after checking both.
     #[inline]
     pub(super) fn prepare<L: Link + ?Sized, A>(
@@ -215,9 +226,9 @@ impl Desk {
 
     /// The error of a request to a peer that takes no more messages.
     #[cold]
-    pub(super) fn gone(&self, to: Address, status: PeerStatus) -> SendError {
+    pub(super) fn gone(&mut self, to: Address, status: PeerStatus) -> SendError {
         let PeerStatus::Lost(cause) = status else { return SendError::Finished { to } };
-        supervision::tell(self.me, supervision::Event::LossTold(to.rank));
+        self.tell_loss(to.rank);
         SendError::Wait(PollError::PeerLost { rank: to.rank, cause }.into())
     }
 

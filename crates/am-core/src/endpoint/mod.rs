@@ -152,6 +152,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             stats: Statistics::default(),
             recent: Recent::new(),
             abandoned: Arc::default(),
+            losses_told: Vec::new(),
         };
         let layered = !table.layers.is_empty();
         let mut endpoint = Self {

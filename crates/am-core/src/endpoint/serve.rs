@@ -12,7 +12,6 @@ use crate::outcome::HandlerFailure;
 use crate::payload::Payload;
 use crate::segment::{AnyMemory, MemoryRef, Segment};
 use crate::stall;
-use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::token::{Outcome, Token, TokenContext};
 use crate::transport::{
@@ -304,7 +303,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let Some((rank, cause)) = self.unacknowledged_loss() else { return Ok(()) };
         self.told = Some(std::mem::replace(&mut self.transport.loss_told, true));
         crate::trace::lost(rank, cause);
-        supervision::tell(self.address(), supervision::Event::LossTold(rank));
+        self.desk.tell_loss(rank);
         Err(PollError::PeerLost { rank, cause })
     }
 

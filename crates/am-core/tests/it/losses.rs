@@ -86,9 +86,49 @@ fn a_reply_whose_handler_unwinds_is_counted() {
 /// The events of each thread's endpoints.
 static EVENTS: Mutex<Vec<(ThreadId, Address, Event)>> = Mutex::new(Vec::new());
 
+/// Has the events of all endpoints noted.
+fn observe() {
+    supervision::observe(|whose, event| EVENTS.lock().unwrap().push((thread::current().id(), whose, event)));
+}
+
+/// The events of this thread's endpoints so far.
+fn events() -> Vec<(Rank, Event)> {
+    let me = thread::current().id();
+    // Endpoints of other tests tell of themselves meanwhile, so nothing may fail under the lock.
+    let all = EVENTS.lock().unwrap().clone();
+    all.iter().filter(|(thread, ..)| *thread == me).map(|(_, of, event)| (of.rank, *event)).collect()
+}
+
+/// However often and in whatever way the program learns of a loss.
+#[test]
+fn supervision_hears_of_a_loss_once() {
+    observe();
+    let mut ranks = network(2, LoopbackConfig::default()).into_iter();
+    let mut next = || {
+        let transport = ranks.next().unwrap();
+        move || {
+            let mut handlers = Handlers::<()>::new();
+            let ping = handlers.one_way("ping", |(), _, (), _| ()).unwrap();
+            (Endpoint::attach(transport, handlers, ()).unwrap(), ping)
+        }
+    };
+    let (zero, one) = (next(), next());
+    thread::scope(|scope| {
+        scope.spawn(move || drop(one().0));
+        let (mut endpoint, ping) = zero();
+        assert_eq!(endpoint.wait_until(|()| false).unwrap_err().lost_rank(), Some(Rank(1)));
+        for _ in 0..2 {
+            assert!(endpoint.wait_until(|()| false).is_err());
+            assert!(endpoint.request(Rank(1), ping, ()).is_err());
+            assert!(endpoint.barrier().is_err());
+        }
+        assert_eq!(events(), [(Rank(0), Event::LossTold(Rank(1)))]);
+    });
+}
+
 #[test]
 fn supervision_hears_of_endpoints_that_never_attach() {
-    supervision::observe(|whose, event| EVENTS.lock().unwrap().push((thread::current().id(), whose, event)));
+    observe();
     let mut ranks = network(3, LoopbackConfig::default()).into_iter();
     let mut joining = || Endpoint::builder(ranks.next().unwrap());
     let (zero, one, two) = (joining(), joining(), joining());
@@ -100,12 +140,7 @@ fn supervision_hears_of_endpoints_that_never_attach() {
     handlers.request_bounded("large", bound, |(), _, (), _| ()).unwrap();
     two.attach(handlers, ()).unwrap_err();
     assert_eq!(status(2), PeerStatus::Lost(LossCause::Left));
-    let me = thread::current().id();
-    // Endpoints of other tests tell of themselves meanwhile, so nothing may fail under the lock.
-    let all = EVENTS.lock().unwrap().clone();
-    let mine: Vec<_> =
-        all.iter().filter(|(thread, ..)| *thread == me).map(|(_, of, event)| (of.rank, *event)).collect();
-    assert_eq!(mine, [(Rank(1), Event::Left), (Rank(2), Event::Left)]);
+    assert_eq!(events(), [(Rank(1), Event::Left), (Rank(2), Event::Left)]);
 }
 
 /// Rank 2 is lost and a handler of rank 0 fails while rank 0 waits for rank 1, which speaks last.
