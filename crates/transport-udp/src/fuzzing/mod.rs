@@ -254,7 +254,7 @@ pub fn operations(data: &[u8]) {
             }
             20 if choices.byte() % 8 == 0 => world.machine(a).depart(Departure::Left),
             21 if choices.byte() % 8 == 0 => {
-                world.machine(a).declare(Peer(b), PeerStatus::Lost(LossCause::Died));
+                world.machine(a).declare(now, Peer(b), PeerStatus::Lost(LossCause::Died));
             }
             22..=24 => {
                 let machine = world.machine(a);

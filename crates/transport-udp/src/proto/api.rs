@@ -175,11 +175,11 @@ impl Machine {
     /// Takes note of how a peer has ended, from a source outside the protocol, such as the job's launcher. What such a peer
     /// had sent and is not delivered yet is dropped, unless its farewell has come and nothing is missing before it: then it
     /// ends as it says.
-    pub fn declare(&mut self, peer: Peer, status: PeerStatus) {
+    pub fn declare(&mut self, now: Instant, peer: Peer, status: PeerStatus) {
         let said_all = |slot: &Slot| slot.session.as_ref().is_some_and(|session| session.has_said_all().is_some());
         let fresh = self.slots.get(peer.index()).is_some_and(|slot| slot.ended.is_none() && !said_all(slot));
         if fresh && status != PeerStatus::Active {
-            self.end_peer(peer, status);
+            self.end_peer(peer, status, now);
         }
     }
 

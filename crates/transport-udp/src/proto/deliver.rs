@@ -61,7 +61,7 @@ impl Machine {
                     Ok(_) if batch.len > 0 => return true,
                     Ok(stays) => stays,
                     Err(Fault) => {
-                        self.lose_faulty(Peer(peer));
+                        self.lose_faulty(Peer(peer), now);
                         false
                     }
                 };
@@ -145,7 +145,7 @@ impl Machine {
                 self.make_ready(peer);
                 self.lend(now);
             }
-            Some(Err(Fault)) => self.lose_faulty(peer),
+            Some(Err(Fault)) => self.lose_faulty(peer, now),
             None => {}
         }
     }

@@ -2,6 +2,8 @@
 //! the machine that receives it, at and around every limit, or from a fuzzer.
 
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -244,15 +246,17 @@ impl Duel {
         bytes
     }
 
-    /// One frame of any kind.
-    fn frame(&mut self, out: &mut Writer<'_>) -> Option<()> {
+    /// One frame of any kind; seldom a second acknowledgement.
+    fn frame(&mut self, out: &mut Writer<'_>, acked: &mut bool) -> Option<()> {
         let session = self.victim.session(INSIDER)?;
         let (told, sent) = (session.told, session.traffic.out[0].sent());
         let (next, aside) = (session.recovery.next_number(), session.set_aside);
         match self.random.below(16) {
             0 => Frame::Ping.encode(out),
             1 => Frame::Padding.encode(out),
+            2..=3 if *acked && !self.random.chance(self.wild) => Frame::Ping.encode(out),
             2..=3 => {
+                *acked = true;
                 let mut ranges = AckRanges::EMPTY;
                 let newest = next.checked_sub(1 + self.random.below(6))?;
                 let mut last = self.number(newest);
@@ -279,9 +283,10 @@ impl Duel {
             }
             8 => Frame::Want(self.limit()).encode(out),
             9 if self.random.chance(100) => {
-                let after = self.random.chance(500).then(|| (self.number(2) as u32, self.random.below(5) as u8));
+                let kind = |duel: &mut Self| duel.number(0).min(4) as u8;
+                let after = self.random.chance(500).then(|| (self.number(2) as u32, kind(self)));
                 let [a, b, c, d] = [0; 4].map(|honest| self.number(honest));
-                let how = self.random.below(5) as u8;
+                let how = if self.random.chance(self.wild) { 3 } else { self.random.below(3) as u8 };
                 Frame::Leave(Leave { how, requests: a, replies: b, payloads: [c, d], after }).encode(out)
             }
             10 if self.random.chance(self.wild) => {
@@ -309,8 +314,9 @@ impl Duel {
     fn forge(&mut self) {
         let mut datagram = vec![0; DATAGRAM];
         let mut writer = Writer::new(&mut datagram[HEADER..DATAGRAM - TAG]);
+        let mut acked = false;
         for _ in 0..1 + self.random.below(3) {
-            let _ = self.frame(&mut writer);
+            let _ = self.frame(&mut writer, &mut acked);
         }
         let body = writer.len();
         self.deliver(&mut datagram, body);
@@ -360,7 +366,7 @@ impl Duel {
 
     /// Everything that was counted for the insider comes back when it is gone.
     fn end(mut self) -> Tally {
-        self.victim.declare(INSIDER, PeerStatus::Lost(LossCause::Died));
+        self.victim.declare(self.now, INSIDER, PeerStatus::Lost(LossCause::Died));
         self.victim.slots[INSIDER.index()].end(&mut self.victim.shared, PeerStatus::Lost(LossCause::Died));
         let shared = &self.victim.shared;
         assert_eq!((shared.queued, shared.set_aside, shared.lent, shared.borrowers), ([0; 2], 0, 0, 0));

@@ -9,7 +9,7 @@ use super::seal::Keyring;
 use super::session::{Fault, Session};
 use super::timer::Timers;
 use super::transmit::Loan;
-use super::wire::{HELLO, Header, Hello, KIND_HELLO, Leave, MAX_ROW, first_datagram};
+use super::wire::{DEPARTURES, HELLO, Header, Hello, KIND_HELLO, Leave, MAX_ROW, first_datagram};
 use super::{Event, replay::Stale};
 use am_core::transport::{Departure, LossCause, PeerStatus};
 use am_core::{Instant, Peer, Span};
@@ -68,8 +68,6 @@ pub struct Parts {
 /// How long a farewell waits for the one that it came after: beyond that, the word of its sender is taken.
 const HOLD: Span = Span::from_millis(300);
 
-const DEPARTURES: [Departure; 3] = [Departure::Finished, Departure::Left, Departure::Panicked];
-
 impl Machine {
     /// A machine without sessions; they are opened when first needed. `segment` is this rank's memory for Long messages.
     ///
@@ -94,6 +92,21 @@ impl Machine {
             shared: Context::new(config, segment),
             keyring,
         })
+    }
+
+    /// What the machine holds is no longer to be trusted: every peer is lost for [`LossCause::Broken`], all memory is given back, and
+    /// nothing is sent or delivered from now on.
+    pub(crate) fn break_down(&mut self) {
+        self.shared = Context::new(self.shared.config.clone(), self.shared.segment.clone());
+        let peers = self.slots.len() as u32;
+        self.slots = (0..peers).map(|peer| Slot::new(Peer(peer), &self.keyring)).collect();
+        self.slots.iter_mut().for_each(|slot| slot.ended = Some(PeerStatus::Lost(LossCause::Broken)));
+        self.timers = Timers::new(peers as usize);
+        (self.losses, self.batch, self.held_until) = (peers, None, None);
+        self.ready.clear();
+        self.arrived.clear();
+        self.events.clear();
+        self.held.clear();
     }
 
     pub(super) fn session(&self, peer: Peer) -> Option<&Session> {
@@ -135,27 +148,30 @@ impl Machine {
         }
     }
 
-    pub(super) fn lose_faulty(&mut self, peer: Peer) {
-        let slot = &mut self.slots[peer.index()];
-        if let Some(status) = slot.ended {
+    pub(super) fn lose_faulty(&mut self, peer: Peer, now: Instant) {
+        match self.slots[peer.index()].ended {
             // How it ended stands.
-            slot.end(&mut self.shared, status);
-            slot.ended = Some(status);
-            self.timers.set(peer.0, None);
-            return;
+            Some(status) => self.end_session(peer, status, now),
+            None => self.end_peer(peer, PeerStatus::Lost(LossCause::Faulty), now),
         }
-        self.end_peer(peer, PeerStatus::Lost(LossCause::Faulty));
     }
 
     /// Ends a peer for good.
-    pub(super) fn end_peer(&mut self, peer: Peer, status: PeerStatus) {
-        self.slots[peer.index()].end(&mut self.shared, status);
-        self.slots[peer.index()].ended = Some(status);
-        self.timers.set(peer.0, None);
+    pub(super) fn end_peer(&mut self, peer: Peer, status: PeerStatus, now: Instant) {
+        self.end_session(peer, status, now);
         match status {
             PeerStatus::Lost(cause) => self.note(Event::Lost(peer, cause)),
             _ => self.note(Event::Departed(peer, Departure::Finished)),
         }
+    }
+
+    /// Ends a peer's session for good; what it held serves others at once.
+    fn end_session(&mut self, peer: Peer, status: PeerStatus, now: Instant) {
+        let slot = &mut self.slots[peer.index()];
+        slot.end(&mut self.shared, status);
+        slot.ended = Some(status);
+        self.timers.set(peer.0, None);
+        self.lend(now);
     }
 
     /// Notes that a peer has left, if it has and all that it sent has been delivered.
@@ -217,7 +233,7 @@ impl Machine {
             if let Some((first, how)) = waits
                 && let Some(how) = DEPARTURES.get(usize::from(how)).copied()
             {
-                self.slots[first.index()].end(&mut self.shared, how.status());
+                self.end_session(first, how.status(), now);
                 self.note_left(first, how, now);
             } else {
                 self.note_departure(peer, now);
@@ -283,6 +299,10 @@ impl Machine {
         let had = slot.session.is_some();
         let outcome = slot.on_hello(&mut self.shared, &self.keyring, &hello, now);
         let peer = slot.peer;
+        if had && outcome != Transition::Nothing {
+            // The old session is over.
+            self.lend(now);
+        }
         if let (Some(how), Some(session)) = (self.departing, &mut self.slots[peer.index()].session)
             && (!had || outcome != Transition::Nothing)
         {
@@ -325,7 +345,7 @@ impl Machine {
             }
             Err(Fault) if protection == Protection::Unauthenticated => Err(Dropped::Malformed),
             Err(Fault) => {
-                self.lose_faulty(peer);
+                self.lose_faulty(peer, now);
                 Ok(peer)
             }
         }

@@ -96,10 +96,12 @@ impl Slot {
         }
     }
 
-    fn open(&mut self, shared: &Context, keyring: &Keyring, hello: &Hello, now: Instant) {
+    /// Opens the session that a Hello asks for; returns whether its key is one that an honest peer has.
+    fn open(&mut self, shared: &Context, keyring: &Keyring, hello: &Hello, now: Instant) -> bool {
+        let own = self.peer == shared.config.me;
+        let Some(keys) = keyring.agree(&hello.public, own) else { return false };
         let names =
             Names { peer: self.peer.0, mine: self.token, theirs: hello.token, peer_segment: hello.segment };
-        let keys = keyring.agree(&hello.public);
         let mut session = Session::new(&shared.config, shared.base, &keys, &names, now);
         session.confirmed = hello.open;
         self.session = Some(Box::new(session));
@@ -108,6 +110,7 @@ impl Slot {
         self.token = keyring.token(self.peer.0, self.sessions);
         (self.connecting, self.candidate, self.attempts) = (None, 0, 0);
         (self.hello_due, self.challenge_due) = (true, false);
+        true
     }
 
     /// Ends the session, if there is one, and notes why.
@@ -174,8 +177,10 @@ impl Slot {
         if replaces {
             self.end(shared, PeerStatus::Lost(LossCause::Restarted));
         }
-        if self.ended.is_none() {
-            self.open(shared, keyring, hello, now);
+        if self.ended.is_none() && !self.open(shared, keyring, hello, now) {
+            self.end(shared, PeerStatus::Lost(LossCause::Faulty));
+            self.ended = Some(PeerStatus::Lost(LossCause::Faulty));
+            return Transition::Event(Event::Lost(self.peer, LossCause::Faulty));
         }
         if replaces {
             Transition::Replaced(LossCause::Restarted)

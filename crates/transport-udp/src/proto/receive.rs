@@ -3,6 +3,7 @@
 use super::bytes::Reader;
 use super::config::Protection;
 use super::context::{Context, IN};
+use super::recovery::MAX_CARRIED;
 use super::session::{Fault, Session};
 use super::stream::Untaken;
 use super::wire::Frame;
@@ -29,9 +30,19 @@ impl Session {
         }
         self.confirmed = true;
         let (mut eliciting, mut news, mut kept) = (false, false, true);
+        let (mut acks, mut carried) = (0, 0);
         let mut reader = Reader::new(frames);
         while reader.remaining() > 0 {
             let frame = Frame::parse(&mut reader).ok_or(Fault)?;
+            // No sender puts more into a datagram, and each costs as much as is in flight at most.
+            match frame {
+                Frame::Ack { .. } => acks += 1,
+                Frame::Padding | Frame::Ping => {}
+                _ => carried += 1,
+            }
+            if acks > 1 || carried > MAX_CARRIED {
+                return Err(Fault);
+            }
             eliciting |= !matches!(frame, Frame::Ack { .. } | Frame::Padding);
             match self.apply(shared, now, &frame) {
                 Ok(more) => news |= more,
@@ -87,6 +98,10 @@ impl Session {
             }
             Frame::Stream { stream, offset, at, data } => {
                 let lane = usize::from(stream & 1);
+                // What comes after a farewell is nobody's: neither kept nor placed.
+                if self.traffic.retired {
+                    return Ok(false);
+                }
                 if stream >= 2 {
                     return self.traffic.bulk_in[lane].accept(&shared.segment, offset, at, data);
                 }

@@ -61,9 +61,12 @@ impl std::fmt::Debug for Keyring {
     }
 }
 
-/// The function X25519 of RFC 7748, section 5: what the owners of a private and of a public key agree on.
-fn shared(private: &[u8; 32], theirs: &[u8; PUBLIC]) -> Zeroizing<[u8; 32]> {
-    Zeroizing::new(MontgomeryPoint(*theirs).mul_clamped(*private).to_bytes())
+/// The function X25519 of RFC 7748, section 5: what the owners of a private and of a public key agree on. `None` for a key that
+/// leads to nothing but zeros with every private one, which section 6.1 lets refuse.
+fn shared(private: &[u8; 32], theirs: &[u8; PUBLIC]) -> Option<Zeroizing<[u8; 32]>> {
+    let shared = Zeroizing::new(MontgomeryPoint(*theirs).mul_clamped(*private).to_bytes());
+    // In constant time, as far as the compiler lets it be.
+    (shared.iter().fold(0, |all, byte| all | byte) != 0).then_some(shared)
 }
 
 /// What both sides of a session call it: endpoint and token of the sender of a direction, then of its receiver.
@@ -114,15 +117,19 @@ impl Keyring {
         }
     }
 
-    /// What this incarnation and the owner of a public key agree on; costs some 100 us, so only an authentic and fresh Hello
-    /// may ask for it.
-    pub(super) fn agree(&self, theirs: &[u8; PUBLIC]) -> Agreement {
+    /// What this incarnation and the owner of a public key agree on, who may be this endpoint itself (`own`); costs some 100 us, so
+    /// only an authentic and fresh Hello may ask for it. `None` for a key that no honest owner has: one that makes what is agreed on known to
+    /// everybody, and this endpoint's own one in another's Hello.
+    pub(super) fn agree(&self, theirs: &[u8; PUBLIC], own: bool) -> Option<Agreement> {
+        if own != (*theirs == self.public) {
+            return None;
+        }
         let mut hash = blake3::Hasher::new_keyed(&self.root);
         // What an endpoint sends to itself is seen by nobody.
-        if *theirs != self.public {
-            hash.update(&*shared(&self.private, theirs));
+        if !own {
+            hash.update(&*shared(&self.private, theirs)?);
         }
-        Agreement { root: key_of(&mut hash) }
+        Some(Agreement { root: key_of(&mut hash) })
     }
 }
 
@@ -244,10 +251,14 @@ pub(super) mod work {
 mod tests {
     use super::*;
 
+    fn agreed(ours: &Keyring, theirs: &Keyring) -> Agreement {
+        ours.agree(&theirs.public(), false).expect("an honest key")
+    }
+
     fn pair() -> (Chain, Chain) {
         let (a, b) = (Keyring::new(b"secret", &[1; 32]), Keyring::new(b"secret", &[2; 32]));
         let names = [(0, 5), (1, 6)];
-        (a.agree(&b.public()).chain(names), b.agree(&a.public()).chain(names))
+        (agreed(&a, &b).chain(names), agreed(&b, &a).chain(names))
     }
 
     /// The same chain with keys in others' places.
@@ -268,7 +279,7 @@ mod tests {
         let before = places(&ring);
         let ring = Box::new(ring);
         assert_eq!(places(&ring), before);
-        let agreement = ring.agree(&[7; PUBLIC]);
+        let agreement = ring.agree(&[7; PUBLIC], false).unwrap();
         let at = agreement.root.as_ptr();
         let agreement = Box::new(agreement);
         assert_eq!(agreement.root.as_ptr(), at);
@@ -286,7 +297,7 @@ mod tests {
         let hex = |bytes: &[u8; 32]| bytes.map(|byte| format!("{byte:02x}")).concat();
         let (mut private, mut public) = (base, base);
         for step in 1..=1000 {
-            (private, public) = (*shared(&private, &public), private);
+            (private, public) = (*shared(&private, &public).unwrap(), private);
             if step == 1 {
                 assert_eq!(hex(&private), "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
             }
@@ -340,12 +351,12 @@ mod tests {
         let (reborn, other) = (Keyring::new(b"secret", &[3; 32]), Keyring::new(b"Secret", &[1; 32]));
         let theirs = Keyring::new(b"secret", &[2; 32]).public();
         let chains = [
-            ring.agree(&theirs).chain([(1, 6), (0, 5)]),
-            ring.agree(&theirs).chain([(0, 5), (1, 7)]),
-            ring.agree(&theirs).chain([(0, 4), (1, 6)]),
-            ring.agree(&reborn.public()).chain([(0, 5), (1, 6)]),
-            reborn.agree(&theirs).chain([(0, 5), (1, 6)]),
-            other.agree(&theirs).chain([(0, 5), (1, 6)]),
+            ring.agree(&theirs, false).unwrap().chain([(1, 6), (0, 5)]),
+            ring.agree(&theirs, false).unwrap().chain([(0, 5), (1, 7)]),
+            ring.agree(&theirs, false).unwrap().chain([(0, 4), (1, 6)]),
+            agreed(&ring, &reborn).chain([(0, 5), (1, 6)]),
+            reborn.agree(&theirs, false).unwrap().chain([(0, 5), (1, 6)]),
+            other.agree(&theirs, false).unwrap().chain([(0, 5), (1, 6)]),
         ];
         let mut datagram = [7; 64];
         pair().0.seal(Protection::Encrypted, 0, &mut datagram, 48);
@@ -356,5 +367,34 @@ mod tests {
         assert!(!other.verify_hello(&ring.sign_hello(&[0; HELLO_BODY])));
         assert!(ring.verify_hello(&ring.sign_hello(&[0; HELLO_BODY])));
         assert!(!ring.verify_hello(&[0; HELLO_BODY]) && !ring.verify_hello(&[0; 5]));
+    }
+
+    /// The points of a small order, in every form that 255 bits have for them.
+    #[test]
+    fn keys_that_agree_on_nothing_are_refused() {
+        let hex = |text: &str| -> [u8; 32] {
+            std::array::from_fn(|index| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).unwrap())
+        };
+        let ff = "ff".repeat(30);
+        let points = [
+            "00".repeat(32),
+            format!("01{}", "00".repeat(31)),
+            "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800".into(),
+            "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157".into(),
+            format!("ec{ff}7f"),
+            format!("ed{ff}7f"),
+            format!("ee{ff}7f"),
+        ];
+        let ring = Keyring::new(b"secret", &[1; 32]);
+        for point in points {
+            let mut point = hex(&point);
+            for high in [0, 0x80] {
+                point[31] ^= high;
+                assert!(ring.agree(&point, false).is_none(), "{point:?}");
+            }
+        }
+        let theirs = Keyring::new(b"secret", &[2; 32]).public();
+        assert!(ring.agree(&theirs, false).is_some() && ring.agree(&ring.public(), true).is_some());
+        assert!(ring.agree(&theirs, true).is_none() && ring.agree(&ring.public(), false).is_none());
     }
 }

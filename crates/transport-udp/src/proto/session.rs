@@ -376,7 +376,9 @@ impl Session {
         // What was accepted here and has not been sent cannot have been handled there.
         let sent = self.traffic.out[0].sent();
         let back = credit.bare_bytes.saturating_sub(self.told.bare_bytes);
-        if credit.requests > sent {
+        // Nor are there replies that no room was set aside for.
+        let replies = self.traffic.incoming[1].fifo.start() + self.set_aside;
+        if credit.requests > sent || credit.replies > replies {
             return Err(Fault);
         }
         self.return_room(shared, back)?;

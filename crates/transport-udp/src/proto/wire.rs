@@ -10,6 +10,7 @@
 //! `length` is that of the whole datagram: an interface may hand over several in one piece, and so they come apart again.
 
 use super::bytes::{MAX_VARINT, Reader, Writer};
+use am_core::transport::Departure;
 
 /// Version of everything below.
 pub(super) const VERSION: u8 = 4;
@@ -256,6 +257,14 @@ pub(super) struct Leave {
     pub(super) after: Option<(u32, u8)>,
 }
 
+/// How an endpoint may leave, by the number that a farewell has for it.
+pub(super) const DEPARTURES: [Departure; 3] = [Departure::Finished, Departure::Left, Departure::Panicked];
+
+/// The number of a departure.
+fn departure(reader: &mut Reader<'_>) -> Option<u8> {
+    reader.u8().filter(|how| usize::from(*how) < DEPARTURES.len())
+}
+
 const PADDING: u8 = 0;
 const PING: u8 = 1;
 const ACK: u8 = 2;
@@ -287,11 +296,11 @@ impl<'a> Frame<'a> {
             }),
             WANT => Self::Want(reader.varint()?),
             LEAVE => {
-                let (how, requests, replies) = (reader.u8()?, reader.varint()?, reader.varint()?);
+                let (how, requests, replies) = (departure(reader)?, reader.varint()?, reader.varint()?);
                 let payloads = [reader.varint()?, reader.varint()?];
                 let after = match reader.u8()? {
                     0 => None,
-                    _ => Some((reader.u32()?, reader.u8()?)),
+                    _ => Some((reader.u32()?, departure(reader)?)),
                 };
                 Self::Leave(Leave { how, requests, replies, payloads, after })
             }

@@ -82,12 +82,12 @@ impl<'a> SimDriver<'a> {
             return;
         }
         self.losses = self.context.losses();
-        let mut machine = self.machine.borrow_mut();
+        let (now, mut machine) = (self.context.now(), self.machine.borrow_mut());
         for rank in 0..self.context.ranks() {
             let (peer, status) = (Peer(rank), self.context.known_status(rank));
             let told = status == PeerStatus::Lost(LossCause::Died) || !machine.is_connected(peer);
             if matches!(status, PeerStatus::Lost(_)) && told {
-                machine.declare(peer, status);
+                machine.declare(now, peer, status);
             }
         }
     }

@@ -71,7 +71,10 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
 pub(super) fn work(shared: &Shared) -> Duration {
     let mut engine = match shared.try_engine() {
         Ok(engine) => engine,
-        Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+        Err(TryLockError::Poisoned(engine)) => {
+            drop(engine);
+            shared.engine()
+        }
         // The program is at it.
         Err(TryLockError::WouldBlock) => return Duration::from_millis(1),
     };
@@ -82,7 +85,7 @@ pub(super) fn work(shared: &Shared) -> Duration {
     }
     let mut now = shared.clock.now();
     let losses = engine.machine.losses();
-    shared.hear(&mut engine);
+    shared.hear(now, &mut engine);
     let mut news = false;
     for _ in 0..VISITS {
         news |= engine.take_in(&mut now, || shared.clock.now(), &mut []);

@@ -119,7 +119,7 @@ impl Program {
             engine.send_out(self.now, lent);
         }
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
-        shared.hear(engine);
+        shared.hear(self.now, engine);
         if engine.take_in(&mut self.now, || shared.clock.now(), early) || news {
             self.stirred = true;
             self.backoff.reset();

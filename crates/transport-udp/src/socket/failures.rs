@@ -7,7 +7,7 @@
 use super::engine::Engine;
 use super::service::Shared;
 use am_core::transport::{LossCause, PeerStatus};
-use am_core::{Address, Rank};
+use am_core::{Address, Instant, Rank};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -37,7 +37,7 @@ impl Notices {
     }
 
     /// Tells the machine of all of them.
-    pub(super) fn take_in(&self, engine: &mut Engine) {
+    pub(super) fn take_in(&self, now: Instant, engine: &mut Engine) {
         // Before the line is read: a notice that comes while it is being read sets this once more.
         self.any.store(false, SeqCst);
         let shape = engine.machine.config().shape;
@@ -47,7 +47,7 @@ impl Notices {
                 if rank != me
                     && let Some(peer) = shape.peer(Address::new(rank, endpoint))
                 {
-                    engine.machine.declare(peer, PeerStatus::Lost(cause));
+                    engine.machine.declare(now, peer, PeerStatus::Lost(cause));
                 }
             }
         }

@@ -131,7 +131,7 @@ fn no_files(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// Opens a socket for one endpoint. ReplyPath 0 takes a free one; an unspecified IPv6 address takes IPv4 as well.
+/// Opens a socket for one endpoint. Port 0 takes a free one; an unspecified IPv6 address takes IPv4 as well.
 ///
 /// # Errors
 /// [`UdpError::Bind`].

@@ -20,6 +20,7 @@ use super::engine::Engine;
 use super::failures::Notices;
 use super::process::Process;
 use super::waiting::sleep;
+use am_core::Instant;
 use am_core::time::Clock;
 use am_core::transport::LossCause;
 use nix::poll::PollFlags;
@@ -130,9 +131,13 @@ impl Shared {
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(|poison| {
-            // Only a helper that panics poisons it, and may not have said so yet.
+            // Only a helper that panics poisons it, and may not have said so yet: a call of the program may have waited for the
+            // lock meanwhile, and finds that all peers are lost.
             self.failed.store(true, Release);
-            poison.into_inner()
+            let mut engine = poison.into_inner();
+            engine.machine.break_down();
+            self.engine.clear_poison();
+            engine
         })
     }
 
@@ -185,11 +190,11 @@ impl Shared {
 
     /// Takes in the notices that there are.
     #[inline]
-    pub(super) fn hear(&self, engine: &mut Engine) {
+    pub(super) fn hear(&self, now: Instant, engine: &mut Engine) {
         if self.notices.any() {
             // Before they are read, so that a later one rings anew.
             let _ = self.bell.read();
-            self.notices.take_in(engine);
+            self.notices.take_in(now.max(engine.latest), engine);
         }
     }
 
@@ -228,7 +233,7 @@ impl Shared {
                 }
                 let mut now = self.clock.now();
                 let losses = engine.machine.losses();
-                self.hear(&mut engine);
+                self.hear(now, &mut engine);
                 let news =
                     engine.take_in(&mut now, || self.clock.now(), &mut []) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);

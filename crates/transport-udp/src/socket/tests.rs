@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::driver::Driver;
-use am_core::transport::Notify;
+use crate::proto::BorrowedPayload;
+use am_core::arguments::Words;
+use am_core::transport::{Notify, PeerStatus, Refused, ReplyBound, RequestHeader};
 use am_core::{Endpoint, Handlers, Instant, LossCause, PollError, Span, WaitError};
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Waker;
@@ -50,6 +52,37 @@ fn break_helper(shared: &Shared) {
         assert!(std::time::Instant::now() < limit, "the helper's panic is not known here");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// A call of the program may wait for the lock that a helper holds when it fails: what the helper leaves behind is not worked on.
+#[test]
+fn a_call_that_waited_for_a_failing_helper_finds_everyone_lost() {
+    let job = LocalJob::new(2).unwrap();
+    let mut transport = job.join(0).unwrap();
+    let shared = Arc::clone(transport.driver().shared());
+    let failing = Arc::clone(&shared);
+    let failed = std::thread::spawn(move || {
+        let mut engine = failing.engine();
+        // Half of something.
+        engine.machine.connect(Instant(0), Peer(1));
+        panic!("in the middle of it");
+    });
+    assert!(failed.join().is_err());
+    // The call has asked whether the endpoint is well, and now gets the lock.
+    let lost = PeerStatus::Lost(LossCause::Broken);
+    let head = RequestHeader::new(0, ReplyBound::None);
+    let refused =
+        transport.driver_mut().with(|machine, now| machine.request(now, Peer(1), head, &Words::EMPTY, None));
+    assert_eq!(refused, Err(Refused::Gone(lost)));
+    assert_eq!(shared.failure(), Some(LossCause::Broken));
+    let lent = BorrowedPayload { to: Peer(1), payload: &[1; 8] };
+    let driver = transport.driver_mut();
+    assert_eq!(driver.round(Some(lent), |machine, _| machine.buffer_tail(lent)), Err(Refused::Gone(lost)));
+    assert_eq!(
+        driver.look(|machine| (machine.status(Peer(1)), machine.losses(), machine.settled())),
+        (lost, 2, true)
+    );
+    assert!(!driver.look(Machine::has_ready), "nothing is sent any more");
 }
 
 /// A helper that fails between a program's look at it and its request to be woken has nobody to wake, and will

@@ -243,7 +243,7 @@ fn a_lost_session_is_told_nothing() {
     let (mut batch, mut log) = (answerer.new_batch(), Log::new(answer));
     assert!(answerer.take_batch(now, 100, &mut batch));
     let accepted = answerer.accepted_bytes();
-    answerer.declare(ASKER, PeerStatus::Lost(LossCause::Died));
+    answerer.declare(now, ASKER, PeerStatus::Lost(LossCause::Died));
     assert_eq!(deliver(answerer, now, &mut batch, &mut log), 6);
     answerer.settle(now, &mut batch);
     assert_eq!((answerer.accepted_bytes(), answerer.bare_credits()), (accepted, 0));
@@ -284,7 +284,7 @@ fn a_long_reply_to_a_lost_peer_goes_nowhere() {
     let (now, answerer) = (pair.now, &mut pair.machines[1]);
     let (mut batch, mut log) = (answerer.new_batch(), Log::new(|_| Answer::Long(100)));
     assert!(answerer.take_batch(now, 100, &mut batch));
-    answerer.declare(ASKER, PeerStatus::Lost(LossCause::Died));
+    answerer.declare(now, ASKER, PeerStatus::Lost(LossCause::Died));
     assert_eq!(deliver(answerer, now, &mut batch, &mut log), 1, "the others have nobody to answer");
     answerer.settle(now, &mut batch);
     assert_eq!(answerer.buffer_bytes_used(), 0);

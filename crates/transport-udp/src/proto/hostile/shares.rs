@@ -279,3 +279,30 @@ fn hoarders_leave_room_for_others() {
         assert!(*loan <= (lendable / (place * (place + 1))).max(message), "{loans:?} of {lendable}");
     }
 }
+
+/// What a peer had borrowed serves the next in the line when the peer ends, not when something else happens later.
+#[test]
+fn the_line_moves_when_a_borrower_ends() {
+    for faulty in [false, true] {
+        let mut trio = Trio::new(1);
+        let message = u64::from(MEDIUM) + MAX_HEADER as u64;
+        // Room for the loan of one.
+        trio.machines[0].shared.lendable = message;
+        trio.say(&Frame::Want(1 << 40));
+        assert!(trio.machines[0].shared.lent > 0);
+        let head = RequestHeader::new(1, ReplyBound::None);
+        let honest = &mut trio.machines[HONEST.index()];
+        honest.request(trio.now, VICTIM, head, &Words::EMPTY, Some(&[9; MEDIUM as usize])).unwrap();
+        assert!(trio.run(|trio| trio.machines[0].shared.waiting == [HONEST.0]), "it stands in the line");
+        let granted = |trio: &Trio| trio.machines[0].session(HONEST).unwrap().granted.limit;
+        let before = granted(&trio);
+        match faulty {
+            false => trio.machines[0].declare(trio.now, INSIDER, PeerStatus::Lost(LossCause::Died)),
+            true => trio.say(&Frame::Credit(Credit { requests: 1 << 40, ..Credit::default() })),
+        }
+        assert!(trio.machines[0].session(INSIDER).is_none());
+        assert!(trio.machines[0].shared.waiting.is_empty() && granted(&trio) > before, "faulty: {faulty}");
+        assert!(trio.machines[0].has_ready(), "it is told so");
+        assert!(trio.run(|trio| trio.sinks[0].requests[HONEST.index()] > 0));
+    }
+}

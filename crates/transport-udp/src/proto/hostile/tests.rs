@@ -76,7 +76,9 @@ impl Meanwhile<'_> {
                     duel.victim.tick(duel.now);
                 }
                 // A launcher that tells of the insider's end, or the insider's next incarnation.
-                _ if duel.random.chance(30) => duel.victim.declare(INSIDER, PeerStatus::Lost(LossCause::Died)),
+                _ if duel.random.chance(30) => {
+                    duel.victim.declare(duel.now, INSIDER, PeerStatus::Lost(LossCause::Died))
+                }
                 _ if duel.random.chance(100) => {
                     let seed = duel.random.next_u64();
                     duel.insider = machine(INSIDER, seed, duel.insider.config().protection).0;
