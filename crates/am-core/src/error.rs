@@ -316,9 +316,6 @@ pub enum AttachError {
         /// What the second rank registered there.
         in_b: String,
     },
-    /// A layer is registered in part only: an error of its registration was passed over.
-    #[error("a layer is registered in part only: {0}")]
-    Incomplete(RegisterError),
     /// A handler declares larger replies than the transport can carry.
     #[error("handler '{name}' declares replies of up to {bound} bytes, the limit towards rank {to} is {limit}")]
     ReplyBound {

@@ -8,10 +8,19 @@
 //! # Progress
 //!
 //! Handlers cannot send requests. What a handler wants sent it leaves in its layer's state, and the layer's progress function
-//! ([`LayerHandlers::progress`]) sends it through an [`Outbox`]: at the end of every poll that handled a message, at every
-//! poll while work is left, and before the endpoint idles. So trees, routes over several hops and services advance inside
-//! any wait of any layer or of the program, and no rank has to call a layer to keep others going. An endpoint without layers
-//! pays nothing for this.
+//! ([`LayerHandlers::progress`]) sends it through an [`Outbox`]. It is called at the end of a poll
+//!
+//! * that ran a handler of the layer, or if the layer's state was entered since
+//!   ([`Endpoint::layer_mut`](crate::Endpoint::layer_mut) for this layer, [`Endpoint::state_mut`](crate::Endpoint::state_mut) for all);
+//! * while the layer has work left or watches memory ([`Progress::Blocked`], [`Progress::Watching`]);
+//! * when a time has come that it asked for ([`Outbox::wake_at`]);
+//! * in any case at every 16th poll that found nothing and every 64th that served something. So a handler of the program that leaves
+//!   work in a layer's state delays that work, but does not lose it: all layers are called before an endpoint idles that has
+//!   handled messages since.
+//!
+//! So trees, routes over several hops and services advance inside any wait of any layer or of the program, and no rank has to
+//! call a layer to keep others going. An endpoint without layers pays one look at a flag for this, and a layer that has
+//! nothing to do costs the messages of others nothing.
 //!
 //! # How much work can be left
 //!
@@ -72,7 +81,7 @@ use crate::address::{Address, Destination, Peer, Rank, Shape};
 use crate::arguments::{Arguments, Words};
 use crate::endpoint::{Desk, Link};
 use crate::error::{RegisterError, Rejected, SendError};
-use crate::handlers::{Handlers, Reply, ReplyRange, Request, RequestRange};
+use crate::handlers::{Handlers, LayerBit, Mark, Reply, ReplyRange, Request, RequestRange};
 use crate::outcome::{HandlerOutcome, HandlerResult};
 use crate::payload::Payload;
 use crate::time::Instant;
@@ -131,8 +140,9 @@ pub type ProgressResult = Result<Progress, SendError>;
 ///
 /// The methods are those of [`Handlers`]; names are put behind the layer's name and a dot.
 ///
-/// An error of these methods is final: a layer that is registered in part would be one that does not work, so a table that
-/// holds it is refused with [`AttachError::Incomplete`](crate::AttachError::Incomplete).
+/// An error of these methods is final, since a layer that is registered in part would not work: all that the layer has registered
+/// is withdrawn, and further calls fail with the same error. Its names can be registered anew. Handles that were
+/// handed out before lead nowhere: [`BadMessage::UnknownHandler`](crate::BadMessage::UnknownHandler) at the destination.
 ///
 /// ```compile_fail,E0631
 /// # use am_core::{Handlers, layer::HasLayer};
@@ -147,6 +157,11 @@ pub struct LayerHandlers<'h, S, L> {
     handlers: &'h mut Handlers<S>,
     /// The layer's name and a dot.
     prefix: String,
+    bit: LayerBit,
+    /// What the table held before the layer.
+    before: Mark<S>,
+    /// What registration failed with.
+    failed: Option<RegisterError>,
     layer: PhantomData<fn(&mut L)>,
 }
 
@@ -159,15 +174,31 @@ impl<S, L> fmt::Debug for LayerHandlers<'_, S, L> {
 impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
     /// Sets who learns of operations that the network has done by itself.
     pub(crate) fn completed(&mut self, completed: fn(&mut S, Completion<'_>)) {
-        self.handlers.completed(completed);
+        if self.failed.is_none() {
+            self.handlers.for_layer(self.bit, |handlers| handlers.completed(completed));
+        }
     }
 
-    pub(crate) fn new(handlers: &'h mut Handlers<S>, prefix: String) -> Self {
-        Self { handlers, prefix, layer: PhantomData }
+    pub(crate) fn new(handlers: &'h mut Handlers<S>, prefix: String, bit: LayerBit, before: Mark<S>) -> Self {
+        Self { handlers, prefix, bit, before, failed: None, layer: PhantomData }
     }
 
-    fn name(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+    /// Registers a handler; withdraws the whole layer if that fails.
+    fn add<H>(
+        &mut self,
+        name: &str,
+        register: impl FnOnce(&mut Handlers<S>, &str) -> Result<H, RegisterError>,
+    ) -> Result<H, RegisterError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let name = format!("{}{name}", self.prefix);
+        let registered = self.handlers.for_layer(self.bit, |handlers| register(handlers, &name));
+        if let Err(error) = &registered {
+            self.failed = Some(error.clone());
+            self.handlers.withdraw(&self.before);
+        }
+        registered
     }
 
     /// As [`Handlers::one_way`].
@@ -183,8 +214,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, from: Address, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), from, args, payload)
         };
-        let registered = self.handlers.one_way(&self.name(name), handler);
-        self.handlers.mark_incomplete(registered)
+        self.add(name, |handlers, name| handlers.one_way(name, handler))
     }
 
     /// As [`Handlers::request`].
@@ -200,8 +230,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, args, payload)
         };
-        let registered = self.handlers.request(&self.name(name), handler);
-        self.handlers.mark_incomplete(registered)
+        self.add(name, |handlers, name| handlers.request(name, handler))
     }
 
     /// As [`Handlers::request_bounded`].
@@ -222,8 +251,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, args, payload)
         };
-        let registered = self.handlers.request_bounded(&self.name(name), max_reply, handler);
-        self.handlers.mark_incomplete(registered)
+        self.add(name, |handlers, name| handlers.request_bounded(name, max_reply, handler))
     }
 
     /// As [`Handlers::request_largest`].
@@ -239,8 +267,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, args, payload)
         };
-        let registered = self.handlers.request_largest(&self.name(name), handler);
-        self.handlers.mark_incomplete(registered)
+        self.add(name, |handlers, name| handlers.request_largest(name, handler))
     }
 
     /// As [`Handlers::request_range`].
@@ -261,8 +288,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, token: Token<'_>, number: u8, words: &Words, payload: Payload<'_>| {
             handler(state.as_layer_mut(), token, number, words, payload)
         };
-        let registered = self.handlers.request_range(&self.name(name), count, max_reply, handler);
-        self.handlers.mark_incomplete(registered)
+        self.add(name, |handlers, name| handlers.request_range(name, count, max_reply, handler))
     }
 
     /// As [`Handlers::reply`].
@@ -278,8 +304,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, from: Address, args: A, payload: Payload<'_>| {
             handler(state.as_layer_mut(), from, args, payload)
         };
-        let registered = self.handlers.reply(&self.name(name), handler);
-        self.handlers.mark_incomplete(registered)
+        self.add(name, |handlers, name| handlers.reply(name, handler))
     }
 
     /// As [`Handlers::reply_range`].
@@ -299,8 +324,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let handler = move |state: &mut S, from: Address, number: u8, words: &Words, payload: Payload<'_>| {
             handler(state.as_layer_mut(), from, number, words, payload)
         };
-        let registered = self.handlers.reply_range(&self.name(name), count, handler);
-        self.handlers.mark_incomplete(registered)
+        self.add(name, |handlers, name| handlers.reply_range(name, count, handler))
     }
 
     /// Adds the function that carries on the work that handlers leave in the layer's state. It never blocks; what the outbox
@@ -309,8 +333,12 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         &mut self,
         mut progress: impl FnMut(&mut L, &mut Outbox<'_>) -> ProgressResult + Send + 'static,
     ) {
+        if self.failed.is_some() {
+            return;
+        }
         let name = self.prefix.trim_end_matches('.').to_owned();
-        self.handlers.progress_of(name, move |state, outbox| progress(state.as_layer_mut(), outbox));
+        let progress = move |state: &mut S, outbox: &mut Outbox<'_>| progress(state.as_layer_mut(), outbox);
+        self.handlers.for_layer(self.bit, |handlers| handlers.progress_of(name, progress));
     }
 
     /// Adds the function that says whether memory has changed which the progress function, added before, is
@@ -319,6 +347,9 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
     /// # Panics
     /// If there is no progress function yet.
     pub fn changed(&mut self, changed: impl Fn(&L) -> bool + Send + 'static) {
+        if self.failed.is_some() {
+            return;
+        }
         self.handlers.changed(move |state| changed(state.as_layer()));
     }
 }
@@ -330,6 +361,8 @@ pub struct Outbox<'a> {
     /// The latest refusal.
     refused: Option<(Peer, Resource)>,
     idle: bool,
+    /// When the layer wants to be called next.
+    wake: Option<Instant>,
 }
 
 impl fmt::Debug for Outbox<'_> {
@@ -340,11 +373,15 @@ impl fmt::Debug for Outbox<'_> {
 
 impl<'a> Outbox<'a> {
     pub(crate) fn new(link: &'a mut dyn Link, desk: &'a mut Desk, idle: bool) -> Self {
-        Self { link, desk, refused: None, idle }
+        Self { link, desk, refused: None, idle, wake: None }
     }
 
     pub(crate) fn refused(&self) -> Option<(Peer, Resource)> {
         self.refused
+    }
+
+    pub(crate) fn wake(&self) -> Option<Instant> {
+        self.wake
     }
 
     /// The endpoint's address.
@@ -390,6 +427,20 @@ impl<'a> Outbox<'a> {
     /// The time of the transport.
     pub fn now(&self) -> Instant {
         self.link.time()
+    }
+
+    /// Asks for a call of this progress function at a time, by the transport's clock: for heartbeats, time-outs and messages
+    /// that wait for company. Of several times the earliest counts. The wish holds until the function is called next,
+    /// which may be earlier, so a function that still waits then asks again. Waits idle no longer than until the
+    /// earliest time that a layer has asked for, virtual time included; polls look at the clock of a real transport
+    /// every sixteenth time that nothing has arrived. It is no work that is left.
+    pub fn wake_at(&mut self, at: Instant) {
+        self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
+    }
+
+    /// As [`Endpoint::reply_bound`](crate::Endpoint::reply_bound).
+    pub fn reply_bound<A>(&self, handler: Request<A>) -> Option<u32> {
+        self.desk.reply_bound(handler)
     }
 
     /// The largest payload towards a peer, or `None` outside the job; see [`Endpoint::max_payload`](crate::Endpoint::max_payload).

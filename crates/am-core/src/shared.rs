@@ -1,20 +1,21 @@
 //! An endpoint that several threads share behind a lock.
 //!
 //! Every operation locks for as long as it takes. No thread holds the lock while it sleeps in a wait of [`SharedEndpoint`]
-//! (a barrier, and the waits of a locked [`Endpoint`], do hold it): of the threads that wait, one
+//! (the waits of a locked [`Endpoint`] do hold it): of the threads that wait, one
 //! at a time serves the endpoint and has the transport call it ([`Waiting::notify`](crate::Waiting::notify)), the others
 //! sleep until it has served something. The fast mode is one endpoint per thread; this is the simple one.
 
 use crate::address::{Address, Destination, Rank};
 use crate::arguments::Arguments;
-use crate::endpoint::{Endpoint, Rest};
+use crate::endpoint::{Dissemination, Endpoint, Rest};
 use crate::error::{PollError, Rejected, SendError, WaitError};
 use crate::handlers::{Reply, Request};
 use crate::time::{Instant, Span};
 use crate::token::PendingReply;
 use crate::transport::{Body, Notify, PayloadWriter, Transport};
+use std::collections::VecDeque;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{ControlFlow, Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
@@ -34,6 +35,8 @@ struct Shared<T: Transport, S> {
     locked: Mutex<Locked<T, S>>,
     /// Something was served, or the thread that served does so no more.
     served: Condvar,
+    /// Held by the thread that takes part in a barrier.
+    barrier: Mutex<()>,
 }
 
 struct Locked<T: Transport, S> {
@@ -160,7 +163,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     pub fn new(endpoint: Endpoint<T, S>) -> Self {
         let address = endpoint.address();
         let locked = Mutex::new(Locked { endpoint: Some(endpoint), server: None, waiting: 0 });
-        Self { inner: Arc::new(Shared { address, locked, served: Condvar::new() }) }
+        Self { inner: Arc::new(Shared { address, locked, served: Condvar::new(), barrier: Mutex::new(()) }) }
     }
 
     /// Locks the endpoint for several operations in a row. A wait of the endpoint itself, such as
@@ -186,7 +189,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         let locked = inner.locked.into_inner().expect("no thread panicked inside the shared endpoint");
         locked.endpoint.ok_or_else(|| {
             let locked = Mutex::new(Locked { endpoint: None, server: None, waiting: 0 });
-            Self { inner: Arc::new(Shared { address, locked, served: Condvar::new() }) }
+            Self { inner: Arc::new(Shared { address, locked, served: Condvar::new(), barrier: Mutex::new(()) }) }
         })
     }
 
@@ -435,12 +438,30 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         self.wait(None, |endpoint| Ok(endpoint.is_drained().then_some(()))).map(|_| ())
     }
 
-    /// As [`Endpoint::barrier`], for one thread of each endpoint. Holds the lock until all endpoints have come.
+    /// As [`Endpoint::barrier`], for one thread of each endpoint; sleeps without the lock. Of several threads that call it, one
+    /// after the other takes part in a barrier of its own.
     ///
     /// # Errors
     /// As [`Endpoint::barrier`].
     pub fn barrier(&self) -> Result<(), WaitError> {
-        self.lock().barrier()
+        // Nothing is half changed if a thread panicked here: the endpoint's own lock tells.
+        let _alone = self.inner.barrier.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut barrier, mut deferred) = (Dissemination::new([u64::MAX; 2]), VecDeque::new());
+        let outcome = loop {
+            let came =
+                self.wait(None, |endpoint| endpoint.barrier_step(&mut barrier).map(ControlFlow::break_value));
+            match came {
+                Ok(Some(all)) => break Ok(all),
+                Ok(None) => {}
+                Err(error) => match self.lock().past_barrier(error, &barrier, &mut deferred) {
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        let mut guard = self.lock();
+        guard.end_barrier(&outcome, deferred);
+        outcome.map(|_| guard.count_barrier())
     }
 
     /// Leaves the job properly as [`Endpoint::finish`] does, whatever other handles there are: using one of them panics from
@@ -489,6 +510,8 @@ impl<'a, T: Transport, S> Service<'a, T, S> {
             return Ok(());
         }
         let now = locked.endpoint().now();
+        let until = locked.endpoint().wakes_by(until);
+        let longest = until.map_or(LONGEST, |until| Duration::from(until - now).min(LONGEST));
         // Whom this thread waits for is usually about to answer: sleeping at once would cost more than it saves.
         let armed = if rest.fruitless < SPINS {
             Notify::Ready
@@ -497,11 +520,9 @@ impl<'a, T: Transport, S> Service<'a, T, S> {
         };
         self.relock(|| match armed {
             // Bounded, since another thread that served meanwhile may have taken what the call was for.
-            Notify::Armed => {
-                thread::park_timeout(until.map_or(LONGEST, |until| Duration::from(until - now).min(LONGEST)));
-            }
+            Notify::Armed => thread::park_timeout(longest),
             Notify::Ready => thread::yield_now(),
-            Notify::Never => thread::sleep(STEP),
+            Notify::Never => thread::sleep(longest.min(STEP)),
         });
         Ok(())
     }

@@ -15,15 +15,19 @@
 //! * Bytes from a peer are checked before use; a peer that breaks the protocol becomes [`PeerStatus::Lost`].
 
 mod faulty;
+mod membership;
 mod native;
 mod records;
+mod reply_path;
 
 pub use faulty::FaultyPeers;
+pub use membership::{Departure, LossCause, Membership, PeerStatus};
 pub use native::{
     AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Remote, Ticket,
 };
+pub use reply_path::{Fill, NullReplyPath, PendingKey, ReplyPath, ReplyPathGone};
 
-use crate::address::{Peer, Rank, Shape};
+use crate::address::{Peer, Rank};
 use crate::arguments::Words;
 use crate::payload::Payload;
 use crate::segment::{AnyMemory, Memory, Segment};
@@ -321,50 +325,6 @@ impl Body<'_> {
     }
 }
 
-/// How a peer was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LossCause {
-    /// Its endpoint was dropped without `finish`.
-    Left,
-    /// It panicked.
-    Panicked,
-    /// Its process ended without a word, for instance killed.
-    Died,
-    /// It broke the protocol: a frame from it made no sense.
-    Faulty,
-    /// It has not been heard from for the configured time.
-    Silent,
-    /// It speaks another version of the transport's protocol, or lays data out differently.
-    Incompatible,
-    /// It was started anew; its predecessor is gone.
-    Restarted,
-    /// Nothing is wrong with it: this endpoint's own transport has failed, and reaches nobody any more.
-    Broken,
-    /// Nothing is wrong with it: this process is a fork of the one that the endpoint belongs to, and may not use it.
-    Forked,
-}
-
-impl fmt::Display for LossCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Left => "it left without finishing (neither Endpoint::finish nor leave)",
-            Self::Panicked => "it panicked",
-            Self::Died => "its process died",
-            Self::Faulty => "it sent a malformed frame",
-            Self::Silent => "it does not answer",
-            Self::Incompatible => "it is of an incompatible version or layout",
-            Self::Restarted => "it was started anew",
-            Self::Broken => {
-                "this endpoint's own transport has failed and reaches nobody; the process has to be started anew"
-            }
-            Self::Forked => {
-                "this endpoint belongs to the process that this one was forked from, which alone can use it"
-            }
-        })
-    }
-}
-
 /// What a transport makes of a wish to be called; see [`Waiting::notify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
@@ -374,55 +334,6 @@ pub enum Notify {
     Ready,
     /// This transport must be polled.
     Never,
-}
-
-/// What is known of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerStatus {
-    /// Taking part.
-    Active,
-    /// Ended properly, with `finish`.
-    Finished,
-    /// Lost.
-    Lost(LossCause),
-}
-
-impl PeerStatus {
-    /// Passes if the peer takes part.
-    ///
-    /// # Errors
-    /// Its status if it does not.
-    #[inline]
-    pub fn active(self) -> Result<(), Self> {
-        if self == Self::Active { Ok(()) } else { Err(self) }
-    }
-}
-
-/// How this endpoint leaves its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// After a collective `finish`.
-    Finished,
-    /// Without one.
-    Left,
-    /// While unwinding from a panic.
-    Panicked,
-}
-
-impl Departure {
-    /// The departure of an endpoint that is dropped without `finish`, told from the thread's state.
-    pub fn of_drop() -> Self {
-        if std::thread::panicking() { Self::Panicked } else { Self::Left }
-    }
-
-    /// What the others are to know of it.
-    pub const fn status(self) -> PeerStatus {
-        match self {
-            Self::Finished => PeerStatus::Finished,
-            Self::Left => PeerStatus::Lost(LossCause::Left),
-            Self::Panicked => PeerStatus::Lost(LossCause::Panicked),
-        }
-    }
 }
 
 /// What a sender could still send to one peer at this moment.
@@ -518,109 +429,6 @@ pub trait Slot: PayloadWriter {
     fn commit(self);
 }
 
-/// A reply that could not be sent. The reply path is as before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyPathGone;
-
-/// Writes the payload of a reply where it leaves from.
-pub type Fill<'a> = dyn FnMut(&mut dyn PayloadWriter) + 'a;
-
-/// The way back for one reply. A reply path that is let go unused becomes a bare credit.
-pub trait ReplyPath {
-    /// The payload bound that the requester set aside room for.
-    fn bound(&self) -> usize;
-
-    /// Size of the requester's segment in bytes.
-    fn segment_len(&self) -> u64;
-
-    /// The largest payload of a Long reply in bytes: [`Limits::long`] towards the requester.
-    fn long_limit(&self) -> u64;
-
-    /// Sends a reply; a Long one is placed in the requester's segment first.
-    ///
-    /// # Errors
-    /// [`ReplyPathGone`] if the requester is gone.
-    ///
-    /// # Panics
-    /// If a payload to copy exceeds [`ReplyPath::bound`], or one to place exceeds [`ReplyPath::long_limit`] or does not lie in the
-    /// requester's segment; the core checks all of these first.
-    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone>;
-
-    /// Sends a Medium reply of `len` bytes that `fill` writes into the transport's buffer.
-    ///
-    /// # Errors
-    /// [`ReplyPathGone`] if the requester is gone; `fill` is not called then.
-    ///
-    /// # Panics
-    /// If `len` exceeds [`ReplyPath::bound`]; the core checks it first.
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone>;
-
-    /// Keeps the way back open beyond the handler; [`Transport::reply_detached`] opens it again.
-    fn detach(&mut self) -> PendingKey;
-}
-
-/// What a transport needs to find a detached way back; opaque to everyone else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PendingKey {
-    /// The requester.
-    pub to: Peer,
-    /// Whatever the transport wants to remember.
-    pub tag: u64,
-}
-
-/// The way back where there is none: of a message that permits no reply, or to a requester that is gone.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct NullReplyPath {
-    /// What the core may believe that a reply has room for, until it learns that the requester is gone; 0 where no reply is
-    /// permitted.
-    pub bound: usize,
-    /// Size of the requester's segment in bytes, as far as it still matters.
-    pub segment_len: u64,
-    /// What [`ReplyPath::detach`] returns.
-    pub key: PendingKey,
-}
-
-impl NullReplyPath {
-    /// Of a message from `from` that permits no reply.
-    pub const fn one_way(from: Peer) -> Self {
-        Self { bound: 0, segment_len: 0, key: PendingKey { to: from, tag: 0 } }
-    }
-}
-
-impl ReplyPath for NullReplyPath {
-    fn bound(&self) -> usize {
-        self.bound
-    }
-
-    fn segment_len(&self) -> u64 {
-        self.segment_len
-    }
-
-    fn long_limit(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn send(&mut self, _: u8, _: &Words, _: Body<'_>) -> Result<(), ReplyPathGone> {
-        Err(ReplyPathGone)
-    }
-
-    fn send_filled(&mut self, _: u8, _: &Words, _: usize, _: &mut Fill<'_>) -> Result<(), ReplyPathGone> {
-        Err(ReplyPathGone)
-    }
-
-    fn detach(&mut self) -> PendingKey {
-        self.key
-    }
-}
-
 /// Where a transport delivers what arrives. Implemented by the core.
 pub trait Sink {
     /// A request, and the way back for its reply.
@@ -636,24 +444,6 @@ pub trait Sink {
     fn completed(&mut self, completion: Completion<'_>) {
         let _ = completion;
     }
-}
-
-/// Who takes part in a job, and how they have ended.
-pub trait Membership {
-    /// This endpoint.
-    fn local_peer(&self) -> Peer;
-
-    /// The shape of the job.
-    fn shape(&self) -> Shape;
-
-    /// How many endpoints have been lost so far; cheap, compared by the core at every poll.
-    fn losses(&self) -> u32;
-
-    /// What is known of a peer. What it sent before it finished or left can be polled once this says so.
-    fn status(&self, peer: Peer) -> PeerStatus;
-
-    /// Leaves the job. Frames already accepted are still delivered to the peers.
-    fn depart(&mut self, how: Departure);
 }
 
 /// Time, and how a rank passes it until something happens.
@@ -761,6 +551,13 @@ pub trait Transport: Membership + Waiting {
     /// Delivers at most `budget` arrived frames to the sink; returns how many. One poll may look at some of the peers only;
     /// the next one goes on behind them, and [`Transport::polls_per_sweep`] of them look at all.
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize;
+
+    /// Whether a poll may find something to do: asked before each, so that an empty one is cheap. It counts as a fruitless poll where
+    /// it is false, and is so only where the poll would deliver nothing and do nothing else.
+    #[inline]
+    fn may_deliver(&mut self) -> bool {
+        true
+    }
 
     /// How many fruitless polls in a row tell that nothing has arrived from anyone.
     fn polls_per_sweep(&self) -> u32 {

@@ -2,9 +2,12 @@
 //! whatever the program waits for.
 
 use super::right;
-use crate::world::{Verdict, World, equal};
+use crate::world::{Verdict, World, ensure, equal};
 use am_core::layer::{HasLayer, Outbox, Progress, ProgressResult, WorkQueue};
-use am_core::{Address, Handlers, Payload, PendingReply, RegisterError, Reply, Request, Span, Token, Transport};
+use am_core::{
+    Address, Handlers, Instant, Payload, Peer, PendingReply, Rank, RegisterError, Reply, Request, SendError, Span,
+    Token, Transport,
+};
 
 /// Questions that a rank has under way at once.
 const ASKED: u64 = 4;
@@ -137,4 +140,69 @@ pub(super) fn together<T: Transport>(world: &World, transport: T) -> Verdict {
     equal("tours", &state.tours.home, &vec![all_ranks; rounds as usize])?;
     equal("answers", state.desk.answers, (rounds * ASKED, doubled))?;
     equal("work left", (state.tours.travelling.len(), state.desk.asked.len()), (0, 0))
+}
+
+/// A layer that wants to be called at a time, and tells rank 0 when it was.
+struct Alarm {
+    rang: Request<()>,
+    due: Option<Instant>,
+    rings: u32,
+    told: u32,
+}
+
+impl Alarm {
+    fn register<S: HasLayer<Self>>(handlers: &mut Handlers<S>) -> Result<Self, RegisterError> {
+        let mut layer = handlers.layer::<Self>("alarm")?;
+        let rang =
+            layer.one_way("rang", |alarm: &mut Self, _: Address, (): (), _: Payload<'_>| alarm.told += 1)?;
+        layer.progress(Self::advance);
+        Ok(Self { rang, due: None, rings: 0, told: 0 })
+    }
+
+    fn advance(&mut self, outbox: &mut Outbox<'_>) -> ProgressResult {
+        let Some(due) = self.due else { return Ok(Progress::Idle) };
+        if outbox.now() < due {
+            outbox.wake_at(due);
+            return Ok(Progress::Idle);
+        }
+        match outbox.try_request(Rank(0), self.rang, ()) {
+            Err(SendError::WouldBlock { .. }) => return Ok(Progress::Blocked),
+            sent => sent?,
+        }
+        self.due = None;
+        self.rings += 1;
+        Ok(Progress::Advanced)
+    }
+}
+
+/// Alarms ring in each kind of wait, where no message would end the idling.
+pub(super) fn alarms<T: Transport>(world: &World, transport: T) -> Verdict {
+    let shape = transport.shape();
+    let first = transport.local_peer() == Peer(0);
+    let mut handlers = Handlers::<Alarm>::new();
+    let alarm = Alarm::register(&mut handlers)?;
+    let mut endpoint = world.attach(transport, handlers, alarm)?;
+    for round in 1..=6 {
+        endpoint.barrier()?;
+        let due = endpoint.now() + Span::from_micros(300);
+        endpoint.layer_mut::<Alarm>().due = Some(due);
+        match round % 3 {
+            0 => endpoint.wait_until(|alarm| alarm.rings == round)?,
+            1 => {
+                while endpoint.state().rings < round {
+                    endpoint.poll_or_idle(Span::from_secs(30))?;
+                }
+            }
+            // The others wait for rank 0, which waits for their alarms.
+            _ => {}
+        }
+        if first {
+            endpoint.wait_until(|alarm| alarm.told == round * shape.peers())?;
+        }
+        endpoint.barrier()?;
+        equal("alarms that rang", endpoint.state().rings, round)?;
+        ensure(endpoint.now() >= due, || "an alarm rang early".into())?;
+    }
+    endpoint.finish()?;
+    Ok(())
 }

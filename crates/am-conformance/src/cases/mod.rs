@@ -100,6 +100,7 @@ suite! {
     (15, "direct-access", "segments as memory, where offered", PLAIN, direct::direct_access),
     (15, "auxiliary", "auxiliary segments, where offered", PLAIN, direct::auxiliary),
     (16, "layers", "two layers and a program share an endpoint", SMALLEST, layers::together),
+    (16, "layers-alarms", "layers are called at the times they ask for", SMALLEST, layers::alarms),
     (17, "put-and-get", "one-sided reads and writes", SMALLEST, one_sided::put_and_get),
     (17, "atomics", "everyone updates everyone's counters", PLAIN, one_sided::atomics),
     (17, "signals", "puts that tell their target; refusals", PLAIN, one_sided::signals_and_errors),

@@ -10,8 +10,9 @@ use crate::arguments::{Words, encode};
 use crate::error::{AttachError, PollError, WaitError};
 use crate::handlers::first_difference;
 use crate::payload::Payload;
-use crate::transport::{LossCause, PeerStatus, Transport, WaitReason};
+use crate::transport::{LossCause, PeerStatus, Refused, Transport, WaitReason};
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 const BARRIER: u32 = 1;
 const TABLE: u32 = 2;
@@ -20,7 +21,22 @@ const ROUNDS: usize = 32;
 const MAX_DESCRIPTION: usize = 1 << 18;
 
 /// Two numbers that a barrier reduces to their minima.
-type Minima = [u64; 2];
+pub(crate) type Minima = [u64; 2];
+
+/// A barrier under way.
+pub(crate) struct Dissemination {
+    /// The minima so far.
+    all: Minima,
+    round: u32,
+    /// Whether this round's message has been sent.
+    sent: bool,
+}
+
+impl Dissemination {
+    pub(crate) fn new(mine: Minima) -> Self {
+        Self { all: mine, round: 0, sent: false }
+    }
+}
 
 /// A description of a handler table, which arrives in parts and in any order.
 struct Description {
@@ -110,7 +126,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// afterwards. An error of a handler that ran meanwhile does not end the barrier: the next poll or wait returns it.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
         self.minima([u64::MAX; 2])?;
-        self.desk.stats.barriers += 1;
+        self.count_barrier();
         Ok(())
     }
 
@@ -126,10 +142,10 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.drain()?;
             let now = self.activity();
             // Nothing moved anywhere between two reductions, and all that was sent before each had been handled by then.
-            let still = u64::from(last == Some(now) && !self.work_left);
+            let still = u64::from(last == Some(now) && !self.agenda.work_left());
             last = Some(now);
             if self.minima([still, u64::MAX])?[0] == 1 {
-                self.desk.stats.barriers += 1;
+                self.count_barrier();
                 return Ok(());
             }
         }
@@ -146,7 +162,11 @@ impl<T: Transport, S> Endpoint<T, S> {
     pub(super) fn agree_on_bounds(&mut self) -> Result<(), AttachError> {
         let Some(largest) = self.desk.directory.largest() else { return Ok(()) };
         let [largest, _] = self.minima([largest.into(), u64::MAX])?;
-        self.desk.directory.bound_largest(u32::try_from(largest).unwrap_or(u32::MAX));
+        let bytes = u32::try_from(largest).unwrap_or(u32::MAX);
+        self.desk.directory.bound_largest(bytes);
+        for handler in self.desk.directory.with_largest() {
+            self.table.requests[usize::from(*handler)].set_bound(bytes);
+        }
         Ok(())
     }
 
@@ -165,61 +185,101 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::barrier`].
     pub fn minima(&mut self, mine: Minima) -> Result<Minima, WaitError> {
-        let mut deferred = VecDeque::new();
-        let outcome = self.disseminate(mine, &mut deferred);
+        let (mut barrier, mut deferred) = (Dissemination::new(mine), VecDeque::new());
+        let outcome = loop {
+            let step = match self.barrier_step(&mut barrier) {
+                Ok(ControlFlow::Break(all)) => break Ok(all),
+                Ok(ControlFlow::Continue(reason)) => self.wait_step(None, reason),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = step.or_else(|error| self.past_barrier(error, &barrier, &mut deferred)) {
+                break Err(error);
+            }
+        };
+        self.end_barrier(&outcome, deferred);
+        outcome
+    }
+
+    /// Carries a barrier on as far as it goes without waiting: what comes out of it, or what it waits for.
+    pub(crate) fn barrier_step(
+        &mut self,
+        barrier: &mut Dissemination,
+    ) -> Result<ControlFlow<Minima, WaitReason>, WaitError> {
+        let (parity, shape, me) = (self.control.generation & 1, self.desk.shape, self.transport.local_peer());
+        while barrier.round < self.control.rounds {
+            let round = barrier.round;
+            let (from, index) = (source(me, round, shape), [parity as usize, round as usize]);
+            if !barrier.sent {
+                self.nobody_lost()?;
+                let to = Peer(((u64::from(me.0) + (1 << round)) % u64::from(shape.peers())) as u32);
+                let words = encode(&([BARRIER, parity, round], barrier.all[0], barrier.all[1]));
+                match self.transport.control(to, &words, &[]) {
+                    Ok(()) => {}
+                    Err(Refused::Busy(resource)) => {
+                        self.note_blocked(shape.address(to), resource);
+                        return Ok(ControlFlow::Continue(WaitReason::Room(to, resource)));
+                    }
+                    Err(Refused::Gone(_)) => {
+                        // Those who left because of a loss are not its cause.
+                        self.nobody_lost()?;
+                        let (rank, cause) = (shape.address(to).rank, LossCause::Left);
+                        return Err(PollError::PeerLost { rank, cause }.into());
+                    }
+                }
+                (barrier.sent, self.control.waiting) = (true, Some(round));
+            }
+            let Some(theirs) = self.control.arrived[index[0]][index[1]].take() else {
+                self.nobody_lost()?;
+                self.may_come(from, index)?;
+                if self.control.arrived[index[0]][index[1]].is_none() {
+                    return Ok(ControlFlow::Continue(WaitReason::Collective(from)));
+                }
+                continue;
+            };
+            barrier.all = [barrier.all[0].min(theirs[0]), barrier.all[1].min(theirs[1])];
+            (barrier.round, barrier.sent) = (round + 1, false);
+            self.end_wait();
+        }
+        Ok(ControlFlow::Break(barrier.all))
+    }
+
+    /// Whether a barrier goes on after an error that a step of it met. Errors that do not end it are `deferred`, the first of
+    /// messages and the first of layers.
+    ///
+    /// # Errors
+    /// The error, if it ends the barrier.
+    pub(crate) fn past_barrier(
+        &self,
+        error: WaitError,
+        barrier: &Dissemination,
+        deferred: &mut VecDeque<PollError>,
+    ) -> Result<(), WaitError> {
+        let parity = (self.control.generation & 1) as usize;
+        let arrived = || self.control.arrived[parity].get(barrier.round as usize).is_some_and(Option::is_some);
+        match error {
+            // The other endpoints have come in vain if this one stops halfway.
+            WaitError::Poll(error @ (PollError::Handler { .. } | PollError::Progress(_))) => error.keep(deferred),
+            error if !barrier.sent || !arrived() => return Err(error),
+            // What the lost rank sent before it went may have arrived together with the news.
+            WaitError::Poll(PollError::PeerLost { .. }) | WaitError::TimedOut(_) => {}
+            WaitError::Poll(error) => error.keep(deferred),
+        }
+        Ok(())
+    }
+
+    /// Ends a barrier, so that the next one can begin if it came to its end.
+    pub(crate) fn end_barrier(&mut self, outcome: &Result<Minima, WaitError>, deferred: VecDeque<PollError>) {
         self.control.waiting = None;
+        self.end_wait();
         deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
         if outcome.is_ok() {
             self.control.generation = self.control.generation.wrapping_add(1);
         }
-        outcome
     }
 
-    /// Errors that do not end the barrier are `deferred`, the first of messages and the first of layers.
-    fn disseminate(&mut self, mine: Minima, deferred: &mut VecDeque<PollError>) -> Result<Minima, WaitError> {
-        let (mut all, parity) = (mine, self.control.generation & 1);
-        let (me, peers) = (u64::from(self.transport.local_peer().0), u64::from(self.desk.shape.peers()));
-        for round in 0..self.control.rounds {
-            self.nobody_lost()?;
-            let to = Peer(((me + (1 << round)) % peers) as u32);
-            let words = encode(&([BARRIER, parity, round], all[0], all[1]));
-            if let Err(error) = self.control_request(to, &words, &[]) {
-                // Those who left because of a loss are not its cause.
-                self.nobody_lost()?;
-                return Err(error);
-            }
-            self.control.waiting = Some(round);
-            let from = source(self.transport.local_peer(), round, self.desk.shape);
-            let index = (parity as usize, round as usize);
-            loop {
-                if let Some(theirs) = self.control.arrived[index.0][index.1].take() {
-                    all = [all[0].min(theirs[0]), all[1].min(theirs[1])];
-                    break;
-                }
-                let step = self.wait_step(None, WaitReason::Collective(from)).and_then(|()| self.nobody_lost());
-                let step = step.and_then(|()| self.may_come(from, index));
-                let arrived = self.control.arrived[index.0][index.1].is_some();
-                match step {
-                    Ok(()) => {}
-                    // The other endpoints have come in vain if this one stops halfway.
-                    Err(WaitError::Poll(error @ (PollError::Handler { .. } | PollError::Progress(_)))) => {
-                        error.keep(deferred);
-                    }
-                    Err(error) if !arrived => {
-                        self.end_wait();
-                        return Err(error);
-                    }
-                    // What the lost rank sent before it went may have arrived together with the news.
-                    Err(WaitError::Poll(PollError::PeerLost { .. })) => {}
-                    Err(WaitError::Poll(error)) => {
-                        error.keep(deferred);
-                    }
-                    Err(_) => {}
-                }
-            }
-            self.end_wait();
-        }
-        Ok(all)
+    /// Counts a barrier that has come to its end.
+    pub(crate) fn count_barrier(&mut self) {
+        self.desk.stats.barriers += 1;
     }
 
     /// Fails if any rank is lost, acknowledged or not.
@@ -234,7 +294,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Fails if a peer has left by itself. What it sent before has been served then.
-    fn may_come(&mut self, peer: Peer, (parity, round): (usize, usize)) -> Result<(), WaitError> {
+    fn may_come(&mut self, peer: Peer, [parity, round]: [usize; 2]) -> Result<(), WaitError> {
         if self.transport.status(peer) != PeerStatus::Finished {
             return Ok(());
         }

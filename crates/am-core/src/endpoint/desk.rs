@@ -106,6 +106,17 @@ impl Desk {
         Ok((peer, RequestHeader { handler: handler.index(), reply }))
     }
 
+    /// The largest Medium reply in bytes that a request may have; `None` if it has none.
+    pub(crate) fn reply_bound<A>(&self, handler: Request<A>) -> Option<u32> {
+        if handler.table() != self.directory.serial {
+            return None;
+        }
+        match self.directory.bounds[usize::from(handler.index())] {
+            ReplyBound::UpTo(bytes) => Some(handler.own_bound().map_or(bytes, |own| own.min(bytes))),
+            ReplyBound::None => None,
+        }
+    }
+
     /// The bound of a request that asks for another than its handler declares.
     #[cold]
     fn own_bound<L: Link + ?Sized>(

@@ -1,11 +1,13 @@
 //! The endpoint: a program's access to its job. It sends requests, serves what arrives, and waits.
 //!
-//! * `send` has the request forms, `desk` what they share with those of layers, `serve` polling and waiting, `collective` the barrier and the comparison of handler
-//!   tables at attach.
+//! * `send` has the request forms, `desk` what they share with those of layers, `serve` polling and waiting, `dispatch` what
+//!   arrives, `layers` when progress functions are called, `collective` the barrier and the comparison of handler tables at attach.
 
 mod collective;
 mod desk;
+mod dispatch;
 mod joining;
+mod layers;
 mod recent;
 mod send;
 mod serve;
@@ -13,6 +15,7 @@ mod serve;
 pub use joining::Joining;
 pub use send::Reservation;
 
+pub(crate) use collective::Dissemination;
 pub(crate) use desk::{Desk, Link};
 pub(crate) use serve::Rest;
 
@@ -21,15 +24,16 @@ use crate::error::{AttachError, PollError, SendError, WaitError};
 use crate::handlers::{Handlers, Request, Table};
 use crate::layer::HasLayer;
 use crate::segment::Segment;
-use crate::stall::{self, LayerWork, StallReport, Unanswered};
+use crate::stall::{self, StallReport, Unanswered};
 use crate::stats::Statistics;
 use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::transport::{
-    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, Owed, PeerStatus, ReplyBound, Resource,
-    Transport, WaitReason,
+    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, Owed, PeerStatus, Resource, Transport,
+    WaitReason,
 };
 use collective::Control;
+use layers::Agenda;
 use recent::Recent;
 use serve::DEFAULT_BUDGET;
 use std::collections::VecDeque;
@@ -72,14 +76,7 @@ pub struct Endpoint<T: Transport, S> {
     /// This rank's own segment, for handlers, while the transport is being polled.
     segment: Segment<T::Memory>,
     control: Control,
-    /// Whether there are progress functions.
-    layered: bool,
-    /// Whether a progress function has work left.
-    work_left: bool,
-    /// Whether a layer watches memory that peers change.
-    watching: bool,
-    /// Whether a progress function has done something since a wait last looked.
-    advanced: bool,
+    agenda: Agenda,
     /// What progress functions failed with, by layer, until the program is told; they are not called before that.
     layer_errors: VecDeque<(usize, Box<SendError>)>,
     losses_seen: u32,
@@ -128,9 +125,6 @@ impl<T: Transport, S> Endpoint<T, S> {
         timeout: Option<Span>,
     ) -> Result<Self, AttachError> {
         let shape = transport.shape();
-        if let Some(error) = handlers.incomplete() {
-            return Err(AttachError::Incomplete(error.clone()));
-        }
         let default = transport.limits(transport.local_peer()).default_reply;
         if let Some((name, bound)) = handlers.largest_bound() {
             for peer in (0..shape.peers()).map(Peer) {
@@ -154,17 +148,13 @@ impl<T: Transport, S> Endpoint<T, S> {
             abandoned: Arc::default(),
             losses_told: Vec::new(),
         };
-        let layered = !table.layers.is_empty();
         let mut endpoint = Self {
             table,
             state,
             desk,
             segment: transport.segment().clone(),
             control: Control::new(shape.peers()),
-            layered: false,
-            work_left: false,
-            watching: false,
-            advanced: false,
+            agenda: Agenda::default(),
             layer_errors: VecDeque::new(),
             losses_seen: 0,
             told: None,
@@ -181,7 +171,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         match endpoint.compare_tables(fingerprint, &description).and_then(|()| endpoint.agree_on_bounds()) {
             Ok(()) => {
                 // Before this, a handler's number may mean something else elsewhere.
-                (endpoint.layered, endpoint.work_left) = (layered, layered);
+                endpoint.agenda.start(!endpoint.table.layers.is_empty());
                 crate::trace::attached(endpoint.address(), shape.ranks);
                 Ok(endpoint)
             }
@@ -204,7 +194,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// this endpoint has then finished like the others, which do not notice.
     pub fn finish(mut self) -> Result<S, WaitError> {
         let mut failed = None;
-        if self.layered {
+        if self.agenda.is_on() {
             self.past_handlers(&mut failed, Self::quiesce)?;
         } else {
             self.past_handlers(&mut failed, Self::drain)?;
@@ -275,8 +265,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The state that handlers work on.
     #[inline]
     pub fn state_mut(&mut self) -> &mut S {
-        // What the program changes may be work for a layer.
-        self.work_left = self.layered;
+        // What the program changes may be work for any layer.
+        self.agenda.touch(u64::MAX);
         &mut self.state
     }
 
@@ -291,11 +281,12 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// The state of a layer, whose progress function the next poll or wait calls.
     #[inline]
-    pub fn layer_mut<L>(&mut self) -> &mut L
+    pub fn layer_mut<L: 'static>(&mut self) -> &mut L
     where
         S: HasLayer<L>,
     {
-        self.state_mut().as_layer_mut()
+        self.agenda.touch(self.table.layers_of::<L>());
+        self.state.as_layer_mut()
     }
 
     /// How often the endpoint went idle so far, as its [statistics](Self::statistics) say.
@@ -325,12 +316,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.desk.max_payload(&self.transport.transport, to.address(), category, lane, arguments)
     }
 
-    /// The largest reply, in bytes, that this endpoint sets room aside for with every request to a handler of its own table.
-    pub(crate) fn reply_bound<A>(&self, handler: Request<A>) -> u32 {
-        match self.desk.directory.bounds[usize::from(handler.index())] {
-            ReplyBound::UpTo(bytes) => bytes,
-            _ => 0,
-        }
+    /// The largest Medium reply, in bytes, that a request to a handler of this endpoint's table may have, and that room is set
+    /// aside for: what the handler declares, or less if the handle says so ([`Request::reply_up_to`]). `None` if the handler
+    /// cannot reply, or belongs to another table.
+    #[inline]
+    pub fn reply_bound<A>(&self, handler: Request<A>) -> Option<u32> {
+        self.desk.reply_bound(handler)
     }
 
     /// What could be sent to a peer right now, or `None` outside the job.
@@ -467,13 +458,6 @@ impl<T: Transport, S> Endpoint<T, S> {
             report.waiting_for = what;
         }
         report
-    }
-
-    /// The layers that could not do all of their work, and what they lack.
-    fn layer_work(&self) -> Vec<LayerWork> {
-        let blocked = self.table.layers.iter().filter(|layer| layer.blocked);
-        let lacks = |(peer, resource)| (self.desk.shape.address(peer), resource);
-        blocked.map(|layer| LayerWork { layer: layer.name.clone(), lacks: layer.lacks.map(lacks) }).collect()
     }
 
     /// Hands everything sent so far to the network; needed only before long computations on transports that batch.

@@ -11,7 +11,7 @@ use crate::stats::Traffic;
 use crate::token::{Message, PendingReply};
 use crate::transport::{
     Body, Capability, Category, Completion, Done, LossCause, NativeOneSided, PayloadWriter, Refused, Remote,
-    RequestHeader, Slot, Ticket, Transport, WaitReason,
+    RequestHeader, Resource, Slot, Ticket, Transport, WaitReason,
 };
 
 /// A Medium request being filled in the transport's own buffer. Sent by [`Reservation::commit`]; dropped, it sends
@@ -61,13 +61,18 @@ impl<T: Transport, S> Endpoint<T, S> {
             Refused::Busy(resource) => resource,
             Refused::Gone(status) => return Err(self.desk.gone(to, status)),
         };
+        self.note_blocked(to, resource);
+        self.wait_step(None, WaitReason::Room(peer, resource))?;
+        Ok(())
+    }
+
+    /// Counts that there is no room, once in each wait.
+    pub(super) fn note_blocked(&mut self, to: Address, resource: Resource) {
         if self.blocked_on != Some((to, resource)) {
             self.desk.stats.stall(resource);
             crate::trace::stalled(to, resource);
             self.blocked_on = Some((to, resource));
         }
-        self.wait_step(None, WaitReason::Room(peer, resource))?;
-        Ok(())
     }
 
     /// Sends a request that has been refused, serving incoming messages until there is room.
@@ -123,9 +128,10 @@ impl<T: Transport, S> Endpoint<T, S> {
     ) -> Result<(), SendError> {
         let peer = self.desk.shape.peer(to).expect("the target of an operation is in the job");
         let outcome = loop {
-            let (completed, state) = (self.table.completed, &mut self.state);
+            let (completed, state, agenda) = (self.table.completed, &mut self.state, &mut self.agenda);
             let mut done = |completion: Completion<'_>| {
-                if let Some(completed) = completed {
+                if let Some((completed, layer)) = completed {
+                    agenda.touch(layer.set());
                     completed(state, completion);
                 }
             };

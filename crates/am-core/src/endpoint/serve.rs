@@ -2,25 +2,15 @@
 
 use super::Endpoint;
 use super::collective::Control;
-use super::desk::Desk;
+use super::dispatch::Dispatcher;
 use crate::address::{Address, Destination, Peer, Rank};
-use crate::arguments::Words;
-use crate::error::{BadMessage, PollError, SendError, WaitError};
-use crate::handlers::{Advance, Fault, Handled, ReplyCode, RequestCode, Table};
-use crate::layer::{HasLayer, Outbox, Progress};
-use crate::outcome::HandlerFailure;
-use crate::payload::Payload;
-use crate::segment::{AnyMemory, MemoryRef, Segment};
+use crate::error::{PollError, WaitError};
+use crate::segment::{AnyMemory, Segment};
 use crate::stall;
 use crate::time::{Instant, Span};
-use crate::token::{Outcome, Token, TokenContext};
-use crate::transport::{
-    Arrival, Completion, Lane, LossCause, Notify, PeerStatus, ReplyPath, Sink, Transport, WaitReason,
-};
-use std::cell::Cell;
+use crate::transport::{LossCause, PeerStatus, Transport, WaitReason};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::task::Waker;
 
 /// Messages that one `poll` serves at most.
 pub(super) const DEFAULT_BUDGET: usize = 1024;
@@ -57,156 +47,6 @@ pub(crate) struct Rest {
     pub(crate) steps: u32,
 }
 
-/// Runs handlers for what a transport delivers.
-struct Dispatcher<'a, S> {
-    table: &'a mut Table<S>,
-    state: &'a mut S,
-    desk: &'a mut Desk,
-    segment: Segment<MemoryRef<'a>>,
-    control: &'a mut Control,
-    trouble: &'a mut VecDeque<PollError>,
-}
-
-impl<S> Dispatcher<'_, S> {
-    #[cold]
-    fn drop_message(&mut self, from: Peer, handler: u8, reason: BadMessage) {
-        self.desk.stats.bad_messages += 1;
-        let from = self.desk.shape.address(from);
-        crate::trace::dropped(from, handler, reason);
-        PollError::BadMessage { from, handler, reason }.keep(self.trouble);
-    }
-
-    /// A message that did not fit its handler, or whose handler failed.
-    #[cold]
-    #[inline(never)]
-    fn unwell(&mut self, from: Peer, handler: u8, args: &Words, lane: Lane, fault: Fault) {
-        let Fault::Failed(error) = fault else {
-            return self.drop_message(from, handler, BadMessage::WrongArguments { words: args.len() });
-        };
-        self.desk.stats.failed += 1;
-        let (handler, from) = (self.desk.directory.name(lane, handler), self.desk.shape.address(from));
-        let failure = HandlerFailure { handler, from, error };
-        crate::trace::failed(&failure);
-        PollError::Handler(Box::new(failure)).keep(self.trouble);
-    }
-
-    /// Counts a request whose handler has run.
-    #[inline(always)]
-    fn count_request(&mut self, arrival: &Arrival<'_>, handled: Handled) {
-        if let Some(fault) = handled {
-            self.unwell(arrival.from, arrival.handler, arrival.args, Lane::Request, *fault);
-        }
-        self.desk.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
-    }
-
-    /// Counts a request whose handler has not replied.
-    #[inline(never)]
-    fn not_replied(&mut self, handler: u8, outcome: Outcome, handled: &Handled) {
-        let tally = &mut self.desk.directory.tallies[usize::from(handler)];
-        match outcome {
-            Outcome::Detached => {
-                self.desk.stats.detached += 1;
-                tally.detached += 1;
-            }
-            Outcome::Unused if !matches!(handled.as_deref(), Some(Fault::Misfit)) => tally.forgotten += 1,
-            Outcome::Unused | Outcome::Gone | Outcome::Replied => {}
-        }
-    }
-
-    #[cold]
-    fn unknown(&mut self, from: Peer, handler: u8) {
-        self.drop_message(from, handler, BadMessage::UnknownHandler);
-    }
-
-    /// Counts a request whose handler had the permission to reply.
-    #[inline(always)]
-    fn ended(&mut self, arrival: &Arrival<'_>, handled: Handled, outcome: Outcome) {
-        match outcome {
-            Outcome::Replied => self.desk.stats.replies_sent += 1,
-            outcome => self.not_replied(arrival.handler, outcome, &handled),
-        }
-        self.count_request(arrival, handled);
-    }
-}
-
-/// Runs a request's handler with the permission to reply; what it came to, and what became of the permission.
-#[inline(always)]
-fn with_token(
-    desk: &Desk,
-    segment: Segment<MemoryRef<'_>>,
-    arrival: &Arrival<'_>,
-    path: &mut dyn ReplyPath,
-    run: impl FnOnce(Token<'_>) -> Handled,
-) -> (Handled, Outcome) {
-    let handler = arrival.handler;
-    let bound = desk.directory.bounds[usize::from(handler)].bytes();
-    let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
-    let (table, abandoned) = (desk.directory.serial, &desk.abandoned);
-    let context = TokenContext { from, handler, table, bound, abandoned, segment, outcome };
-    let handled = run(Token::new(path, &context));
-    (handled, context.outcome.into_inner())
-}
-
-impl<S> Sink for Dispatcher<'_, S> {
-    #[inline(always)]
-    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
-        let payload = arrival.payload.of(arrival.category);
-        match self.table.requests.get_mut(usize::from(arrival.handler)) {
-            Some(RequestCode::OneWay(code)) => {
-                let from = self.desk.shape.address(arrival.from);
-                let handled = code(self.state, from, arrival.args, payload);
-                self.count_request(&arrival, handled);
-            }
-            Some(RequestCode::Request(code)) => {
-                let run = |token: Token<'_>| code(self.state, token, arrival.args, payload);
-                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, path, run);
-                self.ended(&arrival, handled, outcome);
-            }
-            Some(&mut RequestCode::Range(range, number)) => {
-                let code = &mut self.table.request_ranges[usize::from(range)];
-                let run = |token: Token<'_>| code(self.state, token, number, arrival.args, payload);
-                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, path, run);
-                self.ended(&arrival, handled, outcome);
-            }
-            None => self.unknown(arrival.from, arrival.handler),
-        }
-    }
-
-    #[inline]
-    fn reply(&mut self, arrival: Arrival<'_>) {
-        let (from, payload) = (self.desk.shape.address(arrival.from), arrival.payload.of(arrival.category));
-        // Before the handler runs, since it may unwind.
-        self.desk.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
-        let handled = match self.table.replies.get_mut(usize::from(arrival.handler)) {
-            Some(ReplyCode::Reply(code)) => code(self.state, from, arrival.args, payload),
-            Some(&mut ReplyCode::Range(range, number)) => {
-                self.table.reply_ranges[usize::from(range)](self.state, from, number, arrival.args, payload)
-            }
-            None => return self.unknown(arrival.from, arrival.handler),
-        };
-        if let Some(fault) = handled {
-            self.unwell(arrival.from, arrival.handler, arrival.args, Lane::Reply, *fault);
-        }
-    }
-
-    #[cold]
-    fn control(&mut self, _: Peer, args: &Words, payload: Payload<'_>) {
-        self.control.receive(args, payload);
-    }
-
-    #[inline]
-    fn completed(&mut self, completion: Completion<'_>) {
-        if let Some(completed) = self.table.completed {
-            completed(self.state, completion);
-        }
-    }
-}
-
-/// Whether memory has changed that a layer watches.
-fn have_changed<S>(layers: &[Advance<S>], state: &S) -> bool {
-    layers.iter().filter_map(|layer| layer.changed.as_ref()).any(|changed| changed(state))
-}
-
 impl<T: Transport, S> Endpoint<T, S> {
     /// Serves what has arrived, at most `budget` messages; returns how many.
     ///
@@ -214,15 +54,10 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// As [`Endpoint::poll`].
     #[inline]
     pub fn poll_budget(&mut self, budget: usize) -> Result<usize, PollError> {
-        let mut dispatcher = Dispatcher {
-            table: &mut self.table,
-            state: &mut self.state,
-            desk: &mut self.desk,
-            segment: self.segment.borrow(),
-            control: &mut self.control,
-            trouble: &mut self.trouble,
-        };
-        let handled = self.transport.poll(budget, &mut dispatcher);
+        let mut handled = 0;
+        if self.transport.may_deliver() {
+            handled = self.deliver(budget);
+        }
         if handled == 0 {
             self.desk.stats.empty_polls += 1;
             // Rarely, since an empty poll takes hardly longer than this question.
@@ -230,8 +65,8 @@ impl<T: Transport, S> Endpoint<T, S> {
                 self.look_for_requests();
             }
         }
-        if self.work_left | self.watching | (self.layered & (handled != 0)) {
-            self.advance_layers(false);
+        if self.agenda.is_on() {
+            self.advance_touched(handled != 0);
         }
         if !self.desk.abandoned.is_empty() {
             self.return_abandoned();
@@ -244,31 +79,20 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(handled)
     }
 
-    /// Lets each layer carry on what is left to do.
+    /// Hands what has arrived to its handlers, at most `budget` messages; returns how many. Apart from the poll, which is short
+    /// where nothing has.
     #[inline(never)]
-    fn advance_layers(&mut self, idle: bool) {
-        (self.work_left, self.watching) = (false, false);
-        for (index, layer) in self.table.layers.iter_mut().enumerate() {
-            if self.layer_errors.iter().any(|(of, _)| *of == index) {
-                // What it fails with next would be lost.
-                self.work_left = true;
-                continue;
-            }
-            let mut outbox = Outbox::new(&mut self.transport.transport, &mut self.desk, idle);
-            let outcome = (layer.progress)(&mut self.state, &mut outbox);
-            layer.lacks = outbox.refused();
-            let progress = outcome.unwrap_or_else(|error| {
-                // The program learns of a loss as of any other.
-                if error.lost_rank().is_none() && !matches!(error, SendError::Finished { .. }) {
-                    self.layer_errors.push_back((index, Box::new(error)));
-                }
-                Progress::Blocked
-            });
-            layer.blocked = progress == Progress::Blocked;
-            self.work_left |= progress >= Progress::Blocked;
-            self.watching |= progress >= Progress::Watching;
-            self.advanced |= progress == Progress::Advanced;
-        }
+    fn deliver(&mut self, budget: usize) -> usize {
+        let mut dispatcher = Dispatcher {
+            table: &mut self.table,
+            state: &mut self.state,
+            desk: &mut self.desk,
+            segment: self.segment.borrow(),
+            control: &mut self.control,
+            agenda: &mut self.agenda,
+            trouble: &mut self.trouble,
+        };
+        self.transport.poll(budget, &mut dispatcher)
     }
 
     /// Prints the report that was requested of all endpoints, if one was since the last look.
@@ -292,7 +116,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     #[cold]
-    fn tell_trouble(&mut self) -> Result<(), PollError> {
+    pub(super) fn tell_trouble(&mut self) -> Result<(), PollError> {
         if let Some(trouble) = self.trouble.pop_front() {
             return Err(trouble);
         }
@@ -300,6 +124,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Err(PollError::Progress(error));
         }
         self.losses_seen = self.transport.losses();
+        self.agenda.touch(u64::MAX);
         let Some((rank, cause)) = self.unacknowledged_loss() else { return Ok(()) };
         self.told = Some(std::mem::replace(&mut self.transport.loss_told, true));
         crate::trace::lost(rank, cause);
@@ -404,7 +229,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if served && !self.wait_steps.is_multiple_of(LOOKS) {
             return Ok(());
         }
-        let advanced = std::mem::take(&mut self.advanced);
+        let advanced = self.agenda.has_advanced();
         if losses == Losses::End
             && self.losses_seen != 0
             && let Some((rank, cause)) = self.unacknowledged_loss()
@@ -433,23 +258,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         if served || advanced {
             return Ok(());
         }
-        let Some(reason) = self.reason_to_idle(reason)? else { return Ok(()) };
+        let Some(reason) = self.reason_to_idle(reason, self.wait_steps)? else { return Ok(()) };
         self.desk.stats.idles += 1;
         if let Some(glance) = glance {
             until = Some(until.map_or(glance, |until| until.min(glance)));
         }
-        self.idle(until, reason);
+        self.idle(self.agenda.nearest(until), reason);
         Ok(())
-    }
-
-    /// Idles, unless memory that layers watch has changed.
-    #[inline]
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        if !self.watching {
-            return self.transport.idle(until, reason);
-        }
-        let (layers, state) = (&self.table.layers, &self.state);
-        self.transport.idle_unless(until, reason, &mut || have_changed(layers, state));
     }
 
     /// [`Endpoint::poll`] for a layer that learns of losses by itself: they are left for the program's polls.
@@ -479,39 +294,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.losses_seen = told;
     }
 
-    /// Gives the layers the last chance before the endpoint idles: none if one of them advances, or what to idle for.
-    #[inline]
-    fn reason_to_idle(&mut self, reason: WaitReason) -> Result<Option<WaitReason>, PollError> {
-        if !self.layered {
-            return Ok(Some(reason));
-        }
-        self.advance_layers(true);
-        if !(self.trouble.is_empty() && self.layer_errors.is_empty()) {
-            self.tell_trouble()?;
-        }
-        if std::mem::take(&mut self.advanced) {
-            return Ok(None);
-        }
-        if !self.work_left || reason != WaitReason::Message {
-            return Ok(Some(reason));
-        }
-        let lacks = self.table.layers.iter().rev().find_map(|layer| layer.lacks);
-        Ok(Some(lacks.map_or(reason, |(peer, resource)| WaitReason::Room(peer, resource))))
-    }
-
-    /// Lets the layers carry on before whoever waits by other means than the waits of this type sleeps: none may then be
-    /// held back any longer. Whether one of them advanced, so that what is waited for may be there.
-    ///
-    /// # Errors
-    /// As [`Endpoint::poll`].
-    pub fn carry_on(&mut self) -> Result<bool, PollError> {
-        Ok(self.reason_to_idle(WaitReason::Message)?.is_none())
-    }
-
     /// One step of a wait that other threads take part in: serves what is there, else looks for reasons to give up. Whether
     /// anything was served.
     pub(crate) fn serve_what_is_there(&mut self, rest: &mut Rest) -> Result<bool, WaitError> {
-        if self.poll()? != 0 || std::mem::take(&mut self.advanced) {
+        if self.poll()? != 0 || self.agenda.has_advanced() {
             rest.fruitless = 0;
             return Ok(true);
         }
@@ -521,7 +307,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         {
             return Err(PollError::PeerLost { rank, cause }.into());
         }
-        if self.reason_to_idle(WaitReason::Message)?.is_none() {
+        if self.reason_to_idle(WaitReason::Message, rest.fruitless)?.is_none() {
             return Ok(true);
         }
         Ok(false)
@@ -548,21 +334,6 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// Has the transport call a waker when something may be there.
-    pub(crate) fn notify(&mut self, waker: &Waker) -> Notify {
-        self.desk.stats.idles += 1;
-        match self.transport.notify(waker) {
-            // Looked at only now, when peers that change something know that the waker is to be called.
-            Notify::Armed if self.watching && have_changed(&self.table.layers, &self.state) => Notify::Ready,
-            notified => notified,
-        }
-    }
-
-    /// Whether every request that this endpoint sent has been handled, and no layer has work left.
-    pub(crate) fn is_drained(&mut self) -> bool {
-        !self.work_left && self.transport.is_quiescent()
-    }
-
     /// Serves what has arrived, at most 1024 messages; if nothing has, idles until something may have, for at most `span`, and
     /// serves that. Returns how many. One step of a loop that waits for other things, too. Does not allocate.
     ///
@@ -570,13 +341,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// As [`Endpoint::poll`].
     pub fn poll_or_idle(&mut self, span: Span) -> Result<usize, PollError> {
         let handled = self.poll()?;
-        if handled != 0 || std::mem::take(&mut self.advanced) {
+        if handled != 0 || self.agenda.has_advanced() {
             return Ok(handled);
         }
-        let Some(reason) = self.reason_to_idle(WaitReason::Message)? else { return Ok(0) };
+        let Some(reason) = self.reason_to_idle(WaitReason::Message, u32::MAX)? else { return Ok(0) };
         self.desk.stats.idles += 1;
         let until = self.transport.now() + span;
-        self.idle(Some(until), reason);
+        self.idle(self.agenda.nearest(Some(until)), reason);
         self.poll()
     }
 
@@ -608,13 +379,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::wait_until`].
     pub fn drain(&mut self) -> Result<(), WaitError> {
-        if self.layered {
-            self.advance_layers(true);
+        if self.agenda.is_on() {
+            self.advance_layers(true, true);
         }
         self.transport.flush();
-        while self.work_left || !self.transport.is_quiescent() {
+        while !self.is_drained() {
             if let Err(error) = self.wait_step(None, WaitReason::Handling) {
-                let quiet = self.serve_last_words(&error) && !self.work_left && self.transport.is_quiescent();
+                let quiet = self.serve_last_words(&error) && self.is_drained();
                 self.end_wait();
                 if quiet {
                     self.tell_loss_again();
@@ -711,6 +482,44 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
+    /// [`Endpoint::wait_through`] that never idles, for what is about to come: polls in a loop until `done` yields something, for
+    /// `span` at most, by a look at the clock every 16th time. `None` if it has not come. Where the transport does not
+    /// [spin](crate::Waiting::spins), as with more endpoints than processors, whoever would bring it may need this
+    /// processor: it polls once there. What polls fail with is told by the next poll or wait. Does not allocate.
+    ///
+    /// # Errors
+    /// What `done` fails with.
+    pub fn spin_through<R, E>(
+        &mut self,
+        span: Span,
+        mut done: impl FnMut(&mut Self) -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, E> {
+        let (mut deferred, mut until) = (VecDeque::new(), None);
+        let outcome = 'spun: {
+            for step in 1u32.. {
+                match done(self) {
+                    Ok(None) => {}
+                    outcome => break 'spun outcome,
+                }
+                if let Err(error) = self.poll_through() {
+                    error.keep(&mut deferred);
+                }
+                let looks = step.is_multiple_of(16);
+                if !self.transport.spins()
+                    || looks && {
+                        let now = self.transport.now();
+                        now >= *until.get_or_insert(now + span)
+                    }
+                {
+                    break;
+                }
+            }
+            done(self)
+        };
+        deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
+        outcome
+    }
+
     /// Serves incoming messages until `done` holds, looking at least every `glance`; not reported as a stall before the
     /// endpoint's time-out.
     pub(crate) fn wait_glancing(
@@ -733,20 +542,6 @@ impl<T: Transport, S> Endpoint<T, S> {
         };
         self.end_wait();
         outcome
-    }
-
-    /// The state, without calling the layers' progress functions at the next poll.
-    pub(crate) fn state_quietly(&mut self) -> &mut S {
-        &mut self.state
-    }
-
-    /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work.
-    #[inline]
-    pub fn layer_quietly<L>(&mut self) -> &mut L
-    where
-        S: HasLayer<L>,
-    {
-        self.state.as_layer_mut()
     }
 
     /// The auxiliary segment of an endpoint, where this process sees it: memory for layers

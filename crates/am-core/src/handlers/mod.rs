@@ -19,13 +19,14 @@ use crate::outcome::HandlerOutcome;
 use crate::payload::Payload;
 use crate::token::Token;
 use crate::transport::{Completion, Lane, ReplyBound};
+use std::any::TypeId;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use table::Name;
+use table::{Name, OneWayFn, RequestFn};
 
 pub(crate) use handle::bound_of;
 pub(crate) use table::{
-    Advance, Directory, Fault, Handled, ReplyCode, RequestCode, Table, Tally, first_difference,
+    Advance, Directory, Fault, Handled, LayerBit, ReplyCode, RequestCode, Table, Tally, first_difference,
 };
 
 /// The most request handlers that a table holds, and the most reply handlers.
@@ -69,8 +70,8 @@ pub struct Handlers<S> {
     description: String,
     bounds: Vec<Bound>,
     layers: Vec<String>,
-    /// What the registration of a layer failed with first.
-    incomplete: Option<RegisterError>,
+    /// Whose handlers are being registered.
+    registering: LayerBit,
 }
 
 impl<S> fmt::Debug for Handlers<S> {
@@ -103,6 +104,17 @@ const fn fits<A: Arguments>() {
     assert!(A::WORDS <= MAX_WORDS, "a handler takes at most sixteen 32-bit words: let the rest come as payload");
 }
 
+/// How much a table held at some time.
+pub(crate) struct Mark<S> {
+    requests: usize,
+    replies: usize,
+    names: [usize; 2],
+    description: usize,
+    layers: usize,
+    progress: usize,
+    completed: Option<(fn(&mut S, Completion<'_>), LayerBit)>,
+}
+
 /// Tells handles of one table from those of another within a process.
 static TABLES: AtomicU32 = AtomicU32::new(1);
 
@@ -117,10 +129,11 @@ impl<S> Handlers<S> {
             request_ranges: Vec::new(),
             reply_ranges: Vec::new(),
             layers: Vec::new(),
+            states: Vec::new(),
             completed: None,
         };
-        let (names, bounds) = ([Vec::new(), Vec::new()], Vec::new());
-        Self { serial, table, names, description: String::new(), bounds, layers: Vec::new(), incomplete: None }
+        let (names, bounds, registering) = ([Vec::new(), Vec::new()], Vec::new(), LayerBit::PROGRAM);
+        Self { serial, table, names, description: String::new(), bounds, layers: Vec::new(), registering }
     }
 
     /// Takes a name and the next `count` indices of a lane; returns the first.
@@ -158,9 +171,11 @@ impl<S> Handlers<S> {
         const { fits::<A>() };
         let index = self.add(Lane::Request, name, false, 1, &format!("one-way {}", A::signature()))?;
         self.bounds.push(Bound::None);
-        self.table.requests.push(RequestCode::OneWay(Box::new(move |state, from, words, payload| {
+        let layer = self.registering;
+        let code: OneWayFn<S> = Box::new(move |state, from, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, from, args, payload)))
-        })));
+        });
+        self.table.requests.push(RequestCode::OneWay { code, layer });
         Ok(Request::new(index, self.serial))
     }
 
@@ -233,9 +248,11 @@ impl<S> Handlers<S> {
         };
         let index = self.add(Lane::Request, name, false, 1, &kind)?;
         self.bounds.push(bound);
-        self.table.requests.push(RequestCode::Request(Box::new(move |state, token, words, payload| {
+        let layer = self.registering;
+        let code: RequestFn<S> = Box::new(move |state, token, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, token, args, payload)))
-        })));
+        });
+        self.table.requests.push(RequestCode::Request { code, layer, bound: 0 });
         Ok(Request::new(index, self.serial))
     }
 
@@ -283,7 +300,9 @@ impl<S> Handlers<S> {
         let range = u8::try_from(self.table.request_ranges.len());
         let range = range.map_err(|_| RegisterError::TableFull { name: name.into() })?;
         self.bounds.extend((0..count).map(|_| Bound::UpTo(max_reply)));
-        self.table.requests.extend((0..count).map(|number| RequestCode::Range(range, number as u8)));
+        let layer = self.registering;
+        let one = |number| RequestCode::Range { range, number: number as u8, layer, bound: 0 };
+        self.table.requests.extend((0..count).map(one));
         self.table.request_ranges.push(Box::new(move |state, token, number, words, payload| {
             judge(Some(handler(state, token, number, words, payload)))
         }));
@@ -302,9 +321,11 @@ impl<S> Handlers<S> {
     {
         const { fits::<A>() };
         let index = self.add(Lane::Reply, name, false, 1, &format!("reply {}", A::signature()))?;
-        self.table.replies.push(ReplyCode::Reply(Box::new(move |state, from, words, payload| {
+        let layer = self.registering;
+        let code: OneWayFn<S> = Box::new(move |state, from, words, payload| {
             judge(decode::<A>(words).map(|args| handler(state, from, args, payload)))
-        })));
+        });
+        self.table.replies.push(ReplyCode::Reply { code, layer });
         Ok(Reply::new(index, self.serial))
     }
 
@@ -325,7 +346,9 @@ impl<S> Handlers<S> {
         let first = self.add(Lane::Reply, name, true, count, &format!("range of {count} replies"))?;
         let range = u8::try_from(self.table.reply_ranges.len());
         let range = range.map_err(|_| RegisterError::TableFull { name: name.into() })?;
-        self.table.replies.extend((0..count).map(|number| ReplyCode::Range(range, number as u8)));
+        let layer = self.registering;
+        let one = |number| ReplyCode::Range { range, number: number as u8, layer };
+        self.table.replies.extend((0..count).map(one));
         self.table.reply_ranges.push(Box::new(move |state, from, number, words, payload| {
             judge(Some(handler(state, from, number, words, payload)))
         }));
@@ -337,7 +360,7 @@ impl<S> Handlers<S> {
     ///
     /// # Errors
     /// [`RegisterError`] if the name is bad or another layer has it.
-    pub fn layer<L>(&mut self, name: &str) -> Result<LayerHandlers<'_, S, L>, RegisterError>
+    pub fn layer<L: 'static>(&mut self, name: &str) -> Result<LayerHandlers<'_, S, L>, RegisterError>
     where
         S: HasLayer<L>,
     {
@@ -347,28 +370,38 @@ impl<S> Handlers<S> {
         if self.layers.iter().any(|taken| taken == name) {
             return Err(RegisterError::NameTaken { name: name.into() });
         }
+        let (layer, before) = (LayerBit::of_layer(self.layers.len()), self.mark());
         self.layers.push(name.into());
-        Ok(LayerHandlers::new(self, format!("{name}.")))
+        self.table.states.push((TypeId::of::<L>(), layer));
+        Ok(LayerHandlers::new(self, format!("{name}."), layer, before))
+    }
+
+    /// Registers something for a layer.
+    pub(crate) fn for_layer<R>(&mut self, layer: LayerBit, register: impl FnOnce(&mut Self) -> R) -> R {
+        self.registering = layer;
+        let registered = register(self);
+        self.registering = LayerBit::PROGRAM;
+        registered
     }
 
     /// Sets who learns of operations that the network has done by itself: the layer of one-sided access.
     pub(crate) fn completed(&mut self, completed: fn(&mut S, Completion<'_>)) {
-        self.table.completed = Some(completed);
+        self.table.completed = Some((completed, self.registering));
     }
 
-    /// Adds a function that carries on the work that handlers leave in the state; see [`LayerHandlers::progress`].
+    /// Adds a function that carries on the work that handlers leave in the state; see [`LayerHandlers::progress`]. It is called
+    /// after any handler has run, and after any layer's state was used.
     pub fn progress(&mut self, progress: impl FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send + 'static) {
         self.progress_of(String::new(), progress);
     }
 
-    /// Adds the progress function of the layer `name`.
+    /// Adds a progress function of the layer `name`, or of the program.
     pub(crate) fn progress_of(
         &mut self,
         name: String,
         progress: impl FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send + 'static,
     ) {
-        let progress = Box::new(progress);
-        self.table.layers.push(Advance { name, progress, changed: None, blocked: false, lacks: None });
+        self.table.layers.push(Advance::new(name, self.registering, Box::new(progress)));
     }
 
     /// Adds what the layer that was added last looks at before the endpoint sleeps.
@@ -377,17 +410,43 @@ impl<S> Handlers<S> {
         layer.changed = Some(Box::new(changed));
     }
 
-    /// Remembers that a layer is registered in part only, so that the table cannot be attached.
-    pub(crate) fn mark_incomplete<H>(&mut self, registered: Result<H, RegisterError>) -> Result<H, RegisterError> {
-        if let Err(error) = &registered {
-            self.incomplete.get_or_insert_with(|| error.clone());
+    /// How much is registered.
+    fn mark(&self) -> Mark<S> {
+        Mark {
+            requests: self.table.requests.len(),
+            replies: self.table.replies.len(),
+            names: [0, 1].map(|lane: usize| self.names[lane].len()),
+            description: self.description.len(),
+            layers: self.layers.len(),
+            progress: self.table.layers.len(),
+            completed: self.table.completed,
         }
-        registered
     }
 
-    /// What the registration of a layer failed with first.
-    pub(crate) fn incomplete(&self) -> Option<&RegisterError> {
-        self.incomplete.as_ref()
+    /// Takes back what was registered since a mark: names can be taken again. Indices that have been handed out lead nowhere, and
+    /// are not handed out again.
+    #[cold]
+    pub(crate) fn withdraw(&mut self, mark: &Mark<S>) {
+        let Table { requests, replies, layers, states, completed, .. } = &mut self.table;
+        layers.truncate(mark.progress);
+        states.truncate(mark.layers);
+        self.layers.truncate(mark.layers);
+        *completed = mark.completed;
+        self.description.truncate(mark.description);
+        let gone = [requests.len() - mark.requests, replies.len() - mark.replies];
+        requests[mark.requests..].iter_mut().for_each(|code| *code = RequestCode::Withdrawn);
+        replies[mark.replies..].iter_mut().for_each(|code| *code = ReplyCode::Withdrawn);
+        self.bounds[mark.requests..].fill(Bound::None);
+        for (lane, first) in [mark.requests, mark.replies].into_iter().enumerate() {
+            self.names[lane].truncate(mark.names[lane]);
+            if gone[lane] != 0 {
+                let name = "(withdrawn)".into();
+                self.names[lane].push(Name { first: first as u8, range: true, name });
+            }
+        }
+        if gone != [0, 0] {
+            self.description.push_str(&format!("withdrawn: {} requests and {} replies\n", gone[0], gone[1]));
+        }
     }
 
     /// Number of registered handlers, requests and replies together.
@@ -425,7 +484,10 @@ impl<S> Handlers<S> {
                 Bound::Largest => ReplyBound::UpTo(largest),
             };
         }
-        let Self { serial, table, names, .. } = self;
+        let Self { serial, mut table, names, .. } = self;
+        for (code, bound) in table.requests.iter_mut().zip(&bounds) {
+            code.set_bound(bound.bytes() as u32);
+        }
         let tallies = Box::new([Tally::default(); MAX_HANDLERS]);
         (table, Directory { serial, names, bounds: Box::new(bounds), tallies, largest: all_largest })
     }

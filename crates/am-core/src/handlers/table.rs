@@ -3,11 +3,13 @@
 use super::MAX_HANDLERS;
 use crate::address::{Address, Peer};
 use crate::arguments::Words;
-use crate::layer::{Outbox, ProgressResult};
+use crate::layer::{Outbox, Progress, ProgressResult};
 use crate::outcome::HandlerError;
 use crate::payload::Payload;
+use crate::time::Instant;
 use crate::token::Token;
 use crate::transport::{Completion, Lane, ReplyBound, Resource};
+use std::any::TypeId;
 
 /// Why a delivered message was not handled well.
 pub(crate) enum Fault {
@@ -35,19 +37,71 @@ pub(super) type ReplyRangeFn<S> = Box<dyn FnMut(&mut S, Address, u8, &Words, Pay
 pub(super) type ChangedFn<S> = Box<dyn Fn(&S) -> bool + Send>;
 pub(super) type ProgressFn<S> = Box<dyn FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send>;
 
-/// A request handler's code.
+/// A request handler: its code, the bit of the layer that registered it, and how large its replies may be.
 pub(crate) enum RequestCode<S> {
-    OneWay(OneWayFn<S>),
-    Request(RequestFn<S>),
+    OneWay {
+        code: OneWayFn<S>,
+        layer: LayerBit,
+    },
+    Request {
+        code: RequestFn<S>,
+        layer: LayerBit,
+        bound: u32,
+    },
     /// One of a range: the range's code, and the number in it.
-    Range(u8, u8),
+    Range {
+        range: u8,
+        number: u8,
+        layer: LayerBit,
+        bound: u32,
+    },
+    /// Of a layer that failed to register.
+    Withdrawn,
 }
 
-/// A reply handler's code.
+impl<S> RequestCode<S> {
+    /// Sets the largest reply, for handlers that reply.
+    pub(crate) fn set_bound(&mut self, bytes: u32) {
+        if let Self::Request { bound, .. } | Self::Range { bound, .. } = self {
+            *bound = bytes;
+        }
+    }
+}
+
+/// A reply handler: its code, and the bit of the layer that registered it.
 pub(crate) enum ReplyCode<S> {
-    Reply(OneWayFn<S>),
+    Reply {
+        code: OneWayFn<S>,
+        layer: LayerBit,
+    },
     /// One of a range: the range's code, and the number in it.
-    Range(u8, u8),
+    Range {
+        range: u8,
+        number: u8,
+        layer: LayerBit,
+    },
+    /// Of a layer that failed to register.
+    Withdrawn,
+}
+
+/// The place of a layer in a set of layers: 0 is the program itself. Layers beyond the sixty-third share the last place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LayerBit(u8);
+
+impl LayerBit {
+    /// The program's own handlers.
+    pub(crate) const PROGRAM: Self = Self(0);
+
+    /// Of the `number`th layer, counted from 0.
+    pub(crate) fn of_layer(number: usize) -> Self {
+        Self(number.saturating_add(1).min(63) as u8)
+    }
+
+    /// The set of this layer alone.
+    #[inline(always)]
+    pub(crate) fn set(self) -> u64 {
+        1 << (self.0 & 63)
+    }
 }
 
 /// The code of all handlers and layers.
@@ -57,21 +111,48 @@ pub(crate) struct Table<S> {
     pub(crate) request_ranges: Vec<RequestRangeFn<S>>,
     pub(crate) reply_ranges: Vec<ReplyRangeFn<S>>,
     pub(crate) layers: Vec<Advance<S>>,
-    /// Who learns of operations that the network has done.
-    pub(crate) completed: Option<fn(&mut S, Completion<'_>)>,
+    /// The types of the layers' states, and their layers.
+    pub(crate) states: Vec<(TypeId, LayerBit)>,
+    /// Who learns of operations that the network has done, and its layer.
+    pub(crate) completed: Option<(fn(&mut S, Completion<'_>), LayerBit)>,
+}
+
+impl<S> Table<S> {
+    /// The layers whose state is an `L`; all of them if none was registered with that type.
+    #[inline]
+    pub(crate) fn layers_of<L: 'static>(&self) -> u64 {
+        let of = TypeId::of::<L>();
+        let set =
+            self.states.iter().filter(|(state, _)| *state == of).fold(0, |set, (_, layer)| set | layer.set());
+        if set == 0 { u64::MAX } else { set }
+    }
 }
 
 /// A layer's progress function, and how its last call ended.
 pub(crate) struct Advance<S> {
     /// The layer's name; empty for the program's own.
     pub(crate) name: String,
+    /// The layers whose handlers and states it is called after. The program's own state holds those of all layers.
+    pub(crate) after: u64,
     pub(crate) progress: ProgressFn<S>,
     /// Whether memory has changed that it watches.
     pub(crate) changed: Option<ChangedFn<S>>,
-    /// Whether it could not do all of its work.
-    pub(crate) blocked: bool,
+    /// What it returned last.
+    pub(crate) last: Progress,
+    /// Whether it knows that the endpoint is about to idle, and holds nothing back.
+    pub(crate) settled: bool,
+    /// When it asked to be called.
+    pub(crate) wake: Option<Instant>,
     /// The last refusal of what it wanted to send.
     pub(crate) lacks: Option<(Peer, Resource)>,
+}
+
+impl<S> Advance<S> {
+    pub(super) fn new(name: String, layer: LayerBit, progress: ProgressFn<S>) -> Self {
+        let after = if layer == LayerBit::PROGRAM { u64::MAX } else { layer.set() };
+        let (last, settled, wake, lacks) = (Progress::Idle, false, None, None);
+        Self { name, after, progress, changed: None, last, settled, wake, lacks }
+    }
 }
 
 /// The name of a handler, or of a range of them.
@@ -113,6 +194,11 @@ impl Directory {
             ReplyBound::UpTo(bytes) => Some(bytes),
             ReplyBound::None => None,
         }
+    }
+
+    /// The handlers that allow the largest replies.
+    pub(crate) fn with_largest(&self) -> &[u8] {
+        &self.largest
     }
 
     /// Sets the bound of handlers that allow the largest replies.

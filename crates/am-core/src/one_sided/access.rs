@@ -2,7 +2,7 @@
 
 use super::atomic::{Atomic, AtomicOp, AtomicValue, Number};
 use super::operation::{Operation, Output, Owner, State, Unfinished};
-use super::{OneSided, OneSidedError, PIECE};
+use super::{Failures, OneSided, OneSidedError, PIECE};
 use crate::address::{Address, Peer, Rank};
 use crate::endpoint::Endpoint;
 use crate::error::{SendError, WaitError};
@@ -31,7 +31,7 @@ struct Sending<'e, T: Transport, S: HasLayer<OneSided>> {
 
 impl<T: Transport, S: HasLayer<OneSided>> Drop for Sending<'_, T, S> {
     fn drop(&mut self) {
-        self.endpoint.state_quietly().as_layer_mut().operations.end(self.id);
+        self.endpoint.layer_quietly::<OneSided>().operations.end(self.id);
     }
 }
 
@@ -74,7 +74,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         bytes: usize,
         owner: Owner,
     ) -> (u64, super::Requests) {
-        let layer = self.state_quietly().as_layer_mut();
+        let layer = self.layer_quietly::<OneSided>();
         let parts = u32::try_from(parts).expect("an operation has fewer than 2^32 parts");
         (layer.operations.begin(target, parts, bytes, owner), layer.requests)
     }
@@ -98,7 +98,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         owner: Owner,
         sent: Result<(), SendError>,
     ) -> Result<Operation<R>, OneSidedError> {
-        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        let operations = &mut self.layer_quietly::<OneSided>().operations;
         match sent {
             Ok(()) if owner == Owner::Handle => Ok(Operation::pending(id, &operations.dropped)),
             Ok(()) => Ok(Operation::done(0, Vec::new())),
@@ -125,7 +125,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, 0, owner);
         let sent = self.sending(id, |endpoint| endpoint.put_pieces(to, id, offset, bytes));
-        self.state_quietly().as_layer_mut().operations.all_sent(id);
+        self.layer_quietly::<OneSided>().operations.all_sent(id);
         self.started(id, owner, sent)
     }
 
@@ -295,18 +295,18 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         out: &mut [u8],
     ) -> Result<(), OneSidedError> {
         if let Err(error) = sent {
-            self.state_quietly().as_layer_mut().operations.end(id);
+            self.layer_quietly::<OneSided>().operations.end(id);
             return Err(error.into());
         }
         let waited = self.wait_pending(id);
-        let operations = &mut self.state_quietly().as_layer_mut().operations;
-        if matches!(waited, Ok(None)) {
+        let operations = &mut self.layer_quietly::<OneSided>().operations;
+        if waited.as_ref().is_ok_and(Failures::is_empty) {
             operations.end_into(id, out);
             return Ok(());
         }
         // What it brings later is let go.
         operations.end(id);
-        waited?.map_or(Ok(()), |failed| Err(OneSidedError::failed(failed)))
+        waited?.into_error().map_or(Ok(()), Err)
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment; [`Endpoint::wait`] returns them. Allocates
@@ -331,7 +331,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, len, Owner::Handle);
         let sent = self.sending(id, |endpoint| endpoint.get_pieces(to, id, offset, len, 0));
-        self.state_quietly().as_layer_mut().operations.all_sent(id);
+        self.layer_quietly::<OneSided>().operations.all_sent(id);
         Ok((id, sent))
     }
 
@@ -358,7 +358,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         // The handler's bound is what every endpoint of the job permits.
         let get = self.layer::<OneSided>().requests.get;
         let most = self.max_payload(to, Category::Medium, Lane::Reply, 4).unwrap_or(0);
-        let piece = most.min(self.reply_bound(get).into()).clamp(1, PIECE as u64) as usize;
+        let piece = most.min(self.reply_bound(get).unwrap_or(0).into()).clamp(1, PIECE as u64) as usize;
         for at in (0..len).step_by(piece) {
             let part = (len - at).min(piece) as u32;
             self.expect_more(id);
@@ -395,7 +395,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
         let (id, _) = self.begin(to, 1, 0, Owner::Quiet);
         let sent = self.sending(id, |endpoint| endpoint.get_pieces_into(to, id, offset, len as u64, into));
-        self.state_quietly().as_layer_mut().operations.all_sent(id);
+        self.layer_quietly::<OneSided>().operations.all_sent(id);
         self.started::<()>(id, Owner::Quiet, sent).map(drop)
     }
 
@@ -540,8 +540,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     pub fn wait<R: Output>(&mut self, mut operation: Operation<R>) -> Result<R, Unfinished<R>> {
         let id = match &mut operation.state {
             State::Done { value, bytes } => return Ok(R::take(*value, std::mem::take(bytes))),
-            State::Failed(rank, fault) => {
-                let error = OneSidedError::failed((*rank, *fault));
+            State::Failed(failures) => {
+                let error = failures.clone().into_error().expect("an operation that failed says how");
                 return Err(Unfinished { error, operation });
             }
             State::Pending { dropped, .. }
@@ -555,25 +555,25 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             Ok(failed) => failed,
             Err(error) => return Err(Unfinished { error: error.into(), operation }),
         };
-        if failed.is_some() {
+        if !failed.is_empty() {
             self.leave_rest_to_quiet(id);
         }
-        let (value, bytes) = self.state_quietly().as_layer_mut().operations.end(id);
-        let Some((rank, fault)) = failed else {
+        let (value, bytes) = self.layer_quietly::<OneSided>().operations.end(id);
+        let Some(error) = failed.clone().into_error() else {
             operation.state = State::Done { value, bytes: Vec::new() };
             return Ok(R::take(value, bytes));
         };
-        operation.state = State::Failed(rank, fault);
-        Err(Unfinished { error: OneSidedError::failed((rank, fault)), operation })
+        operation.state = State::Failed(failed);
+        Err(Unfinished { error, operation })
     }
 
-    /// Waits until an operation is done, or a target has not done it, which this returns with the cause.
-    fn wait_pending(&mut self, id: u64) -> Result<Option<(Rank, OperationFault)>, WaitError> {
+    /// Waits until an operation is done, or a target is found gone; what has failed until then.
+    fn wait_pending(&mut self, id: u64) -> Result<Failures, WaitError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         self.wait_for(|endpoint| {
-            let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
+            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
             if operations.is_done(id) {
-                return Ok::<_, WaitError>(Some(operations.fault(id)));
+                return Ok::<_, WaitError>(Some(operations.failures(id)));
             }
             steps = steps.wrapping_add(1);
             // Asking for a peer's status may cost more than a step.
@@ -581,19 +581,24 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
                 return Ok(None);
             }
             losses = endpoint.losses();
-            let Some(gone) = endpoint.stranded_by(id) else { return Ok(None) };
+            if endpoint.stranded_by(id).is_none() {
+                return Ok(None);
+            }
             // What the target sent before it went has arrived.
             endpoint.serve_rest()?;
-            let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
-            let gone = Some((gone, OperationFault::Gone));
-            Ok(Some(if operations.is_done(id) { operations.fault(id) } else { gone }))
+            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
+            let mut failed = operations.failures(id);
+            if !operations.is_done(id) {
+                endpoint.add_stranded(id, &mut failed);
+            }
+            Ok(Some(failed))
         })
     }
 
     /// The target of an operation, or one of those of a region, if it is gone.
     fn stranded_by(&mut self, id: u64) -> Option<Rank> {
         let gone = |endpoint: &Self, target: Address| endpoint.status(target) != Some(PeerStatus::Active);
-        let (target, region) = self.state_quietly().as_layer_mut().operations.target(id)?;
+        let (target, region) = self.layer_quietly::<OneSided>().operations.target(id)?;
         if !region {
             return gone(self, target).then_some(target.rank);
         }
@@ -607,12 +612,32 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         None
     }
 
+    /// Counts an operation whose target is gone, or those of a region.
+    fn add_stranded(&self, id: u64, failed: &mut Failures) {
+        let operations = &self.layer::<OneSided>().operations;
+        let gone = |target: Address| self.status(target) != Some(PeerStatus::Active);
+        let Some((target, region)) = operations.target(id) else { return };
+        if !region {
+            if failed.is_empty() {
+                failed.add(target.rank, OperationFault::Gone);
+            }
+            return;
+        }
+        let mut at = 0;
+        while let Some((target, next)) = operations.region_target(id, at) {
+            if gone(target) {
+                failed.add(target.rank, OperationFault::Gone);
+            }
+            at = next;
+        }
+    }
+
     /// Ends the operations of a region whose targets are gone; the next [`Endpoint::quiet`] waits for the others.
     fn leave_rest_to_quiet(&mut self, region: u64) {
         let mut at = 0;
         while let Some((target, next)) = self.layer_quietly::<OneSided>().operations.region_target(region, at) {
             let gone = self.status(target) != Some(PeerStatus::Active);
-            self.state_quietly().as_layer_mut().operations.leave_to_quiet(next - 1, gone);
+            self.layer_quietly::<OneSided>().operations.leave_to_quiet(next - 1, gone);
             at = next;
         }
     }
@@ -625,7 +650,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     pub fn test<R>(&mut self, operation: &Operation<R>) -> Result<bool, OneSidedError> {
         self.poll().map_err(WaitError::from)?;
         let State::Pending { id, dropped } = &operation.state else { return Ok(true) };
-        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        let operations = &mut self.layer_quietly::<OneSided>().operations;
         if !Arc::ptr_eq(dropped, &operations.dropped) {
             return Err(OneSidedError::Foreign);
         }
@@ -639,7 +664,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// [`OneSidedError::RegionOpen`].
     pub fn begin_region(&mut self) -> Result<(), OneSidedError> {
         let me = self.address();
-        let opened = self.state_quietly().as_layer_mut().operations.open_region(me);
+        let opened = self.layer_quietly::<OneSided>().operations.open_region(me);
         opened.ok_or(OneSidedError::RegionOpen)
     }
 
@@ -650,55 +675,51 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// # Errors
     /// [`OneSidedError::NoRegion`].
     pub fn end_region(&mut self) -> Result<Operation<()>, OneSidedError> {
-        let operations = &mut self.state_quietly().as_layer_mut().operations;
+        let operations = &mut self.layer_quietly::<OneSided>().operations;
         let id = operations.close_region().ok_or(OneSidedError::NoRegion)?;
         Ok(Operation::pending(id, &operations.dropped))
     }
 
-    /// Waits until all operations of the `nbi` forms outside access regions are done, serving incoming messages
-    /// meanwhile. To be called before [`Endpoint::barrier`] where other ranks are to see what they did.
+    /// Waits until all operations of the `nbi` forms outside access regions are done or have failed, serving incoming messages
+    /// meanwhile. To be called before [`Endpoint::barrier`] where other ranks are to see what they did. Allocates only
+    /// where something failed.
     ///
     /// # Errors
-    /// [`OneSidedError::Gone`] names a target that is gone; its operations are over, and the others go on. [`OneSidedError::Failed`]
-    /// names one that the network failed to reach. What
-    /// [`Endpoint::wait_until`] fails with.
+    /// [`OneSidedError::Gone`] names a target that is gone, and [`OneSidedError::Failed`] one that the network failed to
+    /// reach; [`OneSidedError::Several`] names several, with how many operations of each failed. None is under way
+    /// then. What [`Endpoint::wait_until`] fails with; what failed until then, the next call tells.
     pub fn quiet(&mut self) -> Result<(), OneSidedError> {
         let (mut steps, mut losses) = (0u32, self.losses());
-        let gone = self.wait_for(|endpoint| {
-            let operations = &mut endpoint.state_quietly().as_layer_mut().operations;
+        let failed = self.wait_for(|endpoint| {
+            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
             if operations.is_quiet() {
                 return Ok::<_, WaitError>(Some(operations.take_failed()));
             }
             steps = steps.wrapping_add(1);
-            if steps != 1 && !steps.is_multiple_of(LOOKS) && endpoint.losses() == losses {
-                return Ok(None);
+            if steps == 1 || steps.is_multiple_of(LOOKS) || endpoint.losses() != losses {
+                losses = endpoint.losses();
+                endpoint.let_stranded_go()?;
             }
-            losses = endpoint.losses();
-            let gone = endpoint.let_stranded_go()?;
-            Ok(gone.map(|rank| Some((rank, OperationFault::Gone))))
+            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
+            Ok(operations.is_quiet().then(|| operations.take_failed()))
         });
-        match gone? {
-            Some(fault) => Err(OneSidedError::failed(fault)),
-            None => Ok(()),
-        }
+        failed?.into_error().map_or(Ok(()), Err)
     }
 
-    /// Ends the operations that no handle waits for and whose targets are gone; returns one that `quiet` tells of.
-    fn let_stranded_go(&mut self) -> Result<Option<Rank>, WaitError> {
+    /// Ends the operations that no handle waits for and whose targets are gone.
+    fn let_stranded_go(&mut self) -> Result<(), WaitError> {
         let shape = self.shape();
         let everyone = (0..shape.peers()).map(|peer| shape.address(Peer(peer)));
         let gone: Vec<Address> = everyone.filter(|peer| self.status(*peer) != Some(PeerStatus::Active)).collect();
         if gone.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         // What the targets sent before they went has arrived.
         self.serve_rest()?;
-        let operations = &mut self.state_quietly().as_layer_mut().operations;
-        let mut told = None;
-        while let Some((id, target, tell)) = operations.stranded(|target| gone.contains(&target)) {
-            told = if tell { Some(target.rank) } else { told };
+        let operations = &mut self.layer_quietly::<OneSided>().operations;
+        while let Some(id) = operations.stranded(|target| gone.contains(&target)) {
             operations.strand(id);
         }
-        Ok(told)
+        Ok(())
     }
 }

@@ -248,7 +248,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let to = self.target(rank)?;
         let (id, requests) = self.begin(to, 1, if fetch { indices.len() * size as usize } else { 0 }, owner);
         let sent = self.with_outgoing(id, |endpoint, message| {
-            let (room, brought) = endpoint.room(to, 8, endpoint.reply_bound(requests.batch.fetch));
+            let (room, brought) = endpoint.room(to, 8, endpoint.reply_bound(requests.batch.fetch).unwrap_or(0));
             let (operands, expected) = (batch.operands.len() > 1, batch.expected.len() > 1);
             let own = 4 + size * (u64::from(operands) + u64::from(expected));
             let most = room.saturating_sub(2 * size) / own;

@@ -55,12 +55,14 @@
 mod access;
 pub mod atomic;
 mod batch;
+mod failures;
 mod operation;
 mod runs;
 mod vectored;
 
 pub use atomic::{Atomic, AtomicCode, AtomicKind, AtomicOp, AtomicValue};
 pub use batch::AtomicBatch;
+pub use failures::{Failure, Failures};
 pub use operation::{Operation, Output, Unfinished};
 pub use runs::{Dimension, Runs};
 
@@ -124,6 +126,9 @@ pub enum OneSidedError {
         /// Why.
         fault: OperationFault,
     },
+    /// Operations failed at several targets or of several causes.
+    #[error("{0}")]
+    Several(Failures),
     /// The buffer does not have as many bytes as the runs, or the operands are neither one nor as many as the
     /// places.
     #[error("{given} given where {needed} are needed: bytes of the runs, or operands of the places")]
@@ -160,13 +165,6 @@ pub enum OneSidedError {
 }
 
 impl OneSidedError {
-    pub(super) fn failed((rank, fault): (Rank, OperationFault)) -> Self {
-        match fault {
-            OperationFault::Gone => Self::Gone { rank },
-            fault => Self::Failed { rank, fault },
-        }
-    }
-
     /// The rank whose loss made the operation fail and how it was lost, if that is known.
     pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {

@@ -1,7 +1,7 @@
 //! Operations under way: what they still wait for, and what they have brought.
 
-use super::OneSidedError;
 use super::atomic::AtomicValue;
+use super::{Failures, OneSidedError};
 use crate::address::{Address, Rank};
 use crate::payload::Payload;
 use crate::transport::{Completion, OperationFault, Ticket};
@@ -70,8 +70,8 @@ pub(super) enum State {
     Done { value: u64, bytes: Vec<u8> },
     /// Under way.
     Pending { id: u64, dropped: Arc<Dropped> },
-    /// Over, since this target has not done it.
-    Failed(Rank, OperationFault),
+    /// Over, since its target, or some of those of a region, have not done it.
+    Failed(Failures),
 }
 
 impl<R> fmt::Debug for Operation<R> {
@@ -79,7 +79,7 @@ impl<R> fmt::Debug for Operation<R> {
         match &self.state {
             State::Pending { id, .. } => write!(f, "Operation({id:#x})"),
             State::Done { .. } => f.write_str("Operation(done)"),
-            State::Failed(rank, fault) => write!(f, "Operation(failed at rank {rank}: {fault})"),
+            State::Failed(failures) => write!(f, "Operation({failures})"),
         }
     }
 }
@@ -197,8 +197,8 @@ struct Slot {
     /// it is done.
     missing: u32,
     region: bool,
-    /// A target that was found gone or refused an operation, and how.
-    fault: Option<(Rank, OperationFault)>,
+    /// The target if it was found gone or refused the operation, and how; of a region, those of all its operations.
+    failed: Failures,
     /// Whether the slot is in use.
     used: bool,
     owner: Owner,
@@ -211,9 +211,9 @@ struct Slot {
 pub(super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Operations that the next `quiet` waits for, and one of them that failed.
+    /// Operations that the next `quiet` waits for, and those that failed.
     quiet: u32,
-    failed: Option<(Rank, OperationFault)>,
+    failed: Failures,
     /// The access region that is open.
     open: Option<u64>,
     pub(super) dropped: Arc<Dropped>,
@@ -239,7 +239,7 @@ impl Operations {
                 target,
                 missing: 0,
                 region: false,
-                fault: None,
+                failed: Failures::default(),
                 used: false,
                 owner,
                 value: 0,
@@ -249,7 +249,8 @@ impl Operations {
         });
         let slot = &mut self.slots[index as usize];
         (slot.target, slot.missing, slot.used, slot.owner, slot.value) = (target, parts, true, owner, 0);
-        (slot.region, slot.fault) = (false, None);
+        slot.region = false;
+        slot.failed.clear();
         slot.bytes.clear();
         slot.bytes.resize(bytes, 0);
         u64::from(slot.generation) << 32 | u64::from(index)
@@ -340,26 +341,35 @@ impl Operations {
         }
     }
 
-    /// Ends an operation whose target is gone; the region that it belongs to tells of that.
+    /// Ends an operation whose target is gone; the region that it belongs to, or the next `quiet`, tells of that.
     pub(super) fn strand(&mut self, id: u64) {
         let Some(slot) = self.slot(id) else { return };
-        let (owner, target) = (slot.owner, slot.target);
-        if let Owner::Region(region) = owner
-            && let Some(slot) = self.slot(region)
-        {
-            slot.fault = Some((target.rank, OperationFault::Gone));
+        let (owner, rank, counted) = (slot.owner, slot.target.rank, !slot.failed.is_empty());
+        if !counted {
+            self.tell(owner, rank, OperationFault::Gone);
         }
         self.end(id);
     }
 
-    /// A target that was found gone or refused an operation, and how.
-    pub(super) fn fault(&mut self, id: u64) -> Option<(Rank, OperationFault)> {
-        self.slot(id)?.fault
+    /// Keeps a failure of an operation until whoever waits for it asks.
+    fn tell(&mut self, owner: Owner, rank: Rank, fault: OperationFault) {
+        match owner {
+            Owner::Quiet => self.failed.add(rank, fault),
+            Owner::Region(region) => {
+                self.slot(region).into_iter().for_each(|slot| slot.failed.add(rank, fault));
+            }
+            Owner::Handle | Owner::Nobody => {}
+        }
     }
 
-    /// One of the operations for the next `quiet` that failed. It is told once.
-    pub(super) fn take_failed(&mut self) -> Option<(Rank, OperationFault)> {
-        self.failed.take()
+    /// What an operation, or those of a region, failed of so far.
+    pub(super) fn failures(&mut self, id: u64) -> Failures {
+        self.slot(id).map(|slot| slot.failed.clone()).unwrap_or_default()
+    }
+
+    /// The operations for the next `quiet` that failed. They are told once.
+    pub(super) fn take_failed(&mut self) -> Failures {
+        std::mem::take(&mut self.failed)
     }
 
     /// The network has done a part of an operation, or failed to.
@@ -371,12 +381,11 @@ impl Operations {
             Ok(brought) if brought.bytes.is_empty() => self.part_done(target, *id, brought.value),
             Ok(brought) => self.part_got(target, *id, *part, &brought.bytes),
             Err(fault) => {
-                let told = Some((target.rank, *fault));
-                slot.fault = told;
-                match slot.owner {
-                    Owner::Quiet => self.failed = told,
-                    Owner::Region(region) => self.slot(region).into_iter().for_each(|slot| slot.fault = told),
-                    Owner::Handle | Owner::Nobody => {}
+                let owner = slot.owner;
+                // An operation of several parts fails once.
+                if slot.failed.is_empty() {
+                    slot.failed.add(target.rank, *fault);
+                    self.tell(owner, target.rank, *fault);
                 }
                 self.part_done(target, *id, 0);
             }
@@ -434,8 +443,9 @@ impl Operations {
     }
 
     /// The target of an operation, and whether it is a region, which has others.
-    pub(super) fn target(&mut self, id: u64) -> Option<(Address, bool)> {
-        self.slot(id).map(|slot| (slot.target, slot.region))
+    pub(super) fn target(&self, id: u64) -> Option<(Address, bool)> {
+        let slot = self.slots.get(id as u32 as usize)?;
+        (slot.used && slot.generation == (id >> 32) as u32).then_some((slot.target, slot.region))
     }
 
     /// Whether the next `quiet` has nothing to wait for.
@@ -443,13 +453,13 @@ impl Operations {
         self.quiet == 0
     }
 
-    /// An operation that no handle waits for and whose target is gone, with that, and whether `quiet` tells of it.
-    pub(super) fn stranded(&mut self, gone: impl Fn(Address) -> bool) -> Option<(u64, Address, bool)> {
+    /// An operation that no handle waits for and whose target is gone.
+    pub(super) fn stranded(&mut self, gone: impl Fn(Address) -> bool) -> Option<u64> {
         self.take_note();
         let mut waiting =
             self.slots.iter().enumerate().filter(|(_, slot)| slot.used && slot.owner != Owner::Handle);
         let (index, slot) = waiting.find(|(_, slot)| gone(slot.target))?;
-        Some((u64::from(slot.generation) << 32 | index as u64, slot.target, slot.owner == Owner::Quiet))
+        Some(u64::from(slot.generation) << 32 | index as u64)
     }
 
     pub(super) fn under_way(&self) -> usize {

@@ -126,16 +126,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         id: u64,
         send: impl FnOnce(&mut Self, &mut Vec<u8>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
-        let mut buffer = std::mem::take(&mut self.state_quietly().as_layer_mut().outgoing);
+        let mut buffer = std::mem::take(&mut self.layer_quietly::<OneSided>().outgoing);
         let sent = self.sending(id, |endpoint| send(endpoint, &mut buffer));
-        let layer = self.state_quietly().as_layer_mut();
+        let layer = self.layer_quietly::<OneSided>();
         layer.outgoing = buffer;
         layer.operations.all_sent(id);
         sent
     }
 
     pub(super) fn expect_more(&mut self, id: u64) {
-        self.state_quietly().as_layer_mut().operations.expect_more(id);
+        self.layer_quietly::<OneSided>().operations.expect_more(id);
     }
 
     fn put_runs_as(
@@ -235,7 +235,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let bytes = usize::try_from(runs.bytes()).unwrap_or(usize::MAX);
         let (id, requests) = self.begin(to, 1, bytes, Owner::Handle);
         let sent = self.with_outgoing(id, |endpoint, message| {
-            let (room, brought) = endpoint.room(to, 6, endpoint.reply_bound(requests.runs.get));
+            let (room, brought) = endpoint.room(to, 6, endpoint.reply_bound(requests.runs.get).unwrap_or(0));
             let (mut first, mut into) = (0, 0);
             while first < runs.count() {
                 message.clear();

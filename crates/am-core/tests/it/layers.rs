@@ -3,7 +3,8 @@
 use am_core::layer::{HasLayer, Outbox, Progress, WorkQueue};
 use am_core::loopback::{Loopback, LoopbackConfig, network, single};
 use am_core::{
-    Endpoint, Handlers, PendingReply, PollError, Rank, RegisterError, Reply, Request, SendError, Span, WaitError,
+    BadMessage, Endpoint, Handlers, PendingReply, PollError, Rank, RegisterError, Reply, Request, SendError, Span,
+    WaitError,
 };
 use std::thread;
 
@@ -385,19 +386,219 @@ fn a_stall_report_names_what_layers_lack() {
 }
 
 #[test]
-fn a_layer_registered_in_part_is_refused_at_attach() {
+fn a_layer_that_fails_to_register_leaves_no_names() {
     let mut handlers = Handlers::<Relay>::new();
+    let first = handlers.one_way("first", |_, _, (), _| ()).unwrap();
     let mut layer = handlers.layer::<Relay>("twice").unwrap();
-    layer.one_way("pass", |_, _, (), _| ()).unwrap();
+    let stale: Request<()> = layer.one_way("pass", |_, _, (), _| ()).unwrap();
+    layer.reply("answer", |_, _, (), _| ()).unwrap();
+    layer.progress(|_, _| panic!("a layer that was withdrawn is called"));
     let again = layer.one_way("pass", |_, _, (), _| ()).unwrap_err();
-    // A program that goes on in spite of the error.
+    assert_eq!(again, RegisterError::NameTaken { name: "twice.pass".into() });
+    // It goes on failing, and nothing of it is left but its indices.
+    assert_eq!(layer.request("other", |_, _, (), _| ()).unwrap_err(), again);
+    layer.progress(|_, _| panic!("a layer that was withdrawn is called"));
+    layer.changed(|_| panic!("a layer that was withdrawn is asked"));
+    assert_eq!(handlers.description(), "'first' (one-way ())\nwithdrawn: 1 requests and 1 replies\n");
+    let mut layer = handlers.layer::<Relay>("twice").unwrap();
+    let pass: Request<()> = layer.one_way("pass", |relay: &mut Relay, _, (), _| relay.arrived += 1).unwrap();
     let relay = Relay::register(&mut handlers, 1);
-    let refused = Endpoint::attach(single(), handlers, relay).unwrap_err();
-    assert_eq!(refused, am_core::AttachError::Incomplete(again));
-    assert!(refused.to_string().contains("'twice.pass' is already registered"), "{refused}");
-    // The name of a layer that is there already spoils nothing.
+    let mut endpoint = Endpoint::attach(single(), handlers, relay).unwrap();
+    endpoint.request(Rank(0), first, ()).unwrap();
+    endpoint.request(Rank(0), pass, ()).unwrap();
+    endpoint.wait_until(|relay| relay.arrived == 1).unwrap();
+    endpoint.request(Rank(0), stale, ()).unwrap();
+    let dropped = endpoint.poll().unwrap_err();
+    assert!(matches!(dropped, PollError::BadMessage { reason: BadMessage::UnknownHandler, .. }), "{dropped}");
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn a_layer_that_fails_at_once_leaves_nothing() {
     let mut handlers = Handlers::<Relay>::new();
     let relay = Relay::register(&mut handlers, 1);
+    let (description, fingerprint) = (handlers.description().to_owned(), handlers.fingerprint());
     handlers.layer::<Relay>("relay").unwrap_err();
+    handlers.layer::<Relay>("bad").unwrap().one_way("tab\t", |_, _, (), _| ()).unwrap_err();
+    assert_eq!((handlers.description(), handlers.fingerprint()), (&description[..], fingerprint));
     Endpoint::attach(single(), handlers, relay).unwrap().finish().unwrap();
+}
+
+#[test]
+fn a_request_knows_its_reply_bound() {
+    let mut handlers = Handlers::<()>::new();
+    let silent = handlers.one_way("silent", |(), _, (), _| ()).unwrap();
+    let small = handlers.request_bounded("small", 100, |(), _, (), _| ()).unwrap();
+    let default = handlers.request("default", |(), _, (), _| ()).unwrap();
+    let foreign: Request<()> = Handlers::<()>::new().request("foreign", |(), _, (), _| ()).unwrap();
+    let endpoint = Endpoint::attach(single(), handlers, ()).unwrap();
+    let bounds = [silent, small, small.reply_up_to(8), small.reply_up_to(1000), default, foreign];
+    let declared = endpoint.limits(Rank(0)).unwrap().default_reply as u32;
+    let expected = [None, Some(100), Some(8), Some(100), Some(declared), None];
+    assert_eq!(bounds.map(|handler| endpoint.reply_bound(handler)), expected);
+    endpoint.finish().unwrap();
+}
+
+/// Two layers, and the calls of their progress functions and of the program's.
+#[derive(Default)]
+struct Counted {
+    first: First,
+    second: Second,
+    calls: u32,
+}
+
+#[derive(Default)]
+struct First {
+    calls: u32,
+}
+
+#[derive(Default)]
+struct Second {
+    calls: u32,
+}
+
+impl HasLayer<First> for Counted {
+    fn as_layer(&self) -> &First {
+        &self.first
+    }
+
+    fn as_layer_mut(&mut self) -> &mut First {
+        &mut self.first
+    }
+}
+
+impl HasLayer<Second> for Counted {
+    fn as_layer(&self) -> &Second {
+        &self.second
+    }
+
+    fn as_layer_mut(&mut self) -> &mut Second {
+        &mut self.second
+    }
+}
+
+/// Requests to a handler of the first layer, of the second, and of the program.
+type Touches = [Request<()>; 3];
+
+impl Counted {
+    /// With a progress function of its own, if `own`.
+    fn endpoint(own: bool) -> (Endpoint<Loopback, Self>, Touches) {
+        let mut handlers = Handlers::<Self>::new();
+        let mut layer = handlers.layer::<First>("first").unwrap();
+        let first = layer.one_way("touch", |_, _, (), _| ()).unwrap();
+        layer.progress(|first, _| {
+            first.calls += 1;
+            Ok(Progress::Idle)
+        });
+        let mut layer = handlers.layer::<Second>("second").unwrap();
+        let second = layer.one_way("touch", |_, _, (), _| ()).unwrap();
+        layer.progress(|second, _| {
+            second.calls += 1;
+            Ok(Progress::Idle)
+        });
+        let program = handlers.one_way("touch", |_, _, (), _| ()).unwrap();
+        if own {
+            handlers.progress(|counted, _| {
+                counted.calls += 1;
+                Ok(Progress::Idle)
+            });
+        }
+        let mut endpoint = Endpoint::attach(single(), handlers, Self::default()).unwrap();
+        // All functions are called at first, and as the sixteenth poll comes: the counts below begin behind both.
+        for _ in 0..17 {
+            endpoint.poll().unwrap();
+        }
+        Self::counts(&mut endpoint);
+        (endpoint, [first, second, program])
+    }
+
+    /// The calls since this was last asked.
+    fn counts(endpoint: &mut Endpoint<Loopback, Self>) -> [u32; 3] {
+        let own = std::mem::take(&mut endpoint.layer_quietly::<Self>().calls);
+        let first = std::mem::take(&mut endpoint.layer_quietly::<First>().calls);
+        [first, std::mem::take(&mut endpoint.layer_quietly::<Second>().calls), own]
+    }
+}
+
+#[test]
+fn only_touched_layers_are_called() {
+    let (mut endpoint, touches) = Counted::endpoint(true);
+    let mut expect = |touch: &dyn Fn(&mut Endpoint<Loopback, Counted>), calls: [u32; 3]| {
+        touch(&mut endpoint);
+        endpoint.poll().unwrap();
+        assert_eq!(Counted::counts(&mut endpoint), calls);
+    };
+    expect(&|_| (), [0, 0, 0]);
+    expect(&|endpoint| endpoint.request(Rank(0), touches[0], ()).unwrap(), [1, 0, 1]);
+    expect(&|endpoint| endpoint.request(Rank(0), touches[1], ()).unwrap(), [0, 1, 1]);
+    expect(&|endpoint| endpoint.request(Rank(0), touches[2], ()).unwrap(), [0, 0, 1]);
+    expect(&|endpoint| _ = endpoint.layer_mut::<First>(), [1, 0, 1]);
+    expect(&|endpoint| _ = endpoint.layer_mut::<Second>(), [0, 1, 1]);
+    expect(&|endpoint| _ = endpoint.layer_quietly::<Second>(), [0, 0, 0]);
+    expect(&|endpoint| _ = endpoint.state_mut(), [1, 1, 1]);
+    expect(&|endpoint| endpoint.tell_loss_again(), [0, 0, 0]);
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn untouched_layers_are_called_now_and_then() {
+    let (mut endpoint, touches) = Counted::endpoint(false);
+    for _ in 0..16 * 10 {
+        endpoint.poll().unwrap();
+    }
+    assert_eq!(Counted::counts(&mut endpoint), [10, 10, 0], "once in sixteen empty polls");
+    for _ in 0..64 * 10 {
+        endpoint.request(Rank(0), touches[1], ()).unwrap();
+        endpoint.poll().unwrap();
+    }
+    assert_eq!(Counted::counts(&mut endpoint), [10, 640, 0], "once in sixty-four polls that served something");
+    for _ in 0..64 * 10 {
+        endpoint.request(Rank(0), touches[2], ()).unwrap();
+        endpoint.poll().unwrap();
+    }
+    assert_eq!(Counted::counts(&mut endpoint), [10, 10, 0], "the program's handlers touch no layer");
+    // Before the endpoint idles, a handler of the program may have left something anywhere.
+    endpoint.request(Rank(0), touches[2], ()).unwrap();
+    endpoint.poll().unwrap();
+    endpoint.poll_or_idle(Span::ZERO).unwrap();
+    assert_eq!(Counted::counts(&mut endpoint), [1, 1, 0]);
+    endpoint.finish().unwrap();
+}
+
+/// A handler of the program leaves work in a layer's state.
+#[test]
+fn work_left_by_the_program_is_not_lost() {
+    let mut handlers = Handlers::<Relay>::new();
+    let relay = Relay::register(&mut handlers, 8);
+    let leave = handlers.one_way("leave", |relay, _, hops: u32, _| relay.queue.push(hops)).unwrap();
+    let mut endpoint = Endpoint::attach(single(), handlers, relay).unwrap();
+    for round in 1..=20 {
+        endpoint.request(Rank(0), leave, 3).unwrap();
+        match round % 3 {
+            0 => endpoint.drain().unwrap(),
+            1 => endpoint.quiesce().unwrap(),
+            _ => endpoint.wait_until(|relay| relay.arrived == round).unwrap(),
+        }
+        assert_eq!(endpoint.state().arrived, round);
+    }
+    endpoint.finish().unwrap();
+}
+
+#[test]
+fn a_busy_wait_is_bounded() {
+    let (mut endpoint, pass) = Relay::endpoint(single(), 8);
+    let mut looks = 0;
+    let never: Result<Option<()>, WaitError> = endpoint.spin_through(Span::from_micros(100), |_| {
+        looks += 1;
+        Ok(None)
+    });
+    assert!(never.unwrap().is_none() && looks >= 2, "{looks} looks");
+    endpoint.request(Rank(0), pass, 0).unwrap();
+    let arrived: Result<_, WaitError> = endpoint
+        .spin_through(Span::from_secs(600), |endpoint| Ok((endpoint.state().arrived == 1).then_some("arrived")));
+    assert_eq!(arrived.unwrap(), Some("arrived"));
+    let failed: Result<Option<()>, &str> = endpoint.spin_through(Span::from_secs(600), |_| Err("no"));
+    assert_eq!(failed.unwrap_err(), "no");
+    assert_eq!(endpoint.idles(), 0);
+    endpoint.finish().unwrap();
 }

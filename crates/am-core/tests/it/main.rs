@@ -11,6 +11,7 @@ mod native;
 mod one_sided;
 mod shared;
 mod stall;
+mod timers;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
 #[global_allocator]

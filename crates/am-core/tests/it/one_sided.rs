@@ -2,6 +2,7 @@
 
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Runs};
+use am_core::transport::OperationFault;
 use am_core::{Endpoint, Handlers, LossCause, Rank};
 use std::sync::mpsc;
 use std::thread;
@@ -67,6 +68,58 @@ fn quiet_tells_of_targets_that_went_before() {
             assert_eq!(endpoint.quiet(), Err(OneSidedError::Gone { rank: Rank(1) }));
             assert_eq!(endpoint.quiet(), Ok(()));
             assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+        });
+    }
+}
+
+#[test]
+fn one_error_tells_of_all_targets() {
+    for region in [false, true] {
+        let (attached, ready) = mpsc::channel();
+        thread::scope(|scope| {
+            let mut ranks = network(3, CONFIG).into_iter();
+            let zero = ranks.next().unwrap();
+            let go: Vec<_> = ranks
+                .map(|transport| {
+                    let ((go, told), attached) = (mpsc::channel::<()>(), attached.clone());
+                    scope.spawn(move || {
+                        let endpoint = attach(transport);
+                        attached.send(()).unwrap();
+                        // It serves nothing before it goes.
+                        told.recv().unwrap_err();
+                        endpoint.leave();
+                    });
+                    go
+                })
+                .collect();
+            let mut endpoint = attach(zero);
+            (0..2).for_each(|_| ready.recv().unwrap());
+            if region {
+                endpoint.begin_region().unwrap();
+            }
+            for to in [1, 2, 1, 0] {
+                endpoint.put_nbi(Rank(to), 0, &[1; 4]).unwrap();
+            }
+            let operation = region.then(|| endpoint.end_region().unwrap());
+            drop(go);
+            for rank in [1, 2] {
+                while endpoint.status(Rank(rank)) == Some(am_core::PeerStatus::Active) {
+                    endpoint.poll().unwrap();
+                    thread::yield_now();
+                }
+            }
+            let failed = match operation {
+                Some(operation) => endpoint.wait(operation).map_err(OneSidedError::from),
+                None => endpoint.quiet(),
+            };
+            let Err(OneSidedError::Several(failures)) = failed else { panic!("{failed:?}") };
+            let mut all: Vec<_> = failures.all().iter().map(|one| (one.rank, one.fault, one.operations)).collect();
+            all.sort_by_key(|(rank, ..)| *rank);
+            assert_eq!(all, [(Rank(1), OperationFault::Gone, 2), (Rank(2), OperationFault::Gone, 1)]);
+            assert_eq!(failures.operations(), 3);
+            assert!(failures.to_string().starts_with("3 operations failed: "), "{failures}");
+            assert_eq!((endpoint.quiet(), endpoint.layer::<OneSided>().under_way()), (Ok(()), 0));
+            endpoint.leave();
         });
     }
 }

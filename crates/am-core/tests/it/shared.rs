@@ -2,7 +2,10 @@
 
 use am_core::layer::Progress;
 use am_core::loopback::{LoopbackConfig, network, single};
-use am_core::{Endpoint, Handlers, Rank, Request, SharedEndpoint, Span, WaitError, loopback::Loopback};
+use am_core::{
+    Endpoint, HandlerError, Handlers, PollError, Rank, Request, SharedEndpoint, Span, WaitError,
+    loopback::Loopback,
+};
 use std::sync::mpsc;
 use std::thread;
 
@@ -144,5 +147,84 @@ fn steady_traffic_keeps_nobody_from_the_lock() {
             }
         }
         shared.lock().state_mut().1 = true;
+    });
+}
+
+#[test]
+fn a_barrier_sleeps_without_the_lock() {
+    const THREADS: u64 = 3;
+    let mut ranks = network(2, LoopbackConfig::default()).into_iter();
+    let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (free, told) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (shared, add) = attach(one);
+            shared.request(Rank(0), add, 1).unwrap();
+            // It comes once the other endpoint has been used by a thread that is in no barrier.
+            for () in told {
+                shared.barrier().unwrap();
+            }
+            assert_eq!(shared.lock().statistics().barriers, THREADS);
+            shared.finish().unwrap();
+        });
+        let (shared, add) = attach(zero);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let shared = shared.clone();
+                scope.spawn(move || shared.barrier().unwrap());
+            }
+            for sum in 1..=THREADS {
+                shared.wait_until(|now| *now >= sum).unwrap();
+                shared.request(Rank(0), add, 1).unwrap();
+                free.send(()).unwrap();
+            }
+            drop(free);
+        });
+        assert_eq!(shared.lock().statistics().barriers, THREADS);
+        shared.finish().unwrap();
+    });
+}
+
+#[test]
+fn a_barrier_of_threads_defers_errors_of_handlers() {
+    thread::scope(|scope| {
+        for transport in network(2, LoopbackConfig::default()) {
+            scope.spawn(move || {
+                let mut handlers = Handlers::<u64>::new();
+                let fail: Request<()> = handlers
+                    .one_way("fail", |failed: &mut u64, _, (), _| {
+                        *failed += 1;
+                        Err::<(), _>(HandlerError::new("no"))
+                    })
+                    .unwrap();
+                let shared = SharedEndpoint::new(Endpoint::attach(transport, handlers, 0).unwrap());
+                shared.request(Rank(1 - shared.rank().0), fail, ()).unwrap();
+                for _ in 0..3 {
+                    shared.barrier().unwrap();
+                }
+                assert_eq!(*shared.lock().state(), 1, "messages of a pair are in order");
+                assert!(matches!(shared.poll(), Err(PollError::Handler(_))));
+                shared.finish().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_barrier_of_threads_names_who_is_lost() {
+    let mut ranks = network(2, LoopbackConfig::default()).into_iter();
+    let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (attached, told) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (shared, _) = attach(one);
+            told.recv().unwrap();
+            drop(shared);
+        });
+        let (shared, _) = attach(zero);
+        attached.send(()).unwrap();
+        let lost = shared.barrier().unwrap_err();
+        assert_eq!(lost.lost_rank(), Some(Rank(1)), "{lost}");
+        shared.leave();
     });
 }

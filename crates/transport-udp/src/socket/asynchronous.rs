@@ -191,15 +191,16 @@ impl<S> AsyncEndpoint<S> {
         polled
     }
 
-    /// Waits until something may have come. May end early.
+    /// Waits until something may have come, or a layer wants to be called. May end early.
     pub async fn idle(&mut self) {
         self.endpoint.flush();
         if self.shared.failure().is_some() {
             return;
         }
+        let wake = self.endpoint.wake_time().map(|at| Duration::from(at.since(self.endpoint.now())));
         let Self { shared, news, fruitless, .. } = self;
         let (mut asked, more) = (false, !std::mem::take(fruitless));
-        poll_fn(|context| {
+        let news = poll_fn(|context| {
             let mut engine = shared.engine();
             if shared.failure().is_some() {
                 return Poll::Ready(());
@@ -215,8 +216,12 @@ impl<S> AsyncEndpoint<S> {
             // What was sent since it last looked has deadlines that the task does not know of.
             shared.nudge.notify_one();
             Poll::Pending
-        })
-        .await;
+        });
+        match wake {
+            None => news.await,
+            // A layer wants to be called then.
+            Some(wake) => drop(tokio::time::timeout(wake, news).await),
+        }
         // Others had better have their turn, too, if this was ready at once.
         tokio::task::yield_now().await;
     }

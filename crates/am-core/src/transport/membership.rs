@@ -1,0 +1,115 @@
+//! Who takes part in a job, how endpoints leave it, and how they are lost.
+
+use crate::address::{Peer, Shape};
+use std::fmt;
+
+/// How a peer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Its endpoint was dropped without `finish`.
+    Left,
+    /// It panicked.
+    Panicked,
+    /// Its process ended without a word, for instance killed.
+    Died,
+    /// It broke the protocol: a frame from it made no sense.
+    Faulty,
+    /// It has not been heard from for the configured time.
+    Silent,
+    /// It speaks another version of the transport's protocol, or lays data out differently.
+    Incompatible,
+    /// It was started anew; its predecessor is gone.
+    Restarted,
+    /// Nothing is wrong with it: this endpoint's own transport has failed, and reaches nobody any more.
+    Broken,
+    /// Nothing is wrong with it: this process is a fork of the one that the endpoint belongs to, and may not use it.
+    Forked,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Left => "it left without finishing (neither Endpoint::finish nor leave)",
+            Self::Panicked => "it panicked",
+            Self::Died => "its process died",
+            Self::Faulty => "it sent a malformed frame",
+            Self::Silent => "it does not answer",
+            Self::Incompatible => "it is of an incompatible version or layout",
+            Self::Restarted => "it was started anew",
+            Self::Broken => {
+                "this endpoint's own transport has failed and reaches nobody; the process has to be started anew"
+            }
+            Self::Forked => {
+                "this endpoint belongs to the process that this one was forked from, which alone can use it"
+            }
+        })
+    }
+}
+
+/// What is known of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerStatus {
+    /// Taking part.
+    Active,
+    /// Ended properly, with `finish`.
+    Finished,
+    /// Lost.
+    Lost(LossCause),
+}
+
+impl PeerStatus {
+    /// Passes if the peer takes part.
+    ///
+    /// # Errors
+    /// Its status if it does not.
+    #[inline]
+    pub fn active(self) -> Result<(), Self> {
+        if self == Self::Active { Ok(()) } else { Err(self) }
+    }
+}
+
+/// How this endpoint leaves its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// After a collective `finish`.
+    Finished,
+    /// Without one.
+    Left,
+    /// While unwinding from a panic.
+    Panicked,
+}
+
+impl Departure {
+    /// The departure of an endpoint that is dropped without `finish`, told from the thread's state.
+    pub fn of_drop() -> Self {
+        if std::thread::panicking() { Self::Panicked } else { Self::Left }
+    }
+
+    /// What the others are to know of it.
+    pub const fn status(self) -> PeerStatus {
+        match self {
+            Self::Finished => PeerStatus::Finished,
+            Self::Left => PeerStatus::Lost(LossCause::Left),
+            Self::Panicked => PeerStatus::Lost(LossCause::Panicked),
+        }
+    }
+}
+
+/// Who takes part in a job, and how they have ended.
+pub trait Membership {
+    /// This endpoint.
+    fn local_peer(&self) -> Peer;
+
+    /// The shape of the job.
+    fn shape(&self) -> Shape;
+
+    /// How many endpoints have been lost so far; cheap, compared by the core at every poll.
+    fn losses(&self) -> u32;
+
+    /// What is known of a peer. What it sent before it finished or left can be polled once this says so.
+    fn status(&self, peer: Peer) -> PeerStatus;
+
+    /// Leaves the job. Frames already accepted are still delivered to the peers.
+    fn depart(&mut self, how: Departure);
+}
