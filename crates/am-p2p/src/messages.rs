@@ -4,7 +4,7 @@ use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Messages};
-use crate::machine::{ANY, Block, Envelope, MessageInfo, Mode, Selector, Taken, zeroes};
+use crate::machine::{ANY, Block, Envelope, Found, MessageInfo, Mode, Selector, Taken, zeroes};
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
@@ -18,6 +18,9 @@ pub(crate) struct Outgoing {
     pub(crate) envelope: Envelope,
     pub(crate) mode: Mode,
 }
+
+/// Looks at the network before a wait becomes one that may sleep, where it does not at once.
+const SPINS: u32 = 64;
 
 /// What sending a message has come to so far.
 pub(crate) enum Begun {
@@ -341,8 +344,42 @@ impl Communicator {
         kind: ElementType,
         out: &mut [u8],
     ) -> Result<Status, MessageError> {
+        self.check_endpoint(endpoint)?;
+        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        if machine.begin_direct(selector, kind.number(), out.len() as u64) {
+            return self.finish_direct(endpoint, selector, kind, out);
+        }
         let key = self.post(endpoint, selector, kind, out.len() as u64)?;
         self.finish_into(endpoint, selector, key, kind, out)
+    }
+
+    /// Waits for the only receive, at first by looks at the network alone.
+    #[inline]
+    fn finish_direct<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+        kind: ElementType,
+        out: &mut [u8],
+    ) -> Result<Status, MessageError> {
+        let mut looks = if endpoint.transport().spins() { SPINS } else { 1 };
+        loop {
+            match endpoint.layer_quietly::<Messages>().machine.take_direct(out) {
+                Found::Message(info, None) => return Ok(self.status(info)),
+                Found::Message(info, Some(failure)) => {
+                    return Err(MessageError::of(failure, info, kind.number(), out.len() as u64));
+                }
+                Found::Posted(key) => return self.finish_into(endpoint, selector, key, kind, out),
+                Found::Nothing if looks == 0 => endpoint.layer_mut::<Messages>().machine.post_direct(),
+                Found::Nothing => {
+                    looks -= 1;
+                    if let Err(error) = endpoint.poll_through() {
+                        endpoint.tell_later(error);
+                        looks = 0;
+                    }
+                }
+            }
+        }
     }
 
     /// Waits for a posted receive and copies its message out, long ones while they come.

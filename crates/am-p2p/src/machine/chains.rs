@@ -80,15 +80,23 @@ impl Chains {
         self.classes[class]
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     fn place(selector: Selector, entry: Key) -> usize {
         entry.index() as usize * 4 + selector.class()
     }
 
+    #[inline]
     fn bucket(&self, selector: Selector) -> usize {
         selector.hash() as usize & (self.buckets.len() - 1)
     }

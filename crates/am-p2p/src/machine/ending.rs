@@ -11,6 +11,7 @@ use am_core::slab::Key;
 impl Machine {
     /// A peer is lost, or has finished. All that it sent before has been looked at.
     pub(crate) fn lose(&mut self, rank: u32, cause: Option<LossCause>) {
+        self.post_direct();
         let (peer, failure) = (self.peer(rank), Failure::Gone(cause));
         let state = &mut self.peers[peer];
         if state.gone.is_some() {
@@ -96,6 +97,7 @@ impl Machine {
 
     /// Frees a communicator: receives fail, messages that nobody asked for go, and later ones with them.
     pub(crate) fn close(&mut self, context: u32) {
+        self.post_direct();
         let index = self.context(context);
         self.contexts[index].freed = true;
         self.endings += 1;

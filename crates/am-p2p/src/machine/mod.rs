@@ -8,6 +8,7 @@
 //! | `peers` | what is known of a peer and of a peer in a communicator: credit, numbers, advertisements |
 //! | `sending` | messages on their way out: eager, announced, written |
 //! | `receiving` | receives, and how they meet messages |
+//! | `direct` | the receive of a blocking call that is the only one |
 //! | `unexpected` | messages that nobody has asked for yet |
 //! | `credit` | memory for these, of which senders keep account |
 //! | `adverts` | receives that are advertised, and revoked |
@@ -30,6 +31,7 @@ mod adverts;
 mod chains;
 mod control;
 mod credit;
+mod direct;
 mod ending;
 #[cfg(test)]
 mod hostile;
@@ -46,6 +48,7 @@ mod unexpected;
 pub(crate) use advance::{Unsent, Wire};
 pub(crate) use chains::{ANY, Selector};
 pub(crate) use control::{Control, Credit, Envelope, Part, Read};
+pub(crate) use direct::Found;
 pub(crate) use receiving::{MessageInfo, Taken};
 pub(crate) use sending::Mode;
 pub(crate) use staging::Block;
@@ -54,6 +57,7 @@ use crate::config::{Counts, MessageConfig, Protocol};
 use am_core::LossCause;
 use am_core::slab::{Key, Slab};
 use chains::Chains;
+use direct::Direct;
 use peers::{Context, Pair, Peer};
 use receiving::Receive;
 use sending::Send;
@@ -158,6 +162,8 @@ pub(crate) struct Machine {
     stored: Slab<Unexpected>,
     /// Receives that have met no message, each under its own selector.
     posted: Chains,
+    /// The receive of a blocking call that is the only one.
+    direct: Direct,
     /// Messages that have met no receive, each under all selectors that match it.
     unexpected: Chains,
     staging: Staging,
@@ -196,6 +202,7 @@ impl Machine {
             receives: Slab::new(),
             stored: Slab::new(),
             posted: Chains::new(),
+            direct: Direct::default(),
             unexpected: Chains::new(),
             staging: Staging::default(),
             orders: 0,

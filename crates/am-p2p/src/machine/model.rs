@@ -102,6 +102,10 @@ pub(super) struct Asked {
 pub(super) struct Rank {
     pub(super) segment: Vec<u8>,
     pub(super) asked: Vec<Asked>,
+    /// What a blocking call receives, with the buffer.
+    direct: Option<(Asked, Vec<u8>)>,
+    /// Blocking calls so far.
+    calls: u64,
     sends: Vec<Key>,
     pub(super) lent: Vec<(Key, Vec<u8>)>,
     aside: Vec<Key>,
@@ -239,6 +243,18 @@ impl Play {
     /// One thing that a rank's program does.
     pub(super) fn act(&mut self, me: u32) {
         let at = me as usize;
+        if self.ranks[at].direct.is_some() {
+            return;
+        }
+        if self.below(3) == 0 {
+            let selector = self.selector();
+            let (capacity, kind) = ([2000, 64][self.below(2)], [BYTES, INTS][self.below(2)]);
+            if self.machines[at].begin_direct(selector, kind, capacity) {
+                let asked = Asked { key: super::direct::DIRECT, capacity, kind, aside: None };
+                self.ranks[at].direct = Some((asked, vec![0; capacity as usize]));
+                return;
+            }
+        }
         match self.below(12) {
             0..=3 => self.send(me),
             4..=7 => {
@@ -307,6 +323,25 @@ impl Play {
             machine.take_sent(*key).map(Result::unwrap).is_none()
         });
         rank.sends.retain(|key| machine.take_sent(*key).map(Result::unwrap).is_none());
+        if let Some((mut asked, mut out)) = rank.direct.take() {
+            match machine.take_direct(&mut out) {
+                Found::Nothing => rank.direct = Some((asked, out)),
+                Found::Posted(key) => {
+                    asked.key = key;
+                    rank.asked.push(asked);
+                }
+                Found::Message(info, failure) => {
+                    // No other receive is called so.
+                    rank.calls += 1;
+                    asked.key = Key::from_u64(u64::MAX - rank.calls);
+                    machine.name_direct(asked.key);
+                    out.truncate(info.len as usize);
+                    let taken = Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None };
+                    self.brought.insert((me, asked.key), (asked, taken, out));
+                    done = true;
+                }
+            }
+        }
         for index in (0..rank.asked.len()).rev() {
             let Some(mut taken) = machine.take_received(rank.asked[index].key) else { continue };
             let asked = rank.asked.swap_remove(index);
@@ -371,6 +406,7 @@ impl Play {
 
     /// Receives and cancels all that is left.
     pub(super) fn end(&mut self) {
+        self.machines.iter_mut().for_each(Machine::post_direct);
         for rank in 0..self.ranks.len() {
             for (key, bytes) in std::mem::take(&mut self.ranks[rank].lent) {
                 self.machines[rank].adopt(key, &bytes);
@@ -492,6 +528,7 @@ fn play(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Vec<Count
         }
         match play.below(3) {
             0 => drop(play.advance(me)),
+            _ if play.below(20) == 0 => play.machines[me as usize].post_direct(),
             _ => {
                 let to = play.below(ranks) as u32;
                 play.deliver(me, to);
@@ -587,6 +624,12 @@ fn lost_and_freed_leave_nothing() {
                 rank.lent.iter().for_each(|(key, bytes)| machine.adopt(*key, bytes));
                 let lent = rank.lent.iter().map(|(key, _)| *key);
                 rank.sends.iter().copied().chain(lent).for_each(|key| machine.drop_send(key));
+                machine.post_direct();
+                if let Some((_, mut out)) = rank.direct
+                    && let Found::Posted(key) = machine.take_direct(&mut out)
+                {
+                    machine.drop_receive(key);
+                }
                 rank.asked.iter().for_each(|asked| machine.drop_receive(asked.key));
                 play.ranks[other].segment = rank.segment;
             }

@@ -81,7 +81,7 @@ impl Receive {
 }
 
 /// An envelope: who sent it, with which tag, how long it is, and the type of its elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageInfo {
     pub(crate) from: u32,
     pub(crate) tag: u32,
@@ -115,7 +115,7 @@ impl Machine {
             len: 0,
             arrived: 0,
             ended: false,
-            bytes: self.buffer(),
+            bytes: Vec::new(),
             staged: None,
             advertised: false,
             cancelling: false,
@@ -128,6 +128,9 @@ impl Machine {
 
     /// Asks for a message of at most `capacity` bytes.
     pub(crate) fn post(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
+        if self.direct.is_waiting() {
+            self.post_direct();
+        }
         let key = self.new_receive(selector, kind, capacity);
         #[cfg(test)]
         self.history.push(super::model::Event::Posted(key, selector));
@@ -143,14 +146,21 @@ impl Machine {
             self.finish(key);
             return key;
         }
+        self.link(key, selector);
+        if selector.class() == 0 && capacity > self.eager && self.advertises() {
+            self.advertise(key);
+        }
+        key
+    }
+
+    /// Adds a receive to those that are posted.
+    #[inline]
+    pub(super) fn link(&mut self, key: Key, selector: Selector) {
         self.posted.push(selector, key);
         if selector.class() != 0 {
             let context = self.context(selector.context);
             self.contexts[context].wildcards += 1;
-        } else if self.advertises() && capacity > self.eager {
-            self.advertise(key);
         }
-        key
     }
 
     /// Why no message can come for a selector.
@@ -331,6 +341,16 @@ impl Machine {
         let len = payload.len() as u64;
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, envelope));
+        if self.direct.waits_for(from, &envelope) {
+            self.fill_direct(from, &envelope, payload);
+            return self.consume(peer, units(len));
+        }
+        self.eager_posted(peer, from, envelope, payload);
+    }
+
+    /// An eager message has come that no blocking call waits for as the only receive.
+    fn eager_posted(&mut self, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
+        let len = payload.len() as u64;
         let Some(key) = self.find_posted(from, &envelope) else {
             if self.is_freed(envelope.context) {
                 return self.consume(peer, units(len));
@@ -342,10 +362,11 @@ impl Machine {
         };
         let advertised = self.receive_mut(key).advertised;
         self.unlink(key);
-        if self.match_envelope(key, from, &envelope, len) {
-            let receive = self.receive_mut(key);
-            receive.bytes.resize(payload.len(), 0);
-            payload.copy_to(&mut receive.bytes);
+        if self.match_envelope(key, from, &envelope, len) && len != 0 {
+            let mut bytes = self.buffer();
+            bytes.resize(payload.len(), 0);
+            payload.copy_to(&mut bytes);
+            self.receive_mut(key).bytes = bytes;
         }
         let block = self.receive_mut(key).staged.take();
         block.into_iter().for_each(|block| self.staging.give_back(block));
@@ -360,6 +381,9 @@ impl Machine {
     }
 
     fn offered_now(&mut self, peer: usize, from: u32, envelope: Envelope, send: Key, len: u64) {
+        if self.direct.waits_for(from, &envelope) {
+            self.post_direct();
+        }
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, envelope));
         let Some(key) = self.find_posted(from, &envelope) else {

@@ -85,18 +85,20 @@ impl Machine {
     /// Numbers a message and takes room for it.
     #[inline]
     fn number(&mut self, pair: usize, envelope: &mut Envelope, units: u32, send: Option<Key>) {
-        let window = self.window.messages;
-        let (state, most) = (&mut self.pairs[pair], 2 * window as usize);
+        let (window, logs) = (self.window.messages, self.advertises());
+        let state = &mut self.pairs[pair];
         let peer = &mut self.peers[state.peer as usize];
+        let outstanding = peer.sent.since(peer.returned).messages;
         envelope.sequence = state.next;
         state.next = state.next.wrapping_add(1);
         peer.sent.messages = peer.sent.messages.wrapping_add(1);
         peer.sent.units = peer.sent.units.wrapping_add(units);
-        if peer.sent.since(peer.returned).messages > window / 4 * 3 {
+        if outstanding >= window / 4 * 3 {
             envelope.kind |= SHORT;
         }
-        if self.ordered && self.config.protocol.advertises() {
-            if state.log.len() == most {
+        if logs {
+            // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made before.
+            while state.log.len() > outstanding as usize {
                 state.log.pop_front();
             }
             state.log.push_back(Logged { sequence: envelope.sequence, tag: envelope.tag, send });
@@ -117,12 +119,11 @@ impl Machine {
         }
         let pair = self.pair(envelope.context, to);
         let index = self.pairs[pair].peer as usize;
-        let (peer, needed) = (&self.peers[index], units(len as u64));
-        if !(peer.queue.is_empty() && peer.backlog.is_empty()) || peer.gone.is_some() {
-            return None;
-        }
-        let room = self.room(index);
-        if room.messages == 0 || room.units < needed {
+        let (peer, needed, window) = (&self.peers[index], units(len as u64), self.window);
+        let used = peer.sent.since(peer.returned);
+        let room = used.messages < window.messages
+            && u64::from(used.units) + u64::from(needed) <= u64::from(window.units);
+        if !(room && peer.queue.is_empty() && peer.backlog.is_empty() && peer.gone.is_none()) {
             return None;
         }
         self.number(pair, &mut envelope, needed, None);

@@ -1,0 +1,160 @@
+//! The receive of a blocking call while no other one is posted: it has a place of its own, so that an eager message finds it without
+//! a table. Whatever is not such a message makes it a posted receive like any other.
+
+use super::chains::{ANY, Selector};
+use super::control::{Envelope, KIND};
+use super::receiving::MessageInfo;
+use super::{BYTES, Failure, Machine};
+use am_core::Payload;
+use am_core::slab::Key;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is none.
+    #[default]
+    Unused,
+    /// It has met no message.
+    Waiting,
+    /// Its message is here.
+    Arrived,
+    /// It has been posted under this key.
+    Posted(Key),
+}
+
+/// The receive.
+#[derive(Debug, Default)]
+pub(super) struct Direct {
+    stage: Stage,
+    context: u32,
+    source: u32,
+    tag: u32,
+    kind: u32,
+    capacity: u64,
+    info: MessageInfo,
+    failure: Option<Failure>,
+    /// The bytes of its message, and perhaps others behind them.
+    bytes: Vec<u8>,
+}
+
+/// What a blocking call finds when it looks at its receive.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// No message has come.
+    Nothing,
+    /// A message, of which the bytes were copied out unless it failed.
+    Message(MessageInfo, Option<Failure>),
+    /// It is posted under this key.
+    Posted(Key),
+}
+
+impl Direct {
+    /// Whether it is waiting.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.stage == Stage::Waiting
+    }
+
+    /// Whether it is waiting for such a message.
+    #[inline]
+    pub(super) fn waits_for(&self, from: u32, envelope: &Envelope) -> bool {
+        self.stage == Stage::Waiting
+            && self.context == envelope.context
+            && (self.source == from || self.source == ANY)
+            && (self.tag == envelope.tag || self.tag == ANY)
+    }
+}
+
+impl Machine {
+    /// Begins the receive of a blocking call, if no other one is posted, no message waits, and there is nothing to advertise.
+    /// It is looked at by [`Machine::take_direct`], and ended by that or by [`Machine::post_direct`].
+    #[inline]
+    pub(crate) fn begin_direct(&mut self, selector: Selector, kind: u32, capacity: u64) -> bool {
+        let alone = self.posted.is_empty() && self.stored.is_empty() && self.endings == 0;
+        if !alone || capacity > self.eager || self.direct.stage != Stage::Unused {
+            return false;
+        }
+        let Selector { context, source, tag } = selector;
+        let direct = &mut self.direct;
+        (direct.stage, direct.context, direct.source, direct.tag) = (Stage::Waiting, context, source, tag);
+        (direct.kind, direct.capacity) = (kind, capacity);
+        #[cfg(test)]
+        self.history.push(super::model::Event::Posted(DIRECT, selector));
+        true
+    }
+
+    /// An eager message has come that the receive waits for.
+    #[inline]
+    pub(super) fn fill_direct(&mut self, from: u32, envelope: &Envelope, payload: &Payload<'_>) {
+        self.counts.received += 1;
+        let direct = &mut self.direct;
+        let (len, kind) = (payload.len(), envelope.kind & KIND);
+        direct.info = MessageInfo { from, tag: envelope.tag, len: len as u64, kind };
+        direct.stage = Stage::Arrived;
+        direct.failure = if direct.kind != kind && direct.kind != BYTES {
+            Some(Failure::WrongType(kind))
+        } else if len as u64 > direct.capacity {
+            Some(Failure::Truncated)
+        } else {
+            None
+        };
+        if direct.failure.is_none() {
+            if direct.bytes.len() < len {
+                direct.bytes.resize(len, 0);
+            }
+            payload.copy_to(&mut direct.bytes[..len]);
+        }
+    }
+
+    /// Looks at the receive, which is over if its message is here; `out` has room for all that it takes.
+    #[inline]
+    pub(crate) fn take_direct(&mut self, out: &mut [u8]) -> Found {
+        let direct = &mut self.direct;
+        match direct.stage {
+            Stage::Arrived => {
+                direct.stage = Stage::Unused;
+                let (info, failure) = (direct.info, direct.failure);
+                if failure.is_none() {
+                    let len = info.len as usize;
+                    out[..len].copy_from_slice(&direct.bytes[..len]);
+                }
+                Found::Message(info, failure)
+            }
+            Stage::Posted(key) => {
+                direct.stage = Stage::Unused;
+                Found::Posted(key)
+            }
+            Stage::Waiting | Stage::Unused => Found::Nothing,
+        }
+    }
+
+    /// Makes the receive a posted one like others, if it is still waiting.
+    #[cold]
+    pub(crate) fn post_direct(&mut self) {
+        if self.direct.stage != Stage::Waiting {
+            return;
+        }
+        let Direct { context, source, tag, kind, capacity, .. } = self.direct;
+        let selector = Selector { context, source, tag };
+        // Messages that have come meanwhile are for other receives.
+        let key = self.new_receive(selector, kind, capacity);
+        self.link(key, selector);
+        self.direct.stage = Stage::Posted(key);
+        #[cfg(test)]
+        self.name_direct(key);
+    }
+}
+
+/// What the history calls the latest receive that has no key yet.
+#[cfg(test)]
+pub(super) const DIRECT: Key = Key::from_u64(u64::MAX);
+
+#[cfg(test)]
+impl Machine {
+    /// Gives the latest receive without a key one, in the history.
+    pub(super) fn name_direct(&mut self, key: Key) {
+        let unnamed = |event: &&mut super::model::Event| matches!(event, super::model::Event::Posted(DIRECT, _));
+        if let Some(super::model::Event::Posted(name, _)) = self.history.iter_mut().rev().find(unnamed) {
+            *name = key;
+        }
+    }
+}
