@@ -1,29 +1,28 @@
-//! Breadth-first search in a Kronecker graph (Graph500): generator, search level by level, validation, traversed
-//! edges per second.
+//! Breadth-first search in a Kronecker graph (Graph500): search level by level, validation, traversed edges per second.
 //!
-//! `cargo run --release --example bfs -- --ranks 4 --scale 18`; `--help` lists the flags.
+//! `cargo run --release --example bfs -- --ranks 4 --scale 18`; `--help` lists the flags. `--plain` runs the sequential
+//! search of the same graph.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::Team;
 use active_messages::pgas::collectives::Sum;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
+use lab::workload::{Kronecker, NONE, Reached};
 
 struct Bfs {
-    scale: u32,
-    edge_factor: u64,
+    graph: Kronecker,
     roots: u64,
+    /// Whether one rank searches alone, without messages.
+    plain: bool,
     json: bool,
 }
-
-const NONE: u32 = u32::MAX;
 
 struct State {
     pgas: Pgas,
     /// Neighbours of this rank's vertices: vertex `v` is vertex `v / ranks` of rank `v % ranks`.
     adjacent: Vec<Vec<u32>>,
-    parent: Vec<u32>,
-    level: Vec<u32>,
+    reached: Vec<Reached>,
     /// The level being searched, and the vertices that have been found for the next.
     depth: u32,
     found: Vec<u32>,
@@ -31,34 +30,11 @@ struct State {
 }
 pgas_state!(State, pgas);
 
-fn scramble(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-impl Bfs {
-    /// An edge of the generator with A = 0.57, B = C = 0.19, vertices relabelled by a bijection.
-    fn edge(&self, number: u64) -> [u32; 2] {
-        let mut edge = [0u64; 2];
-        for bit in 0..self.scale {
-            let random = scramble(number * 64 + u64::from(bit)) >> 11;
-            let [u, v] = match (random * 100) >> 53 {
-                0..57 => [0, 0],
-                57..76 => [0, 1],
-                76..95 => [1, 0],
-                _ => [1, 1],
-            };
-            edge = [edge[0] << 1 | u, edge[1] << 1 | v];
-        }
-        let mask = (1 << self.scale) - 1;
-        edge.map(|vertex| ((vertex * 0x9e37_79b1 + 12345) & mask) as u32)
-    }
-}
-
 impl Program for Bfs {
     fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {
+        if self.plain {
+            return self.search_plainly(rank);
+        }
         let mut handlers = Handlers::<State>::new();
         let mut pgas = Pgas::register(&mut handlers)?;
         let (me, ranks) = (rank.address().rank.0, rank.shape().ranks);
@@ -71,56 +47,41 @@ impl Program for Bfs {
         let connect = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "connect", config, connect)?;
         let visit = move |state: &mut State, visits: &[[u32; 2]]| {
             for [vertex, parent] in visits {
-                if state.parent[local(*vertex)] == NONE {
-                    (state.parent[local(*vertex)], state.level[local(*vertex)]) = (*parent, state.depth + 1);
+                let reached = &mut state.reached[local(*vertex)];
+                if reached.level == NONE {
+                    *reached = Reached { level: state.depth + 1, parent: *parent };
                     state.found.push(*vertex);
                 }
             }
         };
         let visit = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "visit", config, visit)?;
-        // What Graph500 demands of an edge: both ends or none are reached, a level apart at most, and exactly one
-        // if it is of the tree.
         let check = move |state: &mut State, edges: &[[u32; 3]]| {
-            for [vertex, other, level] in edges {
-                let (mine, parent) = (state.level[local(*vertex)], state.parent[local(*vertex)]);
-                let apart = mine == *level || mine != NONE && *level != NONE && mine.abs_diff(*level) == 1;
-                let child = parent == *other && mine != 0;
-                state.errors += u64::from(!apart || child && mine != level.wrapping_add(1));
-            }
+            let wrong = |[vertex, other, level]: &&[u32; 3]| !state.reached[local(*vertex)].allows(*other, *level);
+            state.errors += edges.iter().filter(wrong).count() as u64;
         };
         let check = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "check", config, check)?;
 
-        let vertices = 1u32 << self.scale;
-        let own = (vertices - me).div_ceil(ranks) as usize;
-        let (adjacent, none) = (vec![Vec::new(); own], vec![NONE; own]);
-        let state =
-            State { pgas, adjacent, parent: none.clone(), level: none, depth: 0, found: Vec::new(), errors: 0 };
+        let own = (self.graph.vertices() - me).div_ceil(ranks) as usize;
+        let (adjacent, reached) = (vec![Vec::new(); own], vec![Reached::NOT; own]);
+        let state = State { pgas, adjacent, reached, depth: 0, found: Vec::new(), errors: 0 };
         let mut endpoint = rank.attach(handlers, state)?;
         let world = Team::world(&mut endpoint)?;
-        let edges = self.edge_factor << self.scale;
-        let mine = (0..edges).filter(|edge| edge % u64::from(ranks) == u64::from(me)).map(|edge| self.edge(edge));
-        let both = mine.filter(|[u, v]| u != v).flat_map(|[u, v]| [[u, v], [v, u]]);
-        endpoint.push_all(connect, both.map(|edge| (owner(edge[0]), edge)))?;
+        endpoint.push_all(connect, self.graph.edges(me, ranks).map(|edge| (owner(edge[0]), edge)))?;
         endpoint.done(connect)?;
 
-        let (mut time, mut traversed, mut candidate) = (Span::ZERO, 0, 0);
+        let (mut time, mut traversed, mut candidates) = (Span::ZERO, 0, self.graph.candidates());
         for _ in 0..self.roots {
-            let root = loop {
-                let root = scramble(candidate) as u32 % vertices;
-                candidate += 1;
-                let degree =
-                    if owner(root) == Rank(me) { endpoint.state().adjacent[local(root)].len() } else { 0 };
-                if world.allreduce_one(&mut endpoint, degree as u64, Sum)? > 0 {
-                    break root;
-                }
-            };
-            let state = endpoint.state_mut();
-            (state.depth, state.errors) = (0, state.errors);
-            state.parent.fill(NONE);
-            state.level.fill(NONE);
-            let mut frontier = Vec::new();
+            let (mut root, mut degree) = (0, 0);
+            while degree == 0 {
+                root = candidates.next().expect("there is no end of candidates");
+                let mine = if owner(root) == Rank(me) { endpoint.state().adjacent[local(root)].len() } else { 0 };
+                degree = world.allreduce_one(&mut endpoint, mine as u64, Sum)?;
+            }
+            let (state, mut frontier) = (endpoint.state_mut(), Vec::new());
+            state.depth = 0;
+            state.reached.fill(Reached::NOT);
             if owner(root) == Rank(me) {
-                (state.parent[local(root)], state.level[local(root)]) = (root, 0);
+                state.reached[local(root)] = Reached { level: 0, parent: root };
                 frontier.push(root);
             }
             endpoint.barrier()?;
@@ -138,32 +99,39 @@ impl Program for Bfs {
                 frontier.append(&mut state.found);
             }
             time.0 += (endpoint.now() - start).picos();
-            let mut reached = 0;
             for index in 0..own {
                 let (vertex, adjacent) =
                     (index as u32 * ranks + me, std::mem::take(&mut endpoint.state_mut().adjacent[index]));
-                let (level, parent) = (endpoint.state().level[index], endpoint.state().parent[index]);
-                reached += if level == NONE { 0 } else { adjacent.len() as u64 };
-                let real = level == NONE && parent == NONE || vertex == root || adjacent.contains(&parent);
-                endpoint.state_mut().errors += u64::from(!real);
-                endpoint.push_all(check, adjacent.iter().map(|to| (owner(*to), [*to, vertex, level])))?;
+                let found = endpoint.state().reached[index];
+                traversed += if found.level == NONE { 0 } else { adjacent.len() as u64 };
+                endpoint.state_mut().errors += u64::from(!found.is_real(&adjacent));
+                endpoint.push_all(check, adjacent.iter().map(|to| (owner(*to), [*to, vertex, found.level])))?;
                 endpoint.state_mut().adjacent[index] = adjacent;
             }
             endpoint.done(check)?;
-            traversed += world.allreduce_one(&mut endpoint, reached, Sum)? / 2;
         }
-        let mine = endpoint.state().errors;
-        let errors = world.allreduce_one(&mut endpoint, mine, Sum)?;
+        let mut sums = [traversed, endpoint.state().errors];
+        world.allreduce(&mut endpoint, &mut sums, Sum)?;
         endpoint.finish()?;
-        if me != 0 {
-            return Ok(());
+        if me == 0 { self.report("bfs", ranks, time, sums[0] / 2, sums[1]) } else { Ok(()) }
+    }
+}
+
+impl Bfs {
+    /// The sequential search at rank 0, for which the others wait.
+    fn search_plainly<T: Transport>(&self, rank: Joining<T>) -> Part {
+        let endpoint = rank.attach(Handlers::new(), ())?;
+        if endpoint.rank() == Rank(0) {
+            let found = self.graph.search_plainly(self.roots);
+            self.report("bfs_plain", 1, found.time.into(), found.traversed, found.errors)?;
         }
-        let report = Report::new("bfs", ranks, time).work(traversed as f64, "TEPS").errors(errors);
-        report
-            .with("scale", self.scale)
-            .with("edge_factor", self.edge_factor as f64)
-            .with("roots", self.roots as f64)
-            .print(self.json)
+        Ok(endpoint.finish()?)
+    }
+
+    fn report(&self, name: &str, ranks: u32, time: Span, traversed: u64, errors: u64) -> Part {
+        let report = Report::new(name, ranks, time).work(traversed as f64, "TEPS").errors(errors);
+        let report = report.with("scale", self.graph.scale).with("edge_factor", self.graph.edge_factor as f64);
+        report.with("roots", self.roots as f64).print(self.json)
     }
 }
 
@@ -176,6 +144,7 @@ fn main() -> std::process::ExitCode {
         (1..32).contains(&scale) && flags.ranks() <= 1 << scale.min(31),
         "--scale is from 1 to 31, with a vertex for each rank",
     );
+    let plain = flags.switch("--plain", "search sequentially, on one rank and without messages");
     let json = flags.json();
-    flags.run(Bfs { scale, edge_factor, roots, json })
+    flags.run(Bfs { graph: Kronecker { scale, edge_factor }, roots, plain, json })
 }

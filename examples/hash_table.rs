@@ -6,6 +6,7 @@ use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::aggregate::Outlet;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
+use lab::workload::scramble;
 use std::collections::HashMap;
 
 struct HashTable {
@@ -23,13 +24,6 @@ struct State {
     errors: u64,
 }
 pgas_state!(State, pgas);
-
-fn scramble(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// What is stored under a key.
 fn value(key: u64) -> u64 {

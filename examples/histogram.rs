@@ -5,6 +5,7 @@
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
+use lab::workload::scramble;
 
 struct Histogram {
     bins: u64,
@@ -18,14 +19,6 @@ struct State {
     errors: u64,
 }
 pgas_state!(State, pgas);
-
-/// The finaliser of splitmix64: a number that looks random for every number.
-fn scramble(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 impl Histogram {
     /// The bins that a rank's updates count in.

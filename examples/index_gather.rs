@@ -8,6 +8,7 @@ use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::aggregate::Outlet;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
+use lab::workload::scramble;
 
 struct IndexGather {
     elements: u64,
@@ -29,14 +30,6 @@ pgas_state!(State, pgas);
 type Question = [u32; 2];
 /// Which of its reads a rank asked for, and the element.
 type Answer = [u64; 2];
-
-/// The finaliser of splitmix64: a number that looks random for every number.
-fn scramble(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 impl Program for IndexGather {
     fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {

@@ -11,6 +11,7 @@ use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::aggregate::Outlet;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
+use lab::workload::scramble;
 
 struct PermuteMatrix {
     rows: u64,
@@ -29,13 +30,6 @@ struct State {
     sums: [u64; 2],
 }
 pgas_state!(State, pgas);
-
-fn scramble(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 impl PermuteMatrix {
     /// Entry `number` of a row lies in this column; several may lie in the same.

@@ -12,25 +12,27 @@ use active_messages::pgas::Team;
 use active_messages::pgas::collectives::Sum;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
+use lab::workload::Triangular;
 
 struct TopologicalSort {
-    rows: u64,
-    per_row: u64,
+    matrix: Triangular,
     json: bool,
 }
 
-const NONE: u32 = u32::MAX;
+/// A row: its entries that are left, the sum of their columns, and its level once it is a pivot.
+#[derive(Clone, Default)]
+struct Row {
+    left: u32,
+    columns: u64,
+    level: Option<u32>,
+}
 
 struct State {
     pgas: Pgas,
-    /// For each of this rank's rows: entries left, the sum of their columns, and its level. Row `r` is row `r /
-    /// ranks` of rank `r % ranks`.
-    left: Vec<u32>,
-    columns: Vec<u64>,
-    level: Vec<u32>,
+    /// This rank's rows: row `r` is row `r / ranks` of rank `r % ranks`.
+    rows: Vec<Row>,
     /// For each of this rank's columns: the rows that have an entry there, and its level.
-    rows: Vec<Vec<u32>>,
-    column_level: Vec<u32>,
+    columns: Vec<(Vec<u32>, u32)>,
     /// Rows that have a single entry left, and columns of pivots.
     pivots: Vec<u32>,
     eliminated: Vec<u32>,
@@ -38,31 +40,6 @@ struct State {
     errors: u64,
 }
 pgas_state!(State, pgas);
-
-fn scramble(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-impl TopologicalSort {
-    /// Rows and columns get numbers by two permutations.
-    fn names(&self, row: u64, column: u64) -> [u32; 2] {
-        let name = |odd: u64, number: u64| (number.wrapping_mul(odd).wrapping_add(999) & (self.rows - 1)) as u32;
-        [name(0x9e37_79b1, row), name(0x85eb_ca6b, column)]
-    }
-
-    /// The entries of a row before it was renamed: one on the diagonal, others before it.
-    fn entries(&self, row: u64) -> impl Iterator<Item = [u32; 2]> {
-        let mut columns: Vec<u64> =
-            (0..self.per_row).map(|n| scramble(row * self.per_row + n) % (row + 1)).collect();
-        columns.push(row);
-        columns.sort_unstable();
-        columns.dedup();
-        columns.into_iter().map(move |column| self.names(row, column))
-    }
-}
 
 impl Program for TopologicalSort {
     fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {
@@ -74,59 +51,48 @@ impl Program for TopologicalSort {
         let config = AggregatorConfig::new();
         let by_row = move |state: &mut State, entries: &[[u32; 2]]| {
             for [row, column] in entries {
-                state.left[local(*row)] += 1;
-                state.columns[local(*row)] += u64::from(*column);
+                let row = &mut state.rows[local(*row)];
+                (row.left, row.columns) = (row.left + 1, row.columns + u64::from(*column));
             }
         };
         let by_row = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "by_row", config, by_row)?;
         let by_column = move |state: &mut State, entries: &[[u32; 2]]| {
-            entries.iter().for_each(|[row, column]| state.rows[local(*column)].push(*row));
+            entries.iter().for_each(|[row, column]| state.columns[local(*column)].0.push(*row));
         };
         let by_column =
             Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "by_column", config, by_column)?;
         let eliminate = move |state: &mut State, columns: &[u32]| {
             for column in columns {
-                state.column_level[local(*column)] = state.depth;
+                state.columns[local(*column)].1 = state.depth;
                 state.eliminated.push(*column);
             }
         };
         let eliminate =
             Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "eliminate", config, eliminate)?;
         let shorten = move |state: &mut State, entries: &[[u32; 2]]| {
-            for [row, column] in entries {
-                state.left[local(*row)] -= 1;
-                state.columns[local(*row)] -= u64::from(*column);
-                if state.left[local(*row)] == 1 {
-                    state.pivots.push(*row);
+            for [number, column] in entries {
+                let row = &mut state.rows[local(*number)];
+                (row.left, row.columns) = (row.left - 1, row.columns - u64::from(*column));
+                if row.left == 1 {
+                    state.pivots.push(*number);
                 }
             }
         };
         let shorten = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "shorten", config, shorten)?;
         // No entry of a row may come at a later level than the row's own.
         let check = move |state: &mut State, entries: &[[u32; 2]]| {
-            let late =
-                |[row, level]: &&[u32; 2]| state.level[local(*row)] == NONE || *level > state.level[local(*row)];
+            let late = |[row, level]: &&[u32; 2]| state.rows[local(*row)].level.is_none_or(|own| *level > own);
             state.errors += entries.iter().filter(late).count() as u64;
         };
         let check = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "check", config, check)?;
 
-        let own = (self.rows as u32 - me).div_ceil(ranks) as usize;
-        let none = vec![NONE; own];
-        let state = State {
-            pgas,
-            left: vec![0; own],
-            columns: vec![0; own],
-            level: none.clone(),
-            rows: vec![Vec::new(); own],
-            column_level: none,
-            pivots: Vec::new(),
-            eliminated: Vec::new(),
-            depth: 0,
-            errors: 0,
-        };
+        let own = (self.matrix.rows as u32 - me).div_ceil(ranks) as usize;
+        let (rows, columns) = (vec![Row::default(); own], vec![(Vec::new(), u32::MAX); own]);
+        let (pivots, eliminated) = (Vec::new(), Vec::new());
+        let state = State { pgas, rows, columns, pivots, eliminated, depth: 0, errors: 0 };
         let mut endpoint = rank.attach(handlers, state)?;
         let world = Team::world(&mut endpoint)?;
-        let entries = || (u64::from(me)..self.rows).step_by(ranks as usize).flat_map(|row| self.entries(row));
+        let entries = || self.matrix.entries(me, ranks);
         let mine = endpoint.push_all(by_row, entries().map(|entry| (owner(entry[0]), entry)))?;
         endpoint.push_all(by_column, entries().map(|entry| (owner(entry[1]), entry)))?;
         endpoint.done(by_row)?;
@@ -134,19 +100,19 @@ impl Program for TopologicalSort {
         let total = world.allreduce_one(&mut endpoint, mine, Sum)?;
 
         let start = endpoint.now();
-        let single = (0..own).filter(|row| endpoint.state().left[*row] == 1);
+        let single = (0..own).filter(|row| endpoint.state().rows[*row].left == 1);
         let mut pivots: Vec<u32> = single.map(|row| row as u32 * ranks + me).collect();
         while world.allreduce_one(&mut endpoint, pivots.len() as u64, Sum)? > 0 {
             for row in pivots.drain(..) {
-                let state = endpoint.state_mut();
-                state.level[local(row)] = state.depth;
-                let column = state.columns[local(row)] as u32;
+                let (depth, row) = (endpoint.state().depth, &mut endpoint.state_mut().rows[local(row)]);
+                row.level = Some(depth);
+                let column = row.columns as u32;
                 endpoint.push(eliminate, owner(column), column)?;
             }
             endpoint.done(eliminate)?;
             let depth = endpoint.state().depth;
             for column in std::mem::take(&mut endpoint.state_mut().eliminated) {
-                let rows = endpoint.state().rows[local(column)].clone();
+                let rows = endpoint.state().columns[local(column)].0.clone();
                 endpoint.push_all(shorten, rows.into_iter().map(|row| (owner(row), [row, column])))?;
             }
             endpoint.done(shorten)?;
@@ -156,7 +122,7 @@ impl Program for TopologicalSort {
         let time = endpoint.now() - start;
 
         for index in 0..own {
-            let (rows, level) = (endpoint.state().rows[index].clone(), endpoint.state().column_level[index]);
+            let (rows, level) = endpoint.state().columns[index].clone();
             endpoint.push_all(check, rows.into_iter().map(|row| (owner(row), [row, level])))?;
         }
         endpoint.done(check)?;
@@ -167,7 +133,7 @@ impl Program for TopologicalSort {
             return Ok(());
         }
         let report = Report::new("topological_sort", ranks, time).work(total as f64, "entries/s").errors(errors);
-        report.with("rows", self.rows as f64).with("levels", depth).print(self.json)
+        report.with("rows", self.matrix.rows as f64).with("levels", depth).print(self.json)
     }
 }
 
@@ -180,5 +146,5 @@ fn main() -> std::process::ExitCode {
         "--log2-rows is at most 31, with a row for each rank",
     );
     let json = flags.json();
-    flags.run(TopologicalSort { rows: 1 << log2.min(31), per_row, json })
+    flags.run(TopologicalSort { matrix: Triangular { rows: 1 << log2.min(31), per_row }, json })
 }

@@ -1,5 +1,5 @@
 //! What the project measures with, and is not published: [`random_access`], the benchmark as a library that runs on any
-//! transport, and [`mod@bench`], what every bench does alike.
+//! transport, [`workload`], what the other programs work on, and [`mod@bench`], what every bench does alike.
 //!
 //! The benches between processes and the tests of the whole family are targets of this package; those on simulated machines
 //! are targets of `lab-sim`.
@@ -16,6 +16,7 @@
 
 pub mod bench;
 pub mod random_access;
+pub mod workload;
 
 use std::path::PathBuf;
 

@@ -22,7 +22,7 @@ use am_core::{Address, Instant, Payload, Rank, Span};
 const MESSAGE: usize = 8192;
 
 /// Items of a rank for itself that are worth a call of the function.
-const OWN: usize = 64;
+const OWN: usize = 16;
 
 /// What a channel is made from.
 #[derive(Clone, Copy, Debug)]
@@ -361,14 +361,19 @@ impl Channel {
         Ok(false)
     }
 
-    /// Makes the lane with the most items of this rank due, unless one is.
+    /// Makes the lanes with the most items of this rank due, until a quarter of the look-ahead comes free, unless some
+    /// are: a poll for each message would cost more than the message. A deterministic rank gives one lane at a time,
+    /// since what is pushed next may find some of several gone.
     fn press_fullest(&mut self) {
+        let (mut freed, enough) = (0, self.look_ahead / 4);
+        let several = self.plan.config.discipline != Discipline::Deterministic;
         let own = |lane: &Lane| lane.len() - lane.foreign;
         // None where all items are in the spill, or wait for the function.
-        let fullest = self.lanes.iter_mut().filter(|lane| own(lane) > 0).max_by_key(|lane| own(lane));
-        if let Some(fullest) = fullest
-            && !self.due
+        while (!self.due || freed > 0 && several && freed < enough)
+            && let Some(fullest) =
+                self.lanes.iter_mut().filter(|lane| own(lane) > 0 && !lane.due).max_by_key(|lane| own(lane))
         {
+            freed += own(fullest);
             (fullest.due, self.due) = (true, true);
         }
     }

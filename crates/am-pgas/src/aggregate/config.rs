@@ -70,7 +70,8 @@ pub struct AggregatorConfig {
     /// message's items, in the other aggregator too.
     pub memory: usize,
     /// Items of its own that a rank holds back at most, whatever their destinations; as many as its buffers have
-    /// room for unless set. When they are used up, the fullest buffer goes.
+    /// room for unless set. When they are used up, the fullest buffers go until a quarter is free again, or the
+    /// fullest alone ([`Discipline::Deterministic`]).
     pub look_ahead: Option<usize>,
     /// The way of items.
     pub route: Route,

@@ -86,11 +86,19 @@ use channel::Channel;
 use config::Malformed;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// The handler that items travel to.
+#[derive(Clone, Copy, Debug)]
+enum Items {
+    /// Where there is but one hop, which needs no number.
+    Straight(Request<()>),
+    /// The hop.
+    ByHops(Request<u32>),
+}
+
 /// The handlers that a channel's messages travel to.
 #[derive(Clone, Copy, Debug)]
 struct Requests {
-    /// Items: the hop.
-    items: Request<u32>,
+    items: Items,
     /// Room for messages: the channel, the hop, how many.
     room: Request<(u32, u32, u32)>,
     /// Sums of a part of the tree: the channel, times done, pushed, handled.

@@ -1,6 +1,7 @@
 //! What a channel does whenever the endpoint lets layers carry on: it gives room back, moves items on, sends, and
 //! agrees on the end.
 
+use super::Items;
 use super::agreement::{Broken, Step};
 use super::channel::{Channel, Own};
 use super::config::Discipline;
@@ -214,7 +215,10 @@ impl Channel {
                 }
                 gone = true;
             } else {
-                match lane.send(|message| outbox.try_request_medium(to, items, hop, message)) {
+                match lane.send(|message| match items {
+                    Items::Straight(items) => outbox.try_request_medium(to, items, (), message),
+                    Items::ByHops(items) => outbox.try_request_medium(to, items, hop, message),
+                }) {
                     Ok(()) => {
                         lane.under_way += u32::from(waits);
                         self.messages += 1;

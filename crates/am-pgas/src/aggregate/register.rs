@@ -3,7 +3,7 @@
 use super::channel::{Channel, Plan, Work};
 use super::config::{AggregatorConfig, AggregatorError};
 use super::lane::{Layout, buffer};
-use super::{Aggregation, Requests};
+use super::{Aggregation, Items, Requests};
 use crate::pointer::Element;
 use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::transport::{Category, Lane};
@@ -237,7 +237,7 @@ impl<T: Element> Aggregator<T> {
         handlers: &mut Handlers<S>,
         name: &str,
         plan: Plan,
-        handler: impl FnMut(&mut S, Address, u32, Payload<'_>) -> HandlerResult + Send + 'static,
+        mut handler: impl FnMut(&mut S, Address, u32, Payload<'_>) -> HandlerResult + Send + 'static,
     ) -> Result<Self, AggregatorError> {
         let (hops, window) = (plan.grid().hops(), plan.config.window);
         let (item, bytes) = (plan.item, plan.message_bytes()?);
@@ -245,7 +245,14 @@ impl<T: Element> Aggregator<T> {
         // The comparison of tables at attach tells ranks whose aggregators differ: all that messages depend on is
         // here.
         let full = format!("aggregate.{name} {item}/{bytes} {hops}h {window}{answering}{named}");
-        let items = handlers.one_way(&full, handler)?;
+        let items = match hops {
+            1 => Items::Straight(
+                handlers.one_way(&full, move |state: &mut S, from, (): (), payload: Payload<'_>| {
+                    handler(state, from, 0, payload)
+                })?,
+            ),
+            _ => Items::ByHops(handlers.one_way(&full, handler)?),
+        };
         let requests =
             Requests { items, room: layer.room, report: layer.report, over: layer.over, broken: layer.broken };
         layer.channels.push(Channel::new(plan, requests)?);

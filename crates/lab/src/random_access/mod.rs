@@ -3,7 +3,6 @@
 //! `hpcc` has the benchmark's rules, `rank` the run of one rank, `messages` and `shared` the ways of updating, `table` the
 //! memory, `cli` and `report` what a user gives and gets. [`main`] is the program that runs between processes.
 
-pub mod buckets;
 pub mod cli;
 pub mod error;
 pub mod hpcc;

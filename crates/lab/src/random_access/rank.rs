@@ -8,18 +8,41 @@ use super::progress::Progress;
 use super::report::{RankReport, Report};
 use super::shared::{self, SharedTable};
 use super::table::{Deferred, Part, Words, allocate};
+use active_messages::pgas::aggregate::{Aggregation, Aggregator};
 use active_messages::{
-    Address, Category, Endpoint, Handlers, Payload, Rank, Request, Resource, Segment, Statistics, Transport,
+    Address, Category, Endpoint, Handlers, HasLayer, Joining, Payload, Rank, Request, Resource, Segment,
+    Statistics, Transport,
 };
 
 /// What the handlers work on.
 pub struct State {
     /// This rank's part of the table; empty where the table lies in segments.
     pub part: Part<&'static mut [u64]>,
-    /// Updates that have arrived one by one and wait for company.
+    /// Updates that came one by one and wait for company.
     deferred: Deferred,
+    aggregation: Aggregation,
     /// The reports that have arrived at rank 0.
     reports: Vec<Result<RankReport, serde_json::Error>>,
+}
+
+impl State {
+    /// Applies an update of one of this rank's words, with others.
+    #[inline(always)]
+    pub fn defer(&mut self, update: u64) {
+        if self.deferred.push(update) {
+            self.deferred.apply(&mut self.part);
+        }
+    }
+}
+
+impl HasLayer<Aggregation> for State {
+    fn as_layer(&self) -> &Aggregation {
+        &self.aggregation
+    }
+
+    fn as_layer_mut(&mut self) -> &mut Aggregation {
+        &mut self.aggregation
+    }
 }
 
 /// The handlers of this program.
@@ -27,28 +50,29 @@ pub struct State {
 pub struct Protocol {
     /// Applies one update, which is its argument.
     pub update: Request<u64>,
-    /// Applies all updates of the payload.
-    pub bucket: Request<()>,
+    /// Applies updates many at a time.
+    pub updates: Aggregator<u64>,
     /// Takes in a rank's report, as JSON.
     report: Request<()>,
 }
 
 impl Protocol {
-    fn register(handlers: &mut Handlers<State>) -> Result<Self, RunError> {
-        let update = |state: &mut State, _: Address, update: u64, _: Payload<'_>| {
-            if state.deferred.push(update) {
-                state.deferred.apply(&mut state.part);
-            }
-        };
-        let bucket = |state: &mut State, _: Address, (): (), updates: Payload<'_>| {
-            updates.for_each_u64(|update| state.part.apply(update));
-        };
+    fn register<T: Transport>(
+        job: &Joining<T>,
+        handlers: &mut Handlers<State>,
+        aggregation: &mut Aggregation,
+    ) -> Result<Self, RunError> {
+        let update = |state: &mut State, _: Address, update: u64, _: Payload<'_>| state.defer(update);
+        let apply =
+            |state: &mut State, updates: &[u64]| updates.iter().for_each(|update| state.part.apply(*update));
+        let updates =
+            Aggregator::register_anonymous(job, aggregation, handlers, "updates", messages::aggregation(), apply)?;
         let report = |state: &mut State, _: Address, (): (), json: Payload<'_>| {
             state.reports.push(serde_json::from_slice(&json.to_vec()));
         };
         Ok(Self {
             update: handlers.one_way("update", update)?,
-            bucket: handlers.one_way("bucket", bucket)?,
+            updates,
             report: handlers.one_way("report", report)?,
         })
     }
@@ -86,9 +110,11 @@ pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Resu
     };
 
     let mut handlers = Handlers::new();
-    let protocol = Protocol::register(&mut handlers)?;
-    let mut endpoint =
-        Endpoint::attach(transport, handlers, State { part, deferred: Deferred::default(), reports: Vec::new() })?;
+    let job = Endpoint::builder(transport);
+    let mut aggregation = Aggregation::register(&mut handlers)?;
+    let protocol = Protocol::register(&job, &mut handlers, &mut aggregation)?;
+    let state = State { part, deferred: Deferred::default(), aggregation, reports: Vec::new() };
+    let mut endpoint = job.attach(handlers, state)?;
     let segments = match in_segment {
         Some(_) => native_segments(&endpoint, options.variant)?,
         None => Vec::new(),
@@ -106,17 +132,20 @@ pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Resu
     let (before, start) = (endpoint.statistics(), endpoint.now());
     match options.variant {
         Variant::Short => messages::short(&mut endpoint, protocol.update, work)?,
-        Variant::Medium => messages::medium(&mut endpoint, protocol.bucket, work)?,
+        Variant::Medium => messages::medium(&mut endpoint, protocol.updates, work)?,
         Variant::Atomic => shared::atomic(&shared, work),
         Variant::PutGet => shared::put_get(&shared, work)?,
         Variant::Direct => shared::direct(&shared, work),
     }
-    endpoint.drain()?;
-    endpoint.barrier()?;
-    // Every update has arrived; after these and one more barrier, every update has been applied.
-    let state = endpoint.state_mut();
-    state.deferred.apply(&mut state.part);
-    endpoint.barrier()?;
+    // An aggregator that is done has handled every update everywhere.
+    if options.variant != Variant::Medium {
+        endpoint.drain()?;
+        endpoint.barrier()?;
+        // Every update has arrived; after these and one more barrier, every update has been applied.
+        let state = endpoint.state_mut();
+        state.deferred.apply(&mut state.part);
+        endpoint.barrier()?;
+    }
     let seconds = (endpoint.now() - start).picos() as f64 / 1e12;
 
     let mut report = RankReport { rank, words, updates, seconds, ..RankReport::default() };
