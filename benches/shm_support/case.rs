@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::am::AmTask;
 use super::crew::Crew;
+use super::far::FarTask;
 use super::p2p::P2pTask;
 use super::pgas::PgasTask;
 use super::raw::RawTask;
@@ -17,6 +18,8 @@ pub(crate) enum Work {
     Task(Task),
     /// A task, and the time that rank 1 reports.
     PeerTask(Task),
+    /// A task of ranks over UDP, which are no ranks of the crew.
+    Far(FarTask),
     /// One whole run of the RandomAccess example with these arguments, from barrier to barrier.
     Example(Vec<String>),
 }
@@ -30,6 +33,7 @@ impl Work {
                 crew.run(task, iterations);
                 crew.reports()[1].0
             }
+            Self::Far(task) => task.run(iterations),
             Self::Example(arguments) => crew.run_random_access(arguments) * iterations as u32,
         }
     }
@@ -50,6 +54,12 @@ impl From<RawTask> for Work {
 impl From<PgasTask> for Work {
     fn from(task: PgasTask) -> Self {
         Self::Task(Task::Pgas(task))
+    }
+}
+
+impl From<FarTask> for Work {
+    fn from(task: FarTask) -> Self {
+        Self::Far(task)
     }
 }
 

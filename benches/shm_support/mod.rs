@@ -4,6 +4,7 @@ pub(crate) mod am;
 pub(crate) mod case;
 pub(crate) mod cases;
 pub(crate) mod crew;
+pub(crate) mod far;
 pub(crate) mod mapping;
 pub(crate) mod measure;
 pub(crate) mod p2p;
@@ -88,6 +89,8 @@ fn measure_pgas(bench: &mut Bench<'_>) {
     all(bench, &mut Crew::start(WorldPlan::new(2).with_table(words).with_pgas()), &pgas_cases::pair());
     let few = WorldPlan::new(8).with_table(1 << 12).with_pgas();
     all(bench, &mut Crew::start(few), &pgas_cases::eight());
+    all(bench, &mut Crew::start(WorldPlan::new(2)), &pgas_cases::far());
+    far::end();
 }
 
 fn measure_p2p(bench: &mut Bench<'_>) {

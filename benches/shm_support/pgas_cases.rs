@@ -6,6 +6,7 @@ use lab::bench::rows::panels;
 use lab::bench::summary::{Bar, Summary, Unit};
 
 use super::case::Case;
+use super::far::{BLOCK, FarTask};
 use super::pgas::PgasTask;
 use super::raw::RawTask;
 use super::world::Task;
@@ -51,6 +52,21 @@ pub(crate) fn eight() -> Vec<Case> {
     ]
 }
 
+/// Ranks over UDP, as threads of one process.
+pub(crate) fn far() -> Vec<Case> {
+    let (trip, block) = ("Short round trip", BLOCK as f64);
+    let us = |name, task| Case::new(name, Unit::Microseconds, task, 1.0).beside(trip, FarTask::Trip, 1.0);
+    let puts = Case::new("puts of 1 MiB, UDP", Unit::GigabytesPerSecond, FarTask::Puts, block);
+    let histogram = Case::new("histogram, UDP", Unit::Gups, FarTask::Histogram, 2.0);
+    vec![
+        us("get of 8 B, UDP", FarTask::Get).bar(Bar::RatioAtMost(1.1)),
+        puts.beside("Longs", FarTask::Longs, block).bar(Bar::RatioAtLeast(0.95)),
+        // One and a half times what GASNet-EX takes for two rounds of 9.2 us.
+        us("barrier, 4 ranks, UDP", FarTask::Barrier { ranks: 4 }).bar(Bar::ValueAtMost(27.6)),
+        histogram.beside("RandomAccess, aggregated", FarTask::RandomAccess, 2.0),
+    ]
+}
+
 const PANELS: &[(&str, &[Row])] = &[
     ("A value put or got, ns (less is better)", &[Ours("put of a value", "put"), Ours("get of a value", "get")]),
     (
@@ -73,6 +89,12 @@ const PANELS: &[(&str, &[Row])] = &[
         "Random elements of an array of 2 ranks, GUPS (more is better)",
         &[Ours("histogram", "histogram"), Ours("index gather", "index gather")],
     ),
+    (
+        "Over UDP, us (less is better)",
+        &[Ours("get of 8 B, UDP", "get of 8 B"), Ours("barrier, 4 ranks, UDP", "barrier, 4 ranks")],
+    ),
+    ("Puts of 1 MiB over UDP, GB/s (more is better)", &[Ours("puts of 1 MiB, UDP", "puts")]),
+    ("Histogram of 2 ranks over UDP, GUPS (more is better)", &[Ours("histogram, UDP", "histogram")]),
 ];
 
 /// The picture of `summary`; panels whose figures it lacks are left out.

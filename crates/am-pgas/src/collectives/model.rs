@@ -321,7 +321,7 @@ fn barriers_hear_of_everyone() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn any_size_count_and_root(

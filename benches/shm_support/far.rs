@@ -1,0 +1,259 @@
+//! The tasks of the pgas bench over UDP: ranks as threads of this process that talk over loopback, on this layer and on bare
+//! active messages, so that each figure has its baseline in the same run.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use active_messages::pgas::array::GlobalArray;
+use active_messages::pgas::array::distribution::Distribution;
+use active_messages::pgas::prelude::*;
+use active_messages::pgas::{Pgas, Team};
+use active_messages::{Category, Endpoint, Handlers, Payload, Rank, Request, Token};
+use lab::random_access::hpcc;
+use transport_udp::{LocalJob, LocalOptions, Udp, UdpConfig};
+
+use super::table::BATCH;
+
+/// Bytes of what is put at once, of a Long, and of the part of a segment that these rotate over.
+pub(crate) const BLOCK: usize = 1 << 20;
+const SPARE: usize = 8 << 20;
+/// Words of the table that each rank holds.
+const WORDS: u64 = 1 << 20;
+const OTHER: Rank = Rank(1);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FarTask {
+    /// A Short request and its Short reply.
+    Trip,
+    /// Values of eight bytes read from another rank's segment.
+    Get,
+    /// Longs of [`BLOCK`] bytes, until all are handled.
+    Longs,
+    /// Puts of [`BLOCK`] bytes with handles, until all are done.
+    Puts,
+    /// Barriers of a world of so many ranks.
+    Barrier {
+        /// The ranks.
+        ranks: u32,
+    },
+    /// RandomAccess with aggregated updates, iterations counted per rank.
+    RandomAccess,
+    /// Ones added to random elements of an array, iterations counted per rank.
+    Histogram,
+}
+
+impl FarTask {
+    /// Does it with as many ranks as it needs, which are started at its first use.
+    pub(crate) fn run(self, iterations: u64) -> Duration {
+        let ranks = if let Self::Barrier { ranks } = self { ranks } else { 2 };
+        CREWS.with_borrow_mut(|crews| {
+            let at = crews.iter().position(|crew| crew.threads.len() as u32 + 1 == ranks);
+            let at = at.unwrap_or_else(|| {
+                crews.push(FarCrew::start(ranks));
+                crews.len() - 1
+            });
+            crews[at].run(self, iterations)
+        })
+    }
+}
+
+thread_local! {
+    static CREWS: RefCell<Vec<FarCrew>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Ends all ranks, and tells what the two that updated tables have sent.
+pub(crate) fn end() {
+    CREWS.take().into_iter().for_each(FarCrew::end);
+}
+
+struct State {
+    pgas: Pgas,
+    replies: u64,
+    part: Vec<u64>,
+}
+active_messages::pgas::pgas_state!(State, pgas);
+
+/// One rank.
+struct FarRank {
+    endpoint: Endpoint<Udp, State>,
+    world: Team,
+    ask: Request<u64>,
+    note: Request<u64>,
+    updates: Aggregator<u64>,
+    table: GlobalArray<u64>,
+    block: Vec<u64>,
+    indices: Vec<u64>,
+    stream: u64,
+    /// Updates of other ranks' words, and bytes of all messages sent for them, with RandomAccess and the array.
+    sent: [(u64, u64); 2],
+}
+
+impl FarRank {
+    fn join(job: &LocalJob, rank: u32) -> Self {
+        let joining = Endpoint::builder(job.join(rank).expect("every rank joins once"));
+        let (mut handlers, few) = (Handlers::<State>::new(), "there is room for all of them");
+        let mut pgas = Pgas::register(&mut handlers).expect(few);
+        let reply = handlers.reply("reply", |state: &mut State, _, _: u64, _: Payload<'_>| state.replies += 1);
+        let reply = reply.expect(few);
+        let ask = handlers.request("ask", move |_: &mut State, token: Token<'_>, value: u64, _: Payload<'_>| {
+            token.reply(reply, value).expect("the asker waits");
+        });
+        let note = handlers.one_way("note", |_: &mut State, _, _: u64, _: Payload<'_>| {});
+        let apply = |state: &mut State, updates: &[u64]| {
+            updates.iter().for_each(|update| state.part[(update % WORDS) as usize] ^= update);
+        };
+        let config = AggregatorConfig::new().look_ahead(hpcc::LOOK_AHEAD);
+        let updates = Aggregator::register_anonymous(&joining, &mut pgas, &mut handlers, "updates", config, apply);
+        let (ask, note, updates) = (ask.expect(few), note.expect(few), updates.expect(few));
+        let state = State { pgas, replies: 0, part: vec![0; WORDS as usize] };
+        let mut endpoint = joining.attach(handlers, state).expect("all ranks have the same tables");
+        let world = Team::world(&mut endpoint).expect("nobody is lost");
+        let ranks = endpoint.ranks();
+        let shape = Distribution::block([WORDS * u64::from(ranks)], ranks).expect("a power of two");
+        let table = GlobalArray::new(&mut endpoint, shape).expect("the segment has room");
+        let stream = hpcc::starts(i64::from(rank) << 40);
+        let (block, indices) = (vec![1; BLOCK / 8], Vec::with_capacity(BATCH));
+        Self { endpoint, world, ask, note, updates, table, block, indices, stream, sent: [(0, 0); 2] }
+    }
+
+    /// Does this rank's part; the time from the common start on.
+    fn perform(&mut self, task: FarTask, iterations: u64) -> Duration {
+        let there = "nobody is lost";
+        let Self { endpoint, world, .. } = self;
+        world.barrier(endpoint).expect(there);
+        let (start, leads) = (Instant::now(), endpoint.rank() == Rank(0));
+        match task {
+            FarTask::Trip if leads => {
+                for value in 0..iterations {
+                    let due = endpoint.state().replies + 1;
+                    endpoint.request(OTHER, self.ask, value).expect(there);
+                    endpoint.wait_until(|state| state.replies == due).expect(there);
+                }
+            }
+            FarTask::Get if leads => {
+                for index in 0..iterations {
+                    let from = GlobalPtr::<u64>::new(OTHER, index * 8 % SPARE as u64);
+                    black_box(endpoint.get_value(from).expect(there));
+                }
+            }
+            FarTask::Longs if leads => {
+                for index in 0..iterations {
+                    let at = index * BLOCK as u64 % SPARE as u64;
+                    let bytes = zerocopy::IntoBytes::as_bytes(self.block.as_slice());
+                    endpoint.request_long(OTHER, self.note, index, bytes, at).expect(there);
+                }
+                endpoint.drain().expect(there);
+            }
+            FarTask::Puts if leads => {
+                for index in 0..iterations {
+                    let to = GlobalPtr::<u64>::new(OTHER, index * BLOCK as u64 % SPARE as u64);
+                    endpoint.put_slice_nbi(to.slice(BLOCK as u64 / 8), &self.block).expect(there);
+                }
+                endpoint.quiet().expect(there);
+            }
+            FarTask::Barrier { .. } => (0..iterations).for_each(|_| world.barrier(endpoint).expect(there)),
+            FarTask::RandomAccess | FarTask::Histogram => self.update(task, iterations),
+            FarTask::Trip | FarTask::Get | FarTask::Longs | FarTask::Puts => {}
+        }
+        let elapsed = start.elapsed();
+        // Who does not lead serves here.
+        self.world.barrier(&mut self.endpoint).expect(there);
+        elapsed
+    }
+
+    /// Updates words of all ranks, until everybody's are done.
+    fn update(&mut self, task: FarTask, count: u64) {
+        let Self { endpoint, world, table, stream, indices, .. } = self;
+        let (there, me, before) = ("nobody is lost", endpoint.rank(), bytes_sent(endpoint));
+        let (mut left, mut far, len) = (count, 0, table.distribution().len());
+        while left > 0 {
+            let batch = left.min(BATCH as u64);
+            left -= batch;
+            indices.clear();
+            indices.extend((0..batch).map(|_| {
+                *stream = hpcc::step(*stream);
+                *stream & (len - 1)
+            }));
+            let owner = |index: &u64| Rank((*index / WORDS) as u32);
+            far += indices.iter().filter(|index| owner(index) != me).count() as u64;
+            match task {
+                FarTask::Histogram => table.batch_add(endpoint, indices, 1).expect(there),
+                _ => {
+                    let items = indices.iter().map(|index| (owner(index), *index));
+                    endpoint.push_all(self.updates, items).expect(there);
+                }
+            }
+        }
+        if task == FarTask::RandomAccess {
+            endpoint.done(self.updates).expect(there);
+        }
+        world.barrier(endpoint).expect(there);
+        let sent = &mut self.sent[usize::from(task == FarTask::Histogram)];
+        *sent = (sent.0 + far, sent.1 + bytes_sent(endpoint) - before);
+    }
+}
+
+/// Bytes of the payloads of all requests.
+fn bytes_sent(endpoint: &Endpoint<Udp, State>) -> u64 {
+    let statistics = endpoint.statistics();
+    Category::ALL.into_iter().map(|category| statistics.requests_sent(category).bytes).sum()
+}
+
+/// A task and how many iterations of it.
+type Order = (FarTask, u64);
+
+/// All ranks of a job: this thread's, and those of threads that sleep between two tasks.
+struct FarCrew {
+    rank: FarRank,
+    threads: Vec<(Sender<Order>, JoinHandle<()>)>,
+}
+
+impl FarCrew {
+    fn start(ranks: u32) -> Self {
+        let options = LocalOptions::default().segment_bytes(SPARE + 8 * WORDS as usize + 4096);
+        let job = LocalJob::with(ranks, options, UdpConfig::new([])).expect("loopback has free ports");
+        let job = Arc::new(job);
+        let threads = (1..ranks).map(|rank| {
+            let (job, (orders, received)) = (Arc::clone(&job), mpsc::channel());
+            (orders, thread::spawn(move || serve(&job, rank, &received)))
+        });
+        let threads = threads.collect();
+        Self { rank: FarRank::join(&job, 0), threads }
+    }
+
+    fn run(&mut self, task: FarTask, iterations: u64) -> Duration {
+        for (orders, _) in &self.threads {
+            orders.send((task, iterations)).expect("every rank is there");
+        }
+        self.rank.perform(task, iterations)
+    }
+
+    fn end(self) {
+        let [random_access, histogram] = self.rank.sent;
+        if random_access.0 > 0 && histogram.0 > 0 {
+            let each = |(updates, bytes): (u64, u64)| bytes as f64 / updates as f64;
+            let [a, b] = [each(random_access), each(histogram)];
+            println!(
+                "over UDP: {a:.2} bytes sent for each remote update of RandomAccess, {b:.2} of the histogram"
+            );
+        }
+        for (orders, thread) in self.threads {
+            drop(orders);
+            thread.join().expect("the rank ends well");
+        }
+        self.rank.endpoint.leave();
+    }
+}
+
+fn serve(job: &LocalJob, rank: u32, orders: &Receiver<Order>) {
+    let mut this = FarRank::join(job, rank);
+    while let Ok((task, iterations)) = orders.recv() {
+        this.perform(task, iterations);
+    }
+    this.endpoint.leave();
+}
