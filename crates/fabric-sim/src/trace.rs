@@ -70,6 +70,19 @@ impl Histogram {
         ((SUB + bucket % SUB) as u64) << (bucket / SUB - 1)
     }
 
+    /// Adds a latency.
+    #[inline]
+    pub fn record(&mut self, latency: Span) {
+        self.add(latency.0);
+    }
+
+    /// Adds all of another histogram.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.count += other.count;
+        self.longest = self.longest.max(other.longest);
+    }
+
     #[inline]
     pub(crate) fn add(&mut self, value: u64) {
         self.counts[Self::bucket(value)] += 1;

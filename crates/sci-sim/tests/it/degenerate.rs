@@ -26,7 +26,7 @@ fn impossible_machines_are_refused() {
         (|c| c.topology = Topology::Ring { nodes: 0 }, "topology.nodes is 0, but must be from 1 to 65536"),
         (
             |c| c.topology = Topology::Mesh { dims: vec![] },
-            "topology.dims is [], but must be a list of 1 to 3 extents",
+            "topology.dims is [], but must be a list of 1 to 8 extents",
         ),
         (
             |c| c.topology = Topology::Torus { dims: vec![2, 0] },

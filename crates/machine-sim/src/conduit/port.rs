@@ -1,0 +1,107 @@
+//! The way back to a requester.
+
+use super::frame::Kind;
+use super::send::Outgoing;
+use super::transport::Conduit;
+use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
+use am_core::{Peer, PeerStatus, Words};
+
+/// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
+pub(super) struct ReplyPort<'t, 'a> {
+    transport: &'t mut Conduit<'a>,
+    to: u32,
+    /// Whether a reply is allowed.
+    allowed: bool,
+    /// Whether the request is being handled, and not known to be.
+    handling: bool,
+    used: bool,
+}
+
+impl<'t, 'a> ReplyPort<'t, 'a> {
+    /// The way back for a request that is being handled.
+    pub(super) fn of_request(transport: &'t mut Conduit<'a>, to: u32, allowed: bool) -> Self {
+        Self { transport, to, allowed, handling: true, used: false }
+    }
+
+    /// A way back that had been detached.
+    pub(super) fn of_key(transport: &'t mut Conduit<'a>, key: PendingKey) -> Self {
+        Self { transport, to: key.to.0, allowed: key.tag != 0, handling: false, used: false }
+    }
+
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        let there = self.allowed && !self.used && self.transport.known_status(self.to) == PeerStatus::Active;
+        if there { Ok(()) } else { Err(ReplyPathGone) }
+    }
+
+    fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) {
+        self.used = true;
+        if std::mem::take(&mut self.handling) {
+            // After its reply a handler can do nothing that would need the room of its request.
+            self.transport.owe(self.to, 1, 0);
+        }
+        self.transport.own_replies += u32::from(self.to == self.transport.me);
+        let (payload, offset) = body.parts();
+        let kind = Kind::Reply(body.category());
+        self.transport.transmit(self.to, &Outgoing { kind, handler, args, payload, offset });
+    }
+}
+
+impl ReplyPath for ReplyPort<'_, '_> {
+    fn bound(&self) -> usize {
+        if self.allowed { self.transport.shared.config.medium as usize } else { 0 }
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.transport.segment_size()
+    }
+
+    fn long_limit(&self) -> u64 {
+        self.transport.limits(Peer(self.to)).long
+    }
+
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
+        self.check()?;
+        if let Body::Copy(payload) = body {
+            assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
+        }
+        self.transmit(handler, args, body);
+        Ok(())
+    }
+
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        self.check()?;
+        let mut payload = self.transport.spare.pop().unwrap_or_default();
+        payload.clear();
+        payload.resize(len, 0);
+        fill(&mut Buffer(&mut payload));
+        self.transmit(handler, args, Body::Copy(&payload));
+        self.transport.spare.push(payload);
+        Ok(())
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.used = true;
+        PendingKey::new(Peer(self.to), self.allowed.into())
+    }
+}
+
+impl Drop for ReplyPort<'_, '_> {
+    fn drop(&mut self) {
+        let bare = !self.used && self.allowed;
+        if bare {
+            self.transport.bare_given += 1;
+        }
+        if self.handling {
+            self.transport.owe(self.to, 1, bare.into());
+        } else if bare {
+            self.transport.owe(self.to, 0, 1);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Receiving: messages become frames, whose credits count at once, and go to the sink.
+
+use super::frame::{Header, Kind, Nonsense, arguments_len, read_arguments};
+use super::port::ReplyPort;
+use super::transport::Conduit;
+use crate::nic::Message;
+use am_core::transport::{Arrival, Sink};
+use am_core::{Category, LossCause, Payload, Peer, Words};
+
+impl Conduit<'_> {
+    /// Takes what has arrived to the sink, at most `budget` messages.
+    pub(super) fn serve<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let (mut done, mut found) = (0, false);
+        while let Some(peer) = self.nic.unreachable() {
+            self.fresh |= self.faulty.insert(Peer(peer), LossCause::Silent);
+        }
+        self.collect_natives();
+        while done < budget && self.tell_completed(sink) {
+            done += 1;
+        }
+        while done < budget {
+            let Some(message) = self.nic.take() else { break };
+            found = true;
+            match self.deliver(&message, sink) {
+                Ok(delivered) => done += usize::from(delivered),
+                Err(Nonsense) => self.fresh |= self.faulty.insert(Peer(message.from), LossCause::Faulty),
+            }
+        }
+        self.fresh |= found;
+        if done == 0 && !found {
+            self.nic.charge_empty_poll();
+        }
+        done
+    }
+
+    /// Takes in the credits that a frame brings.
+    fn collect(&mut self, from: u32, header: &Header) -> Result<(), Nonsense> {
+        let peer = self.peers.of(from);
+        let (handled, freed) = (u32::from(header.handled), u32::from(header.freed));
+        let controls = u32::from(header.controls);
+        peer.controls = peer.controls.checked_sub(controls).ok_or(Nonsense)?;
+        peer.unhandled = peer.unhandled.checked_sub(handled).ok_or(Nonsense)?;
+        peer.expected = peer.expected.checked_sub(freed).ok_or(Nonsense)?;
+        self.unhandled -= u64::from(handled + controls);
+        Ok(())
+    }
+
+    /// Delivers a frame; whether the sink got anything.
+    fn deliver<S: Sink>(&mut self, message: &Message, sink: &mut S) -> Result<bool, Nonsense> {
+        let Message { from, immediate, ref data, .. } = *message;
+        if self.faulty.contains(Peer(from)) {
+            return Ok(false);
+        }
+        let header = Header::read(immediate)?;
+        self.collect(from, &header)?;
+        let Header { kind, handler, args, offset, .. } = header;
+        let words: Words = read_arguments(data, args)?;
+        let bytes = &data[arguments_len(args.into())..];
+        let segment = self.segment.clone();
+        let payload = if kind.category() == Category::Long {
+            segment.view(offset, bytes.len()).map_err(|_| Nonsense)?
+        } else {
+            Payload::own(bytes)
+        };
+        if kind == Kind::Credit {
+            return Ok(false);
+        }
+        self.nic.charge(self.shared.dispatch);
+        let arrival = |category| Arrival::new(Peer(from), category, handler, &words, payload);
+        match kind {
+            Kind::Request(category) | Kind::OneWay(category) => {
+                let allowed = matches!(kind, Kind::Request(_));
+                let mut port = ReplyPort::of_request(self, from, allowed);
+                sink.request(arrival(category), &mut port);
+            }
+            Kind::Reply(category) => {
+                let peer = self.peers.of(from);
+                peer.expected = peer.expected.checked_sub(1).ok_or(Nonsense)?;
+                self.own_replies -= u32::from(from == self.me);
+                sink.reply(arrival(category));
+            }
+            Kind::Control => {
+                let peer = self.peers.of(from);
+                peer.controls_handled = peer.controls_handled.saturating_add(1);
+                self.list(from);
+                sink.control(Peer(from), &words, payload);
+            }
+            Kind::Credit => {}
+        }
+        Ok(true)
+    }
+}

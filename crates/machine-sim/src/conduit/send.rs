@@ -1,0 +1,151 @@
+//! Sending: admission, frames, and the credits that are owed to others.
+
+use super::frame::{Header, Kind, arguments_len};
+use super::peers::CONTROLS;
+use super::transport::Conduit;
+use am_core::transport::{Refused, ReplyBound};
+use am_core::{Category, Peer, PeerStatus, Resource, Words};
+
+/// What a request has taken, given back if it is not sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Admitted {
+    reply: bool,
+}
+
+/// A frame to be sent.
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing<'f> {
+    pub(super) kind: Kind,
+    pub(super) handler: u8,
+    pub(super) args: &'f Words,
+    pub(super) payload: &'f [u8],
+    pub(super) offset: u64,
+}
+
+impl Conduit<'_> {
+    pub(super) fn busy(&mut self, resource: Resource) -> Refused {
+        // A program may try again at once; its time has to pass even so.
+        self.nic.charge_empty_poll();
+        Refused::Busy(resource)
+    }
+
+    /// Whether there is a way to a peer.
+    pub(super) fn check(&mut self, to: u32) -> Result<(), Refused> {
+        match self.known_status(to) {
+            PeerStatus::Active if self.shared.ready.borrow()[to as usize] => Ok(()),
+            PeerStatus::Active => Err(self.busy(Resource::Connection)),
+            status => Err(Refused::Gone(status)),
+        }
+    }
+
+    /// Takes what a request with so many bytes of payload needs.
+    pub(super) fn admit(
+        &mut self,
+        to: Peer,
+        kind: Kind,
+        reply: ReplyBound,
+        payload: usize,
+    ) -> Result<Admitted, Refused> {
+        self.check(to.0)?;
+        let (requests, replies) = (self.shared.config.requests, self.shared.config.replies);
+        let replies_to = reply != ReplyBound::None;
+        let peer = self.peers.of(to.0);
+        if kind == Kind::Control {
+            if peer.controls >= CONTROLS {
+                return Err(self.busy(Resource::RequestFrames));
+            }
+            peer.controls += 1;
+            self.unhandled += 1;
+            return Ok(Admitted { reply: false });
+        }
+        if peer.unhandled >= requests {
+            return Err(self.busy(if payload == 0 { Resource::RequestFrames } else { Resource::RequestBytes }));
+        }
+        if replies_to && peer.expected >= replies {
+            let some = matches!(reply, ReplyBound::UpTo(1..));
+            return Err(self.busy(if some { Resource::ReplyBytes } else { Resource::ReplyFrames }));
+        }
+        peer.unhandled += 1;
+        peer.expected += u32::from(replies_to);
+        self.unhandled += 1;
+        Ok(Admitted { reply: replies_to })
+    }
+
+    /// Gives back what was not used.
+    pub(super) fn withdraw(&mut self, to: u32, admitted: Admitted) {
+        let peer = self.peers.of(to);
+        peer.unhandled -= 1;
+        peer.expected -= u32::from(admitted.reply);
+        self.unhandled -= 1;
+    }
+
+    /// Sends a frame that has room.
+    pub(super) fn transmit(&mut self, to: u32, frame: &Outgoing<'_>) {
+        let Outgoing { kind, handler, args, payload, offset } = *frame;
+        self.nic.charge(self.shared.compose);
+        let peer = self.peers.of(to);
+        let (handled, freed) = (std::mem::take(&mut peer.handled), std::mem::take(&mut peer.freed));
+        let controls = std::mem::take(&mut peer.controls_handled);
+        let header = Header { kind, handler, args: args.len() as u8, handled, freed, controls, offset };
+        let begin = arguments_len(args.len());
+        let fill = |bytes: &mut [u8]| {
+            let (words, rest) = bytes.split_at_mut(begin);
+            for (bytes, word) in words.as_chunks_mut::<4>().0.iter_mut().zip(args.iter()) {
+                *bytes = word.to_le_bytes();
+            }
+            rest.copy_from_slice(payload);
+        };
+        let len = u32::try_from(begin + payload.len()).expect("payloads are shorter than 4 GiB");
+        if kind.category() == Category::Long {
+            self.nic.send_placed(to, header.write(), len, (offset, begin), fill);
+        } else {
+            self.nic.send(to, header.write(), len, fill);
+        }
+    }
+
+    /// Notes what a peer has a right to know.
+    pub(super) fn owe(&mut self, to: u32, handled: u16, freed: u16) {
+        if to == self.me {
+            // Nobody has to be told.
+            let peer = self.peers.of(to);
+            peer.unhandled -= u32::from(handled);
+            peer.expected -= u32::from(freed);
+            self.unhandled -= u64::from(handled);
+            self.fresh = true;
+            return;
+        }
+        let peer = self.peers.of(to);
+        peer.handled += handled;
+        peer.freed += freed;
+        self.list(to);
+        let window = self.shared.config.requests.min(self.shared.config.replies);
+        let peer = self.peers.of(to);
+        let urgent = 2 * u32::from(peer.handled.max(peer.freed)) >= window;
+        if urgent {
+            self.polls_before_flush = u32::MAX / 2;
+        }
+    }
+
+    /// Puts a peer into the list of those that credits are owed to.
+    pub(super) fn list(&mut self, to: u32) {
+        if !std::mem::replace(&mut self.peers.of(to).listed, true) {
+            self.pending_credit.push(to);
+        }
+    }
+
+    /// Sends all credits that nothing else has taken along.
+    pub(super) fn pay_all(&mut self) {
+        self.polls_before_flush = 0;
+        while let Some(to) = self.pending_credit.pop() {
+            let peer = self.peers.of(to);
+            peer.listed = false;
+            if (peer.handled, peer.freed, peer.controls_handled) != (0, 0, 0)
+                && self.known_status(to) == PeerStatus::Active
+            {
+                let frame =
+                    Outgoing { kind: Kind::Credit, handler: 0, args: &Words::EMPTY, payload: &[], offset: 0 };
+                self.transmit(to, &frame);
+            }
+        }
+    }
+}

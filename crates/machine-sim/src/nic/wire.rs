@@ -1,0 +1,85 @@
+//! What interfaces tell each other.
+
+use am_core::Instant;
+use am_core::one_sided::Atomic;
+use fabric_sim::bytes::Lent;
+
+/// A message that has arrived.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The rank that sent it.
+    pub from: u32,
+    /// Two words that travel with it.
+    pub immediate: [u64; 2],
+    /// Its bytes; none if they were placed in memory.
+    pub data: Lent,
+    /// Its length in bytes, for what it costs.
+    pub(crate) size: u64,
+}
+
+/// One thing that an interface tells another one, however many packets it takes.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// A message; with a place its bytes go to memory, all but the first so many.
+    Message {
+        immediate: [u64; 2],
+        data: Lent,
+        place: Option<Place>,
+        called: Instant,
+    },
+    /// A long message wants to come.
+    Announce,
+    /// It may.
+    Clear,
+    /// Write, and then add one to a counter.
+    Put {
+        at: u64,
+        data: Lent,
+        signal: Option<u64>,
+        id: u64,
+    },
+    Get {
+        at: u64,
+        len: u64,
+        id: u64,
+    },
+    Atomic {
+        at: u64,
+        atomic: Atomic,
+        id: u64,
+    },
+    /// An operation is done.
+    Done {
+        id: u64,
+        value: u64,
+        data: Option<Lent>,
+        refused: bool,
+    },
+}
+
+/// Where the bytes of a message go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The offset in the receiver's memory.
+    pub(crate) at: u64,
+    /// Bytes at the beginning that are the receiver's program's.
+    pub(crate) after: usize,
+}
+
+/// What a packet carries.
+#[derive(Clone, Debug)]
+pub(crate) enum Cargo {
+    /// Bytes of something whose last packet carries it.
+    Part,
+    /// Something of so many bytes, or the last of it.
+    Whole(Content, u64),
+    /// All packets before this one have arrived.
+    Acknowledged,
+}
+
+/// A packet's place in the stream of a pair, and what it carries.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    pub(crate) turn: u32,
+    pub(crate) cargo: Cargo,
+}

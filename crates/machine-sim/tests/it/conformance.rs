@@ -1,0 +1,186 @@
+//! The conformance suite over the conduit: on pure LogGP, over fat trees and dragonflies, with losses and adaptive routing, and with long
+//! messages that wait.
+//!
+//! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
+
+use am_conformance::{
+    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
+    run_simulated_seeds, wait_in_vain,
+};
+use fabric_sim::{Algorithm, Drawn, DrawnKind, Faults, LinkParameters, RunError, Topology};
+use machine_sim::MachineConfig;
+use machine_sim::conduit::{self, ConduitConfig};
+use machine_sim::model::{Native, Parameters};
+
+/// Programs that poll for ever end here, in nanoseconds.
+const DEADLINE: f64 = 2e10;
+
+struct Generic;
+
+impl SimConduit for Generic {
+    const NAME: &str = "a machine of one's own";
+    type Machine = MachineConfig;
+    type Config = ConduitConfig;
+
+    fn smallest(_: &ConduitConfig) -> ConduitConfig {
+        ConduitConfig::smallest()
+    }
+
+    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (MachineConfig, ConduitConfig) {
+        drawn(draw, seed, ranks)
+    }
+
+    fn run(case: &Description, machine: MachineConfig, config: &ConduitConfig, world: &World) -> Vec<String> {
+        let machine = MachineConfig { deadline_ns: DEADLINE, ..machine };
+        let (case, world) = (*case, *world);
+        let outcome = conduit::run(&machine, config, move |transport| play_part(&case, &world, transport));
+        problems(outcome.map(|report| report.results))
+    }
+}
+
+fn conforms(what: &str, ranks: &[u32], config: &ConduitConfig, machine: impl Fn(u32) -> MachineConfig) {
+    run_simulated::<Generic>(what, (Profile::Quick, ranks), config, machine);
+}
+
+fn linked(ranks: u32, topology: Topology) -> MachineConfig {
+    let mut machine = MachineConfig::new(ranks, topology);
+    machine.parameters.link = LinkParameters { bandwidth_mb_s: 12_500.0, latency_ns: 100.0 };
+    machine
+}
+
+fn free(ranks: u32) -> MachineConfig {
+    MachineConfig { parameters: Parameters::free(), ..machine_sim::crossbar(ranks) }
+}
+
+fn dragonfly() -> Topology {
+    Topology::Dragonfly { terminals: 1, routers: 2, global: 1, groups: None }
+}
+
+/// Links lose, spoil and double packets, and hold them back behind later ones.
+fn lossy(ranks: u32) -> MachineConfig {
+    let faults = Faults {
+        loss: 0.02,
+        corruption: 0.01,
+        duplication: 0.02,
+        reordering: 0.1,
+        reorder_ns: 20_000.0,
+        ..Faults::default()
+    };
+    MachineConfig { faults, ..linked(ranks, Topology::Ring { nodes: ranks.max(2) }) }
+}
+
+#[test]
+fn conforms_without_cost() {
+    conforms("without cost", &[1, 2, 3], &ConduitConfig::default(), free);
+}
+
+#[test]
+fn conforms_on_pure_loggp() {
+    conforms("on pure LogGP", &[2, 5], &ConduitConfig::default(), |ranks| MachineConfig {
+        parameters: Parameters::loggp(1000.0, 300.0, 400.0, 0.5),
+        ..machine_sim::crossbar(ranks)
+    });
+}
+
+#[test]
+fn conforms_with_adaptive_routing() {
+    conforms("with adaptive routing", &[3], &ConduitConfig::default(), |ranks| {
+        let mut machine = linked(ranks, dragonfly());
+        machine.routing.algorithm = Algorithm::Adaptive;
+        machine
+    });
+}
+
+#[test]
+fn conforms_over_lossy_links() {
+    conforms("over lossy links", &[3], &ConduitConfig::default(), lossy);
+}
+
+#[test]
+fn conforms_with_rendezvous() {
+    conforms("with rendezvous", &[3], &ConduitConfig::default(), |ranks| {
+        let mut machine = linked(ranks, Topology::FatTree { arity: 2, levels: 3, oversubscription: 2 });
+        machine.parameters.eager_bytes = Some(16);
+        machine.parameters.native = Native { put: false, get: false, atomics: false, ..Native::default() };
+        machine
+    });
+}
+
+/// Another machine, other sizes and other faults for every seed.
+fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (MachineConfig, ConduitConfig) {
+    let topology = match draw.of(6) {
+        0 => Topology::Crossbar { nodes: ranks },
+        1 => Topology::Torus { dims: vec![2, ranks.div_ceil(2)] },
+        2 => Topology::Hypercube { dims: 3 },
+        3 => Topology::FatTree { arity: 4, levels: 2, oversubscription: 2 },
+        4 => dragonfly(),
+        _ => Topology::Direct { nodes: ranks.div_ceil(2).max(2) },
+    };
+    let mut machine = linked(ranks, topology);
+    machine.ranks_per_node = if matches!(machine.topology, Topology::Direct { .. }) { 2 } else { 1 };
+    machine.faults.seed = seed;
+    machine.parameters = match draw.of(4) {
+        0 => Parameters::free(),
+        1 => Parameters::loggp(2000.0, 100.0, 3000.0, 2.0),
+        _ => machine.parameters,
+    };
+    let crossbar = matches!(machine.topology, Topology::Crossbar { .. });
+    machine.routing.algorithm = match draw.of(3) {
+        0 if !crossbar => Algorithm::Adaptive,
+        1 if !crossbar => Algorithm::Valiant,
+        _ => Algorithm::Default,
+    };
+    match draw.of(7) {
+        0 => machine.faults.loss = 0.05,
+        1 => machine.faults.corruption = 0.05,
+        2 => (machine.faults.duplication, machine.faults.link_retry) = (0.1, draw.of(2) == 0),
+        3 => (machine.faults.reordering, machine.faults.reorder_ns) = (0.2, 30_000.0),
+        4 => {
+            let kind = DrawnKind::LinkFlap { down_ns: 30_000.0 };
+            machine.faults.drawn = vec![Drawn { count: 5, within_ns: 1e6, kind }];
+            if machine.topology.nodes() == Ok(1) {
+                machine.faults.drawn.clear();
+            }
+        }
+        _ => {}
+    }
+    let parameters = &mut machine.parameters;
+    parameters.eager_bytes = draw.one(&[None, Some(64), Some(4096)]);
+    parameters.packet_bytes = draw.one(&[4096, 64, 1 << 20]);
+    parameters.retry.window = draw.one(&[256, 1, 4]);
+    (parameters.injection_mb_s, parameters.ejection_mb_s) =
+        draw.one(&[(f64::INFINITY, f64::INFINITY), (3000.0, 2000.0)]);
+    let [put, get, atomics] = [0; 3].map(|_: u32| draw.of(2) == 0);
+    parameters.native = Native { put, get, atomics, operations: draw.one(&[64, 1]) };
+    let (requests, replies, segment) = (draw.one(&[64, 1, 3]), draw.one(&[64, 1, 2]), 1 << 16);
+    (machine, ConduitConfig { requests, replies, segment, ..ConduitConfig::default() })
+}
+
+#[test]
+fn conforms_with_some_seeds() {
+    run_simulated_seeds::<Generic>(0..60);
+}
+
+/// `cargo test --release -p active-messages-machine --test it -- --ignored conformance::many_seeds`
+#[test]
+#[ignore = "a thousand seeds take minutes"]
+fn many_seeds() {
+    run_simulated_seeds::<Generic>(chosen_seeds(1000));
+}
+
+/// `cargo test --release -p active-messages-machine --test it -- --ignored conformance::full`
+#[test]
+#[ignore = "the full profile takes minutes"]
+fn full() {
+    let machine = |ranks| linked(ranks, Topology::FatTree { arity: 4, levels: 2, oversubscription: 1 });
+    run_simulated::<Generic>("in full", (Profile::Full, &[1, 2, 3, 8]), &ConduitConfig::default(), machine);
+}
+
+#[test]
+fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
+    for machine in [machine_sim::crossbar(3), lossy(3)] {
+        let outcome = conduit::run(&machine, &ConduitConfig::default(), |transport| wait_in_vain(transport));
+        let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,7 @@
+//! The integration tests of machine-sim, one program: each module is a subject.
+
+mod conformance;
+
+// Counts per thread, so that tests beside each other do not disturb each other's counts.
+#[global_allocator]
+static ALLOCATOR: am_conformance::CountingAllocator = am_conformance::CountingAllocator;
