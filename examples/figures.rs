@@ -7,6 +7,7 @@
 //! cargo run --release --example figures -- portals            # Portals'
 //! cargo run --release --example figures -- exanet             # ExaNet's
 //! cargo run --release --example figures -- collectives        # collective operations, beside LogP
+//! cargo run --release --example figures -- fit extoll         # the parameters that follow from the training set
 //! cargo run --release --example figures -- --help
 //! ```
 //!

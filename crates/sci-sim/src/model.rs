@@ -20,6 +20,8 @@
 //! check + two flags of 0.23 each + 0.03 poll. Each further hop costs 0.07 us on the way there, and as much for
 //! the answer that a check waits for.
 
+pub mod fit;
+
 use am_core::Span;
 use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters};
@@ -190,7 +192,7 @@ impl Parameters {
                 // [A] 0.3 us + S / 400 MB/s.
                 copy_ns: 300.0,
                 copy_mb_s: 400.0,
-                // [A] 15 us against 5.
+                // [F] about 15 us [S] against 5.
                 mpi_ns: 10_000.0,
             },
         }

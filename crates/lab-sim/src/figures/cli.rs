@@ -5,15 +5,16 @@ use std::path::PathBuf;
 
 /// Published figures beside simulated ones, each with its residual and tolerance.
 ///
-/// Prints a line for every published figure or claim, and writes plots (SVG), their points (CSV) and all lines (JSON). Lines
-/// marked "held out" had no part in fitting the machine's parameters. Exits with 0 when every line is within its tolerance,
+/// Prints a line for every figure: a number that a document states (published), a sentence of it and the inequality that it is
+/// read as (claim), arithmetic on its numbers (derived), or this project's own (model). Writes plots (SVG), their points (CSV) and
+/// all lines (JSON). Lines marked "held out" had no part in fitting the machine's parameters. Exits with 0 when every line is within its tolerance,
 /// with 1 when one is not or a simulation fails, and with 2 when the command line is wrong.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "figures", max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Whose figures
+    /// Whose figures, or whose fit
     #[command(subcommand)]
-    pub(crate) machine: Machine,
+    pub(crate) task: Task,
 
     /// Folder for plots, points and lines
     #[arg(long, global = true, value_name = "DIR", default_value = "target/figures")]
@@ -38,6 +39,19 @@ pub(crate) struct Cli {
     /// One parameter that replaces the published machine's, such as velo.send_ns=200; may be repeated
     #[arg(long, global = true, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum Task {
+    #[command(flatten)]
+    Reproduce(Machine),
+    /// Computes the fitted parameters of a machine from its training set, and compares its table with them
+    Fit {
+        /// Whose parameters
+        #[command(subcommand)]
+        machine: Machine,
+    },
 }
 
 /// The machines with published figures.

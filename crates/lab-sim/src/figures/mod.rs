@@ -1,13 +1,14 @@
 //! Reproduces published figures on the simulated machines, and says how far off each one is.
 //!
-//! `cli` reads the command line, `parts` runs what it chooses, `line` has a figure beside its published value, `report` the
-//! table and the files, `plot` draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its
+//! `cli` reads the command line, `parts` runs what it chooses, `line` has a reference beside the simulated value, `report` the
+//! table and the files, `fit` compares parameter tables with the fits that they come from, `plot` draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its
 //! fellows run the machines, `collectives` collective operations on several of them.
 
 mod cli;
 mod collectives;
 pub mod exanet;
 pub mod extoll;
+mod fit;
 mod line;
 mod parts;
 mod plot;
@@ -18,7 +19,8 @@ pub mod sci;
 mod settings;
 
 use clap::Parser;
-use cli::{Cli, Machine};
+use cli::{Cli, Machine, Task};
+use fit::Fitting;
 use report::{Failure, Report};
 use std::path::Path;
 use std::process::ExitCode;
@@ -54,7 +56,15 @@ type Figures = fn(&Cli, &mut Report) -> Result<(), Failure>;
 
 /// Runs the figures that are asked for; returns whether all are within their tolerances.
 fn reproduce(cli: &Cli) -> Result<bool, Failure> {
-    let (name, run): (_, Figures) = match cli.machine {
+    let machine = match cli.task {
+        Task::Reproduce(machine) => machine,
+        Task::Fit { machine } => {
+            let fittings = Fitting::of(machine)?;
+            fittings.iter().for_each(Fitting::print);
+            return Ok(fittings.iter().all(Fitting::is_kept));
+        }
+    };
+    let (name, run): (_, Figures) = match machine {
         Machine::Exanet => ("exanet", exanet::run),
         Machine::Extoll => ("extoll", extoll::run),
         Machine::Sci => ("sci", sci::run),

@@ -28,7 +28,7 @@ impl<R> Parts<R> {
         for (_, what, part) in parts {
             progress.begin(what);
             let part = play(part, &progress)?;
-            progress.suspend(|| report.add(part));
+            progress.suspend(|| report.add(part))?;
         }
         Ok(())
     }

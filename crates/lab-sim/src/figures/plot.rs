@@ -1,5 +1,6 @@
 //! Draws curves as SVG text: axes with units, simulated values as lines, published ones as marks; and their points as CSV.
 
+use crate::figures::line::Class;
 use lab::bench::svg::{self, text};
 use std::fmt::Write as _;
 
@@ -30,7 +31,8 @@ pub(crate) enum Style {
     Line,
     /// Simulated, something to compare with: joined by a dashed line.
     Dashed,
-    /// Published: a mark each.
+    /// Something to compare with that is not simulated: a mark each. The name of such points begins with their class, see
+    /// [`Class`].
     Marks,
 }
 
@@ -132,6 +134,25 @@ impl Divided {
 }
 
 impl Plot {
+    /// Whether readers can tell what is published.
+    ///
+    /// # Errors
+    /// The points that do not say which class they are of.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let classes = [Class::Published, Class::Claim, Class::Derived, Class::Model].map(Class::name);
+        let unclear = |series: &&Series| {
+            let known = classes.iter().any(|class| series.name.starts_with(class));
+            series.style == Style::Marks && !known
+        };
+        match self.series.iter().find(unclear) {
+            None => Ok(()),
+            Some(series) => Err(format!(
+                "in the picture {} the points \"{}\" do not begin with a class",
+                self.name, series.name
+            )),
+        }
+    }
+
     /// The picture as SVG text.
     pub(crate) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
@@ -242,6 +263,19 @@ mod tests {
         assert_eq!([1024.0, 4096.0, 1_048_576.0].map(|value| binary.name(value)), ["1024", "4 Ki", "1 Mi"]);
         let decimal = Divided::new(Scale::Decimal, [0.3, 20.0].into_iter());
         assert!((decimal.from - 0.1).abs() < 1e-12 && (decimal.to - 100.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn marks_say_what_they_are() {
+        let axis = Axis { label: "x", scale: Scale::Linear };
+        let plot = |name, style| {
+            let series = vec![Series { name, style, colour: 0, points: vec![(1.0, 2.0)] }];
+            Plot { name: "p", title: "t", subtitle: "s", x: axis, y: axis, series }
+        };
+        assert!(
+            plot("VELO", Style::Line).check().is_ok() && plot("published: VELO", Style::Marks).check().is_ok()
+        );
+        assert!(plot("VELO", Style::Marks).check().unwrap_err().contains("\"VELO\" do not begin with a class"));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Progress {
     }
 
     /// Prints while the bar is out of the way.
-    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+    pub(crate) fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),

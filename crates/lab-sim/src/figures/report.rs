@@ -1,8 +1,9 @@
 //! What a command brings: lines and plots, on the terminal and as files.
 
-use crate::figures::line::Line;
+use crate::figures::line::{Line, Source};
 use crate::figures::plot::Plot;
 use fabric_sim::RunError;
+use serde::Serialize;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ pub(crate) enum Failure {
         /// Why it ended.
         source: RunError,
     },
+    /// A line or a picture does not say what a reader needs to judge it.
+    #[error("{0}")]
+    Schema(String),
     /// A rank's program failed.
     #[error("{what}: {error}")]
     Program {
@@ -48,30 +52,56 @@ impl Failure {
     }
 }
 
+/// What a document claims and the simulation does not show.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NotReproduced {
+    /// Where it stands.
+    pub(crate) source: Source,
+    /// What the document says, in words of ours.
+    pub(crate) sentence: &'static str,
+    /// What was tried, and what came of it.
+    pub(crate) tried: String,
+}
+
 /// The lines and plots of a machine.
 pub(crate) struct Report {
     machine: &'static str,
     lines: Vec<Line>,
+    not_reproduced: Vec<NotReproduced>,
     plots: Vec<Plot>,
 }
 
 impl Report {
     /// Nothing yet.
     pub(crate) fn new(machine: &'static str) -> Self {
-        Self { machine, lines: Vec::new(), plots: Vec::new() }
+        Self { machine, lines: Vec::new(), not_reproduced: Vec::new(), plots: Vec::new() }
     }
 
     /// Takes in what a part brought, and prints its lines under their heading.
-    pub(crate) fn add(&mut self, part: Part) {
-        println!("\n{}\n{}", part.title, Line::heading());
+    ///
+    /// # Errors
+    /// [`Failure::Schema`]: a line or a picture that does not say what its reference is.
+    pub(crate) fn add(&mut self, part: Part) -> Result<(), Failure> {
+        let checks = part.lines.iter().map(Line::check).chain(part.plots.iter().map(Plot::check));
+        checks.collect::<Result<(), _>>().map_err(Failure::Schema)?;
+        println!("\n{}", part.title);
+        if !part.lines.is_empty() {
+            println!("{}", Line::heading());
+        }
         for line in &part.lines {
             println!("{}", line.row());
         }
         for note in &part.notes {
             println!("  {note}");
         }
+        for missing in &part.not_reproduced {
+            let NotReproduced { source: Source { document, place }, sentence, tried } = missing;
+            println!("  not reproduced: {sentence} ({document}, {place}); {tried}");
+        }
         self.lines.extend(part.lines);
+        self.not_reproduced.extend(part.not_reproduced);
         self.plots.extend(part.plots);
+        Ok(())
     }
 
     /// Whether every line is within its tolerance; without lines nothing has been shown.
@@ -98,10 +128,10 @@ impl Report {
             write(&folder.join(format!("{}-{}.csv", self.machine, plot.name)), &plot.csv())?;
         }
         let records: Vec<_> = self.lines.iter().map(Line::record).collect();
-        let mut json = serde_json::to_string_pretty(&records).expect("records are plain data");
-        json.push('\n');
         let path = folder.join(format!("{}.json", self.machine));
-        write(&path, &json)?;
+        write(&path, &json(&records))?;
+        let path_of_missing = folder.join(format!("{}-not-reproduced.json", self.machine));
+        write(&path_of_missing, &json(&self.not_reproduced))?;
         Ok(path)
     }
 
@@ -118,6 +148,7 @@ impl Report {
 }
 
 /// What a part of a command brings.
+#[derive(Default)]
 pub(crate) struct Part {
     /// Its heading.
     pub(crate) title: &'static str,
@@ -125,8 +156,16 @@ pub(crate) struct Part {
     pub(crate) lines: Vec<Line>,
     /// What readers should know besides.
     pub(crate) notes: Vec<String>,
+    /// What it tried in vain.
+    pub(crate) not_reproduced: Vec<NotReproduced>,
     /// Its plots.
     pub(crate) plots: Vec<Plot>,
+}
+
+fn json(records: &[impl Serialize]) -> String {
+    let mut json = serde_json::to_string_pretty(records).expect("records are plain data");
+    json.push('\n');
+    json
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

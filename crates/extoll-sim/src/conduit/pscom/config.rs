@@ -170,7 +170,7 @@ pub struct PscomConfig {
     /// The ring of RMA connections.
     pub ring: RingConfig,
     /// Bodies of so many bytes and more wait at the sender of an RMA connection until the receiver gets them; 0:
-    /// none do.
+    /// none do, as the report on the plugins has it. The public code begins with 1024.
     pub rendezvous: u32,
     /// How long a departing rank tries to hand over what it has sent, without any progress, in nanoseconds.
     pub linger_ns: f64,
@@ -187,8 +187,8 @@ impl Default for PscomConfig {
             plugin: None,
             pairs: Vec::new(),
             ring: RingConfig::default(),
-            // [S] rendezvous from 1024 bytes on.
-            rendezvous: 1024,
+            // [S] puts only: get is not employed. [C] the public code has a rendezvous from 1024 bytes on.
+            rendezvous: 0,
             // [A] far beyond every retry.
             linger_ns: 100e6,
             am: AmConfig::default(),

@@ -33,13 +33,28 @@ pub enum RingError {
     Rma(#[from] RmaError),
 }
 
+/// What a slot costs the processor that fills or empties it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotCosts {
+    /// Whatever it holds.
+    pub(super) software: Span,
+    /// Copying each 64 bytes after the first.
+    pub(super) copy_line: Span,
+}
+
+impl SlotCosts {
+    fn of(self, bytes: usize) -> Span {
+        let more = bytes.div_ceil(64).saturating_sub(1) as u64;
+        Span(self.software.0 + more * self.copy_line.0)
+    }
+}
+
 /// One end of a connection.
 pub(super) struct Ring<'a> {
     rma: Rma<'a>,
     connection: Connection,
     config: RingConfig,
-    /// The software's part of sending or taking a slot.
-    software: Span,
+    costs: SlotCosts,
     tokens: Tokens,
     send: SparseMemory,
     send_region: Region,
@@ -63,7 +78,7 @@ impl<'a> Ring<'a> {
         rma: &Rma<'a>,
         to: Address,
         config: RingConfig,
-        software: Span,
+        costs: SlotCosts,
         chunks: &Chunks,
         (marks, number): (&Marks, u32),
     ) -> Result<Self, RmaError> {
@@ -84,7 +99,7 @@ impl<'a> Ring<'a> {
             rma: rma.clone(),
             connection,
             config,
-            software,
+            costs,
             tokens: Tokens::new(config.rules()),
             send,
             send_region,
@@ -149,7 +164,7 @@ impl<'a> Ring<'a> {
         let from = usize::from(self.next_send) * self.slot();
         // The buffer's last put has been executed: its token has come back.
         self.send.store(from, &scratch[..put]);
-        self.rma.nic.charge(self.software);
+        self.rma.nic.charge(self.costs.of(put));
         let to = self.slot_end(remote, put);
         let posted =
             self.rma.post_put_bt(self.connection, self.send_region, from as u64, put as u32, to, Notify::NONE);
@@ -168,7 +183,7 @@ impl<'a> Ring<'a> {
             return Ok(false);
         };
         let tail = Tail { token: self.tokens.owed(), payload: 0 }.encode();
-        self.rma.nic.charge(self.software);
+        self.rma.nic.charge(self.costs.of(0));
         let to = self.slot_end(remote, TAIL_BYTES);
         let value = u64::from_le_bytes(tail);
         let posted = self.rma.post_immediate_put(self.connection, value, TAIL_BYTES as u32, to, Notify::NONE);
@@ -190,11 +205,11 @@ impl<'a> Ring<'a> {
             return Ok(false);
         };
         self.rma.charge_receive();
-        self.rma.nic.charge(self.software);
+        let len = usize::from(tail.payload);
+        self.rma.nic.charge(self.costs.of(if len == 0 { 0 } else { self.config.padding.put_bytes(len) }));
         let in_use = self.tokens.buffers_used();
         self.tokens.arrive(tail.token)?;
         self.forget_sent(in_use);
-        let len = usize::from(tail.payload);
         if len != 0 {
             let from = begin + slot - self.config.padding.put_bytes(len);
             self.receive.load(from, &mut scratch[..len]);

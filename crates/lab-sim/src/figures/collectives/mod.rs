@@ -6,7 +6,7 @@
 mod programs;
 
 use crate::figures::cli::Cli;
-use crate::figures::line::Line;
+use crate::figures::line::{Class, Group, Source, Tolerance};
 use crate::figures::parts::Parts;
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part, Report};
@@ -85,7 +85,16 @@ fn curves(site: &Site, model: &LogGp, algorithm: Algorithm, sizes: &[u32]) -> Re
 const MOST: f64 = 10.0;
 const FEW: f64 = 8.0;
 
-const SOURCE: &str = "LogGP, SPAA 1995, with parameters measured on the same machine; from 8 ranks on, within this project's bar of 10 %";
+static LOGP: Group = Group {
+    class: Class::Model,
+    source: Source {
+        document: "LogGP (Alexandrov, Ionescu, Schauser, Scheiman), SPAA 1995",
+        place: "the cost of messages",
+    },
+    sentence: "schedules of this project cost what LogGP says, with parameters measured on the same machine",
+    tolerance: Tolerance::Absolute(0.0),
+    rule: "this project's bar of 10 %, from 8 ranks on",
+};
 
 fn part(site: &Site, quick: bool, [name, title]: [&'static str; 2]) -> Result<Part, Failure> {
     let model = site.logp()?;
@@ -97,7 +106,7 @@ fn part(site: &Site, quick: bool, [name, title]: [&'static str; 2]) -> Result<Pa
         let off = both.map(|(took, cost)| 100.0 * (took.1 / cost.1 - 1.0).abs());
         let [line, took, cost] = algorithm.names();
         let worst = off.fold(0.0, f64::max);
-        lines.push(Line::at_most(format!("{name}: {line}, off LogP"), "%", MOST, worst).from(SOURCE));
+        lines.push(LOGP.at_most(format!("{name}: {line}, off LogP"), "%", MOST, worst));
         series.push(Series { name: took, style: Style::Line, colour, points: simulated });
         series.push(Series { name: cost, style: Style::Dashed, colour, points: predicted });
     }
@@ -116,7 +125,7 @@ fn part(site: &Site, quick: bool, [name, title]: [&'static str; 2]) -> Result<Pa
         y: Axis { label: "time, us", scale: Scale::Decimal },
         series,
     };
-    Ok(Part { title, lines, notes: vec![parameters], plots: vec![plot] })
+    Ok(Part { title, lines, notes: vec![parameters], plots: vec![plot], ..Part::default() })
 }
 
 /// A machine's figures.

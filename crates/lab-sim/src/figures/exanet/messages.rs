@@ -26,5 +26,5 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
         ],
     };
     let notes = vec![format!("Short, half a round trip: {short:.2} us")];
-    Ok(Part { title: "Active messages (model)", lines: Vec::new(), notes, plots: vec![plot] })
+    Ok(Part { title: "Active messages (model)", notes, plots: vec![plot], ..Part::default() })
 }

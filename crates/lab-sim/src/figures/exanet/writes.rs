@@ -1,7 +1,6 @@
 //! Writes over their size: when the receiver has noticed them and when their sender has, and what part of the link they use.
 
-use super::{Context, PAPER, pairs, published};
-use crate::figures::line::Line;
+use super::{BOUND, Context, pairs, published};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use exanet_sim::model::fit::TRAINING_SET;
@@ -17,8 +16,8 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
     let link = context.parameters.link.bandwidth_mb_s;
     let large = f64::from(LARGE) / write(LARGE)?.0;
     let lines = vec![
-        published("large writes, part of the link", "", TRAINING_SET.utilisation, large / link, 0.001).from(PAPER),
-        Line::at_most("large writes", "MB/s", 1250.0, large).from("bound: 10 Gb/s of the link"),
+        published("large writes, part of the link", "", TRAINING_SET.utilisation, large / link),
+        BOUND.at_most("large writes", "MB/s", 1250.0, large),
     ];
     let points = |of: &dyn Fn(&(f64, f64)) -> f64| {
         ends.iter().map(|(size, ends)| (f64::from(*size), of(ends))).collect::<Vec<_>>()
@@ -39,5 +38,5 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
         "a sender knows the end once the last block is answered: until then a page fault may have it sent again"
             .into(),
     ];
-    Ok(Part { title: "Writes (ExaNeSt prototype)", lines, notes, plots: vec![plot] })
+    Ok(Part { title: "Writes (ExaNeSt prototype)", lines, notes, plots: vec![plot], ..Part::default() })
 }

@@ -1,64 +1,63 @@
 //! Table 1 of the report on pscom's plugin, the RMA plugin's latency, and where the two cross.
 
 use super::Context;
-use crate::figures::line::Line;
+use super::sources::{CROSSOVER, LATENCY_MODEL, RMA_SMALL, TABLE_FITTED, TABLE_HELD_OUT};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use extoll_sim::conduit::pscom::{Plugin, PscomConfig, imb};
+use extoll_sim::model::fit::{Given, TRAINING_SET, TrainingSet, fit};
 
-/// Bytes and microseconds, and whether the fit knew the value.
-const TABLE_1: [(usize, f64, bool); 5] =
-    [(32, 2.8, true), (64, 3.5, true), (128, 3.9, false), (256, 4.9, false), (512, 6.7, true)];
+/// Bytes and microseconds.
+const TABLE_1: [(usize, f64); 5] = [(32, 2.8), (64, 3.5), (128, 3.9), (256, 4.9), (512, 6.7)];
 
-/// What the fitted model of the RMA plugin gives for larger messages, up to what fits a buffer of its ring: 4096 bytes need two,
-/// which the model does not know.
-const RMA_MODEL: [(usize, f64); 6] =
-    [(64, 4.60), (128, 4.90), (256, 5.50), (512, 6.70), (1024, 7.28), (4032, 10.70)];
+/// Larger messages over RMA, up to what fits a buffer of its ring: 4096 bytes need two, which the fit does not know.
+const RMA_MODEL: [usize; 6] = [64, 128, 256, 512, 1024, 4032];
 
-/// What the fitted model of VELO gives beyond the table.
-const VELO_MODEL: [(usize, f64); 2] = [(1024, 10.40), (4096, 32.5)];
-
-/// From one size to the next in the search for the crossover, in bytes: half a fragment.
-const STEP: usize = 32;
-
-const MESSAGES: &str = "report on pscom's plugin, table 1 (PingPong)";
-const MODEL: &str = "the model fitted to the report's figures";
+/// Messages over VELO beyond the table.
+const VELO_MODEL: [usize; 2] = [1024, 4096];
 
 pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
+    let machine = context.machines.evaluator();
     let latency = |plugin, sizes: &[usize]| {
-        // The published curve has no step where a rendezvous would begin.
-        let eager = PscomConfig { rendezvous: 0, ..PscomConfig::default() };
-        let machine = context.machines.evaluator();
-        imb::ping_pong(&machine, &eager, plugin, sizes).map_err(Failure::of("PingPong"))
+        imb::ping_pong(&machine, &PscomConfig::default(), plugin, sizes).map_err(Failure::of("PingPong"))
     };
     let mut lines = Vec::new();
-    let found = latency(Plugin::Velo, &TABLE_1.map(|(size, ..)| size))?;
-    for ((size, published, fitted), (_, simulated)) in TABLE_1.into_iter().zip(found) {
-        let line = Line::value(format!("VELO latency, {size} B"), "us", published, simulated, 0.05);
-        lines.push(line.from(MESSAGES).held_out_if(!fitted));
+    let found = latency(Plugin::Velo, &TABLE_1.map(|(size, _)| size))?;
+    for ((size, published), (_, simulated)) in TABLE_1.into_iter().zip(found) {
+        let name = format!("VELO latency, {size} B");
+        let training = is_training(&name);
+        let group = if training { &TABLE_FITTED } else { &TABLE_HELD_OUT };
+        lines.push(group.value(name, "us", published, simulated).trained(training));
     }
     for (size, simulated) in latency(Plugin::Rma, &[1, 32])? {
-        let line = Line::value(format!("RMA latency, {size} B"), "us", 4.3, simulated, 0.1);
-        lines.push(line.from("report on pscom's plugin: 4.3 us up to 32 bytes"));
+        let name = format!("RMA latency, {size} B");
+        // The published value is one for all sizes up to 32 bytes.
+        lines.push(RMA_SMALL.value(name, "us", 4.3, simulated).trained(is_training("RMA latency, 32 B")));
     }
-    let models = [("VELO", Plugin::Velo, &VELO_MODEL[..]), ("RMA", Plugin::Rma, &RMA_MODEL[..])];
-    for (name, plugin, model) in models {
-        let sizes: Vec<usize> = model.iter().map(|(size, _)| *size).collect();
-        for ((size, published), (_, simulated)) in model.iter().zip(latency(plugin, &sizes)?) {
-            let line = Line::value(format!("{name} latency, {size} B, model"), "us", *published, simulated, 0.1);
-            lines.push(line.from(MODEL));
-        }
+    let (training, given) = (TRAINING_SET, Given::evaluator());
+    let fitted = fit(&training, &given);
+    for (size, simulated) in latency(Plugin::Velo, &VELO_MODEL)? {
+        let expected = fitted.velo_us(&training, size as u64);
+        lines.push(LATENCY_MODEL.value(format!("VELO latency, {size} B"), "us", expected, simulated));
     }
-    lines.push(crossover(&latency)?);
+    for (size, simulated) in latency(Plugin::Rma, &RMA_MODEL)? {
+        let expected = fitted.rma_us(&training, &given, size as u64);
+        lines.push(LATENCY_MODEL.value(format!("RMA latency, {size} B"), "us", expected, simulated));
+    }
+    let above: Vec<usize> = (576..=4032).step_by(if context.quick { 256 } else { 64 }).collect();
+    let (velo, rma) = (latency(Plugin::Velo, &above)?, latency(Plugin::Rma, &above)?);
+    let largest = rma.iter().zip(&velo).map(|(rma, velo)| rma.1 / velo.1).fold(f64::NAN, f64::max);
+    // That both take as long at 512 bytes is part of the fit.
+    lines.push(CROSSOVER.at_most("latency above 512 B, RMA / VELO, largest", "", 1.0, largest).trained(true));
 
     let sizes = context.thin((0..=12).map(|power| 1 << power).collect());
     let curve = |plugin| latency(plugin, &sizes).map(points);
-    let marks = TABLE_1.map(|(size, latency, _)| (size as f64, latency)).to_vec();
+    let marks = TABLE_1.map(|(size, latency)| (size as f64, latency)).to_vec();
     let series = vec![
         Series { name: "VELO, simulated", style: Style::Line, colour: 0, points: curve(Plugin::Velo)? },
         Series { name: "RMA, simulated", style: Style::Line, colour: 1, points: curve(Plugin::Rma)? },
-        Series { name: "VELO, published", style: Style::Marks, colour: 0, points: marks },
-        Series { name: "RMA, published", style: Style::Marks, colour: 1, points: vec![(32.0, 4.3)] },
+        Series { name: "published: VELO", style: Style::Marks, colour: 0, points: marks },
+        Series { name: "published: RMA", style: Style::Marks, colour: 1, points: vec![(32.0, 4.3)] },
     ];
     let plot = Plot {
         name: "latency",
@@ -68,20 +67,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
         y: Axis { label: "latency, us", scale: Scale::Binary },
         series,
     };
-    Ok(Part { title: "Latency (DEEP evaluator, PingPong)", lines, notes: Vec::new(), plots: vec![plot] })
+    Ok(Part { title: "Latency (DEEP evaluator, PingPong)", lines, plots: vec![plot], ..Part::default() })
 }
 
-/// Where RMA begins to be faster, for good.
-fn crossover(latency: &impl Fn(Plugin, &[usize]) -> Result<Vec<(usize, f64)>, Failure>) -> Result<Line, Failure> {
-    let sizes: Vec<usize> = (STEP..=2048).step_by(STEP).collect();
-    let (velo, rma) = (latency(Plugin::Velo, &sizes)?, latency(Plugin::Rma, &sizes)?);
-    let slower = velo.iter().zip(&rma).rposition(|(velo, rma)| rma.1 >= velo.1);
-    // Of no size at all, if RMA is slower even at the last.
-    let faster = slower.map_or(0, |last| last + 1);
-    let from = sizes.get(faster).map_or(f64::NAN, |size| *size as f64);
-    // In (512, 1024]: a step below 512 would already be outside.
-    let line = Line::value("RMA is faster than VELO from, B", "", 768.0 + 0.5, from, 255.5);
-    Ok(line.from("report on pscom's plugin: the curves cross above 512 and up to 1024 bytes"))
+/// Whether parameters are fitted to a published value.
+pub(super) fn is_training(name: &str) -> bool {
+    TrainingSet::NAMES.iter().any(|(known, _)| *known == name)
 }
 
 /// A curve as points of a plot.

@@ -9,6 +9,7 @@ mod machines;
 mod overhead;
 pub mod pairs;
 mod random_access;
+mod sources;
 mod throughput;
 mod updates;
 mod versions;

@@ -3,7 +3,7 @@
 use super::Context;
 use super::latency::points;
 use super::pairs::{self, Kind, Trips};
-use crate::figures::line::Line;
+use super::sources::{PING_PONG_MARGINAL, PING_PONG_NOTABLE};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use active_messages::Span;
@@ -17,11 +17,6 @@ const TRIPS: u32 = 16;
 
 /// The largest message that goes over VELO in this comparison, which is the largest Medium one, in bytes.
 const LARGEST_VELO: usize = 8 << 10;
-
-const MARGINAL: &str = "conduit paper: the conduit is only marginally behind raw VELO and RMA; read as at most 10 % for what fits a \
-     packet, at most 20 % in the mean over all sizes";
-const NOTABLE: &str = "conduit paper: MPI is notably behind both; read as at least 25 % for what fits a packet, at least 15 % \
-     in the mean over all sizes, and never ahead";
 
 /// A latency in microseconds for each size in bytes.
 type Curve = Vec<(usize, f64)>;
@@ -54,13 +49,19 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     };
     let least = every(&two_sided, &conduit).into_iter().fold(f64::NAN, f64::min);
     let lines = vec![
-        Line::at_most("ping-pong, 8 B, conduit / raw", "", 1.10, smallest(&conduit, &raw)).from(MARGINAL),
-        Line::at_most("ping-pong, mean, conduit / raw", "", 1.20, mean(&conduit, &raw)).from(MARGINAL),
-        Line::at_least("ping-pong, 8 B, two-sided / conduit", "", 1.25, smallest(&two_sided, &conduit))
-            .from(NOTABLE),
-        Line::at_least("ping-pong, mean, two-sided / conduit", "", 1.15, mean(&two_sided, &conduit)).from(NOTABLE),
-        Line::at_least("ping-pong, any size, two-sided / conduit", "", 1.0, least).from(NOTABLE),
+        PING_PONG_MARGINAL.at_most("ping-pong, 8 B, conduit / raw", "", 1.10, smallest(&conduit, &raw)),
+        PING_PONG_MARGINAL.at_most("ping-pong, mean, conduit / raw", "", 1.20, mean(&conduit, &raw)),
+        PING_PONG_NOTABLE.at_least(
+            "ping-pong, 8 B, two-sided / conduit",
+            "",
+            1.25,
+            smallest(&two_sided, &conduit),
+        ),
+        PING_PONG_NOTABLE.at_least("ping-pong, mean, two-sided / conduit", "", 1.15, mean(&two_sided, &conduit)),
     ];
+    let notes = vec![format!(
+        "the largest messages are bound by the link and take as long in all layers: two-sided / conduit is {least:.3} at least"
+    )];
     let overhead = |curve: &Curve| {
         let added = curve.iter().zip(&raw).map(|(found, raw)| (found.0 as f64, 100.0 * (found.1 / raw.1 - 1.0)));
         added.collect::<Vec<_>>()
@@ -92,7 +93,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             ],
         },
     ];
-    Ok(Part { title: "Ping-pong in three layers (cluster)", lines, notes: Vec::new(), plots })
+    Ok(Part { title: "Ping-pong in three layers (cluster)", lines, notes, plots, ..Part::default() })
 }
 
 /// Half the time of a round trip, for each size.

@@ -1,12 +1,16 @@
 //! The bandwidth of a flood of puts over their size, beside a flood over MPI.
 
-use super::{Context, PAPER, pairs};
-use crate::figures::line::Line;
+use super::sources::{BANDWIDTH_AXIS, FLOOD, LARGE};
+use super::{Context, pairs};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 
 /// The upper end of the paper's axis, in MB/s.
 const AXIS: f64 = 1800.0;
+
+/// The largest puts, and the size at which half of the link is reached, in bytes.
+const TWO_MIB: f64 = 2_097_152.0;
+const HALF: f64 = 4096.0;
 
 pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     let sizes = context.sizes(8..=21);
@@ -21,11 +25,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     let mpi: Vec<_> = puts.iter().map(|(size, _)| (*size, link * size / (size + half))).collect();
     let least = puts.iter().zip(&mpi).map(|(put, mpi)| put.1 / mpi.1).fold(f64::INFINITY, f64::min);
     let most = puts.iter().map(|put| put.1).fold(0.0, f64::max);
+    let large = puts.last().map_or(f64::NAN, |put| put.1);
     let lines = vec![
-        Line::at_least("flood of puts, Portals / raw MPI, smallest", "", 1.0, least).from(PAPER),
-        Line::at_most("flood of puts, largest", "MB/s", AXIS, most).from("the axis of the paper's plot"),
-        Line::at_least("flood of puts of 2 MiB", "MB/s", 1600.0, puts.last().map_or(0.0, |put| put.1))
-            .from("sheet: 1650 S / (S + n), assumed; read as at least 1600"),
+        FLOOD.at_least("flood of puts, Portals / raw MPI, smallest", "", 1.0, least).trained(true),
+        BANDWIDTH_AXIS.at_most("flood of puts, largest", "MB/s", AXIS, most),
+        LARGE.value("flood of puts of 2 MiB", "MB/s", link * TWO_MIB / (TWO_MIB + HALF), large),
     ];
     let plot = Plot {
         name: "put-bandwidth",
@@ -38,5 +42,5 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             Series { name: "raw MPI flood", style: Style::Dashed, colour: 2, points: mpi },
         ],
     };
-    Ok(Part { title: "Bandwidth of puts (XT4)", lines, notes: Vec::new(), plots: vec![plot] })
+    Ok(Part { title: "Bandwidth of puts (XT4)", lines, plots: vec![plot], ..Part::default() })
 }

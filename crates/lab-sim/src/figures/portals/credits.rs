@@ -12,6 +12,7 @@
 //! by itself shows what other lengths do.
 
 use super::Context;
+use super::sources::CREDITS;
 use super::traffic::{self, Load, Outcome, Pattern};
 use crate::figures::line::Line;
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
@@ -212,21 +213,20 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
         lines: lines(&results)?,
         notes: notes(&results),
         plots,
+        ..Part::default()
     })
 }
 
 fn lines(results: &Results) -> Result<Vec<Line>, Failure> {
     let parts = Kind::Lent.megabytes(MEASURED)? / Kind::Full.megabytes(MEASURED)?;
-    let line =
-        |name, pattern, beside, bound| Line::at_least(name, "", bound, results.ratio(pattern, Kind::Lent, beside));
+    let line = |name, pattern, beside, bound| {
+        CREDITS.at_least(name, "", bound, results.ratio(pattern, Kind::Lent, beside))
+    };
     Ok(vec![
-        Line::at_most("512 nodes: memory, lent / static", "", 0.25, parts).from("the project's bound"),
-        line("512 nodes: uniform, lent / static", Pattern::Uniform, Kind::Full, 0.9)
-            .from("the project's bound: within 10 %"),
-        line("512 nodes: hotspot, lent / static", Pattern::Hotspot, Kind::Full, 1.0)
-            .from("the project's bound: ahead"),
-        line("512 nodes: hotspot, lent / static, same memory", Pattern::Hotspot, Kind::Quarter, 1.0)
-            .from("the project's bound"),
+        CREDITS.at_most("512 nodes: memory, lent / static", "", 0.25, parts),
+        line("512 nodes: uniform, lent / static", Pattern::Uniform, Kind::Full, 0.9),
+        line("512 nodes: hotspot, lent / static", Pattern::Hotspot, Kind::Full, 1.0),
+        line("512 nodes: hotspot, lent / static, same memory", Pattern::Hotspot, Kind::Quarter, 1.0),
     ])
 }
 

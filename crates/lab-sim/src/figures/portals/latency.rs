@@ -1,7 +1,7 @@
 //! The latency of blocking puts over their size, beside MPI.
 
-use super::{Context, PAPER, pairs};
-use crate::figures::line::Line;
+use super::sources::{AHEAD, LATENCY_AXIS, STAGES, TWICE};
+use super::{Context, pairs};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use portals_sim::model::Parameters;
@@ -26,12 +26,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     };
     let largest = puts.iter().map(|put| put.1).fold(0.0, f64::max);
     let lines = vec![
-        Line::value("put of 1 B", "us", 10.0, puts[0].1, 2.0)
-            .from("sheet: 8 to 12 us, assumed stage by stage; the paper's plot ends at 30 us"),
-        Line::at_least("put of 1 B, MPI-based / Portals", "", 2.0, over_mpi[0].1 / puts[0].1).from(PAPER),
-        Line::at_least("put, raw MPI ping-ack / Portals, smallest", "", 1.0, least(&raw)).from(PAPER),
-        Line::at_least("put, MPI-based / Portals, smallest", "", 1.0, least(&over_mpi)).from(PAPER),
-        Line::at_most("put up to 2 KiB, largest", "us", AXIS, largest).from("the axis of the paper's plot"),
+        STAGES.value("put of 1 B", "us", 10.0, puts[0].1),
+        TWICE.at_least("put of 1 B, MPI-based / Portals", "", 1.8, over_mpi[0].1 / puts[0].1).trained(true),
+        AHEAD.at_least("put, raw MPI ping-ack / Portals, smallest", "", 1.0, least(&raw)).trained(true),
+        AHEAD.at_least("put, MPI-based / Portals, smallest", "", 1.0, least(&over_mpi)).trained(true),
+        LATENCY_AXIS.at_most("put up to 2 KiB, largest", "us", AXIS, largest),
     ];
     let line = |name, style, colour, points| Series { name, style, colour, points };
     let plot = Plot {
@@ -46,7 +45,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             line("conduit over MPI", Style::Dashed, 4, over_mpi),
         ],
     };
-    Ok(Part { title: "Latency of puts (XT4)", lines, notes: Vec::new(), plots: vec![plot] })
+    Ok(Part { title: "Latency of puts (XT4)", lines, plots: vec![plot], ..Part::default() })
 }
 
 /// A point of an MPI curve: its time without bytes, and the bytes on the link.

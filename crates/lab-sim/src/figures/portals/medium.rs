@@ -1,8 +1,8 @@
 //! Round trips of Medium messages over their size, on both Portals, beside the conduit over MPI.
 
 use super::latency::mpi;
+use super::sources::{MEDIUM, STAGES};
 use super::{Context, pairs};
-use crate::figures::line::Line;
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use portals_sim::conduit::{ConduitConfig, FlowControl};
@@ -28,10 +28,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
         .collect();
     let most = credits.iter().zip(&over_mpi).map(|(one, mpi)| one.1 / mpi.1).fold(0.0, f64::max);
     let lines = vec![
-        Line::value("Medium round trip of 1 B", "us", 13.0, credits[0].1, 1.0)
-            .from("sheet: about 13 us, assumed stage by stage"),
-        Line::at_most("Medium round trip, Portals / MPI-based, largest", "", 0.999, most)
-            .from("below the conduit over MPI at every size: Porting GASNet to Portals, CUG 2009"),
+        STAGES.value("Medium round trip of 1 B", "us", 13.0, credits[0].1),
+        MEDIUM.at_most("Medium round trip, Portals / MPI-based, largest", "", 1.0, most).trained(true),
     ];
     let line = |name, style, colour, points| Series { name, style, colour, points };
     let plot = Plot {
@@ -46,5 +44,5 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             line("conduit over MPI", Style::Dashed, 4, over_mpi),
         ],
     };
-    Ok(Part { title: "Round trips of Medium messages (XT4)", lines, notes: Vec::new(), plots: vec![plot] })
+    Ok(Part { title: "Round trips of Medium messages (XT4)", lines, plots: vec![plot], ..Part::default() })
 }

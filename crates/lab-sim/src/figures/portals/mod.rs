@@ -9,6 +9,7 @@ mod credits;
 mod latency;
 mod medium;
 pub mod pairs;
+mod sources;
 pub(crate) mod traffic;
 
 use crate::figures::cli::Cli;
@@ -68,6 +69,3 @@ pub(crate) fn run(cli: &Cli, report: &mut Report) -> Result<(), Failure> {
         part(&Context { parameters: parameters.clone(), quick: cli.quick, progress })
     })
 }
-
-/// Where the claims come from.
-const PAPER: &str = "Porting GASNet to Portals, CUG 2009";

@@ -1,15 +1,11 @@
 //! The two ways to send a Medium message: one copy and one transfer, or no copy and two transfers.
 
 use super::pairs::{self, Kind};
+use super::sources::{METHODS, SOFTWARE};
 use super::{Context, curve, points};
-use crate::figures::line::Line;
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use sci_sim::conduit::{ConduitConfig, MediumMethod};
-
-const BETTER: &str =
-    "the paper: two transfers without a copy are better [S], read as faster at every size measured";
-const COPY: &str = "a copy takes 0.3 us + S / 400 MB/s, the second transfer about nothing [A]";
 
 pub(super) fn run(context: &Context) -> Result<Part, Failure> {
     let machine = context.pair();
@@ -25,8 +21,8 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
     let least = gains.iter().copied().fold(f64::NAN, f64::min);
     let last = gains.last().copied().unwrap_or(f64::NAN);
     let lines = vec![
-        Line::at_least("two transfers ahead of a copy, any size", "us", 0.0, least).from(BETTER),
-        Line::value("two transfers ahead of a copy, 944 B", "us", 2.66, last, 0.1).from(COPY).held_out(),
+        METHODS.at_least("two transfers ahead of a copy, any size", "us", 0.0, least),
+        SOFTWARE.value("two transfers ahead of a copy, 944 B", "us", 2.66, last),
     ];
     let line = |name, colour, curve| Series { name, style: Style::Line, colour, points: points(curve) };
     let plot = Plot {
@@ -40,5 +36,5 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
             line("no copy, two transfers", 0, &two_transfers),
         ],
     };
-    Ok(Part { title: "Medium messages by two methods", lines, notes: Vec::new(), plots: vec![plot] })
+    Ok(Part { title: "Medium messages by two methods", lines, plots: vec![plot], ..Part::default() })
 }

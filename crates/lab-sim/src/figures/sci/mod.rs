@@ -1,13 +1,13 @@
 //! SCI: the figures of the paper on GASNet's core API over SISCI, measured on a cluster of 16 nodes.
 //!
 //! Every value is the virtual time of a run; no file here knows what anything costs. What costs are lies in the machine's
-//! parameter table, [`sci_sim::model`]. The paper gives few numbers: each line says whether its value was stated
-//! there (\[S\]), fitted (\[F\]), derived (\[D\]) or assumed (\[A\]) by whoever made the table.
+//! parameter table, [`sci_sim::model`]. The paper gives few numbers: most lines are of the class `model`, this project's own.
 
 mod messages;
 mod methods;
 pub mod pairs;
 mod raw;
+mod sources;
 mod tuned;
 
 use crate::figures::cli::Cli;
@@ -18,6 +18,7 @@ use active_messages::Span;
 use fabric_sim::RunError;
 use sci_sim::SciConfig;
 use sci_sim::model::Parameters;
+use sci_sim::model::fit::TrainingSet;
 
 /// What the parts of the reproduction have in common.
 struct Context {
@@ -62,6 +63,11 @@ fn micros(span: Span) -> f64 {
 /// A curve as points of a plot.
 fn points(curve: &Curve) -> Vec<(f64, f64)> {
     curve.iter().map(|(size, value)| (*size as f64, *value)).collect()
+}
+
+/// Whether parameters are fitted to a published value.
+fn is_training(name: &str) -> bool {
+    TrainingSet::NAMES.iter().any(|(known, _)| *known == name)
 }
 
 /// A part of the reproduction.

@@ -1,21 +1,12 @@
 //! The interface itself: stores, DMA, where the two cross, and reads.
 
 use super::pairs::{self, Way};
-use super::{Context, Curve, curve, micros, points};
-use crate::figures::line::Line;
+use super::sources::{CROSSOVER, FORMULA, READS, STORES};
+use super::{Context, Curve, curve, is_training, micros, points};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use sci_sim::SciConfig;
 use sci_sim::model::{DmaParameters, Parameters};
-
-const STATED: &str = "the paper: 3.16 us for 80 bytes [S]";
-const FITTED: &str = "2.70 + 0.23 us for each 64 bytes begun [F], fitted to 3.16 us at 80 bytes and 278 MB/s [A]";
-const STREAM: &str = "278 MB/s, 64 bytes in 0.23 us [A]";
-const START: &str = "time to start of DMA at 300 MB/s for a crossover there [A]";
-const CROSSOVER: &str = "the platform's crossover is a parameter; the paper's is not known [A]";
-const READS: &str =
-    "the paper: remote writes are about ten times as fast as remote reads [S], of a size that is not told";
-const READ: &str = "there and back, each as long as a stored line [D]";
 
 /// Crossovers of the sheet, in bytes, and the time to start that belongs to each, in microseconds.
 const CROSSOVERS: [(u32, f64); 4] = [(2 << 10, 3.2), (4 << 10, 3.8), (8 << 10, 4.8), (16 << 10, 7.0)];
@@ -40,29 +31,27 @@ fn one(machine: &SciConfig, way: Way, size: usize) -> Result<f64, Failure> {
 pub(super) fn run(context: &Context) -> Result<Part, Failure> {
     let machine = context.pair();
     let stores = |size| one(&machine, Way::Stores, size);
-    let mut lines = vec![Line::value("stores, 80 B", "us", 3.16, stores(80)?, 0.02).from(STATED)];
+    let mut lines =
+        vec![STORES.value("stores, 80 B", "us", 3.16, stores(80)?).trained(is_training("stores, 80 B"))];
     for (size, expected) in [(8, 2.93), (64, 2.93), (1024, 6.38)] {
-        let line = Line::value(format!("stores, {size} B"), "us", expected, stores(size)?, 0.02);
-        lines.push(line.from(FITTED));
+        lines.push(FORMULA.value(format!("stores, {size} B"), "us", expected, stores(size)?));
     }
     let rate = MANY as f64 / (stores(2 * MANY)? - stores(MANY)?);
-    lines.push(Line::value("stores, streaming", "MB/s", 278.0, rate, 3.0).from(STREAM));
+    lines.push(FORMULA.value("stores, streaming", "MB/s", 278.0, rate));
     for (crossover, start) in CROSSOVERS {
         let machine = with_crossover(context, crossover);
         let size = 4 * crossover as usize;
         let found = one(&machine, Way::Dma, size)? - size as f64 / 300.0;
         let name = format!("DMA's start for a crossover at {} KB", crossover >> 10);
-        lines.push(Line::value(name, "us", start, found, 0.05).from(START));
+        lines.push(FORMULA.value(name, "us", start, found));
         let found = find_crossover(&machine, crossover as usize)?;
         let name = format!("DMA faster than stores from, for {} KB", crossover >> 10);
-        lines.push(Line::value(name, "B", f64::from(crossover), found, STEP as f64).from(CROSSOVER));
+        lines.push(CROSSOVER.value(name, "B", f64::from(crossover), found));
     }
     let read = micros(pairs::read(&machine, SOME).map_err(Failure::of("reads"))?);
-    lines.push(
-        Line::value("reads take longer than stores, 512 B", "", 10.0, read / stores(SOME)?, 0.5).from(READS),
-    );
+    lines.push(READS.value("reads take longer than stores, 512 B", "times", 10.0, read / stores(SOME)?));
     let line = micros(pairs::read(&machine, 64).map_err(Failure::of("reads"))?);
-    lines.push(Line::value("reads, 64 B", "us", 5.86, line, 0.02).from(READ));
+    lines.push(FORMULA.value("reads, 64 B", "us", 5.86, line));
 
     let sizes = context.thin((3..=16).map(|power| 1 << power).collect());
     let large: Vec<usize> = sizes.iter().copied().filter(|size| *size >= 64).collect();
@@ -80,14 +69,10 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
             line("stores (PIO), simulated", 0, &by_stores),
             line("DMA, simulated", 1, &by_dma),
             line("remote reads, simulated", 4, &reads),
-            Series { name: "stores, published", style: Style::Marks, colour: 0, points: marks },
+            Series { name: "published: stores", style: Style::Marks, colour: 0, points: marks },
         ],
     };
-    let notes = vec![
-        "stated by the paper [S]: 3.16 us at 80 B, and reads ten times; the others are fitted to that [F], derived [D] or assumed [A]"
-            .into(),
-    ];
-    Ok(Part { title: "The interface: stores, DMA, reads", lines, notes, plots: vec![plot] })
+    Ok(Part { title: "The interface: stores, DMA, reads", lines, plots: vec![plot], ..Part::default() })
 }
 
 fn with_crossover(context: &Context, crossover_bytes: u32) -> SciConfig {

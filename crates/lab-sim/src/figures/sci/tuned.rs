@@ -1,20 +1,14 @@
 //! What the design can reach: the published conduit beside one with more and larger slots whose flags cannot be lost.
 
 use super::pairs::{self, Kind};
+use super::sources::TUNED;
 use super::{Context, curve, points};
-use crate::figures::line::Line;
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use sci_sim::conduit::ConduitConfig;
 
 /// Messages of a stream.
 const STREAM: u32 = 200;
-
-const AHEAD: &str = "no published value: slots four times as large spread a message's software over more bytes; read as at \
-     least a quarter more";
-const PRICE: &str =
-    "no published value: flags are checked after the message has left; read as at most a tenth fewer messages";
-const LATER: &str = "no published value: a checked Short arrives as early; read as at most 0.05 us later";
 
 pub(super) fn run(context: &Context) -> Result<Part, Failure> {
     let machine = context.pair();
@@ -38,11 +32,9 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
         |curve: &[(usize, f64)]| curve.iter().find(|(size, _)| *size == 944).map_or(f64::NAN, |(_, rate)| *rate);
     let largest = |curve: &[(usize, f64)]| curve.last().map_or(f64::NAN, |(_, rate)| *rate);
     let lines = vec![
-        Line::at_least("tuned beside published, largest Medium", "times", 1.25, largest(&tuned) / largest(&paper))
-            .from(AHEAD),
-        Line::at_least("checked beside unchecked flags, 944 B", "times", 0.9, at(&numbered) / at(&paper))
-            .from(PRICE),
-        Line::at_most("tuned Short behind the published", "us", 0.05, later).from(LATER),
+        TUNED.at_least("tuned beside published, largest Medium", "times", 1.25, largest(&tuned) / largest(&paper)),
+        TUNED.at_least("checked beside unchecked flags, 944 B", "times", 0.9, at(&numbered) / at(&paper)),
+        TUNED.at_most("tuned Short behind the published", "us", 0.05, later),
     ];
     let line = |name, colour, curve| Series { name, style: Style::Line, colour, points: points(curve) };
     let plot = Plot {
@@ -64,5 +56,5 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
         at(&tuned),
         largest(&tuned)
     )];
-    Ok(Part { title: "The published conduit and a tuned one", lines, notes, plots: vec![plot] })
+    Ok(Part { title: "The published conduit and a tuned one", lines, notes, plots: vec![plot], ..Part::default() })
 }

@@ -18,7 +18,7 @@ pub(super) use rendezvous::Offer;
 use super::config::{Plugin, PscomConfig};
 use super::header::{Envelope, Header, Kind};
 use super::pinned::{Block, Pinned};
-use super::ring::Ring;
+use super::ring::{Ring, SlotCosts};
 use super::stream::{Assembler, Outgoing, Pool};
 use crate::nic::Nic;
 use crate::nic::pairs::ByWord;
@@ -90,7 +90,7 @@ struct Connection<'a> {
 struct Costs {
     velo_half: Span,
     velo_reassembly: Span,
-    rma_half: Span,
+    slot: SlotCosts,
 }
 
 /// The engine.
@@ -156,7 +156,10 @@ impl<'a> Engine<'a> {
             costs: Costs {
                 velo_half: half(parameters.pscom.velo_software_ns),
                 velo_reassembly: Span(2 * half(parameters.pscom.velo_reassembly_ns).0),
-                rma_half: half(parameters.pscom.rma_software_ns),
+                slot: SlotCosts {
+                    software: half(parameters.pscom.rma_software_ns),
+                    copy_line: Span(2 * half(parameters.pscom.copy_line_ns).0),
+                },
             },
             unit: parameters.velo.mtu as usize,
             nic: nic.clone(),

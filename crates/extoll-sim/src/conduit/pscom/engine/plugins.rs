@@ -88,7 +88,7 @@ impl<'a> Engine<'a> {
             if landing.is_none() {
                 *landing = Some(Block::register(&rma, LANDING)?);
             }
-            Ring::open(&rma, address, config.ring, costs.rma_half, chunks, (rings, number))
+            Ring::open(&rma, address, config.ring, costs.slot, chunks, (rings, number))
         };
         // Registered memory that is not in use is worth less than a ring.
         open().or_else(|_| if pinned.release(&rma) { open() } else { Err(RmaError::InvPort) }).ok()
