@@ -11,6 +11,7 @@
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
 //! | [`pgas`] | [`am_pgas`]: one-sided access, teams, collectives, aggregation and global arrays, as layers |
+//! | `calls` | `am_async`: typed calls with answers as futures, as a layer; feature `calls` |
 //! | `p2p` | `am_p2p`: two-sided messages with tags on teams, as a layer; feature `p2p` |
 //! | `mpi` | two-sided messages in the shape that users of rsmpi know; feature `p2p` |
 //! | [`select`] | several transports in one job, chosen per peer |
@@ -66,6 +67,8 @@ pub mod launch;
 pub mod mpi;
 mod transports;
 
+#[cfg(feature = "calls")]
+pub use am_async as calls;
 pub use am_core::{
     Address, Arguments, AttachError, BadMessage, Category, Destination, Endpoint, HandlerError, HandlerFailure,
     HandlerOutcome, HandlerResult, Handlers, HasLayer, Instant, Joining, Lane, Limits, LossCause, Payload,

@@ -86,7 +86,7 @@ use crate::outcome::{HandlerOutcome, HandlerResult};
 use crate::payload::Payload;
 use crate::time::Instant;
 use crate::token::{Message, PendingReply, Token};
-use crate::transport::{Body, Category, Completion, Lane, PeerStatus, Resource};
+use crate::transport::{Body, Category, Completion, Lane, Limits, PeerStatus, Resource};
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
@@ -327,6 +327,15 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         self.add(name, |handlers, name| handlers.reply_range(name, count, handler))
     }
 
+    /// Makes something part of what ranks compare at attach that is no handler: a name behind the layer's, and what it stands for. Ranks
+    /// that differ in it fail to attach, and are told both.
+    ///
+    /// # Errors
+    /// As [`Handlers::one_way`], except that there is no limit on their number.
+    pub fn declare(&mut self, name: &str, what: &str) -> Result<(), RegisterError> {
+        self.add(name, |handlers, name| handlers.declare(name, what))
+    }
+
     /// Adds the function that carries on the work that handlers leave in the layer's state. It never blocks; what the outbox
     /// refuses stays in the state, and the function says so by [`Progress::Blocked`].
     pub fn progress(
@@ -452,6 +461,17 @@ impl<'a> Outbox<'a> {
         arguments: usize,
     ) -> Option<u64> {
         self.desk.max_payload(self.link, to.address(), category, lane, arguments)
+    }
+
+    /// The limits towards a peer, or `None` outside the job.
+    pub fn limits(&self, to: impl Destination) -> Option<&Limits> {
+        self.desk.shape.peer(to.address()).map(|peer| self.link.limits_of(peer))
+    }
+
+    /// How many endpoints have been lost so far; see [`Endpoint::losses`](crate::Endpoint::losses).
+    #[inline]
+    pub fn losses(&self) -> u32 {
+        self.link.losses_so_far()
     }
 
     /// What is known of a peer, or `None` outside the job.

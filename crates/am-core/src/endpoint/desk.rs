@@ -24,6 +24,7 @@ pub(crate) trait Link {
     fn status_of(&self, peer: Peer) -> PeerStatus;
     fn time(&self) -> Instant;
     fn stir_up(&mut self, peer: Peer);
+    fn losses_so_far(&self) -> u32;
 }
 
 impl<T: Transport> Link for T {
@@ -60,6 +61,11 @@ impl<T: Transport> Link for T {
     #[inline]
     fn stir_up(&mut self, peer: Peer) {
         self.stir(peer);
+    }
+
+    #[inline]
+    fn losses_so_far(&self) -> u32 {
+        self.losses()
     }
 }
 

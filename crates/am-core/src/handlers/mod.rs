@@ -70,6 +70,8 @@ pub struct Handlers<S> {
     description: String,
     bounds: Vec<Bound>,
     layers: Vec<String>,
+    /// Names of what is declared besides handlers.
+    declared: Vec<String>,
     /// Whose handlers are being registered.
     registering: LayerBit,
 }
@@ -109,6 +111,7 @@ pub(crate) struct Mark<S> {
     requests: usize,
     replies: usize,
     names: [usize; 2],
+    declared: usize,
     description: usize,
     layers: usize,
     progress: usize,
@@ -133,17 +136,34 @@ impl<S> Handlers<S> {
             completed: None,
         };
         let (names, bounds, registering) = ([Vec::new(), Vec::new()], Vec::new(), LayerBit::PROGRAM);
-        Self { serial, table, names, description: String::new(), bounds, layers: Vec::new(), registering }
+        let (description, layers, declared) = (String::new(), Vec::new(), Vec::new());
+        Self { serial, table, names, description, bounds, layers, declared, registering }
+    }
+
+    /// Refuses bad names, and those of others.
+    fn check_name(&self, name: &str) -> Result<(), RegisterError> {
+        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+            return Err(RegisterError::BadName { name: name.into() });
+        }
+        let mut taken = self.names.iter().flatten().map(|taken| &taken.name).chain(&self.declared);
+        if taken.any(|taken| taken == name) {
+            return Err(RegisterError::NameTaken { name: name.into() });
+        }
+        Ok(())
+    }
+
+    /// Adds a line to the description that no handler belongs to; see [`LayerHandlers::declare`].
+    pub(crate) fn declare(&mut self, name: &str, what: &str) -> Result<(), RegisterError> {
+        self.check_name(name)?;
+        self.declared.push(name.into());
+        let what = what.replace(char::is_control, " ");
+        self.description.push_str(&format!("'{name}' ({what})\n"));
+        Ok(())
     }
 
     /// Takes a name and the next `count` indices of a lane; returns the first.
     fn add(&mut self, lane: Lane, name: &str, range: bool, count: u16, kind: &str) -> Result<u8, RegisterError> {
-        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-            return Err(RegisterError::BadName { name: name.into() });
-        }
-        if self.names.iter().flatten().any(|taken| taken.name == name) {
-            return Err(RegisterError::NameTaken { name: name.into() });
-        }
+        self.check_name(name)?;
         let taken = match lane {
             Lane::Request => self.table.requests.len(),
             Lane::Reply => self.table.replies.len(),
@@ -416,6 +436,7 @@ impl<S> Handlers<S> {
             requests: self.table.requests.len(),
             replies: self.table.replies.len(),
             names: [0, 1].map(|lane: usize| self.names[lane].len()),
+            declared: self.declared.len(),
             description: self.description.len(),
             layers: self.layers.len(),
             progress: self.table.layers.len(),
@@ -432,6 +453,7 @@ impl<S> Handlers<S> {
         states.truncate(mark.layers);
         self.layers.truncate(mark.layers);
         *completed = mark.completed;
+        self.declared.truncate(mark.declared);
         self.description.truncate(mark.description);
         let gone = [requests.len() - mark.requests, replies.len() - mark.replies];
         requests[mark.requests..].iter_mut().for_each(|code| *code = RequestCode::Withdrawn);

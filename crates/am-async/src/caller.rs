@@ -1,0 +1,464 @@
+//! Callers and calls: the side that asks.
+
+use crate::buffers;
+use crate::error::{CallError, Refusal};
+use crate::fate::{Denied, Due, Fate, Polled};
+use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
+use crate::shared::Shared;
+use crate::wire::Head;
+use am_core::slab::Key;
+use am_core::{Address, Destination, Instant, Span};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Makes calls through an endpoint, from any thread, and from futures on any executor. Clones are cheap.
+///
+/// The endpoint sends and receives whenever it is polled, or waits: a caller does nothing by itself.
+#[derive(Clone)]
+pub struct Caller {
+    shared: Arc<Shared>,
+    deadline: Option<Instant>,
+    timeout: Option<Span>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// How calls are repeated that may be; see [`Caller::call_retrying`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Retries {
+    /// Calls in all, at least 1.
+    pub attempts: u32,
+    /// How long each may take.
+    pub timeout: Option<Span>,
+    /// The pause before the second; it doubles with each further one.
+    pub pause: Span,
+}
+
+impl Retries {
+    /// So many calls in all, each of which may take as long as it takes, with pauses of 1 ms, 2 ms and so on.
+    pub const fn new(attempts: u32) -> Self {
+        Self { attempts, timeout: None, pause: Span::from_millis(1) }
+    }
+
+    /// Sets how long each call may take.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Span) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the pause before the second call, which doubles with each further one.
+    #[must_use]
+    pub const fn pause(mut self, pause: Span) -> Self {
+        self.pause = pause;
+        self
+    }
+}
+
+impl Caller {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, deadline: None, timeout: None }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// A caller whose calls end with [`CallError::TimedOut`] when they have taken so long. The time counts from when the endpoint first
+    /// sees the call, travels with it, and includes waiting for others.
+    #[must_use]
+    pub fn timeout(&self, timeout: Span) -> Self {
+        Self { timeout: Some(timeout), ..self.clone() }
+    }
+
+    /// A caller whose calls end with [`CallError::TimedOut`] at a time of the endpoint, or at this caller's deadline if that is earlier.
+    #[must_use]
+    pub fn deadline(&self, at: Instant) -> Self {
+        self.clone().within(Some(at))
+    }
+
+    pub(crate) fn within(mut self, deadline: Option<Instant>) -> Self {
+        self.deadline = match (self.deadline, deadline) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self
+    }
+
+    fn due(&self) -> Due {
+        match (self.deadline, self.timeout) {
+            (Some(at), None) => Due::At(at),
+            (None, Some(span)) => Due::After(span),
+            (None, None) => Due::Never,
+            (Some(at), Some(span)) => Due::Within(at, span),
+        }
+    }
+
+    fn begin<E>(
+        &self,
+        to: Address,
+        id: MethodId,
+        flags: u16,
+        hurry: bool,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
+    ) -> Result<Key, CallError<E>> {
+        if self.shared.methods.get(usize::from(id.index)) != Some(&id.digest) {
+            return Err(CallError::ForeignMethod);
+        }
+        let mut request = buffers::take();
+        if let Err(text) = encode(&mut request) {
+            buffers::give(request);
+            return Err(CallError::Unserialisable(text));
+        }
+        let started = self.shared.table().start(to, Head::new(id, flags), request, self.due(), hurry);
+        match started {
+            Ok(key) => {
+                self.shared.bell.ring();
+                Ok(key)
+            }
+            Err((denied, request)) => {
+                buffers::give(request);
+                Err(match denied {
+                    Denied::NoSuchRank { ranks } => CallError::NoSuchRank { to, ranks },
+                    Denied::RequestTooLarge { bytes, limit } => CallError::RequestTooLarge { bytes, limit },
+                    Denied::Busy(why) => CallError::Busy { to, why },
+                    Denied::Closed => CallError::Closed,
+                })
+            }
+        }
+    }
+
+    /// Calls a method: the future yields the answer. The call is made now, whether the future is polled or not; dropping it cancels
+    /// the call. Calls of one caller to one rank are sent in the order in which they were made. Where as many are under way as
+    /// [`CallConfig`](crate::CallConfig) allows, further ones wait. Does not block; allocates only until buffers have been used.
+    ///
+    /// What can be wrong is the future's to tell.
+    pub fn call<M: Callable>(&self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
+        let to = to.address();
+        let begun = self.begin(to, method.id(), 0, false, |into| M::encode(request, into));
+        let (key, error) = match begun {
+            Ok(key) => (Some(key), None),
+            Err(error) => (None, Some(error)),
+        };
+        Call { shared: Arc::clone(&self.shared), key, error, to, timeout: self.timeout, method: PhantomData }
+    }
+
+    /// [`Caller::call`], unless the call would wait for others.
+    ///
+    /// # Errors
+    /// [`CallError::Busy`] if as many calls are under way as may be, and what `call` fails with before anything is sent.
+    pub fn try_call<M: Callable>(
+        &self,
+        to: impl Destination,
+        method: M,
+        request: &M::Request,
+    ) -> Result<Call<M>, CallError<M::Error>> {
+        let to = to.address();
+        let key = self.begin(to, method.id(), 0, true, |into| M::encode(request, into))?;
+        let shared = Arc::clone(&self.shared);
+        Ok(Call { shared, key: Some(key), error: None, to, timeout: self.timeout, method: PhantomData })
+    }
+
+    /// Has a method run without an answer. Nothing tells whether it has run, or how it ended.
+    ///
+    /// # Errors
+    /// What [`Caller::call`] fails with before anything is sent.
+    pub fn one_way<M: Callable>(
+        &self,
+        to: impl Destination,
+        method: M,
+        request: &M::Request,
+    ) -> Result<(), CallError<M::Error>> {
+        self.begin(to.address(), method.id(), Head::ONE_WAY, false, |into| M::encode(request, into))?;
+        Ok(())
+    }
+
+    /// Calls a method that may be repeated until it answers, if the callee refused the request, or did not answer in time.
+    ///
+    /// # Errors
+    /// As a call's, of the last attempt. The loss of the callee ends the attempts.
+    pub async fn call_retrying<M: Callable>(
+        &self,
+        to: impl Destination,
+        method: Idempotent<M>,
+        request: &M::Request,
+        retries: Retries,
+    ) -> Result<M::Response, CallError<M::Error>> {
+        let (to, mut pause) = (to.address(), retries.pause);
+        let caller = match retries.timeout {
+            Some(timeout) => self.timeout(timeout),
+            None => self.clone(),
+        };
+        let mut attempt = 1;
+        loop {
+            match caller.call(to, method, request).await {
+                Err(CallError::TimedOut { .. } | CallError::Refused { .. }) if attempt < retries.attempts => {
+                    attempt += 1;
+                    self.sleep(pause).await;
+                    pause = Span(pause.0.saturating_mul(2));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Calls a method that answers any number of times. Answers come as they are taken: the callee waits when
+    /// [`CallConfig::stream_window`](crate::CallConfig::stream_window) of them have not been. Dropping the stream cancels the call.
+    pub fn stream<Q, R, E>(
+        &self,
+        to: impl Destination,
+        method: StreamMethod<Q, R, E>,
+        request: &Q,
+    ) -> Answers<R, E>
+    where
+        Q: Serialize,
+        R: DeserializeOwned,
+        E: DeserializeOwned,
+    {
+        let to = to.address();
+        let begun = self.begin(to, method.id, Head::STREAM, false, |into| crate::method::encode(request, into));
+        let (key, error) = match begun {
+            Ok(key) => (Some(key), None),
+            Err(error) => (None, Some(error)),
+        };
+        Answers { shared: Arc::clone(&self.shared), key, error, to, timeout: self.timeout, types: PhantomData }
+    }
+
+    /// Ends after some time of the endpoint; of the machine, if it is simulated. Dropping it leaves nothing behind.
+    pub fn sleep(&self, span: Span) -> Sleep {
+        Sleep { shared: Arc::clone(&self.shared), span, key: None }
+    }
+
+    /// Calls of this endpoint that are under way.
+    pub fn under_way(&self) -> u32 {
+        self.shared.table().under_way()
+    }
+
+    /// Calls of this endpoint that are held: queued, under way, or ended without their futures having been polled since.
+    pub fn held(&self) -> usize {
+        self.shared.table().len()
+    }
+}
+
+/// The error that an end without an answer means.
+fn error_of<E>(
+    fate: Fate,
+    to: Address,
+    after: Option<Span>,
+    bytes: &[u8],
+    decode_error: impl FnOnce(&[u8]) -> Option<E>,
+) -> CallError<E> {
+    match fate {
+        Fate::Failed => decode_error(bytes).map_or(CallError::BadAnswer { to }, CallError::Failed),
+        Fate::Panicked => CallError::Panicked { to, text: String::from_utf8_lossy(bytes).into_owned() },
+        Fate::RefusedTasks => CallError::Refused { to, why: Refusal::Tasks },
+        Fate::RefusedMethod => CallError::Refused { to, why: Refusal::Method },
+        Fate::BadRequest => CallError::BadRequest { to },
+        Fate::Answer | Fate::BadAnswer => CallError::BadAnswer { to },
+        Fate::RequestTooLarge { bytes, limit } => CallError::RequestTooLarge { bytes, limit },
+        Fate::AnswerTooLarge { bytes, limit } => CallError::AnswerTooLarge { bytes, limit },
+        Fate::TimedOut => CallError::TimedOut { to, after },
+        Fate::Lost(cause) => CallError::RankLost { rank: to.rank, cause },
+        Fate::Finished => CallError::Finished(to.rank),
+        Fate::Closed => CallError::Closed,
+        Fate::Send(error) => CallError::Send(error),
+    }
+}
+
+/// A call under way: a future of its answer. Dropping it cancels the call, of which the callee learns.
+///
+/// Not on an executor, [`Call::wait`](crate::Call::wait) waits for it.
+#[must_use = "a dropped call is cancelled; `one_way` is a call without an answer"]
+pub struct Call<M: Callable> {
+    pub(crate) shared: Arc<Shared>,
+    key: Option<Key>,
+    error: Option<CallError<M::Error>>,
+    to: Address,
+    timeout: Option<Span>,
+    method: PhantomData<fn() -> M>,
+}
+
+impl<M: Callable> fmt::Debug for Call<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("to", &self.to).finish_non_exhaustive()
+    }
+}
+
+impl<M: Callable> Unpin for Call<M> {}
+
+impl<M: Callable> Call<M> {
+    /// Who was called.
+    pub fn callee(&self) -> Address {
+        self.to
+    }
+
+    /// Whether the answer, or an error, is there.
+    pub fn is_ready(&self) -> bool {
+        self.key.is_none_or(|key| self.shared.table().is_done(key))
+    }
+
+    /// The answer, if it is there. Once it was handed out, there is none.
+    pub(crate) fn take(&mut self, waker: Option<&Waker>) -> Option<Result<M::Response, CallError<M::Error>>> {
+        if let Some(error) = self.error.take() {
+            return Some(Err(error));
+        }
+        let key = self.key?;
+        let polled = self.shared.table().poll(key, waker);
+        let Polled::Ready((fate, bytes)) = polled else { return None };
+        self.key = None;
+        let outcome = match fate {
+            Fate::Answer => M::decode(&bytes).map_err(|_| CallError::BadAnswer { to: self.to }),
+            fate => Err(error_of(fate, self.to, self.timeout, &bytes, |bytes| M::decode_error(bytes).ok())),
+        };
+        buffers::give(bytes);
+        Some(outcome)
+    }
+}
+
+impl<M: Callable> Future for Call<M> {
+    type Output = Result<M::Response, CallError<M::Error>>;
+
+    /// # Panics
+    /// If the answer was handed out before.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let call = self.get_mut();
+        assert!(call.key.is_some() || call.error.is_some(), "a call was polled after it had yielded its answer");
+        call.take(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<M: Callable> Drop for Call<M> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            let waker = self.shared.table().cancel(key);
+            drop(waker);
+            self.shared.bell.ring();
+        }
+    }
+}
+
+/// The answers of a method that has several, as they come. Dropping it cancels the call.
+#[must_use = "a dropped stream of answers is cancelled"]
+pub struct Answers<R, E> {
+    pub(crate) shared: Arc<Shared>,
+    key: Option<Key>,
+    error: Option<CallError<E>>,
+    to: Address,
+    timeout: Option<Span>,
+    types: PhantomData<fn() -> R>,
+}
+
+impl<R, E> fmt::Debug for Answers<R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answers").field("to", &self.to).finish_non_exhaustive()
+    }
+}
+
+impl<R, E> Unpin for Answers<R, E> {}
+
+impl<R: DeserializeOwned, E: DeserializeOwned> Answers<R, E> {
+    /// The next answer, or `None` after the last one. After an error there is none.
+    pub async fn next(&mut self) -> Option<Result<R, CallError<E>>> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// [`Answers::next`] as a step of another future.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<R, CallError<E>>>> {
+        self.take(Some(context.waker()))
+    }
+
+    pub(crate) fn take(&mut self, waker: Option<&Waker>) -> Poll<Option<Result<R, CallError<E>>>> {
+        if let Some(error) = self.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let Some(key) = self.key else { return Poll::Ready(None) };
+        let polled = self.shared.table().poll_stream(key, waker);
+        let Polled::Ready(next) = polled else { return Poll::Pending };
+        let outcome = match next {
+            Ok(bytes) => {
+                // The callee may be told of it.
+                self.shared.bell.ring();
+                let value = crate::method::decode(&bytes).map_err(|_| CallError::BadAnswer { to: self.to });
+                buffers::give(bytes);
+                Some(value)
+            }
+            Err((fate, bytes)) => {
+                self.key = None;
+                let outcome = match fate {
+                    Fate::Answer => None,
+                    fate => Some(Err(error_of(fate, self.to, self.timeout, &bytes, |bytes| {
+                        crate::method::decode(bytes).ok()
+                    }))),
+                };
+                buffers::give(bytes);
+                outcome
+            }
+        };
+        if let Some(Err(_)) = outcome {
+            self.give_up();
+        }
+        Poll::Ready(outcome)
+    }
+}
+
+impl<R, E> Answers<R, E> {
+    fn give_up(&mut self) {
+        if let Some(key) = self.key.take() {
+            let waker = self.shared.table().cancel(key);
+            drop(waker);
+            self.shared.bell.ring();
+        }
+    }
+}
+
+impl<R, E> Drop for Answers<R, E> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// A future that ends after some time; see [`Caller::sleep`].
+#[derive(Debug)]
+#[must_use = "a sleep does nothing unless it is awaited"]
+pub struct Sleep {
+    shared: Arc<Shared>,
+    span: Span,
+    key: Option<Key>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.get_mut();
+        let mut table = sleep.shared.table();
+        let Some(key) = sleep.key else {
+            sleep.key = Some(table.sleep(Due::After(sleep.span), context.waker()));
+            drop(table);
+            sleep.shared.bell.ring();
+            return Poll::Pending;
+        };
+        let slept = table.slept(key, context.waker());
+        drop(table);
+        if let Polled::Ready(()) = slept { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let waker = self.shared.table().end_sleep(key);
+            drop(waker);
+        }
+    }
+}

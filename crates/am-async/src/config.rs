@@ -1,0 +1,83 @@
+//! The settings of calls.
+
+/// The settings of [`Calls`](crate::Calls). They are a rank's own: ranks may differ in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallConfig {
+    /// Calls of this rank under way to one peer, at least 1. More wait in the order in which they were made.
+    pub calls_per_peer: u32,
+    /// Calls of this rank under way to all peers together, at least 1.
+    pub calls: u32,
+    /// Requests that this rank works on at a time, or whose answer it has not sent yet: those of `async` methods and streams, and those
+    /// whose request or answer is longer than one message. More are answered with [`CallError::Refused`](crate::CallError::Refused).
+    pub tasks: u32,
+    /// The longest request or answer, in bytes.
+    pub max_bytes: u32,
+    /// Memory for long requests and answers on their way to this rank, in bytes. Those for which there is no room wait at their sender.
+    pub receive_bytes: u64,
+    /// Answers of a stream that may be under way before the first of them has been taken, at least 1.
+    pub stream_window: u32,
+}
+
+impl CallConfig {
+    /// 1024 calls per peer, 8192 in all, 4096 tasks, requests and answers of up to 64 MiB, of which 128 MiB may be on their way, and 32
+    /// answers of a stream.
+    pub const fn new() -> Self {
+        Self {
+            calls_per_peer: 1024,
+            calls: 8192,
+            tasks: 4096,
+            max_bytes: 64 << 20,
+            receive_bytes: 128 << 20,
+            stream_window: 32,
+        }
+    }
+
+    /// Sets the calls under way to one peer, at least 1.
+    #[must_use]
+    pub const fn calls_per_peer(mut self, calls: u32) -> Self {
+        self.calls_per_peer = calls;
+        self
+    }
+
+    /// Sets the calls under way to all peers together, at least 1.
+    #[must_use]
+    pub const fn calls(mut self, calls: u32) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// Sets the requests that this rank works on at a time.
+    #[must_use]
+    pub const fn tasks(mut self, tasks: u32) -> Self {
+        self.tasks = tasks;
+        self
+    }
+
+    /// Sets the longest request or answer, in bytes.
+    #[must_use]
+    pub const fn max_bytes(mut self, bytes: u32) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Sets the memory for long requests and answers on their way to this rank, in bytes; one of them always has room.
+    #[must_use]
+    pub const fn receive_bytes(mut self, bytes: u64) -> Self {
+        self.receive_bytes = bytes;
+        self
+    }
+
+    /// Sets the answers of a stream that may be under way before the first of them has been taken, at least 1.
+    #[must_use]
+    pub const fn stream_window(mut self, answers: u32) -> Self {
+        self.stream_window = answers;
+        self
+    }
+}
+
+impl Default for CallConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,162 @@
+//! What an `async` method or program works with: the rank's state between awaits, calls to other ranks, time.
+
+use crate::caller::Caller;
+use crate::shared::Shared;
+use am_core::{Address, Instant, Span};
+use std::fmt;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+/// A program's own task.
+pub(crate) type Spawned = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What all futures of an endpoint share.
+pub(crate) struct Environment<W> {
+    pub(crate) shared: Arc<Shared>,
+    /// The state, while futures are polled.
+    world: Mutex<Option<Box<W>>>,
+    spawned: Mutex<Vec<Spawned>>,
+}
+
+impl<W> Environment<W> {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, world: Mutex::new(None), spawned: Mutex::default() }
+    }
+
+    /// Lends the state to the futures that are polled next, or takes it back.
+    pub(crate) fn lend(&self, world: &mut Option<Box<W>>) {
+        // A panic of a method leaves the state as it was then, which is for the program to judge.
+        std::mem::swap(&mut *self.world.lock().unwrap_or_else(PoisonError::into_inner), world);
+    }
+
+    /// Lends the state to a closure.
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&mut W) -> R) -> R {
+        let mut world = match self.world.try_lock() {
+            Ok(world) => world,
+            Err(TryLockError::Poisoned(world)) => world.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                panic!("the rank's state is lent already: Context::with inside Context::with")
+            }
+        };
+        look(
+            world
+                .as_deref_mut()
+                .expect("the rank's state is lent to the futures that its endpoint polls, and to no others"),
+        )
+    }
+
+    /// Tasks that were spawned since this was last asked.
+    pub(crate) fn take_spawned(&self) -> Vec<Spawned> {
+        std::mem::take(&mut *self.spawned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where a request comes from, and until when its answer is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Origin {
+    /// Who called.
+    pub source: Address,
+    /// The time that was left when the request came, if the call has a deadline. Deadlines travel as this, since the clocks of ranks differ.
+    pub left: Option<Span>,
+}
+
+/// What an `async` method, or a future of [`Endpoint::run`](crate::CallEndpoint::run), works with.
+///
+/// The state `W` of the rank is there between awaits: [`Context::with`] lends it to a closure, which can not wait, so that nothing
+/// holds it while another future runs.
+///
+/// ```compile_fail,E0728
+/// # async fn method(context: am_async::Context<u64>) {
+/// // The closure is not `async`.
+/// context.with(|total| {
+///     context.sleep(am_core::Span::from_micros(1)).await;
+///     *total += 1;
+/// });
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// # async fn method(context: am_async::Context<u64>) {
+/// // Nor does the state leave it.
+/// let total: &mut u64 = context.with(|total| total);
+/// context.sleep(am_core::Span::from_micros(1)).await;
+/// *total += 1;
+/// # }
+/// ```
+///
+/// ```
+/// # async fn method(context: am_async::Context<u64>) {
+/// context.with(|total| *total += 1);
+/// context.sleep(am_core::Span::from_micros(1)).await;
+/// context.with(|total| *total += 1);
+/// # }
+/// ```
+pub struct Context<W> {
+    environment: Arc<Environment<W>>,
+    caller: Caller,
+    origin: Origin,
+    deadline: Option<Instant>,
+}
+
+impl<W> fmt::Debug for Context<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl<W> Clone for Context<W> {
+    fn clone(&self) -> Self {
+        let (origin, deadline) = (self.origin, self.deadline);
+        Self { environment: Arc::clone(&self.environment), caller: self.caller.clone(), origin, deadline }
+    }
+}
+
+/// Calls, and time.
+impl<W> Deref for Context<W> {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
+    }
+}
+
+impl<W> Context<W> {
+    pub(crate) fn new(environment: &Arc<Environment<W>>, origin: Origin, deadline: Option<Instant>) -> Self {
+        let caller = Caller::new(Arc::clone(&environment.shared)).within(deadline);
+        Self { environment: Arc::clone(environment), caller, origin, deadline }
+    }
+
+    /// Lends the rank's state to a closure.
+    ///
+    /// # Panics
+    /// If the state is lent already, to a closure that this one is called in, and where the endpoint is not polling: in a future that
+    /// was moved to another executor.
+    pub fn with<R>(&self, look: impl FnOnce(&mut W) -> R) -> R {
+        self.environment.with(look)
+    }
+
+    /// Where the request comes from; the rank itself, without a deadline, for a program's own futures. Calls that are made through
+    /// the context have its deadline.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// When the caller no longer waits, in this rank's time.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Has the endpoint poll a future of the program beside everything else, whenever it polls. Allocates. What is unfinished when the
+    /// endpoint leaves its job is dropped.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.environment.spawned.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(task));
+        self.environment.shared.bell.ring();
+    }
+
+    /// Ends after some time of the endpoint; of the machine, if it is simulated.
+    pub fn sleep(&self, span: Span) -> crate::Sleep {
+        self.caller.sleep(span)
+    }
+}

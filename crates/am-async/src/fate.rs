@@ -1,0 +1,121 @@
+//! What happens to calls: how they end, what they have sent, and what a look at them comes to.
+
+use crate::error::Busy;
+use crate::wire::{Head, Status, Verdict, read_numbers};
+use am_core::slab::Key;
+use am_core::{Address, Instant, LossCause, SendError, Span};
+use std::task::Waker;
+
+/// Until when something may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Never,
+    /// So long after the endpoint first sees it.
+    After(Span),
+    At(Instant),
+    /// At the earlier of both.
+    Within(Instant, Span),
+}
+
+/// How a call has ended.
+#[derive(Debug)]
+pub(crate) enum Fate {
+    Answer,
+    Failed,
+    Panicked,
+    RefusedTasks,
+    RefusedMethod,
+    BadRequest,
+    BadAnswer,
+    RequestTooLarge { bytes: u64, limit: u64 },
+    AnswerTooLarge { bytes: u64, limit: u64 },
+    TimedOut,
+    Lost(LossCause),
+    Finished,
+    Closed,
+    Send(Box<SendError>),
+}
+
+/// How a call has ended, and the bytes of its answer or error.
+pub(crate) type Ended = (Fate, Vec<u8>);
+
+/// Why no call was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Denied {
+    NoSuchRank { ranks: u32 },
+    RequestTooLarge { bytes: u64, limit: u64 },
+    Busy(Busy),
+    Closed,
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Alarm {
+    Call(Key),
+    Sleeper(Key),
+    /// A task of the callee's side.
+    Task(Key),
+}
+
+/// A message that control of calls wants sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Note {
+    Cancel { to: Address, call: Key },
+    GrantAnswer { to: Address, task: u64, call: Key },
+    Credit { to: Address, call: Key, answers: u64 },
+}
+
+/// What is to be sent of one call.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) key: Key,
+    pub(crate) to: Address,
+    pub(crate) head: Head,
+    pub(crate) request: &'a [u8],
+    /// The time left, in picoseconds.
+    pub(crate) left: Option<Span>,
+}
+
+/// What became of something that was to be sent.
+pub(crate) enum Sent {
+    Yes,
+    /// What is long was announced.
+    Announced,
+    /// There is no room.
+    NotNow,
+    Failed(SendError),
+}
+
+/// What a look at something came to. A waker that another one takes the place of is dropped once nothing is locked: with it may go
+/// a future that holds calls.
+#[derive(Debug)]
+pub(crate) enum Polled<R> {
+    Ready(R),
+    Pending(Option<Waker>),
+}
+
+/// Keeps a waker; returns another one that was kept before.
+pub(crate) fn keep(kept: &mut Option<Waker>, waker: Option<&Waker>) -> Option<Waker> {
+    let waker = waker?;
+    if kept.as_ref().is_some_and(|known| known.will_wake(waker)) {
+        return None;
+    }
+    kept.replace(waker.clone())
+}
+
+/// Waiting programs to be woken once no lock is held.
+pub(crate) type Wakers = Vec<Waker>;
+
+pub(crate) fn fate_of(verdict: Verdict, body: &[u8]) -> Fate {
+    let (bytes, limit) = read_numbers(body);
+    match verdict.status {
+        Status::Answer => Fate::Answer,
+        Status::Failed => Fate::Failed,
+        Status::Panicked => Fate::Panicked,
+        Status::RefusedTasks => Fate::RefusedTasks,
+        Status::RefusedMethod => Fate::RefusedMethod,
+        Status::BadRequest => Fate::BadRequest,
+        Status::LongRequest => Fate::RequestTooLarge { bytes, limit },
+        Status::LongAnswer => Fate::AnswerTooLarge { bytes, limit },
+        Status::Accepted | Status::Item => Fate::BadAnswer,
+    }
+}

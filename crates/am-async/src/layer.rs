@@ -1,0 +1,596 @@
+//! The layer: handlers that take in what arrives, and the progress that polls futures and sends.
+
+use crate::config::CallConfig;
+use crate::context::Environment;
+use crate::fate::{Alarm, Note, Outgoing, Sent, Wakers};
+use crate::method::Aligned;
+use crate::methods::Methods;
+use crate::server::{Arrived, Dispatch, Dispatched, Server, Taken};
+use crate::shared::{Ready, Shared};
+use crate::wire::{Control, Head, PART_OF_ANSWER, Status, Verdict};
+use am_core::layer::{Outbox, Progress, ProgressResult};
+use am_core::slab::Key;
+use am_core::transport::PeerStatus;
+use am_core::{
+    Address, Arguments, Category, HandlerResult, Handlers, HasLayer, Instant, Lane, Payload, Peer, RegisterError,
+    Rejected, Reply, ReplyError, Request, SendError, Span, Token,
+};
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Bytes that are kept for requests as they come; longer ones give their memory back.
+const KEPT: usize = 64 << 10;
+
+/// Rounds of polling and sending in one go.
+const ROUNDS: usize = 8;
+
+/// The handlers.
+#[derive(Clone, Copy, Debug)]
+struct Wire {
+    call: Request<(u64, u64)>,
+    call_with: Request<(u64, u64, u64, u64)>,
+    one_way: Request<u64>,
+    answer: Request<(u64, u64, u64, u64)>,
+    control: Request<(u64, u64, u64)>,
+    part: Request<(u64, u64)>,
+    answered: Reply<(u64, u64)>,
+}
+
+/// The state of calls: the part of an endpoint's state that methods work in. `W` is the state that methods work on, which it owns.
+pub struct Calls<W> {
+    world: Option<Box<W>>,
+    environment: Arc<Environment<W>>,
+    server: Server<W>,
+    wire: Wire,
+    /// Requests are read here.
+    request: Aligned,
+    answer: Vec<u8>,
+    wakers: Wakers,
+    due: Vec<Key>,
+    losses: u32,
+    /// Whether something is left to do that nobody rings for.
+    more: bool,
+    /// Whether peers owe answers, or are owed some.
+    watch: bool,
+    /// Idlings since the peers were looked at.
+    idles: u32,
+    /// Polls until calls to peers that are gone fail: what these had sent comes first.
+    farewell: u32,
+    /// Whether callers may be on other threads.
+    callers: bool,
+    next_alarm: Option<Instant>,
+}
+
+impl<W> fmt::Debug for Calls<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
+}
+
+impl<W> Drop for Calls<W> {
+    fn drop(&mut self) {
+        self.environment.shared.close();
+    }
+}
+
+/// The time left where there is no deadline, in picoseconds.
+const NO_DEADLINE: u64 = u64::MAX;
+
+/// Idlings in a row after which peers are looked at again.
+const LOOKS: u32 = 32;
+
+/// Polls in which what a peer had sent before it was gone is looked for.
+const FAREWELL: u32 = 64;
+
+/// Words of the messages that carry a payload.
+const CALL: usize = 4;
+const CALL_WITH: usize = 8;
+const ONE_WAY: usize = 2;
+const ANSWER: usize = 8;
+const PART: usize = 4;
+
+/// Tells endpoints apart.
+fn peer_of(address: Address) -> u64 {
+    u64::from(address.rank.0) << 16 | u64::from(address.endpoint)
+}
+
+impl<W: Send + 'static> Calls<W> {
+    /// Registers the layer with default settings; `world` is the state that methods work on. Allocates.
+    ///
+    /// # Errors
+    /// As [`register_with`](Self::register_with).
+    pub fn register<S: HasLayer<Self>>(
+        handlers: &mut Handlers<S>,
+        methods: Methods<W>,
+        world: W,
+    ) -> Result<Self, RegisterError> {
+        Self::register_with(handlers, methods, world, CallConfig::default())
+    }
+
+    /// Registers the layer and makes its state; `world` is the state that methods work on. Allocates.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the layer is there already, or the table is full.
+    pub fn register_with<S: HasLayer<Self>>(
+        handlers: &mut Handlers<S>,
+        methods: Methods<W>,
+        world: W,
+        config: CallConfig,
+    ) -> Result<Self, RegisterError> {
+        let mut layer = handlers.layer::<Self>("calls")?;
+        for method in &methods.all {
+            layer.declare(&format!("method {}", method.name), &method.what)?;
+        }
+        let answered =
+            layer.reply("answered", |calls: &mut Self, from, (verdict, call): (u64, u64), payload| {
+                calls.on_answer(from, verdict, call, (0, 0), payload);
+            })?;
+        let call = layer.request("call", move |calls: &mut Self, token, (head, call): (u64, u64), payload| {
+            calls.on_call(token, answered, (head, call, NO_DEADLINE, 0), payload)
+        })?;
+        let with = move |calls: &mut Self, token: Token<'_>, words: (u64, u64, u64, u64), payload: Payload<'_>| {
+            calls.on_call(token, answered, words, payload)
+        };
+        let call_with = layer.request("call-with", with)?;
+        let one_way = layer.one_way("one-way", |calls: &mut Self, from, head: u64, payload| {
+            calls.on_request(from, (head | u64::from(Head::ONE_WAY) << 16, 0, NO_DEADLINE, 0), payload);
+        })?;
+        let answer = layer.one_way("answer", |calls: &mut Self, from, words: (u64, u64, u64, u64), payload| {
+            let (verdict, call, a, b) = words;
+            calls.on_answer(from, verdict, call, (a, b), payload);
+        })?;
+        let control = layer.one_way("control", |calls: &mut Self, from, (what, a, b): (u64, u64, u64), _| {
+            calls.on_control(from, what, a, b);
+        })?;
+        let part = layer.one_way("part", |calls: &mut Self, from, (to, at): (u64, u64), payload| {
+            calls.on_part(from, Key::from_u64(to), at, payload);
+        })?;
+        layer.progress(Self::progress);
+        layer.changed(|calls: &Self| calls.environment.shared.bell.is_rung());
+        let digests = methods.all.iter().map(|method| method.digest).collect();
+        let shared = Arc::new(Shared::new(config, digests));
+        let ready = Ready::new(&shared.bell);
+        let wire = Wire { call, call_with, one_way, answer, control, part, answered };
+        Ok(Self {
+            world: Some(Box::new(world)),
+            environment: Arc::new(Environment::new(shared)),
+            server: Server::new(methods, config, ready),
+            wire,
+            request: Aligned::default(),
+            answer: Vec::new(),
+            wakers: Wakers::new(),
+            due: Vec::new(),
+            losses: 0,
+            more: true,
+            watch: false,
+            idles: 0,
+            farewell: 0,
+            callers: false,
+            next_alarm: None,
+        })
+    }
+
+    /// The state that methods work on.
+    pub fn world(&self) -> &W {
+        self.world.as_deref().expect("the state is with futures only while they are polled")
+    }
+
+    /// The state that methods work on.
+    pub fn world_mut(&mut self) -> &mut W {
+        self.world.as_deref_mut().expect("the state is with futures only while they are polled")
+    }
+
+    /// Requests of other ranks, and this one's own, that are being worked on.
+    pub fn tasks(&self) -> u32 {
+        self.server.answering()
+    }
+
+    /// There are callers, maybe on other threads.
+    pub(crate) fn has_callers(&mut self) {
+        self.callers = true;
+    }
+
+    /// Whether ranks were lost that this layer has not looked at.
+    pub(crate) fn is_behind(&self, losses: u32) -> bool {
+        self.losses != losses
+    }
+
+    pub(crate) fn environment(&self) -> &Arc<Environment<W>> {
+        &self.environment
+    }
+
+    /// Polls a future while the state is lent to it.
+    pub(crate) fn lend<R>(&mut self, poll: impl FnOnce() -> R) -> R {
+        self.environment.lend(&mut self.world);
+        let mut lent = Lent { environment: &self.environment, world: &mut self.world };
+        let polled = poll();
+        lent.take_back();
+        polled
+    }
+
+    /// When something is due, and whether something is to be done at once.
+    pub(crate) fn next_alarm(&self) -> Option<Instant> {
+        self.next_alarm
+    }
+
+    /// Has the next poll carry on.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.more || self.environment.shared.bell.is_rung()
+    }
+
+    /// A request that can be answered at once.
+    #[inline]
+    fn on_call(
+        &mut self,
+        token: Token<'_>,
+        answered: Reply<(u64, u64)>,
+        words: (u64, u64, u64, u64),
+        payload: Payload<'_>,
+    ) -> HandlerResult {
+        let call = words.1;
+        let (arrived, taken) = self.on_request(token.source(), words, payload);
+        let accepted = Verdict::new(Status::Accepted, arrived.head.digest).to_u64();
+        match taken {
+            Taken::Answered(verdict) if self.answer.len() <= token.max_reply() => {
+                let words = (verdict.to_u64(), call);
+                if self.answer.is_empty() {
+                    token.reply(answered, words)?;
+                } else {
+                    token.reply_medium(answered, words, &self.answer)?;
+                    self.answer.shrink_to(KEPT);
+                }
+            }
+            Taken::Answered(verdict) => {
+                self.server.answer_later(arrived, verdict, &self.answer);
+                self.answer.shrink_to(KEPT);
+                token.reply(answered, (accepted, call))?;
+            }
+            Taken::Later(task) if self.server.may_keep(arrived) => self.server.keep(task, token.detach()),
+            Taken::Later(_) | Taken::Forgotten => token.reply(answered, (accepted, call))?,
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_request(
+        &mut self,
+        from: Address,
+        (head, call, left, long): (u64, u64, u64, u64),
+        payload: Payload<'_>,
+    ) -> (Arrived, Taken) {
+        let head = Head::from_u64(head);
+        let left = (left != NO_DEADLINE).then_some(Span(left));
+        let arrived = Arrived { from, peer: peer_of(from), call, head, left, long };
+        let Self { world, environment, server, request, answer, .. } = self;
+        let bytes = match payload.as_bytes() {
+            Some(bytes) => bytes,
+            None => request.fill(payload.len(), |bytes| {
+                payload.copy_to(bytes);
+            }),
+        };
+        let world = world.as_deref_mut().expect("messages come when no future is polled");
+        let taken = server.request(world, environment, arrived, bytes, answer);
+        self.request.shrink(KEPT);
+        (arrived, taken)
+    }
+
+    #[inline]
+    fn on_answer(&mut self, from: Address, verdict: u64, call: u64, numbers: (u64, u64), payload: Payload<'_>) {
+        let body = |bytes: &mut Vec<u8>| {
+            bytes.resize(payload.len(), 0);
+            payload.copy_to(bytes);
+        };
+        let (call, verdict) = (Key::from_u64(call), Verdict::from_u64(verdict));
+        self.environment.shared.table().answered(from, call, verdict, numbers, body, &mut self.wakers);
+        self.more = true;
+        self.wake();
+    }
+
+    fn on_control(&mut self, from: Address, what: u64, a: u64, b: u64) {
+        self.more = true;
+        match Control::from_u64(what) {
+            Some(Control::Cancel) => self.server.cancel(peer_of(from), a),
+            Some(Control::GrantRequest) => self.environment.shared.table().granted(from, Key::from_u64(a), b),
+            Some(Control::GrantAnswer) => self.server.granted(from, Key::from_u64(a), b),
+            Some(Control::Credit) => self.server.credit(peer_of(from), a, b),
+            // A peer that breaks the protocol is none of ours.
+            None => {}
+        }
+    }
+
+    fn on_part(&mut self, from: Address, to: Key, at: u64, payload: Payload<'_>) {
+        self.more = true;
+        let body = |bytes: &mut [u8]| {
+            payload.copy_to(bytes);
+        };
+        if at & PART_OF_ANSWER != 0 {
+            let at = at & !PART_OF_ANSWER;
+            self.environment.shared.table().part(from, to, at, payload.len(), body, &mut self.wakers);
+            return self.wake();
+        }
+        let Self { world, environment, server, .. } = self;
+        let world = world.as_deref_mut().expect("messages come when no future is polled");
+        server.part(world, environment, from, (to, at, payload.len()), body);
+    }
+
+    /// Wakes those whose calls have ended.
+    #[inline]
+    fn wake(&mut self) {
+        if self.wakers.is_empty() {
+            return;
+        }
+        // The progress that follows sees who rings.
+        let bell = &self.environment.shared.bell;
+        let before = bell.enter();
+        self.wakers.drain(..).for_each(Waker::wake);
+        bell.leave(before);
+        self.more = true;
+    }
+
+    fn progress(&mut self, outbox: &mut Outbox<'_>) -> ProgressResult {
+        let idle = outbox.about_to_idle();
+        let lost = outbox.losses() != self.losses;
+        let look = lost || (idle && self.watch && self.idles.is_multiple_of(LOOKS));
+        self.idles = if idle { self.idles.wrapping_add(1) } else { 0 };
+        if self.farewell > 1 {
+            self.farewell -= 1;
+            self.more = true;
+        }
+        let due = self.next_alarm.is_some_and(|at| at <= outbox.now());
+        if !(self.more || look || due || self.server.has_work() || self.environment.shared.bell.is_rung()) {
+            return Ok(self.rest());
+        }
+        self.losses = outbox.losses();
+        if look && self.farewell == 0 {
+            let status = |of: Address| outbox.status(of).unwrap_or(PeerStatus::Active);
+            let deserted =
+                self.server.is_deserted(&status) || self.environment.shared.table().is_deserted(&status);
+            self.farewell = if deserted { FAREWELL } else { 0 };
+        }
+        let before = self.environment.shared.bell.enter();
+        let (mut advanced, mut blocked) = (false, false);
+        for round in 0..ROUNDS {
+            self.environment.shared.bell.take();
+            let outcome = self.round(outbox, self.farewell == 1 && round == 0);
+            advanced |= outcome.0;
+            blocked = outcome.1;
+            if !outcome.0 && !self.environment.shared.bell.is_rung() {
+                break;
+            }
+        }
+        let rung = self.environment.shared.bell.leave(before);
+        self.more = blocked;
+        // No wait sleeps meanwhile.
+        advanced |= self.farewell != 0;
+        match (advanced | rung, blocked) {
+            (true, _) => Ok(Progress::Advanced),
+            (false, true) => Ok(Progress::Blocked),
+            (false, false) => Ok(self.rest()),
+        }
+    }
+
+    /// What there is to do where nothing can be sent or polled: requests that are worked on are work that is left.
+    fn rest(&self) -> Progress {
+        match (self.server.answering(), self.callers) {
+            (0, false) => Progress::Idle,
+            (0, true) => Progress::Watching,
+            _ => Progress::Blocked,
+        }
+    }
+
+    /// One look at everything; whether anything was done, and whether something is left that the network has no room for.
+    fn round(&mut self, outbox: &mut Outbox<'_>, deserted: bool) -> (bool, bool) {
+        let (mut advanced, mut blocked) = (false, false);
+        let Self { environment, server, wakers, due, wire, .. } = self;
+        let wire = *wire;
+        let mut table = environment.shared.table();
+        if table.set_shape(outbox.shape()) {
+            let all = || (0..outbox.shape().peers()).map(|peer| outbox.shape().address(Peer(peer)));
+            let largest = all().map(|to| room(outbox, to, ANSWER)).min().unwrap_or(0);
+            let ordered = all().all(|to| outbox.limits(to).is_some_and(|limits| limits.ordered));
+            server.set_network(largest, ordered);
+        }
+        for timer in server.old_timers.drain(..) {
+            table.remove_timer(timer);
+        }
+        if table.needs_time() || !server.new_timers.is_empty() {
+            let now = outbox.now();
+            let mut new = std::mem::take(&mut server.new_timers);
+            for (task, left) in new.drain(..) {
+                if server.has(task) {
+                    server.timer_set(task, now + left, table.add_timer(now + left, Alarm::Task(task)));
+                }
+            }
+            server.new_timers = new;
+            advanced |= table.advance(now, wakers, |task| due.push(task));
+        }
+        if deserted {
+            let status = |of: Address| outbox.status(of).unwrap_or(PeerStatus::Active);
+            advanced |= table.desert(&status, wakers);
+            advanced |= server.desert(&status);
+            self.farewell = 0;
+        }
+        let outcome = table.send_notes(|note| send_note(outbox, wire, note));
+        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
+        let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, outgoing));
+        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
+        let outcome =
+            table.send_parts(wakers, |to, remote, at, rest| send_part(outbox, wire, to, remote, at as u64, rest));
+        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
+        self.next_alarm = table.next_alarm();
+        let under_way = table.under_way();
+        drop(table);
+        wakers.drain(..).for_each(Waker::wake);
+        for task in due.drain(..) {
+            server.expired(task);
+        }
+        for future in environment.take_spawned() {
+            server.spawn(future, outbox.address());
+        }
+        if server.is_ready() {
+            environment.lend(&mut self.world);
+            let mut lent = Lent { environment, world: &mut self.world };
+            advanced |= server.poll(environment);
+            lent.take_back();
+        }
+        let outcome = server.send(|dispatch| send_answer(outbox, wire, dispatch));
+        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
+        self.watch = under_way != 0 || server.answering() != 0;
+        (advanced, blocked)
+    }
+}
+
+/// Gives the state back, also when a future unwinds.
+struct Lent<'a, W> {
+    environment: &'a Arc<Environment<W>>,
+    world: &'a mut Option<Box<W>>,
+}
+
+impl<W> Lent<'_, W> {
+    fn take_back(&mut self) {
+        if self.world.is_none() {
+            self.environment.lend(self.world);
+        }
+    }
+}
+
+impl<W> Drop for Lent<'_, W> {
+    fn drop(&mut self) {
+        self.take_back();
+    }
+}
+
+/// The largest payload of a request to a rank with so many argument words.
+#[inline]
+fn room(outbox: &Outbox<'_>, to: Address, words: usize) -> u64 {
+    outbox.max_payload(to, Category::Medium, Lane::Request, words).unwrap_or(0)
+}
+
+/// Sends a request of a category that its payload tells.
+#[inline]
+fn request<A: Arguments>(
+    outbox: &mut Outbox<'_>,
+    to: Address,
+    handler: Request<A>,
+    args: A,
+    body: &[u8],
+) -> Result<(), SendError> {
+    match body {
+        [] => outbox.try_request(to, handler, args),
+        body => outbox.try_request_medium(to, handler, args, body),
+    }
+}
+
+#[inline]
+fn sent(outcome: Result<(), SendError>) -> Sent {
+    match outcome {
+        Ok(()) => Sent::Yes,
+        Err(SendError::WouldBlock { .. }) => Sent::NotNow,
+        Err(error) => Sent::Failed(error),
+    }
+}
+
+#[inline]
+fn send_call(outbox: &mut Outbox<'_>, wire: Wire, outgoing: Outgoing<'_>) -> Sent {
+    let Outgoing { key, to, head, request: body, left } = outgoing;
+    let (one_way, call) = (head.is(Head::ONE_WAY), key.to_u64());
+    let words = if one_way {
+        ONE_WAY
+    } else if left.is_some() {
+        CALL_WITH
+    } else {
+        CALL
+    };
+    if !body.is_empty() && body.len() as u64 > room(outbox, to, words) {
+        let left = left.map_or(NO_DEADLINE, |left| left.0);
+        let head = Head { flags: head.flags | Head::LONG, ..head }.to_u64();
+        return match sent(outbox.try_request(to, wire.call_with, (head, call, left, body.len() as u64))) {
+            Sent::Yes => Sent::Announced,
+            other => other,
+        };
+    }
+    sent(match left {
+        _ if one_way => request(outbox, to, wire.one_way, head.to_u64(), body),
+        None => request(outbox, to, wire.call, (head.to_u64(), call), body),
+        Some(left) => request(outbox, to, wire.call_with, (head.to_u64(), call, left.0, 0), body),
+    })
+}
+
+fn send_note(outbox: &mut Outbox<'_>, wire: Wire, note: Note) -> Sent {
+    let (to, what, a, b) = match note {
+        Note::Cancel { to, call } => (to, Control::Cancel, call.to_u64(), 0),
+        Note::GrantAnswer { to, task, call } => (to, Control::GrantAnswer, task, call.to_u64()),
+        Note::Credit { to, call, answers } => (to, Control::Credit, call.to_u64(), answers),
+    };
+    sent(outbox.try_request(to, wire.control, (what as u64, a, b)))
+}
+
+/// Sends as much of something long as one message carries.
+fn send_part(
+    outbox: &mut Outbox<'_>,
+    wire: Wire,
+    to: Address,
+    remote: u64,
+    at: u64,
+    rest: &[u8],
+) -> Result<usize, SendError> {
+    let len = rest.len().min(usize::try_from(room(outbox, to, PART)).unwrap_or(usize::MAX));
+    match outbox.try_request_medium(to, wire.part, (remote, at), &rest[..len]) {
+        Ok(()) => Ok(len),
+        Err(SendError::WouldBlock { .. }) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatch<'_>) -> Dispatched {
+    let outcome = match dispatch {
+        Dispatch::Answer { to, call, verdict, pending, body, task, items } => {
+            if let Some(way_back) = pending.take() {
+                let words = (verdict.to_u64(), call);
+                let answered = match body {
+                    [] => outbox.answer(way_back, wire.answered, words),
+                    body => outbox.answer_medium(way_back, wire.answered, words, body),
+                };
+                match answered {
+                    Ok(()) => return Dispatched::Sent,
+                    Err(Rejected { error: ReplyError::PayloadTooLarge { .. }, token }) => {
+                        // The credit goes back; the answer goes as a message of its own.
+                        let accepted = Verdict::new(Status::Accepted, verdict.digest).to_u64();
+                        if outbox.answer(token, wire.answered, (accepted, call)).is_err() {
+                            return Dispatched::Gone;
+                        }
+                    }
+                    Err(_) => return Dispatched::Gone,
+                }
+            }
+            if body.len() as u64 > room(outbox, to, ANSWER) {
+                let (verdict, bytes) = (Verdict { long: true, ..verdict }.to_u64(), body.len() as u64);
+                let words = (verdict, call, bytes, task.to_u64());
+                return match outbox.try_request(to, wire.answer, words) {
+                    Ok(()) => Dispatched::Announced,
+                    Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
+                    Err(_) => Dispatched::Gone,
+                };
+            }
+            request(outbox, to, wire.answer, (verdict.to_u64(), call, items, 0), body)
+        }
+        Dispatch::Item { to, call, verdict, body, number } => {
+            request(outbox, to, wire.answer, (verdict.to_u64(), call, number, 0), body)
+        }
+        Dispatch::Grant { to, call, task } => {
+            outbox.try_request(to, wire.control, (Control::GrantRequest as u64, call, task.to_u64()))
+        }
+        Dispatch::Part { to, call, at, rest } => {
+            return match send_part(outbox, wire, to, call, at as u64 | PART_OF_ANSWER, rest) {
+                Ok(bytes) => Dispatched::Partly(bytes),
+                Err(_) => Dispatched::Gone,
+            };
+        }
+    };
+    match outcome {
+        Ok(()) => Dispatched::Sent,
+        Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
+        Err(_) => Dispatched::Gone,
+    }
+}

@@ -1,0 +1,115 @@
+//! Typed calls between the ranks of a job, as a [layer](am_core::layer) on [`am_core`] that any transport carries: a request goes to a
+//! method on another rank, and its answer comes back as a future.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`Methods`], [`Method`], [`SliceMethod`], [`StreamMethod`] | what ranks register, and the handles that carry names and types |
+//! | [`Calls`], [`CallConfig`] | the layer: the state that methods work on, and its limits |
+//! | [`CallEndpoint`] | calls of an [`Endpoint`](am_core::Endpoint): blocking waits, and futures that it runs |
+//! | [`Caller`], [`Call`], [`Answers`] | calls under way, deadlines, retries, streams; from any thread |
+//! | [`Context`] | what an `async` method works with: state between awaits, calls, time |
+//! | [`CallError`] | what calls fail with |
+//! | `table`, `server` (private) | both sides as state machines without a network |
+//!
+//! # Example
+//!
+//! ```
+//! use am_async::{CallEndpoint, CallError, Calls, Failure, Methods};
+//! use am_core::{Endpoint, Handlers, Rank, loopback};
+//! use std::collections::HashMap;
+//!
+//! let ranks = loopback::network(2, loopback::LoopbackConfig::default()).into_iter().map(|transport| {
+//!     std::thread::spawn(move || {
+//!         let mut methods = Methods::<HashMap<String, u64>>::new();
+//!         let insert = methods.function("insert", |map: &mut HashMap<_, _>, _, (key, value): (String, u64)| {
+//!             Ok::<_, Failure>(map.insert(key, value))
+//!         })?;
+//!         let get = methods.function("get", |map: &mut HashMap<_, _>, _, key: String| {
+//!             map.get(&key).copied().ok_or(Failure::new("there is no such key"))
+//!         })?;
+//!         let mut handlers = Handlers::new();
+//!         let calls = Calls::register(&mut handlers, methods, HashMap::new())?;
+//!         let mut endpoint = Endpoint::attach(transport, handlers, calls)?;
+//!         if endpoint.rank() == Rank(0) {
+//!             // A call that blocks.
+//!             endpoint.call(Rank(1), insert, &("one".into(), 1)).wait(&mut endpoint)?;
+//!             // Calls as futures.
+//!             let found = endpoint.run(|context| async move {
+//!                 let (one, two) = (context.call(Rank(1), get, &"one".into()), context.call(Rank(1), get, &"two".into()));
+//!                 (one.await, two.await)
+//!             })?;
+//!             assert_eq!(found, (Ok(1), Err(CallError::Failed(Failure::new("there is no such key")))));
+//!         }
+//!         endpoint.finish()?;
+//!         Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//!     })
+//! });
+//! for rank in ranks.collect::<Vec<_>>() {
+//!     rank.join().unwrap().unwrap();
+//! }
+//! ```
+//!
+//! # How calls travel
+//!
+//! A request that fits one message is an active message, whose handler runs a function at once and replies; an `async` method is begun when the
+//! poll has ended, and answers when it is done. A longer request or answer is announced, and sent in parts when its receiver has memory for it
+//! ([`CallConfig::receive_bytes`]). No call allocates once buffers and futures have been used, except for what its values hold.
+//!
+//! # What is bounded
+//!
+//! | what | limit | beyond it |
+//! |---|---|---|
+//! | calls under way to a rank, and in all | [`CallConfig::calls_per_peer`], [`CallConfig::calls`] | they wait in order; [`Caller::try_call`] says why it would |
+//! | requests that a rank works on | [`CallConfig::tasks`], [`Methods::limit`] | [`CallError::Refused`] |
+//! | bytes of a request or answer | [`CallConfig::max_bytes`] | [`CallError::RequestTooLarge`], [`CallError::AnswerTooLarge`] |
+//! | bytes of long ones on their way to a rank | [`CallConfig::receive_bytes`] | they wait at their sender, in order |
+//! | answers of a stream that nobody has taken | [`CallConfig::stream_window`] | the method waits |
+//!
+//! Functions are not among the requests that a rank works on: they have ended when their message has been handled. A function that takes long
+//! keeps its rank from everything else; an `async` method that waits keeps nobody.
+//!
+//! # How calls end
+//!
+//! Each call ends once: with its answer, or with one [`CallError`]. A dropped [`Call`] is cancelled, and its callee drops the method's future
+//! where it waits. A deadline does the same at both sides. The loss of the callee ends its calls as soon as the transport tells, and what it had
+//! answered before counts; the loss of a caller ends what is worked on for it. A method that panics answers with the text of the panic, and
+//! leaves the state as it was then.
+//!
+//! # Limits of this version
+//!
+//! - A deadline or sleep is noticed while the endpoint is in [`CallEndpoint::run`], [`Call::wait`] or polled otherwise. A rank that only waits
+//!   for messages, in [`Endpoint::wait_until`](am_core::Endpoint::wait_until) for instance, notices it when one comes, or a wait's sleep ends.
+//! - Answers of a stream are at most as long as one message.
+//! - A rank that [leaves](am_core::Endpoint::leave) with calls unanswered is noticed by ranks that wait, but on a simulated machine only when
+//!   something else happens there.
+
+#![forbid(unsafe_code)]
+
+mod buffers;
+mod caller;
+mod code;
+mod config;
+mod context;
+mod doorbell;
+mod error;
+mod fate;
+mod layer;
+mod method;
+mod methods;
+mod run;
+mod server;
+mod shared;
+mod stream;
+mod table;
+mod timers;
+mod wire;
+
+pub use caller::{Answers, Call, Caller, Retries, Sleep};
+pub use config::CallConfig;
+pub use context::{Context, Origin};
+pub use error::{Busy, CallError, Failure, Refusal};
+pub use layer::Calls;
+pub use method::{Callable, Idempotent, Malformed, Method, MethodId, PlainValue, SliceMethod, StreamMethod};
+pub use methods::{Limited, Methods, SliceAnswer};
+pub use run::CallEndpoint;
+pub use stream::{Sink, SinkError};

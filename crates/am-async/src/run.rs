@@ -1,0 +1,259 @@
+//! Calls on an endpoint: futures that it runs, and waits that block.
+
+use crate::caller::{Answers, Call, Caller};
+use crate::context::{Context, Origin};
+use crate::error::CallError;
+use crate::layer::Calls;
+use crate::method::{Callable, StreamMethod};
+use crate::shared::Shared;
+use am_core::{Destination, Endpoint, HasLayer, PollError, Span, Transport, WaitError, WaitReason};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{self, Poll, Wake, Waker};
+
+/// The longest sleep between two looks at what is due.
+const LONGEST: Span = Span::from_secs(1);
+
+/// Wakes the future that an endpoint runs.
+struct Root {
+    woken: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+impl Wake for Root {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Release: pairs with the Acquire in `run`; what is awaited is there before.
+        self.woken.store(true, Ordering::Release);
+        self.shared.bell.ring();
+    }
+}
+
+/// What an [`Endpoint`] with [`Calls`] can do. `W` is the state that methods work on.
+pub trait CallEndpoint<W> {
+    /// What makes calls, from any thread and any executor.
+    fn caller(&mut self) -> Caller;
+
+    /// Calls a method; see [`Caller::call`]. The answer is waited for with [`Call::wait`].
+    fn call<M: Callable>(&mut self, to: impl Destination, method: M, request: &M::Request) -> Call<M>;
+
+    /// Calls a method that answers any number of times; see [`Caller::stream`].
+    fn stream<Q, R, E>(
+        &mut self,
+        to: impl Destination,
+        method: StreamMethod<Q, R, E>,
+        request: &Q,
+    ) -> Answers<R, E>
+    where
+        Q: Serialize,
+        R: DeserializeOwned,
+        E: DeserializeOwned;
+
+    /// Runs a future to its end, and serves the endpoint meanwhile. The future may call, wait for time, use the state between awaits, and
+    /// borrow from where it is made; it sees calls of other ranks answered. On a simulated machine its time is the machine's. Blocks.
+    ///
+    /// Losses of ranks do not end it: calls to them fail, and the next poll or wait of the endpoint tells of them.
+    ///
+    /// # Errors
+    /// An error of a handler or layer, and the endpoint's time-out; the future is dropped then.
+    fn run<F, T>(&mut self, program: F) -> Result<T::Output, WaitError>
+    where
+        F: FnOnce(Context<W>) -> T,
+        T: Future;
+
+    /// Answers calls until `over` holds of the state that methods work on, for ranks that only serve. Blocks.
+    ///
+    /// # Errors
+    /// As [`CallEndpoint::run`].
+    fn serve_until(&mut self, over: impl FnMut(&W) -> bool) -> Result<(), WaitError>;
+}
+
+impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for Endpoint<T, S> {
+    fn caller(&mut self) -> Caller {
+        let (shape, waker) = (self.shape(), self.transport().waker());
+        let calls = self.layer_mut::<Calls<W>>();
+        calls.has_callers();
+        let shared = Arc::clone(&calls.environment().shared);
+        shared.bell.set_waker(waker);
+        shared.table().set_shape(shape);
+        Caller::new(shared)
+    }
+
+    fn call<M: Callable>(&mut self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
+        quietly(self, |caller| caller.call(to, method, request))
+    }
+
+    fn stream<Q, R, E>(
+        &mut self,
+        to: impl Destination,
+        method: StreamMethod<Q, R, E>,
+        request: &Q,
+    ) -> Answers<R, E>
+    where
+        Q: Serialize,
+        R: DeserializeOwned,
+        E: DeserializeOwned,
+    {
+        quietly(self, |caller| caller.stream(to, method, request))
+    }
+
+    fn run<F, P>(&mut self, program: F) -> Result<P::Output, WaitError>
+    where
+        F: FnOnce(Context<W>) -> P,
+        P: Future,
+    {
+        let source = self.address();
+        let (shape, waker) = (self.shape(), self.transport().waker());
+        let environment = Arc::clone(self.layer_mut::<Calls<W>>().environment());
+        environment.shared.bell.set_waker(waker);
+        environment.shared.table().set_shape(shape);
+        let context = Context::new(&environment, Origin { source, left: None }, None);
+        let root = Arc::new(Root { woken: AtomicBool::new(true), shared: Arc::clone(&environment.shared) });
+        let waker = Waker::from(Arc::clone(&root));
+        let mut program = pin!(program(context));
+        wait(self, |endpoint| {
+            // Acquire: pairs with the Release of who wakes.
+            if !root.woken.load(Ordering::Relaxed) || !root.woken.swap(false, Ordering::Acquire) {
+                return None;
+            }
+            let bell = &environment.shared.bell;
+            let before = bell.enter();
+            let mut context = task::Context::from_waker(&waker);
+            let polled = endpoint.layer_mut::<Calls<W>>().lend(|| program.as_mut().poll(&mut context));
+            bell.leave(before);
+            match polled {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            }
+        })
+    }
+
+    fn serve_until(&mut self, mut over: impl FnMut(&W) -> bool) -> Result<(), WaitError> {
+        wait(self, |endpoint| over(endpoint.layer_quietly::<Calls<W>>().world()).then_some(()))
+    }
+}
+
+/// Makes a call without waking the endpoint, which is here.
+fn quietly<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
+    endpoint: &mut Endpoint<T, S>,
+    make: impl FnOnce(&Caller) -> R,
+) -> R {
+    let shape = endpoint.shape();
+    // What is made is work for the layer.
+    let shared = Arc::clone(&endpoint.layer_mut::<Calls<W>>().environment().shared);
+    shared.table().set_shape(shape);
+    let before = shared.bell.enter();
+    let caller = Caller::new(shared);
+    let made = make(&caller);
+    caller.shared().bell.leave(before);
+    made
+}
+
+/// Serves the endpoint until `done` yields something.
+fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
+    endpoint: &mut Endpoint<T, S>,
+    mut done: impl FnMut(&mut Endpoint<T, S>) -> Option<R>,
+) -> Result<R, WaitError> {
+    loop {
+        // Without something that is due, the endpoint's own wait does; it ends as soon as there is.
+        let waited = endpoint.wait_through(|endpoint| {
+            if let Some(result) = done(endpoint) {
+                return Ok::<_, WaitError>(ControlFlow::Break(Some(result)));
+            }
+            let calls = endpoint.layer_quietly::<Calls<W>>();
+            if calls.next_alarm().is_some() {
+                return Ok(ControlFlow::Break(None));
+            }
+            look(endpoint);
+            Ok(ControlFlow::Continue(WaitReason::Message))
+        });
+        if let Some(result) = waited? {
+            return Ok(result);
+        }
+        if let Some(result) = wait_with_alarm(endpoint, &mut done)? {
+            return Ok(result);
+        }
+    }
+}
+
+/// Has the next poll carry the layer on, if there is something to do.
+#[inline]
+fn look<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(endpoint: &mut Endpoint<T, S>) {
+    let losses = endpoint.losses();
+    let calls = endpoint.layer_quietly::<Calls<W>>();
+    if calls.is_rung() || calls.is_behind(losses) {
+        endpoint.layer_mut::<Calls<W>>();
+    }
+}
+
+/// Serves the endpoint until `done` yields something, or nothing is due any more.
+fn wait_with_alarm<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
+    endpoint: &mut Endpoint<T, S>,
+    done: &mut impl FnMut(&mut Endpoint<T, S>) -> Option<R>,
+) -> Result<Option<R>, WaitError> {
+    let mut lost = false;
+    let outcome = loop {
+        if let Some(result) = done(endpoint) {
+            break Ok(Some(result));
+        }
+        let Some(at) = endpoint.layer_quietly::<Calls<W>>().next_alarm() else { break Ok(None) };
+        look(endpoint);
+        let span = at - endpoint.now();
+        match endpoint.poll_or_idle(span.min(LONGEST)) {
+            Ok(_) => {}
+            Err(PollError::PeerLost { .. }) => lost = true,
+            Err(error) => break Err(error.into()),
+        }
+    };
+    if lost {
+        endpoint.tell_loss_again();
+    }
+    outcome
+}
+
+impl<M: Callable> Call<M> {
+    /// Waits for the answer, and serves the endpoint meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// As the call's; [`CallError::Wait`] if serving the endpoint failed, or the endpoint's time-out ran out: the call is cancelled then.
+    ///
+    /// # Panics
+    /// If the call was made through another endpoint, or its answer was handed out before.
+    pub fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<M::Response, CallError<M::Error>> {
+        let shared = &endpoint.layer_quietly::<Calls<W>>().environment().shared;
+        assert!(Arc::ptr_eq(shared, &self.shared), "the call was made through another endpoint");
+        wait(endpoint, |_| self.take(None))?
+    }
+}
+
+impl<R: DeserializeOwned, E: DeserializeOwned> Answers<R, E> {
+    /// Waits for the next answer, and serves the endpoint meanwhile; `None` after the last one. Blocks.
+    ///
+    /// # Errors
+    /// As [`Call::wait`].
+    ///
+    /// # Panics
+    /// If the call was made through another endpoint.
+    pub fn wait_next<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Option<Result<R, CallError<E>>> {
+        let shared = &endpoint.layer_quietly::<Calls<W>>().environment().shared;
+        assert!(Arc::ptr_eq(shared, &self.shared), "the call was made through another endpoint");
+        let waited = wait(endpoint, |_| match self.take(None) {
+            Poll::Ready(next) => Some(next),
+            Poll::Pending => None,
+        });
+        waited.unwrap_or_else(|error| Some(Err(error.into())))
+    }
+}

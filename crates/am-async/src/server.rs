@@ -1,0 +1,732 @@
+//! The side that answers: requests that are worked on, from when they come until their answer has been sent.
+
+use crate::buffers;
+use crate::code::{Asked, Begun};
+use crate::config::CallConfig;
+use crate::context::{Environment, Origin, Spawned};
+use crate::methods::{Methods, Registered};
+use crate::shared::{Ready, TaskWaker};
+use crate::stream::Outlet;
+use crate::wire::{Head, Status, Verdict, numbers};
+use am_core::slab::{Key, Slab};
+use am_core::transport::PeerStatus;
+use am_core::{Address, Instant, PendingReply, Span};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+/// Requests of one peer whose replies wait for their tasks: each keeps a credit of the peer, which shall have some left for others.
+const HELD: u16 = 16;
+
+/// Cancellations that came before their requests, and are kept for them.
+const EARLY: usize = 256;
+
+/// Tasks that are polled in one go.
+const TURN: usize = 256;
+
+enum Phase {
+    /// The request is there, and its method begins when the time is known.
+    Arrived,
+    /// A long request waits until there is room for it.
+    Announced { bytes: u64 },
+    /// A long request comes in parts.
+    Receiving { received: u64 },
+    /// The method works on it, at this place.
+    Running { place: u32 },
+    /// The answer is to be sent.
+    Answering { verdict: Verdict },
+    /// The caller has been told of a long answer.
+    Waiting,
+    /// The long answer is being sent, to the call it belongs to.
+    Shipping { sent: usize },
+    /// A task of the program's own.
+    Own { future: Spawned },
+}
+
+struct Task {
+    from: Address,
+    peer: u64,
+    call: u64,
+    head: Head,
+    phase: Phase,
+    pending: Option<PendingReply>,
+    /// Whether the way back was kept.
+    kept: bool,
+    /// The request's parts, later the answer.
+    bytes: Vec<u8>,
+    /// The time left when the request came.
+    left: Option<Span>,
+    deadline: Option<Instant>,
+    timer: Option<Key>,
+    outlet: Option<Arc<Outlet>>,
+    /// Answers of a stream that were sent.
+    items: u64,
+}
+
+/// A request as it arrives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) from: Address,
+    pub(crate) peer: u64,
+    pub(crate) call: u64,
+    pub(crate) head: Head,
+    /// The time left.
+    pub(crate) left: Option<Span>,
+    /// Bytes of a request that comes later.
+    pub(crate) long: u64,
+}
+
+/// What becomes of a request that has arrived.
+pub(crate) enum Taken {
+    /// The answer is there.
+    Answered(Verdict),
+    /// It will be answered. The way back may be kept for that: [`Server::keep`].
+    Later(Key),
+    /// Nobody waits for an answer.
+    Forgotten,
+}
+
+/// What the server sends.
+pub(crate) enum Dispatch<'a> {
+    /// An answer, by the way back if it was kept. Long ones are announced, with the task's number.
+    Answer {
+        to: Address,
+        call: u64,
+        verdict: Verdict,
+        pending: &'a mut Option<PendingReply>,
+        body: &'a [u8],
+        task: Key,
+        items: u64,
+    },
+    /// One answer of a stream.
+    Item { to: Address, call: u64, verdict: Verdict, body: &'a [u8], number: u64 },
+    /// There is room for a long request.
+    Grant { to: Address, call: u64, task: Key },
+    /// Part of a long answer.
+    Part { to: Address, call: u64, at: usize, rest: &'a [u8] },
+}
+
+/// What has become of a dispatch.
+pub(crate) enum Dispatched {
+    /// Sent as a whole.
+    Sent,
+    /// Too long for one message: it was announced.
+    Announced,
+    /// So many bytes of a part were sent.
+    Partly(usize),
+    NotNow,
+    /// The peer is gone.
+    Gone,
+}
+
+pub(crate) struct Server<W> {
+    pub(crate) methods: Vec<Registered<W>>,
+    config: CallConfig,
+    tasks: Slab<Task>,
+    /// Tasks that answer somebody.
+    answering: u32,
+    by_call: HashMap<(u64, u64), Key>,
+    /// One for each place of a task.
+    wakers: Vec<(Arc<TaskWaker>, Waker)>,
+    ready: Arc<Ready>,
+    turn: Vec<Key>,
+    /// Tasks that have something to send.
+    outgoing: VecDeque<Key>,
+    /// Long requests that wait for room.
+    announced: VecDeque<Key>,
+    receiving: u64,
+    grants: VecDeque<Key>,
+    early: HashSet<(u64, u64)>,
+    early_order: VecDeque<(u64, u64)>,
+    /// Ways back that are kept, by peer.
+    held: Vec<u16>,
+    /// Bytes of one message to any rank, once they are known.
+    largest: Arc<AtomicU64>,
+    /// Whether messages of a pair keep their order everywhere.
+    ordered: bool,
+    /// Deadlines for which timers are to be set, and timers that are to be taken back.
+    pub(crate) new_timers: Vec<(Key, Span)>,
+    pub(crate) old_timers: Vec<Key>,
+}
+
+impl<W: Send + 'static> Server<W> {
+    pub(crate) fn new(methods: Methods<W>, config: CallConfig, ready: Arc<Ready>) -> Self {
+        Self {
+            methods: methods.all,
+            config,
+            tasks: Slab::new(),
+            answering: 0,
+            by_call: HashMap::new(),
+            wakers: Vec::new(),
+            ready,
+            turn: Vec::new(),
+            outgoing: VecDeque::new(),
+            announced: VecDeque::new(),
+            receiving: 0,
+            grants: VecDeque::new(),
+            early: HashSet::new(),
+            early_order: VecDeque::new(),
+            held: Vec::new(),
+            largest: Arc::new(AtomicU64::new(0)),
+            ordered: false,
+            new_timers: Vec::new(),
+            old_timers: Vec::new(),
+        }
+    }
+
+    /// What the network carries, once it is known.
+    pub(crate) fn set_network(&mut self, largest: u64, ordered: bool) {
+        // Relaxed: the number is set before a future is polled, by the same thread or handed over with the endpoint.
+        self.largest.store(largest, Ordering::Relaxed);
+        self.ordered = ordered;
+    }
+
+    /// Requests that are being worked on.
+    pub(crate) fn answering(&self) -> u32 {
+        self.answering
+    }
+
+    /// Whether something could be done now.
+    pub(crate) fn has_work(&self) -> bool {
+        let timers = self.new_timers.is_empty() && self.old_timers.is_empty();
+        !(timers && self.ready.is_empty() && self.outgoing.is_empty() && self.grants.is_empty())
+    }
+
+    /// Whether a task can be polled.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// A request has come.
+    #[inline]
+    pub(crate) fn request(
+        &mut self,
+        world: &mut W,
+        environment: &Arc<Environment<W>>,
+        arrived: Arrived,
+        request: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Taken {
+        let Arrived { from, head, left, .. } = arrived;
+        answer.clear();
+        let bad = Taken::Answered(Verdict::new(Status::BadRequest, head.digest));
+        if !self.early.is_empty() && self.early.remove(&(arrived.peer, arrived.call)) {
+            // Its caller had given up before it came.
+            return Taken::Forgotten;
+        }
+        let Some(method) = self.methods.get_mut(usize::from(head.method)) else { return bad };
+        if method.digest != head.digest || method.stream != head.is(Head::STREAM) {
+            return bad;
+        }
+        if head.is(Head::LONG) {
+            return self.announce(arrived, answer);
+        }
+        if !method.later {
+            let asked = Asked {
+                origin: Origin { source: from, left },
+                request,
+                environment,
+                outlet: None,
+                deadline: None,
+            };
+            return match method.code.begin(Some(world), asked, answer) {
+                Begun::Now(status) => Taken::Answered(Verdict::new(status, head.digest)),
+                Begun::Later(_) => bad,
+            };
+        }
+        if method.running >= method.limit {
+            return Taken::Answered(Verdict::new(Status::RefusedMethod, head.digest));
+        }
+        if self.answering >= self.config.tasks {
+            return Taken::Answered(Verdict::new(Status::RefusedTasks, head.digest));
+        }
+        let mut bytes = buffers::take();
+        bytes.extend_from_slice(request);
+        let Some(key) = self.add(arrived, Phase::Arrived) else { return bad };
+        self.methods[usize::from(head.method)].running += 1;
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.bytes = bytes;
+        }
+        self.wake(key);
+        Taken::Later(key)
+    }
+
+    /// Has the method of a task that has its request begin.
+    fn begin(&mut self, key: Key, world: Option<&mut W>, environment: &Arc<Environment<W>>) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let (from, head, left, deadline) = (task.from, task.head, task.left, task.deadline);
+        let request = std::mem::take(&mut task.bytes);
+        let method = &mut self.methods[usize::from(head.method)];
+        let outlet = method.stream.then(|| {
+            let (waker, window) = (&self.wakers[key.index() as usize].0, self.config.stream_window.max(1));
+            Outlet::new(u64::from(window), Arc::clone(&self.largest), waker)
+        });
+        let mut answer = buffers::take();
+        let origin = Origin { source: from, left };
+        let asked = Asked { origin, request: &request, environment, outlet: outlet.as_ref(), deadline };
+        let begun = method.code.begin(world, asked, &mut answer);
+        buffers::give(request);
+        match begun {
+            Begun::Now(status) => {
+                // The method no longer counts it.
+                task.phase = Phase::Waiting;
+                if method.later {
+                    method.running -= 1;
+                }
+                self.conclude(key, status, answer);
+            }
+            Begun::Later(place) => {
+                buffers::give(answer);
+                task.phase = Phase::Running { place };
+                task.outlet = outlet;
+            }
+        }
+    }
+
+    fn unplace(&mut self, method: u16, place: u32) {
+        let method = &mut self.methods[usize::from(method)];
+        method.running -= 1;
+        method.code.end(place);
+    }
+
+    /// A long request is announced.
+    fn announce(&mut self, arrived: Arrived, answer: &mut Vec<u8>) -> Taken {
+        let Arrived { head, long, .. } = arrived;
+        let limit = u64::from(self.config.max_bytes);
+        if long > limit {
+            answer.extend_from_slice(&numbers(long, limit));
+            return Taken::Answered(Verdict::new(Status::LongRequest, head.digest));
+        }
+        if self.answering >= self.config.tasks {
+            return Taken::Answered(Verdict::new(Status::RefusedTasks, head.digest));
+        }
+        match self.add(arrived, Phase::Announced { bytes: long }) {
+            Some(key) => {
+                self.announced.push_back(key);
+                self.make_room();
+                Taken::Later(key)
+            }
+            None => Taken::Answered(Verdict::new(Status::BadRequest, head.digest)),
+        }
+    }
+
+    /// Lets long requests come for which there is room, in order.
+    fn make_room(&mut self) {
+        while let Some(&key) = self.announced.front() {
+            let Some(task) = self.tasks.get_mut(key) else {
+                self.announced.pop_front();
+                continue;
+            };
+            let Phase::Announced { bytes } = task.phase else {
+                self.announced.pop_front();
+                continue;
+            };
+            if self.receiving != 0 && self.receiving + bytes > self.config.receive_bytes {
+                return;
+            }
+            self.announced.pop_front();
+            self.receiving += bytes;
+            task.bytes = vec![0; bytes as usize];
+            task.phase = Phase::Receiving { received: 0 };
+            self.grants.push_back(key);
+        }
+    }
+
+    /// Part of a long request has come.
+    pub(crate) fn part(
+        &mut self,
+        world: &mut W,
+        environment: &Arc<Environment<W>>,
+        from: Address,
+        (key, at, len): (Key, u64, usize),
+        body: impl FnOnce(&mut [u8]),
+    ) {
+        let Some(task) = self.tasks.get_mut(key).filter(|task| task.from == from) else { return };
+        let Phase::Receiving { received } = &mut task.phase else { return };
+        let place = usize::try_from(at).ok().and_then(|at| task.bytes.get_mut(at..at.checked_add(len)?));
+        // The caller breaks the protocol: its call comes to nothing.
+        let Some(place) = place else { return self.conclude(key, Status::BadRequest, Vec::new()) };
+        body(place);
+        *received += len as u64;
+        if *received < task.bytes.len() as u64 {
+            return;
+        }
+        self.receiving -= task.bytes.len() as u64;
+        let method = &mut self.methods[usize::from(task.head.method)];
+        if method.later && method.running >= method.limit {
+            task.phase = Phase::Waiting;
+            self.conclude(key, Status::RefusedMethod, Vec::new());
+        } else if method.later {
+            method.running += 1;
+            task.phase = Phase::Arrived;
+            self.wake(key);
+        } else {
+            task.phase = Phase::Waiting;
+            self.begin(key, Some(world), environment);
+        }
+        self.make_room();
+    }
+
+    /// Adds a task; none if its call has one already.
+    fn add(&mut self, arrived: Arrived, phase: Phase) -> Option<Key> {
+        let Arrived { from, peer, call, head, left, .. } = arrived;
+        if !head.is(Head::ONE_WAY) && self.by_call.contains_key(&(peer, call)) {
+            return None;
+        }
+        let key = self.insert(Task {
+            from,
+            peer,
+            call,
+            head,
+            phase,
+            pending: None,
+            kept: false,
+            bytes: Vec::new(),
+            left,
+            deadline: None,
+            timer: None,
+            outlet: None,
+            items: 0,
+        });
+        self.answering += 1;
+        if !head.is(Head::ONE_WAY) {
+            self.by_call.insert((peer, call), key);
+        }
+        if let Some(left) = left {
+            self.new_timers.push((key, left));
+        }
+        Some(key)
+    }
+
+    fn insert(&mut self, task: Task) -> Key {
+        let key = self.tasks.insert(task);
+        if self.wakers.len() <= key.index() as usize {
+            let waker = TaskWaker::new(&self.ready, key);
+            self.wakers.push((Arc::clone(&waker), waker.into()));
+        }
+        key
+    }
+
+    /// Has a new task polled.
+    fn wake(&mut self, key: Key) {
+        self.wakers[key.index() as usize].0.renew(key);
+    }
+
+    /// Adds a task of the program's own.
+    pub(crate) fn spawn(&mut self, future: Spawned, me: Address) {
+        let head = Head { method: 0, flags: Head::ONE_WAY, digest: 0 };
+        let key = self.insert(Task {
+            from: me,
+            peer: 0,
+            call: 0,
+            head,
+            phase: Phase::Own { future },
+            pending: None,
+            kept: false,
+            bytes: Vec::new(),
+            left: None,
+            deadline: None,
+            timer: None,
+            outlet: None,
+            items: 0,
+        });
+        self.wake(key);
+    }
+
+    /// Whether the way back of another request of a peer may be kept.
+    pub(crate) fn may_keep(&self, arrived: Arrived) -> bool {
+        // The end of a stream says how many answers there were, which takes a message of its own.
+        !arrived.head.is(Head::STREAM)
+            && self.held.get(arrived.from.rank.0 as usize).is_none_or(|held| *held < HELD)
+    }
+
+    /// Keeps the way back of a request for its answer.
+    pub(crate) fn keep(&mut self, key: Key, pending: PendingReply) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let rank = task.from.rank.0 as usize;
+        if self.held.len() <= rank {
+            self.held.resize(rank + 1, 0);
+        }
+        self.held[rank] += 1;
+        (task.pending, task.kept) = (Some(pending), true);
+    }
+
+    /// An answer that did not fit where it could have gone at once.
+    pub(crate) fn answer_later(&mut self, arrived: Arrived, verdict: Verdict, answer: &[u8]) -> Option<Key> {
+        let room = self.answering < self.config.tasks;
+        let verdict = if room { verdict } else { Verdict::new(Status::RefusedTasks, verdict.digest) };
+        let key = self.add(arrived, Phase::Answering { verdict })?;
+        let task = self.tasks.get_mut(key)?;
+        if room {
+            task.bytes = buffers::take();
+            task.bytes.extend_from_slice(answer);
+        }
+        self.outgoing.push_back(key);
+        Some(key)
+    }
+
+    /// A task has its answer.
+    fn conclude(&mut self, key: Key, status: Status, answer: Vec<u8>) {
+        let mut limit = u64::from(self.config.max_bytes);
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        if task.head.is(Head::STREAM) {
+            // The end of a stream is one message.
+            limit = limit.min(self.largest.load(Ordering::Relaxed));
+        }
+        if let Phase::Receiving { .. } = task.phase {
+            self.receiving -= task.bytes.len() as u64;
+        }
+        if task.head.is(Head::ONE_WAY) {
+            task.phase = Phase::Waiting;
+            self.remove(key);
+            return;
+        }
+        let long = answer.len() as u64;
+        let (status, answer) =
+            if long > limit { (Status::LongAnswer, numbers(long, limit).to_vec()) } else { (status, answer) };
+        task.phase = Phase::Answering { verdict: Verdict::new(status, task.head.digest) };
+        task.bytes = answer;
+        self.outgoing.push_back(key);
+    }
+
+    /// Ends a task wherever it is.
+    pub(crate) fn remove(&mut self, key: Key) {
+        let Some(mut task) = self.tasks.remove(key) else { return };
+        if task.kept {
+            self.held[task.from.rank.0 as usize] -= 1;
+        }
+        if let Phase::Own { .. } = task.phase {
+            return;
+        }
+        self.answering -= 1;
+        if !task.head.is(Head::ONE_WAY) {
+            self.by_call.remove(&(task.peer, task.call));
+        }
+        self.old_timers.extend(task.timer);
+        match task.phase {
+            Phase::Running { place } => self.unplace(task.head.method, place),
+            Phase::Arrived => self.methods[usize::from(task.head.method)].running -= 1,
+            Phase::Receiving { .. } => {
+                self.receiving -= task.bytes.len() as u64;
+                self.make_room();
+            }
+            _ => {}
+        }
+        buffers::give(std::mem::take(&mut task.bytes));
+    }
+
+    /// A caller no longer waits.
+    pub(crate) fn cancel(&mut self, peer: u64, call: u64) {
+        if let Some(key) = self.by_call.get(&(peer, call)) {
+            return self.remove(*key);
+        }
+        // It may have overtaken its request. One that came after the answer had left is forgotten in time.
+        if !self.ordered && self.early.insert((peer, call)) {
+            self.early_order.push_back((peer, call));
+            if self.early_order.len() > EARLY
+                && let Some(first) = self.early_order.pop_front()
+            {
+                self.early.remove(&first);
+            }
+        }
+    }
+
+    /// A caller has taken answers of a stream.
+    pub(crate) fn credit(&mut self, peer: u64, call: u64, answers: u64) {
+        let task = self.by_call.get(&(peer, call)).and_then(|key| self.tasks.get(*key));
+        if let Some(outlet) = task.and_then(|task| task.outlet.as_ref()) {
+            outlet.grant(answers);
+        }
+    }
+
+    /// A caller has room for a long answer.
+    pub(crate) fn granted(&mut self, from: Address, key: Key, call: u64) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        if task.from == from && task.call == call && matches!(task.phase, Phase::Waiting) && !task.bytes.is_empty()
+        {
+            task.phase = Phase::Shipping { sent: 0 };
+            self.outgoing.push_back(key);
+        }
+    }
+
+    /// Whether a task is there.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.tasks.contains(key)
+    }
+
+    /// A timer was set for a task's deadline.
+    pub(crate) fn timer_set(&mut self, key: Key, at: Instant, timer: Key) {
+        if let Some(task) = self.tasks.get_mut(key) {
+            (task.deadline, task.timer) = (Some(at), Some(timer));
+        }
+    }
+
+    /// A task's deadline has passed: its caller no longer waits.
+    pub(crate) fn expired(&mut self, key: Key) {
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.timer = None;
+            self.remove(key);
+        }
+    }
+
+    /// Whether somebody is gone whose request is being worked on.
+    pub(crate) fn is_deserted(&self, status: &impl Fn(Address) -> PeerStatus) -> bool {
+        self.answering != 0 && self.tasks.iter().any(|(_, task)| is_deserted(task, status))
+    }
+
+    /// Ends the tasks of callers that are gone; whether there were any.
+    pub(crate) fn desert(&mut self, status: &impl Fn(Address) -> PeerStatus) -> bool {
+        let deserted = self.tasks.iter().filter(|(_, task)| is_deserted(task, status));
+        let keys: Vec<Key> = deserted.map(|(key, _)| key).collect();
+        let any = !keys.is_empty();
+        keys.into_iter().for_each(|key| self.remove(key));
+        any
+    }
+
+    /// Polls the tasks that can go on; whether there were any.
+    pub(crate) fn poll(&mut self, environment: &Arc<Environment<W>>) -> bool {
+        let mut turn = std::mem::take(&mut self.turn);
+        self.ready.swap(&mut turn);
+        let any = !turn.is_empty();
+        for key in turn.drain(..) {
+            self.poll_task(key, environment);
+        }
+        self.turn = turn;
+        any
+    }
+
+    fn poll_task(&mut self, key: Key, environment: &Arc<Environment<W>>) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        if let Phase::Arrived = task.phase {
+            self.begin(key, None, environment);
+        }
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let (task_waker, waker) = &self.wakers[key.index() as usize];
+        task_waker.polled();
+        let mut context = Context::from_waker(waker);
+        match &mut task.phase {
+            Phase::Running { place } => {
+                let place = *place;
+                let mut answer = buffers::take();
+                let method = &mut self.methods[usize::from(task.head.method)];
+                match method.code.poll(place, &mut context, &mut answer) {
+                    Poll::Pending => {
+                        buffers::give(answer);
+                        if task.outlet.as_ref().is_some_and(|outlet| !outlet.is_empty()) {
+                            self.outgoing.push_back(key);
+                        }
+                    }
+                    Poll::Ready(status) => {
+                        method.running -= 1;
+                        self.conclude(key, status, answer);
+                    }
+                }
+            }
+            Phase::Own { future } => {
+                let polled =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+                // What a task of the program's own panicked with has been told where it panicked.
+                if !matches!(polled, Ok(Poll::Pending)) {
+                    self.remove(key);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what can be sent; whether anything was, and whether something is left.
+    pub(crate) fn send(&mut self, mut dispatch: impl FnMut(Dispatch<'_>) -> Dispatched) -> (bool, bool) {
+        let mut advanced = false;
+        for _ in 0..self.grants.len() {
+            let Some(key) = self.grants.pop_front() else { break };
+            let Some(task) = self.tasks.get(key) else { continue };
+            match dispatch(Dispatch::Grant { to: task.from, call: task.call, task: key }) {
+                Dispatched::NotNow => self.grants.push_back(key),
+                Dispatched::Gone => self.remove(key),
+                _ => advanced = true,
+            }
+        }
+        for _ in 0..self.outgoing.len().min(TURN) {
+            let Some(key) = self.outgoing.pop_front() else { break };
+            let Some(task) = self.tasks.get_mut(key) else { continue };
+            match Self::send_one(task, key, &mut dispatch, &mut advanced) {
+                After::Again => self.outgoing.push_back(key),
+                After::Stay => {}
+                After::Over => {
+                    advanced = true;
+                    self.remove(key);
+                }
+            }
+        }
+        (advanced, !(self.outgoing.is_empty() && self.grants.is_empty()))
+    }
+
+    /// Sends what one task has.
+    fn send_one(
+        task: &mut Task,
+        key: Key,
+        dispatch: &mut impl FnMut(Dispatch<'_>) -> Dispatched,
+        advanced: &mut bool,
+    ) -> After {
+        let (to, call) = (task.from, task.call);
+        // The answers of a stream leave before its end.
+        while let Some(item) = task.outlet.as_ref().and_then(|outlet| outlet.pop()) {
+            let verdict = Verdict::new(Status::Item, task.head.digest);
+            match dispatch(Dispatch::Item { to, call, verdict, body: &item, number: task.items }) {
+                Dispatched::NotNow => {
+                    if let Some(outlet) = &task.outlet {
+                        outlet.put_back(item);
+                    }
+                    return After::Again;
+                }
+                Dispatched::Gone => return After::Over,
+                _ => {
+                    *advanced = true;
+                    task.items += 1;
+                    buffers::give(item);
+                }
+            }
+        }
+        match task.phase {
+            Phase::Answering { verdict } => {
+                let (pending, body, items) = (&mut task.pending, &task.bytes[..], task.items);
+                match dispatch(Dispatch::Answer { to, call, verdict, pending, body, task: key, items }) {
+                    Dispatched::NotNow => After::Again,
+                    Dispatched::Announced => {
+                        *advanced = true;
+                        task.phase = Phase::Waiting;
+                        After::Stay
+                    }
+                    _ => After::Over,
+                }
+            }
+            Phase::Shipping { sent } => {
+                match dispatch(Dispatch::Part { to, call, at: sent, rest: &task.bytes[sent..] }) {
+                    Dispatched::Partly(bytes) => {
+                        *advanced |= bytes != 0;
+                        let sent = sent + bytes;
+                        task.phase = Phase::Shipping { sent };
+                        if sent == task.bytes.len() { After::Over } else { After::Again }
+                    }
+                    Dispatched::NotNow => After::Again,
+                    _ => After::Over,
+                }
+            }
+            _ => After::Stay,
+        }
+    }
+}
+
+fn is_deserted(task: &Task, status: &impl Fn(Address) -> PeerStatus) -> bool {
+    !matches!(task.phase, Phase::Own { .. }) && status(task.from) != PeerStatus::Active
+}
+
+/// Where a task goes on after it has sent something.
+enum After {
+    /// It has more to send.
+    Again,
+    /// It waits for something else.
+    Stay,
+    Over,
+}

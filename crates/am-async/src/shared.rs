@@ -1,0 +1,111 @@
+//! What the endpoint and everyone who calls through it share.
+
+use crate::config::CallConfig;
+use crate::doorbell::Doorbell;
+use crate::fate::Wakers;
+use crate::table::Table;
+use am_core::slab::Key;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    table: Mutex<Table>,
+    pub(crate) bell: Arc<Doorbell>,
+    /// The digests of the endpoint's methods.
+    pub(crate) methods: Vec<u32>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: CallConfig, methods: Vec<u32>) -> Self {
+        Self { table: Mutex::new(Table::new(config)), bell: Arc::default(), methods }
+    }
+
+    /// The calls. Nothing of the program's runs while they are locked.
+    #[inline]
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends everything that waits.
+    pub(crate) fn close(&self) {
+        let mut wakers = Wakers::new();
+        self.table().close(&mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Tasks that can go on.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    tasks: Mutex<Vec<Key>>,
+    any: AtomicBool,
+    bell: Arc<Doorbell>,
+}
+
+impl Ready {
+    pub(crate) fn new(bell: &Arc<Doorbell>) -> Arc<Self> {
+        Arc::new(Self { tasks: Mutex::default(), any: AtomicBool::new(false), bell: Arc::clone(bell) })
+    }
+
+    fn push(&self, task: Key) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+        // Release: pairs with the Acquire in `swap`, which the ring below lets happen later.
+        self.any.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // Acquire: pairs with the Release in `push`.
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// Exchanges the list with an empty one.
+    pub(crate) fn swap(&self, tasks: &mut Vec<Key>) {
+        if !self.is_empty() {
+            let mut waiting = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            self.any.store(false, Ordering::Release);
+            std::mem::swap(&mut *waiting, tasks);
+        }
+    }
+}
+
+/// Wakes a task: the same for all tasks that have the same place one after the other.
+#[derive(Debug)]
+pub(crate) struct TaskWaker {
+    task: Mutex<Key>,
+    queued: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl TaskWaker {
+    pub(crate) fn new(ready: &Arc<Ready>, task: Key) -> Arc<Self> {
+        Arc::new(Self { task: Mutex::new(task), queued: AtomicBool::new(false), ready: Arc::clone(ready) })
+    }
+
+    /// The place has a new task, which is to be polled.
+    pub(crate) fn renew(&self, task: Key) {
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = task;
+        self.queued.store(true, Ordering::SeqCst);
+        self.ready.push(task);
+    }
+
+    /// The task is about to be polled: a wake from now on queues it again.
+    pub(crate) fn polled(&self) {
+        self.queued.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::SeqCst) {
+            let task = *self.task.lock().unwrap_or_else(PoisonError::into_inner);
+            self.ready.push(task);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Streams of answers at the callee: a bounded queue between the method and the endpoint.
+
+use crate::buffers;
+use crate::method::encode;
+use crate::shared::TaskWaker;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+#[derive(Debug, Default)]
+struct Queue {
+    items: VecDeque<Vec<u8>>,
+    /// Answers that may be put in until the caller has taken some.
+    credit: u64,
+    waker: Option<Waker>,
+}
+
+/// The answers of one stream that have not been sent.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    queue: Mutex<Queue>,
+    /// The stream's own task, which sends them.
+    task: Arc<TaskWaker>,
+    /// Bytes of a message.
+    largest: Arc<AtomicU64>,
+}
+
+impl Outlet {
+    pub(crate) fn new(credit: u64, largest: Arc<AtomicU64>, task: &Arc<TaskWaker>) -> Arc<Self> {
+        let queue = Mutex::new(Queue { credit, ..Queue::default() });
+        Arc::new(Self { queue, task: Arc::clone(task), largest })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller has taken some.
+    pub(crate) fn grant(&self, answers: u64) {
+        let mut queue = self.queue();
+        queue.credit = queue.credit.saturating_add(answers);
+        let waker = queue.waker.take();
+        drop(queue);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Hands out the first answer; one that could not be sent is put back.
+    pub(crate) fn pop(&self) -> Option<Vec<u8>> {
+        self.queue().items.pop_front()
+    }
+
+    pub(crate) fn put_back(&self, item: Vec<u8>) {
+        self.queue().items.push_front(item);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue().items.is_empty()
+    }
+}
+
+/// Where a [stream method](crate::Methods::stream) puts its answers.
+pub struct Sink<R> {
+    outlet: Arc<Outlet>,
+    answers: PhantomData<fn(R)>,
+}
+
+impl<R> fmt::Debug for Sink<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").finish_non_exhaustive()
+    }
+}
+
+/// An answer of a stream was not put in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// It can not be serialised.
+    #[error("the answer can not be serialised: {0}")]
+    Unserialisable(String),
+    /// It is longer than one message to the caller: a stream's answers travel in one each.
+    #[error(
+        "an answer of {bytes} bytes exceeds the {limit} bytes of one message: let the stream have more, shorter answers"
+    )]
+    TooLarge {
+        /// Bytes of the answer.
+        bytes: u64,
+        /// Bytes of a message.
+        limit: u64,
+    },
+}
+
+impl<R: Serialize> Sink<R> {
+    pub(crate) fn new(outlet: &Arc<Outlet>) -> Self {
+        Self { outlet: Arc::clone(outlet), answers: PhantomData }
+    }
+
+    /// Puts an answer in, once the caller has taken enough of those before it. Answers arrive in order.
+    ///
+    /// # Errors
+    /// [`SinkError`]; the stream can go on.
+    pub async fn send(&mut self, answer: &R) -> Result<(), SinkError> {
+        let mut item = buffers::take();
+        encode(answer, &mut item).map_err(SinkError::Unserialisable)?;
+        let (bytes, limit) = (item.len() as u64, self.outlet.largest.load(Ordering::Relaxed));
+        if bytes > limit {
+            return Err(SinkError::TooLarge { bytes, limit });
+        }
+        let mut item = Some(item);
+        std::future::poll_fn(|context| {
+            let mut queue = self.outlet.queue();
+            if queue.credit == 0 {
+                let old = queue.waker.replace(context.waker().clone());
+                drop((queue, old));
+                return Poll::Pending;
+            }
+            queue.credit -= 1;
+            queue.items.extend(item.take());
+            drop(queue);
+            std::task::Wake::wake_by_ref(&self.outlet.task);
+            Poll::Ready(())
+        })
+        .await;
+        Ok(())
+    }
+}

@@ -1,0 +1,740 @@
+//! The calls of this rank: what is queued, under way and answered. A state machine without a network: callers put calls in, the
+//! layer's progress takes out what is to be sent and puts in what comes.
+
+use crate::buffers;
+use crate::config::CallConfig;
+use crate::error::Busy;
+use crate::fate::{Alarm, Denied, Due, Ended, Fate, Note, Outgoing, Polled, Sent, Wakers, fate_of, keep};
+use crate::timers::Timers;
+use crate::wire::{Head, Status, Verdict};
+use am_core::address::{Peer, Shape};
+use am_core::slab::{Key, Slab};
+use am_core::transport::PeerStatus;
+use am_core::{Address, Instant, SendError};
+use std::collections::VecDeque;
+use std::task::Waker;
+
+#[derive(Debug)]
+enum State {
+    /// In its peer's queue.
+    Queued,
+    /// Sent, or announced if it is long.
+    Sent,
+    /// Its request is being sent in parts.
+    Sending,
+    /// Its answer waits until there is room for it.
+    Announced {
+        verdict: Verdict,
+        bytes: u64,
+        task: u64,
+    },
+    /// Its answer comes in parts.
+    Receiving {
+        verdict: Verdict,
+        received: u64,
+    },
+    Done(Fate),
+}
+
+#[derive(Debug)]
+struct Slot {
+    to: Address,
+    peer: u32,
+    head: Head,
+    state: State,
+    /// The request, later the answer.
+    bytes: Vec<u8>,
+    waker: Option<Waker>,
+    due: Due,
+    timer: Option<Key>,
+    /// Several answers, for streams.
+    stream: Option<Box<Answers>>,
+}
+
+/// The answers of a stream that have come and were not taken.
+#[derive(Debug, Default)]
+struct Answers {
+    /// From the next one on; `None` for one that has been overtaken.
+    items: VecDeque<Option<Vec<u8>>>,
+    /// Number of the next one to be taken.
+    next: u64,
+    /// Taken, but the callee has not been told.
+    owed: u64,
+    /// How the stream ends, after so many answers.
+    end: Option<(u64, Fate)>,
+    window: u32,
+}
+
+#[derive(Debug, Default)]
+struct PeerCalls {
+    queue: VecDeque<Key>,
+    /// Keys in the queue of calls that were dropped.
+    stale: u32,
+    under_way: u32,
+    /// Whether it is among those that have something to send.
+    listed: bool,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    waker: Option<Waker>,
+    due: Due,
+    timer: Option<Key>,
+    over: bool,
+}
+
+/// A long request on its way: the call, the number that its parts go to, and how much has been sent.
+#[derive(Clone, Copy, Debug)]
+struct Shipment {
+    call: Key,
+    remote: u64,
+    sent: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) config: CallConfig,
+    shape: Option<Shape>,
+    slots: Slab<Slot>,
+    peers: Vec<PeerCalls>,
+    /// Peers with calls in their queues, in turn.
+    turns: VecDeque<u32>,
+    under_way: u32,
+    notes: VecDeque<Note>,
+    shipments: VecDeque<Shipment>,
+    /// Calls whose answers wait for room.
+    announced: VecDeque<Key>,
+    /// Bytes of long answers on their way.
+    receiving: u64,
+    timers: Timers<Alarm>,
+    /// Deadlines that the endpoint has not seen.
+    fresh: Vec<Alarm>,
+    sleepers: Slab<Sleeper>,
+    pub(crate) now: Instant,
+    closed: bool,
+}
+
+impl Table {
+    pub(crate) fn new(config: CallConfig) -> Self {
+        Self {
+            config,
+            shape: None,
+            slots: Slab::new(),
+            peers: Vec::new(),
+            turns: VecDeque::new(),
+            under_way: 0,
+            notes: VecDeque::new(),
+            shipments: VecDeque::new(),
+            announced: VecDeque::new(),
+            receiving: 0,
+            timers: Timers::new(),
+            fresh: Vec::new(),
+            sleepers: Slab::new(),
+            now: Instant(0),
+            closed: false,
+        }
+    }
+
+    /// Sets the job's shape, once; whether it was not known.
+    pub(crate) fn set_shape(&mut self, shape: Shape) -> bool {
+        let new = self.shape.is_none();
+        if new {
+            self.shape = Some(shape);
+            self.peers.resize_with(shape.peers() as usize, PeerCalls::default);
+        }
+        new
+    }
+
+    /// Calls that have a slot: queued, under way, or answered and not yet taken.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Calls under way.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.under_way
+    }
+
+    /// Makes a call. `hurry` refuses one that would wait for others.
+    pub(crate) fn start(
+        &mut self,
+        to: Address,
+        head: Head,
+        request: Vec<u8>,
+        due: Due,
+        hurry: bool,
+    ) -> Result<Key, (Denied, Vec<u8>)> {
+        if self.closed {
+            return Err((Denied::Closed, request));
+        }
+        let shape = self.shape.unwrap_or(Shape { ranks: 0, endpoints: 0 });
+        let Some(peer) = shape.peer(to) else {
+            return Err((Denied::NoSuchRank { ranks: shape.ranks }, request));
+        };
+        let (bytes, limit) = (request.len() as u64, u64::from(self.config.max_bytes));
+        if bytes > limit {
+            return Err((Denied::RequestTooLarge { bytes, limit }, request));
+        }
+        let (peer, CallConfig { calls_per_peer, calls, .. }) = (peer.0, self.config);
+        let queue = &self.peers[peer as usize];
+        if hurry {
+            if queue.under_way as usize + queue.queue.len() >= calls_per_peer.max(1) as usize {
+                return Err((Denied::Busy(Busy::Peer { limit: calls_per_peer.max(1) }), request));
+            }
+            if self.slots.len() >= calls.max(1) as usize {
+                return Err((Denied::Busy(Busy::All { limit: calls.max(1) }), request));
+            }
+        }
+        let stream = head
+            .is(Head::STREAM)
+            .then(|| Box::new(Answers { window: self.config.stream_window.max(1), ..Answers::default() }));
+        let slot =
+            Slot { to, peer, head, state: State::Queued, bytes: request, waker: None, due, timer: None, stream };
+        let key = self.slots.insert(slot);
+        if due != Due::Never {
+            self.fresh.push(Alarm::Call(key));
+        }
+        let queue = &mut self.peers[peer as usize];
+        queue.queue.push_back(key);
+        if !queue.listed {
+            queue.listed = true;
+            self.turns.push_back(peer);
+        }
+        Ok(key)
+    }
+
+    /// The end of a call, with the answer's bytes, if there is one; else its waker is kept.
+    pub(crate) fn poll(&mut self, key: Key, waker: Option<&Waker>) -> Polled<Ended> {
+        let Some(slot) = self.slots.get_mut(key) else { return Polled::Pending(None) };
+        if !matches!(slot.state, State::Done(_)) {
+            return Polled::Pending(keep(&mut slot.waker, waker));
+        }
+        match self.slots.remove(key) {
+            Some(Slot { state: State::Done(fate), bytes, .. }) => Polled::Ready((fate, bytes)),
+            _ => Polled::Pending(None),
+        }
+    }
+
+    /// The next answer of a stream, or its end.
+    pub(crate) fn poll_stream(&mut self, key: Key, waker: Option<&Waker>) -> Polled<Result<Vec<u8>, Ended>> {
+        let Some(slot) = self.slots.get_mut(key) else { return Polled::Pending(None) };
+        let to = slot.to;
+        if let Some(answers) = &mut slot.stream
+            && let Some(item) = answers.items.front_mut().and_then(Option::take)
+        {
+            answers.items.pop_front();
+            answers.next += 1;
+            answers.owed += 1;
+            if answers.owed >= u64::from(answers.window).div_ceil(2) {
+                let answers = std::mem::take(&mut answers.owed);
+                self.notes.push_back(Note::Credit { to, call: key, answers });
+            }
+            return Polled::Ready(Ok(item));
+        }
+        match self.poll(key, waker) {
+            Polled::Ready(end) => Polled::Ready(Err(end)),
+            Polled::Pending(old) => Polled::Pending(old),
+        }
+    }
+
+    /// Whether a call has ended.
+    pub(crate) fn is_done(&self, key: Key) -> bool {
+        self.slots.get(key).is_none_or(|slot| matches!(slot.state, State::Done(_)))
+    }
+
+    /// Nobody waits for a call any more. Its waker is to be dropped once nothing is locked.
+    pub(crate) fn cancel(&mut self, key: Key) -> Option<Waker> {
+        let slot = self.slots.get(key)?;
+        let (to, done) = (slot.to, matches!(slot.state, State::Done(_)));
+        if !done && self.leave(key) {
+            self.notes.push_back(Note::Cancel { to, call: key });
+        }
+        let slot = self.slots.remove(key)?;
+        buffers::give(slot.bytes);
+        slot.waker
+    }
+
+    /// Takes a call from where it is; whether the callee may know of it.
+    fn leave(&mut self, key: Key) -> bool {
+        let Some(slot) = self.slots.get_mut(key) else { return false };
+        if let Some(timer) = slot.timer.take() {
+            self.timers.remove(timer);
+        }
+        let peer = &mut self.peers[slot.peer as usize];
+        match slot.state {
+            State::Done(_) => return false,
+            State::Queued => {
+                peer.stale += 1;
+                // Calls that are dropped while nothing can be sent leave no more than they were.
+                if peer.stale as usize > 64.max(peer.queue.len() / 2) {
+                    peer.stale = 0;
+                    peer.queue.retain(|queued| *queued != key && self.slots.contains(*queued));
+                }
+                return false;
+            }
+            State::Receiving { .. } => self.receiving -= slot.bytes.len() as u64,
+            State::Announced { .. } => self.announced.retain(|waiting| *waiting != key),
+            State::Sending => self.shipments.retain(|shipment| shipment.call != key),
+            State::Sent => {}
+        }
+        peer.under_way -= 1;
+        self.under_way -= 1;
+        if !peer.queue.is_empty() && !peer.listed {
+            peer.listed = true;
+            self.turns.push_back(slot.peer);
+        }
+        true
+    }
+
+    /// A call has ended.
+    fn end(&mut self, key: Key, fate: Fate, wakers: &mut Wakers) {
+        self.leave(key);
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if slot.head.is(Head::ONE_WAY) {
+            if let Some(slot) = self.slots.remove(key) {
+                buffers::give(slot.bytes);
+            }
+            return;
+        }
+        wakers.extend(slot.waker.take());
+        slot.state = State::Done(fate);
+    }
+
+    /// Sends what can be sent, in turns of the peers; whether anything was, and whether something is left.
+    pub(crate) fn send(
+        &mut self,
+        wakers: &mut Wakers,
+        mut send: impl FnMut(Outgoing<'_>) -> Sent,
+    ) -> (bool, bool) {
+        let (mut advanced, mut blocked) = (false, false);
+        for _ in 0..self.turns.len() {
+            let Some(peer) = self.turns.pop_front() else { break };
+            let outcome = self.send_to(peer, wakers, &mut send);
+            advanced |= outcome.0;
+            // What waits for the limits goes on when a call ends.
+            match outcome.1 {
+                Stop::Empty | Stop::Limit => self.peers[peer as usize].listed = false,
+                Stop::Room | Stop::AllLimit => {
+                    blocked |= matches!(outcome.1, Stop::Room);
+                    self.turns.push_back(peer);
+                }
+            }
+        }
+        (advanced, blocked)
+    }
+
+    fn send_to(
+        &mut self,
+        peer: u32,
+        wakers: &mut Wakers,
+        send: &mut impl FnMut(Outgoing<'_>) -> Sent,
+    ) -> (bool, Stop) {
+        let CallConfig { calls_per_peer, calls, .. } = self.config;
+        let mut advanced = false;
+        loop {
+            let calling = &mut self.peers[peer as usize];
+            let Some(&key) = calling.queue.front() else { return (advanced, Stop::Empty) };
+            let Some(slot) = self.slots.get_mut(key).filter(|slot| matches!(slot.state, State::Queued)) else {
+                calling.queue.pop_front();
+                calling.stale = calling.stale.saturating_sub(1);
+                continue;
+            };
+            if calling.under_way >= calls_per_peer.max(1) {
+                return (advanced, Stop::Limit);
+            }
+            if self.under_way >= calls.max(1) {
+                return (advanced, Stop::AllLimit);
+            }
+            let left = match slot.due {
+                Due::At(at) => Some(at - self.now),
+                Due::After(span) => Some(span),
+                Due::Within(at, span) => Some(span.min(at - self.now)),
+                Due::Never => None,
+            };
+            let outgoing = Outgoing { key, to: slot.to, head: slot.head, request: &slot.bytes, left };
+            match send(outgoing) {
+                Sent::NotNow => return (advanced, Stop::Room),
+                sent @ (Sent::Yes | Sent::Announced) => {
+                    calling.queue.pop_front();
+                    advanced = true;
+                    if let Sent::Announced = sent {
+                        slot.head.flags |= Head::LONG;
+                    } else if slot.head.is(Head::ONE_WAY) {
+                        // Whatever comes of it, nobody waits.
+                        if let Some(timer) = slot.timer.take() {
+                            self.timers.remove(timer);
+                        }
+                        if let Some(slot) = self.slots.remove(key) {
+                            buffers::give(slot.bytes);
+                        }
+                        continue;
+                    }
+                    slot.state = State::Sent;
+                    calling.under_way += 1;
+                    self.under_way += 1;
+                }
+                Sent::Failed(error) => {
+                    calling.queue.pop_front();
+                    // Under way for a moment, so that its end is that of others.
+                    slot.state = State::Sent;
+                    calling.under_way += 1;
+                    self.under_way += 1;
+                    let fate = match error.loss() {
+                        Some((_, cause)) => Fate::Lost(cause),
+                        None if matches!(error, SendError::Finished { .. }) => Fate::Finished,
+                        None => Fate::Send(Box::new(error)),
+                    };
+                    self.end(key, fate, wakers);
+                    advanced = true;
+                }
+            }
+        }
+    }
+
+    /// Sends notes until there is no room; whether any was sent, and whether any is left.
+    pub(crate) fn send_notes(&mut self, mut send: impl FnMut(Note) -> Sent) -> (bool, bool) {
+        let mut advanced = false;
+        // A peer that is slow does not hold those to others up.
+        for _ in 0..self.notes.len() {
+            let Some(note) = self.notes.pop_front() else { break };
+            match send(note) {
+                Sent::NotNow => self.notes.push_back(note),
+                // To a peer that is gone.
+                Sent::Yes | Sent::Announced | Sent::Failed(_) => advanced = true,
+            }
+        }
+        (advanced, !self.notes.is_empty())
+    }
+
+    /// Sends parts of long requests until there is no room; whether any was sent, and whether any is left. `send` gets the destination, the
+    /// number that the part goes to, the offset, and all bytes from there on; it says how many of them it has sent.
+    pub(crate) fn send_parts(
+        &mut self,
+        wakers: &mut Wakers,
+        mut send: impl FnMut(Address, u64, usize, &[u8]) -> Result<usize, SendError>,
+    ) -> (bool, bool) {
+        let mut advanced = false;
+        for _ in 0..self.shipments.len() {
+            let Some(mut shipment) = self.shipments.pop_front() else { break };
+            let Some(slot) = self.slots.get_mut(shipment.call) else { continue };
+            match send(slot.to, shipment.remote, shipment.sent, &slot.bytes[shipment.sent..]) {
+                Ok(0) => self.shipments.push_back(shipment),
+                Ok(sent) => {
+                    advanced = true;
+                    shipment.sent += sent;
+                    if shipment.sent < slot.bytes.len() {
+                        self.shipments.push_back(shipment);
+                        continue;
+                    }
+                    slot.state = State::Sent;
+                    slot.bytes = Vec::new();
+                    if slot.head.is(Head::ONE_WAY) {
+                        self.end(shipment.call, Fate::Answer, wakers);
+                    }
+                }
+                // Its end is that of all calls to the peer.
+                Err(_) => slot.state = State::Sent,
+            }
+        }
+        (advanced, !self.shipments.is_empty())
+    }
+
+    /// The callee has room for a long request.
+    pub(crate) fn granted(&mut self, from: Address, call: Key, remote: u64) {
+        let Some(slot) = self.slots.get_mut(call) else { return };
+        if slot.to != from
+            || !matches!(slot.state, State::Sent)
+            || !slot.head.is(Head::LONG)
+            || slot.bytes.is_empty()
+        {
+            return;
+        }
+        slot.state = State::Sending;
+        self.shipments.push_back(Shipment { call, remote, sent: 0 });
+    }
+
+    /// An answer has come: all of it, or word that it is long. `number` is its length then, and `task` where the callee wants to hear of it;
+    /// of a stream it is the answer's number, or of its end how many there were.
+    pub(crate) fn answered(
+        &mut self,
+        from: Address,
+        call: Key,
+        verdict: Option<Verdict>,
+        (number, task): (u64, u64),
+        body: impl FnOnce(&mut Vec<u8>),
+        wakers: &mut Wakers,
+    ) {
+        // A call that was dropped, or somebody who was not asked.
+        let Some(slot) = self.slots.get_mut(call).filter(|slot| slot.to == from) else { return };
+        if !matches!(slot.state, State::Sent | State::Sending) {
+            return;
+        }
+        let Some(verdict) = verdict.filter(|verdict| verdict.digest == slot.head.digest) else {
+            return self.end(call, Fate::BadAnswer, wakers);
+        };
+        match verdict.status {
+            Status::Accepted => return,
+            Status::Item => return self.item(call, number, body, wakers),
+            _ => {}
+        }
+        if verdict.long {
+            let limit = u64::from(self.config.max_bytes);
+            if number > limit {
+                self.notes.push_back(Note::Cancel { to: from, call });
+                return self.end(call, Fate::AnswerTooLarge { bytes: number, limit }, wakers);
+            }
+            slot.state = State::Announced { verdict, bytes: number, task };
+            self.announced.push_back(call);
+            return self.make_room();
+        }
+        if let State::Sending = slot.state {
+            self.shipments.retain(|shipment| shipment.call != call);
+            slot.state = State::Sent;
+        }
+        slot.bytes.clear();
+        body(&mut slot.bytes);
+        if let Some(answers) = &mut slot.stream {
+            // What was overtaken still comes.
+            if answers.next + answers.items.iter().take_while(|item| item.is_some()).count() as u64 != number {
+                answers.end = Some((number, fate_of(verdict, &slot.bytes)));
+                return;
+            }
+        }
+        let fate = fate_of(verdict, &slot.bytes);
+        self.end(call, fate, wakers);
+    }
+
+    /// One of several answers has come.
+    fn item(&mut self, call: Key, number: u64, body: impl FnOnce(&mut Vec<u8>), wakers: &mut Wakers) {
+        let Some(slot) = self.slots.get_mut(call) else { return };
+        let Some(answers) = &mut slot.stream else { return self.end(call, Fate::BadAnswer, wakers) };
+        let place = number.checked_sub(answers.next).filter(|place| *place < 2 * u64::from(answers.window));
+        let Some(place) = place.map(|place| place as usize) else {
+            return self.end(call, Fate::BadAnswer, wakers);
+        };
+        while answers.items.len() <= place {
+            answers.items.push_back(None);
+        }
+        if answers.items[place].is_some() {
+            return self.end(call, Fate::BadAnswer, wakers);
+        }
+        let mut bytes = buffers::take();
+        body(&mut bytes);
+        answers.items[place] = Some(bytes);
+        wakers.extend(slot.waker.take());
+        let come = answers.next + answers.items.iter().take_while(|item| item.is_some()).count() as u64;
+        if let Some((count, _)) = &answers.end
+            && *count == come
+            && let Some((_, fate)) = answers.end.take()
+        {
+            self.end(call, fate, wakers);
+        }
+    }
+
+    /// Lets long answers come for which there is room, in order.
+    fn make_room(&mut self) {
+        while let Some(&call) = self.announced.front() {
+            let Some(slot) = self.slots.get_mut(call) else {
+                self.announced.pop_front();
+                continue;
+            };
+            let State::Announced { verdict, bytes, task } = slot.state else {
+                self.announced.pop_front();
+                continue;
+            };
+            if self.receiving != 0 && self.receiving + bytes > self.config.receive_bytes {
+                return;
+            }
+            self.announced.pop_front();
+            self.receiving += bytes;
+            slot.bytes = vec![0; bytes as usize];
+            slot.state = State::Receiving { verdict, received: 0 };
+            self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
+        }
+    }
+
+    /// Part of a long answer has come.
+    pub(crate) fn part(
+        &mut self,
+        from: Address,
+        call: Key,
+        at: u64,
+        len: usize,
+        body: impl FnOnce(&mut [u8]),
+        wakers: &mut Wakers,
+    ) {
+        let Some(slot) = self.slots.get_mut(call).filter(|slot| slot.to == from) else { return };
+        let State::Receiving { verdict, received } = &mut slot.state else { return };
+        let place = usize::try_from(at).ok().and_then(|at| slot.bytes.get_mut(at..at.checked_add(len)?));
+        let Some(place) = place else { return self.end(call, Fate::BadAnswer, wakers) };
+        body(place);
+        *received += len as u64;
+        if *received >= slot.bytes.len() as u64 {
+            let fate = fate_of(*verdict, &slot.bytes);
+            self.end(call, fate, wakers);
+            self.make_room();
+        }
+    }
+
+    /// Whether a peer is gone that has not answered all calls.
+    pub(crate) fn is_deserted(&self, status: &impl Fn(Address) -> PeerStatus) -> bool {
+        let Some(shape) = self.shape else { return false };
+        let waited_for = (0..).zip(&self.peers).filter(|(_, peer)| peer.under_way != 0);
+        waited_for.map(|(peer, _)| shape.address(Peer(peer))).any(|peer| status(peer) != PeerStatus::Active)
+    }
+
+    /// Fails the calls to peers that are gone; whether there were any.
+    pub(crate) fn desert(&mut self, status: &impl Fn(Address) -> PeerStatus, wakers: &mut Wakers) -> bool {
+        let gone = |slot: &Slot| {
+            !matches!(slot.state, State::Queued | State::Done(_)) && status(slot.to) != PeerStatus::Active
+        };
+        let calls: Vec<(Key, Address)> =
+            self.slots.iter().filter(|(_, slot)| gone(slot)).map(|(key, slot)| (key, slot.to)).collect();
+        for (call, to) in &calls {
+            let fate = match status(*to) {
+                PeerStatus::Lost(cause) => Fate::Lost(cause),
+                PeerStatus::Finished | PeerStatus::Active => Fate::Finished,
+            };
+            self.end(*call, fate, wakers);
+        }
+        !calls.is_empty()
+    }
+
+    /// Starts a sleep.
+    pub(crate) fn sleep(&mut self, due: Due, waker: &Waker) -> Key {
+        let key =
+            self.sleepers.insert(Sleeper { waker: Some(waker.clone()), due, timer: None, over: self.closed });
+        self.fresh.push(Alarm::Sleeper(key));
+        key
+    }
+
+    /// Whether a sleep is over; it is gone then.
+    pub(crate) fn slept(&mut self, key: Key, waker: &Waker) -> Polled<()> {
+        let Some(sleeper) = self.sleepers.get_mut(key) else { return Polled::Ready(()) };
+        if sleeper.over {
+            self.sleepers.remove(key);
+            return Polled::Ready(());
+        }
+        Polled::Pending(keep(&mut sleeper.waker, Some(waker)))
+    }
+
+    /// Nobody sleeps any more. The waker is to be dropped once nothing is locked.
+    pub(crate) fn end_sleep(&mut self, key: Key) -> Option<Waker> {
+        let sleeper = self.sleepers.remove(key)?;
+        if let Some(timer) = sleeper.timer {
+            self.timers.remove(timer);
+        }
+        sleeper.waker
+    }
+
+    pub(crate) fn add_timer(&mut self, at: Instant, what: Alarm) -> Key {
+        self.timers.insert(at, what)
+    }
+
+    pub(crate) fn remove_timer(&mut self, key: Key) {
+        self.timers.remove(key);
+    }
+
+    /// Whether the time is needed: there are deadlines.
+    pub(crate) fn needs_time(&self) -> bool {
+        !(self.fresh.is_empty() && self.timers.is_empty())
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_alarm(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Sets the time, ends what is due of calls and sleeps, and hands out what is due of tasks.
+    pub(crate) fn advance(&mut self, now: Instant, wakers: &mut Wakers, mut task: impl FnMut(Key)) -> bool {
+        self.now = now;
+        let mut any = !self.fresh.is_empty();
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for alarm in fresh.drain(..) {
+            let (due, timer) = match alarm {
+                Alarm::Call(key) => match self.slots.get_mut(key) {
+                    Some(slot) if !matches!(slot.state, State::Done(_)) => (&mut slot.due, &mut slot.timer),
+                    _ => continue,
+                },
+                Alarm::Sleeper(key) => match self.sleepers.get_mut(key) {
+                    Some(sleeper) => (&mut sleeper.due, &mut sleeper.timer),
+                    None => continue,
+                },
+                Alarm::Task(_) => continue,
+            };
+            let at = match *due {
+                Due::After(span) => now + span,
+                Due::At(at) => at,
+                Due::Within(at, span) => at.min(now + span),
+                Due::Never => continue,
+            };
+            *due = Due::At(at);
+            *timer = Some(self.timers.insert(at, alarm));
+        }
+        self.fresh = fresh;
+        while let Some(alarm) = self.timers.pop(now) {
+            any = true;
+            match alarm {
+                Alarm::Call(key) => {
+                    let Some(slot) = self.slots.get_mut(key) else { continue };
+                    slot.timer = None;
+                    let to = slot.to;
+                    if self.leave(key) {
+                        self.notes.push_back(Note::Cancel { to, call: key });
+                    }
+                    self.expire(key, wakers);
+                }
+                Alarm::Sleeper(key) => {
+                    if let Some(sleeper) = self.sleepers.get_mut(key) {
+                        (sleeper.over, sleeper.timer) = (true, None);
+                        wakers.extend(sleeper.waker.take());
+                    }
+                }
+                Alarm::Task(key) => task(key),
+            }
+        }
+        any
+    }
+
+    /// Ends a call that has left where it was.
+    fn expire(&mut self, key: Key, wakers: &mut Wakers) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if slot.head.is(Head::ONE_WAY) {
+            self.slots.remove(key);
+            return;
+        }
+        wakers.extend(slot.waker.take());
+        slot.state = State::Done(Fate::TimedOut);
+    }
+
+    /// The endpoint is gone: everything ends.
+    pub(crate) fn close(&mut self, wakers: &mut Wakers) {
+        self.closed = true;
+        let calls: Vec<Key> = self.slots.iter().map(|(key, _)| key).collect();
+        for call in calls {
+            if !self.is_done(call) {
+                self.end(call, Fate::Closed, wakers);
+            }
+        }
+        let sleepers: Vec<Key> = self.sleepers.iter().map(|(key, _)| key).collect();
+        for key in sleepers {
+            if let Some(sleeper) = self.sleepers.get_mut(key) {
+                sleeper.over = true;
+                wakers.extend(sleeper.waker.take());
+            }
+        }
+        self.notes.clear();
+    }
+}
+
+/// Why sending to a peer has stopped.
+enum Stop {
+    /// Nothing is left.
+    Empty,
+    /// As many calls as may be are under way to it.
+    Limit,
+    /// As many calls as may be are under way.
+    AllLimit,
+    /// The network has no room.
+    Room,
+}

@@ -1,0 +1,168 @@
+//! What travels: words of messages, and what they say.
+
+use crate::method::MethodId;
+
+/// The first word of a request: which method, how, and its digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) method: u16,
+    pub(crate) flags: u16,
+    pub(crate) digest: u32,
+}
+
+impl Head {
+    /// There is no answer.
+    pub(crate) const ONE_WAY: u16 = 1;
+    /// The request's length follows, and the request is sent when the callee has room.
+    pub(crate) const LONG: u16 = 4;
+    /// There may be several answers.
+    pub(crate) const STREAM: u16 = 8;
+
+    pub(crate) const fn new(id: MethodId, flags: u16) -> Self {
+        Self { method: id.index, flags, digest: id.digest }
+    }
+
+    pub(crate) const fn is(self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub(crate) const fn to_u64(self) -> u64 {
+        self.method as u64 | (self.flags as u64) << 16 | (self.digest as u64) << 32
+    }
+
+    #[inline]
+    pub(crate) const fn from_u64(word: u64) -> Self {
+        Self { method: word as u16, flags: (word >> 16) as u16, digest: (word >> 32) as u32 }
+    }
+}
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    /// The method's answer follows.
+    Answer,
+    /// The method's error follows.
+    Failed,
+    /// The method panicked; the text follows.
+    Panicked,
+    /// The rank works on too many requests.
+    RefusedTasks,
+    /// The method works on too many requests.
+    RefusedMethod,
+    /// The request is none.
+    BadRequest,
+    /// The request is too long; its length and the limit follow.
+    LongRequest,
+    /// The answer is too long; its length and the limit follow.
+    LongAnswer,
+    /// The request has come, and will be answered.
+    Accepted,
+    /// One of several answers follows.
+    Item,
+}
+
+/// The first word of an answer: what it says, whether it is sent when the caller has room, and the digest of its method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) status: Status,
+    pub(crate) long: bool,
+    pub(crate) digest: u32,
+}
+
+impl Verdict {
+    pub(crate) const fn new(status: Status, digest: u32) -> Self {
+        Self { status, long: false, digest }
+    }
+
+    #[inline]
+    pub(crate) const fn to_u64(self) -> u64 {
+        self.status as u64 | (self.long as u64) << 8 | (self.digest as u64) << 32
+    }
+
+    #[inline]
+    pub(crate) fn from_u64(word: u64) -> Option<Self> {
+        let status = match word as u8 {
+            0 => Status::Answer,
+            1 => Status::Failed,
+            2 => Status::Panicked,
+            3 => Status::RefusedTasks,
+            4 => Status::RefusedMethod,
+            5 => Status::BadRequest,
+            6 => Status::LongRequest,
+            7 => Status::LongAnswer,
+            8 => Status::Accepted,
+            9 => Status::Item,
+            _ => return None,
+        };
+        Some(Self { status, long: word & 0x100 != 0, digest: (word >> 32) as u32 })
+    }
+}
+
+/// Two numbers as the body of an answer.
+pub(crate) fn numbers(bytes: u64, limit: u64) -> [u8; 16] {
+    let mut body = [0; 16];
+    body[..8].copy_from_slice(&bytes.to_le_bytes());
+    body[8..].copy_from_slice(&limit.to_le_bytes());
+    body
+}
+
+/// The numbers of a body; zeros where it has none.
+pub(crate) fn read_numbers(body: &[u8]) -> (u64, u64) {
+    let number =
+        |at: usize| body.get(at..at + 8).and_then(|part| part.try_into().ok()).map_or(0, u64::from_le_bytes);
+    (number(0), number(8))
+}
+
+/// What a control message wants; the numbers that follow depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Control {
+    /// Caller to callee: nobody waits for the answer of this call any more.
+    Cancel,
+    /// Callee to caller: there is room for the request of this call; its parts go to this number.
+    GrantRequest,
+    /// Caller to callee: there is room for the answer of this task; its parts go to this call.
+    GrantAnswer,
+    /// Caller to callee: so many answers of this call have been taken.
+    Credit,
+}
+
+impl Control {
+    pub(crate) fn from_u64(word: u64) -> Option<Self> {
+        Some(match word {
+            0 => Self::Cancel,
+            1 => Self::GrantRequest,
+            2 => Self::GrantAnswer,
+            3 => Self::Credit,
+            _ => return None,
+        })
+    }
+}
+
+/// Where a part of something long belongs: the offset's highest bit tells requests from answers.
+pub(crate) const PART_OF_ANSWER: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive() {
+        let id = MethodId { index: 0xfedc, digest: 0x8765_4321 };
+        let head = Head::new(id, Head::STREAM | Head::LONG);
+        assert_eq!(Head::from_u64(head.to_u64()), head);
+        assert!(head.is(Head::LONG) && !head.is(Head::ONE_WAY));
+        for status in 0..=u64::from(u8::MAX) {
+            let verdict = Verdict::from_u64(status | 0x100 | 7 << 32);
+            assert_eq!(verdict.map(Verdict::to_u64), (status < 10).then_some(status | 0x100 | 7 << 32));
+        }
+        assert_eq!(read_numbers(&numbers(5, u64::MAX)), (5, u64::MAX));
+        assert_eq!(read_numbers(&[1; 12]), (0x0101_0101_0101_0101, 0));
+        assert_eq!(
+            (0..9).filter_map(Control::from_u64).map(|control| control as u64).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! Calls over the loopback transport.
+
+mod allocation;
+mod basics;
+mod support;
+
+/// Counts what tests allocate.
+#[global_allocator]
+static ALLOCATOR: am_conformance::CountingAllocator = am_conformance::CountingAllocator;
