@@ -133,7 +133,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         for (index, layer) in self.table.layers.iter_mut().enumerate() {
             let time = layer.wake.is_some_and(|at| now.is_some_and(|now| now >= at));
             let due = layer.last >= Progress::Watching || time || touched & layer.after != 0;
-            if !all && !due && !(idle && !layer.settled) {
+            let unsettled = idle && !layer.settled;
+            if !(all || due || unsettled) {
                 next.unsettled |= !layer.settled;
                 next.wake = next.nearest(layer.wake);
                 continue;

@@ -18,11 +18,11 @@ use crate::layer::{HasLayer, LayerHandlers, Outbox, ProgressResult};
 use crate::outcome::HandlerOutcome;
 use crate::payload::Payload;
 use crate::token::Token;
-use crate::transport::{Completion, Lane, ReplyBound};
+use crate::transport::{Lane, ReplyBound};
 use std::any::TypeId;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use table::{Name, OneWayFn, RequestFn};
+use table::{CompletedFn, Name, OneWayFn, RequestFn};
 
 pub(crate) use handle::bound_of;
 pub(crate) use table::{
@@ -115,7 +115,7 @@ pub(crate) struct Mark<S> {
     description: usize,
     layers: usize,
     progress: usize,
-    completed: Option<(fn(&mut S, Completion<'_>), LayerBit)>,
+    completed: Option<(CompletedFn<S>, LayerBit)>,
 }
 
 /// Tells handles of one table from those of another within a process.
@@ -405,7 +405,7 @@ impl<S> Handlers<S> {
     }
 
     /// Sets who learns of operations that the network has done by itself: the layer of one-sided access.
-    pub(crate) fn completed(&mut self, completed: fn(&mut S, Completion<'_>)) {
+    pub(crate) fn completed(&mut self, completed: CompletedFn<S>) {
         self.table.completed = Some((completed, self.registering));
     }
 

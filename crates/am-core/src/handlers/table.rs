@@ -104,6 +104,9 @@ impl LayerBit {
     }
 }
 
+/// What learns of an operation that the network has done.
+pub(crate) type CompletedFn<S> = fn(&mut S, Completion<'_>);
+
 /// The code of all handlers and layers.
 pub(crate) struct Table<S> {
     pub(crate) requests: Vec<RequestCode<S>>,
@@ -114,7 +117,7 @@ pub(crate) struct Table<S> {
     /// The types of the layers' states, and their layers.
     pub(crate) states: Vec<(TypeId, LayerBit)>,
     /// Who learns of operations that the network has done, and its layer.
-    pub(crate) completed: Option<(fn(&mut S, Completion<'_>), LayerBit)>,
+    pub(crate) completed: Option<(CompletedFn<S>, LayerBit)>,
 }
 
 impl<S> Table<S> {
