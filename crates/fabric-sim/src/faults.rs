@@ -241,7 +241,7 @@ impl Faults {
                 (0..all.len() as u32).collect()
             } else {
                 let pairs = ends(special.from).flat_map(|from| ends(special.to).map(move |to| (from, to)));
-                pairs.filter_map(|(from, to)| network.between(from, to)).collect()
+                pairs.flat_map(|(from, to)| network.between(from, to)).collect()
             };
             if some.is_empty() {
                 let found = format!("from {:?} to {:?}", special.from, special.to);
@@ -274,13 +274,24 @@ impl Faults {
         for (index, Scheduled { at_ns, event }) in self.schedule.iter().enumerate() {
             let field = format!("faults.schedule[{index}]");
             let at = picos(*at_ns, &format!("{field}.at_ns"))?;
-            let link = |from, to| {
-                let found = format!("from {from} to {to}");
-                network.between(from, to).ok_or_else(|| ConfigError::range(&field, found, "between neighbours"))
+            let mut links = |from, to, up| {
+                let some = network.between(from, to);
+                if some.is_empty() {
+                    let found = format!("from {from} to {to}");
+                    return Err(ConfigError::range(&field, found, "between neighbours"));
+                }
+                scheduled_faults.extend(some.into_iter().map(|link| (at, ScheduledFault::Link { link, up })));
+                Ok(())
             };
             let strike = match *event {
-                FaultEvent::LinkDown { from, to } => ScheduledFault::Link { link: link(from, to)?, up: false },
-                FaultEvent::LinkUp { from, to } => ScheduledFault::Link { link: link(from, to)?, up: true },
+                FaultEvent::LinkDown { from, to } => {
+                    links(from, to, false)?;
+                    continue;
+                }
+                FaultEvent::LinkUp { from, to } => {
+                    links(from, to, true)?;
+                    continue;
+                }
                 FaultEvent::NodeStop { node: which } => ScheduledFault::Stop { node: node(which, &field)? },
                 FaultEvent::NodeSlow { node: which, factor } => {
                     let slowness = slowness(factor, &format!("{field}.factor"))?;

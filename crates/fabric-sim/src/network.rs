@@ -300,17 +300,17 @@ impl Network {
         }
     }
 
-    /// The link of one hop from a vertex to its neighbour, if there is one.
-    pub(crate) fn between(&self, from: u32, to: u32) -> Option<u32> {
+    /// The links of one hop from a vertex to its neighbour: none where they are no neighbours, two around a circle of two.
+    pub(crate) fn between(&self, from: u32, to: u32) -> Vec<u32> {
         let vertices = self.vertices();
         if from == to || from >= vertices || to >= vertices {
-            return None;
+            return Vec::new();
         }
         match &self.shape {
-            Shape::Direct => Some(from * self.nodes + to),
-            Shape::Crossbar if from == self.nodes => Some(self.nodes + to),
-            Shape::Crossbar => (to == self.nodes).then_some(from),
-            _ => self.ports(from).find(|link| self.head(*link) == Some(to)),
+            Shape::Direct => vec![from * self.nodes + to],
+            Shape::Crossbar if from == self.nodes => vec![self.nodes + to],
+            Shape::Crossbar => (to == self.nodes).then_some(from).into_iter().collect(),
+            _ => self.ports(from).filter(|link| self.head(*link) == Some(to)).collect(),
         }
     }
 

@@ -5,7 +5,7 @@ use super::last;
 use crate::case::unwind;
 use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::{Endpoint, Handlers, LossCause, Rank, Request, Span, Transport};
-use am_pgas::aggregate::{Aggregate, Aggregator, AggregatorConfig, Discipline, Outlet, Route};
+use am_pgas::aggregate::{Aggregate, AggregateError, Aggregator, AggregatorConfig, Discipline, Outlet, Route};
 use am_pgas::pointer::Element;
 use am_pgas::{Pgas, pgas_state};
 
@@ -134,6 +134,15 @@ pub(super) fn all_ways<T: Transport>(world: &World, transport: T) -> Verdict {
     Ok(())
 }
 
+/// Whether an error is about the victim, or about another rank that has left because of it, which may be known first.
+fn blames(error: &AggregateError, victim: Rank) -> bool {
+    match error.loss() {
+        Some((rank, LossCause::Panicked)) => rank == victim,
+        Some((rank, cause)) => rank != victim && cause == LossCause::Left,
+        None => error.lost_rank().is_some(),
+    }
+}
+
 /// The victim pushes and panics while the others wait for the end, which every one of them learns from the error.
 pub(super) fn panics<T: Transport>(world: &World, transport: T) -> Verdict {
     let (mut endpoint, table) = attach(world, transport)?;
@@ -148,7 +157,7 @@ pub(super) fn panics<T: Transport>(world: &World, transport: T) -> Verdict {
     for number in 0..100 {
         let to = Rank(random.below(ranks.into()) as u32);
         if let Err(error) = endpoint.push(table.ways[1], to, number) {
-            equal("rank that made a push fail", error.lost_rank(), Some(victim))?;
+            ensure(blames(&error, victim), || format!("a push failed with {error}"))?;
             break;
         }
         if endpoint.rank() == victim && number == 50 {
@@ -158,13 +167,7 @@ pub(super) fn panics<T: Transport>(world: &World, transport: T) -> Verdict {
     let Err(error) = endpoint.done(table.ways[1]) else {
         return ensure(false, || "the end came without a rank that is lost".into());
     };
-    // Another rank may have left because of the victim, and that may be known first.
-    let blamed = match error.loss() {
-        Some((rank, LossCause::Panicked)) => rank == victim,
-        Some((rank, cause)) => rank != victim && cause == LossCause::Left,
-        None => error.lost_rank().is_some(),
-    };
-    ensure(blamed, || format!("the end failed with {error}"))?;
+    ensure(blames(&error, victim), || format!("the end failed with {error}"))?;
     endpoint.leave();
     Ok(())
 }

@@ -107,18 +107,23 @@ fn supervision_hears_of_a_loss_once() {
     let mut next = || {
         let transport = ranks.next().unwrap();
         move || {
-            let mut handlers = Handlers::<()>::new();
-            let ping = handlers.one_way("ping", |(), _, (), _| ()).unwrap();
-            (Endpoint::attach(transport, handlers, ()).unwrap(), ping)
+            let mut handlers = Handlers::<bool>::new();
+            let ping = handlers.one_way("ping", |heard: &mut bool, _, (), _| *heard = true).unwrap();
+            (Endpoint::attach(transport, handlers, false).unwrap(), ping)
         }
     };
     let (zero, one) = (next(), next());
     thread::scope(|scope| {
-        scope.spawn(move || drop(one().0));
+        scope.spawn(move || {
+            // It leaves when both have attached.
+            let (mut endpoint, _) = one();
+            endpoint.wait_until(|heard| *heard).unwrap();
+        });
         let (mut endpoint, ping) = zero();
-        assert_eq!(endpoint.wait_until(|()| false).unwrap_err().lost_rank(), Some(Rank(1)));
+        endpoint.request(Rank(1), ping, ()).unwrap();
+        assert_eq!(endpoint.wait_until(|_| false).unwrap_err().lost_rank(), Some(Rank(1)));
         for _ in 0..2 {
-            assert!(endpoint.wait_until(|()| false).is_err());
+            assert!(endpoint.wait_until(|_| false).is_err());
             assert!(endpoint.request(Rank(1), ping, ()).is_err());
             assert!(endpoint.barrier().is_err());
         }
