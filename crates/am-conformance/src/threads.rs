@@ -1,6 +1,7 @@
 //! Runs cases with the ranks of a job as threads of this process.
 
 use crate::case::{Case, Description, Needs, judge};
+use crate::random::mix;
 use crate::report::{Line, Report, Skipped};
 use crate::world::{Profile, World};
 use am_core::{Rank, Transport};
@@ -47,6 +48,8 @@ pub struct Plan {
     pub ranks: Vec<u32>,
     /// Run only the cases whose name contains this text.
     pub only: Option<String>,
+    /// Run about one case in so many, drawn from seed and name, so that many seeds cover all of them often; 1 for all.
+    pub share: u64,
 }
 
 impl Plan {
@@ -66,6 +69,7 @@ impl Plan {
             seed: seed.unwrap_or(DEFAULT_SEED),
             ranks: ranks.unwrap_or_else(|| profile.ranks()),
             only: variable("ONLY"),
+            share: 1,
         }
     }
 
@@ -83,7 +87,16 @@ impl Plan {
 
     /// Whether to run a case with this many ranks.
     pub fn wants(&self, case: &Description, ranks: u32) -> bool {
-        ranks >= case.needs.ranks && self.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
+        ranks >= case.needs.ranks
+            && self.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
+            && self.draws(case.name)
+    }
+
+    /// Whether the seed draws the case of this name.
+    fn draws(&self, name: &str) -> bool {
+        let letters = name.bytes().map(u64::from);
+        let numbers: Vec<u64> = std::iter::once(self.seed).chain(letters).collect();
+        mix(&numbers).is_multiple_of(self.share.max(1))
     }
 
     /// How long the ranks of one case may take before they count as hanging: beyond any patience of theirs.
@@ -177,7 +190,25 @@ mod tests {
     use am_core::Membership as _;
 
     fn plan(ranks: u32) -> Plan {
-        Plan { ranks: vec![ranks], only: None, seed: 1, profile: Profile::Quick }
+        Plan { ranks: vec![ranks], only: None, share: 1, seed: 1, profile: Profile::Quick }
+    }
+
+    /// What documents say of many seeds: every case comes often, with every number of ranks that it runs with.
+    #[test]
+    fn a_thousand_seeds_draw_every_case_often() {
+        let numbers = [1, 2, 3, 8];
+        for case in crate::cases::descriptions() {
+            let mut counts = [0; 4];
+            for seed in 1000..2000 {
+                let at = (seed / 8 % 4) as usize;
+                let plan = Plan { seed, share: 8, ..plan(numbers[at]) };
+                counts[at] += u32::from(plan.wants(case, numbers[at]));
+            }
+            for (ranks, count) in numbers.into_iter().zip(counts) {
+                let runs = ranks >= case.needs.ranks;
+                assert!(if runs { (10..60).contains(&count) } else { count == 0 }, "{}: {counts:?}", case.name);
+            }
+        }
     }
 
     fn run_one(ranks: u32, needs: Needs, code: fn(&World, am_core::loopback::Loopback) -> Verdict) -> Report {
