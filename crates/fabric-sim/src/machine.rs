@@ -175,7 +175,10 @@ impl<I: Interface> Machine<I> {
     }
 
     /// The network below the interfaces.
-    fn network(&self) -> Result<Config, ConfigError> {
+    ///
+    /// # Errors
+    /// [`ConfigError`] names what the interface does not permit.
+    pub fn network(&self) -> Result<Config, ConfigError> {
         let mut network = Config {
             ranks_per_node: self.ranks_per_node,
             topology: self.topology.clone(),

@@ -61,6 +61,20 @@ where
     machine.run(program)
 }
 
+/// What all interfaces of a machine share.
+pub(crate) fn shared(machine: &MachineConfig) -> Result<Shared, ConfigError> {
+    let costs = machine.parameters.compile()?;
+    let lossy = loses(&machine.faults);
+    Ok(Shared {
+        parameters: machine.parameters.clone(),
+        costs,
+        ranks: machine.ranks,
+        sequenced: lossy || machine.faults.reordering > 0.0 || !machine.routing.algorithm.keeps_order(),
+        lossy,
+        pool: Rc::new(Pool::default()),
+    })
+}
+
 /// Whether links lose packets for good.
 fn loses(faults: &Faults) -> bool {
     let special = faults
@@ -105,16 +119,7 @@ impl fabric_sim::Interface for GenericInterface {
     }
 
     fn shared(machine: &MachineConfig) -> Result<Shared, ConfigError> {
-        let costs = machine.parameters.compile()?;
-        let lossy = loses(&machine.faults);
-        Ok(Shared {
-            parameters: machine.parameters.clone(),
-            costs,
-            ranks: machine.ranks,
-            sequenced: lossy || machine.faults.reordering > 0.0 || !machine.routing.algorithm.keeps_order(),
-            lossy,
-            pool: Rc::new(Pool::default()),
-        })
+        shared(machine)
     }
 
     fn device(shared: Rc<Shared>, _: u32, ranks: &[u32]) -> Interface {

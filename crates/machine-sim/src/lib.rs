@@ -8,6 +8,7 @@
 //! | [`model`] | the parameter table: overheads, gaps and latency by size class, data paths, what is native |
 //! | [`nic`] | the interface: what programs call, and the state machines behind it; nothing of active messages |
 //! | [`conduit`] | active messages on the interface |
+//! | [`goal`] | schedules in GOAL's format, run on a machine |
 //! | `config` | [`MachineConfig`]: a machine; [`run`]: a program on each of its ranks |
 //!
 //! # Example
@@ -37,6 +38,7 @@
 
 pub mod conduit;
 mod config;
+pub mod goal;
 pub mod model;
 pub mod nic;
 

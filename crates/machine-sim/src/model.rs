@@ -300,6 +300,19 @@ impl Class {
         Span(self.receive.0 + bytes(self.overhead_per_byte, size).0)
     }
 
+    /// The overheads alone, and what the bytes cost the processor.
+    pub(crate) fn send_overhead(&self) -> Span {
+        self.send
+    }
+
+    pub(crate) fn receive_overhead(&self) -> Span {
+        self.receive
+    }
+
+    pub(crate) fn copy(&self, size: u64) -> Span {
+        bytes(self.overhead_per_byte, size)
+    }
+
     /// For how long a message occupies an interface.
     pub(crate) fn gap(&self, size: u64) -> Span {
         Span(self.gap.0 + bytes(self.gap_per_byte, size).0)

@@ -1,6 +1,9 @@
 //! The integration tests of machine-sim, one program: each module is a subject.
 
+mod conduit;
 mod conformance;
+mod goal;
+mod interface;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
 #[global_allocator]
