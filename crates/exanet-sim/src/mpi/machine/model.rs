@@ -96,6 +96,7 @@ impl World {
         let key = self.machines[rank as usize].send(stream, address(rank, number), len, bytes);
         self.sent[rank as usize].push(Sent { stream, len, key, done: false });
         self.act(rank);
+        self.look(rank);
     }
 
     fn receive(&mut self, rank: u32, selector: Selector, capacity: u64) {
@@ -312,6 +313,12 @@ fn random_programs_meet_as_mpi_permits() {
             assert_eq!(all.ack > 100, protocol == Protocol::Read);
         }
     }
+}
+
+/// A message is noted while its receive is being revoked, and its announcement comes before the answer.
+#[test]
+fn notes_wait_for_revocations() {
+    play(4851, Protocol::Elided);
 }
 
 /// `cargo test --release -p active-messages-exanet --lib -- --ignored model::many_seeds`

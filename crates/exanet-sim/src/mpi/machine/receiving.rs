@@ -129,6 +129,11 @@ impl Machine {
             Some(key) => {
                 self.unpost(key);
                 self.meet(key, stream, index, what);
+                // All of it may have been noted while its number was not known.
+                let receive = self.receives.get(key).expect("receives stay until they are done");
+                if let Some(len) = receive.noted.or(receive.said) {
+                    self.arrives(key, len)?;
+                }
                 self.advertise(stream.communicator);
             }
             None => {
