@@ -5,6 +5,7 @@
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::p2p::{Communicator, MessageConfig, P2p, Protocol};
+use active_messages::pgas::collectives::{Max, Min, Sum};
 use active_messages::prelude::*;
 
 /// Which benchmark.
@@ -60,6 +61,13 @@ impl<T: Transport> Side<T> {
 
     fn receive(&mut self, from: u32, len: usize) -> Outcome {
         self.world.receive_into(&mut self.endpoint, from, 1, &mut self.into[..len]).map(drop)
+    }
+
+    /// The least and the most of the ranks' times, and their average.
+    fn over_ranks(&mut self, mine: f64) -> Result<[f64; 3], active_messages::p2p::MessageError> {
+        let (team, endpoint) = (self.world.team(), &mut self.endpoint);
+        let (least, most) = (team.allreduce_one(endpoint, mine, Min)?, team.allreduce_one(endpoint, mine, Max)?);
+        Ok([least, most, team.allreduce_one(endpoint, mine, Sum)? / f64::from(team.size())])
     }
 
     fn barrier(&mut self) -> Outcome {
@@ -177,16 +185,21 @@ impl Osu {
             Bench::SendRecv | Bench::Exchange => {
                 let name = if self.bench == Bench::SendRecv { "Sendrecv" } else { "Exchange" };
                 format!(
-                    "# Benchmarking {name}\n# #processes = {ranks}\n       #bytes #repetitions  t_avg[usec]   \
-                     Mbytes/sec"
+                    "# Benchmarking {name}\n# #processes = {ranks}\n       #bytes #repetitions  t_min[usec]  \
+                     t_max[usec]  t_avg[usec]   Mbytes/sec"
                 )
             }
         }
     }
 
-    /// A line, of the seconds that a repetition takes; and the figure for the report.
-    fn line(&self, len: usize, seconds: f64, ranks: u32) -> (String, f64) {
+    /// A line, of the seconds that a repetition takes on the ranks: the least, the most and the average; and the figure for
+    /// the report. Bandwidths are of the rank that takes longest.
+    fn line(&self, len: usize, [least, seconds, average]: [f64; 3], ranks: u32) -> (String, f64) {
         let (us, moved) = (1e6 * seconds, |count: usize| (count * len) as f64 / seconds / 1e6);
+        let imb = |repetitions: u32, moved: f64| {
+            let [least, average] = [1e6 * least, 1e6 * average];
+            (format!("{len:>13}{repetitions:>13}{least:>13.2}{us:>13.2}{average:>13.2}{moved:>13.2}"), average)
+        };
         let repetitions = self.repetitions(len);
         match self.bench {
             Bench::Latency => (format!("{len:<10}{:>18.2}", us / 2.0), us / 2.0),
@@ -201,8 +214,8 @@ impl Osu {
                 let line = format!("{len:>13}{repetitions:>13}{:>13.2}{:>13.2}", us / 2.0, moved(2));
                 (line, us / 2.0)
             }
-            Bench::SendRecv => (format!("{len:>13}{repetitions:>13}{us:>13.2}{:>13.2}", moved(2)), us),
-            Bench::Exchange => (format!("{len:>13}{repetitions:>13}{us:>13.2}{:>13.2}", moved(4)), us),
+            Bench::SendRecv => imb(repetitions, moved(2)),
+            Bench::Exchange => imb(repetitions, moved(4)),
         }
     }
 }
@@ -233,13 +246,16 @@ impl Program for Osu {
             for _ in 0..repetitions {
                 self.step(&mut side, len)?;
             }
-            let mut time = side.endpoint.now() - start;
-            if !matches!(self.bench, Bench::Latency | Bench::PingPong | Bench::Bandwidth | Bench::Bidirectional) {
+            let mine = side.endpoint.now() - start;
+            let mut times = [mine.picos() as f64 / 1e12 / f64::from(repetitions); 3];
+            if matches!(self.bench, Bench::SendRecv | Bench::Exchange) {
+                times = side.over_ranks(times[0])?;
+            } else if self.bench == Bench::MessageRate {
                 side.barrier()?;
-                time = side.endpoint.now() - start;
+                times = [(side.endpoint.now() - start).picos() as f64 / 1e12 / f64::from(repetitions); 3];
             }
             done += u64::from(repetitions);
-            let (line, figure) = self.line(len, time.picos() as f64 / 1e12 / f64::from(repetitions), ranks);
+            let (line, figure) = self.line(len, times, ranks);
             figures.push(figure);
             if me == 0 && !self.json {
                 println!("{line}");

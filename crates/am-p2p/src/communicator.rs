@@ -3,13 +3,14 @@
 use crate::config::{Counts, Protocol};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
-use crate::layer::{self, Messages};
+use crate::layer::{self, Dropped, Messages};
 use crate::machine::{ANY, Failure, MessageInfo, Selector};
 use am_core::{Endpoint, HasLayer, PeerStatus, Rank, Transport};
 use am_pgas::Team;
 use am_pgas::allocator::SegmentAllocator;
 use am_pgas::collectives::Collectives;
 use am_pgas::pointer::Element;
+use std::sync::Arc;
 
 /// Whom a message is to come from: a member's position, or any member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,11 +99,22 @@ impl Status {
 /// where the message goes eagerly, else when the receiver has come. Two ranks that send each other long messages before they
 /// receive wait for each other, as MPI allows; with [`Endpoint::set_timeout`] that ends as an error with a report.
 /// [`send_receive_into`](Self::send_receive_into) never does.
+///
+/// Clones are cheap, and the same communicator.
 #[derive(Clone, Debug)]
 pub struct Communicator {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the clones of a communicator and its requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
     pub(crate) team: Team,
     pub(crate) context: u32,
+    /// Which endpoint's layer it belongs to.
     pub(crate) layer: u64,
+    /// Where requests go that are dropped.
+    pub(crate) dropped: Arc<Dropped>,
 }
 
 impl Communicator {
@@ -124,8 +136,7 @@ impl Communicator {
         S: HasLayer<Messages> + HasLayer<SegmentAllocator>,
     {
         layer::set_up(endpoint);
-        let layer = endpoint.layer_quietly::<Messages>().id;
-        Self::made(endpoint, team, layer)
+        Self::made(endpoint, team)
     }
 
     /// A communicator of the same members, whose messages never meet those of this one. Collective; blocks.
@@ -136,8 +147,8 @@ impl Communicator {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, MessageError> {
-        let team = self.team.duplicate(endpoint)?;
-        Ok(Self::made(endpoint, team, self.layer))
+        let team = self.shared.team.duplicate(endpoint)?;
+        Ok(Self::made(endpoint, team))
     }
 
     /// Splits the communicator as [`Team::split`] does. Collective; blocks.
@@ -150,8 +161,8 @@ impl Communicator {
         colour: Option<u32>,
         key: i32,
     ) -> Result<Option<Self>, MessageError> {
-        let team = self.team.split(endpoint, colour, key)?;
-        Ok(team.map(|team| Self::made(endpoint, team, self.layer)))
+        let team = self.shared.team.split(endpoint, colour, key)?;
+        Ok(team.map(|team| Self::made(endpoint, team)))
     }
 
     /// The communicator of a group of members, in the order of their positions in the list; none for those who are not in it.
@@ -164,8 +175,8 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
         members: &[u32],
     ) -> Result<Option<Self>, MessageError> {
-        let team = self.team.select(endpoint, members)?;
-        Ok(team.map(|team| Self::made(endpoint, team, self.layer)))
+        let team = self.shared.team.select(endpoint, members)?;
+        Ok(team.map(|team| Self::made(endpoint, team)))
     }
 
     /// Chooses how long messages travel from now on, in all communicators, and what is sent eagerly. Collective over all ranks;
@@ -181,17 +192,18 @@ impl Communicator {
         eager: usize,
     ) -> Result<(), MessageError> {
         self.check_endpoint(endpoint)?;
-        self.team.barrier(endpoint)?;
+        self.shared.team.barrier(endpoint)?;
         let medium = layer::medium(endpoint).0;
         let chosen = endpoint.layer_quietly::<Messages>().machine.choose(protocol, eager, medium);
-        self.team.barrier(endpoint)?;
+        self.shared.team.barrier(endpoint)?;
         if chosen { Ok(()) } else { Err(MessageError::UnderWay) }
     }
 
-    fn made<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, team: Team, layer: u64) -> Self {
-        let context = team.number();
-        endpoint.layer_quietly::<Messages>().machine.open(context, team.ranks().iter().map(|rank| rank.0));
-        Self { team, context, layer }
+    fn made<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, team: Team) -> Self {
+        let (context, layer) = (team.number(), endpoint.layer_quietly::<Messages>());
+        layer.machine.open(context, team.ranks().iter().map(|rank| rank.0));
+        let shared = Shared { team, context, layer: layer.id, dropped: Arc::clone(&layer.dropped) };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Ends the communicator for this member: receives that have met no message fail, messages that nobody has asked for go,
@@ -205,23 +217,23 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
         self.check_endpoint(endpoint)?;
-        endpoint.layer_mut::<Messages>().machine.close(self.context);
-        Ok(self.team.destroy(endpoint)?)
+        endpoint.layer_mut::<Messages>().machine.close(self.shared.context);
+        Ok(self.shared.team.clone().destroy(endpoint)?)
     }
 
     /// The team.
     pub fn team(&self) -> &Team {
-        &self.team
+        &self.shared.team
     }
 
     /// Number of members.
     pub fn size(&self) -> u32 {
-        self.team.size()
+        self.shared.team.size()
     }
 
     /// This member's position.
     pub fn rank(&self) -> u32 {
-        self.team.me()
+        self.shared.team.me()
     }
 
     /// What has been counted so far at this endpoint, in all communicators.
@@ -238,14 +250,14 @@ impl Communicator {
             let faulty = matches!(endpoint.layer::<Messages>().machine.gone(rank.0), Some(Failure::Gone(Some(_))));
             faulty || matches!(endpoint.status(*rank), Some(PeerStatus::Lost(_)))
         };
-        let lost: Vec<Rank> = self.team.ranks().iter().copied().filter(lost).collect();
+        let lost: Vec<Rank> = self.shared.team.ranks().iter().copied().filter(lost).collect();
         let layer = endpoint.layer_quietly::<Messages>();
         for rank in &lost {
             if !layer.acknowledged.contains(rank) {
                 layer.acknowledged.push(*rank);
             }
         }
-        lost.into_iter().filter_map(|rank| self.team.position(rank)).collect()
+        lost.into_iter().filter_map(|rank| self.shared.team.position(rank)).collect()
     }
 
     #[inline]
@@ -256,13 +268,13 @@ impl Communicator {
         let layer = endpoint.layer_quietly::<Messages>();
         // What was dropped before comes before what is asked for now.
         layer.process_dropped();
-        if layer.id == self.layer { Ok(()) } else { Err(MessageError::Foreign) }
+        if layer.id == self.shared.layer { Ok(()) } else { Err(MessageError::Foreign) }
     }
 
     /// The rank at a position.
     #[inline]
     pub(crate) fn member(&self, member: u32) -> Result<Rank, MessageError> {
-        self.team.rank(member).ok_or(MessageError::NoSuchMember { member, size: self.size() })
+        self.shared.team.rank(member).ok_or(MessageError::NoSuchMember { member, size: self.size() })
     }
 
     /// A tag as messages have it.
@@ -281,11 +293,11 @@ impl Communicator {
             Tag::Is(tag) => Self::tag(tag)?,
             Tag::Any => ANY,
         };
-        Ok(Selector { context: self.context, source, tag })
+        Ok(Selector { context: self.shared.context, source, tag })
     }
 
     pub(crate) fn status(&self, info: MessageInfo) -> Status {
-        let source = self.team.position(Rank(info.from)).unwrap_or(0);
+        let source = self.shared.team.position(Rank(info.from)).unwrap_or(0);
         Status { source, tag: info.tag as i32, bytes: info.len, kind: info.kind }
     }
 
@@ -295,13 +307,13 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
         selector: Selector,
     ) -> Option<MessageError> {
-        if endpoint.layer_quietly::<Messages>().machine.is_closed(self.context) {
+        if endpoint.layer_quietly::<Messages>().machine.is_closed(self.shared.context) {
             return Some(MessageError::Freed { tag: AskedTag::of(selector.tag) });
         }
         let me = endpoint.rank();
         let (mut others, mut gone) = (0, None);
         let layer = endpoint.layer_quietly::<Messages>();
-        for rank in self.team.ranks().iter().filter(|rank| **rank != me) {
+        for rank in self.shared.team.ranks().iter().filter(|rank| **rank != me) {
             // Not what the endpoint knows of it, which may be more than what it sent.
             let Some(failure) = layer.machine.gone(rank.0) else {
                 others += 1;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const LOOKS: u32 = 64;
 
 /// Bytes of a part of a long message that is placed in the receiver's segment: the receiver copies one out while the next is written.
-pub(crate) const PART: u64 = 32 << 10;
+pub(crate) const PART: u64 = 64 << 10;
 
 /// The handlers.
 #[derive(Clone, Copy, Debug)]

@@ -45,7 +45,7 @@
 //! # How messages travel
 //!
 //! A short message is one active message whose handler finds its receive (*eager*); nothing is allocated once buffers have been
-//! used. A long one goes by the chosen [`Protocol`]: to memory of the receiver's segment where there is some free, by Long messages,
+//! used. The receive of a blocking call has a place of its own while no other one is posted. A long one goes by the chosen [`Protocol`]: to memory of the receiver's segment where there is some free, by Long messages,
 //! which every transport carries as well as it can, otherwise in Medium messages. Blocking calls lend the slice, so that the sender
 //! copies once, to the receiver's segment, and the receiver once, out of it while it is being filled.
 //!

@@ -40,7 +40,7 @@ impl Communicator {
     ) -> Result<Outgoing, MessageError> {
         self.check_endpoint(endpoint)?;
         let (to, tag) = (self.member(to)?, Self::tag(tag)?);
-        let envelope = Envelope { context: self.context, tag, sequence: 0, kind: kind.number() };
+        let envelope = Envelope { context: self.shared.context, tag, sequence: 0, kind: kind.number() };
         Ok(Outgoing { to, envelope, mode })
     }
 
@@ -247,7 +247,7 @@ impl Communicator {
         let layer = endpoint.layer_quietly::<Messages>();
         let mut taken = layer.machine.take_received(key);
         if taken.is_none() {
-            let ranks = self.team.ranks();
+            let ranks = self.shared.team.ranks();
             let one = Awaited::One(Rank(selector.source));
             let awaited = if selector.source == ANY { Awaited::Any(ranks) } else { one };
             let (mut losses, mut idles) = (u32::MAX, endpoint.idles());
@@ -475,7 +475,7 @@ impl Communicator {
         let selector = self.selector(source.into(), tag.into())?;
         let (kind, capacity) = (ElementType::of::<V>(), (most as u64).saturating_mul(size_of::<V>() as u64));
         let key = self.post(endpoint, selector, kind, capacity)?;
-        Ok(ReceiveRequest::new(endpoint, self, selector, key, capacity))
+        Ok(ReceiveRequest::new(self, selector, key, capacity))
     }
 
     /// Sends values to one member and receives others from one, both at once: never waits for itself.

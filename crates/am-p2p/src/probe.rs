@@ -3,14 +3,13 @@
 use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
-use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
+use crate::layer::{self, Awaited, DroppedHandle, Messages};
 use crate::machine::{ANY, Selector};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Transport};
 use am_pgas::pointer::Element;
 use std::fmt;
-use std::sync::Arc;
 
 /// A message that a matched probe has set aside for whoever holds this. Dropped, the message is let go.
 #[must_use = "a message that was set aside is received through this alone"]
@@ -18,7 +17,6 @@ pub struct Message {
     key: Option<Key>,
     communicator: Communicator,
     status: Status,
-    dropped: Arc<Dropped>,
 }
 
 impl fmt::Debug for Message {
@@ -30,7 +28,7 @@ impl fmt::Debug for Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.dropped.push(DroppedHandle::Aside(key));
+            self.communicator.shared.dropped.push(DroppedHandle::Aside(key));
         }
     }
 }
@@ -51,7 +49,7 @@ impl Message {
         self.communicator.check_endpoint(endpoint)?;
         let tag = self.status.tag as u32;
         let source = self.communicator.member(self.status.source)?.0;
-        let selector = Selector { context: self.communicator.context, source, tag };
+        let selector = Selector { context: self.communicator.shared.context, source, tag };
         let aside = self.key.take().expect("a message is received once");
         let machine = &mut endpoint.layer_mut::<Messages>().machine;
         match machine.receive_aside(aside, kind.number(), capacity) {
@@ -105,7 +103,7 @@ impl Communicator {
         mut found: impl FnMut(&mut Messages) -> Option<R>,
     ) -> Result<Option<R>, MessageError> {
         self.check_endpoint(endpoint)?;
-        let ranks = self.team.ranks();
+        let ranks = self.shared.team.ranks();
         let one = Awaited::One(Rank(selector.source));
         let awaited = if selector.source == ANY { Awaited::Any(ranks) } else { one };
         if !block {
@@ -208,7 +206,7 @@ impl Communicator {
     fn message<T: Transport, S: HasLayer<Messages>>(&self, endpoint: &mut Endpoint<T, S>, key: Key) -> Message {
         let layer = endpoint.layer_quietly::<Messages>();
         let info = layer.machine.info(key).expect("it was just set aside");
-        let (status, dropped) = (self.status(info), Arc::clone(&layer.dropped));
-        Message { key: Some(key), communicator: self.clone(), status, dropped }
+        let status = self.status(info);
+        Message { key: Some(key), communicator: self.clone(), status }
     }
 }

@@ -35,11 +35,11 @@ pub trait Pending: sealed::Sealed {}
 /// A message that is being sent. It owns its bytes: dropped, the message goes on by itself.
 #[must_use = "whether a message was sent is known by waiting for it"]
 pub struct SendRequest {
-    key: Option<Key>,
+    /// The message while it is under way, and where the request goes if it is dropped meanwhile.
+    under_way: Option<(Key, Arc<Dropped>)>,
     outgoing: Outgoing,
     len: u64,
     layer: u64,
-    dropped: Arc<Dropped>,
 }
 
 impl fmt::Debug for SendRequest {
@@ -51,15 +51,15 @@ impl fmt::Debug for SendRequest {
 
 impl Drop for SendRequest {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.dropped.push(DroppedHandle::Send(key));
+        if let Some((key, dropped)) = self.under_way.take() {
+            dropped.push(DroppedHandle::Send(key));
         }
     }
 }
 
 impl sealed::Sealed for SendRequest {
     fn over(&self, messages: &Messages) -> bool {
-        self.key.is_none_or(|key| messages.machine.is_sent(key))
+        self.under_way.as_ref().is_none_or(|(key, _)| messages.machine.is_sent(*key))
     }
 
     fn is_open_to_any(&self, _: &Messages) -> bool {
@@ -89,20 +89,20 @@ impl SendRequest {
         len: u64,
     ) -> Self {
         let layer = endpoint.layer_quietly::<Messages>();
-        let key = match begun {
+        let under_way = match begun {
             Begun::Sent => None,
-            Begun::UnderWay(key) => Some(key),
+            Begun::UnderWay(key) => Some((key, Arc::clone(&layer.dropped))),
         };
-        Self { key, outgoing, len, layer: layer.id, dropped: Arc::clone(&layer.dropped) }
+        Self { under_way, outgoing, len, layer: layer.id }
     }
 
     fn outcome<T: Transport, S: HasLayer<Messages>>(
         &mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Option<Result<(), MessageError>> {
-        let Some(key) = self.key else { return Some(Ok(())) };
-        let sent = endpoint.layer_quietly::<Messages>().machine.take_sent(key)?;
-        self.key = None;
+        let Some((key, _)) = &self.under_way else { return Some(Ok(())) };
+        let sent = endpoint.layer_quietly::<Messages>().machine.take_sent(*key)?;
+        self.under_way = None;
         let Outgoing { to, envelope, .. } = self.outgoing;
         let info = MessageInfo { from: to.0, tag: envelope.tag, len: self.len, kind: envelope.kind };
         Some(sent.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0)))
@@ -144,7 +144,6 @@ pub struct ReceiveRequest<V> {
     communicator: Communicator,
     selector: Selector,
     capacity: u64,
-    dropped: Arc<Dropped>,
     of: PhantomData<fn() -> V>,
 }
 
@@ -157,7 +156,7 @@ impl<V> fmt::Debug for ReceiveRequest<V> {
 impl<V> Drop for ReceiveRequest<V> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.dropped.push(DroppedHandle::Receive(key));
+            self.communicator.shared.dropped.push(DroppedHandle::Receive(key));
         }
     }
 }
@@ -173,7 +172,7 @@ impl<V> sealed::Sealed for ReceiveRequest<V> {
     }
 
     fn layer(&self) -> u64 {
-        self.communicator.layer
+        self.communicator.shared.layer
     }
 
     fn peer(&self) -> Option<Rank> {
@@ -188,16 +187,8 @@ impl<V> sealed::Sealed for ReceiveRequest<V> {
 impl<V> Pending for ReceiveRequest<V> {}
 
 impl<V: Element> ReceiveRequest<V> {
-    pub(crate) fn new<T: Transport, S: HasLayer<Messages>>(
-        endpoint: &mut Endpoint<T, S>,
-        communicator: &Communicator,
-        selector: Selector,
-        key: Key,
-        capacity: u64,
-    ) -> Self {
-        let dropped = Arc::clone(&endpoint.layer_quietly::<Messages>().dropped);
-        let communicator = communicator.clone();
-        Self { key: Some(key), communicator, selector, capacity, dropped, of: PhantomData }
+    pub(crate) fn new(communicator: &Communicator, selector: Selector, key: Key, capacity: u64) -> Self {
+        Self { key: Some(key), communicator: communicator.clone(), selector, capacity, of: PhantomData }
     }
 
     fn key(&self) -> Key {
@@ -212,7 +203,7 @@ impl<V: Element> ReceiveRequest<V> {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(Vec<V>, Status), MessageError> {
-        check(endpoint, self.communicator.layer)?;
+        check(endpoint, self.communicator.shared.layer)?;
         let expected = (ElementType::of::<V>(), self.capacity);
         let (communicator, key) = (&self.communicator, self.key());
         let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |_| ())?;
@@ -229,7 +220,7 @@ impl<V: Element> ReceiveRequest<V> {
         endpoint: &mut Endpoint<T, S>,
         values: &mut [V],
     ) -> Result<Status, MessageError> {
-        check(endpoint, self.communicator.layer)?;
+        check(endpoint, self.communicator.shared.layer)?;
         let (out, expected) = (values.as_mut_bytes(), (ElementType::of::<V>(), self.capacity));
         let (communicator, key) = (&self.communicator, self.key());
         let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |_| ())?;
@@ -250,7 +241,7 @@ impl<V: Element> ReceiveRequest<V> {
         self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Result<(Vec<V>, Status), MessageError>, Self> {
-        if let Err(error) = check(endpoint, self.communicator.layer) {
+        if let Err(error) = check(endpoint, self.communicator.shared.layer) {
             return Ok(Err(error));
         }
         serve_for(endpoint, &[&self]);
@@ -266,7 +257,7 @@ impl<V: Element> ReceiveRequest<V> {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Option<Self>, MessageError> {
-        check(endpoint, self.communicator.layer)?;
+        check(endpoint, self.communicator.shared.layer)?;
         let key = self.key();
         endpoint.layer_mut::<Messages>().machine.cancel(key);
         if self.selector.source != ANY {
@@ -305,7 +296,7 @@ fn over<T: Transport, S: HasLayer<Messages>>(
         return false;
     }
     request.communicator().is_some_and(|communicator| {
-        let any = Selector { context: communicator.context, source: ANY, tag: ANY };
+        let any = Selector { context: communicator.shared.context, source: ANY, tag: ANY };
         communicator.no_sender_left(endpoint, any).is_some()
     })
 }
@@ -314,7 +305,7 @@ fn over<T: Transport, S: HasLayer<Messages>>(
 fn awaited(requests: &[&dyn Pending]) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = requests.iter().filter_map(|request| request.peer()).collect();
     for request in requests.iter().filter(|request| request.peer().is_none()) {
-        let members = request.communicator().map_or(&[][..], |communicator| communicator.team.ranks());
+        let members = request.communicator().map_or(&[][..], |communicator| communicator.shared.team.ranks());
         ranks.extend_from_slice(members);
     }
     ranks.sort_unstable();
@@ -329,7 +320,7 @@ fn serve_for<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>,
             layer::serve(endpoint, Awaited::One(request.peer().expect("it was just there")))
         }
         [request] => {
-            let members = request.communicator().map_or(&[][..], |communicator| communicator.team.ranks());
+            let members = request.communicator().map_or(&[][..], |communicator| communicator.shared.team.ranks());
             layer::serve(endpoint, Awaited::Any(members))
         }
         requests => layer::serve(endpoint, Awaited::Any(&awaited(requests))),

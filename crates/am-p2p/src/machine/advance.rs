@@ -76,6 +76,15 @@ pub(crate) struct Next {
     pub(crate) offset: Option<u64>,
 }
 
+/// Bytes of the parts of a message: receivers copy one out while the next is written, so that short messages have short ones.
+const fn part_len(len: u64) -> u64 {
+    let eighth = len / 8;
+    if eighth < SHORTEST_PART { SHORTEST_PART } else { eighth }
+}
+
+/// Bytes of a part at least.
+const SHORTEST_PART: u64 = 8 << 10;
+
 /// What serving a peer has come to.
 enum Served {
     Sent,
@@ -249,7 +258,8 @@ impl Machine {
         if send.at == send.len && !envelope {
             return None;
         }
-        let end = send.len.min(send.at + most(send.to, offset.is_some()).max(1));
+        let most = most(send.to, offset.is_some()).min(part_len(send.len)).max(1);
+        let end = send.len.min(send.at + most);
         let part = Part { receive, at: send.at, envelope: envelope.then_some((send.envelope, send.len)) };
         let offset = offset.map(|offset| offset + send.at);
         Some(Next { to: send.to, part, bytes: send.at as usize..end as usize, offset })

@@ -69,8 +69,11 @@ impl Machine {
     /// It is looked at by [`Machine::take_direct`], and ended by that or by [`Machine::post_direct`].
     #[inline]
     pub(crate) fn begin_direct(&mut self, selector: Selector, kind: u32, capacity: u64) -> bool {
+        if self.direct.stage != Stage::Unused {
+            self.abandon_direct();
+        }
         let alone = self.posted.is_empty() && self.stored.is_empty() && self.endings == 0;
-        if !alone || capacity > self.eager || self.direct.stage != Stage::Unused {
+        if !alone || capacity > self.eager {
             return false;
         }
         let Selector { context, source, tag } = selector;
@@ -80,6 +83,14 @@ impl Machine {
         #[cfg(test)]
         self.history.push(super::model::Event::Posted(DIRECT, selector));
         true
+    }
+
+    /// The blocking call has unwound.
+    #[cold]
+    fn abandon_direct(&mut self) {
+        if let Stage::Posted(key) = std::mem::take(&mut self.direct.stage) {
+            self.drop_receive(key);
+        }
     }
 
     /// An eager message has come that the receive waits for.

@@ -296,8 +296,12 @@ impl Machine {
         }
         let mut members: Vec<u32> = members.into_iter().collect();
         members.sort_unstable();
-        let early: Vec<u32> =
-            self.pair_of.keys().filter(|name| (**name >> 32) as u32 == context).map(|name| *name as u32).collect();
+        let mut early: Vec<u32> = Vec::new();
+        for name in self.pair_of.keys().filter(|name| (**name >> 32) as u32 == context) {
+            early.push(*name as u32);
+        }
+        // The order of a table is none.
+        early.sort_unstable();
         for rank in early {
             let peer = self.peer(rank);
             self.peers[peer].unopened = self.peers[peer].unopened.saturating_sub(1);

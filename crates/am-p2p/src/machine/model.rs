@@ -548,7 +548,7 @@ fn play(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Vec<Count
 
 /// As many programs as `AM_P2P_SEEDS` says.
 pub(super) fn seeds() -> u64 {
-    std::env::var("AM_P2P_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150)
+    std::env::var("AM_P2P_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)
 }
 
 /// Plays the seeds of a protocol.

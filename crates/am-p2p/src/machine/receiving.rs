@@ -71,6 +71,21 @@ pub(crate) struct Receive {
 }
 
 impl Receive {
+    /// Takes a message's envelope, and notes why it cannot be received if so.
+    #[inline]
+    fn take(&mut self, from: u32, envelope: &Envelope, len: u64) {
+        let kind = envelope.kind & KIND;
+        (self.from, self.tag, self.len, self.sent_kind) = (from, envelope.tag, len, kind);
+        if self.failure.is_some() {
+            return;
+        }
+        if self.kind != BYTES && self.kind != kind {
+            self.failure = Some(Failure::WrongType(kind));
+        } else if len > self.capacity {
+            self.failure = Some(Failure::Truncated);
+        }
+    }
+
     fn is_over(&self) -> bool {
         match self.stage {
             Stage::Done | Stage::Cancelled => true,
@@ -322,17 +337,7 @@ impl Machine {
     pub(super) fn match_envelope(&mut self, key: Key, from: u32, envelope: &Envelope, len: u64) -> bool {
         self.counts.received += 1;
         let receive = self.receive_mut(key);
-        let kind = envelope.kind & KIND;
-        (receive.from, receive.tag, receive.len, receive.sent_kind) = (from, envelope.tag, len, kind);
-        receive.failure = if receive.failure.is_some() {
-            receive.failure
-        } else if receive.kind != BYTES && receive.kind != kind {
-            Some(Failure::WrongType(kind))
-        } else if len > receive.capacity {
-            Some(Failure::Truncated)
-        } else {
-            None
-        };
+        receive.take(from, envelope, len);
         receive.failure.is_none()
     }
 
@@ -360,6 +365,30 @@ impl Machine {
             payload.copy_to(&mut bytes);
             return self.store(from, envelope, len, Content::Here(bytes));
         };
+        let Self { receives, pool, .. } = self;
+        let receive = receives.get_mut(key).expect("a posted receive has its entry");
+        let known = receive.advertised || receive.cancelling || !receive.wanted || receive.failure.is_some();
+        if known || receive.selector.class() != 0 {
+            return self.eager_known(key, peer, from, envelope, payload);
+        }
+        // As below, for the receives that most are.
+        receive.take(from, &envelope, len);
+        receive.stage = Stage::Done;
+        if receive.failure.is_none() && len != 0 {
+            let mut bytes = pool.pop().unwrap_or_default();
+            bytes.resize(payload.len(), 0);
+            payload.copy_to(&mut bytes);
+            receive.bytes = bytes;
+        }
+        let selector = receive.selector;
+        self.posted.remove(selector, key);
+        self.counts.received += 1;
+        self.consume(peer, units(len));
+    }
+
+    /// An eager message has come for a receive with wildcards, or one that its sender or its communicator knows of.
+    fn eager_known(&mut self, key: Key, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
+        let len = payload.len() as u64;
         let advertised = self.receive_mut(key).advertised;
         self.unlink(key);
         if self.match_envelope(key, from, &envelope, len) && len != 0 {

@@ -233,3 +233,47 @@ fn wildcards_hold_back_few_receives() {
     }
     assert!(play.machines[1].contexts.iter().all(|context| context.deferred.len() < 100));
 }
+
+#[test]
+fn a_blocking_call_that_unwound_takes_no_message() {
+    let mut play = Play::pair(1 << 20);
+    let selector = Selector { context: 0, source: 0, tag: 3 };
+    for posts in [false, true] {
+        assert!(play.machines[1].begin_direct(selector, BYTES, 10));
+        if posts {
+            play.machines[1].post_direct();
+        }
+        // The next call does not meet what the first was to receive.
+        assert!(play.machines[1].begin_direct(Selector { tag: 4, ..selector }, BYTES, 10));
+        play.send_one(4, 6);
+        play.settle();
+        let mut out = [0; 10];
+        let found = play.machines[1].take_direct(&mut out);
+        assert!(matches!(found, Found::Message(MessageInfo { tag: 4, len: 6, .. }, None)), "{found:?}");
+        play.send_one(3, 5);
+        play.settle();
+        assert!(play.machines[1].probe(selector).is_some());
+        let receive = play.post_one(3, 10);
+        assert!(play.machines[1].take_received(receive).is_some());
+    }
+}
+
+#[test]
+fn strangers_are_faulty() {
+    let mut play = Play::pair(1 << 20);
+    // Rank 0 sends in a communicator that rank 1 makes without it, before and after.
+    let envelope = |context| Envelope { context, tag: 0, sequence: 0, kind: BYTES };
+    let eager = |play: &mut Play, from, context| {
+        play.machines[1].on_eager(from, envelope(context), Credit::default(), &am_core::Payload::own(&[1]));
+    };
+    eager(&mut play, 0, 7);
+    play.machines[1].open(7, [1, 5]);
+    assert_eq!(play.machines[1].gone(0), Some(Failure::Gone(Some(LossCause::Faulty))));
+    eager(&mut play, 5, 7);
+    assert_eq!((play.machines[1].gone(5), play.machines[1].stored.len()), (None, 2));
+    eager(&mut play, 6, 7);
+    assert_eq!(play.machines[1].gone(6), Some(Failure::Gone(Some(LossCause::Faulty))));
+    // One that names ever more communicators is stopped.
+    (0..100_000).for_each(|context| eager(&mut play, 8, 100 + context));
+    assert!(play.machines[1].pairs.len() < 10_000 && play.machines[1].gone(8).is_some());
+}
