@@ -2,8 +2,7 @@
 
 use active_messages::loopback::{LoopbackConfig, network};
 use active_messages::shm::{Job, JobConfig, JoinOptions};
-use active_messages::transport::DEFAULT_REPLY;
-use active_messages::transport::Peer;
+use active_messages::transport::{DEFAULT_REPLY, Peer};
 use active_messages::{Category, Lane, Limits, Transport, udp};
 use exanet_sim::{ExanetConfig, conduit as exanet};
 use extoll_sim::conduit::{gasnet, pscom};
@@ -60,20 +59,14 @@ fn backends() -> Vec<(&'static str, Limits)> {
 }
 
 fn table() -> String {
-    let mut text = String::from(
-        "| backend | arguments | Medium request, reply | reply without a declared bound \
-         | Long | ordered |\n|---|---|---|---|---|---|\n",
-    );
+    let mut text = String::from("| backend | Medium | reply, undeclared | Long |\n|---|---|---|---|\n");
     for (name, limits) in backends() {
-        let medium = |lane| limits.max_payload(Category::Medium, lane, 16);
-        let long = if limits.long >= 1 << 32 { "the segment".into() } else { limits.long.to_string() };
-        text += &format!(
-            "| {name} | 16 words | {}, {} | {} | {long} | {} |\n",
-            medium(Lane::Request),
-            medium(Lane::Reply),
-            limits.default_reply,
-            if limits.ordered { "yes" } else { "no" }
-        );
+        assert!(limits.ordered, "the README says that messages of a pair are in order everywhere: {name}");
+        let medium =
+            [Lane::Request, Lane::Reply].map(|lane| limits.max_payload(Category::Medium, lane, MAX_WORDS));
+        assert_eq!(medium[0], medium[1], "the README has one column for both: {name}");
+        let long = if limits.long >= 1 << 32 { "segment".into() } else { limits.long.to_string() };
+        text += &format!("| {name} | {} | {} | {long} |\n", medium[0], limits.default_reply);
     }
     text
 }
