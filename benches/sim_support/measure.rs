@@ -65,6 +65,11 @@ impl<'c> Bench<'c> {
         self.command.mode
     }
 
+    /// Whether a figure is wanted.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.command.mode == Mode::CriterionOnly || self.command.selects(GROUP, name)
+    }
+
     /// Measures the time that `run` takes on one core; criterion reports the throughput of `events` under the name of the first
     /// figure.
     pub(crate) fn one_core(&mut self, events: u64, figures: &[Counted], mut run: impl FnMut()) {

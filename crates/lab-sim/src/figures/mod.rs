@@ -5,7 +5,7 @@
 //! fellows run the machines, `collectives` collective operations on several of them.
 
 mod cli;
-mod collectives;
+pub mod collectives;
 pub mod exanet;
 pub mod extoll;
 mod fit;

@@ -22,29 +22,54 @@ use programs::{Algorithm, Calibration, Measured, Program, Timing};
 
 /// A machine.
 #[derive(Clone, Debug)]
-enum Site {
+pub enum Site {
+    /// EXTOLL, with the conduit of GASNet.
     Extoll(Box<ExtollConfig>),
+    /// Portals, with the conduit's usual flow control.
     Portals(Box<PortalsConfig>),
 }
 
 impl Site {
-    /// Runs a program on so many ranks, each at a port of one switch.
-    fn run<P: Program>(&self, ranks: u32, program: P) -> Result<Vec<P::Result>, Failure> {
+    /// EXTOLL with its usual parameters.
+    pub fn extoll() -> Self {
+        Self::Extoll(Box::new(ExtollConfig::pair()))
+    }
+
+    /// Portals with its usual parameters.
+    pub fn portals() -> Self {
+        Self::Portals(Box::new(PortalsConfig::pair()))
+    }
+
+    /// Runs a program on so many ranks, each at a port of one switch; what it brings, and how many events it took.
+    fn simulate<P: Program>(&self, ranks: u32, program: P) -> Result<(Vec<P::Result>, u64), RunError> {
         let topology = Topology::Crossbar { nodes: ranks };
-        let results = match self {
+        let (results, events) = match self {
             Self::Extoll(machine) => {
                 let machine = ExtollConfig { ranks, topology, ..(**machine).clone() };
-                let run = gasnet::run(&machine, &GasnetConfig::default(), move |ours| program.play(ours));
-                run.map(|report| report.results)
+                let run = gasnet::run(&machine, &GasnetConfig::default(), move |ours| program.play(ours))?;
+                (run.results, run.events)
             }
             Self::Portals(machine) => {
                 let machine = PortalsConfig { ranks, topology, ..(**machine).clone() };
-                let run = conduit::run(&machine, &ConduitConfig::default(), move |ours| program.play(ours));
-                run.map(|report| report.results)
+                let run = conduit::run(&machine, &ConduitConfig::default(), move |ours| program.play(ours))?;
+                (run.results, run.events)
             }
         };
-        let results: Result<_, RunError> = results;
-        Ok(results.map_err(Failure::of("collective operations"))?.into_iter().flatten().collect())
+        Ok((results.into_iter().flatten().collect(), events))
+    }
+
+    fn run<P: Program>(&self, ranks: u32, program: P) -> Result<Vec<P::Result>, Failure> {
+        let results = self.simulate(ranks, program).map(|(results, _)| results);
+        results.map_err(Failure::of("collective operations"))
+    }
+
+    /// Makes a world of so many ranks, in which each of them takes part in so many barriers, broadcasts and allreduces of a
+    /// word, by the usual tuning; how many events that takes.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub fn mixed(&self, ranks: u32, times: u32) -> Result<u64, RunError> {
+        self.simulate(ranks, programs::Mixed(times)).map(|(_, events)| events)
     }
 
     /// LogP's parameters for messages as small operations send them.

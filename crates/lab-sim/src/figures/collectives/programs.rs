@@ -115,6 +115,29 @@ impl Program for Timing {
     }
 }
 
+/// Barriers, broadcasts and allreduces of a word, so often each, by the usual tuning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mixed(pub(super) u32);
+
+impl Program for Mixed {
+    type Result = ();
+
+    fn play<T: Transport>(self, transport: T) {
+        let mut handlers = Handlers::<Collectives>::new();
+        let layer = Collectives::register(&mut handlers).expect("the table has room");
+        let mut endpoint = Endpoint::attach(transport, handlers, layer).expect("all ranks attach");
+        let world = Team::world(&mut endpoint).expect("nobody is lost");
+        for time in 0..self.0 {
+            let mut word = [u64::from(world.me())];
+            world.barrier(&mut endpoint).expect("nobody is lost");
+            world.broadcast(&mut endpoint, time % world.size(), &mut word).expect("nobody is lost");
+            let sum = world.allreduce_one(&mut endpoint, word[0], Sum).expect("nobody is lost");
+            assert_eq!(sum, u64::from(time % world.size()) * u64::from(world.size()));
+        }
+        endpoint.finish().expect("all ranks end");
+    }
+}
+
 /// Measures LogP's parameters: rank 0 exchanges messages with rank 1, and then sends one to each of the others in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calibration;
