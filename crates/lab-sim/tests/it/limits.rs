@@ -62,8 +62,7 @@ fn table() -> String {
     let mut text = String::from("| backend | Medium | reply, undeclared | Long |\n|---|---|---|---|\n");
     for (name, limits) in backends() {
         assert!(limits.ordered, "the README says that messages of a pair are in order everywhere: {name}");
-        let medium =
-            [Lane::Request, Lane::Reply].map(|lane| limits.max_payload(Category::Medium, lane, MAX_WORDS));
+        let medium = [Lane::Request, Lane::Reply].map(|lane| limits.max_payload(Category::Medium, lane, 16));
         assert_eq!(medium[0], medium[1], "the README has one column for both: {name}");
         let long = if limits.long >= 1 << 32 { "segment".into() } else { limits.long.to_string() };
         text += &format!("| {name} | {} | {} | {long} |\n", medium[0], limits.default_reply);
