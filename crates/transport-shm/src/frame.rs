@@ -85,6 +85,15 @@ impl Frame {
         (args <= am_core::arguments::MAX_WORDS).then_some(frame)
     }
 
+    /// The handler and the number of argument words of a Short message that permits no reply and lies in one cell, which floods
+    /// consist of: one comparison tells.
+    #[inline(always)]
+    pub(crate) fn decode_plain(header: u64) -> Option<(u8, usize)> {
+        const FREE: u64 = 0xff | 31 << 8 | 0xff << 16;
+        let args = (header >> 8 & 31) as usize;
+        (header & !FREE == SHORT << 13 && args <= 2 * CELL_WORDS).then_some(((header >> 16) as u8, args))
+    }
+
     /// Words in front of an inline payload.
     #[inline]
     pub(crate) fn leading_words(&self) -> usize {
@@ -134,6 +143,19 @@ mod tests {
             let frame = Frame { kind, handler, args, len, reply, in_ring };
             prop_assert_eq!(frame.encode() & 0xff, 0);
             prop_assert_eq!(Frame::decode(frame.encode()), Some(frame));
+        }
+
+        #[test]
+        fn plain_headers_decode_alike(
+            kind in 0usize..4, args in 0usize..=16, handler in any::<u8>(), len in 0usize..2,
+            reply in prop::option::of(0u64..2), in_ring in any::<bool>(), lap in any::<u8>()
+        ) {
+            let kinds = [Category::Short, Category::Medium, Category::Long].map(Kind::Message);
+            let kind = kinds.get(kind).copied().unwrap_or(Kind::Control);
+            let frame = Frame { kind, handler, args, len, reply, in_ring };
+            let plain = kind == Kind::Message(Category::Short) && len == 0 && reply.is_none() && frame.one_cell();
+            let expected = plain.then_some((handler, args));
+            prop_assert_eq!(Frame::decode_plain(frame.encode() | u64::from(lap)), expected);
         }
 
         #[test]

@@ -18,8 +18,12 @@ use std::sync::Arc;
 /// Cells set aside for every reply: the longest frame.
 const REPLY_CELLS: u32 = 2;
 
-/// How many cells ahead the reader fetches lines.
+/// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row.
 const READ_AHEAD: u64 = 12;
+
+/// Frames read in a row after which a reader lags behind its writer. One that keeps up would fetch lines that are being written,
+/// which the writer then has to get back: a flood took twice as long.
+pub(crate) const LAGGING: usize = 48;
 
 /// How many cells ahead the writer fetches lines.
 const WRITE_AHEAD: u64 = 6;
@@ -394,11 +398,18 @@ impl ReplyIn {
 
     /// Delivers the next reply if it is there and lies in one cell, and gives its room back to the accounts of `out`.
     #[inline(always)]
-    pub(crate) fn take(&mut self, out: &mut RequestOut, deliver: impl Deliver) -> Result<Taken, Broken> {
+    pub(crate) fn take(
+        &mut self,
+        out: &mut RequestOut,
+        ahead: bool,
+        deliver: impl Deliver,
+    ) -> Result<Taken, Broken> {
         let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
             return Ok(Taken::Nothing);
         };
-        self.lane.fetch_ahead(self.reader.read(), Use::Read);
+        if ahead {
+            self.lane.fetch_ahead(self.reader.read(), Use::Read);
+        }
         let frame = Frame::decode(header).ok_or(Broken)?;
         if !frame.one_cell() {
             return Ok(Taken::Large(frame));
@@ -471,13 +482,33 @@ impl RequestIn {
         self.reader.sound(&self.lane.cells)
     }
 
-    /// Delivers the next request if it is there and lies in one cell. Its cell is the writer's again only after `publish`.
+    /// The header of the next request, if it is there.
     #[inline(always)]
-    pub(crate) fn take(&mut self, deliver: impl Deliver) -> Result<Taken, Broken> {
-        let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
-            return Ok(Taken::Nothing);
-        };
-        self.lane.fetch_ahead(self.reader.read(), Use::Read);
+    pub(crate) fn peek(&self) -> Option<u64> {
+        self.reader.peek(&self.lane.cells).map(|(_, header)| header)
+    }
+
+    /// Takes the request with this header if it has arguments only, fits one cell and permits no reply: its handler. Faster than
+    /// [`RequestIn::take`], which takes all others. With `ahead`, fetches a cell of frames to come. Its cell is the writer's again only
+    /// after `publish`.
+    #[inline(always)]
+    pub(crate) fn take_plain(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<u8> {
+        let (handler, len) = Frame::decode_plain(header)?;
+        if ahead {
+            self.lane.fetch_ahead(self.reader.read(), Use::Read);
+        }
+        let words = &self.reader.first(&self.lane.cells).0[1..=len.div_ceil(2)];
+        args.refill(len, words.iter().map(|word| word.load(Relaxed))).ok()?;
+        self.reader.advance(1);
+        Some(handler)
+    }
+
+    /// Delivers the request with this header if it lies in one cell. Its cell is the writer's again only after `publish`.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, header: u64, ahead: bool, deliver: impl Deliver) -> Result<Taken, Broken> {
+        if ahead {
+            self.lane.fetch_ahead(self.reader.read(), Use::Read);
+        }
         let frame = Frame::decode(header).ok_or(Broken)?;
         if frame.reply.is_some_and(|granules| granules > self.most_reply) {
             return Err(Broken);
@@ -485,6 +516,7 @@ impl RequestIn {
         if !frame.one_cell() {
             return Ok(Taken::Large(frame));
         }
+        let first = self.reader.first(&self.lane.cells);
         self.reader.advance(1);
         deliver_small(first, frame, deliver)?;
         Ok(Taken::Small)

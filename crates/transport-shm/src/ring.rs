@@ -154,6 +154,7 @@ impl Reader {
     }
 
     /// The first cell of the frame that `peek` found.
+    #[inline]
     pub(crate) fn first<'a>(&self, cells: &'a [Cell]) -> &'a Cell {
         cell(cells, self.head)
     }

@@ -3,7 +3,7 @@
 use crate::bell::Bell;
 use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::job::{Board, Job, JoinError, status};
-use crate::lanes::{self, Denied, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
+use crate::lanes::{self, Denied, LAGGING, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::{self, endpoint};
 use crate::nudge::Nudge;
 use crate::park::LONGEST;
@@ -85,6 +85,8 @@ pub struct Shm {
     watched: Vec<[u64; 2]>,
     /// The peer whose lanes the next poll looks at first.
     first: usize,
+    /// Whether something is known to have arrived from it.
+    found: bool,
     /// What there is to look for outside the lanes, and how much of it has been looked for.
     news: View<AtomicU64>,
     /// Words of this process alone, which a fork finds zero: how much of the news has been looked for, whether this is the
@@ -178,6 +180,7 @@ impl Shm {
             cells: View::new(&job.mapping, 0, layout.control_bytes() / size_of::<Cell>()),
             watched: vec![[NOWHERE; 2]; layout.peers()],
             first: 0,
+            found: false,
             news: View::new(&job.mapping, layout.endpoint(me.index()) + 8 * endpoint::NEWS, 1),
             own,
             contacts: View::new(&job.mapping, layout.contacts(me.index()), layout.peers()),
@@ -320,7 +323,7 @@ impl Shm {
                     sink.reply(Arrival::new(from, category, frame.handler, args, payload));
                 }
             };
-            let outcome = match replies.take(requests, &mut deliver) {
+            let outcome = match replies.take(requests, done >= LAGGING, &mut deliver) {
                 Ok(Taken::Nothing) => break,
                 Ok(Taken::Small) => Ok(()),
                 Ok(Taken::Large(frame)) if frame.kind == Kind::Control => Err(Broken),
@@ -342,37 +345,46 @@ impl Shm {
         let Self { answering, segments, job, board, fenced, bare, own, .. } = self;
         let Answering { requests, replies } = &mut answering[peer];
         let segment = &segments.arrivals;
-        let from = Peer(peer as u32);
-        let mut done = 0;
+        let (from, home) = (Peer(peer as u32), &own[own::HOME]);
+        let (mut done, mut plain) = (0, Words::EMPTY);
         let outcome = loop {
             // A handler may have forked: the rest is the parent's, and so is the account of what was read.
-            if is_wiped(own) {
+            // Relaxed: as in `is_wiped`.
+            if home.load(Relaxed) == 0 {
                 return (done, Ok(()));
             }
             if done == budget {
                 break Ok(());
             }
-            let taken = requests.take(|frame: Frame, args: &Words, payload: Payload<'_>| {
-                let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
-                answer(sink, frame, args, payload, replies, context, bare);
-            });
-            let outcome = match taken {
-                Ok(Taken::Nothing) => break Ok(()),
-                Ok(Taken::Large(frame)) => {
-                    let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
-                        let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
-                        answer(sink, frame, args, payload, replies, context, bare);
-                    };
-                    requests.take_large(frame, segment, deliver)
+            let Some(header) = requests.peek() else { break Ok(()) };
+            let ahead = done >= LAGGING;
+            let outcome = if let Some(handler) = requests.take_plain(header, &mut plain, ahead) {
+                let arrival = Arrival::new(from, Category::Short, handler, &plain, Payload::EMPTY);
+                sink.request(arrival, &mut NullReplyPath::one_way(from));
+                Ok(())
+            } else {
+                let taken = requests.take(header, ahead, |frame: Frame, args: &Words, payload: Payload<'_>| {
+                    let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                    answer(sink, frame, args, payload, replies, context, bare);
+                });
+                match taken {
+                    Ok(Taken::Nothing | Taken::Small) => Ok(()),
+                    Ok(Taken::Large(frame)) => {
+                        // A closure of its own: shared with the one above, neither would be compiled in place.
+                        let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+                            let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                            answer(sink, frame, args, payload, replies, context, bare);
+                        };
+                        requests.take_large(frame, segment, deliver)
+                    }
+                    Err(broken) => Err(broken),
                 }
-                Ok(Taken::Small) => Ok(()),
-                Err(broken) => Err(broken),
             };
             if let Err(broken) = outcome {
                 break Err(broken);
             }
             done += 1;
-            if requests.due() && !is_wiped(own) {
+            if requests.due() && home.load(Relaxed) != 0 {
                 requests.publish();
                 board.parking[peer].notify(*fenced);
             }
@@ -425,6 +437,20 @@ impl Shm {
         }
         self.first = if next == self.watched.len() { 0 } else { next };
         done
+    }
+
+    /// [`Transport::may_deliver`], where one poll looks at some of the peers only: the next poll begins with the first of them from
+    /// which something has arrived, or behind them all.
+    fn may_deliver_of_many(&mut self) -> bool {
+        let (start, peers) = (self.first, self.watched.len());
+        let end = start + GLANCE;
+        let ahead = first_arrival(&self.cells, &self.watched[start..end.min(peers)]);
+        let found = ahead.map(|ahead| start + ahead).or_else(|| {
+            let wrapped = end.checked_sub(peers)?;
+            first_arrival(&self.cells, &self.watched[..wrapped])
+        });
+        (self.first, self.found) = (found.unwrap_or(end % peers), found.is_some());
+        self.found
     }
 
     /// Whether a look at the lanes, the give-backs or the board would find something new.
@@ -709,6 +735,22 @@ impl Transport for Shm {
     }
 
     #[inline]
+    fn may_deliver(&mut self) -> bool {
+        // Acquire: as in `poll`, which takes the news in.
+        if self.news[0].load(Acquire) != self.own[own::NEWS_SEEN].load(Relaxed) {
+            return true;
+        }
+        if self.watched.len() > GLANCE {
+            return self.may_deliver_of_many();
+        }
+        let found = first_arrival(&self.cells, &self.watched);
+        if let Some(peer) = found {
+            (self.first, self.found) = (peer, true);
+        }
+        found.is_some()
+    }
+
+    #[inline]
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         // Acquire: pairs with the AcqRel in `Board::add_news`.
         let news = self.news[0].load(Acquire);
@@ -716,8 +758,12 @@ impl Transport for Shm {
             self.note_news(news);
         }
         let (start, peers) = (self.first, self.watched.len());
-        let end = start + peers.min(GLANCE);
-        let mut done = self.sweep(start..end.min(peers), budget, sink);
+        let (end, mut done, mut next) = (start + peers.min(GLANCE), 0, start);
+        if std::mem::take(&mut self.found) && budget != 0 {
+            done = self.serve(start, budget, sink);
+            next = start + 1;
+        }
+        done += self.sweep(next..end.min(peers), budget - done, sink);
         if end > peers && done < budget {
             done += self.sweep(0..end - peers, budget - done, sink);
         }

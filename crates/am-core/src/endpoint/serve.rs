@@ -79,9 +79,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(handled)
     }
 
-    /// Hands what has arrived to its handlers, at most `budget` messages; returns how many. Apart from the poll, which is short
-    /// where nothing has.
-    #[inline(never)]
+    /// Hands what has arrived to its handlers, at most `budget` messages; returns how many.
+    #[inline(always)]
     fn deliver(&mut self, budget: usize) -> usize {
         let mut dispatcher = Dispatcher {
             table: &mut self.table,
