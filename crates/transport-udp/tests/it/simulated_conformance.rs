@@ -71,7 +71,7 @@ fn check(problems: &[String]) {
 
 /// A seed of the full profile runs about one case in so many, drawn from it; `AM_UDP_SIM_SHARE=1` has all of them run.
 fn share() -> u64 {
-    number("AM_UDP_SIM_SHARE", 8)
+    number("AM_UDP_SIM_SHARE", 4)
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -111,8 +111,8 @@ fn with_mischief_8_ranks() {
     check(&run_seed(2, &[8], true, 1));
 }
 
-/// Under 1000 seeds, or as many as `AM_UDP_SIM_SEEDS` says, each of which draws network, faults, number of ranks and an eighth of the
-/// cases: every case runs some 125 times, with each number of ranks some 30 times.
+/// Under 1000 seeds, or as many as `AM_UDP_SIM_SEEDS` says, each of which draws network, faults, number of ranks and a quarter of the
+/// cases: every case runs some 250 times, with each number of ranks some 60 times.
 ///
 /// `cargo test --release -p active-messages-udp --test it -- --ignored simulated_conformance::full --nocapture`
 #[test]
