@@ -209,11 +209,6 @@ impl<W: Send + 'static> Calls<W> {
         polled
     }
 
-    /// When something is due, and whether something is to be done at once.
-    pub(crate) fn next_alarm(&self) -> Option<Instant> {
-        self.next_alarm
-    }
-
     /// Has the next poll carry on.
     pub(crate) fn is_rung(&self) -> bool {
         self.more || self.environment.shared.bell.is_rung()
@@ -329,6 +324,14 @@ impl<W: Send + 'static> Calls<W> {
     }
 
     fn progress(&mut self, outbox: &mut Outbox<'_>) -> ProgressResult {
+        let progress = self.advance(outbox);
+        if let Some(at) = self.next_alarm {
+            outbox.wake_at(at);
+        }
+        Ok(progress)
+    }
+
+    fn advance(&mut self, outbox: &mut Outbox<'_>) -> Progress {
         let idle = outbox.about_to_idle();
         let lost = outbox.losses() != self.losses;
         let look = lost || (idle && self.watch && self.idles.is_multiple_of(LOOKS));
@@ -339,7 +342,7 @@ impl<W: Send + 'static> Calls<W> {
         }
         let due = self.next_alarm.is_some_and(|at| at <= outbox.now());
         if !(self.more || look || due || self.server.has_work() || self.environment.shared.bell.is_rung()) {
-            return Ok(self.rest());
+            return self.rest();
         }
         self.losses = outbox.losses();
         if look && self.farewell == 0 {
@@ -364,9 +367,9 @@ impl<W: Send + 'static> Calls<W> {
         // No wait sleeps meanwhile.
         advanced |= self.farewell != 0;
         match (advanced | rung, blocked) {
-            (true, _) => Ok(Progress::Advanced),
-            (false, true) => Ok(Progress::Blocked),
-            (false, false) => Ok(self.rest()),
+            (true, _) => Progress::Advanced,
+            (false, true) => Progress::Blocked,
+            (false, false) => self.rest(),
         }
     }
 
@@ -385,7 +388,9 @@ impl<W: Send + 'static> Calls<W> {
         let Self { environment, server, wakers, due, wire, .. } = self;
         let wire = *wire;
         let mut table = environment.shared.table();
-        if table.set_shape(outbox.shape()) {
+        table.set_shape(outbox.shape());
+        // A caller may have set the shape before; what the network carries is known here only.
+        if !server.knows_network() {
             let all = || (0..outbox.shape().peers()).map(|peer| outbox.shape().address(Peer(peer)));
             let largest = all().map(|to| room(outbox, to, ANSWER)).min().unwrap_or(0);
             let ordered = all().all(|to| outbox.limits(to).is_some_and(|limits| limits.ordered));

@@ -7,6 +7,7 @@
 //! | [`Calls`], [`CallConfig`] | the layer: the state that methods work on, and its limits |
 //! | [`CallEndpoint`] | calls of an [`Endpoint`](am_core::Endpoint): blocking waits, and futures that it runs |
 //! | [`Caller`], [`Call`], [`Answers`] | calls under way, deadlines, retries, streams; from any thread |
+//! | `Driver`, `drive` | a task of tokio that serves an endpoint; feature `tokio` |
 //! | [`Context`] | what an `async` method works with: state between awaits, calls, time |
 //! | [`CallError`] | what calls fail with |
 //! | `table`, `server` (private) | both sides as state machines without a network |
@@ -77,8 +78,6 @@
 //!
 //! # Limits of this version
 //!
-//! - A deadline or sleep is noticed while the endpoint is in [`CallEndpoint::run`], [`Call::wait`] or polled otherwise. A rank that only waits
-//!   for messages, in [`Endpoint::wait_until`](am_core::Endpoint::wait_until) for instance, notices it when one comes, or a wait's sleep ends.
 //! - Answers of a stream are at most as long as one message.
 //! - A rank that [leaves](am_core::Endpoint::leave) with calls unanswered is noticed by ranks that wait, but on a simulated machine only when
 //!   something else happens there.
@@ -91,6 +90,8 @@ mod code;
 mod config;
 mod context;
 mod doorbell;
+#[cfg(feature = "tokio")]
+mod driver;
 mod error;
 mod fate;
 mod layer;
@@ -107,6 +108,8 @@ mod wire;
 pub use caller::{Answers, Call, Caller, Retries, Sleep};
 pub use config::CallConfig;
 pub use context::{Context, Origin};
+#[cfg(feature = "tokio")]
+pub use driver::{Driven, Driver, Stopper, drive};
 pub use error::{Busy, CallError, Failure, Refusal};
 pub use layer::Calls;
 pub use method::{Callable, Idempotent, Malformed, Method, MethodId, PlainValue, SliceMethod, StreamMethod};

@@ -6,7 +6,7 @@ use crate::error::CallError;
 use crate::layer::Calls;
 use crate::method::{Callable, StreamMethod};
 use crate::shared::Shared;
-use am_core::{Destination, Endpoint, HasLayer, PollError, Span, Transport, WaitError, WaitReason};
+use am_core::{Destination, Endpoint, HasLayer, Transport, WaitError, WaitReason};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::ControlFlow;
@@ -14,9 +14,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll, Wake, Waker};
-
-/// The longest sleep between two looks at what is due.
-const LONGEST: Span = Span::from_secs(1);
 
 /// Wakes the future that an endpoint runs.
 struct Root {
@@ -156,66 +153,23 @@ fn quietly<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
     made
 }
 
-/// Serves the endpoint until `done` yields something.
+/// Serves the endpoint until `done` yields something. What is due ends the endpoint's sleep, since the layer asks for that.
 fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
     endpoint: &mut Endpoint<T, S>,
     mut done: impl FnMut(&mut Endpoint<T, S>) -> Option<R>,
 ) -> Result<R, WaitError> {
-    loop {
-        // Without something that is due, the endpoint's own wait does; it ends as soon as there is.
-        let waited = endpoint.wait_through(|endpoint| {
-            if let Some(result) = done(endpoint) {
-                return Ok::<_, WaitError>(ControlFlow::Break(Some(result)));
-            }
-            let calls = endpoint.layer_quietly::<Calls<W>>();
-            if calls.next_alarm().is_some() {
-                return Ok(ControlFlow::Break(None));
-            }
-            look(endpoint);
-            Ok(ControlFlow::Continue(WaitReason::Message))
-        });
-        if let Some(result) = waited? {
-            return Ok(result);
-        }
-        if let Some(result) = wait_with_alarm(endpoint, &mut done)? {
-            return Ok(result);
-        }
-    }
-}
-
-/// Has the next poll carry the layer on, if there is something to do.
-#[inline]
-fn look<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(endpoint: &mut Endpoint<T, S>) {
-    let losses = endpoint.losses();
-    let calls = endpoint.layer_quietly::<Calls<W>>();
-    if calls.is_rung() || calls.is_behind(losses) {
-        endpoint.layer_mut::<Calls<W>>();
-    }
-}
-
-/// Serves the endpoint until `done` yields something, or nothing is due any more.
-fn wait_with_alarm<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
-    endpoint: &mut Endpoint<T, S>,
-    done: &mut impl FnMut(&mut Endpoint<T, S>) -> Option<R>,
-) -> Result<Option<R>, WaitError> {
-    let mut lost = false;
-    let outcome = loop {
+    endpoint.wait_through(|endpoint| {
         if let Some(result) = done(endpoint) {
-            break Ok(Some(result));
+            return Ok(ControlFlow::Break(result));
         }
-        let Some(at) = endpoint.layer_quietly::<Calls<W>>().next_alarm() else { break Ok(None) };
-        look(endpoint);
-        let span = at - endpoint.now();
-        match endpoint.poll_or_idle(span.min(LONGEST)) {
-            Ok(_) => {}
-            Err(PollError::PeerLost { .. }) => lost = true,
-            Err(error) => break Err(error.into()),
+        // What has been left to do, or lost, is the layer's to look at in the next poll.
+        let losses = endpoint.losses();
+        let calls = endpoint.layer_quietly::<Calls<W>>();
+        if calls.is_rung() || calls.is_behind(losses) {
+            endpoint.layer_mut::<Calls<W>>();
         }
-    };
-    if lost {
-        endpoint.tell_loss_again();
-    }
-    outcome
+        Ok(ControlFlow::Continue(WaitReason::Message))
+    })
 }
 
 impl<M: Callable> Call<M> {

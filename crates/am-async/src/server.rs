@@ -145,6 +145,7 @@ pub(crate) struct Server<W> {
     largest: Arc<AtomicU64>,
     /// Whether messages of a pair keep their order everywhere.
     ordered: bool,
+    network_known: bool,
     /// Deadlines for which timers are to be set, and timers that are to be taken back.
     pub(crate) new_timers: Vec<(Key, Span)>,
     pub(crate) old_timers: Vec<Key>,
@@ -170,16 +171,22 @@ impl<W: Send + 'static> Server<W> {
             held: Vec::new(),
             largest: Arc::new(AtomicU64::new(0)),
             ordered: false,
+            network_known: false,
             new_timers: Vec::new(),
             old_timers: Vec::new(),
         }
+    }
+
+    /// Whether it is known what the network carries.
+    pub(crate) fn knows_network(&self) -> bool {
+        self.network_known
     }
 
     /// What the network carries, once it is known.
     pub(crate) fn set_network(&mut self, largest: u64, ordered: bool) {
         // Relaxed: the number is set before a future is polled, by the same thread or handed over with the endpoint.
         self.largest.store(largest, Ordering::Relaxed);
-        self.ordered = ordered;
+        (self.ordered, self.network_known) = (ordered, true);
     }
 
     /// Requests that are being worked on.

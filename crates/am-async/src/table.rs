@@ -135,14 +135,12 @@ impl Table {
         }
     }
 
-    /// Sets the job's shape, once; whether it was not known.
-    pub(crate) fn set_shape(&mut self, shape: Shape) -> bool {
-        let new = self.shape.is_none();
-        if new {
+    /// Sets the job's shape, once.
+    pub(crate) fn set_shape(&mut self, shape: Shape) {
+        if self.shape.is_none() {
             self.shape = Some(shape);
             self.peers.resize_with(shape.peers() as usize, PeerCalls::default);
         }
-        new
     }
 
     /// Calls that have a slot: queued, under way, or answered and not yet taken.

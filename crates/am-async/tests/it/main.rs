@@ -2,6 +2,8 @@
 
 mod allocation;
 mod basics;
+#[cfg(feature = "tokio")]
+mod on_tokio;
 mod support;
 
 /// Counts what tests allocate.

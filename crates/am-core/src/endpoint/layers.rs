@@ -228,8 +228,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.agenda.nearest(until)
     }
 
-    /// Has the transport call a waker when something may be there.
-    pub(crate) fn notify(&mut self, waker: &Waker) -> Notify {
+    /// Hands over everything sent so far, and has the transport call a waker when something may be there
+    /// ([`Waiting::notify`](crate::Waiting::notify)): for who sleeps by other means than the waits of this type, after a poll has found
+    /// nothing and [`carry_on`](Self::carry_on) neither.
+    pub fn notify(&mut self, waker: &Waker) -> Notify {
         self.desk.stats.idles += 1;
         match self.transport.notify(waker) {
             // Looked at only now, when peers that change something know that the waker is to be called.

@@ -1,0 +1,183 @@
+//! The tokio mode: a task that serves the endpoint, and callers in any other task.
+
+use crate::caller::Caller;
+use crate::layer::Calls;
+use crate::run::CallEndpoint;
+use crate::shared::Shared;
+use am_core::transport::Notify;
+use am_core::{Endpoint, HasLayer, PollError, Transport};
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+/// Polls of the endpoint in one turn of the task, after which other tasks have theirs.
+const TURNS: usize = 32;
+
+/// Has a [`Driver`] end.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+impl Stopper {
+    /// Has the driver end and hand its endpoint back. What is under way stays so.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.shared.bell.ring();
+    }
+}
+
+/// What a [`Driver`] ends with.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Driven<T: Transport, S> {
+    /// The endpoint, to be [finished](Endpoint::finish), which blocks: `tokio::task::spawn_blocking` is the place for that.
+    pub endpoint: Endpoint<T, S>,
+    /// What ended the driver, if it was not its [`Stopper`]: the error of a handler of the program, or a bad message. Losses of ranks end it not.
+    pub error: Option<PollError>,
+}
+
+/// A future that serves an endpoint: a task of tokio that [`Caller`]s in other tasks, on any thread, call through. Between messages and
+/// calls it sleeps, until the transport calls its waker ([`Waiting::notify`](am_core::Waiting::notify)) or a caller does. On a transport that calls
+/// nobody, as the simulated ones, it is ready all the time.
+///
+/// Dropping it drops the endpoint: the other ranks count this one as lost.
+///
+/// ```
+/// use am_async::{CallEndpoint, Calls, Failure, Methods, drive};
+/// use am_core::{Endpoint, Handlers, Rank, loopback};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+/// let mut methods = Methods::<u64>::new();
+/// let add = methods.function("add", |total, _, number: u64| {
+///     *total += number;
+///     Ok::<u64, Failure>(*total)
+/// })?;
+/// let mut handlers = Handlers::new();
+/// let calls = Calls::register(&mut handlers, methods, 0)?;
+/// let endpoint = Endpoint::attach(loopback::single(), handlers, calls)?;
+/// runtime.block_on(async {
+///     let (caller, driver) = drive(endpoint);
+///     let stopper = driver.stopper();
+///     let driver = tokio::spawn(driver);
+///     let tasks = (0..10).map(|number| {
+///         let caller = caller.clone();
+///         tokio::spawn(async move { caller.call(Rank(0), add, &number).await })
+///     });
+///     for task in tasks.collect::<Vec<_>>() {
+///         task.await??;
+///     }
+///     assert_eq!(caller.call(Rank(0), add, &0).await, Ok(45));
+///     stopper.stop();
+///     let endpoint = driver.await?.endpoint;
+///     tokio::task::spawn_blocking(|| endpoint.finish()).await??;
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[must_use = "a driver does nothing unless it is polled: `tokio::spawn` it"]
+pub struct Driver<T: Transport, S, W> {
+    endpoint: Option<Endpoint<T, S>>,
+    stopper: Stopper,
+    /// Who the bell calls.
+    waker: Option<Waker>,
+    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    lost: bool,
+    world: PhantomData<fn(W)>,
+}
+
+impl<T: Transport, S, W> fmt::Debug for Driver<T, S, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
+}
+
+impl<T: Transport, S, W> Unpin for Driver<T, S, W> {}
+
+/// Makes a [`Driver`] of an endpoint with [`Calls`], and a [`Caller`] that calls through it.
+pub fn drive<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
+    mut endpoint: Endpoint<T, S>,
+) -> (Caller, Driver<T, S, W>) {
+    let caller = endpoint.caller();
+    let stopper = Stopper { stop: Arc::default(), shared: Arc::clone(caller.shared()) };
+    let driver =
+        Driver { endpoint: Some(endpoint), stopper, waker: None, sleep: None, lost: false, world: PhantomData };
+    (caller, driver)
+}
+
+impl<T: Transport, S, W> Driver<T, S, W> {
+    /// What ends this driver.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+}
+
+impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
+    fn end(&mut self, error: Option<PollError>) -> Poll<Driven<T, S>> {
+        let mut endpoint = self.endpoint.take().expect("a driver that has ended is not polled again");
+        // From now on the endpoint's own waits are what sleeps.
+        self.stopper.shared.bell.set_waker(endpoint.transport().waker());
+        if self.lost {
+            endpoint.tell_loss_again();
+        }
+        Poll::Ready(Driven { endpoint, error })
+    }
+
+    /// Serves the endpoint once; whether there may be more to do.
+    fn serve(&mut self) -> Result<bool, PollError> {
+        let endpoint = self.endpoint.as_mut().expect("a driver that has ended is not polled again");
+        endpoint.layer_mut::<Calls<W>>();
+        let served = endpoint.poll().and_then(|handled| Ok(handled != 0 || endpoint.carry_on()?));
+        match served {
+            Err(PollError::PeerLost { .. }) => {
+                self.lost = true;
+                Ok(true)
+            }
+            served => Ok(served? || self.stopper.shared.bell.is_rung()),
+        }
+    }
+}
+
+impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T, S, W> {
+    type Output = Driven<T, S>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Driven<T, S>> {
+        let driver = self.get_mut();
+        if !driver.waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+            driver.waker = Some(context.waker().clone());
+            driver.stopper.shared.bell.set_waker(driver.waker.clone());
+        }
+        for _ in 0..TURNS {
+            if driver.stopper.stop.load(Ordering::SeqCst) {
+                return driver.end(None);
+            }
+            match driver.serve() {
+                Err(error) => return driver.end(Some(error)),
+                Ok(true) => continue,
+                Ok(false) => {}
+            }
+            let endpoint = driver.endpoint.as_mut().expect("a driver that has ended is not polled again");
+            match endpoint.notify(context.waker()) {
+                Notify::Ready => continue,
+                Notify::Never => break,
+                Notify::Armed => {}
+            }
+            driver.sleep =
+                endpoint.wake_time().map(|at| Box::pin(tokio::time::sleep((at - endpoint.now()).into())));
+            if let Some(sleep) = &mut driver.sleep
+                && sleep.as_mut().poll(context).is_ready()
+            {
+                continue;
+            }
+            return Poll::Pending;
+        }
+        // Others have their turn.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,86 @@
+//! Callers in tasks of tokio, and the driver that serves them.
+
+use crate::support::{World, attach, methods};
+use am_async::{CallConfig, CallError, Calls, drive};
+use am_core::loopback::{LoopbackConfig, network};
+use am_core::{Endpoint, Handlers, Rank, Span};
+use std::time::Duration;
+
+/// Two ranks as tasks of one runtime: calls from many tasks, with `select!` and tokio's time-outs.
+#[test]
+fn many_tasks_call_through_one_endpoint() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let mut transports = network(2, LoopbackConfig::default()).into_iter();
+    let (a, b) = (transports.next().unwrap(), transports.next().unwrap());
+    let other = std::thread::spawn(move || attach(b, CallConfig::default()).0);
+    let (endpoint, handles) = attach(a, CallConfig::default());
+    let other = other.join().unwrap();
+    runtime.block_on(async move {
+        let (caller, driver) = drive(endpoint);
+        let (_, serving) = drive(other);
+        let (stop, stop_other) = (driver.stopper(), serving.stopper());
+        let (driver, serving) = (tokio::spawn(driver), tokio::spawn(serving));
+        let tasks = (0..50u64).map(|number| {
+            let caller = caller.clone();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    caller.call(Rank(1), handles.add, &number).await.unwrap();
+                    assert_eq!(caller.call(Rank(1), handles.later, &(number, 1)).await, Ok(number + 1));
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        assert_eq!(caller.call(Rank(1), handles.add, &0).await, Ok(20 * (0..50).sum::<u64>()));
+        // A call that tokio gives up is cancelled.
+        let never = caller.call(Rank(1), handles.never, &());
+        assert!(tokio::time::timeout(Duration::from_millis(1), never).await.is_err());
+        tokio::select! {
+            _ = caller.call(Rank(1), handles.never, &()) => panic!("it never answers"),
+            answer = caller.call(Rank(1), handles.half, &4) => assert_eq!(answer, Ok(2)),
+        }
+        // One that its own deadline ends, which the sleeping driver has to notice.
+        let error = caller.timeout(Span::from_millis(1)).call(Rank(1), handles.never, &()).await.unwrap_err();
+        assert!(matches!(error, CallError::TimedOut { .. }), "{error}");
+        assert_eq!(caller.held(), 0);
+        loop {
+            let (begun, dropped) = caller.call(Rank(1), handles.counts, &()).await.unwrap();
+            if begun == dropped {
+                break;
+            }
+        }
+        let mut answers = caller.stream(Rank(1), handles.count, &40);
+        let mut sum = 0;
+        while let Some(answer) = answers.next().await {
+            sum += answer.unwrap();
+        }
+        assert_eq!(sum, (0..40).sum());
+        stop.stop();
+        let first = driver.await.unwrap();
+        stop_other.stop();
+        let second = serving.await.unwrap();
+        assert_eq!((first.error, second.error), (None, None));
+        let second = std::thread::spawn(move || second.endpoint.finish().unwrap());
+        first.endpoint.finish().unwrap();
+        second.join().unwrap();
+    });
+}
+
+/// Calls end when the task that serves them is dropped.
+#[test]
+fn a_dropped_driver_ends_calls() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (methods, handles) = methods();
+    let mut handlers = Handlers::new();
+    let calls = Calls::register(&mut handlers, methods, World::default()).unwrap();
+    let endpoint = Endpoint::attach(am_core::loopback::single(), handlers, calls).unwrap();
+    runtime.block_on(async move {
+        let (caller, driver) = drive(endpoint);
+        let driver = tokio::spawn(driver);
+        let call = caller.call(Rank(0), handles.never, &());
+        assert_eq!(caller.call(Rank(0), handles.half, &2).await, Ok(1));
+        driver.abort();
+        assert_eq!(call.await, Err(CallError::Closed));
+    });
+}
