@@ -44,6 +44,9 @@ pub struct Outgoing<B> {
     /// Its number in traces; without it a new one. A packet that goes on for another keeps that one's number, so
     /// that their spans belong together.
     pub number: Option<u64>,
+    /// Whether it is traffic of the interfaces themselves, such as a report of progress, or tells its own latency by
+    /// [`DeviceContext::took`]: then its time on the way is not among the latencies of the [`Report`](crate::Report).
+    pub aside: bool,
     /// What it carries.
     pub body: B,
 }
@@ -51,7 +54,7 @@ pub struct Outgoing<B> {
 impl<B> Outgoing<B> {
     /// A packet that is sent now, with the usual header.
     pub const fn new(from: u32, to: u32, bytes: u32, body: B) -> Self {
-        Self { from, to, bytes, header: None, at: None, number: None, body }
+        Self { from, to, bytes, header: None, at: None, number: None, aside: false, body }
     }
 }
 
@@ -84,15 +87,17 @@ pub struct Served {
 impl<B: Clone> Core<B> {
     /// Lets a packet enter its sender's interface; returns its number.
     pub(crate) fn send(&mut self, packet: Outgoing<B>, now: u64) -> u64 {
+        let aside = packet.aside;
         let (packet, header) = self.packet(packet, now);
         let number = packet.number;
-        self.launch(packet, header);
+        let index = self.launch(packet, header);
+        self.in_flight.path(index).aside = aside;
         number
     }
 
     /// Counts a packet that is sent; returns it and its header's length.
     pub(crate) fn packet(&mut self, packet: Outgoing<B>, now: u64) -> (Packet<B>, u32) {
-        let Outgoing { from, to, bytes, header, at, number, body } = packet;
+        let Outgoing { from, to, bytes, header, at, number, aside: _, body } = packet;
         let ranks = self.node_of.len();
         assert!((to as usize) < ranks, "rank {to} is outside the job of {ranks} ranks");
         self.counts.sent += 1;
@@ -108,7 +113,17 @@ impl<B: Clone> Core<B> {
         let Packet { from, to, bytes, sent: Instant(tail), .. } = packet;
         let (at, goal) = (self.node_of[from as usize], self.node_of[to as usize]);
         let index = self.in_flight.launch(
-            Flight { at, goal, tail, bytes, header, flow: self.network.flow(at, goal), corrupt: false },
+            Flight {
+                at,
+                goal,
+                tail,
+                bytes,
+                header,
+                flow: self.network.flow(at, goal),
+                passed: 0,
+                corrupt: false,
+                aside: false,
+            },
             packet,
         );
         self.queue.push(tail, Event::Inject(index));
@@ -196,6 +211,12 @@ impl<B: Clone> DeviceContext<'_, B> {
     /// If `to` is outside the job.
     pub fn send_as(&mut self, packet: Outgoing<B>) -> u64 {
         self.core.send(packet, self.now)
+    }
+
+    /// A message has come whose packets were sent [aside](Outgoing::aside): from when it was sent first, however often it was
+    /// sent again, until now is one of the latencies of the [`Report`](crate::Report).
+    pub fn took(&mut self, sent: Instant) {
+        self.core.latency.add(self.now.saturating_sub(sent.0));
     }
 
     /// A new packet number, for [`Outgoing::number`]: so that what the device's stages do for a packet before it

@@ -11,6 +11,7 @@ use crate::members::Members;
 use crate::network::{DIRECT, Network};
 use crate::nic::Costs;
 use crate::path::{Link, Outage};
+use crate::port::Ports;
 use crate::queue::{Event, Queue};
 use crate::random::splitmix64;
 use crate::ranks::{RankState, State};
@@ -64,6 +65,8 @@ pub(crate) struct Core<B> {
     /// Per node: the packets behind the first of those that enter the network in turn.
     pub(crate) lines: Vec<VecDeque<(Packet<B>, u32)>>,
     pub(crate) links: Vec<Link>,
+    /// The nodes' ports, where they have a rate.
+    pub(crate) ports: Option<Ports>,
     pub(crate) outages: Vec<Outage>,
     pub(crate) ranks: Vec<RankState>,
     /// Ranks that are neither done nor stopped.
@@ -129,7 +132,8 @@ impl<B: Clone> Core<B> {
         Self {
             nodes: (0..network.nodes).map(node).collect(),
             lines: (0..network.nodes).map(|_| VecDeque::new()).collect(),
-            links: link_rules.iter().map(Link::new).collect(),
+            links: link_rules.iter().map(|link_rules| Link::new(link_rules, costs.packet)).collect(),
+            ports: costs.ports.map(|rates| Ports::new(rates, network.nodes)),
             outages: link_rules.into_iter().map(Outage::new).collect(),
             ranks: (0..node_of.len() as u64).map(|rank| RankState::new(stream(rank << 1))).collect(),
             remaining: node_of.len() as u32,
@@ -175,7 +179,17 @@ impl<B: Clone> Core<B> {
     pub(crate) fn defer(&mut self, node: u32, at: u64, packet: Packet<B>, token: u32) {
         self.members.sent(packet.from);
         let (bytes, corrupt) = (packet.bytes, packet.corrupt);
-        let flight = Flight { at: node, goal: node, tail: at, bytes, header: token, flow: DIRECT, corrupt };
+        let flight = Flight {
+            at: node,
+            goal: node,
+            tail: at,
+            bytes,
+            header: token,
+            flow: DIRECT,
+            passed: 0,
+            corrupt,
+            aside: true,
+        };
         let index = self.in_flight.launch(flight, packet);
         self.queue.push(at, Event::Due(index));
     }
@@ -189,7 +203,9 @@ impl<B: Clone> Core<B> {
                 }
             }
             ScheduledFault::Link { link, up } => {
-                self.links[link as usize].down = !up;
+                let limited = self.outages[link as usize].limited();
+                let known = &mut self.links[link as usize];
+                (known.down, known.careful) = (!up, !up || limited);
                 if up {
                     for index in std::mem::take(&mut self.outages[link as usize].held) {
                         self.hop(index, now);
@@ -298,11 +314,13 @@ impl<D: Device> Engine<D> {
         let Self { core, devices, .. } = self;
         let (goal, sent) = (core.in_flight.path(index).goal, core.in_flight.packet(index).sent.0);
         core.span(index, StageKind::Message, goal, sent, now);
-        let (_, packet) = core.in_flight.land(index);
+        let (flight, packet) = core.in_flight.land(index);
         let Packet { number, from, bytes, .. } = packet;
         core.counts.delivered += 1;
         core.hash.add(number ^ u64::from(bytes) << 32);
-        core.latency.add(now - sent);
+        if !flight.aside {
+            core.latency.add(now - sent);
+        }
         devices[goal as usize].arrive(packet, &mut DeviceContext { core, node: goal, now });
         core.landed(from, now);
     }

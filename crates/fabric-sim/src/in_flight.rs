@@ -2,6 +2,7 @@
 //! at on the way: with many packets under way memory is what takes the time.
 
 use crate::device::Packet;
+use crate::lane::{Entry, Lane, Train};
 use crate::network::Flow;
 
 /// Where a packet under way is, or one that a device has set aside.
@@ -17,7 +18,11 @@ pub(crate) struct Flight {
     pub(crate) header: u32,
     /// What it remembers of its way.
     pub(crate) flow: Flow,
+    /// Latency of the links that its head has passed.
+    pub(crate) passed: u64,
     pub(crate) corrupt: bool,
+    /// Traffic of the interfaces themselves, which no statistics of latency count.
+    pub(crate) aside: bool,
 }
 
 /// All packets under way, by index.
@@ -53,6 +58,32 @@ impl<B> InFlight<B> {
     #[inline]
     pub(crate) fn packet(&self, index: u32) -> &Packet<B> {
         self.packets[index as usize].as_ref().expect("an event names a packet that is under way")
+    }
+
+    /// Lets a packet onto a lane that it reaches at a time: as a train if it is longer than a packet may be.
+    pub(crate) fn board(&mut self, index: u32, lane: &mut Lane, now: u64, length: u64, longest: u32) -> Entry {
+        let Flight { bytes, header, passed, .. } = *self.path(index);
+        let wire = bytes.saturating_add(header);
+        if wire <= longest && lane.is_plain(now) {
+            return lane.pass(now, length);
+        }
+        // A piece of a train takes as long as the largest packet.
+        let piece = (u128::from(length) * u128::from(longest) / u128::from(wire.max(1))) as u64;
+        if wire <= longest {
+            return lane.cut_in(now, length, piece, |train| self.delay(train));
+        }
+        let train = Train { index, number: self.packet(index).number, end: 0, passed };
+        lane.join(now, length, piece, train, |train| self.delay(train))
+    }
+
+    /// A train ends later on a lane that it passes, or has passed: so its last bit is later wherever its head is.
+    fn delay(&mut self, train: &Train) {
+        let index = train.index as usize;
+        // A packet that was lost further on has left its place to another.
+        if self.packets[index].as_ref().is_some_and(|packet| packet.number == train.number) {
+            let path = &mut self.paths[index];
+            path.tail = path.tail.max(train.end + path.passed.saturating_sub(train.passed));
+        }
     }
 
     /// Takes a packet out of the table.

@@ -12,6 +12,7 @@
 //! | [`bytes`] | what packets carry: buffers that go round |
 //! | `engine`, `queue` | the discrete-event engine and its queue |
 //! | `ranks`, `in_flight`, `path` | what ranks are doing; the packets under way; their path through stages and links |
+//! | `lane`, `port` | what packets pass at a rate, one by one or long messages in turns; what a node puts out and takes in |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `machine` | [`Machine`]: the description that the machines of all simulated [`Interface`]s share |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
@@ -33,6 +34,12 @@
 //! tail follows (cut-through), and the receiver's stages begin with the tail. Buffers at switches are unlimited,
 //! so there is no back-pressure and no routing deadlock. Packets between ranks of one node take the interface's
 //! stages but no link.
+//!
+//! A node's interface may have a rate of its own ([`PortParameters`]), which all of its links share, into the node and out
+//! of it. With [`NicParameters::packet_bytes`] a longer message is a train of packets: on links and at ports others cut in
+//! between them, a short message waits for a packet and not for a megabyte, and long ones share the rate, while a message takes
+//! as few events as before. What trains share is kept link by link: a link further on counts a train's bytes as if they came at
+//! full rate.
 //!
 //! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at
 //! what has arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in
@@ -110,6 +117,7 @@ mod fault_rng;
 mod faults;
 mod handle;
 mod in_flight;
+mod lane;
 mod limits;
 mod lookahead;
 mod machine;
@@ -120,6 +128,7 @@ mod nic;
 pub mod parameters;
 mod path;
 mod peers;
+mod port;
 mod queue;
 mod random;
 mod ranks;
@@ -141,7 +150,7 @@ pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
 pub use handle::Handle;
 pub use machine::{Interface, Machine, NoErrors};
 pub use memory::HostMemory;
-pub use nic::{EmptyPoll, LinkParameters, NicParameters};
+pub use nic::{EmptyPoll, LinkParameters, NicParameters, PortParameters};
 pub use peers::PagedPeers;
 pub use random::splitmix64;
 pub use report::Report;

@@ -48,6 +48,37 @@ pub struct NicParameters {
     pub empty_poll: EmptyPoll,
     /// The links.
     pub link: LinkParameters,
+    /// What the interface takes in from all links of its node together, and puts out to them.
+    pub port: PortParameters,
+    /// The largest packet on the wire in bytes, header included. A longer message travels as a train of packets, between
+    /// which others cut in: what meets it on a link waits for a packet of it and not for its end. 0: whatever is sent is one
+    /// packet.
+    pub packet_bytes: u32,
+}
+
+/// How much a node's interface puts out and takes in, all of its units and links together. Headers count.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortParameters {
+    /// Out to the links in MB/s; infinite: no limit.
+    pub injection_mb_s: f64,
+    /// In from the links in MB/s; infinite: no limit.
+    pub ejection_mb_s: f64,
+    /// Both directions take turns, as on a bus.
+    pub shared: bool,
+}
+
+impl PortParameters {
+    /// The same in either direction.
+    pub const fn of(mb_s: f64) -> Self {
+        Self { injection_mb_s: mb_s, ejection_mb_s: mb_s, shared: false }
+    }
+}
+
+impl Default for PortParameters {
+    fn default() -> Self {
+        Self::of(f64::INFINITY)
+    }
 }
 
 /// The cost of a fruitless poll.
@@ -103,6 +134,10 @@ impl NicParameters {
     pub(crate) fn check(&self) -> Result<Costs, ConfigError> {
         let (latency, femtos_per_byte) = self.link.check("nic.link")?;
         let table = Checker::of("nic");
+        let PortParameters { injection_mb_s, ejection_mb_s, shared } = self.port;
+        table.bandwidth("port.injection_mb_s", injection_mb_s)?;
+        table.bandwidth("port.ejection_mb_s", ejection_mb_s)?;
+        let femtos = |mb_s: f64| (1e9 / mb_s).round() as u64;
         let empty_poll = table.some_time("empty_poll", self.empty_poll.ns)?.0;
         Ok(Costs {
             header: self.header_bytes,
@@ -116,6 +151,13 @@ impl NicParameters {
             empty_poll,
             femtos_per_byte,
             latency,
+            ports: (injection_mb_s.is_finite() || ejection_mb_s.is_finite()).then_some(PortCosts {
+                out: femtos(injection_mb_s),
+                into: femtos(ejection_mb_s),
+                link: femtos_per_byte,
+                shared,
+            }),
+            packet: if self.packet_bytes == 0 { u32::MAX } else { self.packet_bytes },
         })
     }
 }
@@ -134,6 +176,19 @@ pub(crate) struct Costs {
     pub(crate) empty_poll: u64,
     pub(crate) femtos_per_byte: u64,
     pub(crate) latency: u64,
+    pub(crate) ports: Option<PortCosts>,
+    /// The largest packet on the wire; what is longer is a train.
+    pub(crate) packet: u32,
+}
+
+/// The rates of a node's port, in femtoseconds per byte.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortCosts {
+    pub(crate) out: u64,
+    pub(crate) into: u64,
+    /// Of the links that bring packets.
+    pub(crate) link: u64,
+    pub(crate) shared: bool,
 }
 
 /// How long so many bytes occupy a link.
@@ -163,6 +218,7 @@ mod tests {
         assert!(refused("mem_write = { fixed_ns = inf }").starts_with("nic.mem_write.fixed_ns is inf"));
         assert!(refused("link = { bandwidth_mb_s = -4 }").starts_with("nic.link.bandwidth_mb_s is -4"));
         assert!(refused("link = { bandwidth_mb_s = nan }").starts_with("nic.link.bandwidth_mb_s is NaN"));
+        assert!(refused("port = { ejection_mb_s = 0 }").starts_with("nic.port.ejection_mb_s is 0"));
         assert!(refused("link = { latency_ns = -1 }").starts_with("nic.link.latency_ns is -1"));
         assert!(refused("empty_poll = 0").starts_with("nic.empty_poll is 0"));
     }

@@ -5,6 +5,7 @@ use crate::engine::{Core, NOBODY};
 use crate::fault_rng::Try;
 use crate::faults::LinkRules;
 use crate::in_flight::Flight;
+use crate::lane::{Entry, Lane};
 use crate::network::{DIRECT, Flow};
 use crate::nic::serialization;
 use crate::queue::Event;
@@ -16,15 +17,17 @@ use std::collections::VecDeque;
 /// A link in one direction: what every packet needs, in a cache line of its own.
 #[repr(align(64))]
 pub(crate) struct Link {
-    free_at: u64,
+    lane: Lane,
     latency: u64,
     pub(crate) busy: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     femtos_per_byte: u64,
-    longest: u32,
-    queue: u32,
+    /// The longest packet that nothing need be looked up for.
+    plain: u32,
     pub(crate) down: bool,
+    /// It is down, or its queue is limited.
+    pub(crate) careful: bool,
 }
 
 /// What a link needs when something goes wrong.
@@ -35,9 +38,20 @@ pub(crate) struct Outage {
 }
 
 impl Link {
-    pub(crate) fn new(link_rules: &LinkRules) -> Self {
-        let LinkRules { latency, femtos_per_byte, mtu: longest, queue, .. } = *link_rules;
-        Self { free_at: 0, latency, busy: 0, packets: 0, bytes: 0, femtos_per_byte, longest, queue, down: false }
+    /// A link whose packets have at most `packet` bytes; what is longer is a train.
+    pub(crate) fn new(link_rules: &LinkRules, packet: u32) -> Self {
+        let LinkRules { latency, femtos_per_byte, mtu, queue, .. } = *link_rules;
+        Self {
+            lane: Lane::default(),
+            latency,
+            busy: 0,
+            packets: 0,
+            bytes: 0,
+            femtos_per_byte,
+            plain: mtu.min(packet),
+            down: false,
+            careful: queue != u32::MAX,
+        }
     }
 
     /// How long a packet occupies it.
@@ -50,6 +64,11 @@ impl Link {
 impl Outage {
     pub(crate) fn new(link_rules: LinkRules) -> Self {
         Self { link_rules, held: VecDeque::new(), retries: 0 }
+    }
+
+    /// Whether the link's queue is limited.
+    pub(crate) fn limited(&self) -> bool {
+        self.link_rules.queue != u32::MAX
     }
 }
 
@@ -122,13 +141,18 @@ impl<B: Clone> Core<B> {
         }
         let (enters, leaves) = pass(&mut node.tx, node.tx_free, now, bytes, node.slowness);
         self.span(index, StageKind::Send, at, enters, leaves);
+        let mut head = leaves;
         self.in_flight.path(index).tail = leaves;
+        if let Some(ports) = &mut self.ports {
+            head = ports.put_out(index, leaves, &mut self.in_flight, self.costs.packet);
+        }
         if at == goal {
-            self.queue.push(leaves, Event::Arrive(index));
-        } else if leaves == now {
+            self.in_flight.path(index).tail = head;
+            self.queue.push(head, Event::Arrive(index));
+        } else if head == now {
             self.hop(index, now);
         } else {
-            self.queue.push(leaves, Event::Hop(index));
+            self.queue.push(head, Event::Hop(index));
         }
     }
 
@@ -146,13 +170,11 @@ impl<B: Clone> Core<B> {
         let wire = bytes.saturating_add(header);
         let (number, next) = self.network.next(at, goal, flow);
         let link = &mut self.links[number as usize];
-        if link.down || link.queue != u32::MAX || wire > link.longest {
+        if link.careful || wire > link.plain || !link.lane.is_plain(now) {
             return self.hop_carefully(index, now);
         }
         let length = link.serialization(wire);
-        let enters = now.max(link.free_at);
-        let left = enters + length;
-        link.free_at = left;
+        let Entry { enters, left } = link.lane.pass(now, length);
         link.packets += 1;
         link.bytes += u64::from(wire);
         link.busy += length;
@@ -178,7 +200,7 @@ impl<B: Clone> Core<B> {
         // A link that is down is the last choice.
         let queue = |link: u32| match &links[link as usize] {
             link if link.down => u64::MAX,
-            link => link.free_at.saturating_sub(now),
+            link => link.lane.free_at().saturating_sub(now),
         };
         self.network.choose(at, goal, flow, queue)
     }
@@ -191,46 +213,52 @@ impl<B: Clone> Core<B> {
             (flight.at, flight.goal, flight.tail, flight.bytes, flight.flow);
         let wire = bytes.saturating_add(flight.header);
         let (number, next, flow) = self.way(at, goal, flight_flow, now);
-        let link = &mut self.links[number as usize];
+        let (link, outage) = (&mut self.links[number as usize], &mut self.outages[number as usize]);
         let length = link.serialization(wire);
         let latency = link.latency;
-        let crowded = link.queue != u32::MAX
+        let LinkRules { mtu, queue, .. } = outage.link_rules;
+        let crowded = queue != u32::MAX
             && self.fault_rng.retry.is_none()
-            && link.free_at.saturating_sub(now) > link.serialization(link.queue);
-        if wire > link.longest || crowded {
+            && link.lane.free_at().saturating_sub(now) > link.serialization(queue);
+        if wire > mtu || crowded {
             return self.lose(index, now);
         }
         if link.down {
             if self.fault_rng.retry.is_some() {
-                self.outages[number as usize].held.push_back(index);
+                outage.held.push_back(index);
                 return;
             }
             return self.lose(index, now);
         }
-        let (mut enters, mut outcome, mut doubled) = (now.max(link.free_at), Try::Good, false);
+        let longest = self.costs.packet;
+        // What is repeated is a packet, and not a train of them.
+        let again = link.serialization(wire.min(longest));
+        let (mut pause, mut outcome, mut doubled) = (0, Try::Good, false);
         if self.fault_rng.any {
-            let outage = &mut self.outages[number as usize];
-            enters += self.fault_rng.pause();
+            pause = self.fault_rng.pause();
             outcome = self.fault_rng.cross(&outage.link_rules);
             if let Some(retry) = self.fault_rng.retry {
                 while outcome != Try::Good {
                     outage.retries += 1;
-                    link.busy += length;
-                    enters += length + retry;
+                    link.busy += again;
+                    pause += again + retry;
                     outcome = self.fault_rng.cross(&outage.link_rules);
                 }
             }
             doubled = self.fault_rng.doubled();
         }
-        link.free_at = enters + length;
         link.packets += 1;
         link.bytes += u64::from(wire);
         link.busy += length;
-        let left = link.free_at;
+        let Entry { enters, left } = self.in_flight.board(index, &mut link.lane, now, length, longest);
+        let (enters, left) = (enters + pause, left + pause);
+        if pause != 0 && wire <= longest {
+            link.lane.occupy_until(left);
+        }
         // A copy takes its time on the link; with link retry the far end drops it.
         let copied = doubled && outcome != Try::Lost && self.fault_rng.retry.is_none();
         if doubled {
-            link.free_at += length;
+            link.lane.occupy_until(left + length);
             link.busy += length;
         }
         self.span(index, StageKind::Link, number, enters, left + latency);
@@ -240,8 +268,14 @@ impl<B: Clone> Core<B> {
         let flight = self.in_flight.path(index);
         flight.corrupt |= outcome == Try::Spoilt;
         (flight.at, flight.flow) = (next, flow);
+        flight.passed += latency;
         flight.tail = (tail + latency).max(left + latency);
-        let flight = *flight;
+        if next == goal
+            && let Some(ports) = &mut self.ports
+        {
+            ports.begin_to_take_in(index, enters + latency, &mut self.in_flight, longest);
+        }
+        let flight = *self.in_flight.path(index);
         self.counts.corrupted += u64::from(outcome == Try::Spoilt);
         self.onward(index, enters + latency);
         if copied {
@@ -271,13 +305,22 @@ impl<B: Clone> Core<B> {
     /// Passes the receiving stages; returns whether the packet comes out at once.
     pub(crate) fn arrive(&mut self, index: u32, now: u64) -> bool {
         let flight = self.in_flight.path(index);
-        let (at, bytes) = (flight.goal, flight.bytes);
+        let (at, bytes, tail) = (flight.goal, flight.bytes, flight.tail);
+        if tail > now {
+            // A train that others have made wait.
+            self.queue.push(tail, Event::Arrive(index));
+            return false;
+        }
+        let mut ready = now;
+        if let Some(ports) = &mut self.ports {
+            ready = ports.take_in(index, now, &mut self.in_flight, self.costs.packet);
+        }
         let node = &mut self.nodes[at as usize];
         if node.stopped {
             self.lose(index, now);
             return false;
         }
-        let (enters, leaves) = pass(&mut node.rx, node.rx_free, now, bytes, node.slowness);
+        let (enters, leaves) = pass(&mut node.rx, node.rx_free, ready, bytes, node.slowness);
         self.span(index, StageKind::Receive, at, enters, leaves);
         if leaves != now {
             self.queue.push(leaves, Event::Deliver(index));

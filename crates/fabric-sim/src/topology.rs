@@ -43,6 +43,12 @@ pub enum Topology {
         /// Extent in each dimension; the product is at most 65,536.
         dims: Vec<u32>,
     },
+    /// Rings of one direction in one to eight dimensions, as SCI's ringlets are: a packet goes on until it is there, however
+    /// far that is, and an answer goes round the rest. Classes as in a mesh.
+    Ringlets {
+        /// Extent in each dimension; the product is at most 65,536.
+        dims: Vec<u32>,
+    },
     /// One switch that connects every input to every output; only the links to and from it are shared. Links are of the
     /// class `host`.
     Crossbar {
@@ -182,6 +188,13 @@ impl Topology {
             Self::Ring { nodes } => grid(&[count(*nodes, MAX_NODES)?], true)?,
             Self::Mesh { dims } => grid(dims, false)?,
             Self::Torus { dims } => grid(dims, true)?,
+            Self::Ringlets { dims } => {
+                let mut network = grid(dims, true)?;
+                if let Shape::Grid(grid) = &mut network.shape {
+                    grid.one_way = true;
+                }
+                network
+            }
             Self::Crossbar { nodes } => Network::new(count(*nodes, MAX_NODES)?, Shape::Crossbar),
             Self::Hypercube { dims } => {
                 within("dims", *dims, 1, 16)?;

@@ -5,7 +5,7 @@ use crate::topology::Topology;
 use std::fmt;
 use std::str::FromStr;
 
-const FORMS: &str = "direct:N, ring:N, crossbar:N, mesh:AxB[xC...], torus:AxB[xC...], hypercube:DIMENSIONS, \
+const FORMS: &str = "direct:N, ring:N, crossbar:N, mesh:AxB[xC...], torus:AxB[xC...], ringlets:AxB[xC...], hypercube:DIMENSIONS, \
                      fat_tree:ARITYxLEVELS[xOVERSUBSCRIPTION], dragonfly:TERMINALSxROUTERSxGLOBAL[xGROUPS] or graph:FILE, \
                      where mesh2d, mesh3d, torus2d and torus3d also say how many extents there must be";
 
@@ -52,6 +52,7 @@ impl FromStr for Topology {
                 }
                 _ => Err(wrong()),
             },
+            "ringlets" => grid(None, |dims| Self::Ringlets { dims }),
             "torus" => grid(None, torus),
             "torus2d" => grid(Some(2), torus),
             "torus3d" => grid(Some(3), torus),
@@ -72,6 +73,7 @@ impl fmt::Display for Topology {
             Self::Crossbar { nodes } => write!(f, "crossbar:{nodes}"),
             Self::Mesh { dims } => write!(f, "mesh:{}", grid(dims)),
             Self::Torus { dims } => write!(f, "torus:{}", grid(dims)),
+            Self::Ringlets { dims } => write!(f, "ringlets:{}", grid(dims)),
             Self::Hypercube { dims } => write!(f, "hypercube:{dims}"),
             Self::FatTree { arity, levels, oversubscription: 1 } => write!(f, "fat_tree:{arity}x{levels}"),
             Self::FatTree { arity, levels, oversubscription } => {
@@ -100,6 +102,7 @@ mod tests {
             "crossbar:64",
             "mesh:4x4x4",
             "torus:8x8",
+            "ringlets:4x2",
             "hypercube:6",
             "fat_tree:4x3",
             "fat_tree:4x3x2",

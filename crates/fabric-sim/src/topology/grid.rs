@@ -12,6 +12,8 @@ pub(crate) struct Grid {
     pub(crate) dims: Vec<u32>,
     strides: Vec<u32>,
     pub(crate) wraps: bool,
+    /// Links go up only, round and round.
+    pub(crate) one_way: bool,
     /// Where each node is: 16 bits for each dimension, so that no step of a packet divides.
     places: Vec<u128>,
 }
@@ -39,7 +41,7 @@ impl Grid {
             coordinates.enumerate().map(|(dim, coordinate)| coordinate << (16 * dim)).sum()
         };
         let nodes: u32 = dims.iter().product();
-        Self { places: (0..nodes).map(place).collect(), dims: dims.to_vec(), strides, wraps }
+        Self { places: (0..nodes).map(place).collect(), dims: dims.to_vec(), strides, wraps, one_way: false }
     }
 
     pub(crate) fn nodes(&self) -> u32 {
@@ -81,6 +83,7 @@ impl Grid {
         let (extent, stride) = (self.dims[dim], self.strides[dim]);
         let ahead = if goal > x { goal - x } else { goal + extent - x };
         let up = match (2 * ahead).cmp(&extent) {
+            _ if self.one_way => true,
             _ if !self.wraps => goal > x,
             std::cmp::Ordering::Equal => ties >> dim & 1 != 0,
             other => other.is_lt(),
@@ -103,7 +106,7 @@ impl Grid {
         let (extent, stride) = (self.dims[dim], self.strides[dim]);
         let last = if down { x == 0 } else { x + 1 == extent };
         match (last, down) {
-            _ if extent == 1 => None,
+            _ if extent == 1 || self.one_way && down => None,
             (true, _) if !self.wraps => None,
             (true, true) => Some(at + (extent - 1) * stride),
             (true, false) => Some(at - (extent - 1) * stride),
@@ -123,19 +126,29 @@ impl Grid {
     /// Number of links on the shortest way.
     pub(crate) fn hops(&self, from: u32, to: u32) -> u32 {
         let (here, there) = (self.places[from as usize], self.places[to as usize]);
+        if self.one_way {
+            let ahead = |dim: usize| {
+                let (x, goal, extent) =
+                    (Self::coordinate(here, dim), Self::coordinate(there, dim), self.dims[dim]);
+                if goal >= x { goal - x } else { goal + extent - x }
+            };
+            return (0..self.dims.len()).map(ahead).sum();
+        }
         let apart = |dim: usize| Self::coordinate(here, dim).abs_diff(Self::coordinate(there, dim));
         let around = |dim: usize| if self.wraps { self.dims[dim] - apart(dim) } else { u32::MAX };
         (0..self.dims.len()).map(|dim| apart(dim).min(around(dim))).sum()
     }
 
     pub(crate) fn diameter(&self) -> u32 {
-        self.dims.iter().map(|extent| if self.wraps { extent / 2 } else { extent - 1 }).sum()
+        let farthest = |extent: &u32| if self.wraps && !self.one_way { extent / 2 } else { extent - 1 };
+        self.dims.iter().map(farthest).sum()
     }
 
     /// Cables between halves: cutting the longest dimension in the middle is best where its extent is even.
     pub(crate) fn bisection(&self) -> Option<u64> {
         let longest = *self.dims.iter().max()?;
-        let across = if self.wraps { 2 } else { 1 };
+        // Where links go one way, half of the circle's two places are crossed in each direction.
+        let across = if self.wraps && !self.one_way { 2 } else { 1 };
         (longest % 2 == 0).then(|| across * u64::from(self.nodes() / longest))
     }
 

@@ -1,5 +1,6 @@
 //! The integration tests of fabric-sim, one program: each module is a subject.
 
+mod bounds;
 mod devices;
 mod endpoints;
 mod engine;
