@@ -413,8 +413,6 @@ impl<W: Send + 'static> Calls<W> {
         if deserted {
             let status = |of: Address| outbox.status(of).unwrap_or(PeerStatus::Active);
             advanced |= table.desert(&status, wakers);
-            advanced |= server.desert(&status);
-            self.farewell = 0;
         }
         let outcome = table.send_notes(|note| send_note(outbox, wire, note));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
@@ -426,6 +424,11 @@ impl<W: Send + 'static> Calls<W> {
         self.next_alarm = table.next_alarm();
         let under_way = table.under_way();
         drop(table);
+        if deserted {
+            // Futures of methods end here, which takes the table for the calls and timers that they hold.
+            advanced |= server.desert(&|of| outbox.status(of).unwrap_or(PeerStatus::Active));
+            self.farewell = 0;
+        }
         wakers.drain(..).for_each(Waker::wake);
         for task in due.drain(..) {
             server.expired(task);

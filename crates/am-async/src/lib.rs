@@ -82,6 +82,21 @@
 //! - A rank that [leaves](am_core::Endpoint::leave) with calls unanswered is noticed by ranks that wait, but on a simulated machine only when
 //!   something else happens there.
 
+//! # Known defects
+//!
+//! The crate is experimental. An examiner found these by reading; none is mended yet:
+//!
+//! * Ranks must have the same [`CallConfig`]: a stream between ranks with other windows hangs, or its answers are refused.
+//! * Room for long answers that a dropped or failed call gives back is used only when the next long answer is announced or ends.
+//! * A function whose answer is longer than a reply, called while all tasks are busy, runs and is told as refused all the same.
+//! * Where messages overtake each other, a cancelled first call of a rank can take its next one-way call along.
+//! * A [`Sleep`] that is first polled after its endpoint has gone never ends, and so does a retried call.
+//! * A retried call does not heed its own deadline; a short one-way call does not carry its deadline.
+//! * A faulty peer that answers a long request early can cause a panic.
+//! * Futures spawned into a [`Context`] that hold it are not dropped with the endpoint; the list of tasks that wait for room can grow.
+//! * Streams and long messages allocate for each; memory for long requests and for long answers counts apart.
+//! * The driver for tokio needs a runtime with time enabled.
+
 #![forbid(unsafe_code)]
 
 mod buffers;

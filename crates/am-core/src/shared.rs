@@ -439,7 +439,8 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     }
 
     /// As [`Endpoint::barrier`], for one thread of each endpoint; sleeps without the lock. Of several threads that call it, one
-    /// after the other takes part in a barrier of its own.
+    /// after the other takes part in a barrier of its own. While one is in it, no thread may call a barrier, or another operation of
+    /// all ranks, through [`SharedEndpoint::lock`]: the ranks would wait for each other's rounds.
     ///
     /// # Errors
     /// As [`Endpoint::barrier`].

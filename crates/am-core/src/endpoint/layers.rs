@@ -168,7 +168,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Gives the layers the last chance before the endpoint idles: none if one of them advances, or what to idle for. In the first
-    /// `steps` of a wait, on a transport that spins, these are the layers that were touched.
+    /// `steps` of a wait, on a transport that spins, these are the layers that were touched; before a sleep they are all.
     #[inline]
     pub(super) fn reason_to_idle(
         &mut self,
@@ -178,10 +178,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         if !self.agenda.on {
             return Ok(Some(reason));
         }
-        let Agenda { again, served, unsettled, touched, .. } = self.agenda;
+        let Agenda { again, unsettled, touched, .. } = self.agenda;
         let sleeps = steps >= SPINS || !self.transport.spins();
-        if again || unsettled || touched != 0 || sleeps && (served || self.is_time(true)) {
-            self.advance_layers(sleeps && served, true);
+        // Nobody may be forgotten during a sleep: work comes from other layers, too, and by looks that touch nothing.
+        if again || unsettled || touched != 0 || sleeps {
+            self.advance_layers(sleeps, true);
         }
         if !(self.trouble.is_empty() && self.layer_errors.is_empty()) {
             self.tell_trouble()?;
@@ -242,13 +243,14 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// Whether every request that this endpoint sent has been handled, and no layer has work left.
     pub(crate) fn is_drained(&mut self) -> bool {
-        if self.agenda.on && (self.agenda.served || self.agenda.touched != 0) && self.transport.is_quiescent() {
+        if self.agenda.on && self.transport.is_quiescent() {
             self.advance_layers(true, true);
         }
         !self.agenda.work_left() && self.transport.is_quiescent()
     }
 
-    /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work.
+    /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work, or work that can wait
+    /// until the endpoint sleeps or has polled some times.
     #[inline]
     pub fn layer_quietly<L>(&mut self) -> &mut L
     where

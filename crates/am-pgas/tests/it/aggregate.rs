@@ -654,3 +654,31 @@ fn items_that_wait_for_their_function_count_as_held() {
     assert_eq!(held.map(|held| (held.held, held.handled)), [(0, 30), (0, 1500)]);
     endpoint.finish().unwrap();
 }
+
+/// Nothing comes in meanwhile that would have the layers called.
+#[test]
+fn what_is_held_leaves_before_a_sleep() {
+    on_ranks(2, LoopbackConfig::default(), |joining| {
+        let me = joining.address().rank;
+        let mut handlers = Handlers::<State>::new();
+        let mut pgas = Pgas::register(&mut handlers).unwrap();
+        let summed = |state: &mut State, items: &[u64]| state.sum.1 += items.len() as u64;
+        let config = AggregatorConfig::new();
+        let items =
+            Aggregator::register_anonymous(&joining, &mut pgas, &mut handlers, "items", config, summed).unwrap();
+        let heard = handlers.one_way("heard", |state: &mut State, _, (), _| state.answers[0] += 1).unwrap();
+        let mut endpoint = joining.attach(handlers, State::new(pgas, 2, 1)).unwrap();
+        for number in 1..=3 {
+            if me == Rank(0) {
+                endpoint.push(items, Rank(1), number).unwrap();
+                endpoint.wait_until(|state| u64::from(state.answers[0]) == number).unwrap();
+                (0..100).for_each(|_| drop(endpoint.poll().unwrap()));
+            } else {
+                endpoint.wait_until(|state| state.sum.1 == number).unwrap();
+                endpoint.request(Rank(0), heard, ()).unwrap();
+            }
+        }
+        endpoint.done(items).unwrap();
+        endpoint.finish().unwrap();
+    });
+}

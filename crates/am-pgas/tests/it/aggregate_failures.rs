@@ -38,8 +38,11 @@ fn a_lost_rank_ends_the_end() {
 
 #[test]
 fn pushing_to_a_lost_rank_fails() {
+    // Nobody leaves before both have attached.
+    let attached = Barrier::new(2);
     on_ranks(2, LoopbackConfig::default(), |joining| {
         let (mut endpoint, aggregator) = slices(joining, AggregatorConfig::new().message_bytes(64)).unwrap();
+        attached.wait();
         if endpoint.rank() == Rank(1) {
             return;
         }
