@@ -672,7 +672,9 @@ fn what_is_held_leaves_before_a_sleep() {
             if me == Rank(0) {
                 endpoint.push(items, Rank(1), number).unwrap();
                 endpoint.wait_until(|state| u64::from(state.answers[0]) == number).unwrap();
-                (0..100).for_each(|_| drop(endpoint.poll().unwrap()));
+                for _ in 0..100 {
+                    endpoint.poll().unwrap();
+                }
             } else {
                 endpoint.wait_until(|state| state.sum.1 == number).unwrap();
                 endpoint.request(Rank(0), heard, ()).unwrap();
