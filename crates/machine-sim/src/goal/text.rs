@@ -41,10 +41,15 @@ impl FromStr for Schedule {
             seen: Vec::new(),
         };
         let mut comment = false;
-        let mut last = 0;
+        let (mut last, mut begun) = (0, String::new());
         for (index, line) in text.lines().enumerate() {
             last = index + 1;
-            let plain = without_comments(line, &mut comment);
+            begun.push_str(&without_comments(line, &mut comment));
+            if comment {
+                // The comment's end goes on with the line.
+                continue;
+            }
+            let plain = std::mem::take(&mut begun);
             // Brackets and colons are words of their own.
             let spaced = plain.replace('{', " { ").replace('}', " } ").replace(':', " : ");
             let words: Vec<&str> = spaced.split_whitespace().collect();
