@@ -234,7 +234,7 @@ fn layers_wake_up_in_barriers_and_for_room() {
     for spins in [false, true] {
         let mut ranks = network(2, LoopbackConfig::default().requests(4)).into_iter();
         let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
-        let (rang, has_rung) = channel();
+        let ((rang, has_rung), (passed, has_passed)) = (channel(), channel());
         thread::scope(|scope| {
             scope.spawn(move || {
                 let (mut endpoint, _, _) = attach(one, spins);
@@ -242,6 +242,7 @@ fn layers_wake_up_in_barriers_and_for_room() {
                     // It comes, and serves, when the alarm of the other has rung.
                     has_rung.recv().unwrap();
                     endpoint.barrier().unwrap();
+                    passed.send(()).unwrap();
                 }
                 endpoint.finish().unwrap();
             });
@@ -250,6 +251,8 @@ fn layers_wake_up_in_barriers_and_for_room() {
             endpoint.layer_mut::<Alarm>().rang = Some(rang.clone());
             endpoint.barrier().unwrap();
             assert_eq!(clock.rang.load(SeqCst), due);
+            // Nobody serves from here on until the alarm rings.
+            has_passed.recv().unwrap();
             while endpoint.try_request(Rank(1), note, ()).is_ok() {}
             let due = set(&mut endpoint);
             endpoint.layer_mut::<Alarm>().rang = Some(rang);
