@@ -3,9 +3,9 @@
 use super::Context;
 use super::latency::points;
 use super::pairs::{self, Kind, Trips};
-use super::sources::{PING_PONG_MARGINAL, PING_PONG_NOTABLE};
+use super::sources::{PING_PONG_MARGINAL, PING_PONG_NOTABLE, paper};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
-use crate::figures::report::{Failure, Part};
+use crate::figures::report::{Failure, NotReproduced, Part};
 use active_messages::Span;
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::GasnetConfig;
@@ -57,11 +57,19 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             1.25,
             smallest(&two_sided, &conduit),
         ),
-        PING_PONG_NOTABLE.at_least("ping-pong, mean, two-sided / conduit", "", 1.15, mean(&two_sided, &conduit)),
     ];
     let notes = vec![format!(
         "the largest messages are bound by the link and take as long in all layers: two-sided / conduit is {least:.3} at least"
     )];
+    let behind = 100.0 * (mean(&two_sided, &conduit) - 1.0);
+    let not_reproduced = vec![NotReproduced {
+        source: paper("figure 9, ping-pong"),
+        sentence: "MPI is notably behind both, at large sizes too",
+        tried: format!(
+            "MPI taken to be pscom's two-sided messages; over all sizes they are {behind:.1} % behind the conduit in the mean, where at \
+             least 15 % was wanted before the run: the largest messages are bound by the link in every layer"
+        ),
+    }];
     let overhead = |curve: &Curve| {
         let added = curve.iter().zip(&raw).map(|(found, raw)| (found.0 as f64, 100.0 * (found.1 / raw.1 - 1.0)));
         added.collect::<Vec<_>>()
@@ -93,7 +101,14 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             ],
         },
     ];
-    Ok(Part { title: "Ping-pong in three layers (cluster)", lines, notes, plots, ..Part::default() })
+    Ok(Part {
+        title: "Ping-pong in three layers (cluster)",
+        lines,
+        notes,
+        not_reproduced,
+        plots,
+        ..Part::default()
+    })
 }
 
 /// Half the time of a round trip, for each size.
