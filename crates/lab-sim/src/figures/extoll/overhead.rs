@@ -101,14 +101,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
             ],
         },
     ];
-    Ok(Part {
-        title: "Ping-pong in three layers (cluster)",
-        lines,
-        notes,
-        not_reproduced,
-        plots,
-        ..Part::default()
-    })
+    Ok(Part { title: "Ping-pong in three layers (cluster)", lines, notes, not_reproduced, plots })
 }
 
 /// Half the time of a round trip, for each size.
