@@ -109,7 +109,7 @@ impl Caller {
         to: Address,
         id: MethodId,
         flags: u16,
-        hurry: bool,
+        immediate: bool,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Result<Key, CallError<E>> {
         if self.shared.methods.get(usize::from(id.index)) != Some(&id.digest) {
@@ -120,7 +120,7 @@ impl Caller {
             buffers::give(request);
             return Err(CallError::Unserialisable(text));
         }
-        let started = self.shared.table().start(to, Head::new(id, flags), request, self.due(), hurry);
+        let started = self.shared.table().start(to, Head::new(id, flags), request, self.due(), immediate);
         match started {
             Ok(key) => {
                 self.shared.bell.ring();

@@ -153,14 +153,14 @@ impl Table {
         self.under_way
     }
 
-    /// Makes a call. `hurry` refuses one that would wait for others.
+    /// Makes a call. `immediate` refuses one that would wait for others.
     pub(crate) fn start(
         &mut self,
         to: Address,
         head: Head,
         request: Vec<u8>,
         due: Due,
-        hurry: bool,
+        immediate: bool,
     ) -> Result<Key, (Denied, Vec<u8>)> {
         if self.closed {
             return Err((Denied::Closed, request));
@@ -175,7 +175,7 @@ impl Table {
         }
         let (peer, CallConfig { calls_per_peer, calls, .. }) = (peer.0, self.config);
         let queue = &self.peers[peer as usize];
-        if hurry {
+        if immediate {
             if queue.under_way as usize + queue.queue.len() >= calls_per_peer.max(1) as usize {
                 return Err((Denied::Busy(Busy::Peer { limit: calls_per_peer.max(1) }), request));
             }

@@ -1,6 +1,6 @@
 //! Active messages on the interface.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `port` and `native` are its parts;
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `reply_path` and `native` are its parts;
 //! * `frame` says what frames look like;
 //! * `peers` is what is kept per peer;
 //! * `config` has sizes, and what the conduit's own work costs.
@@ -41,8 +41,8 @@ mod config;
 mod frame;
 mod native;
 mod peers;
-mod port;
 mod receive;
+mod reply_path;
 mod send;
 mod transport;
 

@@ -1,7 +1,7 @@
 //! Receiving: messages become frames, whose credits count at once, and go to the sink.
 
 use super::frame::{Header, Kind, Nonsense, arguments_len, read_arguments};
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::transport::Conduit;
 use crate::nic::Message;
 use am_core::transport::{Arrival, Sink};
@@ -70,8 +70,8 @@ impl Conduit<'_> {
         match kind {
             Kind::Request(category) | Kind::OneWay(category) => {
                 let allowed = matches!(kind, Kind::Request(_));
-                let mut port = ReplyPort::of_request(self, from, allowed);
-                sink.request(arrival(category), &mut port);
+                let mut path = ConduitReplyPath::of_request(self, from, allowed);
+                sink.request(arrival(category), &mut path);
             }
             Kind::Reply(category) => {
                 let peer = self.peers.of(from);

@@ -4,7 +4,7 @@ use super::config::ConduitConfig;
 use super::frame::Kind;
 use super::native::Natives;
 use super::peers::Peers;
-use super::port::ReplyPort;
+use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
 use crate::model::Native;
 use crate::nic::Nic;
@@ -273,7 +273,7 @@ impl<'a> Transport for Conduit<'a> {
     }
 
     fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        reply(&mut ReplyPort::of_key(self, key))
+        reply(&mut ConduitReplyPath::of_key(self, key))
     }
 
     fn flush(&mut self) {

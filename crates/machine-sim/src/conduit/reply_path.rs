@@ -7,7 +7,7 @@ use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGon
 use am_core::{Peer, PeerStatus, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
-pub(super) struct ReplyPort<'t, 'a> {
+pub(super) struct ConduitReplyPath<'t, 'a> {
     transport: &'t mut Conduit<'a>,
     to: u32,
     /// Whether a reply is allowed.
@@ -17,7 +17,7 @@ pub(super) struct ReplyPort<'t, 'a> {
     used: bool,
 }
 
-impl<'t, 'a> ReplyPort<'t, 'a> {
+impl<'t, 'a> ConduitReplyPath<'t, 'a> {
     /// The way back for a request that is being handled.
     pub(super) fn of_request(transport: &'t mut Conduit<'a>, to: u32, allowed: bool) -> Self {
         Self { transport, to, allowed, handling: true, used: false }
@@ -46,7 +46,7 @@ impl<'t, 'a> ReplyPort<'t, 'a> {
     }
 }
 
-impl ReplyPath for ReplyPort<'_, '_> {
+impl ReplyPath for ConduitReplyPath<'_, '_> {
     fn bound(&self) -> usize {
         if self.allowed { self.transport.shared.config.medium as usize } else { 0 }
     }
@@ -92,7 +92,7 @@ impl ReplyPath for ReplyPort<'_, '_> {
     }
 }
 
-impl Drop for ReplyPort<'_, '_> {
+impl Drop for ConduitReplyPath<'_, '_> {
     fn drop(&mut self) {
         let bare = !self.used && self.allowed;
         if bare {

@@ -1,0 +1,187 @@
+//! What has arrived: the lanes of the peers in turn, each frame handed to the sink.
+
+use super::*;
+
+impl Shm {
+    /// Hands arrived replies of one peer to the sink; how many, and whether the peer broke the protocol then.
+    #[inline]
+    pub(super) fn take_replies<S: Sink>(
+        &mut self,
+        peer: usize,
+        budget: usize,
+        sink: &mut S,
+    ) -> (usize, Result<(), Broken>) {
+        let Self { asking, segments, own, .. } = self;
+        let Asking { requests, replies, .. } = &mut asking[peer];
+        let segment = &segments.arrivals;
+        let mut done = 0;
+        let from = Peer(peer as u32);
+        // A handler may have forked: the rest is the parent's.
+        while done < budget && !is_wiped(own) {
+            let mut deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+                if let Kind::Message(category) = frame.kind {
+                    sink.reply(Arrival::new(from, category, frame.handler, args, payload));
+                }
+            };
+            let outcome = match replies.take(requests, done >= LAGGING, &mut deliver) {
+                Ok(Taken::Nothing) => break,
+                Ok(Taken::Small) => Ok(()),
+                Ok(Taken::Large(frame)) if frame.kind == Kind::Control => Err(Broken),
+                Ok(Taken::Large(frame)) => replies.take_large(requests, frame, segment, deliver),
+                Err(broken) => Err(broken),
+            };
+            if outcome.is_err() {
+                return (done, outcome);
+            }
+            done += 1;
+        }
+        (done, Ok(()))
+    }
+
+    /// Hands arrived requests of one peer to the sink, with the way back for each; how many, and whether the peer broke the
+    /// protocol then.
+    #[inline(always)]
+    pub(super) fn take_requests<S: Sink>(
+        &mut self,
+        peer: usize,
+        budget: usize,
+        sink: &mut S,
+    ) -> (usize, Result<(), Broken>) {
+        let Self { answering, segments, job, board, fenced, bare, own, .. } = self;
+        let Answering { requests, replies } = &mut answering[peer];
+        let segment = &segments.arrivals;
+        let (from, home) = (Peer(peer as u32), &own[own::HOME]);
+        let (mut done, mut plain) = (0, Words::EMPTY);
+        let outcome = loop {
+            // A handler may have forked: the rest is the parent's, and so is the account of what was read.
+            // Relaxed: as in `is_wiped`.
+            if home.load(Relaxed) == 0 {
+                return (done, Ok(()));
+            }
+            if done == budget {
+                break Ok(());
+            }
+            let Some(header) = requests.peek() else { break Ok(()) };
+            let ahead = done >= LAGGING;
+            let outcome = if let Some(handler) = requests.take_plain(header, &mut plain, ahead) {
+                let arrival = Arrival::new(from, Category::Short, handler, &plain, Payload::EMPTY);
+                sink.request(arrival, &mut NullReplyPath::one_way(from));
+                Ok(())
+            } else {
+                let taken = requests.take(header, ahead, |frame: Frame, args: &Words, payload: Payload<'_>| {
+                    let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                    answer(sink, frame, args, payload, replies, context, bare);
+                });
+                match taken {
+                    Ok(Taken::Nothing | Taken::Small) => Ok(()),
+                    Ok(Taken::Large(frame)) => {
+                        // A closure of its own: shared with the one above, neither would be compiled in place.
+                        let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+                            let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                            answer(sink, frame, args, payload, replies, context, bare);
+                        };
+                        requests.take_large(frame, segment, deliver)
+                    }
+                    Err(broken) => Err(broken),
+                }
+            };
+            if let Err(broken) = outcome {
+                break Err(broken);
+            }
+            done += 1;
+            if requests.due() && home.load(Relaxed) != 0 {
+                requests.publish();
+                board.parking[peer].notify(*fenced);
+            }
+        };
+        if requests.owes() {
+            requests.publish();
+            board.parking[peer].notify(*fenced);
+        }
+        (done, outcome)
+    }
+
+    /// Serves one peer's lanes.
+    #[inline]
+    pub(super) fn serve<S: Sink>(&mut self, peer: usize, budget: usize, sink: &mut S) -> usize {
+        let mut done = 0;
+        if self.asking[peer].broken {
+            self.watched[peer] = [NOWHERE; 2];
+            return 0;
+        }
+        if arrived(&self.cells, self.watched[peer][0]) {
+            let (count, outcome) = self.take_replies(peer, budget.min(QUANTUM), sink);
+            done += count;
+            if let Err(Broken) = outcome {
+                self.break_with(peer);
+            }
+            self.watched[peer][0] = self.asking[peer].replies.watch();
+        }
+        if arrived(&self.cells, self.watched[peer][1]) && done < budget && !self.asking[peer].broken {
+            let (count, outcome) = self.take_requests(peer, (budget - done).min(QUANTUM), sink);
+            done += count;
+            if let Err(Broken) = outcome {
+                self.break_with(peer);
+            }
+            self.watched[peer][1] = self.answering[peer].requests.watch();
+        }
+        done
+    }
+
+    /// Serves some peers in turn until the budget is used up; the next poll starts behind the last of them.
+    #[inline(always)]
+    pub(super) fn sweep<S: Sink>(&mut self, peers: Range<usize>, budget: usize, sink: &mut S) -> usize {
+        let (mut done, mut next) = (0, peers.start);
+        while done < budget {
+            let Some(ahead) = first_arrival(&self.cells, &self.watched[next..peers.end]) else {
+                next = peers.end;
+                break;
+            };
+            done += self.serve(next + ahead, budget - done, sink);
+            next += ahead + 1;
+        }
+        self.first = if next == self.watched.len() { 0 } else { next };
+        done
+    }
+
+    /// [`Transport::may_deliver`], where one poll looks at some of the peers only: the next poll begins with the first of them from
+    /// which something has arrived, or behind them all.
+    pub(super) fn may_deliver_of_many(&mut self) -> bool {
+        let (start, peers) = (self.first, self.watched.len());
+        let end = start + GLANCE;
+        let ahead = first_arrival(&self.cells, &self.watched[start..end.min(peers)]);
+        let found = ahead.map(|ahead| start + ahead).or_else(|| {
+            let wrapped = end.checked_sub(peers)?;
+            first_arrival(&self.cells, &self.watched[..wrapped])
+        });
+        (self.first, self.found) = (found.unwrap_or(end % peers), found.is_some());
+        self.found
+    }
+}
+
+/// The first peer from which something has arrived.
+#[inline(always)]
+pub(super) fn first_arrival(cells: &[Cell], watched: &[[u64; 2]]) -> Option<usize> {
+    watched.iter().position(|[reply, request]| arrived(cells, *reply) | arrived(cells, *request))
+}
+
+/// Hands a request to the sink together with its way back.
+#[inline(always)]
+fn answer<S: Sink>(
+    sink: &mut S,
+    frame: Frame,
+    args: &Words,
+    payload: Payload<'_>,
+    replies: &mut ReplyOut,
+    context: ReplyContext<'_>,
+    bare: &mut u64,
+) {
+    let Kind::Message(category) = frame.kind else {
+        return sink.control(context.to, args, payload);
+    };
+    let arrival = Arrival::new(context.to, category, frame.handler, args, payload);
+    if frame.reply.is_none() {
+        return sink.request(arrival, &mut NullReplyPath::one_way(context.to));
+    }
+    sink.request(arrival, &mut ShmReplyPath::new(replies, context, frame.reply, bare));
+}
