@@ -219,11 +219,12 @@ impl<T: Transport, S> Endpoint<T, S> {
                         self.note_blocked(shape.address(to), resource);
                         return Ok(ControlFlow::Continue(WaitReason::Room(to, resource)));
                     }
-                    Err(Refused::Gone(_)) => {
+                    Err(Refused::Gone(status)) => {
                         // Those who left because of a loss are not its cause.
                         self.nobody_lost()?;
-                        let (rank, cause) = (shape.address(to).rank, LossCause::Left);
-                        return Err(PollError::PeerLost { rank, cause }.into());
+                        // The transport may know of a loss that it has not counted yet.
+                        let cause = if let PeerStatus::Lost(cause) = status { cause } else { LossCause::Left };
+                        return Err(PollError::PeerLost { rank: shape.address(to).rank, cause }.into());
                     }
                 }
                 (barrier.sent, self.control.waiting) = (true, Some(round));

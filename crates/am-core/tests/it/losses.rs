@@ -1,5 +1,6 @@
 //! What an endpoint counts as when it goes because of another one's loss.
 
+use crate::paced::{Clock, Paced};
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::supervision::{self, Event};
 use am_core::{
@@ -199,5 +200,31 @@ fn some_waits_go_on_in_spite_of_losses() {
         assert_eq!(second, Err(PollError::PeerLost { rank: Rank(2), cause: LossCause::Left }));
         assert_eq!(endpoint.poll(), Ok(0));
         endpoint.leave();
+    });
+}
+
+/// The transport refuses a barrier's message for a loss that it has not counted yet.
+#[test]
+fn a_barrier_names_the_cause_of_a_loss_that_is_not_counted_yet() {
+    let mut ranks = network(2, LoopbackConfig::default()).into_iter();
+    let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (attached, gone) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let _endpoint = Endpoint::attach(one, Handlers::new(), ()).unwrap();
+                attached.wait();
+                panic!("on purpose");
+            }));
+            assert!(panicked.is_err());
+            gone.wait();
+        });
+        let transport = Paced { inner: zero, clock: Clock::new(), spins: true, uncounted: true };
+        let mut endpoint = Endpoint::attach(transport, Handlers::new(), ()).unwrap();
+        attached.wait();
+        gone.wait();
+        let told = endpoint.barrier();
+        let lost = PollError::PeerLost { rank: Rank(1), cause: LossCause::Panicked };
+        assert_eq!(told, Err(WaitError::Poll(lost)));
     });
 }

@@ -9,6 +9,7 @@ mod losses;
 mod model;
 mod native;
 mod one_sided;
+mod paced;
 mod shared;
 mod stall;
 mod timers;

@@ -1,137 +1,14 @@
 //! Layers that want to be called at a time: every wait idles no longer than until then, on a clock that only idling moves.
 
+use crate::paced::{Clock, NONE, Paced};
 use am_core::layer::Progress;
-use am_core::loopback::{Loopback, LoopbackConfig, LoopbackSlot, network, single};
-use am_core::transport::{
-    Body, CreditSnapshot, Departure, Membership, NativeOneSided, Notify, PendingKey, Refused, ReplyPath,
-    RequestHeader, Sink, WaitReason, Waiting,
-};
-use am_core::{
-    Endpoint, Handlers, Instant, Limits, Peer, PeerStatus, Rank, Request, Segment, Shape, SharedEndpoint, Span,
-    Transport, Words,
-};
+use am_core::loopback::{Loopback, LoopbackConfig, network, single};
+use am_core::transport::WaitReason;
+use am_core::{Endpoint, Handlers, Instant, Rank, Request, SharedEndpoint, Span};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-
-/// When the layer's alarm is due, where none is.
-const NONE: u64 = u64::MAX;
-
-/// What the test, the transport and the layer share: the time, when the alarm is due, and when it rang.
-#[derive(Debug, Default)]
-struct Clock {
-    now: AtomicU64,
-    due: AtomicU64,
-    rang: AtomicU64,
-    rings: AtomicU64,
-}
-
-impl Clock {
-    fn new() -> Arc<Self> {
-        let clock = Self::default();
-        clock.due.store(NONE, SeqCst);
-        Arc::new(clock)
-    }
-
-    fn due(&self) -> Option<u64> {
-        Some(self.due.load(SeqCst)).filter(|due| *due != NONE)
-    }
-}
-
-/// A loopback transport whose time passes where it idles, and only as far as it is told to.
-struct Paced {
-    inner: Loopback,
-    clock: Arc<Clock>,
-    spins: bool,
-}
-
-impl Membership for Paced {
-    fn local_peer(&self) -> Peer {
-        self.inner.local_peer()
-    }
-    fn shape(&self) -> Shape {
-        self.inner.shape()
-    }
-    fn losses(&self) -> u32 {
-        self.inner.losses()
-    }
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.inner.status(peer)
-    }
-    fn depart(&mut self, how: Departure) {
-        self.inner.depart(how);
-    }
-}
-
-impl Waiting for Paced {
-    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
-        if let Some(due) = self.clock.due() {
-            let until = until.expect("an alarm limits the idling").0;
-            assert!(until <= due, "idling until {until}, past the alarm at {due}");
-            self.clock.now.fetch_max(until, SeqCst);
-        }
-        thread::yield_now();
-    }
-    fn spins(&self) -> bool {
-        self.spins
-    }
-    fn notify(&mut self, _: &std::task::Waker) -> Notify {
-        self.clock.now.fetch_add(1_000_000, SeqCst);
-        Notify::Ready
-    }
-    fn now(&self) -> Instant {
-        Instant(self.clock.now.load(SeqCst))
-    }
-}
-
-impl Transport for Paced {
-    type Memory = <Loopback as Transport>::Memory;
-    type Room = ();
-    type Slot<'a> = LoopbackSlot<'a>;
-    fn limits(&self, peer: Peer) -> &Limits {
-        self.inner.limits(peer)
-    }
-    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
-        self.inner.send(to, head, args, body)
-    }
-    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<(), Refused> {
-        self.inner.reserve(to, head, args, len)
-    }
-    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, room: ()) -> LoopbackSlot<'_> {
-        self.inner.slot(to, head, args, len, room)
-    }
-    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        self.inner.control(to, args, payload)
-    }
-    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        self.inner.poll(budget, sink)
-    }
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        self.inner.reply_detached(key, reply)
-    }
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-    fn is_quiescent(&mut self) -> bool {
-        self.inner.is_quiescent()
-    }
-    fn segment(&self) -> &Segment<Self::Memory> {
-        self.inner.segment()
-    }
-    fn segment_len(&self, rank: Rank) -> u64 {
-        self.inner.segment_len(rank)
-    }
-    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
-        self.inner.native(to)
-    }
-    fn credits(&self, peer: Peer) -> CreditSnapshot {
-        self.inner.credits(peer)
-    }
-    fn bare_credits(&self) -> u64 {
-        self.inner.bare_credits()
-    }
-}
 
 /// A layer that waits for the alarm, and has work left until it rang if it is asked to.
 struct Alarm {
@@ -161,7 +38,7 @@ fn attach(inner: Loopback, spins: bool) -> (Endpoint<Paced, Alarm>, Arc<Clock>, 
         Ok(Progress::Advanced)
     });
     let state = Alarm { clock: Arc::clone(&clock), holds_up: false, rang: None };
-    let transport = Paced { inner, clock: Arc::clone(&clock), spins };
+    let transport = Paced { inner, clock: Arc::clone(&clock), spins, uncounted: false };
     let mut endpoint = Endpoint::attach(transport, handlers, state).unwrap();
     endpoint.set_timeout(Span::from_secs(100_000));
     (endpoint, clock, note)
