@@ -22,7 +22,7 @@ pub(crate) const ANTI_HANG: Duration = Duration::from_secs(120);
 pub(crate) type Test = (&'static str, fn());
 
 /// Tests that wait most of their time, for jobs that `amrun` starts in processes of its own: they run beside the others.
-const WAITING: [&str; 10] = [
+const WAITING: [&str; 15] = [
     "reports_at_the_time_limit",
     "causes_rank_that_stays",
     "hosts_slow_reader",
@@ -33,6 +33,11 @@ const WAITING: [&str; 10] = [
     "rendezvous_wrong_secret",
     "hosts_time_limit",
     "hosts_slow_start",
+    "hosts_strangers_at_the_door",
+    "hosts_remote_command_fails",
+    "reports_of_waits_that_time_out",
+    "rendezvous_wrong_version",
+    "launchers_a_missing_rank_is_an_error",
 ];
 
 /// Runs the tests that the command line selects: one after the other, since they count and adopt processes, beside those that wait.

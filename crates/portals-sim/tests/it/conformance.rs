@@ -170,7 +170,7 @@ const FLOWS: [FlowControl; 3] = [FlowControl::Bank, FlowControl::Static, FlowCon
 
 #[test]
 fn conforms_with_some_seeds() {
-    run_simulated_seeds::<Portals>(0..60);
+    run_simulated_seeds::<Portals>(0..30);
 }
 
 /// `cargo test --release -p active-messages-portals --test it -- --ignored conformance::many_seeds`

@@ -12,7 +12,10 @@ use std::time::Duration;
 
 /// Attached ranks of one process; each does its work when it is let go.
 fn two(work: impl Fn(Endpoint<Udp, u32>) + Sync) {
-    let job = LocalJob::new(2).unwrap();
+    let mut config = UdpConfig::new([]);
+    // How long a rank waits for a peer whose last word was lost.
+    config.protocol.silence = Span::from_secs(2);
+    let job = LocalJob::with(2, LocalOptions::default(), config).unwrap();
     std::thread::scope(|scope| {
         for rank in 0..2 {
             let (job, work) = (&job, &work);

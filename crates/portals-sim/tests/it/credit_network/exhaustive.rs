@@ -128,8 +128,11 @@ fn every_schedule_of_an_incast_with_revocation() {
 
 #[test]
 fn every_schedule_of_a_mutual_flood() {
-    let requests = [requests(0, 1, 4), requests(1, 0, 3)].concat();
-    explore_redistribution(&Net::new(&tight(), &requests));
+    explore_redistribution(&mutual_flood([4, 2]));
+}
+
+fn mutual_flood(sizes: [usize; 2]) -> Net {
+    Net::new(&tight(), &[requests(0, 1, sizes[0]), requests(1, 0, sizes[1])].concat())
 }
 
 /// As the tuned conduit over Portals has it: loans double, asks are granted in part.
@@ -157,13 +160,14 @@ fn doubling(max_ask: u32, sizes: [usize; 2]) -> Net {
     incast(&config, sizes)
 }
 
-/// `cargo test --release -p active-messages-portals --test it -- --ignored larger_incasts_with`
+/// `cargo test --release -p active-messages-portals --test it -- --ignored larger_floods`
 #[test]
 #[ignore = "half a million states take half a minute"]
-fn every_schedule_of_larger_incasts_with_revocation() {
+fn every_schedule_of_larger_floods_and_incasts_with_revocation() {
     for sizes in [[5, 1], [4, 2]] {
         explore_redistribution(&incast(&tight(), sizes));
     }
+    explore_redistribution(&mutual_flood([4, 3]));
     let mut net = incast(&tight(), [4, 1]);
     net.mortal = vec![2];
     explore_redistribution(&net);
