@@ -10,10 +10,24 @@
 //! The rules are LogGOPS's, as LogGOPSim has them: a send waits for its processor and its interface, occupies the first for
 //! `o_s + (s - 1) O` and the second for `g + (s - 1) G`; its first byte arrives `L` after the overhead, besides what the links take; the
 //! receiver then is occupied for `o_r` and the bytes' `(s - 1) G` or `(s - 1) O`, whichever is longer, whether or not the receive was posted.
-//! Messages match receives by source and tag in the order of their arrival. A `calc` of `n` takes `n` nanoseconds.
+//! Messages match receives by source and tag in the order in which they were taken in. A `calc` of `n` takes `n` nanoseconds. Of what waits for
+//! the same processor or interface, that which became possible first begins first.
 //!
-//! Different from LogGOPSim: what `requires` an operation on another processor of the rank begins when that has ended, not when it has
-//! begun; and a message above the eager limit is told to its sender with a latency, not at once.
+//! # Different from LogGOPSim
+//!
+//! Held against its source (`LogGOPSim.cpp` of spcl/LogGOPSim); where none of these matters, the times are equal.
+//!
+//! | | here | LogGOPSim |
+//! |---|---|---|
+//! | an operation that `requires` one on another processor of the rank | begins when that has ended | begins when its own processor is free |
+//! | operations that may begin at the same time | in the order in which all that they require has ended, then by place | in the order in which what they require began, then computations, sends, receives |
+//! | a message above the eager limit | its sender's operation ends a latency, and what links take, after it was matched | ends at that moment, and the sender's processor and interface have waited until then |
+//! | which processor and interface a message occupies at its receiver | those of the receive that is posted when it arrives; else its sender's numbers | its sender's numbers |
+//! | a message without bytes | costs no time per byte | is charged for `s - 1` bytes, a number below zero |
+//! | links, data paths, losses | the machine's | none (`LogGP`), or paths of a graph |
+//! | computations | on a slow node they take longer | noise from a trace |
+//!
+//! Neither waits with the bytes of a message above the eager limit until it is matched: only its sender's operation does.
 //!
 //! ```
 //! use machine_sim::{crossbar, goal::{self, Schedule}, model::Parameters};

@@ -4,6 +4,7 @@ mod conduit;
 mod conformance;
 mod goal;
 mod interface;
+mod schedules;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
 #[global_allocator]
