@@ -58,6 +58,12 @@ impl Lane {
         self.free_at
     }
 
+    /// How long it is busy after a time at which nothing comes any more.
+    pub(crate) fn left_at(&self, time: u64) -> u64 {
+        let trains = self.trains.as_ref().map_or(0, |trains| trains.until);
+        self.free_at.max(trains).saturating_sub(time)
+    }
+
     #[cfg(test)]
     fn until(&self) -> u64 {
         self.trains.as_ref().map_or(0, |trains| trains.until)

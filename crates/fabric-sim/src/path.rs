@@ -54,6 +54,11 @@ impl Link {
         }
     }
 
+    /// For how long of a run it carried packets: what still waits for it at the run's end does not count.
+    pub(crate) fn used(&self, ended: u64) -> u64 {
+        self.busy.saturating_sub(self.lane.left_at(ended)).min(ended)
+    }
+
     /// How long a packet occupies it.
     #[inline]
     fn serialization(&self, bytes: u32) -> u64 {

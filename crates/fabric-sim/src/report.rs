@@ -55,8 +55,8 @@ impl Report<()> {
                 packets: link.packets,
                 bytes: link.bytes,
                 retries: core.outages[number].retries,
-                busy: Span(link.busy),
-                utilisation: link.busy as f64 / ended.max(1) as f64,
+                busy: Span(link.used(ended)),
+                utilisation: link.used(ended) as f64 / ended.max(1) as f64,
             });
         let stages = core.nodes.iter().enumerate().flat_map(|(node, stages)| {
             let interface =
@@ -67,8 +67,8 @@ impl Report<()> {
                 node: node as u32,
                 packets: server.packets,
                 bytes: server.bytes,
-                busy: Span(server.busy),
-                utilisation: server.busy as f64 / ended.max(1) as f64,
+                busy: Span(server.used(ended)),
+                utilisation: server.used(ended) as f64 / ended.max(1) as f64,
             })
         });
         let names =
@@ -157,6 +157,31 @@ fn busiest<T>(all: &[T], utilisation: impl Fn(&T) -> f64) -> Vec<&T> {
 #[cfg(test)]
 mod tests {
     use crate::{Config, LinkParameters, Sim, Stage, Topology};
+
+    /// A link that is still busy when the ranks end was used for no longer than the run, and a packet that waits for it not at all.
+    #[test]
+    fn what_waits_behind_the_end_does_not_count() {
+        for packet_bytes in [0, 100] {
+            let mut config = Config::new(2);
+            config.topology = Topology::Direct { nodes: 2 };
+            config.nic.link = LinkParameters { bandwidth_mb_s: 1000.0, latency_ns: 0.0 };
+            config.nic.nic_tx = Stage { per_unit_ns: 100.0, unit_bytes: 1000, ..Stage::NONE };
+            config.nic.packet_bytes = packet_bytes;
+            let report = Sim::run(&config, |rank| match rank.rank() {
+                0 => (0..100).for_each(|number| rank.send(1, 1000, number)),
+                _ => (0..10).for_each(|number| assert_eq!(rank.wait().body, number)),
+            });
+            let report = report.unwrap();
+            // 100 ns in the stage, then a packet each microsecond; trains that meet share the link.
+            let (ended, link, stage) = (report.ended.0, &report.links[0], &report.stages[0]);
+            assert!(link.utilisation <= 1.0 && link.utilisation > 0.98, "{link}");
+            assert!(link.busy.0 < ended && link.busy.0 + 100_000 >= ended, "{link}");
+            assert!(stage.utilisation <= 1.0, "{stage}");
+            if packet_bytes == 0 {
+                assert_eq!((ended, link.busy.0), (10_100_000, 10_000_000));
+            }
+        }
+    }
 
     #[test]
     fn the_long_form_names_links_stages_and_latencies() {

@@ -111,6 +111,12 @@ impl Server {
         Self { cost, free_at: 0, last: 0, leaving: VecDeque::new(), packets: 0, bytes: 0, busy: 0 }
     }
 
+    /// For how long of a run it was busy: what still waits for it at the run's end does not count.
+    pub(crate) fn used(&self, ended: u64) -> u64 {
+        let last = if self.cost.depth == 1 { self.last } else { self.free_at };
+        self.busy.saturating_sub(last.saturating_sub(ended)).min(ended)
+    }
+
     /// When a packet that comes at `time` would enter, where one is served at a time or none waits for the depth.
     pub(crate) fn next(&self, time: u64) -> u64 {
         let last = if self.cost.depth == 1 { self.last } else { 0 };

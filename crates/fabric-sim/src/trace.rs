@@ -155,7 +155,7 @@ pub struct LinkUse {
     pub bytes: u64,
     /// Tries that failed and were repeated.
     pub retries: u64,
-    /// Time in which it carried packets.
+    /// Time of the run in which it carried packets; what waits for it at the run's end does not count.
     pub busy: Span,
     /// The part of the run in which it did, 0 to 1.
     pub utilisation: f64,
@@ -184,7 +184,7 @@ pub struct StageUse {
     pub packets: u64,
     /// Their bytes, headers not counted.
     pub bytes: u64,
-    /// Time in which it could not take another packet.
+    /// Time of the run in which it could not take another packet; what waits for it at the run's end does not count.
     pub busy: Span,
     /// The part of the run in which it could not, 0 to 1.
     pub utilisation: f64,
