@@ -33,7 +33,7 @@ impl Mpi<'_> {
     /// Sends some bytes of a buffer to one rank while a message of another comes to some bytes of one.
     ///
     /// # Errors
-    /// As [`Mpi::wait`].
+    /// As [`Mpi::send_begin`] and [`Mpi::receive_begin`], without a message or receive being left; as [`Mpi::wait`].
     pub fn exchange(
         &mut self,
         communicator: Communicator,
@@ -41,6 +41,8 @@ impl Mpi<'_> {
         (to, sends, sent): (u32, &Buffer, Range<u64>),
         (from, receives, received): (u32, &Buffer, Range<u64>),
     ) -> Result<(), MpiError> {
+        // Looked at first: a receive that was posted for a message that cannot be sent would take another's.
+        self.check_send(to, sends, &sent)?;
         let receive = self.receive_begin(communicator, Some(from), Some(tag), receives, received)?;
         let send = self.send_begin(communicator, to, tag, sends, sent)?;
         self.wait_all([receive, send])

@@ -73,8 +73,18 @@ impl Buffer {
     }
 }
 
-/// A message under way, until it was waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A message under way, until it was waited for: once, so that a request can neither be copied nor be used again.
+///
+/// ```compile_fail,E0382
+/// # use exanet_sim::mpi::{Buffer, Mpi, MpiError, WORLD};
+/// fn twice(mpi: &mut Mpi<'_>, buffer: &Buffer) -> Result<(), MpiError> {
+///     let request = mpi.receive_begin(WORLD, None, None, buffer, 0..8)?;
+///     mpi.wait(request)?;
+///     mpi.wait(request)?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug, PartialEq, Eq)]
 #[must_use = "a message is under way until it was waited for"]
 pub struct Request(Way);
 
@@ -228,6 +238,12 @@ impl<'a> Mpi<'a> {
         if rank < ranks { Ok(()) } else { Err(MpiError::NoRank { rank, ranks }) }
     }
 
+    /// All that [`send_begin`](Self::send_begin) may refuse.
+    pub(super) fn check_send(&self, to: u32, buffer: &Buffer, range: &Range<u64>) -> Result<(), MpiError> {
+        self.check_rank(to)?;
+        buffer.check(range)
+    }
+
     /// Begins to send some bytes of a buffer, which stay as they are until the request has ended. A long message looks
     /// first whether its receive has been advertised. Does not block.
     ///
@@ -241,8 +257,7 @@ impl<'a> Mpi<'a> {
         buffer: &Buffer,
         range: Range<u64>,
     ) -> Result<Request, MpiError> {
-        self.check_rank(to)?;
-        buffer.check(&range)?;
+        self.check_send(to, buffer, &range)?;
         let (at, len) = (buffer.at + range.start, range.end - range.start);
         let stream = Stream { peer: to, communicator: communicator.0, tag };
         if self.is_long(len) && self.config.protocol.advertises() {
@@ -291,9 +306,9 @@ impl<'a> Mpi<'a> {
 
     /// Asks for a receive to be cancelled. Its end tells: [`MpiError::Cancelled`], or its message, which was under way.
     /// Changes nothing of messages that are sent. Does not block.
-    pub fn cancel(&mut self, request: Request) {
+    pub fn cancel(&mut self, request: &Request) {
         if let Request(Way::Receive(key)) = request {
-            self.machine.cancel(key);
+            self.machine.cancel(*key);
             self.act();
         }
     }
@@ -305,10 +320,10 @@ impl<'a> Mpi<'a> {
     /// In the inner result: as [`Mpi::wait`].
     pub fn test(&mut self, request: Request) -> Result<Result<Status, MpiError>, Request> {
         self.progress();
-        self.ended(request).ok_or(request)
+        self.ended(&request).ok_or(request)
     }
 
-    fn ended(&mut self, request: Request) -> Option<Result<Status, MpiError>> {
+    fn ended(&mut self, request: &Request) -> Option<Result<Status, MpiError>> {
         match request.0 {
             Way::Send(key, len) => {
                 let done = self.machine.sent(key)?;
@@ -329,7 +344,7 @@ impl<'a> Mpi<'a> {
     /// [`MpiError::Lost`], [`MpiError::Truncated`], [`MpiError::Cancelled`].
     pub fn wait(&mut self, request: Request) -> Result<Status, MpiError> {
         loop {
-            if let Some(end) = self.ended(request) {
+            if let Some(end) = self.ended(&request) {
                 return end;
             }
             let waits = match request.0 {

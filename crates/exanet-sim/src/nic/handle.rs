@@ -140,7 +140,8 @@ impl<'a> Nic<'a> {
         }
     }
 
-    /// What the channels hold. Costs nothing: it is a register that the interface keeps in memory.
+    /// What the channels hold. Costs nothing: it is a register that the interface keeps in memory. A packet that was taken wakes
+    /// nobody unless a send was [refused](PacketError::Full) for want of a channel: who waits for its end looks again after a time.
     pub fn pkt_channels(&self) -> Channels {
         self.unit(|device, _, local| device.process(local).packetizer.state())
     }

@@ -24,10 +24,10 @@ fn bad_arguments_are_refused() {
         let one = mpi.receive_begin(WORLD, Some(0), Some(9), &buffer, 0..5000)?;
         let two = mpi.receive_begin(WORLD, Some(0), Some(9), &buffer, 0..5000);
         assert_eq!(two, Err(MpiError::TooManyReceives { limit: 1 }));
-        mpi.cancel(one);
+        mpi.cancel(&one);
         assert_eq!(mpi.wait(one), Err(MpiError::Cancelled));
         let two = mpi.receive_begin(WORLD, Some(0), Some(9), &buffer, 0..5000)?;
-        mpi.cancel(two);
+        mpi.cancel(&two);
         assert_eq!(mpi.wait(two), Err(MpiError::Cancelled));
         Ok(())
     });
@@ -75,7 +75,7 @@ fn cancels_meet_writes_under_way() {
             }
             let request = mpi.receive_begin(WORLD, Some(0), Some(0), &buffer, 0..8192)?;
             mpi.compute(Span::from_nanos(after));
-            mpi.cancel(request);
+            mpi.cancel(&request);
             let end = mpi.wait(request);
             let cancelled = end == Err(MpiError::Cancelled);
             let expected = if cancelled { 0 } else { 7 };
@@ -109,6 +109,24 @@ fn a_ring_of_long_blocking_sends_is_reported() {
         let (me, buffer) = (mpi.rank(), mpi.buffer(20_000));
         mpi.exchange(WORLD, 0, ((me + 1) % 3, &buffer, 0..10_000), ((me + 2) % 3, &buffer, 10_000..20_000))
     });
+}
+
+/// An exchange that is refused leaves no receive that would take a later message.
+#[test]
+fn refused_exchanges_leave_nothing() {
+    for protocol in Protocol::ALL {
+        run(&ExanetConfig::pair(), protocol, |mpi| {
+            let (other, buffer) = (1 - mpi.rank(), mpi.buffer(10_000));
+            let nobody = mpi.exchange(WORLD, 3, (2, &buffer, 0..8), (other, &buffer, 0..5000));
+            assert_eq!(nobody, Err(MpiError::NoRank { rank: 2, ranks: 2 }));
+            let outside = mpi.exchange(WORLD, 3, (other, &buffer, 9999..10_001), (other, &buffer, 0..5000));
+            assert_eq!(outside, Err(MpiError::OutsideBuffer { start: 9999, end: 10_001, len: 10_000 }));
+            buffer.write(mpi, 5000, &[7; 8]);
+            mpi.exchange(WORLD, 3, (other, &buffer, 5000..5008), (other, &buffer, 5008..5016))?;
+            assert_eq!((buffer.read(mpi, 5008, 8), buffer.read(mpi, 0, 8)), (vec![7; 8], vec![0; 8]));
+            Ok(())
+        });
+    }
 }
 
 /// A node stops at any time of a transfer: both that wait for it learn of it, and others go on.

@@ -131,7 +131,7 @@ impl Player<'_, '_> {
                     self.post(from, tag)?;
                     if self.draw(6) == 0 {
                         let at = self.receives.len() - 1;
-                        self.mpi.cancel(self.receives[at].0);
+                        self.mpi.cancel(&self.receives[at].0);
                         if !self.end(at)? {
                             coming.push((from, tag));
                         }
