@@ -8,7 +8,7 @@ use am_pgas::sections::Strided;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-type Ranks = Endpoint<Loopback, P2p>;
+pub(crate) type Ranks = Endpoint<Loopback, P2p>;
 
 fn run(
     ranks: u32,
@@ -32,7 +32,7 @@ fn run(
 }
 
 /// All protocols, with and without memory in segments, with large and small Medium messages.
-fn everywhere(ranks: u32, work: impl Fn(&mut Ranks, Communicator) + Sync) {
+pub(crate) fn everywhere(ranks: u32, work: impl Fn(&mut Ranks, Communicator) + Sync) {
     for protocol in Protocol::ALL {
         for (medium, segment, eager) in [(8192, 1 << 16, 256), (128, 1 << 16, 0), (256, 0, 100)] {
             let loopback = LoopbackConfig::default().medium(medium).segment(segment);
@@ -219,7 +219,10 @@ fn communicators_are_apart() {
         assert_eq!(late.wait(endpoint).unwrap_err(), MessageError::Freed { tag: AskedTag(Some(2)) });
         let error = kept.receive::<_, _, u64>(endpoint, ANY_SOURCE, 1).unwrap_err();
         assert_eq!(error, MessageError::Freed { tag });
-        assert_eq!(kept.send(endpoint, next, 1, &values(3000, 1)).unwrap_err(), MessageError::Freed { tag });
+        for len in [0, 1, 3000] {
+            let error = kept.send(endpoint, next, 1, &values(len, 1)).unwrap_err();
+            assert_eq!(error, MessageError::Freed { tag }, "{len} values");
+        }
         world.team().barrier(endpoint).unwrap();
     });
 }

@@ -241,7 +241,11 @@ impl Machine {
 
     pub(super) fn on_retired(&mut self, from: u32, key: Key) {
         match self.receives.get(key).filter(|receive| receive.from == from && receive.stage == Stage::Retiring) {
-            Some(_) => self.finish(key),
+            Some(_) => {
+                let peer = self.peer(from);
+                self.peers[peer].adverts -= 1;
+                self.finish(key);
+            }
             None => self.ignore(),
         }
     }

@@ -91,6 +91,7 @@ impl Machine {
     }
 
     /// Whether a communicator was freed.
+    #[inline]
     pub(crate) fn is_closed(&self, context: u32) -> bool {
         self.endings != 0 && self.is_freed(context)
     }

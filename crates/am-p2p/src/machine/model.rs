@@ -181,7 +181,12 @@ impl Play {
 
     /// Two ranks for a test of its own.
     pub(super) fn pair(unexpected: u64) -> Self {
-        let config = MessageConfig { protocol: Protocol::Elided, eager: 10, unexpected, staging: SEGMENT };
+        Self::pair_with(Protocol::Elided, unexpected)
+    }
+
+    /// The same, by a protocol.
+    pub(super) fn pair_with(protocol: Protocol, unexpected: u64) -> Self {
+        let config = MessageConfig { protocol, eager: 10, unexpected, staging: SEGMENT };
         Self::with(Pcg32::seed_from_u64(0), 2, config, true)
     }
 

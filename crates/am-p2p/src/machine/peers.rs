@@ -30,7 +30,7 @@ pub(crate) struct Peer {
     /// What is to be sent to the peer, in order.
     pub(super) queue: VecDeque<Item>,
     pub(super) is_ready: bool,
-    /// Receives that are advertised to the peer.
+    /// Receives that are advertised to the peer, those included whose retirement it has not answered.
     pub(super) adverts: u32,
     /// Receives that the peer has advertised.
     pub(super) advertised: u32,

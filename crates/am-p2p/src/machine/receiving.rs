@@ -402,6 +402,8 @@ impl Machine {
         self.consume(peer, units(len));
         if advertised && self.config.protocol == Protocol::ReceiverInitiated {
             self.receive_mut(key).stage = Stage::Retiring;
+            // It counts as advertised until it is answered, so that the peer never has more to answer than there are advertisements.
+            self.peers[peer].adverts += 1;
             self.counts.revocations += 1;
             self.queue_control(peer, Control::Retire { receive: key });
         } else {

@@ -170,6 +170,37 @@ fn lengths_without_memory_are_refused() {
     }
 }
 
+#[test]
+fn retirements_that_a_sender_has_not_looked_at_are_few() {
+    let mut play = Play::pair_with(Protocol::ReceiverInitiated, 1 << 20);
+    // Each receive is advertised before its eager message comes, and the sender looks at nothing meanwhile.
+    let (mut receives, mut held) = (Vec::new(), VecDeque::new());
+    for _ in 0..4 * adverts::ADVERTS {
+        receives.push(play.post_one(3, 100));
+        play.advance(1);
+        play.send_one(3, 5);
+        play.advance(0);
+        while play.deliver(0, 1) {}
+        // The link is as long as it has to be.
+        held.append(play.network.link(1, 0));
+    }
+    let retired = |packet: &&Packet| matches!(packet, Packet::Control(Control::Retire { .. }, _));
+    assert_eq!(held.iter().filter(retired).count() as u32, adverts::ADVERTS);
+    play.network.link(1, 0).extend(held);
+    while play.deliver(1, 0) {}
+    assert_eq!(play.machines[0].gone(1), None, "the receiver is honest");
+    play.settle();
+    for key in receives {
+        assert_eq!(play.machines[1].take_received(key).unwrap().failure, None);
+    }
+    // All of them have been answered, so that there is room for others.
+    let more: Vec<_> = (0..adverts::ADVERTS / 2).map(|tag| play.post_one(10 + tag, 100)).collect();
+    let before = play.machines[1].counts.rtr;
+    play.settle();
+    assert_eq!(play.machines[1].counts.rtr - before, u64::from(adverts::ADVERTS / 2));
+    assert!(more.into_iter().all(|key| !play.machines[1].is_received(key)));
+}
+
 /// A network that fails.
 struct Failing;
 

@@ -106,7 +106,7 @@ impl Machine {
     }
 
     /// Takes up a message that can be sent at once in one active message, which the caller sends: its envelope, and the credit
-    /// that goes along. `None` if it has to be sent by [`Machine::begin`].
+    /// that goes along. `None` if it has to be sent by [`Machine::begin`], or its communicator was freed.
     #[inline]
     pub(crate) fn begin_eager(
         &mut self,
@@ -114,7 +114,7 @@ impl Machine {
         mut envelope: Envelope,
         len: usize,
     ) -> Option<(Envelope, Credit)> {
-        if len as u64 > self.eager {
+        if len as u64 > self.eager || self.is_closed(envelope.context) {
             return None;
         }
         let pair = self.pair(envelope.context, to);
