@@ -1,9 +1,10 @@
-//! Two ranks of a machine: control packets, writes, and round trips of active messages. Each function runs a simulation and
+//! Two ranks of a machine: control packets, writes, two-sided messages, and round trips of active messages. Each function runs a simulation and
 //! tells virtual time in microseconds.
 
-use active_messages::{Category, Endpoint, HandlerError, Handlers, Rank};
+use active_messages::{Category, Endpoint, HandlerError, Handlers, Instant, Rank, Span};
 use exanet_sim::ExanetConfig;
 use exanet_sim::conduit::{self, ConduitConfig};
+use exanet_sim::mpi::{self, Counts, Mpi, MpiConfig, MpiError, WORLD};
 use exanet_sim::nic::{Access, HostMemory, Notify, Paging, Progress};
 use fabric_sim::{RunError, WaitFor};
 
@@ -57,6 +58,79 @@ pub fn write_us(machine: &ExanetConfig, bytes: u32) -> Result<(f64, f64), RunErr
     })?;
     let at = |rank: usize| micros(report.results[rank].unwrap_or_default());
     Ok((at(1), at(0)))
+}
+
+/// When the receive of a message is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// So long before that its advertisement is there when the message is sent.
+    Before,
+    /// When the message is sent.
+    AtOnce,
+}
+
+/// A two-sided message from rank 0 to rank 1, from the beginning of the send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// Until its receiver has it, in microseconds.
+    pub receiver_us: f64,
+    /// Until its sender is done, in microseconds.
+    pub sender_us: f64,
+    /// What both have sent for it.
+    pub counts: Counts,
+}
+
+/// Room of a receive, so that all are long ones.
+const ROOM: u64 = 1 << 17;
+
+/// Sends a message of at most 128 KiB to a receive of so many.
+///
+/// # Errors
+/// The machine or the settings cannot be.
+pub fn transfer(
+    machine: &ExanetConfig,
+    config: &MpiConfig,
+    bytes: u32,
+    posted: Posted,
+) -> Result<Transfer, RunError> {
+    let machine = ExanetConfig { ranks: 2, ..machine.clone() };
+    let report = mpi::run(&machine, config, move |mpi| {
+        let took = ends(mpi, bytes.into(), posted)?;
+        // Senders answer what comes of their messages after they are done.
+        mpi.barrier()?;
+        let mut counts = mpi.counts();
+        counts.eager -= 1;
+        Ok((took, counts))
+    })?;
+    let mut results = report.results.into_iter();
+    let mut result = || match results.next() {
+        Some(Some(Ok(result))) => result,
+        other => panic!("nothing is lost in this program: {other:?}"),
+    };
+    let ((sender, of_sender), (receiver, of_receiver)) = (result(), result());
+    Ok(Transfer { receiver_us: micros(receiver), sender_us: micros(sender), counts: of_sender.and(&of_receiver) })
+}
+
+/// How long a rank's side of a message takes, in picoseconds.
+fn ends(mpi: &mut Mpi<'_>, bytes: u64, posted: Posted) -> Result<u64, MpiError> {
+    const START: Instant = Instant(50_000_000);
+    let buffer = mpi.buffer(ROOM as usize);
+    if mpi.rank() == 0 {
+        // What has come until then is out of the way.
+        mpi.compute(Span::from_micros(25));
+        while mpi.progress() {}
+        mpi.compute(START.since(mpi.now()));
+        mpi.send(WORLD, 1, 3, &buffer, 0..bytes)?;
+        return Ok(mpi.now().since(START).0);
+    }
+    let wait = |mpi: &mut Mpi<'_>| mpi.compute(START.since(mpi.now()));
+    if posted == Posted::AtOnce {
+        wait(mpi);
+    }
+    let request = mpi.receive_begin(WORLD, Some(0), Some(3), &buffer, 0..ROOM)?;
+    wait(mpi);
+    mpi.wait(request)?;
+    Ok(mpi.now().since(START).0)
 }
 
 /// Half a round trip of active messages between ranks 0 and 1, with so many bytes each way.

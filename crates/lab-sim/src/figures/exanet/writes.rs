@@ -1,6 +1,7 @@
 //! Writes over their size: when the receiver has noticed them and when their sender has, and what part of the link they use.
 
-use super::{BOUND, Context, pairs, published};
+use super::sources::BOUND;
+use super::{Context, pairs, published};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use exanet_sim::model::fit::TRAINING_SET;
