@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use active_messages::p2p::{Communicator, Messages, P2p, Protocol, ReceiveRequest};
+use active_messages::pgas::collectives::Sum;
 use active_messages::shm::{Job, JoinOptions, Shm};
 use active_messages::{Endpoint, Handlers};
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,26 @@ pub(crate) enum P2pTask {
         /// Receives that are posted and get no message.
         receives: usize,
     },
+    /// A collective operation.
+    Collective {
+        /// Which one.
+        operation: Operation,
+        /// By messages, not by the team's own ways.
+        two_sided: bool,
+    },
+}
+
+/// A collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Operation {
+    Barrier,
+    /// The sum of one number of each rank.
+    Allreduce,
+    /// By turns from each rank.
+    Broadcast {
+        /// Bytes of it.
+        bytes: usize,
+    },
 }
 
 /// One rank.
@@ -94,6 +115,9 @@ impl P2pRank {
             P2pTask::PingPong { bytes, .. } => self.ping_pong(bytes, iterations),
             P2pTask::Flood { bytes } => self.flood(bytes, iterations),
             P2pTask::Posted { .. } => self.ping_pong(8, iterations),
+            P2pTask::Collective { operation, two_sided } => {
+                (0..iterations).for_each(|turn| self.collective(operation, two_sided, (turn % 2) as u32));
+            }
         }
         start.elapsed()
     }
@@ -126,6 +150,25 @@ impl P2pRank {
             } else {
                 world.receive_into(endpoint, other, 1, into).expect("the other sends");
                 world.send(endpoint, other, 1, out).expect("the other serves");
+            }
+        }
+    }
+
+    fn collective(&mut self, operation: Operation, two_sided: bool, root: u32) {
+        let Self { endpoint, world, into, .. } = self;
+        let (team, messages) = (world.team(), world.two_sided());
+        let mut number = [1.0_f64];
+        let expected = "nobody is lost";
+        match (operation, two_sided) {
+            (Operation::Barrier, true) => messages.barrier(endpoint).expect(expected),
+            (Operation::Barrier, false) => team.barrier(endpoint).expect(expected),
+            (Operation::Allreduce, true) => messages.allreduce(endpoint, &mut number, Sum).expect(expected),
+            (Operation::Allreduce, false) => team.allreduce(endpoint, &mut number, Sum).expect(expected),
+            (Operation::Broadcast { bytes }, true) => {
+                messages.broadcast(endpoint, root, &mut into[..bytes]).expect(expected);
+            }
+            (Operation::Broadcast { bytes }, false) => {
+                team.broadcast(endpoint, root, &mut into[..bytes]).expect(expected);
             }
         }
     }

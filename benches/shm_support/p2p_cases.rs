@@ -7,7 +7,7 @@ use lab::bench::summary::{Bar, Summary, Unit};
 
 use super::am::AmTask;
 use super::case::Case;
-use super::p2p::{P2pTask, Way};
+use super::p2p::{Operation, P2pTask, Way};
 use super::raw::RawTask;
 
 const KIB: usize = 1 << 10;
@@ -27,6 +27,10 @@ pub(crate) fn pair() -> Vec<Case> {
     let posted = |name: &str, receives| {
         let alone = P2pTask::PingPong { bytes: 8, way: Way::Elided };
         Case::new(name, Unit::Microseconds, P2pTask::Posted { receives }, 1.0).beside("none posted", alone, 1.0)
+    };
+    let collective = |name: &str, unit, work, operation| {
+        let task = |two_sided| P2pTask::Collective { operation, two_sided };
+        Case::new(name, unit, task(true), work).beside("the team's own", task(false), work)
     };
     vec![
         Case::new("short round trip", Unit::Microseconds, AmTask::EmptyTrip, 1.0).beside(
@@ -51,6 +55,14 @@ pub(crate) fn pair() -> Vec<Case> {
         ),
         posted("8 B ping-pong, 1 receive posted", 1),
         posted("8 B ping-pong, 10000 receives posted", 10_000).bar(Bar::RatioAtMost(2.0)),
+        collective("barrier of messages", Unit::Microseconds, 1.0, Operation::Barrier),
+        collective("allreduce of messages", Unit::Microseconds, 1.0, Operation::Allreduce),
+        collective(
+            "broadcast of messages, 1 MiB",
+            Unit::GigabytesPerSecond,
+            MIB as f64,
+            Operation::Broadcast { bytes: MIB },
+        ),
     ]
 }
 

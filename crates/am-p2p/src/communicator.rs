@@ -1,5 +1,6 @@
 //! Communicators: teams whose members send each other messages.
 
+use crate::collectives::collective_context;
 use crate::config::{Counts, Protocol};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
@@ -201,7 +202,9 @@ impl Communicator {
 
     fn made<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, team: Team) -> Self {
         let (context, layer) = (team.number(), endpoint.layer_quietly::<Messages>());
-        layer.machine.open(context, team.ranks().iter().map(|rank| rank.0));
+        for context in [context, collective_context(context)] {
+            layer.machine.open(context, team.ranks().iter().map(|rank| rank.0));
+        }
         let shared = Shared { team, context, layer: layer.id, dropped: Arc::clone(&layer.dropped) };
         Self { shared: Arc::new(shared) }
     }
@@ -217,7 +220,9 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
         self.check_endpoint(endpoint)?;
-        endpoint.layer_mut::<Messages>().machine.close(self.shared.context);
+        for context in [self.shared.context, collective_context(self.shared.context)] {
+            endpoint.layer_mut::<Messages>().machine.close(context);
+        }
         Ok(self.shared.team.clone().destroy(endpoint)?)
     }
 

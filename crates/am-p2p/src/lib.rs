@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`Communicator`] | making and ending communicators; sending and receiving, probes, sections, persistent requests |
+//! | [`collectives`] | collective operations as messages |
 //! | [`request`](mod@request) | messages under way, waited for alone and together |
 //! | [`Messages`], [`MessageConfig`] | the layer, and how long messages travel ([`Protocol`]) |
 //! | [`MessageError`] | what can go wrong, with rank, tag and sizes |
@@ -67,6 +68,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod collectives;
 mod communicator;
 mod config;
 mod error;

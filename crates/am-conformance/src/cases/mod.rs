@@ -16,6 +16,7 @@ mod flood;
 mod global_memory;
 mod issue;
 mod layers;
+mod message_collectives;
 mod messages;
 mod messages_lost;
 mod native;
@@ -131,6 +132,7 @@ suite! {
     (23, "messages", "two-sided messages, matched in all ways", PLAIN, messages::matched),
     (23, "messages-smallest", "the same, smallest buffers", SMALLEST, messages::matched),
     (23, "messages-protocols", "long messages by all protocols, also cancelled", SMALLEST, messages::protocols),
+    (23, "messages-collectives", "collectives as messages, by all protocols", SMALLEST, message_collectives::collectives),
     (23, "messages-lost", "a rank is lost in a step of a protocol", SEVERAL.unwinds(), messages_lost::lost),
 }
 
