@@ -7,7 +7,7 @@ use crate::nic::transfer::Cut;
 use crate::nic::{Exanet, Nic};
 use fabric_sim::bytes::Pool;
 use fabric_sim::parameters::Checker;
-use fabric_sim::{Config, ConfigError, Context, Faults, Interface, Machine, Report, RunError, Topology};
+use fabric_sim::{Config, ConfigError, Context, Interface, Machine, Report, RunError, Topology};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
@@ -126,7 +126,8 @@ impl Interface for ExanetInterface {
             page_faults: (rate * 18_446_744_073_709_551_616.0) as u64,
             pool: Rc::new(Pool::default()),
             defects: machine.testing.defects,
-            lossy: lossy(machine),
+            // Copies are told apart anyway. The reads that a stopped node does not serve have to be noticed.
+            lossy: machine.faults.can_lose(u32::MAX) || machine.faults.stop_nodes(),
         })
     }
 
@@ -139,19 +140,10 @@ impl Interface for ExanetInterface {
     }
 }
 
-/// Whether the network can lose packets, so that the interfaces must notice silence.
-fn lossy(machine: &ExanetConfig) -> bool {
-    let Faults { loss, corruption, link_retry, links, .. } = &machine.faults;
-    if links.iter().any(|link| link.mtu_bytes.is_some() || link.queue_bytes.is_some()) {
-        return true;
-    }
-    let random = *loss + *corruption > 0.0 || !links.is_empty();
-    machine.faults.stop_nodes() || !link_retry && (random || machine.faults.cut_links())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fabric_sim::Faults;
 
     #[test]
     fn machines_survive_a_round_trip() {
@@ -188,7 +180,10 @@ mod tests {
 
     #[test]
     fn silence_is_noticed_where_packets_can_be_lost() {
-        let with = |faults| lossy(&ExanetConfig { faults, ..ExanetConfig::pair() });
+        let with = |faults| {
+            let machine = ExanetConfig { faults, ..ExanetConfig::pair() };
+            ExanetInterface::shared(&machine).unwrap().lossy
+        };
         assert!(!with(Faults::default()));
         assert!(!with(Faults { loss: 0.1, link_retry: true, ..Faults::default() }));
         assert!(!with(Faults { duplication: 0.1, reordering: 0.1, ..Faults::default() }));

@@ -7,7 +7,7 @@ use crate::nic::rma::command_queue::Pace;
 use crate::nic::{Extoll, Nic};
 use fabric_sim::bytes::Pool;
 use fabric_sim::parameters::Checker;
-use fabric_sim::{Config, ConfigError, Context, Faults, Interface, Machine, NoErrors, Report, RunError, Topology};
+use fabric_sim::{Config, ConfigError, Context, Interface, Machine, NoErrors, Report, RunError, Topology};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
@@ -96,7 +96,7 @@ impl Interface for ExtollInterface {
 
     fn shared(machine: &ExtollConfig) -> Result<Shared, ConfigError> {
         let AdversarialTiming { jitter_ns, store_gap_ns } = machine.adversary;
-        let table = Checker::of("adversary");
+        let (table, faults) = (Checker::of("adversary"), &machine.faults);
         let jitter = table.time("jitter_ns", jitter_ns)?.0;
         let adversary = TimingLimits { jitter, store_gap: table.time("store_gap_ns", store_gap_ns)?.0 };
         let (costs, rma) = (machine.parameters.compile()?, &machine.parameters.rma);
@@ -116,7 +116,8 @@ impl Interface for ExtollInterface {
             pool: Rc::new(Pool::default()),
             slots: Default::default(),
             defects: machine.testing.defects,
-            lossy: lossy(machine),
+            // What a stopped node does not take stands in the way of what is for others, until it is given up.
+            lossy: faults.can_lose(u32::MAX) || faults.can_double() || faults.stop_nodes(),
         })
     }
 
@@ -127,15 +128,4 @@ impl Interface for ExtollInterface {
     fn handle(context: Context<'_, Extoll>, shared: Rc<Shared>) -> Nic<'_> {
         Nic::new(context, shared)
     }
-}
-
-/// Whether the network can lose or double packets, so that the interfaces must be ready to repair that.
-fn lossy(machine: &ExtollConfig) -> bool {
-    let Faults { loss, corruption, duplication, link_retry, links, .. } = &machine.faults;
-    if links.iter().any(|link| link.mtu_bytes.is_some() || link.queue_bytes.is_some()) {
-        return true;
-    }
-    let random = *loss + *corruption + *duplication > 0.0 || !links.is_empty();
-    // What a dead node does not take stands in the way of what is for others, until it is given up.
-    machine.faults.stop_nodes() || !link_retry && (random || machine.faults.cut_links())
 }

@@ -193,6 +193,21 @@ impl Faults {
             || self.drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::NodeStop))
     }
 
+    /// Whether the network can lose or spoil a packet between nodes that go on, so that an interface has to notice that. `longest`
+    /// has the bytes of the longest packet, header included: links that repeat what they lose still lose what is too long.
+    pub fn can_lose(&self, longest: u32) -> bool {
+        let worse = |rate: Option<f64>| rate.is_some_and(|rate| rate > 0.0);
+        let special = |link: &LinkFaults| worse(link.loss) || worse(link.corruption) || link.queue_bytes.is_some();
+        let unrepaired = self.loss + self.corruption > 0.0 || self.cut_links() || self.links.iter().any(special);
+        let too_long = |link: &LinkFaults| link.mtu_bytes.is_some_and(|mtu| mtu < longest);
+        self.links.iter().any(too_long) || !self.link_retry && unrepaired
+    }
+
+    /// Whether the network can deliver a packet twice.
+    pub fn can_double(&self) -> bool {
+        !self.link_retry && self.duplication > 0.0
+    }
+
     pub(crate) fn fault_rng(&self, ordered: bool) -> Result<FaultRng, ConfigError> {
         if ordered && self.reordering > 0.0 {
             return Err(ConfigError::Contradiction {
@@ -387,6 +402,32 @@ mod tests {
         assert!(
             nowhere.link_rules(&network).unwrap_err().to_string().starts_with("faults.links[0] is from None to")
         );
+    }
+
+    #[test]
+    fn what_links_repair_is_not_lost() {
+        let link = LinkFaults::default;
+        let special = |link| Faults { links: vec![link], ..Faults::default() };
+        let down = Scheduled { at_ns: 1.0, event: FaultEvent::LinkDown { from: 0, to: 1 } };
+        let stop = Scheduled { at_ns: 1.0, event: FaultEvent::NodeStop { node: 0 } };
+        let scheduled = |event| Faults { schedule: vec![event], ..Faults::default() };
+        // Faults, whether a packet can be lost because of them, and whether it can if links repair.
+        for (faults, lost, lost_with_retry) in [
+            (Faults { loss: 0.1, ..Faults::default() }, true, false),
+            (Faults { corruption: 0.1, ..Faults::default() }, true, false),
+            (Faults { duplication: 0.1, ..Faults::default() }, false, false),
+            (special(LinkFaults { loss: Some(0.1), ..link() }), true, false),
+            (special(LinkFaults { loss: Some(0.0), latency_ns: Some(5.0), ..link() }), false, false),
+            (special(LinkFaults { queue_bytes: Some(100), ..link() }), true, false),
+            (special(LinkFaults { mtu_bytes: Some(100), ..link() }), true, true),
+            (special(LinkFaults { mtu_bytes: Some(101), ..link() }), false, false),
+            (scheduled(down), true, false),
+            (scheduled(stop), false, false),
+        ] {
+            let retried = Faults { link_retry: true, ..faults.clone() };
+            assert_eq!((faults.can_lose(101), retried.can_lose(101)), (lost, lost_with_retry), "{faults:?}");
+            assert_eq!((faults.can_double(), retried.can_double()), (faults.duplication > 0.0, false));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::model::{Costs, Parameters};
 use crate::nic::{Nic, device::Interface};
 use fabric_sim::bytes::Pool;
-use fabric_sim::{Config, ConfigError, Context, Faults, Machine, NoErrors, Report, RunError, Topology};
+use fabric_sim::{Config, ConfigError, Context, Machine, NoErrors, Report, RunError, Topology};
 use std::rc::Rc;
 
 /// A machine of one's own and what happens to it. Read it from TOML, or start from [`Machine::new`] and change fields.
@@ -64,7 +64,8 @@ where
 /// What all interfaces of a machine share.
 pub(crate) fn shared(machine: &MachineConfig) -> Result<Shared, ConfigError> {
     let costs = machine.parameters.compile()?;
-    let lossy = loses(&machine.faults);
+    // A copy is recognised by its turn. What a stopped node does not take is in nobody's way.
+    let lossy = machine.faults.can_lose(costs.packet) || machine.faults.can_double();
     Ok(Shared {
         parameters: machine.parameters.clone(),
         costs,
@@ -73,16 +74,6 @@ pub(crate) fn shared(machine: &MachineConfig) -> Result<Shared, ConfigError> {
         lossy,
         pool: Rc::new(Pool::default()),
     })
-}
-
-/// Whether links lose packets for good.
-fn loses(faults: &Faults) -> bool {
-    let special = faults
-        .links
-        .iter()
-        .any(|link| link.loss.is_some() || link.corruption.is_some() || link.queue_bytes.is_some());
-    let drawn = faults.loss > 0.0 || faults.corruption > 0.0 || faults.duplication > 0.0;
-    !faults.link_retry && (drawn || special || faults.cut_links())
 }
 
 impl fabric_sim::Interface for GenericInterface {
