@@ -10,6 +10,7 @@
 //! | `device`, `device_context` | [`Device`]: what takes packets at a node, and what it can do ([`DeviceContext`]); [`Mailbox`] |
 //! | `handle`, `memory` | [`Handle`]: a process's way to its node's device; [`HostMemory`]: what the device can read and write |
 //! | [`bytes`] | what packets carry: buffers that go round |
+//! | [`conduit`] | what the conduits of simulated interfaces have in common |
 //! | `engine`, `queue` | the discrete-event engine and its queue |
 //! | `ranks`, `in_flight`, `path` | what ranks are doing; the packets under way; their path through stages and links |
 //! | `lane`, `port` | what packets pass at a rate, one by one or long messages in turns; what a node puts out and takes in |
@@ -106,6 +107,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes;
+pub mod conduit;
 mod config;
 mod context;
 mod defects;

@@ -49,6 +49,12 @@ impl<P> PagedPeers<P> {
             .map(|(peer, _)| peer as u32)
     }
 
+    /// A peer whose state fits: this one, or the next after it. A search that begins with what it found the last time is short as
+    /// long as that fits, however many peers there are.
+    pub fn at_or_after(&self, peer: u32, fits: impl Fn(u32, &P) -> bool) -> Option<u32> {
+        if self.get(peer).is_some_and(|state| fits(peer, state)) { Some(peer) } else { self.next(peer, fits) }
+    }
+
     /// All peers with a state, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &P)> {
         let pages = self.pages.iter().enumerate().filter_map(|(index, page)| Some((index, page.as_ref()?)));
@@ -74,6 +80,7 @@ mod tests {
         assert_eq!([0, 3, 5, 40, 99, 39, 98].map(next), [3, 5, 40, 99, 3, 40, 99].map(Some));
         assert_eq!(peers.next(3, |peer, _| peer == 3), Some(3));
         assert_eq!(peers.next(3, |_, _| false), None);
+        assert_eq!([2, 3, 4].map(|peer| peers.at_or_after(peer, |_, wanted| *wanted)), [3, 3, 5].map(Some));
         assert!(peers.iter().map(|(peer, _)| peer).eq([3, 4, 5, 40, 99]));
         assert_eq!((peers.get(4), peers.get(6)), (Some(&false), None));
     }

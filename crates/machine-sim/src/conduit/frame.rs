@@ -1,17 +1,7 @@
 //! Frames: the header in two words, arguments, payload.
 
-use am_core::{Category, Words};
-
-/// What a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Request(Category),
-    OneWay(Category),
-    Reply(Category),
-    Control,
-    /// Nothing but credits.
-    Credit,
-}
+use am_core::Words;
+use fabric_sim::conduit::Kind;
 
 /// A peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,41 +22,9 @@ pub(super) struct Header {
     pub(super) offset: u64,
 }
 
-impl Kind {
-    pub(super) const fn category(self) -> Category {
-        match self {
-            Self::Request(category) | Self::OneWay(category) | Self::Reply(category) => category,
-            Self::Control => Category::Medium,
-            Self::Credit => Category::Short,
-        }
-    }
-
-    const fn code(self) -> u64 {
-        match self {
-            Self::Request(category) => category as u64,
-            Self::OneWay(category) => 3 + category as u64,
-            Self::Reply(category) => 6 + category as u64,
-            Self::Control => 9,
-            Self::Credit => 10,
-        }
-    }
-
-    fn of(code: u64) -> Option<Self> {
-        let category = |code: u64| Category::ALL[code as usize % 3];
-        match code {
-            0..3 => Some(Self::Request(category(code))),
-            3..6 => Some(Self::OneWay(category(code))),
-            6..9 => Some(Self::Reply(category(code))),
-            9 => Some(Self::Control),
-            10 => Some(Self::Credit),
-            _ => None,
-        }
-    }
-}
-
 impl Header {
     pub(super) fn write(&self) -> [u64; 2] {
-        let word = self.kind.code()
+        let word = u64::from(self.kind.code())
             | u64::from(self.handler) << 8
             | u64::from(self.args) << 16
             | u64::from(self.controls) << 24
@@ -78,7 +36,7 @@ impl Header {
     pub(super) fn read([word, offset]: [u64; 2]) -> Result<Self, Nonsense> {
         let byte = |at: u32| (word >> at) as u8;
         let header = Self {
-            kind: Kind::of(byte(0).into()).ok_or(Nonsense)?,
+            kind: Kind::from_code(byte(0)).ok_or(Nonsense)?,
             handler: byte(8),
             args: byte(16),
             handled: (word >> 32) as u16,
@@ -108,8 +66,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_are_read_as_written(code in 0u64..11, handler: u8, args in 0u8..17, handled: u16, freed: u16, controls: u8, offset: u64) {
-            let header = Header { kind: Kind::of(code).unwrap(), handler, args, handled, freed, controls, offset };
+        fn headers_are_read_as_written(code in 0..Kind::CODES, handler: u8, args in 0u8..17, handled: u16, freed: u16, controls: u8, offset: u64) {
+            let header = Header { kind: Kind::from_code(code).unwrap(), handler, args, handled, freed, controls, offset };
             prop_assert_eq!(Header::read(header.write()), Ok(header));
         }
 

@@ -48,7 +48,7 @@ mod transport;
 
 pub use config::ConduitConfig;
 pub use send::Admitted;
-pub use transport::{Conduit, ConduitSlot};
+pub use transport::Conduit;
 
 use crate::MachineConfig;
 use fabric_sim::{Report, RunError};

@@ -67,18 +67,17 @@ impl Conduit<'_> {
                 (_, data) => data,
             };
             self.natives.told.push_back(Told { ticket, value, data, outcome });
-            self.fresh = true;
+            self.presence.fresh = true;
         }
         self.sweep_natives();
     }
 
     /// Ends operations on peers that are gone.
     fn sweep_natives(&mut self) {
-        let departures = (self.nic.context().departures(), self.faulty.len());
-        if self.natives.swept == departures {
+        let gone = self.presence.gone(self.nic.context());
+        if std::mem::replace(&mut self.natives.swept, gone) == gone {
             return;
         }
-        self.natives.swept = departures;
         let gone = |conduit: &Self, key: &Key| {
             let operation = conduit.natives.operations.get(*key);
             operation.is_some_and(|operation| conduit.known_status(operation.to) != PeerStatus::Active)
@@ -88,7 +87,7 @@ impl Conduit<'_> {
             let Some(operation) = self.natives.operations.remove(key) else { continue };
             let outcome = Err(OperationFault::Gone);
             self.natives.told.push_back(Told { ticket: operation.ticket, value: 0, data: None, outcome });
-            self.fresh = true;
+            self.presence.fresh = true;
         }
     }
 

@@ -42,8 +42,8 @@ impl Peers {
         self.states.as_ref()?.get(peer)
     }
 
-    /// The first peer behind one, in a circle, that something holds of.
-    pub(super) fn next(&self, after: u32, fits: impl Fn(u32, &PeerState) -> bool) -> Option<u32> {
-        self.states.as_ref()?.next(after, fits)
+    /// A peer of which something holds: this one, or the first behind it, in a circle.
+    pub(super) fn at_or_after(&self, peer: u32, fits: impl Fn(u32, &PeerState) -> bool) -> Option<u32> {
+        self.states.as_ref()?.at_or_after(peer, fits)
     }
 }

@@ -1,18 +1,19 @@
 //! Receiving: messages become frames, whose credits count at once, and go to the sink.
 
-use super::frame::{Header, Kind, Nonsense, arguments_len, read_arguments};
+use super::frame::{Header, Nonsense, arguments_len, read_arguments};
 use super::reply_path::ConduitReplyPath;
 use super::transport::Conduit;
 use crate::nic::Message;
 use am_core::transport::{Arrival, Sink};
-use am_core::{Category, LossCause, Payload, Peer, Words};
+use am_core::{LossCause, Payload, Peer, Words};
+use fabric_sim::conduit::Kind;
 
 impl Conduit<'_> {
     /// Takes what has arrived to the sink, at most `budget` messages.
     pub(super) fn serve<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let (mut done, mut found) = (0, false);
         while let Some(peer) = self.nic.unreachable() {
-            self.fresh |= self.faulty.insert(Peer(peer), LossCause::Silent);
+            self.presence.fresh |= self.presence.faulty.insert(Peer(peer), LossCause::Silent);
         }
         self.collect_natives();
         while done < budget && self.tell_completed(sink) {
@@ -23,10 +24,12 @@ impl Conduit<'_> {
             found = true;
             match self.deliver(&message, sink) {
                 Ok(delivered) => done += usize::from(delivered),
-                Err(Nonsense) => self.fresh |= self.faulty.insert(Peer(message.from), LossCause::Faulty),
+                Err(Nonsense) => {
+                    self.presence.fresh |= self.presence.faulty.insert(Peer(message.from), LossCause::Faulty)
+                }
             }
         }
-        self.fresh |= found;
+        self.presence.fresh |= found;
         if done == 0 && !found {
             self.nic.charge_empty_poll();
         }
@@ -48,7 +51,7 @@ impl Conduit<'_> {
     /// Delivers a frame; whether the sink got anything.
     fn deliver<S: Sink>(&mut self, message: &Message, sink: &mut S) -> Result<bool, Nonsense> {
         let Message { from, immediate, ref data, .. } = *message;
-        if self.faulty.contains(Peer(from)) {
+        if self.presence.faulty.contains(Peer(from)) {
             return Ok(false);
         }
         let header = Header::read(immediate)?;
@@ -57,7 +60,7 @@ impl Conduit<'_> {
         let words: Words = read_arguments(data, args)?;
         let bytes = &data[arguments_len(args.into())..];
         let segment = self.segment.clone();
-        let payload = if kind.category() == Category::Long {
+        let payload = if kind.is_long() {
             segment.view(offset, bytes.len()).map_err(|_| Nonsense)?
         } else {
             Payload::own(bytes)
@@ -76,7 +79,7 @@ impl Conduit<'_> {
             Kind::Reply(category) => {
                 let peer = self.peers.of(from);
                 peer.expected = peer.expected.checked_sub(1).ok_or(Nonsense)?;
-                self.own_replies -= u32::from(from == self.me);
+                self.own_replies -= u32::from(from == self.presence.me);
                 sink.reply(arrival(category));
             }
             Kind::Control => {

@@ -1,10 +1,10 @@
 //! The way back to a requester.
 
-use super::frame::Kind;
 use super::send::Outgoing;
 use super::transport::Conduit;
 use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Peer, PeerStatus, Words};
+use fabric_sim::conduit::Kind;
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
 pub(super) struct ConduitReplyPath<'t, 'a> {
@@ -39,7 +39,7 @@ impl<'t, 'a> ConduitReplyPath<'t, 'a> {
             // After its reply a handler can do nothing that would need the room of its request.
             self.transport.owe(self.to, 1, 0);
         }
-        self.transport.own_replies += u32::from(self.to == self.transport.me);
+        self.transport.own_replies += u32::from(self.to == self.transport.presence.me);
         let (payload, offset) = body.parts();
         let kind = Kind::Reply(body.category());
         self.transport.transmit(self.to, &Outgoing { kind, handler, args, payload, offset });
@@ -77,12 +77,10 @@ impl ReplyPath for ConduitReplyPath<'_, '_> {
     ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
-        let mut payload = self.transport.spare.pop().unwrap_or_default();
-        payload.clear();
-        payload.resize(len, 0);
+        let mut payload = self.transport.spare.take(len);
         fill(&mut Buffer(&mut payload));
         self.transmit(handler, args, Body::Copy(&payload));
-        self.transport.spare.push(payload);
+        self.transport.spare.give(payload);
         Ok(())
     }
 

@@ -1,15 +1,16 @@
 //! Sending: admission, frames, and the credits that are owed to others.
 
-use super::frame::{Header, Kind, arguments_len};
+use super::frame::{Header, arguments_len};
 use super::peers::CONTROLS;
 use super::transport::Conduit;
 use am_core::transport::{Refused, ReplyBound};
-use am_core::{Category, Peer, PeerStatus, Resource, Words};
+use am_core::{Peer, PeerStatus, Resource, Words};
+use fabric_sim::conduit::Kind;
 
 /// What a request has taken, given back if it is not sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted {
-    reply: bool,
+    pub(super) reply: bool,
 }
 
 /// A frame to be sent.
@@ -23,12 +24,6 @@ pub(super) struct Outgoing<'f> {
 }
 
 impl Conduit<'_> {
-    pub(super) fn busy(&mut self, resource: Resource) -> Refused {
-        // A program may try again at once; its time has to pass even so.
-        self.nic.charge_empty_poll();
-        Refused::Busy(resource)
-    }
-
     /// Whether there is a way to a peer.
     pub(super) fn check(&mut self, to: u32) -> Result<(), Refused> {
         match self.known_status(to) {
@@ -71,14 +66,6 @@ impl Conduit<'_> {
         Ok(Admitted { reply: replies_to })
     }
 
-    /// Gives back what was not used.
-    pub(super) fn withdraw(&mut self, to: u32, admitted: Admitted) {
-        let peer = self.peers.of(to);
-        peer.unhandled -= 1;
-        peer.expected -= u32::from(admitted.reply);
-        self.unhandled -= 1;
-    }
-
     /// Sends a frame that has room.
     pub(super) fn transmit(&mut self, to: u32, frame: &Outgoing<'_>) {
         let Outgoing { kind, handler, args, payload, offset } = *frame;
@@ -96,7 +83,7 @@ impl Conduit<'_> {
             rest.copy_from_slice(payload);
         };
         let len = u32::try_from(begin + payload.len()).expect("payloads are shorter than 4 GiB");
-        if kind.category() == Category::Long {
+        if kind.is_long() {
             self.nic.send_placed(to, header.write(), len, (offset, begin), fill);
         } else {
             self.nic.send(to, header.write(), len, fill);
@@ -105,13 +92,13 @@ impl Conduit<'_> {
 
     /// Notes what a peer has a right to know.
     pub(super) fn owe(&mut self, to: u32, handled: u16, freed: u16) {
-        if to == self.me {
+        if to == self.presence.me {
             // Nobody has to be told.
             let peer = self.peers.of(to);
             peer.unhandled -= u32::from(handled);
             peer.expected -= u32::from(freed);
             self.unhandled -= u64::from(handled);
-            self.fresh = true;
+            self.presence.fresh = true;
             return;
         }
         let peer = self.peers.of(to);
@@ -122,21 +109,19 @@ impl Conduit<'_> {
         let peer = self.peers.of(to);
         let urgent = 2 * u32::from(peer.handled.max(peer.freed)) >= window;
         if urgent {
-            self.polls_before_flush = u32::MAX / 2;
+            self.credit.hasten();
         }
     }
 
     /// Puts a peer into the list of those that credits are owed to.
     pub(super) fn list(&mut self, to: u32) {
-        if !std::mem::replace(&mut self.peers.of(to).listed, true) {
-            self.pending_credit.push(to);
-        }
+        self.credit.list(to, &mut self.peers.of(to).listed);
     }
 
     /// Sends all credits that nothing else has taken along.
     pub(super) fn pay_all(&mut self) {
-        self.polls_before_flush = 0;
-        while let Some(to) = self.pending_credit.pop() {
+        self.credit.was_sent();
+        while let Some(to) = self.credit.due.pop() {
             let peer = self.peers.of(to);
             peer.listed = false;
             if (peer.handled, peer.freed, peer.controls_handled) != (0, 0, 0)

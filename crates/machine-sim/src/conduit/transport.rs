@@ -1,25 +1,21 @@
 //! The transport: what a rank keeps, and the contract's calls.
 
 use super::config::ConduitConfig;
-use super::frame::Kind;
 use super::native::Natives;
-use super::peers::Peers;
+use super::peers::{PeerState, Peers};
 use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
 use crate::model::Native;
 use crate::nic::Nic;
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, PayloadWriter, PendingKey,
-    Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, NativeOneSided, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink,
+    Transport, WaitReason,
 };
-use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Span, Words};
 use fabric_sim::HostMemory;
+use fabric_sim::conduit::{CreditFlush, Kind, Presence, SpareBuffers, StagedRequests, StagedSlot};
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
-
-/// Polls after which credits are sent even though nobody seems to need them.
-const CREDIT_FLUSH_POLLS: u32 = 16;
 
 /// What all ranks of a job have in common.
 #[derive(Debug)]
@@ -40,36 +36,21 @@ pub(super) struct Shared {
 pub struct Conduit<'a> {
     pub(super) nic: Nic<'a>,
     pub(super) shared: Rc<Shared>,
-    pub(super) me: u32,
-    ranks: u32,
+    pub(super) presence: Presence,
     limits: Limits,
     pub(super) segment: Segment<HostMemory>,
     pub(super) peers: Peers,
     pub(super) natives: Natives,
     /// Buffers of reserved requests and replies, kept for the next.
-    pub(super) spare: Vec<Vec<u8>>,
-    /// Peers that credits are owed to.
-    pub(super) pending_credit: Vec<u32>,
-    pub(super) polls_before_flush: u32,
+    pub(super) spare: SpareBuffers,
+    pub(super) credit: CreditFlush,
     /// Requests under way, over all peers.
     pub(super) unhandled: u64,
     /// Replies that this rank has sent to itself and that have not come.
     pub(super) own_replies: u32,
-    /// How many had departed when the rank last asked whether everything was handled.
-    quiet_departures: u32,
     /// A peer that had not handled everything when the rank last asked.
     last_busy_peer: u32,
     pub(super) bare_given: u64,
-    pub(super) faulty: FaultyPeers,
-    /// Something that lets a wait end has come since the last idling, without any message for the sink.
-    pub(super) fresh: bool,
-    departed: bool,
-}
-
-impl fmt::Debug for Conduit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Conduit").field("rank", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
-    }
 }
 
 impl<'a> Conduit<'a> {
@@ -81,23 +62,17 @@ impl<'a> Conduit<'a> {
         nic.register(&memory);
         shared.ready.borrow_mut()[me as usize] = true;
         Self {
-            me,
-            ranks,
+            presence: Presence::new(me, ranks),
             limits: Limits::uniform(medium as usize, 1 << 32).with_default_reply(default_reply as usize),
             segment: Segment::new(memory, segment as usize),
             peers: Peers::new(ranks),
             natives: Natives::default(),
-            spare: Vec::new(),
-            pending_credit: Vec::new(),
-            polls_before_flush: 0,
+            spare: SpareBuffers::default(),
+            credit: CreditFlush::default(),
             unhandled: 0,
             own_replies: 0,
-            quiet_departures: 0,
             last_busy_peer: 0,
             bare_given: 0,
-            faulty: FaultyPeers::new(),
-            fresh: false,
-            departed: false,
             nic,
             shared,
         }
@@ -112,108 +87,36 @@ impl<'a> Conduit<'a> {
         self.shared.config.segment
     }
 
-    /// What is known of a peer without letting anything happen.
-    #[inline]
-    pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
-        self.faulty.status(Peer(peer), || self.nic.context().known_status(peer))
-    }
-}
-
-fn kind(category: Category, reply: ReplyBound) -> Kind {
-    match reply {
-        ReplyBound::None => Kind::OneWay(category),
-        ReplyBound::UpTo(_) => Kind::Request(category),
-    }
-}
-
-/// A reserved Medium request.
-#[derive(Debug)]
-pub struct ConduitSlot<'t, 'a> {
-    transport: &'t mut Conduit<'a>,
-    to: Peer,
-    header: RequestHeader,
-    args: Words,
-    payload: Vec<u8>,
-    /// What it took; gone once it is sent.
-    admitted: Option<Admitted>,
-}
-
-impl PayloadWriter for ConduitSlot<'_, '_> {
-    fn len(&self) -> usize {
-        self.payload.len()
+    fn leave(&mut self, status: PeerStatus) {
+        self.nic.depart(status);
     }
 
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        Buffer(&mut self.payload).write(at, bytes);
-    }
-}
-
-impl Slot for ConduitSlot<'_, '_> {
-    fn commit(mut self) {
-        if self.admitted.take().is_none() {
-            return;
-        }
-        let (kind, handler) = (kind(Category::Medium, self.header.reply), self.header.handler);
-        let frame = Outgoing { kind, handler, args: &self.args, payload: &self.payload, offset: 0 };
-        self.transport.transmit(self.to.0, &frame);
-    }
-}
-
-impl Drop for ConduitSlot<'_, '_> {
-    fn drop(&mut self) {
-        if let Some(admitted) = self.admitted.take() {
-            self.transport.withdraw(self.to.0, admitted);
-        }
-        self.transport.spare.push(std::mem::take(&mut self.payload));
-    }
-}
-
-impl<'a> Membership for Conduit<'a> {
-    fn local_peer(&self) -> Peer {
-        Peer(self.me)
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::new(self.ranks)
-    }
-
-    fn losses(&self) -> u32 {
-        let context = self.nic.context();
-        self.faulty.losses(context.losses(), |peer| context.known_status(peer.0))
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        // Lets everything happen that has happened by now.
-        self.nic.context().sync();
-        self.known_status(peer.0)
-    }
-
-    fn depart(&mut self, how: Departure) {
-        self.pay_all();
-        self.departed = true;
-        self.nic.depart(how.status());
-    }
-}
-
-impl<'a> Waiting for Conduit<'a> {
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.pay_all();
-        if reason == WaitReason::Handling {
-            // The end of a rank that comes between the question whether all is quiet and the idling wakes nobody.
-            self.nic.context().sync();
-            self.fresh |= self.nic.context().departures() != self.quiet_departures;
-        }
-        if !std::mem::take(&mut self.fresh) && !self.nic.has_news() && !self.natives.has_told() {
+    fn rest(&mut self, until: Option<Instant>, reason: WaitReason) {
+        let fresh = self.presence.is_fresh(self.nic.context(), reason);
+        if !fresh && !self.nic.has_news() && !self.natives.has_told() {
             self.nic.idle(until, reason);
         }
     }
+}
 
-    fn now(&self) -> Instant {
-        self.nic.now()
+fabric_sim::presence!(Conduit);
+fabric_sim::membership!(Conduit);
+
+impl StagedRequests for Conduit<'_> {
+    fn post(&mut self, to: Peer, header: RequestHeader, _: Admitted, args: &Words, payload: &[u8]) {
+        let (kind, handler) = (Kind::of_request(Category::Medium, header.reply), header.handler);
+        self.transmit(to.0, &Outgoing { kind, handler, args, payload, offset: 0 });
     }
 
-    fn charge(&mut self, cost: Span) {
-        self.nic.charge(cost);
+    fn withdraw(&mut self, to: Peer, admitted: Admitted) {
+        let peer = self.peers.of(to.0);
+        peer.unhandled -= 1;
+        peer.expected -= u32::from(admitted.reply);
+        self.unhandled -= 1;
+    }
+
+    fn spare(&mut self) -> &mut SpareBuffers {
+        &mut self.spare
     }
 }
 
@@ -221,7 +124,7 @@ impl<'a> Transport for Conduit<'a> {
     type Memory = HostMemory;
     type Room = Admitted;
     type Slot<'t>
-        = ConduitSlot<'t, 'a>
+        = StagedSlot<'t, Self>
     where
         Self: 't;
 
@@ -231,14 +134,14 @@ impl<'a> Transport for Conduit<'a> {
 
     fn send(&mut self, to: Peer, header: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, offset) = body.parts();
-        let kind = kind(body.category(), header.reply);
+        let kind = Kind::of_request(body.category(), header.reply);
         self.admit(to, kind, header.reply, payload.len())?;
         self.transmit(to.0, &Outgoing { kind, handler: header.handler, args, payload, offset });
         Ok(())
     }
 
     fn reserve(&mut self, to: Peer, header: RequestHeader, _: &Words, len: usize) -> Result<Admitted, Refused> {
-        self.admit(to, kind(Category::Medium, header.reply), header.reply, len)
+        self.admit(to, Kind::of_request(Category::Medium, header.reply), header.reply, len)
     }
 
     fn slot(
@@ -248,11 +151,8 @@ impl<'a> Transport for Conduit<'a> {
         args: &Words,
         len: usize,
         room: Admitted,
-    ) -> ConduitSlot<'_, 'a> {
-        let mut payload = self.spare.pop().unwrap_or_default();
-        payload.clear();
-        payload.resize(len, 0);
-        ConduitSlot { to, header, args: *args, payload, admitted: Some(room), transport: self }
+    ) -> StagedSlot<'_, Self> {
+        StagedSlot::new(self, to, header, args, len, room)
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
@@ -263,11 +163,8 @@ impl<'a> Transport for Conduit<'a> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let done = self.serve(budget, sink);
-        if !self.pending_credit.is_empty() {
-            self.polls_before_flush += 1;
-            if self.polls_before_flush >= CREDIT_FLUSH_POLLS {
-                self.pay_all();
-            }
+        if self.credit.count_poll() {
+            self.pay_all();
         }
         done
     }
@@ -281,26 +178,19 @@ impl<'a> Transport for Conduit<'a> {
     }
 
     fn is_quiescent(&mut self) -> bool {
-        self.quiet_departures = self.nic.context().departures();
+        self.presence.ask_quiet(self.nic.context());
         if self.natives_under_way() || self.own_replies != 0 {
             return false;
         }
         if self.unhandled == 0 {
             return true;
         }
-        // Whoever was waited for the last time is looked at first: with many peers all of them take long.
-        let waits = |peer: u32, state: &super::peers::PeerState| {
+        let waits = |peer: u32, state: &PeerState| {
             state.unhandled + state.controls != 0 && self.known_status(peer) == PeerStatus::Active
         };
-        let last = self.last_busy_peer;
-        if self.peers.known(last).is_some_and(|state| waits(last, state)) {
-            return false;
-        }
-        match self.peers.next(last, waits) {
-            Some(peer) => self.last_busy_peer = peer,
-            None => return true,
-        }
-        false
+        let found = self.peers.at_or_after(self.last_busy_peer, waits);
+        self.last_busy_peer = found.unwrap_or(self.last_busy_peer);
+        found.is_none()
     }
 
     fn segment(&self) -> &Segment<HostMemory> {
@@ -328,14 +218,5 @@ impl<'a> Transport for Conduit<'a> {
 
     fn bare_credits(&self) -> u64 {
         self.bare_given
-    }
-}
-
-impl Drop for Conduit<'_> {
-    fn drop(&mut self) {
-        // Reached without a departure by a rank that never attached.
-        if !self.departed {
-            self.depart(Departure::of_drop());
-        }
     }
 }
