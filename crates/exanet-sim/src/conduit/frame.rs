@@ -6,7 +6,8 @@
 //! receiver puts the packets of a source into order, and the number of packets that follow.
 
 use crate::delivery::{OutOfPlace, Turns};
-use am_core::{Category, Words};
+use am_core::Words;
+use fabric_sim::conduit::Kind;
 
 /// Bytes of a header, and of a place.
 const HEADER: usize = 20;
@@ -18,50 +19,6 @@ pub(super) const PART: usize = 60;
 pub(super) const LEAD: usize = HEADER + PLACE + 64;
 /// No slot.
 pub(super) const NO_SLOT: u8 = u8::MAX;
-
-/// What a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Request(Category),
-    /// A request without a reply.
-    OneWay(Category),
-    Reply(Category),
-    /// Between cores.
-    Control,
-    /// Credits and nothing else.
-    Credit,
-}
-
-impl Kind {
-    fn to_byte(self) -> u8 {
-        match self {
-            Self::Request(category) => category as u8,
-            Self::OneWay(category) => 3 + category as u8,
-            Self::Reply(category) => 6 + category as u8,
-            Self::Control => 9,
-            Self::Credit => 10,
-        }
-    }
-
-    fn from_byte(byte: u8) -> Option<Self> {
-        let category = Category::ALL[usize::from(byte % 3)];
-        match byte {
-            0..3 => Some(Self::Request(category)),
-            3..6 => Some(Self::OneWay(category)),
-            6..9 => Some(Self::Reply(category)),
-            9 => Some(Self::Control),
-            10 => Some(Self::Credit),
-            _ => None,
-        }
-    }
-
-    pub(super) const fn category(self) -> Category {
-        match self {
-            Self::Request(category) | Self::OneWay(category) | Self::Reply(category) => category,
-            Self::Control | Self::Credit => Category::Medium,
-        }
-    }
-}
 
 /// What a frame says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +47,7 @@ impl Header {
     }
 
     fn has_place(&self) -> bool {
-        self.write != 0 || self.kind.category() == Category::Long
+        self.write != 0 || self.kind.is_long()
     }
 
     /// Bytes of the frame before its payload.
@@ -109,7 +66,7 @@ pub(super) struct Place {
 /// Writes what stands before a frame's payload; returns its length.
 pub(super) fn write_lead(out: &mut [u8; LEAD], header: &Header, place: Place, args: &Words) -> usize {
     let Header { kind, handler, slot, reply, payload, write, handled, freed, .. } = *header;
-    out[..6].copy_from_slice(&[kind.to_byte(), handler, header.args, slot, reply, 0]);
+    out[..6].copy_from_slice(&[kind.code(), handler, header.args, slot, reply, 0]);
     out[6..8].copy_from_slice(&payload.to_le_bytes());
     out[8..12].copy_from_slice(&write.to_le_bytes());
     out[12..16].copy_from_slice(&handled.to_le_bytes());
@@ -154,7 +111,7 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Nonsense> {
 pub(super) fn parse(bytes: Vec<u8>) -> Result<Frame, Nonsense> {
     let [kind, handler, args, slot, reply, _] = word::<6>(&bytes, 0)?;
     let header = Header {
-        kind: Kind::from_byte(kind).ok_or(Nonsense)?,
+        kind: Kind::from_code(kind).ok_or(Nonsense)?,
         handler,
         args,
         slot,
@@ -261,6 +218,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use am_core::Category;
     use proptest::prelude::*;
 
     const KINDS: [Kind; 5] = [
@@ -305,7 +263,7 @@ mod tests {
                     kind: KINDS[kind], handler: 3, args: words.len() as u8, slot: 4, reply: 5,
                     payload: payload.len() as u16, write, handled: 0x8000_0001, freed: 6
                 };
-                let has_place = written || KINDS[kind].category() == Category::Long;
+                let has_place = written || KINDS[kind].is_long();
                 let place = if has_place { Place { offset: 1 << 40, len: 9 } } else { Place::default() };
                 under_way.extend(packets_of(&mut turn, &header, place, &args, &payload));
                 sent.push((header, place, args, payload));

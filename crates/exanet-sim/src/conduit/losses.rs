@@ -10,7 +10,7 @@ impl Conduit<'_> {
     /// Takes a peer for lost, whatever is known of its process.
     #[cold]
     pub(super) fn lose(&mut self, peer: u32, cause: LossCause) {
-        if !self.faulty.insert(Peer(peer), cause) {
+        if !self.presence.faulty.insert(Peer(peer), cause) {
             return;
         }
         let state = self.peers.of(peer);
@@ -18,13 +18,14 @@ impl Conduit<'_> {
         state.inbox.clear();
         state.waits = false;
         self.waiting.retain(|waiting| *waiting != peer);
-        self.fresh = true;
+        self.presence.fresh = true;
     }
 
     /// The interface could not reach a peer: what was sent to it may be missing.
     #[cold]
     pub(super) fn unreachable(&mut self, peer: u32) {
-        if self.faulty.contains(Peer(peer)) || self.nic.context().known_status(peer) != PeerStatus::Active {
+        if self.presence.faulty.contains(Peer(peer)) || self.nic.context().known_status(peer) != PeerStatus::Active
+        {
             return;
         }
         self.lose(peer, LossCause::Silent);

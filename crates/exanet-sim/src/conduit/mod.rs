@@ -70,7 +70,7 @@ mod transport;
 
 pub use config::{ConduitConfig, HostCosts};
 pub use send::Admitted;
-pub use transport::{Conduit, ConduitSlot};
+pub use transport::Conduit;
 
 use crate::ExanetConfig;
 use fabric_sim::{Report, RunError};

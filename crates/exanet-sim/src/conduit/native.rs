@@ -42,11 +42,10 @@ impl Conduit<'_> {
 
     /// Ends operations on peers that are gone, all at once: their interfaces answer some of them, or none.
     pub(super) fn sweep_natives(&mut self) {
-        let departures = (self.nic.context().departures(), self.faulty.len());
-        if self.swept == departures {
+        let gone = self.presence.gone(self.nic.context());
+        if std::mem::replace(&mut self.swept, gone) == gone {
             return;
         }
-        self.swept = departures;
         // What has ended before is told as it ended.
         self.collect_transfers();
         while let Some(index) = self.stages.under_way.iter().position(|transfer| {
@@ -61,7 +60,7 @@ impl Conduit<'_> {
                 self.stages.abandon(stage, &self.nic, &self.shared.config);
             }
             self.completed.push_back(Told { ticket, brought: None, outcome: Err(OperationFault::Gone) });
-            self.fresh = true;
+            self.presence.fresh = true;
         }
     }
 

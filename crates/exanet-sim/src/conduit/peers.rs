@@ -2,6 +2,7 @@
 
 use super::config::Sizes;
 use super::frame::{Frame, Line};
+use fabric_sim::PagedPeers;
 use std::collections::VecDeque;
 
 /// Slots of one kind at one place, of which those with a set bit are free.
@@ -75,44 +76,37 @@ pub(super) struct PeerState {
 /// States of peers, made when first used.
 pub(super) struct Peers {
     sizes: Sizes,
-    states: Vec<Option<Box<PeerState>>>,
+    states: PagedPeers<PeerState>,
 }
 
 impl Peers {
     pub(super) fn new(ranks: u32, sizes: Sizes) -> Self {
-        Self { sizes, states: (0..ranks).map(|_| None).collect() }
+        Self { sizes, states: PagedPeers::new(ranks) }
     }
 
     #[inline]
     pub(super) fn of(&mut self, peer: u32) -> &mut PeerState {
         let sizes = self.sizes;
-        self.states[peer as usize].get_or_insert_with(|| {
-            Box::new(PeerState {
-                slots: Slots::new(sizes.request_slots() | sizes.control_slots()),
-                replies: Slots::new(sizes.reply_slots()),
-                answered: 0,
-                inside: 0,
-                handled: 0,
-                freed: 0,
-                listed: false,
-                turn: 0,
-                writes: 0,
-                line: Line::default(),
-                inbox: VecDeque::new(),
-                waits: false,
-            })
+        self.states.get_or_insert_with(peer, || PeerState {
+            slots: Slots::new(sizes.request_slots() | sizes.control_slots()),
+            replies: Slots::new(sizes.reply_slots()),
+            answered: 0,
+            inside: 0,
+            handled: 0,
+            freed: 0,
+            listed: false,
+            turn: 0,
+            writes: 0,
+            line: Line::default(),
+            inbox: VecDeque::new(),
+            waits: false,
         })
     }
 
-    /// The state of a peer, if there ever was anything to keep.
+    /// All of them.
     #[inline]
-    pub(super) fn known(&self, peer: u32) -> Option<&PeerState> {
-        self.states[peer as usize].as_deref()
-    }
-
-    /// All peers with a state, in order.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, &PeerState)> {
-        self.states.iter().enumerate().filter_map(|(peer, state)| Some((peer as u32, state.as_deref()?)))
+    pub(super) fn known(&self) -> &PagedPeers<PeerState> {
+        &self.states
     }
 }
 

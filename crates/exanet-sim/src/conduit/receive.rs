@@ -1,7 +1,7 @@
 //! Receiving: packets become frames, frames wait for their turn and their payload, and go to the sink.
 
 use super::config::note;
-use super::frame::{Frame, Header, Kind, LEAD, Nonsense, packets};
+use super::frame::{Frame, Header, LEAD, Nonsense, packets};
 use super::reply_path::ConduitReplyPath;
 use super::stages::Purpose;
 use super::transport::{Conduit, Told};
@@ -10,6 +10,7 @@ use crate::nic::{Fault, Message, Progress};
 use am_core::segment::Memory;
 use am_core::transport::{Arrival, OperationFault, Sink};
 use am_core::{Category, LossCause, Payload, Peer, PeerStatus};
+use fabric_sim::conduit::Kind;
 
 impl Conduit<'_> {
     /// Takes what has arrived to the sink, at most `budget` messages.
@@ -61,7 +62,7 @@ impl Conduit<'_> {
         }
         self.sweep_natives();
         let found = glance.mail || glance.ended || sent;
-        self.fresh |= found;
+        self.presence.fresh |= found;
         found
     }
 
@@ -110,7 +111,7 @@ impl Conduit<'_> {
     /// Takes a packet into its source's line.
     fn accept(&mut self, message: &Message) {
         let Some(from) = self.nic.rank_at(message.from) else { return };
-        if self.faulty.contains(Peer(from)) {
+        if self.presence.faulty.contains(Peer(from)) {
             return;
         }
         if message.data() == LOST {
@@ -124,7 +125,7 @@ impl Conduit<'_> {
         }
         loop {
             let spare = &mut self.spare;
-            let Some(frame) = self.peers.of(from).line.next(|| spare.pop().unwrap_or_default()) else { return };
+            let Some(frame) = self.peers.of(from).line.next(|| spare.take(0)) else { return };
             let Ok(Ok(())) = frame.map(|frame| self.enqueue(from, frame)) else {
                 return self.lose(from, LossCause::Faulty);
             };
@@ -139,16 +140,18 @@ impl Conduit<'_> {
         let peer = self.peers.of(from);
         let bit = 1u32.checked_shl(slot.into()).unwrap_or(0);
         let fits = match kind.category() {
-            Category::Long => frame.place.offset.checked_add(frame.place.len).is_some_and(|end| end <= segment),
+            Some(Category::Long) => {
+                frame.place.offset.checked_add(frame.place.len).is_some_and(|end| end <= segment)
+            }
             _ => frame.place.len <= sizes.medium.into() && (write == 0 || bit & sizes.control_slots() == 0),
         };
         let entitled = match kind {
             Kind::Credit => {
-                self.spare.push(frame.bytes);
+                self.spare.give(frame.bytes);
                 return Ok(());
             }
             Kind::Reply(_) => {
-                self.own_replies &= !if from == self.me { bit } else { 0 };
+                self.own_replies &= !if from == self.presence.me { bit } else { 0 };
                 let entitled = bit & peer.replies.in_use() & !peer.answered != 0;
                 peer.answered |= bit;
                 entitled
@@ -181,7 +184,7 @@ impl Conduit<'_> {
 
     /// Whether the first frame of a peer can be delivered: its payload is there.
     fn is_ready(&self, from: u32) -> bool {
-        let first = self.peers.known(from).and_then(|peer| peer.inbox.front());
+        let first = self.peers.known().get(from).and_then(|peer| peer.inbox.front());
         first.is_some_and(|frame| self.has_payload(from, frame))
     }
 
@@ -199,7 +202,7 @@ impl Conduit<'_> {
     /// Whether replies of peers that are there wait for their payload.
     pub(super) fn replies_wait(&self) -> bool {
         self.waiting.iter().any(|from| {
-            let frames = self.peers.known(*from).into_iter().flat_map(|peer| &peer.inbox);
+            let frames = self.peers.known().get(*from).into_iter().flat_map(|peer| &peer.inbox);
             let waits =
                 |frame: &Frame| matches!(frame.header.kind, Kind::Reply(_)) && !self.has_payload(*from, frame);
             self.known_status(*from) == PeerStatus::Active && frames.into_iter().any(waits)
@@ -218,8 +221,8 @@ impl Conduit<'_> {
         self.nic.charge(self.shared.costs.dispatch);
         let (segment, buffers) = (self.segment.clone(), self.buffers.clone());
         let is_reply = matches!(kind, Kind::Reply(_));
-        let in_buffer = write != 0 && kind.category() != Category::Long;
-        let payload = if kind.category() == Category::Long {
+        let in_buffer = write != 0 && !kind.is_long();
+        let payload = if kind.is_long() {
             let view = segment.view(frame.place.offset, frame.place.len as usize);
             view.expect("the place was checked when the frame came")
         } else if in_buffer {
@@ -251,6 +254,6 @@ impl Conduit<'_> {
                 sink.control(Peer(from), &frame.args, payload);
             }
         }
-        self.spare.push(frame.bytes);
+        self.spare.give(frame.bytes);
     }
 }

@@ -1,10 +1,11 @@
 //! The way back to a requester.
 
-use super::frame::{Kind, NO_SLOT};
+use super::frame::NO_SLOT;
 use super::send::{Admitted, Outgoing};
 use super::transport::Conduit;
 use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Peer, PeerStatus, Words};
+use fabric_sim::conduit::Kind;
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
 pub(super) struct ConduitReplyPath<'t, 'a> {
@@ -42,7 +43,7 @@ impl<'t, 'a> ConduitReplyPath<'t, 'a> {
 
     fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
         let Some(slot) = self.slot else { return Err(ReplyPathGone) };
-        if self.to == self.transport.me {
+        if self.to == self.transport.presence.me {
             self.transport.own_replies |= 1 << slot;
         } else if self.early {
             // After its reply a handler can do nothing that would need the room of its request.
@@ -87,12 +88,10 @@ impl ReplyPath for ConduitReplyPath<'_, '_> {
     ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
-        let mut payload = self.transport.spare.pop().unwrap_or_default();
-        payload.clear();
-        payload.resize(len, 0);
+        let mut payload = self.transport.spare.take(len);
         fill(&mut Buffer(&mut payload));
         let sent = self.transmit(handler, args, Body::Copy(&payload));
-        self.transport.spare.push(payload);
+        self.transport.spare.give(payload);
         sent
     }
 

@@ -1,13 +1,14 @@
 //! Sending: admission, cutting frames into packets, writes, and the credits that are owed to others.
 
 use super::config::note;
-use super::frame::{Header, Kind, LEAD, NO_SLOT, PART, Place, cut, packets, write_lead};
+use super::frame::{Header, LEAD, NO_SLOT, PART, Place, cut, packets, write_lead};
 use super::stages::{Purpose, Transfer};
 use super::transport::{BUFFERS_AT, Conduit, NOTES_AT, SEGMENT_AT};
 use crate::nic::{Address, Notify, PacketError, RdmaError};
 use am_core::transport::{Refused, ReplyBound};
-use am_core::{Category, Peer, PeerStatus, Resource, Words};
+use am_core::{Peer, PeerStatus, Resource, Words};
 use fabric_sim::WaitFor;
+use fabric_sim::conduit::Kind;
 
 /// The peer takes no more messages.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +48,6 @@ impl Admitted {
 }
 
 impl Conduit<'_> {
-    pub(super) fn busy(&mut self, resource: Resource) -> Refused {
-        // A program may try again at once; its time has to pass even so.
-        self.nic.charge_empty_poll();
-        Refused::Busy(resource)
-    }
-
     /// Whether there is a way to a peer.
     pub(super) fn check(&mut self, to: u32) -> Result<(), Refused> {
         match self.known_status(to) {
@@ -64,7 +59,7 @@ impl Conduit<'_> {
 
     /// Whether a payload travels in packets.
     fn is_inline(&self, kind: Kind, payload: usize) -> bool {
-        kind.category() != Category::Long && payload <= self.shared.config.inline as usize
+        !kind.is_long() && payload <= self.shared.config.inline as usize
     }
 
     /// Takes the slots that a request with so many bytes of payload needs.
@@ -98,7 +93,7 @@ impl Conduit<'_> {
     }
 
     /// Gives back what was not used.
-    pub(super) fn withdraw(&mut self, to: u32, admitted: Admitted) {
+    pub(super) fn withdraw_slots(&mut self, to: u32, admitted: Admitted) {
         let requests = self.shared.sizes.request_slots();
         let peer = self.peers.of(to);
         let slot = peer.slots.give(1 << admitted.slot);
@@ -114,7 +109,7 @@ impl Conduit<'_> {
             Failure::Gone => Refused::Gone(self.gone_status(to.0)),
         });
         if sent.is_err() {
-            self.withdraw(to.0, frame.slots);
+            self.withdraw_slots(to.0, frame.slots);
         }
         sent
     }
@@ -207,7 +202,7 @@ impl Conduit<'_> {
         if !found {
             // This takes the news of whatever arrives, which the next poll has to look at before the rank may
             // sleep.
-            self.fresh = true;
+            self.presence.fresh = true;
             self.nic.idle(self.refusals.until(None), WaitFor::Room { to, of: Resource::Interface });
         }
         Ok(())
@@ -218,12 +213,12 @@ impl Conduit<'_> {
     fn writes(&mut self, to: u32, frame: &Outgoing<'_>, number: u32) -> Result<(), Gone> {
         let address = self.nic.address(to).ok_or(Gone)?;
         let (slot, reply) = (frame.slots.slot, matches!(frame.kind, Kind::Reply(_)));
-        let place = if frame.kind.category() == Category::Long {
+        let place = if frame.kind.is_long() {
             SEGMENT_AT + frame.offset
         } else {
-            BUFFERS_AT + self.shared.sizes.buffer(self.me, reply, slot)
+            BUFFERS_AT + self.shared.sizes.buffer(self.presence.me, reply, slot)
         };
-        let notify = Notify { at: NOTES_AT + note(self.me, reply, slot), value: number.into() };
+        let notify = Notify { at: NOTES_AT + note(self.presence.me, reply, slot), value: number.into() };
         let largest = self.shared.config.stage_bytes as usize;
         let count = frame.payload.len().div_ceil(largest);
         for (index, part) in frame.payload.chunks(largest).enumerate() {
@@ -287,7 +282,7 @@ impl Conduit<'_> {
     /// Gives slots back at once if they are this rank's own, for what it sent to itself. Returns whether they
     /// were.
     pub(super) fn settle_own(&mut self, to: u32, handled: u32, freed: u32) -> bool {
-        if to != self.me {
+        if to != self.presence.me {
             return false;
         }
         let requests = self.shared.sizes.request_slots();
@@ -296,7 +291,7 @@ impl Conduit<'_> {
         let returned = [peer.slots.give(handled), peer.replies.give(freed)];
         assert!(returned.iter().all(Result::is_ok), "a rank handles what it sent to itself once");
         self.unhandled -= u64::from((handled & requests).count_ones());
-        self.fresh = true;
+        self.presence.fresh = true;
         true
     }
 
@@ -311,13 +306,11 @@ impl Conduit<'_> {
         peer.freed |= freed;
         peer.inside &= !handled;
         let (handled, freed) = (peer.handled, peer.freed);
-        if !std::mem::replace(&mut peer.listed, true) {
-            self.pending_credit.push(to);
-        }
+        self.credit.list(to, &mut peer.listed);
         let requests = (handled & sizes.request_slots()).count_ones() * 2 > sizes.requests;
         let control = (handled & sizes.control_slots()).count_ones() > 1;
         if requests || control || freed.count_ones() * 2 > sizes.replies {
-            self.urgent_credit.push(to);
+            self.credit.urgent.push(to);
         }
     }
 
@@ -340,23 +333,23 @@ impl Conduit<'_> {
         self.pay_urgent();
         let control = self.shared.sizes.control_slots();
         let mut later = 0;
-        while let Some(to) = self.pending_credit.len().checked_sub(later + 1).map(|at| self.pending_credit[at]) {
+        while let Some(to) = self.credit.due.len().checked_sub(later + 1).map(|at| self.credit.due[at]) {
             let peer = self.peers.of(to);
             if peer.handled & !control == 0 && peer.freed == 0 && peer.handled != 0 {
                 later += 1;
                 continue;
             }
-            let at = self.pending_credit.len() - later - 1;
-            self.pending_credit.swap_remove(at);
+            let at = self.credit.due.len() - later - 1;
+            self.credit.due.swap_remove(at);
             peer.listed = false;
             self.pay(to);
         }
-        self.polls_before_flush = 0;
+        self.credit.was_sent();
     }
 
     /// Sends the credits that someone may be waiting for.
     pub(super) fn pay_urgent(&mut self) {
-        while let Some(to) = self.urgent_credit.pop() {
+        while let Some(to) = self.credit.urgent.pop() {
             self.pay(to);
         }
     }
