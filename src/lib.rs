@@ -1,5 +1,5 @@
 //! **Active messages over pluggable network interfaces.** A message names a handler that runs at its destination and may
-//! reply once; the same program runs between processes of one host and, with other transports, elsewhere.
+//! reply once; the same program runs between processes of one host, between hosts, and on simulated machines.
 //!
 //! This crate is the front door: it re-exports the family, and chooses the transports of a program's ranks ([`launch`]).
 //!
