@@ -143,16 +143,6 @@ pub type ProgressResult = Result<Progress, SendError>;
 /// An error of these methods is final, since a layer that is registered in part would not work: all that the layer has registered
 /// is withdrawn, and further calls fail with the same error. Its names can be registered anew. Handles that were
 /// handed out before lead nowhere: [`BadMessage::UnknownHandler`](crate::BadMessage::UnknownHandler) at the destination.
-///
-/// ```compile_fail,E0631
-/// # use am_core::{Handlers, layer::HasLayer};
-/// # struct Other;
-/// # struct Layer;
-/// # fn register<S: HasLayer<Layer> + HasLayer<Other>>(handlers: &mut Handlers<S>) {
-/// // A layer's handler does not see another layer's state.
-/// handlers.layer::<Layer>("a").unwrap().one_way("b", |_: &mut Other, _, (), _| ());
-/// # }
-/// ```
 pub struct LayerHandlers<'h, S, L> {
     handlers: &'h mut Handlers<S>,
     /// The layer's name and a dot.

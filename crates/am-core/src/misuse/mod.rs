@@ -4,5 +4,6 @@
 
 mod arguments;
 mod endpoints;
+mod layers;
 mod memory;
 mod tokens;
