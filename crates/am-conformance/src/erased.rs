@@ -279,6 +279,10 @@ impl<C: Carrier + ?Sized> Membership for Erased<C> {
         self.0.network().status(peer)
     }
 
+    fn is_fork(&self) -> bool {
+        self.0.network().is_fork()
+    }
+
     fn depart(&mut self, how: Departure) {
         self.0.network_mut().depart(how);
     }

@@ -298,6 +298,11 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Membership for Select<N, F>
         known_of!(self, peer, |transport, known| transport.status(known))
     }
 
+    #[inline]
+    fn is_fork(&self) -> bool {
+        own!(self, near => near.is_fork(), far => far.is_fork())
+    }
+
     fn depart(&mut self, how: Departure) {
         match &mut self.0 {
             Choice::Near(near) => near.depart(how),

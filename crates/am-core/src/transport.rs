@@ -580,7 +580,8 @@ pub trait Transport: Membership + Waiting {
     /// Size in bytes of a rank's segment.
     fn segment_len(&self, rank: Rank) -> u64;
 
-    /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory).
+    /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory). None for any rank in a
+    /// [fork](Membership::is_fork).
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         let _ = rank;
         None

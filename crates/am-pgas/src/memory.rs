@@ -159,8 +159,8 @@ pub trait GlobalMemory: sealed::Sealed {
         into: GlobalSlice<V>,
     ) -> Result<(), OneSidedError>;
 
-    /// The values of a slice as memory of this process, or `None` if it does not see that segment. No
-    /// communication.
+    /// The values of a slice as memory of this process, or `None` if it does not see that segment, or is a fork of the endpoint's
+    /// process. No communication.
     ///
     /// # Errors
     /// A place outside the job or the segment.
@@ -298,8 +298,7 @@ impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
         if rank.0 >= self.ranks() {
             return Err(OneSidedError::NoSuchRank { rank, ranks: self.ranks() });
         }
-        let segment = if rank == self.rank() { Some(self.segment()) } else { self.remote_segment(rank) };
-        let local = segment.map(|segment| LocalSlice::new(segment, slice));
+        let local = self.mapped_segment(rank).map(|segment| LocalSlice::new(segment, slice));
         local.transpose().map_err(|source| OneSidedError::Segment { rank, source })
     }
 }

@@ -63,7 +63,9 @@ mod own {
 /// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Forked`]): sends and
 /// waits are errors, polls find nothing, and dropping it does nothing. The same holds for what the child has in
 /// its hands: a reservation that it fills and commits sends nothing, and a handler that it was forked in cannot
-/// reply. Its segments are mapped there and are the job's. The kernel has to have `MADV_WIPEONFORK` (Linux 4.14).
+/// reply. One-sided operations, on the own segment too, are errors as sends are ([`Membership::is_fork`]), and
+/// [`remote_segment`](Transport::remote_segment) is `None`. What the program took before, a [`Segment`] that it holds, is
+/// memory of the job: what the child stores through it, the job reads. The kernel has to have `MADV_WIPEONFORK` (Linux 4.14).
 /// The child of a fork that then executes a program has nothing of the job.
 ///
 /// It may be sent to the thread that uses it. Dropping it stops its death watch and tells the peers that it has gone, unless
@@ -259,12 +261,6 @@ impl Shm {
         }
     }
 
-    /// Whether this is a fork of the process that joined.
-    #[inline]
-    fn is_fork(&self) -> bool {
-        is_wiped(&self.own)
-    }
-
     /// Gives up on a peer that broke the protocol, and tells everyone.
     #[cold]
     fn break_with(&mut self, peer: usize) {
@@ -427,6 +423,11 @@ impl Membership for Shm {
 
     fn status(&self, peer: Peer) -> PeerStatus {
         self.status_of(peer.index())
+    }
+
+    #[inline]
+    fn is_fork(&self) -> bool {
+        is_wiped(&self.own)
     }
 
     fn depart(&mut self, how: Departure) {
@@ -640,7 +641,7 @@ impl Transport for Shm {
 
     #[inline]
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<ShmMemory>> {
-        self.segments.get(&self.job, rank)
+        if self.is_fork() { None } else { self.segments.get(&self.job, rank) }
     }
 
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {

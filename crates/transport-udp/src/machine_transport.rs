@@ -7,7 +7,7 @@ use am_core::transport::{
     Body, CreditSnapshot, Departure, Limits, Membership, Notify, NullReplyPath, Owed, PayloadWriter, PeerStatus,
     PendingKey, Refused, ReplyPath, RequestHeader, Resource, Sink, Slot, Transport, WaitReason, Waiting,
 };
-use am_core::{Instant, Memory, Peer, Rank, Segment, Shape, Span};
+use am_core::{Instant, LossCause, Memory, Peer, Rank, Segment, Shape, Span};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::Waker;
@@ -155,6 +155,10 @@ impl<D: Driver, M: Memory + Clone> Membership for MachineTransport<D, M> {
 
     fn status(&self, peer: Peer) -> PeerStatus {
         self.driver.failure().map_or_else(|| self.driver.status(peer), PeerStatus::Lost)
+    }
+
+    fn is_fork(&self) -> bool {
+        self.driver.failure() == Some(LossCause::Forked)
     }
 
     fn depart(&mut self, how: Departure) {

@@ -39,6 +39,9 @@ impl<T: Transport> Membership for Tamper<T> {
     fn status(&self, peer: Peer) -> PeerStatus {
         self.inner.status(peer)
     }
+    fn is_fork(&self) -> bool {
+        self.inner.is_fork()
+    }
     fn depart(&mut self, how: Departure) {
         self.inner.depart(how);
     }

@@ -334,7 +334,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.desk.shape.peer(of.address()).map(|peer| self.transport.status(peer))
     }
 
-    /// This rank's own segment.
+    /// This rank's own segment. It is memory: in a fork of the process, what is stored through it reaches the job if the transport
+    /// shares memory, as over shared memory. [`Endpoint::mapped_segment`] is none there.
     #[inline]
     pub fn segment(&self) -> &Segment<T::Memory> {
         &self.segment
@@ -352,6 +353,16 @@ impl<T: Transport, S> Endpoint<T, S> {
             return None;
         }
         self.transport.remote_segment(rank)
+    }
+
+    /// A rank's segment as memory that this process may load from and store to: the own one, or a peer's where the transport has
+    /// that. `None` where messages go to it, and for any rank in a fork of the endpoint's process.
+    #[inline]
+    pub fn mapped_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
+        if rank != self.rank() {
+            return self.remote_segment(rank);
+        }
+        (!self.transport.is_fork()).then_some(&self.segment)
     }
 
     /// The time of the transport.

@@ -7,7 +7,7 @@ use crate::address::{Address, Peer, Rank};
 use crate::endpoint::Endpoint;
 use crate::error::{SendError, WaitError};
 use crate::layer::HasLayer;
-use crate::segment::{Segment, SegmentError};
+use crate::segment::SegmentError;
 use crate::time::Span;
 use crate::transport::{Capability, Category, Landing, Lane, OperationFault, PeerStatus, Ticket, Transport};
 use std::sync::Arc;
@@ -52,12 +52,6 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             return Err(OneSidedError::Segment { rank, source });
         }
         Ok(())
-    }
-
-    /// A rank's segment as memory, if this process sees it.
-    #[inline]
-    pub(super) fn memory(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
-        if rank == self.rank() { Some(self.segment()) } else { self.remote_segment(rank) }
     }
 
     /// The endpoint that a rank's operations go to, its first.
@@ -117,7 +111,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         bytes: &[u8],
         owner: Owner,
     ) -> Result<Operation<()>, OneSidedError> {
-        if let Some(memory) = self.memory(rank) {
+        if let Some(memory) = self.mapped_segment(rank) {
             memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source })?;
             return Ok(Operation::done(0, Vec::new()));
         }
@@ -170,7 +164,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// A place outside the job or segment, a rank that is gone, an error of sending or waiting.
     #[inline]
     pub fn put(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
-        match self.memory(rank) {
+        match self.mapped_segment(rank) {
             // Nothing is checked twice, and no operation made, where this is a store.
             Some(memory) => memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source }),
             None => self.put_by_message(rank, offset, bytes),
@@ -198,7 +192,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// As [`Endpoint::put`].
     #[inline]
     pub fn put_nbi(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
-        match self.memory(rank) {
+        match self.mapped_segment(rank) {
             Some(memory) => memory.write(offset, bytes).map_err(|source| OneSidedError::Segment { rank, source }),
             None => self.put_as(rank, offset, bytes, Owner::Quiet).map(drop),
         }
@@ -219,7 +213,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     ) -> Result<Operation<()>, OneSidedError> {
         self.place(rank, offset, bytes.len() as u64)?;
         self.aligned(rank, counter, 8, 8)?;
-        if let Some(memory) = self.memory(rank) {
+        if let Some(memory) = self.mapped_segment(rank) {
             let at = |source| OneSidedError::Segment { rank, source };
             memory.write(offset, bytes).map_err(at)?;
             // Release: whoever sees the counter sees the bytes; pairs with the fence in `wait_signal`.
@@ -275,7 +269,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// As [`Endpoint::put`]; `out` may be changed in part then.
     #[inline]
     pub fn get(&mut self, rank: Rank, offset: u64, out: &mut [u8]) -> Result<(), OneSidedError> {
-        match self.memory(rank) {
+        match self.mapped_segment(rank) {
             Some(memory) => memory.read(offset, out).map_err(|source| OneSidedError::Segment { rank, source }),
             None => self.get_by_message(rank, offset, out),
         }
@@ -315,7 +309,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::put`].
     pub fn get_nb(&mut self, rank: Rank, offset: u64, len: usize) -> Result<Operation<Vec<u8>>, OneSidedError> {
-        if self.memory(rank).is_some() {
+        if self.mapped_segment(rank).is_some() {
             self.place(rank, offset, len as u64)?;
             let mut bytes = vec![0; len];
             self.get(rank, offset, &mut bytes)?;
@@ -376,7 +370,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     pub fn get_nbi(&mut self, rank: Rank, offset: u64, len: usize, into: u64) -> Result<(), OneSidedError> {
         self.place(rank, offset, len as u64)?;
         self.place(self.rank(), into, len as u64)?;
-        if let Some(memory) = self.memory(rank) {
+        if let Some(memory) = self.mapped_segment(rank) {
             // No piece is written over bytes of the source that have still to be read.
             let backwards = rank == self.rank() && offset < into;
             let (mut piece, pieces) = ([0; 4096], len.div_ceil(4096));
@@ -436,7 +430,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         offset: u64,
         op: AtomicOp<V>,
     ) -> Option<Result<u64, OneSidedError>> {
-        let memory = self.memory(rank)?;
+        let memory = self.mapped_segment(rank)?;
         let atomic = Atomic::new(op);
         if !atomic.is_supported() {
             return Some(Err(OneSidedError::Unsupported { code: atomic.code, kind: atomic.kind }));

@@ -235,7 +235,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             self.place(rank, base.saturating_add(last * size), size)?;
         }
         let mut values = Vec::new();
-        if let Some(memory) = self.memory(rank) {
+        if let Some(memory) = self.mapped_segment(rank) {
             let tell = |old: u64| {
                 if fetch {
                     values.extend_from_slice(&old.to_le_bytes()[..size as usize]);

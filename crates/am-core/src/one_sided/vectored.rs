@@ -150,7 +150,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             // Runs without bytes can be any number.
             return Ok(Operation::done(0, Vec::new()));
         }
-        if let Some(memory) = self.memory(rank) {
+        if let Some(memory) = self.mapped_segment(rank) {
             let mut rest = bytes;
             for (offset, len) in runs.iter() {
                 let (run, others) = rest.split_at(len as usize);
@@ -217,7 +217,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     fn get_runs_direct(&self, rank: Rank, runs: &Runs<'_>, out: &mut [u8]) -> Option<Result<(), OneSidedError>> {
-        let memory = self.memory(rank)?;
+        let memory = self.mapped_segment(rank)?;
         let mut rest = out;
         Some(runs.iter().try_for_each(|(offset, len)| {
             let (run, others) = std::mem::take(&mut rest).split_at_mut(len as usize);
@@ -284,7 +284,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         if runs.bytes() == 0 {
             return Ok(Operation::done(0, Vec::new()));
         }
-        if self.memory(rank).is_some() {
+        if self.mapped_segment(rank).is_some() {
             let mut bytes = vec![0; usize::try_from(runs.bytes()).expect("the runs fit memory")];
             self.get_runs_direct(rank, runs, &mut bytes).transpose()?;
             return Ok(Operation::done(0, bytes));
@@ -311,7 +311,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         if bytes == 0 {
             return Ok(());
         }
-        if self.memory(rank).is_some() {
+        if self.mapped_segment(rank).is_some() {
             let mut buffer = vec![0; usize::try_from(bytes).expect("the runs fit memory")];
             self.get_runs_direct(rank, from, &mut buffer).transpose()?;
             return self.put_runs_nbi(me, into, &buffer);

@@ -110,6 +110,13 @@ pub trait Membership {
     /// What is known of a peer. What it sent before it finished or left can be polled once this says so.
     fn status(&self, peer: Peer) -> PeerStatus;
 
+    /// Whether this process is a fork of the one that the endpoint belongs to, so that the memory that it sees of the job is not its
+    /// to use; cheap, asked at every operation on memory. Transports whose endpoints work in forks, or end with their process, leave
+    /// it at false.
+    fn is_fork(&self) -> bool {
+        false
+    }
+
     /// Leaves the job. Frames already accepted are still delivered to the peers.
     fn depart(&mut self, how: Departure);
 }

@@ -57,7 +57,7 @@
 mod free_list;
 
 use crate::pointer::{Element, GlobalPtr, GlobalSlice};
-use am_core::{Endpoint, HasLayer, Rank, Transport, WaitError};
+use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, PollError, Rank, Transport, WaitError};
 use free_list::{Free, FreeList};
 use std::fmt;
 use std::marker::PhantomData;
@@ -542,6 +542,11 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
         let endpoint = self.address().endpoint;
         if endpoint != 0 {
             return Err(AllocationError::OtherEndpoint { endpoint });
+        }
+        let address = self.address();
+        if let Some(PeerStatus::Lost(cause @ LossCause::Forked)) = self.status(address) {
+            // The memory is its parent's, which nothing is written to here.
+            return Err(WaitError::Poll(PollError::PeerLost { rank: address.rank, cause }).into());
         }
         let (segment, me) = (self.segment().len(), self.rank());
         let alignment = alignment_for(alignment);

@@ -145,9 +145,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         endpoint: &'e Endpoint<T, S>,
         rank: Rank,
     ) -> Result<Option<&'e Segment<T::Memory>>, ArrayError> {
-        let own = rank == endpoint.rank();
-        let segment = if own { Some(endpoint.segment()) } else { endpoint.remote_segment(rank) };
-        match segment {
+        match endpoint.mapped_segment(rank) {
             Some(segment) if (segment.len() as u64) < self.end() => Err(ArrayError::Foreign),
             segment => Ok(segment),
         }

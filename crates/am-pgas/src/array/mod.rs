@@ -266,12 +266,17 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     /// This rank's own elements; none on ranks outside the grid.
     ///
     /// # Panics
-    /// On an endpoint of another job, whose segment is smaller.
+    /// On an endpoint of another job, whose segment is smaller; in a fork of the endpoint's process, where
+    /// [`stored`](GlobalArray::stored) is `None`.
     pub fn own<'e, T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &'e Endpoint<T, S>,
     ) -> Own<'e, V, T::Memory, D> {
         let stored = self.stored(endpoint, endpoint.rank());
-        Own::new(stored.expect("the array lies in this rank's segment"), self.distribution, endpoint.rank())
+        Own::new(
+            stored.expect("the array lies in this rank's segment, and a fork has none"),
+            self.distribution,
+            endpoint.rank(),
+        )
     }
 }

@@ -3,7 +3,7 @@
 use super::{NOWHERE, Shm};
 use crate::bell::Bell;
 use am_core::Instant;
-use am_core::transport::{Notify, Waiting};
+use am_core::transport::{Membership, Notify, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::task::Waker;

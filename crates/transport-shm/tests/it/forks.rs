@@ -1,15 +1,20 @@
 //! Forks of a rank have no part in its job, whatever they have in their hands.
 
 use crate::life::{PATIENCE, Ping, Process, Role, attach, create, lost};
+use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Runs};
 use am_core::transport::PayloadWriter;
 use am_core::{
     Address, Endpoint, Handlers, LossCause, Payload, Peer, PeerStatus, PollError, Rank, Reply, Request, Token,
     Transport, WaitError,
 };
+use am_pgas::Pgas;
+use am_pgas::allocator::SegmentAllocation;
+use am_pgas::array::{GlobalArray, distribution::Distribution};
+use am_pgas::memory::GlobalMemory;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::sync::{Arc, Mutex};
-use transport_shm::{Job, Shm};
+use transport_shm::{Job, JoinOptions, Shm};
 
 /// Forks: the child's number, or `None` in the child.
 #[expect(unsafe_code, reason = "there is no safe fork")]
@@ -180,6 +185,77 @@ fn a_fork_in_a_handler_replies_and_handles_nothing() {
     assert_eq!((polled, state.times, state.replied), (Ok(2), 2, 2));
     let mut asker = asker.lock().expect("no panic");
     asker.wait_until_for(PATIENCE, |answered| answered.times == 2).expect("both are answered");
+}
+
+/// What a child does to memory by an endpoint of its parent; which step went wrong, or 0.
+fn touch(mut endpoint: Endpoint<Shm, Pgas>, array: &GlobalArray<u64>) -> i32 {
+    let everywhere: Vec<u64> = (0..array.distribution().len()).collect();
+    let runs = Runs::Indexed { base: 0, unit: 16, len: 8, indices: &[0, 1, 2] };
+    let batch = AtomicBatch { code: AtomicCode::Add, operands: &[1u64], expected: &[] };
+    for rank in [Rank(0), Rank(1)] {
+        let first = array.distribution().len() / 2 * u64::from(rank.0);
+        let at = array.pointer([first]).expect("it is inside");
+        assert_eq!(at.rank(), rank);
+        let done = [
+            endpoint.put(rank, 0, &[7; 16]).is_ok(),
+            endpoint.put_nb(rank, 0, &[7; 16]).is_ok(),
+            endpoint.put_nbi(rank, 0, &[7; 16]).is_ok(),
+            endpoint.put_signal(rank, 0, &[7; 16], 64).is_ok(),
+            endpoint.put_runs(rank, &runs, &[7; 24]).is_ok(),
+            endpoint.atomic(rank, 0, AtomicOp::Add(1u64)).is_ok(),
+            endpoint.atomic_nbi(rank, 0, AtomicOp::Add(1u64)).is_ok(),
+            endpoint.updates_nbi(rank, 0, &[0, 1, 2], &batch).is_ok(),
+            endpoint.put_slice(at.slice(2), &[7, 7]).is_ok(),
+            endpoint.local(at.slice(2)).is_ok_and(|local| local.is_some()),
+            array.put(&mut endpoint, [first], 7).is_ok(),
+            endpoint.mapped_segment(rank).is_some(),
+            endpoint.remote_segment(rank).is_some(),
+        ];
+        if let Some(step) = done.iter().position(|done| *done) {
+            return 1 + step as i32 + 20 * rank.0 as i32;
+        }
+    }
+    let stored = array.batch_store(&mut endpoint, &everywhere, &everywhere).is_ok();
+    let added = array.batch_add(&mut endpoint, &everywhere, 1).is_ok();
+    // The allocator writes zeros to what it hands out.
+    let taken = endpoint.allocate_local::<u64>(8).is_ok();
+    if stored || added || taken { 100 } else { 0 }
+}
+
+/// A fork has the job's memory mapped, and no operation of its endpoint changes that.
+#[test]
+fn a_fork_changes_no_memory() {
+    let job = create(2);
+    let enter = |rank| {
+        let mut handlers = Handlers::<Pgas>::new();
+        let state = Pgas::register(&mut handlers).expect("the table is empty");
+        let options = JoinOptions::default().segment_bytes(1 << 14);
+        let transport = job.join_with(rank, options).expect("it is free");
+        let endpoint = Endpoint::builder(transport).timeout(Some(PATIENCE)).attach(handlers, state);
+        let mut endpoint = endpoint.expect("both attach");
+        let distribution = Distribution::block([1000], 2).expect("it is possible");
+        let array = GlobalArray::<u64>::new(&mut endpoint, distribution).expect("it fits");
+        (endpoint, array)
+    };
+    let [(endpoint, array), (other, _)] = std::thread::scope(|scope| {
+        let first = scope.spawn(|| enter(0));
+        let second = enter(1);
+        [first.join().expect("no panic"), second]
+    });
+    let mut own = 0;
+    for segment in [endpoint.segment(), other.segment()] {
+        own += 1;
+        segment.write(0, &vec![own; segment.len()]).expect("it is inside");
+    }
+    let Some(child) = fork() else { end(touch(endpoint, &array)) };
+    ended_well(child);
+    let mut own = 0;
+    for segment in [endpoint.segment(), other.segment()] {
+        own += 1;
+        let mut found = vec![0; segment.len()];
+        segment.read(0, &mut found).expect("it is inside");
+        assert!(found.iter().all(|byte| *byte == own), "the child wrote to the memory of rank {}", own - 1);
+    }
 }
 
 /// A broadcast of two blocks, of which the root has filled one: a fork of it does not fill the other in its name.
