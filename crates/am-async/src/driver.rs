@@ -12,9 +12,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// Polls of the endpoint in one turn of the task, after which other tasks have theirs.
 const TURNS: usize = 32;
+
+/// The longest sleep of the task: how late it may notice that the endpoint's [stall report](am_core::stall::request) is requested.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Has a [`Driver`] end.
 #[derive(Clone, Debug)]
@@ -167,11 +171,11 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
                 Notify::Never => break,
                 Notify::Armed => {}
             }
-            driver.sleep =
-                endpoint.wake_time().map(|at| Box::pin(tokio::time::sleep((at - endpoint.now()).into())));
-            if let Some(sleep) = &mut driver.sleep
-                && sleep.as_mut().poll(context).is_ready()
-            {
+            endpoint.tell_if_asked(None);
+            let due = endpoint.wake_time().map_or(LONGEST, |at| LONGEST.min((at - endpoint.now()).into()));
+            let sleep = driver.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(due)));
+            sleep.as_mut().reset(tokio::time::Instant::now() + due);
+            if sleep.as_mut().poll(context).is_ready() {
                 continue;
             }
             return Poll::Pending;

@@ -3,7 +3,8 @@
 use crate::support::{World, attach, methods};
 use am_async::{CallConfig, CallError, Calls, drive};
 use am_core::loopback::{LoopbackConfig, network};
-use am_core::{Endpoint, Handlers, Rank, Span};
+use am_core::{Endpoint, Handlers, Rank, Span, stall};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Two ranks as tasks of one runtime: calls from many tasks, with `select!` and tokio's time-outs.
@@ -82,5 +83,32 @@ fn a_dropped_driver_ends_calls() {
         assert_eq!(caller.call(Rank(0), handles.half, &2).await, Ok(1));
         driver.abort();
         assert_eq!(call.await, Err(CallError::Closed));
+    });
+}
+
+/// A driver that sleeps prints the report that is asked for.
+#[test]
+fn a_sleeping_driver_tells_when_asked() {
+    static PRINTED: AtomicUsize = AtomicUsize::new(0);
+    let me = std::thread::current().id();
+    stall::set_printer(move |_| {
+        // Other tests' endpoints tell, too.
+        PRINTED.fetch_add(usize::from(std::thread::current().id() == me), Ordering::SeqCst);
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (endpoint, _) = attach(am_core::loopback::single(), CallConfig::default());
+    runtime.block_on(async move {
+        let (caller, driver) = drive(endpoint);
+        let driver = tokio::spawn(driver);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        stall::request();
+        let told = async {
+            while PRINTED.load(Ordering::SeqCst) == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(60), told).await.is_ok(), "no report was printed");
+        driver.abort();
+        drop(caller);
     });
 }

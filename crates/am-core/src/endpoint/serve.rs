@@ -6,7 +6,7 @@ use super::dispatch::Dispatcher;
 use crate::address::{Address, Destination, Peer, Rank};
 use crate::error::{PollError, WaitError};
 use crate::segment::{AnyMemory, Segment};
-use crate::stall;
+use crate::stall::{self, StallReport};
 use crate::time::{Instant, Span};
 use crate::transport::{LossCause, PeerStatus, Transport, WaitReason};
 use std::collections::VecDeque;
@@ -315,22 +315,50 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Fails if a thread's wait has lasted longer than the endpoint's time-out; prints a report that was requested.
     pub(crate) fn look_at_clock(&mut self, rest: &mut Rest) -> Result<(), WaitError> {
         let now = self.transport.now();
-        let began = *rest.began.get_or_insert(now);
-        let late = self.timeout.is_some_and(|timeout| now >= began + timeout);
-        if !late && self.reports_seen == stall::requests() {
-            return Ok(());
+        self.look_after_wait(*rest.began.get_or_insert(now))
+    }
+
+    /// For who waits by other means than the waits of this type, as by `await`: what those do at every fruitless look. Prints
+    /// a report as [`Endpoint::tell_if_asked`] does. To be called when a poll has found nothing, and at least every second. Does
+    /// not block; allocates only for a report.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] if a wait that began then has lasted for longer than the endpoint's [time-out](Endpoint::timeout).
+    pub fn look_after_wait(&mut self, began: Instant) -> Result<(), WaitError> {
+        if self.timeout.is_some_and(|timeout| self.transport.now() >= began + timeout) {
+            let report = self.report_of(began);
+            crate::trace::timed_out(&report);
+            return Err(WaitError::TimedOut(Box::new(report)));
         }
+        self.tell_if_asked(Some(began));
+        Ok(())
+    }
+
+    /// Prints the [report](stall::request) that was requested of all endpoints, if one was since the last look; of a wait, if one
+    /// has begun. For who waits by other means than the waits of this type, before each poll, since a poll knows of no wait. Does not
+    /// block, unless the report's printer does; allocates only for a report.
+    #[inline]
+    pub fn tell_if_asked(&mut self, began: Option<Instant>) {
+        if self.reports_seen != stall::requests() {
+            match began {
+                None => self.look_for_requests(),
+                Some(began) => {
+                    self.reports_seen = stall::requests();
+                    stall::print(&self.report_of(began));
+                }
+            }
+        }
+    }
+
+    /// The report of a wait by other means, or of one that threads share.
+    #[cold]
+    fn report_of(&mut self, began: Instant) -> StallReport {
         (self.reason, self.wait_began) = (Some(WaitReason::Message), Some(began));
         let mut report = self.stall_report();
         self.end_wait();
-        // Other threads may have sent since this one waits.
+        // Others may have sent since this wait began.
         report.unanswered.iter_mut().for_each(|unanswered| unanswered.age = None);
-        if late {
-            return Err(WaitError::TimedOut(Box::new(report)));
-        }
-        self.reports_seen = stall::requests();
-        stall::print(&report);
-        Ok(())
+        report
     }
 
     /// Serves what has arrived, at most 1024 messages; if nothing has, idles until something may have, for at most `span`, and

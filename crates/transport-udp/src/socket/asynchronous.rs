@@ -8,7 +8,8 @@ use super::{Udp, UdpConfig, UdpError, peers::Peers};
 use crate::machine_transport::OwnMemory;
 use am_core::transport::Membership;
 use am_core::{
-    Address, Arguments, AttachError, Endpoint, Handlers, PollError, Request, Segment, SendError, WaitError,
+    Address, Arguments, AttachError, Endpoint, Handlers, Instant, PollError, Request, Segment, SendError,
+    WaitError,
 };
 use std::future::poll_fn;
 use std::io;
@@ -26,6 +27,9 @@ const VISITS: usize = 4;
 
 /// The longest sleep of the task: how late it may notice that a program has sent something and then blocked its thread.
 const LONGEST: Duration = Duration::from_millis(50);
+
+/// The longest sleep of an endpoint's wait: how late it may notice that its stall report is requested.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The task that tends an endpoint; ends when dropped.
 #[derive(Debug)]
@@ -111,7 +115,9 @@ pub(super) fn work(shared: &Shared) -> Duration {
 /// An endpoint over UDP for programs on tokio: what waits in [`Endpoint`] is `await` here.
 ///
 /// Messages are delivered, and handlers run, while one of its methods is awaited or [`AsyncEndpoint::poll`] is called. All
-/// its methods may be cancelled: what was accepted stays accepted, what was not is not.
+/// its methods may be cancelled: what was accepted stays accepted, what was not is not. Waits have the endpoint's
+/// [time-out](Endpoint::set_timeout), and print [stall reports](am_core::stall::request) that are requested within a second, as those
+/// of [`Endpoint`] do.
 ///
 /// ```
 /// use am_core::{HandlerResult, Handlers, Rank};
@@ -191,13 +197,22 @@ impl<S> AsyncEndpoint<S> {
         polled
     }
 
-    /// Waits until something may have come, or a layer wants to be called. May end early.
+    /// Waits until something may have come, or a layer wants to be called, for a second at most. May end early. Prints a
+    /// [stall report](am_core::stall::request) that is requested meanwhile.
     pub async fn idle(&mut self) {
+        self.endpoint.tell_if_asked(None);
+        self.idle_for(LONGEST_WAIT).await;
+        self.endpoint.tell_if_asked(None);
+    }
+
+    /// [`AsyncEndpoint::idle`], for at most `longest`.
+    async fn idle_for(&mut self, longest: Duration) {
         self.endpoint.flush();
         if self.shared.failure().is_some() {
             return;
         }
         let wake = self.endpoint.wake_time().map(|at| Duration::from(at.since(self.endpoint.now())));
+        let longest = wake.map_or(longest, |wake| wake.min(longest));
         let Self { shared, news, fruitless, .. } = self;
         let (mut asked, more) = (false, !std::mem::take(fruitless));
         let news = poll_fn(|context| {
@@ -217,16 +232,14 @@ impl<S> AsyncEndpoint<S> {
             shared.nudge.notify_one();
             Poll::Pending
         });
-        match wake {
-            None => news.await,
-            // A layer wants to be called then.
-            Some(wake) => drop(tokio::time::timeout(wake, news).await),
-        }
+        let _ = tokio::time::timeout(longest, news).await;
         // Others had better have their turn, too, if this was ready at once.
         tokio::task::yield_now().await;
     }
 
-    async fn step(&mut self) -> Result<(), PollError> {
+    /// One step of a wait, whose first fruitless step says when it `began`.
+    async fn step(&mut self, began: &mut Option<Instant>) -> Result<(), WaitError> {
+        self.endpoint.tell_if_asked(*began);
         if self.poll()? != 0 {
             return Ok(());
         }
@@ -234,10 +247,14 @@ impl<S> AsyncEndpoint<S> {
         if self.endpoint.transport().losses() != 0
             && let Some((rank, cause)) = self.endpoint.unacknowledged_loss()
         {
-            return Err(PollError::PeerLost { rank, cause });
+            return Err(PollError::PeerLost { rank, cause }.into());
         }
+        let now = self.endpoint.now();
+        let began = *began.get_or_insert(now);
+        self.endpoint.look_after_wait(began)?;
         if !self.endpoint.carry_on()? {
-            self.idle().await;
+            let left = self.endpoint.timeout().map(|timeout| Duration::from((began + timeout).since(now)));
+            self.idle_for(left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT))).await;
         }
         Ok(())
     }
@@ -247,12 +264,15 @@ impl<S> AsyncEndpoint<S> {
     /// # Errors
     /// As [`Endpoint::wait_until`].
     pub async fn wait_until(&mut self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
+        let mut began = None;
         while !done(self.endpoint.state()) {
-            match self.step().await {
+            match self.step(&mut began).await {
                 Ok(()) => {}
                 // It may have come with the loss.
-                Err(PollError::PeerLost { .. }) if done(self.endpoint.state()) => self.endpoint.tell_loss_again(),
-                Err(error) => return Err(error.into()),
+                Err(WaitError::Poll(PollError::PeerLost { .. })) if done(self.endpoint.state()) => {
+                    self.endpoint.tell_loss_again()
+                }
+                Err(error) => return Err(error),
             }
         }
         self.endpoint.flush();
@@ -269,11 +289,11 @@ impl<S> AsyncEndpoint<S> {
         handler: Request<A>,
         args: A,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let (to, mut began) = (to.into(), None);
         self.fruitless = false;
         loop {
             match self.endpoint.try_request(to, handler, args.clone()) {
-                Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
+                Err(SendError::WouldBlock { .. }) => self.step(&mut began).await?,
                 other => return other,
             }
         }
@@ -290,11 +310,11 @@ impl<S> AsyncEndpoint<S> {
         args: A,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let (to, mut began) = (to.into(), None);
         self.fruitless = false;
         loop {
             match self.endpoint.try_request_medium(to, handler, args.clone(), payload) {
-                Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
+                Err(SendError::WouldBlock { .. }) => self.step(&mut began).await?,
                 other => return other,
             }
         }
@@ -314,11 +334,11 @@ impl<S> AsyncEndpoint<S> {
         payload: &[u8],
         offset: u64,
     ) -> Result<(), SendError> {
-        let to = to.into();
+        let (to, mut began) = (to.into(), None);
         self.fruitless = false;
         loop {
             match self.endpoint.try_request_long(to, handler, args.clone(), payload, offset) {
-                Err(SendError::WouldBlock { .. }) => self.step().await.map_err(WaitError::from)?,
+                Err(SendError::WouldBlock { .. }) => self.step(&mut began).await?,
                 other => return other,
             }
         }

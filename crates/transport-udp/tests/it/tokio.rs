@@ -2,7 +2,7 @@
 
 use crate::patience::patiently;
 use crate::sockets::{SEGMENT, joined_through_a_relay};
-use am_core::{Address, Handlers, Payload, PollError, Rank, Request, Token, WaitError};
+use am_core::{Address, Handlers, Payload, PollError, Rank, Request, Span, Token, WaitError, stall};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
@@ -177,6 +177,54 @@ fn waiting_lets_others_run_and_can_be_cancelled() {
         assert!(other.is_finished());
         endpoint.request(Rank(0), ask, 7).await.unwrap();
         endpoint.wait_until(|state| state.replies == 1).await.unwrap();
+        endpoint.finish().unwrap();
+    });
+}
+
+/// The endpoint's time-out holds for what is awaited, and so do requests for reports.
+#[test]
+fn waits_that_stall_tell() {
+    static PRINTED: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    let me = std::thread::current().id();
+    stall::set_printer(move |report| {
+        // Other tests' endpoints tell, too.
+        if std::thread::current().id() == me {
+            PRINTED.lock().unwrap().push(report.to_string());
+        }
+    });
+    let printed = || PRINTED.lock().unwrap().concat();
+    let job = Arc::new(LocalJob::new(1).unwrap());
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut endpoint, _) = attach(job.join_tokio(0).unwrap());
+        let span = Span::from_millis(300);
+        endpoint.endpoint().set_timeout(span);
+        let waited = tokio::time::timeout(Duration::from_secs(60), endpoint.wait_until(|_| false)).await;
+        let Err(WaitError::TimedOut(report)) = waited.expect("a wait ends at its time-out") else {
+            panic!("nothing else ends it");
+        };
+        assert!(report.waited >= span, "{report}");
+        endpoint.endpoint().set_timeout(None);
+        // Asked for while it sleeps, in a wait and without one.
+        for waits in [true, false] {
+            PRINTED.lock().unwrap().clear();
+            let waiting = async {
+                while printed().is_empty() {
+                    if waits {
+                        let some = endpoint.wait_until(|_| !printed().is_empty());
+                        let _ = some.await;
+                    } else {
+                        endpoint.idle().await;
+                    }
+                }
+            };
+            let (waiting, asking) = (tokio::time::timeout(Duration::from_secs(60), waiting), async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                stall::request();
+            });
+            assert!(tokio::join!(waiting, asking).0.is_ok(), "no report was printed");
+            assert_eq!(printed().contains("waited"), waits, "{}", printed());
+        }
         endpoint.finish().unwrap();
     });
 }
