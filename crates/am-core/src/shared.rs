@@ -419,14 +419,16 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         self.wait(None, |endpoint| Ok(done(endpoint.state()).then_some(()))).map(|_| ())
     }
 
-    /// As [`Endpoint::wait_until`], for at most `span`; tells whether `done` holds. Sleeps without the lock.
+    /// As [`Endpoint::wait_until_for`]; sleeps without the lock.
     ///
     /// # Errors
-    /// As [`Endpoint::wait_until`].
-    pub fn wait_until_for(&self, span: Span, mut done: impl FnMut(&S) -> bool) -> Result<bool, WaitError> {
-        let until = self.lock().now() + span;
-        let held = self.wait(Some(until), |endpoint| Ok(done(endpoint.state()).then_some(())))?;
-        Ok(held.is_some())
+    /// As [`Endpoint::wait_until_for`].
+    pub fn wait_until_for(&self, span: Span, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
+        let began = self.lock().now();
+        match self.wait(Some(began + span), |endpoint| Ok(done(endpoint.state()).then_some(())))? {
+            Some(()) => Ok(()),
+            None => Err(WaitError::TimedOut(Box::new(self.locked().endpoint().report_of(began)))),
+        }
     }
 
     /// As [`Endpoint::drain`], for what all threads have sent; sleeps without the lock.

@@ -352,7 +352,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// The report of a wait by other means, or of one that threads share.
     #[cold]
-    fn report_of(&mut self, began: Instant) -> StallReport {
+    pub(crate) fn report_of(&mut self, began: Instant) -> StallReport {
         (self.reason, self.wait_began) = (Some(WaitReason::Message), Some(began));
         let mut report = self.stall_report();
         self.end_wait();

@@ -68,9 +68,13 @@ fn threads_on_both_sides_get_their_answers() {
 #[test]
 fn a_timed_wait_tells_what_it_found() {
     let (shared, add) = attach(single());
-    assert!(!shared.wait_until_for(Span::from_micros(200), |sum| *sum == 1).unwrap());
+    let WaitError::TimedOut(report) = shared.wait_until_for(Span::from_micros(200), |sum| *sum == 1).unwrap_err()
+    else {
+        panic!("nothing else can happen");
+    };
+    assert!(report.to_string().contains("waited"), "{report}");
     shared.request_medium_with(Rank(0), add, 1, 100, |buffer| buffer.write(0, &[1; 100])).unwrap();
-    assert!(shared.wait_until_for(Span::from_secs(60), |sum| *sum == 1).unwrap());
+    shared.wait_until_for(Span::from_secs(60), |sum| *sum == 1).unwrap();
 }
 
 #[test]
