@@ -1,6 +1,7 @@
 //! One program on every backend: each rank writes its square into rank 0's segment and adds one to a counter there.
 //!
-//! `cargo run --release --features sim --example everywhere -- --backend extoll --ranks 16`, or AM_BACKEND=extoll.
+//! `cargo run --release --features sim --example everywhere -- --backend extoll --ranks 16`, or AM_BACKEND=extoll;
+//! on a machine of one's own with `--backend sim --machine my.toml`.
 
 use active_messages::anywhere::{self, Options, Part, Program};
 use active_messages::one_sided::{AtomicOp, OneSided};

@@ -42,6 +42,7 @@ use crate::{Endpoint, Joining, Transport};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::thread;
@@ -82,11 +83,13 @@ pub enum Backend {
     Portals,
     /// ExaNet in virtual time, the ExaNeSt prototype's rack; needs the feature `sim`.
     Exanet,
+    /// A machine of one's own in virtual time, see [`Options::machine`]; needs the feature `sim`.
+    Sim,
 }
 
 impl Backend {
     /// All backends.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Processes,
         Self::Shm,
         Self::Udp,
@@ -96,6 +99,7 @@ impl Backend {
         Self::Sci,
         Self::Portals,
         Self::Exanet,
+        Self::Sim,
     ];
 
     /// The name that a user writes.
@@ -110,6 +114,7 @@ impl Backend {
             Self::Sci => "sci",
             Self::Portals => "portals",
             Self::Exanet => "exanet",
+            Self::Sim => "sim",
         }
     }
 
@@ -164,14 +169,19 @@ pub struct Options {
     pub default_ranks: u32,
     /// Size in bytes of every rank's segment; 0 on a simulated machine stands for its conduit's own.
     pub segment_bytes: usize,
+    /// The machine of [`Backend::Sim`]: a TOML file, or the name of a machine that is built in; without one, what `AM_MACHINE`
+    /// says. Without `ranks` it has as many as it says itself.
+    pub machine: Option<PathBuf>,
 }
 
 const HELP: &str = "\
 Options:
   --backend NAME  where to run: processes (shared memory and UDP), shm, udp, loopback, extoll, pscom, sci, portals,
-                  exanet
+                  exanet, sim
                   [default: AM_BACKEND, else processes]
-  --ranks N       number of ranks [default: the program's]
+  --machine FILE  the machine that sim simulates: a TOML file, or the name of one that is built in
+                  [default: AM_MACHINE]
+  --ranks N       number of ranks [default: the program's; of sim, the machine's]
   --help          this text
 ";
 
@@ -195,7 +205,14 @@ impl Options {
         self
     }
 
-    /// Takes `--backend NAME` and `--ranks N` out of a program's arguments, the first of which is the program itself;
+    /// Sets the machine of [`Backend::Sim`].
+    #[must_use]
+    pub fn machine(mut self, machine: impl Into<PathBuf>) -> Self {
+        self.machine = Some(machine.into());
+        self
+    }
+
+    /// Takes `--backend NAME`, `--machine FILE` and `--ranks N` out of a program's arguments, the first of which is the program itself;
     /// returns the others. `--help` is left to the program, and so is `--` with all that follows it.
     ///
     /// # Errors
@@ -214,7 +231,7 @@ impl Options {
                 Some((flag, value)) => (flag, Some(value.to_owned())),
                 None => (text.as_str(), None),
             };
-            if flag != "--backend" && flag != "--ranks" {
+            if !["--backend", "--machine", "--ranks"].contains(&flag) {
                 rest.push(arg);
                 continue;
             }
@@ -222,6 +239,8 @@ impl Options {
             let value = value.ok_or_else(|| Usage(format!("{flag} needs a value")))?;
             if flag == "--backend" {
                 self.backend = Some(value.parse()?);
+            } else if flag == "--machine" {
+                self.machine = Some(value.into());
             } else {
                 let ranks = value.parse().ok().filter(|ranks| *ranks > 0);
                 self.ranks = Some(ranks.ok_or_else(|| Usage(format!("--ranks {value}: not a number from 1")))?);
@@ -235,9 +254,62 @@ impl Options {
         let processors = || thread::available_parallelism().map_or(1, |count| count.get() as u32);
         self.ranks.unwrap_or_else(|| if self.default_ranks == 0 { processors() } else { self.default_ranks })
     }
+
+    /// The backend that was asked for, or the default; a machine goes with one backend only.
+    fn backend(&self) -> Result<Backend, Usage> {
+        let backend = match self.backend {
+            Some(backend) => backend,
+            None => Backend::from_environment()?.unwrap_or_default(),
+        };
+        match &self.machine {
+            Some(machine) if backend != Backend::Sim => Err(Usage(format!(
+                "--machine {} means nothing to the backend '{backend}': add --backend sim",
+                machine.display()
+            ))),
+            _ => Ok(backend),
+        }
+    }
+
+    /// Ranks that the program will have where it starts them itself; those of a machine that there cannot be are told when
+    /// the program is to run.
+    fn expected(&self) -> u32 {
+        #[cfg(feature = "sim")]
+        if self.ranks.is_none()
+            && let Ok(Backend::Sim) = self.backend()
+            && let Ok(machine) = self.simulated_machine()
+        {
+            return machine.ranks;
+        }
+        self.count()
+    }
+
+    /// The machine of [`Backend::Sim`], with as many ranks as were asked for.
+    #[cfg(feature = "sim")]
+    fn simulated_machine(&self) -> Result<crate::machine::MachineConfig, Usage> {
+        let named = || std::env::var_os(am_launch::env::MACHINE).map(PathBuf::from);
+        let Some(place) = self.machine.clone().or_else(named) else {
+            let names = crate::machine::presets::names();
+            return Err(Usage(format!(
+                "the backend 'sim' needs a machine: add --machine FILE.toml or --machine NAME, where NAME is one of {names}"
+            )));
+        };
+        let place = place.display();
+        let mut machine = crate::machine::presets::open(&place.to_string())
+            .map_err(|error| Usage(format!("--machine {place}: {error}")))?;
+        if let Some(ranks) = self.ranks {
+            machine.ranks = ranks;
+            machine.check().map_err(|error| {
+                Usage(format!(
+                    "--ranks {ranks} does not go with --machine {place}: {error}; ask for fewer ranks, or give the machine a \
+                     larger topology or more ranks_per_node"
+                ))
+            })?;
+        }
+        Ok(machine)
+    }
 }
 
-/// Runs a program whose only flags are `--backend` and `--ranks`. Returns its exit code: 0, 1 if a rank failed, 2 for wrong
+/// Runs a program whose only flags are `--backend`, `--machine` and `--ranks`. Returns its exit code: 0, 1 if a rank failed, 2 for wrong
 /// arguments; between processes, the code of the rank that failed first.
 pub fn main(program: impl Program) -> ExitCode {
     main_with(Options::new(), program)
@@ -270,8 +342,8 @@ fn refuse(usage: &Usage) -> ExitCode {
 
 /// Runs a program; see [`main`] for the exit code.
 pub fn run(options: Options, program: impl Program) -> ExitCode {
-    let backend = match options.backend.map_or_else(Backend::from_environment, |backend| Ok(Some(backend))) {
-        Ok(backend) => backend.unwrap_or_default(),
+    let backend = match options.backend() {
+        Ok(backend) => backend,
         Err(usage) => return refuse(&usage),
     };
     match backend {
@@ -343,7 +415,7 @@ fn simulate(_: &Options, backend: Backend, _: impl Program) -> ExitCode {
 /// Runs all ranks as coroutines of this thread. What the simulation tells at its end goes to the standard error.
 #[cfg(feature = "sim")]
 fn simulate(options: &Options, backend: Backend, program: impl Program) -> ExitCode {
-    use crate::{exanet, extoll, portals, sci};
+    use crate::{exanet, extoll, machine, portals, sci};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     /// One rank's part; a panic of one is no panic of all.
@@ -373,6 +445,15 @@ fn simulate(options: &Options, backend: Backend, program: impl Program) -> ExitC
             let mut conduit = portals::conduit::ConduitConfig::default();
             segment(&mut conduit.segment);
             portals::conduit::run(&portals::xt4(ranks), &conduit, move |rank| part(&program, rank))
+        }
+        Backend::Sim => {
+            let own = match options.simulated_machine() {
+                Ok(own) => own,
+                Err(usage) => return refuse(&usage),
+            };
+            let mut conduit = machine::conduit::ConduitConfig::default();
+            segment(&mut conduit.segment);
+            machine::conduit::run(&own, &conduit, move |rank| part(&program, rank))
         }
         Backend::Exanet => {
             let mut conduit = exanet::conduit::ConduitConfig::default();
@@ -428,6 +509,38 @@ mod tests {
         for wrong in [&["program", "--ranks"][..], &["program", "--ranks", "0"], &["program", "--ranks=many"]] {
             assert!(taken(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn machines_go_with_their_backend_only() {
+        let (options, rest) = taken(&["program", "--machine=my.toml", "--backend", "sim", "--size"]).unwrap();
+        assert_eq!((options.machine.clone(), rest.len()), (Some("my.toml".into()), 2));
+        assert_eq!(options.backend(), Ok(Backend::Sim));
+        let (options, _) = taken(&["program", "--machine", "my.toml", "--backend", "shm"]).unwrap();
+        let error = options.backend().unwrap_err().to_string();
+        assert_eq!(error, "--machine my.toml means nothing to the backend 'shm': add --backend sim");
+    }
+
+    #[cfg(feature = "sim")]
+    #[test]
+    fn machines_that_cannot_be_name_the_remedy() {
+        let refused = |machine: &str, ranks| {
+            let options = Options { ranks, ..Options::new().machine(machine) };
+            options.simulated_machine().unwrap_err().to_string()
+        };
+        let error = refused("/nonexistent/my.toml", None);
+        assert!(
+            error.starts_with("--machine /nonexistent/my.toml: ") && error.contains("No such file"),
+            "{error}"
+        );
+        let error = refused("cube", None);
+        assert!(error.contains("machine is cube, but must be a file such as my.toml, or one of "), "{error}");
+        let error = refused("torus", Some(65));
+        assert!(error.starts_with("--ranks 65 does not go with --machine torus: ranks is 65"), "{error}");
+        assert!(error.contains("at most 64 nodes times 1") && error.contains("a larger topology"), "{error}");
+        let options = Options::new().machine("torus");
+        assert_eq!(options.simulated_machine().map(|machine| machine.ranks), Ok(64));
+        assert_eq!(Options { backend: Some(Backend::Sim), ..options }.expected(), 64);
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | `sci` | `sci_sim`: SCI's shared segments, in virtual time and as mapped files, and the conduit on them |
 //! | `portals` | `portals_sim`: Portals 3.3 and Portals 4 in virtual time, and the conduit on them |
 //! | `exanet` | `exanet_sim`: ExaNet's packetizer and RDMA engine in virtual time, and the conduit on them |
+//! | `machine` | `machine_sim`: a machine of one's own from one TOML file, with LogGP parameters on any topology |
 //! | `fabric` | `fabric_sim`: the virtual-time machine below simulated interfaces |
 //! | [`loopback`] | a whole job inside one process, for tests and examples |
 //! | [`anywhere`] | one entry point that runs a program on any of these |
@@ -87,7 +88,8 @@ pub use transport_shm as shm;
 pub use transport_udp as udp;
 #[cfg(feature = "sim")]
 pub use {
-    exanet_sim as exanet, extoll_sim as extoll, fabric_sim as fabric, portals_sim as portals, sci_sim as sci,
+    exanet_sim as exanet, extoll_sim as extoll, fabric_sim as fabric, machine_sim as machine,
+    portals_sim as portals, sci_sim as sci,
 };
 
 /// What those need who write a transport, or ask one for more than an endpoint tells: the contract, and the types that only it has.

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Reads the flags of a program: `--backend`, `--ranks`, `--json`, `--help`, and its own numbers and names, each
+/// Reads the flags of a program: `--backend`, `--machine`, `--ranks`, `--json`, `--help`, and its own numbers and names, each
 /// with a default.
 ///
 /// What is wrong with them is told when the program is to run, so that flags are read without error handling.
@@ -111,7 +111,7 @@ impl Flags {
 
     /// The number of ranks that is asked for or the default, where the program decides that.
     pub fn ranks(&self) -> u32 {
-        self.options.count()
+        self.options.expected()
     }
 
     /// Sets the size in bytes of every rank's segment, which often follows from the flags.

@@ -9,6 +9,7 @@
 //! | [`nic`] | the interface: what programs call, and the state machines behind it; nothing of active messages |
 //! | [`conduit`] | active messages on the interface |
 //! | [`goal`] | schedules in GOAL's format, run on a machine |
+//! | [`presets`] | machines that are built in |
 //! | `config` | [`MachineConfig`]: a machine; [`run`]: a program on each of its ranks |
 //!
 //! # Example
@@ -41,6 +42,7 @@ mod config;
 pub mod goal;
 pub mod model;
 pub mod nic;
+pub mod presets;
 
 pub use config::{GenericInterface, MachineConfig, crossbar, run};
 pub use nic::Nic;

@@ -46,6 +46,8 @@ pub const REMOTE: &str = "AM_REMOTE";
 pub const DEFAULT_RANKS: &str = "AM_DEFAULT_RANKS";
 /// The backend that a program runs on; the facade's entry point for all of them reads it.
 pub const BACKEND: &str = "AM_BACKEND";
+/// The machine that the backend `sim` simulates: a file, or the name of one that is built in.
+pub const MACHINE: &str = "AM_MACHINE";
 /// Read by [`run`](crate::run) under `mpirun` and `srun`: seconds that ranks wait for each other at the start.
 pub const MEET_TIMEOUT: &str = "AM_MEET_TIMEOUT";
 
@@ -83,8 +85,19 @@ pub const SET_BY_LAUNCHER: [&str; 12] = [
 ];
 
 /// The variables that users set.
-pub const SETTINGS: [&str; 10] =
-    [DEFAULT_RANKS, BACKEND, MEET_TIMEOUT, RENDEZVOUS, SECRET_FILE, TRANSPORT, INTERFACE, REMOTE, TIMEOUT, IGNORE];
+pub const SETTINGS: [&str; 11] = [
+    DEFAULT_RANKS,
+    BACKEND,
+    MACHINE,
+    MEET_TIMEOUT,
+    RENDEZVOUS,
+    SECRET_FILE,
+    TRANSPORT,
+    INTERFACE,
+    REMOTE,
+    TIMEOUT,
+    IGNORE,
+];
 
 /// Whether a variable of this family is for ranks on other hosts as well, rather than for one process or its launcher.
 pub(crate) fn is_forwarded(key: &OsStr) -> bool {

@@ -36,6 +36,8 @@ pub(crate) enum Backend {
     Portals,
     /// SCI's shared segments: a simulated network in virtual time, or processes that map files
     Sci,
+    /// A machine of one's own (--machine), which has as many ranks as it says unless --ranks does
+    Sim,
 }
 
 impl Cli {
@@ -44,6 +46,8 @@ impl Cli {
         self.options.ranks.unwrap_or(match self.backend {
             Backend::Exanet | Backend::Extoll | Backend::Portals => 16,
             Backend::Sci => 8,
+            // Those of the machine are known, and checked, once it has been read.
+            Backend::Sim => 1,
         })
     }
 
@@ -90,7 +94,8 @@ pub(crate) struct Simulation {
     #[arg(long, value_enum)]
     flow: Option<Flow>,
 
-    /// A machine with all its parameters, as a TOML file; flags override it
+    /// A machine with all its parameters, as a TOML file; flags override it. With --backend sim it may also be the name of a machine
+    /// that is built in
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
 
@@ -151,6 +156,11 @@ impl Simulation {
             ],
             Backend::Extoll => vec![("--sci", self.sci.is_some()), ("--flow", self.flow.is_some())],
             Backend::Portals => vec![("--sci", self.sci.is_some()), ("--conduit", self.conduit.is_some())],
+            Backend::Sim => vec![
+                ("--sci", self.sci.is_some()),
+                ("--flow", self.flow.is_some()),
+                ("--conduit", self.conduit.is_some()),
+            ],
             Backend::Sci => vec![
                 ("--flow", self.flow.is_some()),
                 ("--ranks-per-node", self.ranks_per_node.is_some()),

@@ -3,6 +3,7 @@
 mod cli;
 mod exanet;
 mod extoll;
+mod machine;
 mod portals;
 mod sci;
 
@@ -31,6 +32,7 @@ pub fn main() -> ExitCode {
     match cli.backend {
         Backend::Exanet => exit_code(exanet::run(&cli)),
         Backend::Extoll => exit_code(extoll::run(&cli)),
+        Backend::Sim => exit_code(machine::run(&cli)),
         Backend::Portals => exit_code(portals::run(&cli)),
         Backend::Sci if cli.simulation.sci() == Sci::Mapped => sci::processes(&cli),
         Backend::Sci => exit_code(sci::run(&cli)),

@@ -7,6 +7,7 @@ use active_messages::{Category, Lane, Limits, Transport, udp};
 use exanet_sim::{ExanetConfig, conduit as exanet};
 use extoll_sim::conduit::{gasnet, pscom};
 use extoll_sim::{ExtollConfig, conduit::gasnet::GasnetConfig, conduit::pscom::PscomConfig};
+use machine_sim::{MachineConfig, conduit as machine};
 use portals_sim::{PortalsConfig, conduit as portals};
 use sci_sim::{SciConfig, conduit as sci};
 use std::path::Path;
@@ -51,6 +52,12 @@ fn backends() -> Vec<(&'static str, Limits)> {
         (
             "`sci`",
             simulated(sci::run(&SciConfig::pair(), &sci::ConduitConfig::default(), |transport| {
+                limits(&transport)
+            })),
+        ),
+        (
+            "`sim`",
+            simulated(machine::run(&MachineConfig::pair(), &machine::ConduitConfig::default(), |transport| {
                 limits(&transport)
             })),
         ),

@@ -55,6 +55,14 @@ fn sci_runs_with_and_without_losses() {
 }
 
 #[test]
+fn a_machine_of_ones_own_runs_with_and_without_losses() {
+    repeats("sim", &["--machine", "torus"]);
+    repeats("sim", &["--machine", "torus", "--loss", "0.01", "--fault-seed", "7"]);
+    let all = json(&["--backend", "sim", "--machine", "torus", "--log2-table", "10"]);
+    assert_eq!((all["ranks"].as_u64(), all["errors"].as_u64()), (Some(64), Some(0)), "{all}");
+}
+
+#[test]
 fn wrong_arguments_are_one_line_and_exit_code_2() {
     for (arguments, part) in [
         (&["--frobnicate"][..], "--frobnicate"),
@@ -63,6 +71,17 @@ fn wrong_arguments_are_one_line_and_exit_code_2() {
         (&["--ranks", "9", "--ranks-per-node", "2", "--topology", "ring:4"], "ranks is 9"),
         (&["--loss", "2"], "loss"),
         (&["--machine", "/nonexistent.toml"], "/nonexistent.toml"),
+        (
+            &["--backend", "sim"],
+            "add --machine FILE.toml or --machine NAME, where NAME is one of loggopsim, torus",
+        ),
+        (&["--backend", "sim", "--machine", "my.toml"], "my.toml: No such file"),
+        (&["--backend", "sim", "--machine", "cube"], "machine is cube, but must be a file such as my.toml"),
+        (
+            &["--backend", "sim", "--machine", "torus", "--ranks", "65"],
+            "ranks is 65, but must be at most 64 nodes",
+        ),
+        (&["--backend", "sim", "--flow", "bank"], "--flow means nothing to --backend sim"),
         (&["--backend", "sci", "--flow", "bank"], "--flow means nothing to --backend sci"),
     ] {
         let output = run(arguments);

@@ -106,7 +106,7 @@ pub enum Backend {
     /// A single rank that sends to itself
     Loopback,
     /// A machine that another program simulates.
-    #[value(hide = true, aliases = ["exanet", "extoll", "portals", "sci"])]
+    #[value(hide = true, aliases = ["exanet", "extoll", "portals", "sci", "sim"])]
     Simulated,
 }
 

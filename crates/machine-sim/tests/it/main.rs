@@ -2,8 +2,10 @@
 
 mod conduit;
 mod conformance;
+mod documentation;
 mod goal;
 mod interface;
+mod presets;
 mod schedules;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
