@@ -5,7 +5,7 @@ use crate::error::{CallError, Refusal};
 use crate::fate::{Denied, Due, Fate, Polled};
 use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
 use crate::shared::Shared;
-use crate::wire::Head;
+use crate::wire::Header;
 use am_core::slab::Key;
 use am_core::{Address, Destination, Instant, Span};
 use serde::Serialize;
@@ -112,15 +112,15 @@ impl Caller {
         immediate: bool,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Result<Key, CallError<E>> {
-        if self.shared.methods.get(usize::from(id.index)) != Some(&id.digest) {
-            return Err(CallError::ForeignMethod);
-        }
-        let mut request = buffers::take();
+        let known = self.shared.methods.get(usize::from(id.index)).filter(|known| known.digest == id.digest);
+        let known = known.ok_or(CallError::ForeignMethod)?;
+        let mut request = known.buffer();
         if let Err(text) = encode(&mut request) {
             buffers::give(request);
             return Err(CallError::Unserialisable(text));
         }
-        let started = self.shared.table().start(to, Head::new(id, flags), request, self.due(), immediate);
+        known.had(request.len());
+        let started = self.shared.table().start(to, Header::new(id, flags), request, self.due(), immediate);
         match started {
             Ok(key) => {
                 self.shared.bell.ring();
@@ -179,11 +179,12 @@ impl Caller {
         method: M,
         request: &M::Request,
     ) -> Result<(), CallError<M::Error>> {
-        self.begin(to.address(), method.id(), Head::ONE_WAY, false, |into| M::encode(request, into))?;
+        self.begin(to.address(), method.id(), Header::ONE_WAY, false, |into| M::encode(request, into))?;
         Ok(())
     }
 
-    /// Calls a method that may be repeated until it answers, if the callee refused the request, or did not answer in time.
+    /// Calls a method that may be repeated until it answers, if the callee refused the request, or did not answer in time. This caller's
+    /// [timeout](Caller::timeout) and [deadline](Caller::deadline) are those of all attempts together, with the pauses between them.
     ///
     /// # Errors
     /// As a call's, of the last attempt. The loss of the callee ends the attempts.
@@ -195,19 +196,29 @@ impl Caller {
         retries: Retries,
     ) -> Result<M::Response, CallError<M::Error>> {
         let (to, mut pause) = (to.address(), retries.pause);
+        let mut end = match self.due() {
+            Due::Never => None,
+            due => Some(self.sleep_until(due)),
+        };
         let caller = match retries.timeout {
-            Some(timeout) => self.timeout(timeout),
+            Some(timeout) => self.timeout(self.timeout.map_or(timeout, |all| all.min(timeout))),
             None => self.clone(),
         };
+        let timed_out = Err(CallError::TimedOut { to, after: self.timeout });
         let mut attempt = 1;
         loop {
-            match caller.call(to, method, request).await {
-                Err(CallError::TimedOut { .. } | CallError::Refused { .. }) if attempt < retries.attempts => {
+            match before(&mut end, caller.call(to, method, request)).await {
+                None => return timed_out,
+                Some(Err(CallError::TimedOut { .. } | CallError::Refused { .. }))
+                    if attempt < retries.attempts =>
+                {
                     attempt += 1;
-                    self.sleep(pause).await;
+                    if before(&mut end, self.sleep(pause)).await.is_none() {
+                        return timed_out;
+                    }
                     pause = Span(pause.0.saturating_mul(2));
                 }
-                outcome => return outcome,
+                Some(outcome) => return outcome,
             }
         }
     }
@@ -226,7 +237,7 @@ impl Caller {
         E: DeserializeOwned,
     {
         let to = to.address();
-        let begun = self.begin(to, method.id, Head::STREAM, false, |into| crate::method::encode(request, into));
+        let begun = self.begin(to, method.id, Header::STREAM, false, |into| crate::method::encode(request, into));
         let (key, error) = match begun {
             Ok(key) => (Some(key), None),
             Err(error) => (None, Some(error)),
@@ -236,7 +247,11 @@ impl Caller {
 
     /// Ends after some time of the endpoint; of the machine, if it is simulated. Dropping it leaves nothing behind.
     pub fn sleep(&self, span: Span) -> Sleep {
-        Sleep { shared: Arc::clone(&self.shared), span, key: None }
+        self.sleep_until(Due::After(span))
+    }
+
+    fn sleep_until(&self, due: Due) -> Sleep {
+        Sleep { shared: Arc::clone(&self.shared), due, key: None }
     }
 
     /// Calls of this endpoint that are under way.
@@ -427,12 +442,22 @@ impl<R, E> Drop for Answers<R, E> {
     }
 }
 
-/// A future that ends after some time; see [`Caller::sleep`].
+/// What a future yields, unless a time comes before.
+async fn before<F: Future + Unpin>(end: &mut Option<Sleep>, mut future: F) -> Option<F::Output> {
+    std::future::poll_fn(|context| match (Pin::new(&mut future).poll(context), &mut *end) {
+        (Poll::Ready(output), _) => Poll::Ready(Some(output)),
+        (Poll::Pending, Some(end)) => Pin::new(end).poll(context).map(|()| None),
+        (Poll::Pending, None) => Poll::Pending,
+    })
+    .await
+}
+
+/// A future that ends after some time, and at once if the endpoint is gone; see [`Caller::sleep`].
 #[derive(Debug)]
 #[must_use = "a sleep does nothing unless it is awaited"]
 pub struct Sleep {
     shared: Arc<Shared>,
-    span: Span,
+    due: Due,
     key: Option<Key>,
 }
 
@@ -443,8 +468,11 @@ impl Future for Sleep {
         let sleep = self.get_mut();
         let mut table = sleep.shared.table();
         let Some(key) = sleep.key else {
-            sleep.key = Some(table.sleep(Due::After(sleep.span), context.waker()));
+            sleep.key = table.sleep(sleep.due, context.waker());
             drop(table);
+            if sleep.key.is_none() {
+                return Poll::Ready(());
+            }
             sleep.shared.bell.ring();
             return Poll::Pending;
         };

@@ -6,16 +6,19 @@
 pub struct CallConfig {
     /// Calls of this rank under way to one peer, at least 1. More wait in the order in which they were made.
     pub calls_per_peer: u32,
-    /// Calls of this rank under way to all peers together, at least 1.
+    /// Calls of this rank under way to all peers together, at least 1. Those of methods are among them: methods of different ranks that
+    /// call each other need as many as may wait for one another.
     pub calls: u32,
     /// Requests that this rank works on at a time, or whose answer it has not sent yet: those of `async` methods and streams, and those
     /// whose request or answer is longer than one message. More are answered with [`CallError::Refused`](crate::CallError::Refused).
     pub tasks: u32,
     /// The longest request or answer, in bytes.
     pub max_bytes: u32,
-    /// Memory for long requests and answers on their way to this rank, in bytes. Those for which there is no room wait at their sender.
+    /// Memory for long requests and long answers on their way to this rank, in bytes: one limit for both. Those for which there is no room
+    /// wait at their sender, in the order in which they were announced.
     pub receive_bytes: u64,
-    /// Answers of a stream that may be under way before the first of them has been taken, at least 1.
+    /// Answers of a stream that may be under way to this rank before the first of them has been taken, at least 1; and answers of a
+    /// stream that may wait here for the network.
     pub stream_window: u32,
 }
 

@@ -6,7 +6,8 @@ use am_core::{Address, Instant, Span};
 use std::fmt;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A program's own task.
 pub(crate) type Spawned = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -16,12 +17,20 @@ pub(crate) struct Environment<W> {
     pub(crate) shared: Arc<Shared>,
     /// The state, while futures are polled.
     world: Mutex<Option<Box<W>>>,
-    spawned: Mutex<Vec<Spawned>>,
+    /// Until the endpoint is gone.
+    spawned: Mutex<Option<Vec<Spawned>>>,
+    /// Whether there may be any.
+    any: AtomicBool,
 }
 
 impl<W> Environment<W> {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, world: Mutex::new(None), spawned: Mutex::default() }
+        Self {
+            shared,
+            world: Mutex::new(None),
+            spawned: Mutex::new(Some(Vec::new())),
+            any: AtomicBool::new(false),
+        }
     }
 
     /// Lends the state to the futures that are polled next, or takes it back.
@@ -47,8 +56,37 @@ impl<W> Environment<W> {
     }
 
     /// Tasks that were spawned since this was last asked.
-    pub(crate) fn take_spawned(&self) -> Vec<Spawned> {
-        std::mem::take(&mut *self.spawned.lock().unwrap_or_else(PoisonError::into_inner))
+    #[inline]
+    pub(crate) fn take_spawned(&self) -> Option<Vec<Spawned>> {
+        // SeqCst: whoever spawns rings afterwards.
+        if !self.any.load(Ordering::SeqCst) || !self.any.swap(false, Ordering::SeqCst) {
+            return None;
+        }
+        self.spawned().as_mut().map(std::mem::take)
+    }
+
+    /// The endpoint is gone: nothing is spawned any more. Returns what was and has not begun.
+    pub(crate) fn close(&self) -> Option<Vec<Spawned>> {
+        self.spawned().take()
+    }
+
+    fn spawned(&self) -> MutexGuard<'_, Option<Vec<Spawned>>> {
+        self.spawned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn(&self, task: Spawned) {
+        let mut spawned = self.spawned();
+        match spawned.as_mut() {
+            Some(tasks) => tasks.push(task),
+            None => {
+                // Its destructors are the program's.
+                drop(spawned);
+                return drop(task);
+            }
+        }
+        drop(spawned);
+        self.any.store(true, Ordering::SeqCst);
+        self.shared.bell.ring();
     }
 }
 
@@ -149,10 +187,9 @@ impl<W> Context<W> {
     }
 
     /// Has the endpoint poll a future of the program beside everything else, whenever it polls. Allocates. What is unfinished when the
-    /// endpoint leaves its job is dropped.
+    /// endpoint leaves its job is dropped, and so is what is spawned afterwards.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.environment.spawned.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(task));
-        self.environment.shared.bell.ring();
+        self.environment.spawn(Box::pin(task));
     }
 
     /// Ends after some time of the endpoint; of the machine, if it is simulated.

@@ -1,11 +1,12 @@
-//! The tokio mode: a task that serves the endpoint, and callers in any other task.
+//! The task of an executor: a future that serves the endpoint, and callers in any other task.
 
 use crate::caller::Caller;
 use crate::layer::Calls;
 use crate::run::CallEndpoint;
 use crate::shared::Shared;
+use crate::wake_up::WakeUp;
 use am_core::transport::Notify;
-use am_core::{Endpoint, HasLayer, PollError, Transport};
+use am_core::{Endpoint, HasLayer, Instant, PollError, Span, Transport};
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -18,7 +19,7 @@ use std::time::Duration;
 const TURNS: usize = 32;
 
 /// The longest sleep of the task: how late it may notice that the endpoint's [stall report](am_core::stall::request) is requested.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST: Span = Span::from_secs(1);
 
 /// Has a [`Driver`] end.
 #[derive(Clone, Debug)]
@@ -45,9 +46,10 @@ pub struct Driven<T: Transport, S> {
     pub error: Option<PollError>,
 }
 
-/// A future that serves an endpoint: a task of tokio that [`Caller`]s in other tasks, on any thread, call through. Between messages and
-/// calls it sleeps, until the transport calls its waker ([`Waiting::notify`](am_core::Waiting::notify)) or a caller does. On a transport that calls
-/// nobody, as the simulated ones, it is ready all the time.
+/// A future that serves an endpoint: a task of tokio, or of any other executor, that [`Caller`]s in other tasks, on any thread, call
+/// through. Between messages and calls it sleeps, until the transport calls its waker ([`Waiting::notify`](am_core::Waiting::notify)), a
+/// caller does, or something is due: for that a thread of the process waits, so that the executor needs no timers. On a transport that
+/// calls nobody, as the simulated ones, it is ready all the time.
 ///
 /// Dropping it drops the endpoint: the other ranks count this one as lost.
 ///
@@ -56,7 +58,7 @@ pub struct Driven<T: Transport, S> {
 /// use am_core::{Endpoint, Handlers, Rank, loopback};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+/// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
 /// let mut methods = Methods::<u64>::new();
 /// let add = methods.function("add", |total, _, number: u64| {
 ///     *total += number;
@@ -90,7 +92,11 @@ pub struct Driver<T: Transport, S, W> {
     stopper: Stopper,
     /// Who the bell calls.
     waker: Option<Waker>,
-    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    wake_up: WakeUp,
+    /// When it is due.
+    due: Option<Instant>,
+    /// When it looks next whether a report is asked for, which nobody wakes it up for.
+    next_look: Instant,
     lost: bool,
     world: PhantomData<fn(W)>,
 }
@@ -109,8 +115,10 @@ pub fn drive<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
 ) -> (Caller, Driver<T, S, W>) {
     let caller = endpoint.caller();
     let stopper = Stopper { stop: Arc::default(), shared: Arc::clone(caller.shared()) };
+    let (endpoint, wake_up) = (Some(endpoint), WakeUp::default());
+    let next_look = Instant(0);
     let driver =
-        Driver { endpoint: Some(endpoint), stopper, waker: None, sleep: None, lost: false, world: PhantomData };
+        Driver { endpoint, stopper, waker: None, wake_up, due: None, next_look, lost: false, world: PhantomData };
     (caller, driver)
 }
 
@@ -154,6 +162,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
         let driver = self.get_mut();
         if !driver.waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
             driver.waker = Some(context.waker().clone());
+            driver.due = None;
             driver.stopper.shared.bell.set_waker(driver.waker.clone());
         }
         for _ in 0..TURNS {
@@ -172,12 +181,19 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
                 Notify::Armed => {}
             }
             endpoint.tell_if_asked(None);
-            let due = endpoint.wake_time().map_or(LONGEST, |at| LONGEST.min((at - endpoint.now()).into()));
-            let sleep = driver.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(due)));
-            sleep.as_mut().reset(tokio::time::Instant::now() + due);
-            if sleep.as_mut().poll(context).is_ready() {
+            let now = endpoint.now();
+            if driver.next_look <= now {
+                driver.next_look = now + LONGEST;
+            }
+            let due = endpoint.wake_time().map_or(driver.next_look, |at| at.min(driver.next_look));
+            if due <= now {
                 continue;
             }
+            // What was set for this time before is still to come, unless it came a little early.
+            if driver.due != Some(due) || !driver.wake_up.is_set() {
+                driver.wake_up.set(std::time::Instant::now() + Duration::from(due - now), context.waker());
+            }
+            driver.due = Some(due);
             return Poll::Pending;
         }
         // Others have their turn.

@@ -1,7 +1,7 @@
 //! What happens to calls: how they end, what they have sent, and what a look at them comes to.
 
 use crate::error::Busy;
-use crate::wire::{Head, Status, Verdict, read_numbers};
+use crate::wire::{Header, Status, Verdict, read_numbers};
 use am_core::slab::Key;
 use am_core::{Address, Instant, LossCause, SendError, Span};
 use std::task::Waker;
@@ -69,10 +69,12 @@ pub(crate) enum Note {
 pub(crate) struct Outgoing<'a> {
     pub(crate) key: Key,
     pub(crate) to: Address,
-    pub(crate) head: Head,
+    pub(crate) header: Header,
     pub(crate) request: &'a [u8],
-    /// The time left, in picoseconds.
+    /// The time left.
     pub(crate) left: Option<Span>,
+    /// Answers of a stream that may be under way.
+    pub(crate) window: u32,
 }
 
 /// What became of something that was to be sent.

@@ -1,13 +1,16 @@
 //! The layer: handlers that take in what arrives, and the progress that polls futures and sends.
 
+use crate::buffers;
 use crate::config::CallConfig;
 use crate::context::Environment;
 use crate::fate::{Alarm, Note, Outgoing, Sent, Wakers};
 use crate::method::Aligned;
 use crate::methods::Methods;
-use crate::server::{Arrived, Dispatch, Dispatched, Server, Taken};
-use crate::shared::{Ready, Shared};
-use crate::wire::{Control, Head, PART_OF_ANSWER, Status, Verdict};
+use crate::room::Room;
+use crate::server::Server;
+use crate::shared::{Known, Ready, Shared};
+use crate::task::{Arrived, Dispatch, Dispatched, Taken};
+use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, measures, read_measures};
 use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::slab::Key;
 use am_core::transport::PeerStatus;
@@ -31,6 +34,7 @@ struct Wire {
     call: Request<(u64, u64)>,
     call_with: Request<(u64, u64, u64, u64)>,
     one_way: Request<u64>,
+    one_way_with: Request<(u64, u64)>,
     answer: Request<(u64, u64, u64, u64)>,
     control: Request<(u64, u64, u64)>,
     part: Request<(u64, u64)>,
@@ -42,6 +46,7 @@ pub struct Calls<W> {
     world: Option<Box<W>>,
     environment: Arc<Environment<W>>,
     server: Server<W>,
+    room: Arc<Room>,
     wire: Wire,
     /// Requests are read here.
     request: Aligned,
@@ -70,6 +75,8 @@ impl<W> fmt::Debug for Calls<W> {
 
 impl<W> Drop for Calls<W> {
     fn drop(&mut self) {
+        // Futures that hold the environment keep it no longer than the endpoint.
+        drop(self.environment.close());
         self.environment.shared.close();
     }
 }
@@ -87,6 +94,7 @@ const FAREWELL: u32 = 64;
 const CALL: usize = 4;
 const CALL_WITH: usize = 8;
 const ONE_WAY: usize = 2;
+const ONE_WAY_WITH: usize = 4;
 const ANSWER: usize = 8;
 const PART: usize = 4;
 
@@ -126,16 +134,21 @@ impl<W: Send + 'static> Calls<W> {
             layer.reply("answered", |calls: &mut Self, from, (verdict, call): (u64, u64), payload| {
                 calls.on_answer(from, verdict, call, (0, 0), payload);
             })?;
-        let call = layer.request("call", move |calls: &mut Self, token, (head, call): (u64, u64), payload| {
-            calls.on_call(token, answered, (head, call, NO_DEADLINE, 0), payload)
-        })?;
+        let call =
+            layer.request("call", move |calls: &mut Self, token, (header, call): (u64, u64), payload| {
+                calls.on_call(token, answered, (header, call, NO_DEADLINE, 0), payload)
+            })?;
         let with = move |calls: &mut Self, token: Token<'_>, words: (u64, u64, u64, u64), payload: Payload<'_>| {
             calls.on_call(token, answered, words, payload)
         };
         let call_with = layer.request("call-with", with)?;
-        let one_way = layer.one_way("one-way", |calls: &mut Self, from, head: u64, payload| {
-            calls.on_request(from, (head | u64::from(Head::ONE_WAY) << 16, 0, NO_DEADLINE, 0), payload);
+        let one_way = layer.one_way("one-way", |calls: &mut Self, from, header: u64, payload| {
+            calls.on_one_way(from, header, NO_DEADLINE, payload);
         })?;
+        let one_way_with =
+            layer.one_way("one-way-with", |calls: &mut Self, from, (header, left): (u64, u64), payload| {
+                calls.on_one_way(from, header, left, payload);
+            })?;
         let answer = layer.one_way("answer", |calls: &mut Self, from, words: (u64, u64, u64, u64), payload| {
             let (verdict, call, a, b) = words;
             calls.on_answer(from, verdict, call, (a, b), payload);
@@ -148,14 +161,16 @@ impl<W: Send + 'static> Calls<W> {
         })?;
         layer.progress(Self::progress);
         layer.changed(|calls: &Self| calls.environment.shared.bell.is_rung());
-        let digests = methods.all.iter().map(|method| method.digest).collect();
-        let shared = Arc::new(Shared::new(config, digests));
+        let known = methods.all.iter().map(|method| Known::new(method.digest)).collect();
+        let room = Arc::new(Room::new(config.receive_bytes));
+        let shared = Arc::new(Shared::new(config, known, &room));
         let ready = Ready::new(&shared.bell);
-        let wire = Wire { call, call_with, one_way, answer, control, part, answered };
+        let wire = Wire { call, call_with, one_way, one_way_with, answer, control, part, answered };
         Ok(Self {
             world: Some(Box::new(world)),
             environment: Arc::new(Environment::new(shared)),
-            server: Server::new(methods, config, ready),
+            server: Server::new(methods, config, ready, Arc::clone(&room)),
+            room,
             wire,
             request: Aligned::default(),
             answer: Vec::new(),
@@ -225,7 +240,7 @@ impl<W: Send + 'static> Calls<W> {
     ) -> HandlerResult {
         let call = words.1;
         let (arrived, taken) = self.on_request(token.source(), words, payload);
-        let accepted = Verdict::new(Status::Accepted, arrived.head.digest).to_u64();
+        let accepted = Verdict::new(Status::Accepted, arrived.header.digest).to_u64();
         match taken {
             Taken::Answered(verdict) if self.answer.len() <= token.max_reply() => {
                 let words = (verdict.to_u64(), call);
@@ -233,12 +248,13 @@ impl<W: Send + 'static> Calls<W> {
                     token.reply(answered, words)?;
                 } else {
                     token.reply_medium(answered, words, &self.answer)?;
-                    self.answer.shrink_to(KEPT);
+                }
+                if self.answer.capacity() > KEPT {
+                    buffers::give(std::mem::take(&mut self.answer));
                 }
             }
             Taken::Answered(verdict) => {
-                self.server.answer_later(arrived, verdict, &self.answer);
-                self.answer.shrink_to(KEPT);
+                self.server.answer_later(arrived, verdict, &mut self.answer);
                 token.reply(answered, (accepted, call))?;
             }
             Taken::Later(task) if self.server.may_keep(arrived) => self.server.keep(task, token.detach()),
@@ -247,16 +263,22 @@ impl<W: Send + 'static> Calls<W> {
         Ok(())
     }
 
+    /// A request in one message without an answer.
+    fn on_one_way(&mut self, from: Address, header: u64, left: u64, payload: Payload<'_>) {
+        self.on_request(from, (header | u64::from(Header::ONE_WAY) << 16, 0, left, 0), payload);
+    }
+
     #[inline]
     fn on_request(
         &mut self,
         from: Address,
-        (head, call, left, long): (u64, u64, u64, u64),
+        (header, call, left, last): (u64, u64, u64, u64),
         payload: Payload<'_>,
     ) -> (Arrived, Taken) {
-        let head = Head::from_u64(head);
+        let header = Header::from_u64(header);
         let left = (left != NO_DEADLINE).then_some(Span(left));
-        let arrived = Arrived { from, peer: peer_of(from), call, head, left, long };
+        let (long, window) = read_measures(last);
+        let arrived = Arrived { from, peer: peer_of(from), call, header, left, long, window };
         let Self { world, environment, server, request, answer, .. } = self;
         let bytes = match payload.as_bytes() {
             Some(bytes) => bytes,
@@ -341,7 +363,8 @@ impl<W: Send + 'static> Calls<W> {
             self.more = true;
         }
         let due = self.next_alarm.is_some_and(|at| at <= outbox.now());
-        if !(self.more || look || due || self.server.has_work() || self.environment.shared.bell.is_rung()) {
+        let work = self.server.has_work() || self.room.is_freed() || self.environment.shared.bell.is_rung();
+        if !(self.more || look || due || work) {
             return self.rest();
         }
         self.losses = outbox.losses();
@@ -358,7 +381,7 @@ impl<W: Send + 'static> Calls<W> {
             let outcome = self.round(outbox, self.farewell == 1 && round == 0);
             advanced |= outcome.0;
             blocked = outcome.1;
-            if !outcome.0 && !self.environment.shared.bell.is_rung() {
+            if !outcome.0 && !self.environment.shared.bell.is_rung() && !self.room.is_freed() {
                 break;
             }
         }
@@ -414,6 +437,10 @@ impl<W: Send + 'static> Calls<W> {
             let status = |of: Address| outbox.status(of).unwrap_or(PeerStatus::Active);
             advanced |= table.desert(&status, wakers);
         }
+        if self.room.take_freed() {
+            // Those that wait longest have the first look; what one side takes lets the other go on.
+            while table.make_room() | server.make_room() {}
+        }
         let outcome = table.send_notes(|note| send_note(outbox, wire, note));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, outgoing));
@@ -433,7 +460,7 @@ impl<W: Send + 'static> Calls<W> {
         for task in due.drain(..) {
             server.expired(task);
         }
-        for future in environment.take_spawned() {
+        for future in environment.take_spawned().into_iter().flatten() {
             server.spawn(future, outbox.address());
         }
         if server.is_ready() {
@@ -501,27 +528,29 @@ fn sent(outcome: Result<(), SendError>) -> Sent {
 
 #[inline]
 fn send_call(outbox: &mut Outbox<'_>, wire: Wire, outgoing: Outgoing<'_>) -> Sent {
-    let Outgoing { key, to, head, request: body, left } = outgoing;
-    let (one_way, call) = (head.is(Head::ONE_WAY), key.to_u64());
-    let words = if one_way {
-        ONE_WAY
-    } else if left.is_some() {
-        CALL_WITH
-    } else {
-        CALL
+    let Outgoing { key, to, header, request: body, left, window } = outgoing;
+    let (one_way, stream, call) = (header.is(Header::ONE_WAY), header.is(Header::STREAM), key.to_u64());
+    let words = match (one_way, left.is_some() | stream) {
+        (true, false) => ONE_WAY,
+        (true, true) => ONE_WAY_WITH,
+        (false, false) => CALL,
+        (false, true) => CALL_WITH,
     };
+    let time = left.map_or(NO_DEADLINE, |left| left.0);
     if !body.is_empty() && body.len() as u64 > room(outbox, to, words) {
-        let left = left.map_or(NO_DEADLINE, |left| left.0);
-        let head = Head { flags: head.flags | Head::LONG, ..head }.to_u64();
-        return match sent(outbox.try_request(to, wire.call_with, (head, call, left, body.len() as u64))) {
+        let header = Header { flags: header.flags | Header::LONG, ..header }.to_u64();
+        let measures = measures(body.len() as u32, window);
+        return match sent(outbox.try_request(to, wire.call_with, (header, call, time, measures))) {
             Sent::Yes => Sent::Announced,
             other => other,
         };
     }
-    sent(match left {
-        _ if one_way => request(outbox, to, wire.one_way, head.to_u64(), body),
-        None => request(outbox, to, wire.call, (head.to_u64(), call), body),
-        Some(left) => request(outbox, to, wire.call_with, (head.to_u64(), call, left.0, 0), body),
+    let header = header.to_u64();
+    sent(match (one_way, words) {
+        (true, ONE_WAY) => request(outbox, to, wire.one_way, header, body),
+        (true, _) => request(outbox, to, wire.one_way_with, (header, time), body),
+        (false, CALL) => request(outbox, to, wire.call, (header, call), body),
+        (false, _) => request(outbox, to, wire.call_with, (header, call, time, measures(0, window)), body),
     })
 }
 
@@ -582,6 +611,12 @@ fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatch<'_>) -> D
                 };
             }
             request(outbox, to, wire.answer, (verdict.to_u64(), call, items, 0), body)
+        }
+        Dispatch::Accepted { call, verdict, pending } => {
+            return match outbox.answer(pending, wire.answered, (verdict.to_u64(), call)) {
+                Ok(()) => Dispatched::Sent,
+                Err(_) => Dispatched::Gone,
+            };
         }
         Dispatch::Item { to, call, verdict, body, number } => {
             request(outbox, to, wire.answer, (verdict.to_u64(), call, number, 0), body)

@@ -7,7 +7,7 @@
 //! | [`Calls`], [`CallConfig`] | the layer: the state that methods work on, and its limits |
 //! | [`CallEndpoint`] | calls of an [`Endpoint`](am_core::Endpoint): blocking waits, and futures that it runs |
 //! | [`Caller`], [`Call`], [`Answers`] | calls under way, deadlines, retries, streams; from any thread |
-//! | `Driver`, `drive` | a task of tokio that serves an endpoint; feature `tokio` |
+//! | [`Driver`], [`drive`] | a task of tokio, or of any executor, that serves an endpoint |
 //! | [`Context`] | what an `async` method works with: state between awaits, calls, time |
 //! | [`CallError`] | what calls fail with |
 //! | `table`, `server` (private) | both sides as state machines without a network |
@@ -54,7 +54,7 @@
 //!
 //! A request that fits one message is an active message, whose handler runs a function at once and replies; an `async` method is begun when the
 //! poll has ended, and answers when it is done. A longer request or answer is announced, and sent in parts when its receiver has memory for it
-//! ([`CallConfig::receive_bytes`]). No call allocates once buffers and futures have been used, except for what its values hold.
+//! ([`CallConfig::receive_bytes`]). No call allocates once buffers and futures of its size have been used, except for what its values hold.
 //!
 //! # What is bounded
 //!
@@ -63,11 +63,12 @@
 //! | calls under way to a rank, and in all | [`CallConfig::calls_per_peer`], [`CallConfig::calls`] | they wait in order; [`Caller::try_call`] says why it would |
 //! | requests that a rank works on | [`CallConfig::tasks`], [`Methods::limit`] | [`CallError::Refused`] |
 //! | bytes of a request or answer | [`CallConfig::max_bytes`] | [`CallError::RequestTooLarge`], [`CallError::AnswerTooLarge`] |
-//! | bytes of long ones on their way to a rank | [`CallConfig::receive_bytes`] | they wait at their sender, in order |
+//! | bytes of long ones on their way to a rank, requests and answers together | [`CallConfig::receive_bytes`] | they wait at their sender, in order |
 //! | answers of a stream that nobody has taken | [`CallConfig::stream_window`] | the method waits |
 //!
-//! Functions are not among the requests that a rank works on: they have ended when their message has been handled. A function that takes long
-//! keeps its rank from everything else; an `async` method that waits keeps nobody.
+//! Functions are not among the requests that a rank works on: they have ended when their message has been handled. The exception are answers
+//! longer than a reply, which are kept until they have been sent: a function that has had one is refused while the rank works on as many
+//! requests as it may. A function that takes long keeps its rank from everything else; an `async` method that waits keeps nobody.
 //!
 //! # How calls end
 //!
@@ -82,48 +83,35 @@
 //! - A rank that [leaves](am_core::Endpoint::leave) with calls unanswered is noticed by ranks that wait, but on a simulated machine only when
 //!   something else happens there.
 
-//! # Known defects
-//!
-//! The crate is experimental. An examiner found these by reading; none is mended yet:
-//!
-//! * Ranks must have the same [`CallConfig`]: a stream between ranks with other windows hangs, or its answers are refused.
-//! * Room for long answers that a dropped or failed call gives back is used only when the next long answer is announced or ends.
-//! * A function whose answer is longer than a reply, called while all tasks are busy, runs and is told as refused all the same.
-//! * Where messages overtake each other, a cancelled first call of a rank can take its next one-way call along.
-//! * A [`Sleep`] that is first polled after its endpoint has gone never ends, and so does a retried call.
-//! * A retried call does not heed its own deadline; a short one-way call does not carry its deadline.
-//! * A faulty peer that answers a long request early can cause a panic.
-//! * Futures spawned into a [`Context`] that hold it are not dropped with the endpoint; the list of tasks that wait for room can grow.
-//! * Streams and long messages allocate for each; memory for long requests and for long answers counts apart.
-//! * The driver for tokio needs a runtime with time enabled.
-
 #![forbid(unsafe_code)]
 
+mod answers;
 mod buffers;
 mod caller;
 mod code;
 mod config;
 mod context;
 mod doorbell;
-#[cfg(feature = "tokio")]
 mod driver;
 mod error;
 mod fate;
 mod layer;
 mod method;
 mod methods;
+mod room;
 mod run;
 mod server;
 mod shared;
 mod stream;
 mod table;
+mod task;
 mod timers;
+mod wake_up;
 mod wire;
 
 pub use caller::{Answers, Call, Caller, Retries, Sleep};
 pub use config::CallConfig;
 pub use context::{Context, Origin};
-#[cfg(feature = "tokio")]
 pub use driver::{Driven, Driver, Stopper, drive};
 pub use error::{Busy, CallError, Failure, Refusal};
 pub use layer::Calls;

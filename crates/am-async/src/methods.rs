@@ -33,6 +33,10 @@ pub(crate) struct Registered<W> {
     pub(crate) limit: u32,
     /// Requests that it works on.
     pub(crate) running: u32,
+    /// Whether it is a function that has had an answer longer than a reply.
+    pub(crate) long_answers: bool,
+    /// Bytes that an answer is expected to have that is kept until it is sent.
+    pub(crate) expected: usize,
 }
 
 /// The methods of a rank, being registered: the same on every rank, in the same order. Ranks compare names and types when they attach.
@@ -108,7 +112,20 @@ impl<W: Send + 'static> Methods<W> {
         let index = u16::try_from(self.all.len()).map_err(|_| RegisterError::TableFull { name: name.into() })?;
         let digest = digest(&format!("{name}: {what}"));
         let (stream, later, limit) = (kind == Kind::Stream, kind != Kind::Function, u32::MAX);
-        self.all.push(Registered { name: name.into(), what, digest, stream, later, code, limit, running: 0 });
+        let name = name.into();
+        let (running, long_answers, expected) = (0, false, 0);
+        self.all.push(Registered {
+            name,
+            what,
+            digest,
+            stream,
+            later,
+            code,
+            limit,
+            running,
+            long_answers,
+            expected,
+        });
         Ok(MethodId { index, digest })
     }
 

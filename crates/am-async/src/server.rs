@@ -5,9 +5,11 @@ use crate::code::{Asked, Begun};
 use crate::config::CallConfig;
 use crate::context::{Environment, Origin, Spawned};
 use crate::methods::{Methods, Registered};
+use crate::room::{Room, Side};
 use crate::shared::{Ready, TaskWaker};
 use crate::stream::Outlet;
-use crate::wire::{Head, Status, Verdict, numbers};
+use crate::task::{Arrived, Dispatch, Dispatched, Phase, Taken, Task};
+use crate::wire::{Header, Status, Verdict, numbers};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
 use am_core::{Address, Instant, PendingReply, Span};
@@ -25,100 +27,8 @@ const EARLY: usize = 256;
 /// Tasks that are polled in one go.
 const TURN: usize = 256;
 
-enum Phase {
-    /// The request is there, and its method begins when the time is known.
-    Arrived,
-    /// A long request waits until there is room for it.
-    Announced { bytes: u64 },
-    /// A long request comes in parts.
-    Receiving { received: u64 },
-    /// The method works on it, at this place.
-    Running { place: u32 },
-    /// The answer is to be sent.
-    Answering { verdict: Verdict },
-    /// The caller has been told of a long answer.
-    Waiting,
-    /// The long answer is being sent, to the call it belongs to.
-    Shipping { sent: usize },
-    /// A task of the program's own.
-    Own { future: Spawned },
-}
-
-struct Task {
-    from: Address,
-    peer: u64,
-    call: u64,
-    head: Head,
-    phase: Phase,
-    pending: Option<PendingReply>,
-    /// Whether the way back was kept.
-    kept: bool,
-    /// The request's parts, later the answer.
-    bytes: Vec<u8>,
-    /// The time left when the request came.
-    left: Option<Span>,
-    deadline: Option<Instant>,
-    timer: Option<Key>,
-    outlet: Option<Arc<Outlet>>,
-    /// Answers of a stream that were sent.
-    items: u64,
-}
-
-/// A request as it arrives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
-    pub(crate) from: Address,
-    pub(crate) peer: u64,
-    pub(crate) call: u64,
-    pub(crate) head: Head,
-    /// The time left.
-    pub(crate) left: Option<Span>,
-    /// Bytes of a request that comes later.
-    pub(crate) long: u64,
-}
-
-/// What becomes of a request that has arrived.
-pub(crate) enum Taken {
-    /// The answer is there.
-    Answered(Verdict),
-    /// It will be answered. The way back may be kept for that: [`Server::keep`].
-    Later(Key),
-    /// Nobody waits for an answer.
-    Forgotten,
-}
-
-/// What the server sends.
-pub(crate) enum Dispatch<'a> {
-    /// An answer, by the way back if it was kept. Long ones are announced, with the task's number.
-    Answer {
-        to: Address,
-        call: u64,
-        verdict: Verdict,
-        pending: &'a mut Option<PendingReply>,
-        body: &'a [u8],
-        task: Key,
-        items: u64,
-    },
-    /// One answer of a stream.
-    Item { to: Address, call: u64, verdict: Verdict, body: &'a [u8], number: u64 },
-    /// There is room for a long request.
-    Grant { to: Address, call: u64, task: Key },
-    /// Part of a long answer.
-    Part { to: Address, call: u64, at: usize, rest: &'a [u8] },
-}
-
-/// What has become of a dispatch.
-pub(crate) enum Dispatched {
-    /// Sent as a whole.
-    Sent,
-    /// Too long for one message: it was announced.
-    Announced,
-    /// So many bytes of a part were sent.
-    Partly(usize),
-    NotNow,
-    /// The peer is gone.
-    Gone,
-}
+/// Outlets of streams that are kept for others.
+const SPARE: usize = 256;
 
 pub(crate) struct Server<W> {
     pub(crate) methods: Vec<Registered<W>>,
@@ -135,12 +45,14 @@ pub(crate) struct Server<W> {
     outgoing: VecDeque<Key>,
     /// Long requests that wait for room.
     announced: VecDeque<Key>,
-    receiving: u64,
+    room: Arc<Room>,
     grants: VecDeque<Key>,
     early: HashSet<(u64, u64)>,
     early_order: VecDeque<(u64, u64)>,
     /// Ways back that are kept, by peer.
     held: Vec<u16>,
+    /// Outlets of streams that have ended.
+    spare: Vec<Arc<Outlet>>,
     /// Bytes of one message to any rank, once they are known.
     largest: Arc<AtomicU64>,
     /// Whether messages of a pair keep their order everywhere.
@@ -152,7 +64,7 @@ pub(crate) struct Server<W> {
 }
 
 impl<W: Send + 'static> Server<W> {
-    pub(crate) fn new(methods: Methods<W>, config: CallConfig, ready: Arc<Ready>) -> Self {
+    pub(crate) fn new(methods: Methods<W>, config: CallConfig, ready: Arc<Ready>, room: Arc<Room>) -> Self {
         Self {
             methods: methods.all,
             config,
@@ -164,11 +76,12 @@ impl<W: Send + 'static> Server<W> {
             turn: Vec::new(),
             outgoing: VecDeque::new(),
             announced: VecDeque::new(),
-            receiving: 0,
+            room,
             grants: VecDeque::new(),
             early: HashSet::new(),
             early_order: VecDeque::new(),
             held: Vec::new(),
+            spare: Vec::new(),
             largest: Arc::new(AtomicU64::new(0)),
             ordered: false,
             network_known: false,
@@ -215,21 +128,30 @@ impl<W: Send + 'static> Server<W> {
         request: &[u8],
         answer: &mut Vec<u8>,
     ) -> Taken {
-        let Arrived { from, head, left, .. } = arrived;
+        let Arrived { from, header, left, .. } = arrived;
         answer.clear();
-        let bad = Taken::Answered(Verdict::new(Status::BadRequest, head.digest));
-        if !self.early.is_empty() && self.early.remove(&(arrived.peer, arrived.call)) {
+        let bad = Taken::Answered(Verdict::new(Status::BadRequest, header.digest));
+        // A short one-way call has no number that a cancellation could mean.
+        let numbered = !header.is(Header::ONE_WAY) || header.is(Header::LONG);
+        if numbered && !self.early.is_empty() && self.early.remove(&(arrived.peer, arrived.call)) {
             // Its caller had given up before it came.
             return Taken::Forgotten;
         }
-        let Some(method) = self.methods.get_mut(usize::from(head.method)) else { return bad };
-        if method.digest != head.digest || method.stream != head.is(Head::STREAM) {
+        let Some(method) = self.methods.get_mut(usize::from(header.method)) else { return bad };
+        if method.digest != header.digest || method.stream != header.is(Header::STREAM) {
             return bad;
         }
-        if head.is(Head::LONG) {
+        if header.is(Header::LONG) {
             return self.announce(arrived, answer);
         }
         if !method.later {
+            // What it answers might have to be kept.
+            if method.long_answers && !header.is(Header::ONE_WAY) && self.answering >= self.config.tasks {
+                return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
+            }
+            if answer.capacity() < method.expected {
+                buffers::give(std::mem::replace(answer, buffers::take_for(method.expected)));
+            }
             let asked = Asked {
                 origin: Origin { source: from, left },
                 request,
@@ -238,20 +160,23 @@ impl<W: Send + 'static> Server<W> {
                 deadline: None,
             };
             return match method.code.begin(Some(world), asked, answer) {
-                Begun::Now(status) => Taken::Answered(Verdict::new(status, head.digest)),
+                Begun::Now(status) => {
+                    let status = within(u64::from(self.config.max_bytes), status, answer);
+                    Taken::Answered(Verdict::new(status, header.digest))
+                }
                 Begun::Later(_) => bad,
             };
         }
         if method.running >= method.limit {
-            return Taken::Answered(Verdict::new(Status::RefusedMethod, head.digest));
+            return Taken::Answered(Verdict::new(Status::RefusedMethod, header.digest));
         }
         if self.answering >= self.config.tasks {
-            return Taken::Answered(Verdict::new(Status::RefusedTasks, head.digest));
+            return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
         }
-        let mut bytes = buffers::take();
+        let mut bytes = buffers::take_for(request.len());
         bytes.extend_from_slice(request);
         let Some(key) = self.add(arrived, Phase::Arrived) else { return bad };
-        self.methods[usize::from(head.method)].running += 1;
+        self.methods[usize::from(header.method)].running += 1;
         if let Some(task) = self.tasks.get_mut(key) {
             task.bytes = bytes;
         }
@@ -262,14 +187,12 @@ impl<W: Send + 'static> Server<W> {
     /// Has the method of a task that has its request begin.
     fn begin(&mut self, key: Key, world: Option<&mut W>, environment: &Arc<Environment<W>>) {
         let Some(task) = self.tasks.get_mut(key) else { return };
-        let (from, head, left, deadline) = (task.from, task.head, task.left, task.deadline);
-        let request = std::mem::take(&mut task.bytes);
-        let method = &mut self.methods[usize::from(head.method)];
-        let outlet = method.stream.then(|| {
-            let (waker, window) = (&self.wakers[key.index() as usize].0, self.config.stream_window.max(1));
-            Outlet::new(u64::from(window), Arc::clone(&self.largest), waker)
-        });
-        let mut answer = buffers::take();
+        let (from, header, left, deadline) = (task.from, task.header, task.left, task.deadline);
+        let (request, window) = (std::mem::take(&mut task.bytes), task.window);
+        let outlet = header.is(Header::STREAM).then(|| self.outlet(key, window));
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let method = &mut self.methods[usize::from(header.method)];
+        let mut answer = buffers::take_for(if method.later { 0 } else { method.expected });
         let origin = Origin { source: from, left };
         let asked = Asked { origin, request: &request, environment, outlet: outlet.as_ref(), deadline };
         let begun = method.code.begin(world, asked, &mut answer);
@@ -291,6 +214,15 @@ impl<W: Send + 'static> Server<W> {
         }
     }
 
+    /// An outlet for the stream of a task.
+    fn outlet(&mut self, key: Key, window: u32) -> Arc<Outlet> {
+        let waker = &self.wakers[key.index() as usize].0;
+        let spare = self.spare.pop();
+        let mut outlet = spare.unwrap_or_else(|| Outlet::new(self.config.stream_window, &self.largest, waker));
+        Arc::get_mut(&mut outlet).expect("a spare outlet is nobody else's").renew(u64::from(window.max(1)), waker);
+        outlet
+    }
+
     fn unplace(&mut self, method: u16, place: u32) {
         let method = &mut self.methods[usize::from(method)];
         method.running -= 1;
@@ -299,45 +231,45 @@ impl<W: Send + 'static> Server<W> {
 
     /// A long request is announced.
     fn announce(&mut self, arrived: Arrived, answer: &mut Vec<u8>) -> Taken {
-        let Arrived { head, long, .. } = arrived;
-        let limit = u64::from(self.config.max_bytes);
+        let Arrived { header, long, .. } = arrived;
+        let (long, limit) = (u64::from(long), u64::from(self.config.max_bytes));
         if long > limit {
             answer.extend_from_slice(&numbers(long, limit));
-            return Taken::Answered(Verdict::new(Status::LongRequest, head.digest));
+            return Taken::Answered(Verdict::new(Status::LongRequest, header.digest));
         }
         if self.answering >= self.config.tasks {
-            return Taken::Answered(Verdict::new(Status::RefusedTasks, head.digest));
+            return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
         }
-        match self.add(arrived, Phase::Announced { bytes: long }) {
+        let ticket = self.room.ticket();
+        match self.add(arrived, Phase::Announced { ticket, bytes: long }) {
             Some(key) => {
                 self.announced.push_back(key);
                 self.make_room();
                 Taken::Later(key)
             }
-            None => Taken::Answered(Verdict::new(Status::BadRequest, head.digest)),
+            None => Taken::Answered(Verdict::new(Status::BadRequest, header.digest)),
         }
     }
 
-    /// Lets long requests come for which there is room, in order.
-    fn make_room(&mut self) {
+    /// Lets long requests come for which there is room, in order; whether one may.
+    pub(crate) fn make_room(&mut self) -> bool {
+        let mut any = false;
         while let Some(&key) = self.announced.front() {
-            let Some(task) = self.tasks.get_mut(key) else {
-                self.announced.pop_front();
-                continue;
-            };
-            let Phase::Announced { bytes } = task.phase else {
-                self.announced.pop_front();
-                continue;
-            };
-            if self.receiving != 0 && self.receiving + bytes > self.config.receive_bytes {
-                return;
+            if let Some(task) = self.tasks.get_mut(key)
+                && let Phase::Announced { ticket, bytes } = task.phase
+            {
+                if !self.room.take(Side::Requests, ticket, bytes) {
+                    return any;
+                }
+                task.bytes = buffers::take_filled(bytes as usize);
+                task.phase = Phase::Receiving { received: 0 };
+                self.grants.push_back(key);
+                any = true;
             }
             self.announced.pop_front();
-            self.receiving += bytes;
-            task.bytes = vec![0; bytes as usize];
-            task.phase = Phase::Receiving { received: 0 };
-            self.grants.push_back(key);
         }
+        self.room.first_is(Side::Requests, None);
+        any
     }
 
     /// Part of a long request has come.
@@ -359,8 +291,8 @@ impl<W: Send + 'static> Server<W> {
         if *received < task.bytes.len() as u64 {
             return;
         }
-        self.receiving -= task.bytes.len() as u64;
-        let method = &mut self.methods[usize::from(task.head.method)];
+        self.room.give(task.bytes.len() as u64);
+        let method = &mut self.methods[usize::from(task.header.method)];
         if method.later && method.running >= method.limit {
             task.phase = Phase::Waiting;
             self.conclude(key, Status::RefusedMethod, Vec::new());
@@ -372,32 +304,17 @@ impl<W: Send + 'static> Server<W> {
             task.phase = Phase::Waiting;
             self.begin(key, Some(world), environment);
         }
-        self.make_room();
     }
 
     /// Adds a task; none if its call has one already.
     fn add(&mut self, arrived: Arrived, phase: Phase) -> Option<Key> {
-        let Arrived { from, peer, call, head, left, .. } = arrived;
-        if !head.is(Head::ONE_WAY) && self.by_call.contains_key(&(peer, call)) {
+        let Arrived { peer, call, header, left, .. } = arrived;
+        if !header.is(Header::ONE_WAY) && self.by_call.contains_key(&(peer, call)) {
             return None;
         }
-        let key = self.insert(Task {
-            from,
-            peer,
-            call,
-            head,
-            phase,
-            pending: None,
-            kept: false,
-            bytes: Vec::new(),
-            left,
-            deadline: None,
-            timer: None,
-            outlet: None,
-            items: 0,
-        });
+        let key = self.insert(Task::new(arrived, phase));
         self.answering += 1;
-        if !head.is(Head::ONE_WAY) {
+        if !header.is(Header::ONE_WAY) {
             self.by_call.insert((peer, call), key);
         }
         if let Some(left) = left {
@@ -422,29 +339,16 @@ impl<W: Send + 'static> Server<W> {
 
     /// Adds a task of the program's own.
     pub(crate) fn spawn(&mut self, future: Spawned, me: Address) {
-        let head = Head { method: 0, flags: Head::ONE_WAY, digest: 0 };
-        let key = self.insert(Task {
-            from: me,
-            peer: 0,
-            call: 0,
-            head,
-            phase: Phase::Own { future },
-            pending: None,
-            kept: false,
-            bytes: Vec::new(),
-            left: None,
-            deadline: None,
-            timer: None,
-            outlet: None,
-            items: 0,
-        });
+        let header = Header { method: 0, flags: Header::ONE_WAY, digest: 0 };
+        let arrived = Arrived { from: me, peer: 0, call: 0, header, left: None, long: 0, window: 0 };
+        let key = self.insert(Task::new(arrived, Phase::Own { future }));
         self.wake(key);
     }
 
     /// Whether the way back of another request of a peer may be kept.
     pub(crate) fn may_keep(&self, arrived: Arrived) -> bool {
-        // The end of a stream says how many answers there were, which takes a message of its own.
-        !arrived.head.is(Head::STREAM)
+        // The end of a stream says how many answers there were, which takes a message of its own; parts of a long request need credit.
+        !(arrived.header.is(Header::STREAM) || arrived.header.is(Header::LONG))
             && self.held.get(arrived.from.rank.0 as usize).is_none_or(|held| *held < HELD)
     }
 
@@ -459,42 +363,51 @@ impl<W: Send + 'static> Server<W> {
         (task.pending, task.kept) = (Some(pending), true);
     }
 
-    /// An answer that did not fit where it could have gone at once.
-    pub(crate) fn answer_later(&mut self, arrived: Arrived, verdict: Verdict, answer: &[u8]) -> Option<Key> {
-        let room = self.answering < self.config.tasks;
-        let verdict = if room { verdict } else { Verdict::new(Status::RefusedTasks, verdict.digest) };
-        let key = self.add(arrived, Phase::Answering { verdict })?;
-        let task = self.tasks.get_mut(key)?;
-        if room {
-            task.bytes = buffers::take();
-            task.bytes.extend_from_slice(answer);
+    /// A function's answer did not fit where it could have gone at once. It is kept even if as many requests are worked on as may be: the
+    /// function has run. From now on it is refused then, so that each method can be beyond the limit once.
+    pub(crate) fn answer_later(&mut self, arrived: Arrived, verdict: Verdict, answer: &mut Vec<u8>) {
+        if let Some(method) = self.methods.get_mut(usize::from(arrived.header.method)) {
+            method.long_answers = true;
+            method.expected = buffers::expect(method.expected, answer.len());
         }
-        self.outgoing.push_back(key);
-        Some(key)
+        let Some(key) = self.add(arrived, Phase::Answering { verdict }) else { return };
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.bytes = std::mem::replace(answer, buffers::take());
+        }
+        self.list(key);
+    }
+
+    /// A task has something to send.
+    fn list(&mut self, key: Key) {
+        if let Some(task) = self.tasks.get_mut(key)
+            && !std::mem::replace(&mut task.listed, true)
+        {
+            self.outgoing.push_back(key);
+        }
     }
 
     /// A task has its answer.
-    fn conclude(&mut self, key: Key, status: Status, answer: Vec<u8>) {
+    fn conclude(&mut self, key: Key, status: Status, mut answer: Vec<u8>) {
         let mut limit = u64::from(self.config.max_bytes);
         let Some(task) = self.tasks.get_mut(key) else { return };
-        if task.head.is(Head::STREAM) {
+        if task.header.is(Header::STREAM) {
             // The end of a stream is one message.
             limit = limit.min(self.largest.load(Ordering::Relaxed));
         }
         if let Phase::Receiving { .. } = task.phase {
-            self.receiving -= task.bytes.len() as u64;
+            self.room.give(task.bytes.len() as u64);
         }
-        if task.head.is(Head::ONE_WAY) {
+        if task.header.is(Header::ONE_WAY) {
             task.phase = Phase::Waiting;
             self.remove(key);
             return;
         }
-        let long = answer.len() as u64;
-        let (status, answer) =
-            if long > limit { (Status::LongAnswer, numbers(long, limit).to_vec()) } else { (status, answer) };
-        task.phase = Phase::Answering { verdict: Verdict::new(status, task.head.digest) };
-        task.bytes = answer;
-        self.outgoing.push_back(key);
+        let status = within(limit, status, &mut answer);
+        task.phase = Phase::Answering { verdict: Verdict::new(status, task.header.digest) };
+        let method = &mut self.methods[usize::from(task.header.method)];
+        method.expected = buffers::expect(method.expected, answer.len());
+        buffers::give(std::mem::replace(&mut task.bytes, answer));
+        self.list(key);
     }
 
     /// Ends a task wherever it is.
@@ -507,18 +420,25 @@ impl<W: Send + 'static> Server<W> {
             return;
         }
         self.answering -= 1;
-        if !task.head.is(Head::ONE_WAY) {
+        if !task.header.is(Header::ONE_WAY) {
             self.by_call.remove(&(task.peer, task.call));
         }
         self.old_timers.extend(task.timer);
         match task.phase {
-            Phase::Running { place } => self.unplace(task.head.method, place),
-            Phase::Arrived => self.methods[usize::from(task.head.method)].running -= 1,
-            Phase::Receiving { .. } => {
-                self.receiving -= task.bytes.len() as u64;
-                self.make_room();
+            Phase::Running { place } => self.unplace(task.header.method, place),
+            Phase::Arrived => self.methods[usize::from(task.header.method)].running -= 1,
+            Phase::Receiving { .. } => self.room.give(task.bytes.len() as u64),
+            Phase::Announced { .. } => {
+                self.announced.retain(|waiting| *waiting != key);
+                self.room.look_again();
             }
             _ => {}
+        }
+        if let Some(mut outlet) = task.outlet.take()
+            && Arc::get_mut(&mut outlet).is_some()
+            && self.spare.len() < SPARE
+        {
+            self.spare.push(outlet);
         }
         buffers::give(std::mem::take(&mut task.bytes));
     }
@@ -553,7 +473,7 @@ impl<W: Send + 'static> Server<W> {
         if task.from == from && task.call == call && matches!(task.phase, Phase::Waiting) && !task.bytes.is_empty()
         {
             task.phase = Phase::Shipping { sent: 0 };
-            self.outgoing.push_back(key);
+            self.list(key);
         }
     }
 
@@ -615,13 +535,15 @@ impl<W: Send + 'static> Server<W> {
         match &mut task.phase {
             Phase::Running { place } => {
                 let place = *place;
-                let mut answer = buffers::take();
-                let method = &mut self.methods[usize::from(task.head.method)];
+                let method = &mut self.methods[usize::from(task.header.method)];
+                let mut answer = buffers::take_for(method.expected);
                 match method.code.poll(place, &mut context, &mut answer) {
                     Poll::Pending => {
                         buffers::give(answer);
-                        if task.outlet.as_ref().is_some_and(|outlet| !outlet.is_empty()) {
-                            self.outgoing.push_back(key);
+                        // A method that waits keeps no credit of its caller's meanwhile.
+                        if task.pending.is_some() || task.outlet.as_ref().is_some_and(|outlet| !outlet.is_empty())
+                        {
+                            self.list(key);
                         }
                     }
                     Poll::Ready(status) => {
@@ -657,8 +579,13 @@ impl<W: Send + 'static> Server<W> {
         for _ in 0..self.outgoing.len().min(TURN) {
             let Some(key) = self.outgoing.pop_front() else { break };
             let Some(task) = self.tasks.get_mut(key) else { continue };
-            match Self::send_one(task, key, &mut dispatch, &mut advanced) {
-                After::Again => self.outgoing.push_back(key),
+            task.listed = false;
+            let after = Self::send_one(task, key, &mut dispatch, &mut advanced);
+            if task.pending.is_none() && std::mem::take(&mut task.kept) {
+                self.held[task.from.rank.0 as usize] -= 1;
+            }
+            match after {
+                After::Again => self.list(key),
                 After::Stay => {}
                 After::Over => {
                     advanced = true;
@@ -676,14 +603,26 @@ impl<W: Send + 'static> Server<W> {
         dispatch: &mut impl FnMut(Dispatch<'_>) -> Dispatched,
         advanced: &mut bool,
     ) -> After {
-        let (to, call) = (task.from, task.call);
+        let (to, call, before) = (task.from, task.call, task.items);
+        if let Phase::Running { .. } = task.phase
+            && let Some(pending) = task.pending.take()
+        {
+            *advanced = true;
+            let verdict = Verdict::new(Status::Accepted, task.header.digest);
+            if let Dispatched::Gone = dispatch(Dispatch::Accepted { call, verdict, pending }) {
+                return After::Over;
+            }
+        }
         // The answers of a stream leave before its end.
         while let Some(item) = task.outlet.as_ref().and_then(|outlet| outlet.pop()) {
-            let verdict = Verdict::new(Status::Item, task.head.digest);
+            let verdict = Verdict::new(Status::Item, task.header.digest);
             match dispatch(Dispatch::Item { to, call, verdict, body: &item, number: task.items }) {
                 Dispatched::NotNow => {
                     if let Some(outlet) = &task.outlet {
                         outlet.put_back(item);
+                        if task.items != before {
+                            outlet.sent();
+                        }
                     }
                     return After::Again;
                 }
@@ -694,6 +633,11 @@ impl<W: Send + 'static> Server<W> {
                     buffers::give(item);
                 }
             }
+        }
+        if task.items != before
+            && let Some(outlet) = &task.outlet
+        {
+            outlet.sent();
         }
         match task.phase {
             Phase::Answering { verdict } => {
@@ -725,6 +669,17 @@ impl<W: Send + 'static> Server<W> {
     }
 }
 
+/// What an answer says that may be so long: if it is longer, that.
+fn within(limit: u64, status: Status, answer: &mut Vec<u8>) -> Status {
+    let long = answer.len() as u64;
+    if long <= limit {
+        return status;
+    }
+    answer.clear();
+    answer.extend_from_slice(&numbers(long, limit));
+    Status::LongAnswer
+}
+
 fn is_deserted(task: &Task, status: &impl Fn(Address) -> PeerStatus) -> bool {
     !matches!(task.phase, Phase::Own { .. }) && status(task.from) != PeerStatus::Active
 }
@@ -737,3 +692,6 @@ enum After {
     Stay,
     Over,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
 //! What the endpoint and everyone who calls through it share.
 
+use crate::buffers;
 use crate::config::CallConfig;
 use crate::doorbell::Doorbell;
 use crate::fate::Wakers;
+use crate::room::Room;
 use crate::table::Table;
 use am_core::slab::Key;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
@@ -13,13 +15,43 @@ use std::task::{Wake, Waker};
 pub(crate) struct Shared {
     table: Mutex<Table>,
     pub(crate) bell: Arc<Doorbell>,
-    /// The digests of the endpoint's methods.
-    pub(crate) methods: Vec<u32>,
+    /// The endpoint's methods.
+    pub(crate) methods: Vec<Known>,
+}
+
+/// What callers know of a method.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) digest: u32,
+    /// Bytes that a request is expected to have, for its buffer. Relaxed: an old number does no harm.
+    expected: AtomicUsize,
+}
+
+impl Known {
+    pub(crate) fn new(digest: u32) -> Self {
+        Self { digest, expected: AtomicUsize::new(0) }
+    }
+
+    /// A buffer for a request.
+    #[inline]
+    pub(crate) fn buffer(&self) -> Vec<u8> {
+        buffers::take_for(self.expected.load(Ordering::Relaxed))
+    }
+
+    /// A request has so many bytes.
+    #[inline]
+    pub(crate) fn had(&self, bytes: usize) {
+        let before = self.expected.load(Ordering::Relaxed);
+        let expected = buffers::expect(before, bytes);
+        if expected != before {
+            self.expected.store(expected, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Shared {
-    pub(crate) fn new(config: CallConfig, methods: Vec<u32>) -> Self {
-        Self { table: Mutex::new(Table::new(config)), bell: Arc::default(), methods }
+    pub(crate) fn new(config: CallConfig, methods: Vec<Known>, room: &Arc<Room>) -> Self {
+        Self { table: Mutex::new(Table::new(config, Arc::clone(room))), bell: Arc::default(), methods }
     }
 
     /// The calls. Nothing of the program's runs while they are locked.

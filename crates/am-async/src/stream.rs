@@ -27,12 +27,24 @@ pub(crate) struct Outlet {
     task: Arc<TaskWaker>,
     /// Bytes of a message.
     largest: Arc<AtomicU64>,
+    /// Answers that may wait here for the network, whatever the caller's window.
+    most: usize,
 }
 
 impl Outlet {
-    pub(crate) fn new(credit: u64, largest: Arc<AtomicU64>, task: &Arc<TaskWaker>) -> Arc<Self> {
-        let queue = Mutex::new(Queue { credit, ..Queue::default() });
-        Arc::new(Self { queue, task: Arc::clone(task), largest })
+    pub(crate) fn new(most: u32, largest: &Arc<AtomicU64>, task: &Arc<TaskWaker>) -> Arc<Self> {
+        let (most, largest) = (most.max(1) as usize, Arc::clone(largest));
+        Arc::new(Self { queue: Mutex::default(), task: Arc::clone(task), largest, most })
+    }
+
+    /// Gets an outlet that nobody else has ready for another stream, of a task, whose caller lets so many answers be under way.
+    pub(crate) fn renew(&mut self, credit: u64, task: &Arc<TaskWaker>) {
+        let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
+        queue.items.drain(..).for_each(buffers::give);
+        (queue.credit, queue.waker) = (credit, None);
+        if !Arc::ptr_eq(&self.task, task) {
+            self.task = Arc::clone(task);
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -55,6 +67,12 @@ impl Outlet {
 
     pub(crate) fn put_back(&self, item: Vec<u8>) {
         self.queue().items.push_front(item);
+    }
+
+    /// Answers have been sent: the method may go on.
+    pub(crate) fn sent(&self) {
+        let waker = self.queue().waker.take();
+        waker.into_iter().for_each(Waker::wake);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -107,12 +125,13 @@ impl<R: Serialize> Sink<R> {
         encode(answer, &mut item).map_err(SinkError::Unserialisable)?;
         let (bytes, limit) = (item.len() as u64, self.outlet.largest.load(Ordering::Relaxed));
         if bytes > limit {
+            buffers::give(item);
             return Err(SinkError::TooLarge { bytes, limit });
         }
         let mut item = Some(item);
         std::future::poll_fn(|context| {
             let mut queue = self.outlet.queue();
-            if queue.credit == 0 {
+            if queue.credit == 0 || queue.items.len() >= self.outlet.most {
                 let old = queue.waker.replace(context.waker().clone());
                 drop((queue, old));
                 return Poll::Pending;

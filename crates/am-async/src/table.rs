@@ -1,18 +1,24 @@
 //! The calls of this rank: what is queued, under way and answered. A state machine without a network: callers put calls in, the
 //! layer's progress takes out what is to be sent and puts in what comes.
 
+use crate::answers::{Answers, Impossible};
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::error::Busy;
 use crate::fate::{Alarm, Denied, Due, Ended, Fate, Note, Outgoing, Polled, Sent, Wakers, fate_of, keep};
+use crate::room::{Room, Side};
 use crate::timers::Timers;
-use crate::wire::{Head, Status, Verdict};
+use crate::wire::{Header, Status, Verdict};
 use am_core::address::{Peer, Shape};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
 use am_core::{Address, Instant, SendError};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
+
+/// Streams whose memory is kept for others.
+const SPARE: usize = 256;
 
 #[derive(Debug)]
 enum State {
@@ -24,6 +30,7 @@ enum State {
     Sending,
     /// Its answer waits until there is room for it.
     Announced {
+        ticket: u64,
         verdict: Verdict,
         bytes: u64,
         task: u64,
@@ -40,7 +47,7 @@ enum State {
 struct Slot {
     to: Address,
     peer: u32,
-    head: Head,
+    header: Header,
     state: State,
     /// The request, later the answer.
     bytes: Vec<u8>,
@@ -49,20 +56,6 @@ struct Slot {
     timer: Option<Key>,
     /// Several answers, for streams.
     stream: Option<Box<Answers>>,
-}
-
-/// The answers of a stream that have come and were not taken.
-#[derive(Debug, Default)]
-struct Answers {
-    /// From the next one on; `None` for one that has been overtaken.
-    items: VecDeque<Option<Vec<u8>>>,
-    /// Number of the next one to be taken.
-    next: u64,
-    /// Taken, but the callee has not been told.
-    owed: u64,
-    /// How the stream ends, after so many answers.
-    end: Option<(u64, Fate)>,
-    window: u32,
 }
 
 #[derive(Debug, Default)]
@@ -104,8 +97,10 @@ pub(crate) struct Table {
     shipments: VecDeque<Shipment>,
     /// Calls whose answers wait for room.
     announced: VecDeque<Key>,
-    /// Bytes of long answers on their way.
-    receiving: u64,
+    room: Arc<Room>,
+    /// Of streams that have ended, for others.
+    #[expect(clippy::vec_box, reason = "boxes go from call to call as they are")]
+    spare: Vec<Box<Answers>>,
     timers: Timers<Alarm>,
     /// Deadlines that the endpoint has not seen.
     fresh: Vec<Alarm>,
@@ -115,7 +110,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(config: CallConfig) -> Self {
+    pub(crate) fn new(config: CallConfig, room: Arc<Room>) -> Self {
         Self {
             config,
             shape: None,
@@ -126,7 +121,8 @@ impl Table {
             notes: VecDeque::new(),
             shipments: VecDeque::new(),
             announced: VecDeque::new(),
-            receiving: 0,
+            room,
+            spare: Vec::new(),
             timers: Timers::new(),
             fresh: Vec::new(),
             sleepers: Slab::new(),
@@ -157,7 +153,7 @@ impl Table {
     pub(crate) fn start(
         &mut self,
         to: Address,
-        head: Head,
+        header: Header,
         request: Vec<u8>,
         due: Due,
         immediate: bool,
@@ -183,11 +179,13 @@ impl Table {
                 return Err((Denied::Busy(Busy::All { limit: calls.max(1) }), request));
             }
         }
-        let stream = head
-            .is(Head::STREAM)
-            .then(|| Box::new(Answers { window: self.config.stream_window.max(1), ..Answers::default() }));
+        let stream = header.is(Header::STREAM).then(|| {
+            let mut answers = self.spare.pop().unwrap_or_default();
+            answers.renew(self.config.stream_window);
+            answers
+        });
         let slot =
-            Slot { to, peer, head, state: State::Queued, bytes: request, waker: None, due, timer: None, stream };
+            Slot { to, peer, header, state: State::Queued, bytes: request, waker: None, due, timer: None, stream };
         let key = self.slots.insert(slot);
         if due != Due::Never {
             self.fresh.push(Alarm::Call(key));
@@ -208,8 +206,18 @@ impl Table {
             return Polled::Pending(keep(&mut slot.waker, waker));
         }
         match self.slots.remove(key) {
-            Some(Slot { state: State::Done(fate), bytes, .. }) => Polled::Ready((fate, bytes)),
+            Some(Slot { state: State::Done(fate), bytes, stream, .. }) => {
+                self.keep_stream(stream);
+                Polled::Ready((fate, bytes))
+            }
             _ => Polled::Pending(None),
+        }
+    }
+
+    /// Keeps what a stream had for another one.
+    fn keep_stream(&mut self, stream: Option<Box<Answers>>) {
+        if self.spare.len() < SPARE {
+            self.spare.extend(stream);
         }
     }
 
@@ -218,13 +226,9 @@ impl Table {
         let Some(slot) = self.slots.get_mut(key) else { return Polled::Pending(None) };
         let to = slot.to;
         if let Some(answers) = &mut slot.stream
-            && let Some(item) = answers.items.front_mut().and_then(Option::take)
+            && let Some(item) = answers.pop()
         {
-            answers.items.pop_front();
-            answers.next += 1;
-            answers.owed += 1;
-            if answers.owed >= u64::from(answers.window).div_ceil(2) {
-                let answers = std::mem::take(&mut answers.owed);
+            if let Some(answers) = answers.owed() {
                 self.notes.push_back(Note::Credit { to, call: key, answers });
             }
             return Polled::Ready(Ok(item));
@@ -249,6 +253,7 @@ impl Table {
         }
         let slot = self.slots.remove(key)?;
         buffers::give(slot.bytes);
+        self.keep_stream(slot.stream);
         slot.waker
     }
 
@@ -270,8 +275,11 @@ impl Table {
                 }
                 return false;
             }
-            State::Receiving { .. } => self.receiving -= slot.bytes.len() as u64,
-            State::Announced { .. } => self.announced.retain(|waiting| *waiting != key),
+            State::Receiving { .. } => self.room.give(slot.bytes.len() as u64),
+            State::Announced { .. } => {
+                self.announced.retain(|waiting| *waiting != key);
+                self.room.look_again();
+            }
             State::Sending => self.shipments.retain(|shipment| shipment.call != key),
             State::Sent => {}
         }
@@ -288,7 +296,7 @@ impl Table {
     fn end(&mut self, key: Key, fate: Fate, wakers: &mut Wakers) {
         self.leave(key);
         let Some(slot) = self.slots.get_mut(key) else { return };
-        if slot.head.is(Head::ONE_WAY) {
+        if slot.header.is(Header::ONE_WAY) {
             if let Some(slot) = self.slots.remove(key) {
                 buffers::give(slot.bytes);
             }
@@ -349,15 +357,16 @@ impl Table {
                 Due::Within(at, span) => Some(span.min(at - self.now)),
                 Due::Never => None,
             };
-            let outgoing = Outgoing { key, to: slot.to, head: slot.head, request: &slot.bytes, left };
+            let window = slot.stream.as_ref().map_or(0, |answers| answers.window());
+            let outgoing = Outgoing { key, to: slot.to, header: slot.header, request: &slot.bytes, left, window };
             match send(outgoing) {
                 Sent::NotNow => return (advanced, Stop::Room),
                 sent @ (Sent::Yes | Sent::Announced) => {
                     calling.queue.pop_front();
                     advanced = true;
                     if let Sent::Announced = sent {
-                        slot.head.flags |= Head::LONG;
-                    } else if slot.head.is(Head::ONE_WAY) {
+                        slot.header.flags |= Header::LONG;
+                    } else if slot.header.is(Header::ONE_WAY) {
                         // Whatever comes of it, nobody waits.
                         if let Some(timer) = slot.timer.take() {
                             self.timers.remove(timer);
@@ -425,8 +434,8 @@ impl Table {
                         continue;
                     }
                     slot.state = State::Sent;
-                    slot.bytes = Vec::new();
-                    if slot.head.is(Head::ONE_WAY) {
+                    buffers::give(std::mem::take(&mut slot.bytes));
+                    if slot.header.is(Header::ONE_WAY) {
                         self.end(shipment.call, Fate::Answer, wakers);
                     }
                 }
@@ -442,7 +451,7 @@ impl Table {
         let Some(slot) = self.slots.get_mut(call) else { return };
         if slot.to != from
             || !matches!(slot.state, State::Sent)
-            || !slot.head.is(Head::LONG)
+            || !slot.header.is(Header::LONG)
             || slot.bytes.is_empty()
         {
             return;
@@ -467,7 +476,7 @@ impl Table {
         if !matches!(slot.state, State::Sent | State::Sending) {
             return;
         }
-        let Some(verdict) = verdict.filter(|verdict| verdict.digest == slot.head.digest) else {
+        let Some(verdict) = verdict.filter(|verdict| verdict.digest == slot.header.digest) else {
             return self.end(call, Fate::BadAnswer, wakers);
         };
         match verdict.status {
@@ -475,80 +484,73 @@ impl Table {
             Status::Item => return self.item(call, number, body, wakers),
             _ => {}
         }
+        // A request that is still being sent has been answered early: it is too long, or the callee is faulty.
+        if let State::Sending = slot.state {
+            self.shipments.retain(|shipment| shipment.call != call);
+            slot.state = State::Sent;
+            slot.bytes.clear();
+        }
         if verdict.long {
             let limit = u64::from(self.config.max_bytes);
             if number > limit {
                 self.notes.push_back(Note::Cancel { to: from, call });
                 return self.end(call, Fate::AnswerTooLarge { bytes: number, limit }, wakers);
             }
-            slot.state = State::Announced { verdict, bytes: number, task };
+            let ticket = self.room.ticket();
+            slot.state = State::Announced { ticket, verdict, bytes: number, task };
             self.announced.push_back(call);
-            return self.make_room();
-        }
-        if let State::Sending = slot.state {
-            self.shipments.retain(|shipment| shipment.call != call);
-            slot.state = State::Sent;
+            self.make_room();
+            return;
         }
         slot.bytes.clear();
         body(&mut slot.bytes);
-        if let Some(answers) = &mut slot.stream {
-            // What was overtaken still comes.
-            if answers.next + answers.items.iter().take_while(|item| item.is_some()).count() as u64 != number {
-                answers.end = Some((number, fate_of(verdict, &slot.bytes)));
-                return;
-            }
-        }
         let fate = fate_of(verdict, &slot.bytes);
-        self.end(call, fate, wakers);
+        let Some(answers) = &mut slot.stream else { return self.end(call, fate, wakers) };
+        // What was overtaken still comes.
+        match answers.end(number, fate).map(|()| answers.ended()) {
+            Ok(None) => {}
+            Ok(Some(fate)) => self.end(call, fate, wakers),
+            Err(Impossible) => self.end(call, Fate::BadAnswer, wakers),
+        }
     }
 
     /// One of several answers has come.
     fn item(&mut self, call: Key, number: u64, body: impl FnOnce(&mut Vec<u8>), wakers: &mut Wakers) {
         let Some(slot) = self.slots.get_mut(call) else { return };
         let Some(answers) = &mut slot.stream else { return self.end(call, Fate::BadAnswer, wakers) };
-        let place = number.checked_sub(answers.next).filter(|place| *place < 2 * u64::from(answers.window));
-        let Some(place) = place.map(|place| place as usize) else {
-            return self.end(call, Fate::BadAnswer, wakers);
+        let bytes = || {
+            let mut bytes = buffers::take();
+            body(&mut bytes);
+            bytes
         };
-        while answers.items.len() <= place {
-            answers.items.push_back(None);
-        }
-        if answers.items[place].is_some() {
+        if answers.put(number, bytes).is_err() {
             return self.end(call, Fate::BadAnswer, wakers);
         }
-        let mut bytes = buffers::take();
-        body(&mut bytes);
-        answers.items[place] = Some(bytes);
         wakers.extend(slot.waker.take());
-        let come = answers.next + answers.items.iter().take_while(|item| item.is_some()).count() as u64;
-        if let Some((count, _)) = &answers.end
-            && *count == come
-            && let Some((_, fate)) = answers.end.take()
-        {
+        if let Some(fate) = answers.ended() {
             self.end(call, fate, wakers);
         }
     }
 
-    /// Lets long answers come for which there is room, in order.
-    fn make_room(&mut self) {
+    /// Lets long answers come for which there is room, in order; whether one may.
+    pub(crate) fn make_room(&mut self) -> bool {
+        let mut any = false;
         while let Some(&call) = self.announced.front() {
-            let Some(slot) = self.slots.get_mut(call) else {
-                self.announced.pop_front();
-                continue;
-            };
-            let State::Announced { verdict, bytes, task } = slot.state else {
-                self.announced.pop_front();
-                continue;
-            };
-            if self.receiving != 0 && self.receiving + bytes > self.config.receive_bytes {
-                return;
+            if let Some(slot) = self.slots.get_mut(call)
+                && let State::Announced { ticket, verdict, bytes, task } = slot.state
+            {
+                if !self.room.take(Side::Answers, ticket, bytes) {
+                    return any;
+                }
+                buffers::give(std::mem::replace(&mut slot.bytes, buffers::take_filled(bytes as usize)));
+                slot.state = State::Receiving { verdict, received: 0 };
+                self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
+                any = true;
             }
             self.announced.pop_front();
-            self.receiving += bytes;
-            slot.bytes = vec![0; bytes as usize];
-            slot.state = State::Receiving { verdict, received: 0 };
-            self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
         }
+        self.room.first_is(Side::Answers, None);
+        any
     }
 
     /// Part of a long answer has come.
@@ -570,7 +572,6 @@ impl Table {
         if *received >= slot.bytes.len() as u64 {
             let fate = fate_of(*verdict, &slot.bytes);
             self.end(call, fate, wakers);
-            self.make_room();
         }
     }
 
@@ -598,12 +599,14 @@ impl Table {
         !calls.is_empty()
     }
 
-    /// Starts a sleep.
-    pub(crate) fn sleep(&mut self, due: Due, waker: &Waker) -> Key {
-        let key =
-            self.sleepers.insert(Sleeper { waker: Some(waker.clone()), due, timer: None, over: self.closed });
+    /// Starts a sleep, unless nothing tells its end any more.
+    pub(crate) fn sleep(&mut self, due: Due, waker: &Waker) -> Option<Key> {
+        if self.closed {
+            return None;
+        }
+        let key = self.sleepers.insert(Sleeper { waker: Some(waker.clone()), due, timer: None, over: false });
         self.fresh.push(Alarm::Sleeper(key));
-        key
+        Some(key)
     }
 
     /// Whether a sleep is over; it is gone then.
@@ -697,7 +700,7 @@ impl Table {
     /// Ends a call that has left where it was.
     fn expire(&mut self, key: Key, wakers: &mut Wakers) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        if slot.head.is(Head::ONE_WAY) {
+        if slot.header.is(Header::ONE_WAY) {
             self.slots.remove(key);
             return;
         }
@@ -736,3 +739,6 @@ enum Stop {
     /// The network has no room.
     Room,
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,13 +4,13 @@ use crate::method::MethodId;
 
 /// The first word of a request: which method, how, and its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct Header {
     pub(crate) method: u16,
     pub(crate) flags: u16,
     pub(crate) digest: u32,
 }
 
-impl Head {
+impl Header {
     /// There is no answer.
     pub(crate) const ONE_WAY: u16 = 1;
     /// The request's length follows, and the request is sent when the callee has room.
@@ -35,6 +35,18 @@ impl Head {
     pub(crate) const fn from_u64(word: u64) -> Self {
         Self { method: word as u16, flags: (word >> 16) as u16, digest: (word >> 32) as u32 }
     }
+}
+
+/// The last word of a request: the length of one that is sent later, and the answers of a stream that may be under way.
+#[inline]
+pub(crate) const fn measures(long: u32, window: u32) -> u64 {
+    long as u64 | (window as u64) << 32
+}
+
+/// What [`measures`] put together.
+#[inline]
+pub(crate) const fn read_measures(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
 }
 
 /// What an answer says.
@@ -151,13 +163,14 @@ mod tests {
     #[test]
     fn words_survive() {
         let id = MethodId { index: 0xfedc, digest: 0x8765_4321 };
-        let head = Head::new(id, Head::STREAM | Head::LONG);
-        assert_eq!(Head::from_u64(head.to_u64()), head);
-        assert!(head.is(Head::LONG) && !head.is(Head::ONE_WAY));
+        let header = Header::new(id, Header::STREAM | Header::LONG);
+        assert_eq!(Header::from_u64(header.to_u64()), header);
+        assert!(header.is(Header::LONG) && !header.is(Header::ONE_WAY));
         for status in 0..=u64::from(u8::MAX) {
             let verdict = Verdict::from_u64(status | 0x100 | 7 << 32);
             assert_eq!(verdict.map(Verdict::to_u64), (status < 10).then_some(status | 0x100 | 7 << 32));
         }
+        assert_eq!(read_measures(measures(7, u32::MAX)), (7, u32::MAX));
         assert_eq!(read_numbers(&numbers(5, u64::MAX)), (5, u64::MAX));
         assert_eq!(read_numbers(&[1; 12]), (0x0101_0101_0101_0101, 0));
         assert_eq!(

@@ -2,7 +2,7 @@
 
 mod allocation;
 mod basics;
-#[cfg(feature = "tokio")]
+mod limits;
 mod on_tokio;
 mod support;
 

@@ -112,3 +112,20 @@ fn a_sleeping_driver_tells_when_asked() {
         drop(caller);
     });
 }
+
+/// Deadlines need no timers of the runtime.
+#[test]
+fn a_runtime_without_time_will_do() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (endpoint, handles) = attach(am_core::loopback::single(), CallConfig::default());
+    runtime.block_on(async move {
+        let (caller, driver) = drive(endpoint);
+        let driver = tokio::spawn(driver);
+        for _ in 0..3 {
+            let error = caller.timeout(Span::from_millis(1)).call(Rank(0), handles.never, &()).await.unwrap_err();
+            assert!(matches!(error, CallError::TimedOut { .. }), "{error}");
+            caller.sleep(Span::from_micros(100)).await;
+        }
+        driver.abort();
+    });
+}

@@ -1,0 +1,80 @@
+//! Requests of callers that a test plays by hand.
+
+use super::*;
+use crate::error::Failure;
+use crate::method::Method;
+use crate::shared::Shared;
+use am_core::Rank;
+
+const FROM: Address = Address::new(Rank(3), 0);
+
+struct Played {
+    server: Server<u64>,
+    environment: Arc<Environment<u64>>,
+    world: u64,
+    method: Method<u64, u64>,
+    room: Arc<Room>,
+}
+
+impl Played {
+    fn new(config: CallConfig, ordered: bool) -> Self {
+        let mut methods = Methods::<u64>::new();
+        let method = methods.function("add", |total: &mut u64, _, number: u64| {
+            *total += number;
+            Ok::<u64, Failure>(*total)
+        });
+        let room = Arc::new(Room::new(config.receive_bytes));
+        let shared = Arc::new(Shared::new(config, vec![], &room));
+        let mut server = Server::new(methods, config, Ready::new(&shared.bell), Arc::clone(&room));
+        server.set_network(1000, ordered);
+        let environment = Arc::new(Environment::new(shared));
+        Self { server, environment, world: 0, method: method.unwrap(), room }
+    }
+
+    fn request(&mut self, flags: u16, call: u64, long: u32, request: &[u8]) -> Taken {
+        let header = Header::new(self.method.id, flags);
+        let arrived = Arrived { from: FROM, peer: 1, call, header, left: None, long, window: 0 };
+        self.server.request(&mut self.world, &self.environment, arrived, request, &mut Vec::new())
+    }
+}
+
+#[test]
+fn an_early_cancellation_spares_one_way_calls() {
+    let mut played = Played::new(CallConfig::new(), false);
+    // The first call of a rank has the number 0, and overtakes nothing but itself.
+    played.server.cancel(1, 0);
+    assert!(matches!(played.request(Header::ONE_WAY, 0, 0, &[5]), Taken::Answered(_)));
+    assert_eq!(played.world, 5);
+    assert!(matches!(played.request(0, 0, 0, &[6]), Taken::Forgotten));
+    assert!(matches!(played.request(0, 0, 0, &[7]), Taken::Answered(_)));
+    assert_eq!(played.world, 12);
+}
+
+#[test]
+fn requests_that_no_longer_wait_for_room_leave_nothing() {
+    let mut played = Played::new(CallConfig::new().receive_bytes(100), true);
+    for call in 0..100 {
+        assert!(matches!(played.request(Header::LONG, call, 80, &[]), Taken::Later(_)));
+    }
+    assert_eq!((played.server.announced.len(), played.room.used()), (99, 80));
+    for call in 1..99 {
+        played.server.cancel(1, call);
+    }
+    assert_eq!((played.server.announced.len(), played.server.grants.len()), (1, 1));
+    // What the first gives back goes to the last.
+    played.server.cancel(1, 0);
+    assert!(played.room.take_freed() && played.server.make_room());
+    played.server.cancel(1, 99);
+    assert_eq!((played.server.announced.len(), played.room.used(), played.server.answering()), (0, 0, 0));
+}
+
+#[test]
+fn a_faulty_caller_gives_its_room_back() {
+    let mut played = Played::new(CallConfig::new().receive_bytes(100), true);
+    let Taken::Later(first) = played.request(Header::LONG, 1, 80, &[]) else { panic!("it is announced") };
+    let Taken::Later(second) = played.request(Header::LONG, 2, 80, &[]) else { panic!("it is announced") };
+    let part = (first, 70, 20);
+    played.server.part(&mut played.world, &played.environment, FROM, part, |_| unreachable!());
+    assert!(played.room.take_freed() && played.server.make_room());
+    assert!(matches!(played.server.tasks.get(second).unwrap().phase, Phase::Receiving { .. }));
+}

@@ -1,0 +1,121 @@
+//! Calls against callees that a test plays by hand, faulty ones among them.
+
+use super::*;
+use crate::method::MethodId;
+use am_core::Rank;
+
+const ID: MethodId = MethodId { index: 0, digest: 7 };
+const TO: Address = Address::new(Rank(0), 0);
+
+struct Played {
+    table: Table,
+    room: Arc<Room>,
+    wakers: Wakers,
+}
+
+impl Played {
+    fn new(config: CallConfig) -> Self {
+        let room = Arc::new(Room::new(config.receive_bytes));
+        let mut table = Table::new(config, Arc::clone(&room));
+        table.set_shape(Shape { ranks: 1, endpoints: 1 });
+        Self { table, room, wakers: Wakers::new() }
+    }
+
+    /// Makes a call that is sent, as announced if it is long.
+    fn call(&mut self, flags: u16, request: Vec<u8>, long: bool) -> Key {
+        let key = self.table.start(TO, Header::new(ID, flags), request, Due::Never, false).unwrap();
+        self.table.send(&mut self.wakers, |_| if long { Sent::Announced } else { Sent::Yes });
+        key
+    }
+
+    fn answer(&mut self, call: Key, status: Status, long: bool, number: u64, body: &[u8]) {
+        let verdict = Verdict { long, ..Verdict::new(status, ID.digest) };
+        let fill = |bytes: &mut Vec<u8>| bytes.extend_from_slice(body);
+        self.table.answered(TO, call, Some(verdict), (number, 0), fill, &mut self.wakers);
+    }
+
+    fn notes(&mut self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        self.table.send_notes(|note| {
+            notes.push(note);
+            Sent::Yes
+        });
+        notes
+    }
+
+    /// Lets those go on for whom there is room, as the layer does.
+    fn look(&mut self) -> bool {
+        self.room.take_freed() && self.table.make_room()
+    }
+
+    fn fate(&mut self, call: Key) -> Option<Fate> {
+        match self.table.poll(call, None) {
+            Polled::Ready((fate, _)) => Some(fate),
+            Polled::Pending(_) => None,
+        }
+    }
+}
+
+#[test]
+fn room_of_a_dropped_answer_goes_to_the_next() {
+    let mut played = Played::new(CallConfig::new().receive_bytes(100));
+    let calls: Vec<Key> = (0..4).map(|_| played.call(0, vec![], false)).collect();
+    for call in &calls {
+        played.answer(*call, Status::Answer, true, 80, &[]);
+    }
+    let grant = |call: Key| vec![Note::GrantAnswer { to: TO, task: 0, call }];
+    assert_eq!((played.notes(), played.look()), (grant(calls[0]), false));
+    // One that comes and is dropped, one that waits and is dropped.
+    played.table.cancel(calls[0]);
+    assert!(played.look());
+    let mut expected = vec![Note::Cancel { to: TO, call: calls[0] }];
+    expected.extend(grant(calls[1]));
+    assert_eq!(played.notes(), expected);
+    played.table.cancel(calls[2]);
+    // A part beyond the answer's end: the call fails, and its room is free.
+    played.table.part(TO, calls[1], 70, 20, |_| unreachable!(), &mut played.wakers);
+    assert!(matches!(played.fate(calls[1]), Some(Fate::BadAnswer)));
+    assert!(played.look());
+    assert_eq!(played.notes()[1..], grant(calls[3]));
+    played.table.part(TO, calls[3], 0, 80, |bytes| bytes.fill(1), &mut played.wakers);
+    assert!(matches!(played.fate(calls[3]), Some(Fate::Answer)));
+    assert_eq!((played.room.used(), played.table.len(), played.table.under_way()), (0, 0, 0));
+}
+
+#[test]
+fn an_early_answer_to_a_long_request_is_taken_as_it_is() {
+    for (long, number) in [(true, 10), (false, 0)] {
+        let mut played = Played::new(CallConfig::new());
+        let call = played.call(0, vec![1; 1000], true);
+        played.table.granted(TO, call, 5);
+        // Half of the request is sent when the answer, which is shorter, comes.
+        let mut sent = 0;
+        played.table.send_parts(&mut played.wakers, |_, _, at, _| {
+            sent += 1;
+            Ok(if at == 0 { 500 } else { 0 })
+        });
+        played.answer(call, Status::Answer, long, number, &[]);
+        played.table.send_parts(&mut played.wakers, |_, _, _, _| unreachable!("the request is over"));
+        assert_eq!(sent, 1);
+        if long {
+            played.table.part(TO, call, 0, 10, |bytes| bytes.fill(1), &mut played.wakers);
+        }
+        assert!(matches!(played.fate(call), Some(Fate::Answer)));
+        assert_eq!((played.table.len(), played.table.under_way()), (0, 0));
+    }
+}
+
+#[test]
+fn impossible_answers_of_streams_end_them() {
+    let mut played = Played::new(CallConfig::new().stream_window(4));
+    let call = played.call(Header::STREAM, vec![], false);
+    played.answer(call, Status::Item, false, 0, &[1]);
+    // An end before what has come.
+    played.answer(call, Status::Answer, false, 0, &[]);
+    assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Ok(_))));
+    assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Err((Fate::BadAnswer, _)))));
+    let call = played.call(Header::STREAM, vec![], false);
+    played.answer(call, Status::Item, false, 4, &[1]);
+    assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Err((Fate::BadAnswer, _)))));
+    assert_eq!((played.table.len(), played.table.under_way()), (0, 0));
+}
