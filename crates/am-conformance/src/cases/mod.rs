@@ -9,6 +9,7 @@ mod all_to_all;
 mod arguments;
 mod arrays;
 mod bad_input;
+mod calls;
 mod collectives;
 mod direct;
 mod endings;
@@ -134,6 +135,9 @@ suite! {
     (23, "messages-protocols", "long messages by all protocols, also cancelled", SMALLEST, messages::protocols),
     (23, "messages-collectives", "collectives as messages, by all protocols", SMALLEST, message_collectives::collectives),
     (23, "messages-lost", "a rank is lost in a step of a protocol", SEVERAL.unwinds(), messages_lost::lost),
+    (24, "calls", "calls of all kinds against a model", PLAIN, calls::modelled),
+    (24, "calls-smallest", "the same, smallest buffers", SMALLEST, calls::modelled),
+    (24, "calls-lost", "a rank panics amid calls", SEVERAL.unwinds(), calls::lost),
 }
 
 static THREADED_DESCRIPTIONS: [Description; 2] = [
