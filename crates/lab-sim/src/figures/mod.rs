@@ -11,7 +11,7 @@ pub mod extoll;
 mod fit;
 mod line;
 mod parts;
-mod plot;
+pub(crate) mod plot;
 pub mod portals;
 mod progress;
 mod report;

@@ -155,6 +155,11 @@ impl Plot {
 
     /// The picture as SVG text.
     pub(crate) fn svg(&self) -> String {
+        self.svg_with(self.subtitle)
+    }
+
+    /// The picture with another line below the headline.
+    pub(crate) fn svg_with(&self, subtitle: &str) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = Divided::new(self.x.scale, points().map(|point| point.0));
         let y = Divided::new(self.y.scale, points().map(|point| point.1));
@@ -167,7 +172,7 @@ impl Plot {
         let mut page = String::new();
         svg::open(&mut page, WIDTH, height);
         text(&mut page, LEFT, 26.0, r#"font-size="16" font-weight="600""#, self.title);
-        text(&mut page, LEFT, 44.0, r##"fill="#57606a""##, self.subtitle);
+        text(&mut page, LEFT, 44.0, r##"fill="#57606a""##, subtitle);
         for (number, series) in self.series.iter().enumerate() {
             let at = (LEFT + (number % 2) as f64 * 270.0, 62.0 + (number / 2) as f64 * LEGEND_STEP);
             draw_key(&mut page, series, at);

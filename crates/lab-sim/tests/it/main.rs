@@ -4,3 +4,4 @@ mod exanet_programs;
 mod figures;
 mod limits;
 mod random_access;
+mod simulate;
