@@ -294,7 +294,7 @@ impl Options {
             )));
         };
         let place = place.display();
-        let mut machine = crate::machine::presets::open(&place.to_string())
+        let mut machine = crate::machine::presets::open(place.to_string())
             .map_err(|error| Usage(format!("--machine {place}: {error}")))?;
         if let Some(ranks) = self.ranks {
             machine.ranks = ranks;
