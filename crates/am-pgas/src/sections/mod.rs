@@ -52,9 +52,25 @@ pub struct Strided<'a> {
 }
 
 mod sealed {
-    pub trait Sealed {}
+    use am_core::one_sided::OneSided;
+    use am_core::{Endpoint, HasLayer, Transport};
 
-    impl<T: am_core::Transport, S> Sealed for am_core::Endpoint<T, S> {}
+    /// What the operations are methods of.
+    pub trait Sealed {
+        type Transport: Transport;
+        type State: HasLayer<OneSided>;
+
+        fn endpoint(&mut self) -> &mut Endpoint<Self::Transport, Self::State>;
+    }
+
+    impl<T: Transport, S: HasLayer<OneSided>> Sealed for Endpoint<T, S> {
+        type Transport = T;
+        type State = S;
+
+        fn endpoint(&mut self) -> &mut Self {
+            self
+        }
+    }
 }
 
 /// Vectored, indexed and strided access; see the [module](self).
@@ -75,34 +91,51 @@ pub trait Sections: sealed::Sealed {
         &mut self,
         to: &[GlobalSlice<V>],
         values: &[V],
-    ) -> Result<Operation<()>, OneSidedError>;
+    ) -> Result<Operation<()>, OneSidedError> {
+        let (rank, ranges) = list(to, self.endpoint().rank())?;
+        self.endpoint().put_runs_nb(rank, &Runs::List(&ranges), values.as_bytes())
+    }
 
     /// As [`put_vectored_nb`](Self::put_vectored_nb), and waits until the values are there.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
-    fn put_vectored<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError>;
+    fn put_vectored<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError> {
+        let put = self.put_vectored_nb(to, values)?;
+        Ok(self.endpoint().wait(put)?)
+    }
 
     /// As [`put_vectored_nb`](Self::put_vectored_nb), waited for by [`Endpoint::quiet`] or the access region that is
     /// open.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
-    fn put_vectored_nbi<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError>;
+    fn put_vectored_nbi<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError> {
+        let (rank, ranges) = list(to, self.endpoint().rank())?;
+        self.endpoint().put_runs_nbi(rank, &Runs::List(&ranges), values.as_bytes())
+    }
 
     /// Reads several slices of one rank, one after the other. Allocates.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
-    fn get_vectored<V: Element>(&mut self, from: &[GlobalSlice<V>], out: &mut [V]) -> Result<(), OneSidedError>;
+    fn get_vectored<V: Element>(&mut self, from: &[GlobalSlice<V>], out: &mut [V]) -> Result<(), OneSidedError> {
+        let (rank, ranges) = list(from, self.endpoint().rank())?;
+        self.endpoint().get_runs(rank, &Runs::List(&ranges), out.as_mut_bytes())
+    }
 
     /// Begins to read several slices of one rank; [`Endpoint::wait`] returns their values, one slice after the
     /// other.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
-    fn get_vectored_nb<V: Element>(&mut self, from: &[GlobalSlice<V>])
-    -> Result<Operation<Vec<V>>, OneSidedError>;
+    fn get_vectored_nb<V: Element>(
+        &mut self,
+        from: &[GlobalSlice<V>],
+    ) -> Result<Operation<Vec<V>>, OneSidedError> {
+        let (rank, ranges) = list(from, self.endpoint().rank())?;
+        Ok(self.endpoint().get_runs_nb(rank, &Runs::List(&ranges))?.of())
+    }
 
     /// Begins to read several slices of one rank into a slice of this rank's own segment, one after the other;
     /// waited for by [`Endpoint::quiet`] or the access region that is open. The slices may overlap `into`, which
@@ -114,7 +147,11 @@ pub trait Sections: sealed::Sealed {
         &mut self,
         from: &[GlobalSlice<V>],
         into: GlobalSlice<V>,
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        own(self.endpoint(), into.rank())?;
+        let (rank, ranges) = list(from, self.endpoint().rank())?;
+        self.endpoint().get_runs_nbi(rank, &Runs::List(&ranges), &Runs::List(&whole(into)))
+    }
 
     /// Begins to write rows of `row` values each, those that begin at some indices of a slice. The source can be
     /// reused when this returns.
@@ -127,7 +164,9 @@ pub trait Sections: sealed::Sealed {
         row: u64,
         indices: &[u32],
         values: &[V],
-    ) -> Result<Operation<()>, OneSidedError>;
+    ) -> Result<Operation<()>, OneSidedError> {
+        self.endpoint().put_runs_nb(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
+    }
 
     /// As [`put_indexed_nb`](Self::put_indexed_nb), and waits until the values are there.
     ///
@@ -139,7 +178,9 @@ pub trait Sections: sealed::Sealed {
         row: u64,
         indices: &[u32],
         values: &[V],
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        self.endpoint().put_runs(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
+    }
 
     /// As [`put_indexed_nb`](Self::put_indexed_nb), waited for by [`Endpoint::quiet`] or the access region that is
     /// open.
@@ -152,7 +193,9 @@ pub trait Sections: sealed::Sealed {
         row: u64,
         indices: &[u32],
         values: &[V],
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        self.endpoint().put_runs_nbi(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
+    }
 
     /// Reads rows of `row` values each, those that begin at some indices of a slice.
     ///
@@ -164,7 +207,9 @@ pub trait Sections: sealed::Sealed {
         row: u64,
         indices: &[u32],
         out: &mut [V],
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        self.endpoint().get_runs(from.rank(), &indexed(from, row, indices)?, out.as_mut_bytes())
+    }
 
     /// Begins to read such rows; [`Endpoint::wait`] returns their values in the order of the indices.
     ///
@@ -175,7 +220,9 @@ pub trait Sections: sealed::Sealed {
         from: GlobalSlice<V>,
         row: u64,
         indices: &[u32],
-    ) -> Result<Operation<Vec<V>>, OneSidedError>;
+    ) -> Result<Operation<Vec<V>>, OneSidedError> {
+        Ok(self.endpoint().get_runs_nb(from.rank(), &indexed(from, row, indices)?)?.of())
+    }
 
     /// Begins to read such rows into a slice of this rank's own segment, in the order of the indices; waited for by
     /// [`Endpoint::quiet`] or the access region that is open. The rows may overlap `into`, which then gets the values
@@ -189,7 +236,10 @@ pub trait Sections: sealed::Sealed {
         row: u64,
         indices: &[u32],
         into: GlobalSlice<V>,
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        own(self.endpoint(), into.rank())?;
+        self.endpoint().get_runs_nbi(from.rank(), &indexed(from, row, indices)?, &Runs::List(&whole(into)))
+    }
 
     /// Begins to write `counts` values in each dimension, of any number of these, that lie strided on both sides.
     /// The source can be reused when this returns. Allocates.
@@ -203,7 +253,11 @@ pub trait Sections: sealed::Sealed {
         counts: &[u64],
         values: &[V],
         here: Strided<'_>,
-    ) -> Result<Operation<()>, OneSidedError>;
+    ) -> Result<Operation<()>, OneSidedError> {
+        let shape = Shape::new(to, there, counts, here)?;
+        let packed = shape.pack(values)?;
+        self.endpoint().put_runs_nb(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
+    }
 
     /// As [`put_strided_nb`](Self::put_strided_nb), and waits until the values are there.
     ///
@@ -216,7 +270,10 @@ pub trait Sections: sealed::Sealed {
         counts: &[u64],
         values: &[V],
         here: Strided<'_>,
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        let put = self.put_strided_nb(to, there, counts, values, here)?;
+        Ok(self.endpoint().wait(put)?)
+    }
 
     /// As [`put_strided_nb`](Self::put_strided_nb), waited for by [`Endpoint::quiet`] or the access region that is
     /// open.
@@ -230,7 +287,11 @@ pub trait Sections: sealed::Sealed {
         counts: &[u64],
         values: &[V],
         here: Strided<'_>,
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        let shape = Shape::new(to, there, counts, here)?;
+        let packed = shape.pack(values)?;
+        self.endpoint().put_runs_nbi(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
+    }
 
     /// Reads `counts` values in each dimension, of any number of these, that lie strided on both sides. Allocates.
     ///
@@ -243,7 +304,19 @@ pub trait Sections: sealed::Sealed {
         counts: &[u64],
         out: &mut [V],
         here: Strided<'_>,
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        let shape = Shape::new(from, there, counts, here)?;
+        let ranges = shape.ranges(out.len())?;
+        let get = self.endpoint().get_runs_nb(from.rank(), &shape.there.runs())?.of::<V>();
+        let packed = self.endpoint().wait(get)?;
+        let mut rest = packed.as_slice();
+        for (at, len) in ranges.iter() {
+            let (run, others) = rest.split_at(len as usize);
+            out[at as usize..(at + len) as usize].copy_from_slice(run);
+            rest = others;
+        }
+        Ok(())
+    }
 
     /// Begins to read `counts` values in each dimension; [`Endpoint::wait`] returns them packed, the last dimension
     /// varying fastest. Allocates.
@@ -255,7 +328,10 @@ pub trait Sections: sealed::Sealed {
         from: GlobalPtr<V>,
         there: Strided<'_>,
         counts: &[u64],
-    ) -> Result<Operation<Vec<V>>, OneSidedError>;
+    ) -> Result<Operation<Vec<V>>, OneSidedError> {
+        let side = Side::at(from, there, counts)?;
+        Ok(self.endpoint().get_runs_nb(from.rank(), &side.runs())?.of())
+    }
 
     /// Begins to read `counts` values in each dimension into places of this rank's own segment that lie strided from
     /// `into` on; waited for by [`Endpoint::quiet`] or the access region that is open. The two sides may overlap:
@@ -271,17 +347,21 @@ pub trait Sections: sealed::Sealed {
         counts: &[u64],
         into: GlobalPtr<V>,
         here: Strided<'_>,
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        own(self.endpoint(), into.rank())?;
+        let (remote, local) = (Side::at(from, there, counts)?, Side::at(into, here, counts)?);
+        self.endpoint().get_runs_nbi(from.rank(), &remote.runs(), &local.runs())
+    }
 }
 
-/// The ranges of slices of one rank; the first slice says which.
-fn list<V>(slices: &[GlobalSlice<V>]) -> Result<Vec<(u64, u64)>, OneSidedError> {
-    let needed = slices.first().map_or(Rank(0), |slice| slice.rank());
+/// The rank and the ranges of slices of one rank; the first slice says which, or `nowhere` if there is none.
+fn list<V>(slices: &[GlobalSlice<V>], nowhere: Rank) -> Result<(Rank, Vec<(u64, u64)>), OneSidedError> {
+    let needed = slices.first().map_or(nowhere, |slice| slice.rank());
     let range = |slice: &GlobalSlice<V>| match slice.rank() {
         rank if rank == needed => Ok((slice.offset(), slice.bytes().unwrap_or(u64::MAX))),
         given => Err(OneSidedError::Elsewhere { given, needed }),
     };
-    slices.iter().map(range).collect()
+    Ok((needed, slices.iter().map(range).collect::<Result<_, _>>()?))
 }
 
 /// The rows that begin at some indices of a slice.
@@ -392,191 +472,7 @@ fn whole<V>(slice: GlobalSlice<V>) -> [(u64, u64); 1] {
     [(slice.offset(), slice.bytes().unwrap_or(u64::MAX))]
 }
 
-impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {
-    fn put_vectored_nb<V: Element>(
-        &mut self,
-        to: &[GlobalSlice<V>],
-        values: &[V],
-    ) -> Result<Operation<()>, OneSidedError> {
-        let rank = to.first().map_or(self.rank(), |slice| slice.rank());
-        self.put_runs_nb(rank, &Runs::List(&list(to)?), values.as_bytes())
-    }
-
-    fn put_vectored_nbi<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError> {
-        let rank = to.first().map_or(self.rank(), |slice| slice.rank());
-        self.put_runs_nbi(rank, &Runs::List(&list(to)?), values.as_bytes())
-    }
-
-    fn put_vectored<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError> {
-        let put = self.put_vectored_nb(to, values)?;
-        Ok(self.wait(put)?)
-    }
-
-    fn get_vectored<V: Element>(&mut self, from: &[GlobalSlice<V>], out: &mut [V]) -> Result<(), OneSidedError> {
-        let rank = from.first().map_or(self.rank(), |slice| slice.rank());
-        self.get_runs(rank, &Runs::List(&list(from)?), out.as_mut_bytes())
-    }
-
-    fn get_vectored_nb<V: Element>(
-        &mut self,
-        from: &[GlobalSlice<V>],
-    ) -> Result<Operation<Vec<V>>, OneSidedError> {
-        let rank = from.first().map_or(self.rank(), |slice| slice.rank());
-        Ok(self.get_runs_nb(rank, &Runs::List(&list(from)?))?.of())
-    }
-
-    fn get_vectored_nbi<V: Element>(
-        &mut self,
-        from: &[GlobalSlice<V>],
-        into: GlobalSlice<V>,
-    ) -> Result<(), OneSidedError> {
-        own(self, into.rank())?;
-        let rank = from.first().map_or(self.rank(), |slice| slice.rank());
-        self.get_runs_nbi(rank, &Runs::List(&list(from)?), &Runs::List(&whole(into)))
-    }
-
-    fn put_indexed_nb<V: Element>(
-        &mut self,
-        to: GlobalSlice<V>,
-        row: u64,
-        indices: &[u32],
-        values: &[V],
-    ) -> Result<Operation<()>, OneSidedError> {
-        self.put_runs_nb(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
-    }
-
-    fn put_indexed<V: Element>(
-        &mut self,
-        to: GlobalSlice<V>,
-        row: u64,
-        indices: &[u32],
-        values: &[V],
-    ) -> Result<(), OneSidedError> {
-        self.put_runs(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
-    }
-
-    fn put_indexed_nbi<V: Element>(
-        &mut self,
-        to: GlobalSlice<V>,
-        row: u64,
-        indices: &[u32],
-        values: &[V],
-    ) -> Result<(), OneSidedError> {
-        self.put_runs_nbi(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
-    }
-
-    fn get_indexed<V: Element>(
-        &mut self,
-        from: GlobalSlice<V>,
-        row: u64,
-        indices: &[u32],
-        out: &mut [V],
-    ) -> Result<(), OneSidedError> {
-        self.get_runs(from.rank(), &indexed(from, row, indices)?, out.as_mut_bytes())
-    }
-
-    fn get_indexed_nb<V: Element>(
-        &mut self,
-        from: GlobalSlice<V>,
-        row: u64,
-        indices: &[u32],
-    ) -> Result<Operation<Vec<V>>, OneSidedError> {
-        Ok(self.get_runs_nb(from.rank(), &indexed(from, row, indices)?)?.of())
-    }
-
-    fn get_indexed_nbi<V: Element>(
-        &mut self,
-        from: GlobalSlice<V>,
-        row: u64,
-        indices: &[u32],
-        into: GlobalSlice<V>,
-    ) -> Result<(), OneSidedError> {
-        own(self, into.rank())?;
-        self.get_runs_nbi(from.rank(), &indexed(from, row, indices)?, &Runs::List(&whole(into)))
-    }
-
-    fn put_strided_nb<V: Element>(
-        &mut self,
-        to: GlobalPtr<V>,
-        there: Strided<'_>,
-        counts: &[u64],
-        values: &[V],
-        here: Strided<'_>,
-    ) -> Result<Operation<()>, OneSidedError> {
-        let shape = Shape::new(to, there, counts, here)?;
-        let packed = shape.pack(values)?;
-        self.put_runs_nb(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
-    }
-
-    fn put_strided_nbi<V: Element>(
-        &mut self,
-        to: GlobalPtr<V>,
-        there: Strided<'_>,
-        counts: &[u64],
-        values: &[V],
-        here: Strided<'_>,
-    ) -> Result<(), OneSidedError> {
-        let shape = Shape::new(to, there, counts, here)?;
-        let packed = shape.pack(values)?;
-        self.put_runs_nbi(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
-    }
-
-    fn put_strided<V: Element>(
-        &mut self,
-        to: GlobalPtr<V>,
-        there: Strided<'_>,
-        counts: &[u64],
-        values: &[V],
-        here: Strided<'_>,
-    ) -> Result<(), OneSidedError> {
-        let put = self.put_strided_nb(to, there, counts, values, here)?;
-        Ok(self.wait(put)?)
-    }
-
-    fn get_strided<V: Element>(
-        &mut self,
-        from: GlobalPtr<V>,
-        there: Strided<'_>,
-        counts: &[u64],
-        out: &mut [V],
-        here: Strided<'_>,
-    ) -> Result<(), OneSidedError> {
-        let shape = Shape::new(from, there, counts, here)?;
-        let ranges = shape.ranges(out.len())?;
-        let get = self.get_runs_nb(from.rank(), &shape.there.runs())?.of::<V>();
-        let packed = self.wait(get)?;
-        let mut rest = packed.as_slice();
-        for (at, len) in ranges.iter() {
-            let (run, others) = rest.split_at(len as usize);
-            out[at as usize..(at + len) as usize].copy_from_slice(run);
-            rest = others;
-        }
-        Ok(())
-    }
-
-    fn get_strided_nb<V: Element>(
-        &mut self,
-        from: GlobalPtr<V>,
-        there: Strided<'_>,
-        counts: &[u64],
-    ) -> Result<Operation<Vec<V>>, OneSidedError> {
-        let side = Side::at(from, there, counts)?;
-        Ok(self.get_runs_nb(from.rank(), &side.runs())?.of())
-    }
-
-    fn get_strided_nbi<V: Element>(
-        &mut self,
-        from: GlobalPtr<V>,
-        there: Strided<'_>,
-        counts: &[u64],
-        into: GlobalPtr<V>,
-        here: Strided<'_>,
-    ) -> Result<(), OneSidedError> {
-        own(self, into.rank())?;
-        let (remote, local) = (Side::at(from, there, counts)?, Side::at(into, here, counts)?);
-        self.get_runs_nbi(from.rank(), &remote.runs(), &local.runs())
-    }
-}
+impl<T: Transport, S: HasLayer<OneSided>> Sections for Endpoint<T, S> {}
 
 #[cfg(test)]
 mod tests {
