@@ -1,0 +1,142 @@
+//! Long messages whose payload does not fit a frame: parts are written to the destination's segment, the frame follows.
+
+use super::Machine;
+use super::peers::Queued;
+use super::send::Outgoing;
+use crate::wire::{Fault, Wire};
+use am_core::transport::Refused;
+use am_core::{LossCause, Peer, PeerStatus, Resource};
+
+/// A Long message under way.
+#[derive(Debug, Default)]
+pub(super) struct LongOut {
+    to: u32,
+    /// Parts that are not written yet.
+    parts: u32,
+    /// Its frame, sent when all parts are written.
+    frame: Vec<u8>,
+}
+
+impl<W: Wire> Machine<W> {
+    /// Whether a payload travels in its frame.
+    pub(super) fn fits_frame(&self, to: u32, len: usize) -> bool {
+        to != self.me() && len <= self.settings.medium
+    }
+
+    /// Whether there are buffers for all parts of a payload, or it is too long for all of them together.
+    ///
+    /// # Errors
+    /// [`Refused::Busy`].
+    pub(super) fn check_parts(&self, to: u32, len: usize) -> Result<(), Refused> {
+        let sizes = self.wire.sizes();
+        let parts = len.div_ceil(sizes.chunk_bytes);
+        let wait = to != self.me() && parts <= sizes.chunks as usize && parts > self.free_chunks.len();
+        if wait { Err(Refused::Busy(Resource::Interface)) } else { Ok(()) }
+    }
+
+    /// Sends a Long message that has room. Blocks while all buffers are under way, taking in what arrives without delivering it.
+    ///
+    /// # Errors
+    /// How the peer has ended, if it does meanwhile.
+    pub(super) fn transmit_long(
+        &mut self,
+        to: u32,
+        frame: &Outgoing<'_>,
+        payload: &[u8],
+    ) -> Result<(), PeerStatus> {
+        let at = frame.placed.0;
+        if to == self.me() {
+            self.segment.write(at, payload).expect("the core checks the range of a Long message");
+            self.transmit(to, frame);
+            return Ok(());
+        }
+        if self.fits_frame(to, payload.len()) {
+            self.transmit(to, &Outgoing { payload, ..*frame });
+            return Ok(());
+        }
+        let header = self.header(to, frame);
+        let mut bytes = self.memory();
+        bytes.resize(header.len() + 4 * frame.args.len(), 0);
+        header.compose(&mut bytes, frame.args, &[]);
+        let long = self.free_longs.pop().unwrap_or(self.longs.len());
+        if long == self.longs.len() {
+            self.longs.push(LongOut::default());
+        }
+        // One part more than there are, until all are under way: it must not end before.
+        self.longs[long] = LongOut { to, parts: 1, frame: bytes };
+        self.peers.of(to).longs += 1;
+        let size = self.wire.sizes().chunk_bytes;
+        let mut result = Ok(());
+        for (index, part) in payload.chunks(size).enumerate() {
+            let Some(buffer) = self.wait_for_chunk(to) else {
+                result = Err(self.known_status(to));
+                break;
+            };
+            self.wire.buffer(buffer)[..part.len()].copy_from_slice(part);
+            self.longs[long].parts += 1;
+            self.start_part(to, buffer, (part.len(), at + (index * size) as u64), long);
+        }
+        self.part_done(long);
+        result
+    }
+
+    /// A free buffer for a part; `None` if the peer has ended.
+    fn wait_for_chunk(&mut self, to: u32) -> Option<u32> {
+        let mut tries = 0u32;
+        loop {
+            if self.known_status(to) != PeerStatus::Active {
+                return None;
+            }
+            if let Some(buffer) = self.free_chunks.pop() {
+                return Some(buffer);
+            }
+            self.progress();
+            tries += 1;
+            if tries.is_multiple_of(64) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn start_part(&mut self, to: u32, buffer: u32, (len, at): (usize, u64), long: usize) {
+        let direct = self.peers.of(to).queue.is_empty();
+        let result = if direct { self.post_part(to, buffer, (len, at), long) } else { Err(Fault::Again) };
+        match result {
+            Ok(()) => {}
+            Err(Fault::Again) => self.enqueue(to, Queued::Write { buffer, len, at, long }),
+            Err(Fault::Failed(_)) => {
+                self.free_chunks.push(buffer);
+                self.part_done(long);
+                self.lose(to, LossCause::Silent);
+            }
+        }
+    }
+
+    /// A part is written.
+    pub(super) fn written(&mut self, buffer: u32) {
+        let to = self.under_way[buffer as usize];
+        self.peers.of(to).out -= 1;
+        self.free_chunks.push(buffer);
+        self.fresh = true;
+        let frames = self.wire.sizes().frames;
+        self.part_done(self.long_of[(buffer - frames) as usize]);
+    }
+
+    /// A part is no longer under way; behind the last one the frame is sent.
+    pub(super) fn part_done(&mut self, long: usize) {
+        let state = &mut self.longs[long];
+        state.parts -= 1;
+        if state.parts != 0 {
+            return;
+        }
+        let LongOut { to, frame, .. } = std::mem::take(state);
+        self.free_longs.push(long);
+        self.peers.of(to).longs -= 1;
+        if !self.faulty.contains(Peer(to)) {
+            // Also of one that was given up, because the peer leaves: its number must not be missing before the last word.
+            self.enqueue(to, Queued::Spilled(frame));
+        } else {
+            self.spare.push(frame);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What an endpoint keeps per peer, made when it first has to do with it: jobs may have many ranks.
+
+use crate::frame::Credits;
+use am_core::PeerStatus;
+use std::collections::VecDeque;
+
+/// Messages between cores that may be under way to a peer besides all requests, so that no flood of these gets in their way.
+pub(crate) const CONTROLS: u32 = 4;
+
+/// Something that waits until the wire takes it.
+#[derive(Debug)]
+pub(super) enum Queued {
+    /// A composed frame in a buffer of the wire.
+    Frame { buffer: u32, len: usize },
+    /// A composed frame in memory of the conduit's own, since no buffer was free.
+    Spilled(Vec<u8>),
+    /// A part of a Long payload, and the Long that it belongs to.
+    Write { buffer: u32, len: usize, at: u64, long: usize },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct PeerState {
+    /// Requests, of any kind, that the peer has not handled; and replies of it that may still come.
+    pub(super) unhandled: u32,
+    pub(super) expected: u32,
+    /// Messages between cores that the peer has not handled.
+    pub(super) controls: u32,
+    /// Credits that the peer has a right to, and does not know of yet.
+    pub(super) owed: Credits,
+    /// Whether the peer is in the list of those that credits are owed to.
+    pub(super) listed: bool,
+    /// Numbers of the next frame to it and from it.
+    pub(super) next_out: u32,
+    pub(super) next_in: u32,
+    /// Frames that came before others that were sent earlier, by their numbers.
+    pub(super) held: Vec<(u32, Vec<u8>)>,
+    /// What waits until the wire takes it, and whether the peer is in the list of those for which something waits.
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) waiting: bool,
+    /// Operations of the wire under way, and Longs of which parts are.
+    pub(super) out: u32,
+    pub(super) longs: u32,
+    /// How it has left, if it has said so.
+    pub(super) left: Option<PeerStatus>,
+    /// It was told that this endpoint leaves, and knows it.
+    pub(super) told: bool,
+    pub(super) heard: bool,
+}
+
+impl PeerState {
+    /// Whether something of this endpoint is still on its way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.out != 0 || self.longs != 0 || !self.queue.is_empty()
+    }
+}
+
+/// States of peers: eight bytes for one that was never used.
+#[derive(Debug)]
+pub(super) struct Peers {
+    states: Vec<Option<Box<PeerState>>>,
+}
+
+impl Peers {
+    pub(super) fn new(peers: u32) -> Self {
+        Self { states: (0..peers).map(|_| None).collect() }
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.states.len() as u32
+    }
+
+    #[inline]
+    pub(super) fn of(&mut self, peer: u32) -> &mut PeerState {
+        self.states[peer as usize].get_or_insert_default()
+    }
+
+    #[inline]
+    pub(super) fn known(&self, peer: u32) -> Option<&PeerState> {
+        self.states.get(peer as usize)?.as_deref()
+    }
+
+    /// The peers that were used, with their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &PeerState)> {
+        (0..).zip(&self.states).filter_map(|(peer, state)| Some((peer, state.as_deref()?)))
+    }
+}

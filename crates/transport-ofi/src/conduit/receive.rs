@@ -1,0 +1,211 @@
+//! Receiving: what arrives is put into the order of its sender, its credits count, and it goes to the sink.
+
+use super::{Inbound, Machine};
+use crate::frame::{Credits, Header, Kind, Nonsense};
+use crate::wire::{Fault, Wire};
+use am_core::{LossCause, Peer, PeerStatus, Words};
+
+/// How far ahead of its turn a frame may come: more than are ever under way.
+const AHEAD: u32 = 1 << 16;
+/// How a sender leaves, in its farewell.
+pub(super) mod farewell {
+    pub(crate) const FINISHED: u8 = 0;
+    pub(crate) const LEFT: u8 = 1;
+    pub(crate) const PANICKED: u8 = 2;
+}
+
+/// A frame's header and arguments, and where its payload begins.
+type Opened = (Header, Words, usize);
+
+/// A message for the sink.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) header: Header,
+    pub(super) args: Words,
+    /// The frame, and where its payload begins.
+    pub(super) bytes: Vec<u8>,
+    pub(super) rest: usize,
+}
+
+impl<W: Wire> Machine<W> {
+    /// Offers a slot again.
+    pub(super) fn post(&mut self, slot: u32) {
+        match self.wire.post(slot) {
+            Ok(()) => {}
+            Err(Fault::Again) => self.unposted.push(slot),
+            Err(Fault::Failed(_)) => {
+                self.fresh |= !self.broken;
+                self.broken = true;
+            }
+        }
+    }
+
+    /// Takes in a frame that the wire has brought.
+    pub(super) fn arrive(&mut self, slot: u32, len: usize) {
+        let bytes = self.wire.arrived(slot).get(..len).unwrap_or_default();
+        let (Ok(origin), Ok((kind, how))) = (Header::origin(bytes), Header::kind(bytes)) else {
+            return self.stray(slot);
+        };
+        let (from, sequence) = (origin.from, origin.sequence);
+        if origin.tag != self.settings.tag || from >= self.peers.len() || from == self.me() {
+            return self.stray(slot);
+        }
+        if self.faulty.contains(Peer(from)) {
+            return self.post(slot);
+        }
+        let ahead = sequence.wrapping_sub(self.peers.of(from).next_in);
+        if ahead == 0 {
+            self.accept(from, (kind, how), Inbound::Slot(slot, len));
+            return self.accept_held(from);
+        }
+        let held = self.peers.of(from).held.iter().any(|(other, _)| *other == sequence);
+        if ahead >= AHEAD || held {
+            self.post(slot);
+            return self.lose(from, LossCause::Faulty);
+        }
+        let mut copy = self.memory();
+        copy.extend_from_slice(&self.wire.arrived(slot)[..len]);
+        self.peers.of(from).held.push((sequence, copy));
+        self.post(slot);
+    }
+
+    fn stray(&mut self, slot: u32) {
+        self.strays += 1;
+        self.post(slot);
+    }
+
+    /// Accepts the frames that came before their turn, as far as it is theirs now.
+    fn accept_held(&mut self, from: u32) {
+        loop {
+            let peer = self.peers.of(from);
+            let next = peer.next_in;
+            let Some(place) = peer.held.iter().position(|(sequence, _)| *sequence == next) else { return };
+            let (_, bytes) = peer.held.swap_remove(place);
+            let kind = Header::kind(&bytes).expect("it was read when it came");
+            self.accept(from, kind, Inbound::Bytes(bytes));
+        }
+    }
+
+    /// Takes in a frame whose turn it is.
+    fn accept(&mut self, from: u32, (kind, how): (Kind, u8), frame: Inbound) {
+        let peer = self.peers.of(from);
+        peer.next_in = peer.next_in.wrapping_add(1);
+        match kind {
+            Kind::Farewell => {
+                self.release(frame);
+                self.take_leave(from, how);
+            }
+            Kind::Heard => {
+                peer.heard = true;
+                self.release(frame);
+            }
+            // Nobody will look at it.
+            _ if self.departing => self.release(frame),
+            _ => self.ready.push_back(frame),
+        }
+    }
+
+    pub(super) fn release(&mut self, frame: Inbound) {
+        match frame {
+            Inbound::Slot(slot, _) => self.post(slot),
+            Inbound::Bytes(bytes) => self.spare.push(bytes),
+        }
+    }
+
+    /// A peer leaves. What it had sent before is here.
+    fn take_leave(&mut self, from: u32, how: u8) {
+        let status = match how {
+            farewell::FINISHED => PeerStatus::Finished,
+            farewell::LEFT => PeerStatus::Lost(LossCause::Left),
+            farewell::PANICKED => PeerStatus::Lost(LossCause::Panicked),
+            _ => return self.lose(from, LossCause::Faulty),
+        };
+        let peer = self.peers.of(from);
+        if peer.left.is_some() {
+            return self.lose(from, LossCause::Faulty);
+        }
+        peer.left = Some(status);
+        self.left += u32::from(status != PeerStatus::Finished);
+        self.fresh = true;
+        // Who leaves, too, and has said so has answered; the peer may be gone once it has that.
+        if !peer.told {
+            self.answers.push(from);
+        }
+    }
+
+    /// The next message that has arrived, for the sink; its slot is free again before its handler runs, whose reply lets the next
+    /// request come.
+    pub(super) fn take(&mut self) -> Option<Delivery> {
+        while let Some(frame) = self.ready.pop_front() {
+            let bytes = match frame {
+                Inbound::Bytes(bytes) => bytes,
+                Inbound::Slot(slot, len) => {
+                    let mut copy = self.memory();
+                    copy.extend_from_slice(&self.wire.arrived(slot)[..len]);
+                    self.post(slot);
+                    copy
+                }
+            };
+            self.fresh = true;
+            let from = Header::origin(&bytes).expect("it was read when it came").from;
+            match self.open(from, &bytes) {
+                Ok(Some((header, args, rest))) => return Some(Delivery { header, args, rest, bytes }),
+                Ok(None) => {}
+                Err(Nonsense) => self.lose(from, LossCause::Faulty),
+            }
+            self.spare.push(bytes);
+        }
+        None
+    }
+
+    /// A frame's header and arguments, and where its payload begins; its credits count. Nothing if there is nothing for the sink.
+    fn open(&mut self, from: u32, bytes: &[u8]) -> Result<Option<Opened>, Nonsense> {
+        if self.faulty.contains(Peer(from)) {
+            return Ok(None);
+        }
+        let (header, args, rest) = Header::read(bytes)?;
+        self.place(&header, rest)?;
+        self.collect(from, header.credits)?;
+        match header.kind {
+            Kind::Credit | Kind::Farewell | Kind::Heard => return Ok(None),
+            Kind::Request(_) | Kind::OneWay(_) => {}
+            Kind::Reply(_) => {
+                let peer = self.peers.of(from);
+                peer.expected = peer.expected.checked_sub(1).ok_or(Nonsense)?;
+            }
+            Kind::Control => self.owe(from, Credits { controls: 1, ..Credits::default() }),
+        }
+        Ok(Some((header, args, bytes.len() - rest.len())))
+    }
+
+    /// Puts the payload of a Long message that came in its frame where it belongs.
+    fn place(&self, header: &Header, rest: &[u8]) -> Result<(), Nonsense> {
+        let (at, len) = header.placed;
+        if !header.kind.is_long() {
+            return Ok(());
+        }
+        if !rest.is_empty() {
+            if rest.len() as u64 != len {
+                return Err(Nonsense);
+            }
+            self.segment.write(at, rest).map_err(|_| Nonsense)?;
+        }
+        let len = usize::try_from(len).map_err(|_| Nonsense)?;
+        self.segment.view(at, len).map(drop).map_err(|_| Nonsense)
+    }
+
+    /// Takes in the credits that a frame brings.
+    fn collect(&mut self, from: u32, credits: Credits) -> Result<(), Nonsense> {
+        let peer = self.peers.of(from);
+        let Credits { handled, freed, controls } = credits;
+        let less = |count: u32, by: u32| count.checked_sub(by).ok_or(Nonsense);
+        let left = (
+            less(peer.unhandled, handled.into())?,
+            less(peer.expected, freed.into())?,
+            less(peer.controls, controls.into())?,
+        );
+        (peer.unhandled, peer.expected, peer.controls) = left;
+        self.unhandled -= u64::from(handled) + u64::from(controls);
+        Ok(())
+    }
+}

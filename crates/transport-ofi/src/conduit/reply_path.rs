@@ -1,0 +1,119 @@
+//! The way back to a requester.
+
+use super::Conduit;
+use super::send::Outgoing;
+use crate::frame::{Credits, Kind};
+use crate::wire::Wire;
+use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
+use am_core::{Peer, PeerStatus, Words};
+
+const HANDLED: Credits = Credits { handled: 1, freed: 0, controls: 0 };
+const FREED: Credits = Credits { handled: 0, freed: 1, controls: 0 };
+const BOTH: Credits = Credits { handled: 1, freed: 1, controls: 0 };
+
+/// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
+pub(super) struct ConduitReplyPath<'t, W: Wire> {
+    conduit: &'t mut Conduit<W>,
+    to: u32,
+    /// Whether a reply is allowed.
+    allowed: bool,
+    /// Whether the request is being handled, and not known to be.
+    handling: bool,
+    used: bool,
+}
+
+impl<'t, W: Wire> ConduitReplyPath<'t, W> {
+    /// The way back for a request that is being handled.
+    pub(super) fn of_request(conduit: &'t mut Conduit<W>, to: u32, allowed: bool) -> Self {
+        Self { conduit, to, allowed, handling: true, used: false }
+    }
+
+    /// A way back that had been detached.
+    pub(super) fn of_key(conduit: &'t mut Conduit<W>, key: PendingKey) -> Self {
+        Self { conduit, to: key.to.0, allowed: key.tag != 0, handling: false, used: false }
+    }
+
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        let there = self.allowed && !self.used && self.conduit.lock().known_status(self.to) == PeerStatus::Active;
+        if there { Ok(()) } else { Err(ReplyPathGone) }
+    }
+
+    fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
+        if std::mem::take(&mut self.handling) {
+            // After its reply a handler can do nothing that would need the room of its request.
+            self.conduit.lock().owe(self.to, HANDLED);
+        }
+        let (payload, at) = body.parts();
+        let kind = Kind::Reply(body.category());
+        match body {
+            Body::Place(..) => {
+                let frame = Outgoing { kind, handler, args, payload: &[], placed: (at, payload.len() as u64) };
+                self.conduit.lock().transmit_long(self.to, &frame, payload).map_err(|_| ReplyPathGone)?;
+            }
+            Body::None | Body::Copy(_) => {
+                self.conduit.lock().transmit(self.to, &Outgoing { kind, handler, args, payload, placed: (0, 0) });
+            }
+        }
+        self.used = true;
+        Ok(())
+    }
+}
+
+impl<W: Wire> ReplyPath for ConduitReplyPath<'_, W> {
+    fn bound(&self) -> usize {
+        if self.allowed { self.conduit.medium } else { 0 }
+    }
+
+    fn segment_len(&self) -> u64 {
+        self.conduit.segment_bytes(self.to)
+    }
+
+    fn long_limit(&self) -> u64 {
+        self.conduit.limits(Peer(self.to)).long
+    }
+
+    fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
+        self.check()?;
+        if let Body::Copy(payload) = body {
+            assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
+        }
+        self.transmit(handler, args, body)
+    }
+
+    fn send_filled(
+        &mut self,
+        handler: u8,
+        args: &Words,
+        len: usize,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), ReplyPathGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        self.check()?;
+        let mut payload = self.conduit.lock().memory();
+        payload.resize(len, 0);
+        fill(&mut Buffer(&mut payload));
+        let result = self.transmit(handler, args, Body::Copy(&payload));
+        self.conduit.lock().spare.push(payload);
+        result
+    }
+
+    fn detach(&mut self) -> PendingKey {
+        self.used = true;
+        PendingKey::new(Peer(self.to), self.allowed.into())
+    }
+}
+
+impl<W: Wire> Drop for ConduitReplyPath<'_, W> {
+    fn drop(&mut self) {
+        let bare = !self.used && self.allowed;
+        let credits = match (self.handling, bare) {
+            (true, true) => BOTH,
+            (true, false) => HANDLED,
+            (false, true) => FREED,
+            (false, false) => return,
+        };
+        let mut machine = self.conduit.lock();
+        machine.bare_given += u64::from(bare);
+        machine.owe(self.to, credits);
+    }
+}

@@ -1,0 +1,177 @@
+//! An endpoint: its state behind a lock, and the helper thread that takes turns at it with the program.
+
+use super::waiting::{FailureNotifier, Notices, Patience};
+use super::{Machine, Settings};
+use crate::memory::OfiMemory;
+use crate::wire::Wire;
+use am_core::time::Clock;
+use am_core::transport::{Departure, Membership, Notify};
+use am_core::{Limits, Peer, Segment, Shape};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the helper rests while somebody is to be called.
+const WATCH: Duration = Duration::from_micros(100);
+
+/// One endpoint's transport over a wire. It can be sent to the thread that uses it.
+///
+/// After the first messages to a peer nothing is allocated per message. Calls do not block, but for a Long payload larger than the
+/// wire's buffers together. A helper thread, if it has one, carries the wire on while the program does not; handlers run without the
+/// lock, so that it does so while one runs for long.
+pub struct Conduit<W: Wire> {
+    machine: Arc<Mutex<Machine<W>>>,
+    pub(super) notices: Arc<Notices>,
+    helper: Option<JoinHandle<()>>,
+    pub(super) me: Peer,
+    pub(super) shape: Shape,
+    pub(super) limits: Limits,
+    pub(super) segment: Segment<OfiMemory>,
+    pub(super) segments: Vec<u64>,
+    pub(super) medium: usize,
+    pub(super) window: u32,
+    pub(super) patience: Patience,
+    pub(super) clock: Clock,
+    pub(super) departed: bool,
+    /// What is to be called when this endpoint has departed.
+    pub(super) when_departed: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl<W: Wire> fmt::Debug for Conduit<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conduit").field("me", &self.me).field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+impl<W: Wire> Conduit<W> {
+    /// An endpoint over a wire all of whose slots are on offer, with a segment that the wires of peers can write to, and without a
+    /// helper. Allocates.
+    ///
+    /// # Panics
+    /// If the settings contradict the shape, or messages do not fit the wire's buffers.
+    pub fn new(wire: W, settings: Settings, segment: Segment<OfiMemory>) -> Self {
+        let Settings { me, shape, medium, window, .. } = settings;
+        let segments = settings.segments.clone();
+        let machine = Machine::new(wire, settings, segment.clone());
+        Self {
+            notices: Arc::clone(&machine.notices),
+            machine: Arc::new(Mutex::new(machine)),
+            helper: None,
+            me,
+            shape,
+            limits: Limits::uniform(medium, u64::MAX),
+            segment,
+            segments,
+            medium,
+            window,
+            patience: Patience::new(shape.peers()),
+            clock: Clock::start(),
+            departed: false,
+            when_departed: None,
+        }
+    }
+
+    /// Starts the helper thread, which carries the wire on once the program has not done so for `absence`.
+    ///
+    /// # Errors
+    /// What the system says if it has no thread.
+    pub fn with_helper(mut self, absence: Duration) -> io::Result<Self>
+    where
+        W: Send + 'static,
+    {
+        let (machine, notices) = (Arc::clone(&self.machine), Arc::clone(&self.notices));
+        let help = move || help(&machine, &notices, absence);
+        self.helper = Some(std::thread::Builder::new().name("ofi helper".into()).spawn(help)?);
+        Ok(self)
+    }
+
+    /// The state. Whoever holds it must not call a handler.
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, Machine<W>> {
+        // A panic while it was held was this crate's own; what follows can only be worse without the farewell.
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What tells this endpoint of the ends of ranks that others know of, such as the job's launcher. Without it a rank whose process
+    /// was killed is found out when the provider reports it, or never.
+    pub fn failure_notifier(&self) -> FailureNotifier {
+        FailureNotifier::new(&self.notices)
+    }
+
+    /// Frames that have come and that nobody of this job can have sent. They are dropped.
+    pub fn strays(&self) -> u64 {
+        self.lock().strays
+    }
+
+    /// Has a function called when this endpoint has departed, on its thread.
+    pub fn when_departed(&mut self, call: impl FnOnce() + Send + 'static) {
+        self.when_departed = Some(Box::new(call));
+    }
+
+    /// Bytes of the segment of a peer's rank.
+    pub(super) fn segment_bytes(&self, peer: u32) -> u64 {
+        self.segments[self.shape.address(Peer(peer)).rank.0 as usize]
+    }
+
+    /// Has somebody called when something comes, which the helper finds out.
+    pub(super) fn arm(&mut self, waker: &Waker) -> Notify {
+        let mut machine = self.lock();
+        machine.pay_all();
+        machine.progress();
+        if machine.has_news() {
+            return Notify::Ready;
+        }
+        if self.helper.is_none() {
+            return Notify::Never;
+        }
+        machine.watcher = Some(waker.clone());
+        drop(machine);
+        self.notices.hurry();
+        Notify::Armed
+    }
+}
+
+/// Carries the wire on while the program does not, until the endpoint is no more.
+fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Duration) {
+    let (mut turns, mut rest) = (u64::MAX, absence);
+    while notices.rest(rest) {
+        let mut machine = match machine.try_lock() {
+            Ok(machine) => machine,
+            // The program is at work.
+            Err(TryLockError::WouldBlock) => continue,
+            Err(TryLockError::Poisoned(_)) => return,
+        };
+        if machine.watcher.is_none() && std::mem::replace(&mut turns, machine.turns) != machine.turns {
+            rest = absence;
+            continue;
+        }
+        machine.pay_all();
+        machine.progress();
+        rest = absence;
+        if machine.watcher.is_some() {
+            rest = WATCH.min(absence);
+            if machine.fresh || !machine.ready.is_empty() {
+                let watcher = machine.watcher.take();
+                drop(machine);
+                watcher.into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+}
+
+impl<W: Wire> Drop for Conduit<W> {
+    fn drop(&mut self) {
+        // Reached without a departure by a rank that never attached.
+        if !self.departed {
+            self.depart(Departure::of_drop());
+        }
+        self.notices.dismiss();
+        if let Some(helper) = self.helper.take() {
+            // A panic of the helper has been told on its thread.
+            let _ = helper.join();
+        }
+    }
+}

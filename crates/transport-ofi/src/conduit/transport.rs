@@ -1,0 +1,378 @@
+//! The contract's calls.
+
+use super::receive::{Delivery, farewell};
+use super::reply_path::ConduitReplyPath;
+use super::send::{Admitted, Outgoing};
+use super::shared::Conduit;
+use super::waiting::Next;
+use super::{Machine, PeerState};
+use crate::frame::{Header, Kind};
+use crate::memory::OfiMemory;
+use crate::wire::Wire;
+use am_core::time::Clock;
+use am_core::transport::{
+    Arrival, Body, Buffer, CreditSnapshot, Departure, Membership, Notify, PayloadWriter, PendingKey, Refused,
+    ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
+};
+use am_core::{Category, Instant, Limits, Payload, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use std::task::Waker;
+use std::time::Duration;
+
+/// Polls after which credits are sent even though nobody seems to need them.
+const CREDIT_FLUSH_POLLS: u32 = 16;
+/// How long a departure waits for peers that leave, too, to take over its last word.
+const PARTING: Span = Span::from_millis(200);
+
+fn kind(category: Category, reply: ReplyBound) -> Kind {
+    match reply {
+        ReplyBound::None => Kind::OneWay(category),
+        ReplyBound::UpTo(_) => Kind::Request(category),
+    }
+}
+
+impl<W: Wire> Machine<W> {
+    /// Tells everyone that this endpoint leaves, and waits until they know, and all that was sent has been taken over; no longer than
+    /// the settings say for those who do not answer.
+    fn say_farewell(&mut self, how: Departure, clock: &Clock) {
+        self.pay_all();
+        self.departing = true;
+        while let Some(frame) = self.ready.pop_front() {
+            self.release(frame);
+        }
+        let handler = match how {
+            Departure::Finished => farewell::FINISHED,
+            Departure::Left => farewell::LEFT,
+            Departure::Panicked => farewell::PANICKED,
+        };
+        let (me, peers) = (self.me(), self.peers.len());
+        let mut untold: Vec<u32> = (0..peers).filter(|to| *to != me).collect();
+        let began = clock.now();
+        let mut tries = 0u32;
+        loop {
+            self.progress();
+            // The last word follows when nothing else is under way; who has left meanwhile gets an answer in its place.
+            untold.retain(|&to| {
+                let active = self.known_status(to) == PeerStatus::Active;
+                if active && self.peers.known(to).is_some_and(PeerState::is_busy) {
+                    return true;
+                }
+                if active {
+                    self.peers.of(to).told = true;
+                    self.transmit(to, &Outgoing { handler, ..Outgoing::bare(Kind::Farewell) });
+                }
+                false
+            });
+            let spent = clock.now() - began;
+            let waits = |peer: u32, state: &PeerState| match self.known_status(peer) {
+                _ if peer == me => false,
+                PeerStatus::Active => !state.heard || state.is_busy(),
+                // It waits for our word as we for its own; once it has that, nothing else will be taken there.
+                PeerStatus::Finished | PeerStatus::Lost(_) => {
+                    state.left.is_some() && state.is_busy() && spent < PARTING
+                }
+            };
+            let waits = !self.answers.is_empty() || self.peers.iter().any(|(peer, state)| waits(peer, state));
+            let done = self.broken || untold.is_empty() && !waits;
+            if done || spent > self.settings.linger {
+                break;
+            }
+            tries += 1;
+            match tries {
+                0..200 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+}
+
+/// A reserved Medium request.
+#[derive(Debug)]
+pub struct ConduitSlot<'t, W: Wire> {
+    conduit: &'t mut Conduit<W>,
+    to: Peer,
+    header: RequestHeader,
+    args: Words,
+    payload: Vec<u8>,
+    /// What it took; gone once it is sent.
+    admitted: Option<Admitted>,
+}
+
+impl<W: Wire> PayloadWriter for ConduitSlot<'_, W> {
+    fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        Buffer(&mut self.payload).write(at, bytes);
+    }
+}
+
+impl<W: Wire> Slot for ConduitSlot<'_, W> {
+    fn commit(mut self) {
+        if self.admitted.take().is_none() {
+            return;
+        }
+        let (kind, handler) = (kind(Category::Medium, self.header.reply), self.header.handler);
+        let frame = Outgoing { kind, handler, args: &self.args, payload: &self.payload, placed: (0, 0) };
+        self.conduit.lock().transmit(self.to.0, &frame);
+    }
+}
+
+impl<W: Wire> Drop for ConduitSlot<'_, W> {
+    fn drop(&mut self) {
+        if let Some(admitted) = self.admitted.take() {
+            self.conduit.lock().withdraw(self.to.0, admitted);
+        }
+        let payload = std::mem::take(&mut self.payload);
+        self.conduit.lock().spare.push(payload);
+    }
+}
+
+impl<W: Wire> Membership for Conduit<W> {
+    fn local_peer(&self) -> Peer {
+        self.me
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn losses(&self) -> u32 {
+        self.lock().losses()
+    }
+
+    fn status(&self, peer: Peer) -> PeerStatus {
+        self.lock().known_status(peer.0)
+    }
+
+    fn depart(&mut self, how: Departure) {
+        if std::mem::replace(&mut self.departed, true) {
+            return;
+        }
+        self.lock().say_farewell(how, &self.clock);
+        if let Some(call) = self.when_departed.take() {
+            call();
+        }
+    }
+}
+
+impl<W: Wire> Waiting for Conduit<W> {
+    fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
+        if self.lock().look() {
+            return;
+        }
+        match self.patience.next() {
+            Next::Spin => std::hint::spin_loop(),
+            Next::Yield => std::thread::yield_now(),
+            Next::Sleep(longest) => {
+                let left = until.map_or(longest, |until| (until - self.now()).into());
+                self.notices.sleep(left.min(longest));
+            }
+        }
+    }
+
+    fn spins(&self) -> bool {
+        self.patience.spins()
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(self.notices.waker())
+    }
+
+    fn notify(&mut self, waker: &Waker) -> Notify {
+        self.arm(waker)
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+}
+
+impl<W: Wire> Transport for Conduit<W> {
+    type Memory = OfiMemory;
+    type Room = Admitted;
+    type Slot<'t>
+        = ConduitSlot<'t, W>
+    where
+        Self: 't;
+
+    fn limits(&self, _: Peer) -> &Limits {
+        &self.limits
+    }
+
+    fn send(&mut self, to: Peer, header: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        let (payload, at) = body.parts();
+        let (kind, handler) = (kind(body.category(), header.reply), header.handler);
+        let mut machine = self.lock();
+        let Body::Place(..) = body else {
+            machine.admit(to, kind, header.reply, payload.len())?;
+            machine.transmit(to.0, &Outgoing { kind, handler, args, payload, placed: (0, 0) });
+            return Ok(());
+        };
+        if !machine.fits_frame(to.0, payload.len()) {
+            machine.check_parts(to.0, payload.len())?;
+        }
+        machine.admit(to, kind, header.reply, payload.len())?;
+        let frame = Outgoing { kind, handler, args, payload: &[], placed: (at, payload.len() as u64) };
+        machine.transmit_long(to.0, &frame, payload).map_err(Refused::Gone)
+    }
+
+    fn reserve(&mut self, to: Peer, header: RequestHeader, _: &Words, len: usize) -> Result<Admitted, Refused> {
+        self.lock().admit(to, kind(Category::Medium, header.reply), header.reply, len)
+    }
+
+    fn slot(
+        &mut self,
+        to: Peer,
+        header: RequestHeader,
+        args: &Words,
+        len: usize,
+        room: Admitted,
+    ) -> ConduitSlot<'_, W> {
+        let mut payload = self.lock().memory();
+        payload.resize(len, 0);
+        ConduitSlot { to, header, args: *args, payload, admitted: Some(room), conduit: self }
+    }
+
+    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        let mut machine = self.lock();
+        machine.admit(to, Kind::Control, ReplyBound::None, payload.len())?;
+        machine.transmit(to.0, &Outgoing { kind: Kind::Control, handler: 0, args, payload, placed: (0, 0) });
+        Ok(())
+    }
+
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut next = self.lock().poll(budget);
+        let mut done = 0;
+        while let Some(delivery) = next.take() {
+            self.deliver(&delivery, sink);
+            done += 1;
+            let mut machine = self.lock();
+            machine.spare.push(delivery.bytes);
+            if done < budget {
+                next = machine.take();
+            }
+        }
+        if done != 0 {
+            self.patience.reset();
+        }
+        done
+    }
+
+    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
+        reply(&mut ConduitReplyPath::of_key(self, key))
+    }
+
+    fn flush(&mut self) {
+        let mut machine = self.lock();
+        machine.pay_all();
+        machine.progress();
+    }
+
+    fn is_quiescent(&mut self) -> bool {
+        self.lock().is_quiescent()
+    }
+
+    fn segment(&self) -> &Segment<OfiMemory> {
+        &self.segment
+    }
+
+    fn segment_len(&self, rank: Rank) -> u64 {
+        self.segments[rank.0 as usize]
+    }
+
+    fn credits(&self, peer: Peer) -> CreditSnapshot {
+        let (window, medium) = (self.window, self.medium as u64);
+        let machine = self.lock();
+        let (unhandled, expected) =
+            machine.peers.known(peer.0).map_or((0, 0), |state| (state.unhandled, state.expected));
+        let (requests, replies) = (u64::from(window - unhandled), u64::from(window - expected));
+        let snapshot = CreditSnapshot::default().requests(requests, requests * medium);
+        snapshot.replies(replies, replies * medium)
+    }
+
+    fn bare_credits(&self) -> u64 {
+        self.lock().bare_given
+    }
+}
+
+impl<W: Wire> Machine<W> {
+    /// How many endpoints are lost.
+    fn losses(&self) -> u32 {
+        if self.broken {
+            return self.peers.len();
+        }
+        self.faulty.losses(self.left, |peer| self.told_status(peer.0))
+    }
+
+    /// Carries the wire on and takes the first message for the sink; pays credits now and then.
+    fn poll(&mut self, budget: usize) -> Option<Delivery> {
+        self.turns += 1;
+        self.progress();
+        if !self.pending_credit.is_empty() {
+            self.polls_before_flush += 1;
+            if self.polls_before_flush >= CREDIT_FLUSH_POLLS {
+                self.pay_all();
+            }
+        }
+        if budget == 0 { None } else { self.take() }
+    }
+
+    /// Looks around before a wait goes on: whether it may be over.
+    fn look(&mut self) -> bool {
+        self.turns += 1;
+        self.pay_all();
+        self.progress();
+        self.has_news()
+    }
+
+    /// Whether something has come since this was last asked.
+    pub(super) fn has_news(&mut self) -> bool {
+        std::mem::take(&mut self.fresh) || !self.ready.is_empty()
+    }
+
+    fn is_quiescent(&mut self) -> bool {
+        if self.unhandled == 0 {
+            return true;
+        }
+        // Whoever was waited for the last time is looked at first: with many peers all of them take long.
+        let waits = |peer: u32, state: &PeerState| {
+            state.unhandled + state.controls != 0 && self.known_status(peer) == PeerStatus::Active
+        };
+        let last = self.last_busy_peer;
+        if self.peers.known(last).is_some_and(|state| waits(last, state)) {
+            return false;
+        }
+        match self.peers.iter().find(|(peer, state)| waits(*peer, state)) {
+            Some((peer, _)) => self.last_busy_peer = peer,
+            None => return true,
+        }
+        false
+    }
+}
+
+impl<W: Wire> Conduit<W> {
+    /// Hands a message to the sink, without the lock.
+    fn deliver<S: Sink>(&mut self, delivery: &Delivery, sink: &mut S) {
+        let Delivery { header, args, bytes, rest } = delivery;
+        let Header { origin, kind, handler, placed: (at, len), .. } = *header;
+        let from = Peer(origin.from);
+        let segment = self.segment.clone();
+        let payload = if kind.is_long() {
+            segment.view(at, len as usize).expect("the range was checked when it was taken")
+        } else {
+            Payload::own(&bytes[*rest..])
+        };
+        let arrival = |category| Arrival::new(from, category, handler, args, payload);
+        match kind {
+            Kind::Request(category) | Kind::OneWay(category) => {
+                let allowed = matches!(kind, Kind::Request(_));
+                let mut path = ConduitReplyPath::of_request(self, from.0, allowed);
+                sink.request(arrival(category), &mut path);
+            }
+            Kind::Reply(category) => sink.reply(arrival(category)),
+            Kind::Control => sink.control(from, args, payload),
+            Kind::Credit | Kind::Farewell | Kind::Heard => {}
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Passing time: how patiently an endpoint asks its wire before it sleeps, what wakes it, and what others know of the ends of ranks.
+
+use super::Machine;
+use crate::wire::Wire;
+use am_core::time::processors;
+use am_core::{Address, LossCause, Rank};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// Fruitless questions in a row before giving the processor away.
+const SPINS: u32 = 200;
+const YIELDS: u32 = 50;
+/// The first sleep and the longest: a wire that progresses only when it is called keeps its peers waiting meanwhile.
+const FIRST_SLEEP: Duration = Duration::from_micros(20);
+const LONGEST_SLEEP: Duration = Duration::from_micros(500);
+
+/// What to do after a fruitless try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Try again at once.
+    Spin,
+    /// Let another thread run, then try again.
+    Yield,
+    /// Sleep at most so long, then try again.
+    Sleep(Duration),
+}
+
+/// Counts fruitless tries and says what to do next.
+#[derive(Debug)]
+pub(super) struct Patience {
+    tries: u32,
+    spins: u32,
+}
+
+impl Patience {
+    /// The patience of one of so many endpoints, all of which may be on this host.
+    pub(super) fn new(peers: u32) -> Self {
+        // Whoever we wait for may be waiting for our processor.
+        let spins = if peers as usize <= processors() { SPINS } else { 0 };
+        Self { tries: 0, spins }
+    }
+
+    pub(super) fn spins(&self) -> bool {
+        self.spins != 0 && self.tries < self.spins / 2
+    }
+
+    /// Something was achieved.
+    pub(super) fn reset(&mut self) {
+        self.tries = 0;
+    }
+
+    /// Nothing was achieved once more.
+    pub(super) fn next(&mut self) -> Next {
+        self.tries = self.tries.saturating_add(1);
+        match self.tries.saturating_sub(self.spins) {
+            0 => Next::Spin,
+            1..=YIELDS => Next::Yield,
+            more => {
+                let doublings = ((more - YIELDS) / 8).min(5);
+                Next::Sleep((FIRST_SLEEP * 2u32.pow(doublings)).min(LONGEST_SLEEP))
+            }
+        }
+    }
+}
+
+/// What comes to an endpoint from other threads: notices of ends, and calls to wake up.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// Something is in the line.
+    any: AtomicBool,
+    line: Mutex<Vec<(Rank, LossCause)>>,
+    /// Whether the next sleep is to end at once.
+    called: Mutex<bool>,
+    bell: Condvar,
+    /// What the helper is told while it rests.
+    helper: Mutex<Word>,
+    helper_bell: Condvar,
+}
+
+/// What the helper is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Word {
+    #[default]
+    Nothing,
+    Hurry,
+    Stop,
+}
+
+impl Wake for Notices {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+}
+
+impl Notices {
+    fn ring(&self) {
+        *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+
+    pub(super) fn waker(self: &Arc<Self>) -> Waker {
+        Arc::clone(self).into()
+    }
+
+    /// Whether there are notices; costs a load.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(SeqCst)
+    }
+
+    /// Rests as the helper does, at most so long; whether it is still needed.
+    pub(super) fn rest(&self, longest: Duration) -> bool {
+        let mut word = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        if *word == Word::Nothing {
+            word = self.helper_bell.wait_timeout(word, longest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if *word == Word::Hurry {
+            *word = Word::Nothing;
+        }
+        *word != Word::Stop
+    }
+
+    fn tell(&self, what: Word) {
+        let mut word = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        if *word != Word::Stop {
+            *word = what;
+        }
+        self.helper_bell.notify_all();
+    }
+
+    /// Has the helper look at once.
+    pub(super) fn hurry(&self) {
+        self.tell(Word::Hurry);
+    }
+
+    /// Ends the helper.
+    pub(super) fn dismiss(&self) {
+        self.tell(Word::Stop);
+    }
+
+    /// Sleeps until somebody rings, or has rung since the last sleep, or time is up.
+    pub(super) fn sleep(&self, longest: Duration) {
+        let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*called {
+            called = self.bell.wait_timeout(called, longest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *called = false;
+    }
+}
+
+/// Tells an endpoint, from any thread, that a rank of its job has ended; see
+/// [`Conduit::failure_notifier`](crate::Conduit::failure_notifier).
+#[derive(Clone, Debug)]
+pub struct FailureNotifier {
+    notices: Weak<Notices>,
+}
+
+impl FailureNotifier {
+    /// Tells that a rank is lost, for this reason; usually [`LossCause::Died`]. The program learns of it with its next poll, and is
+    /// woken if it waits. Only the first end of a rank counts, and its own farewell counts more. Nothing happens if the job has no such
+    /// rank, if it is the endpoint's own, or if the endpoint is no more. Does not block; allocates a few bytes.
+    pub fn lost(&self, rank: Rank, cause: LossCause) {
+        let Some(notices) = self.notices.upgrade() else { return };
+        notices.line.lock().unwrap_or_else(PoisonError::into_inner).push((rank, cause));
+        notices.any.store(true, SeqCst);
+        notices.ring();
+    }
+}
+
+impl FailureNotifier {
+    pub(super) fn new(notices: &Arc<Notices>) -> Self {
+        Self { notices: Arc::downgrade(notices) }
+    }
+}
+
+impl<W: Wire> Machine<W> {
+    /// Takes in what others know of the ends of ranks.
+    pub(super) fn take_notices(&mut self) {
+        let notices = Arc::clone(&self.notices);
+        // Before the line is read: a notice that comes while it is being read sets this once more.
+        notices.any.store(false, SeqCst);
+        let line = std::mem::take(&mut *notices.line.lock().unwrap_or_else(PoisonError::into_inner));
+        let shape = self.settings.shape;
+        for (rank, cause) in line {
+            for endpoint in 0..shape.endpoints {
+                if let Some(peer) = shape.peer(Address::new(rank, endpoint))
+                    && rank != shape.address(self.settings.me).rank
+                {
+                    self.lose(peer.0, cause);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_crowded_yields_at_once_and_sleeps_grow() {
+        let mut patience = Patience::new(u32::MAX);
+        assert!(!patience.spins());
+        assert_eq!(patience.next(), Next::Yield);
+        let steps: Vec<Next> = (0..1000).map(|_| patience.next()).collect();
+        assert_eq!(steps.last(), Some(&Next::Sleep(LONGEST_SLEEP)));
+        assert!(steps.contains(&Next::Sleep(FIRST_SLEEP)));
+        patience.reset();
+        assert_eq!(patience.next(), Next::Yield);
+    }
+
+    #[test]
+    fn a_call_before_a_sleep_ends_it() {
+        let notices = Arc::new(Notices::default());
+        notices.waker().wake();
+        // Were the call lost, this would take an hour.
+        notices.sleep(Duration::from_secs(3600));
+    }
+}

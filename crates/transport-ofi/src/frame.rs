@@ -1,0 +1,216 @@
+//! Frames: what a message on the wire looks like.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | the job's tag |
+//! | 4..8 | the sender |
+//! | 8..12 | number in the sender's sequence to this receiver |
+//! | 12 | kind |
+//! | 13 | handler; of a farewell, how the sender leaves |
+//! | 14 | number of arguments |
+//! | 15 | messages between cores that were handled |
+//! | 16..18 | requests that were handled |
+//! | 18..20 | replies that will not come |
+//! | 24..40 | of a Long message: where its payload is placed, and its length (bytes 20..24 are zero) |
+//!
+//! Arguments and payload follow. Numbers are little-endian.
+
+use am_core::{Category, Words};
+
+/// Bytes of a header, but of a Long message.
+pub(crate) const HEADER: usize = 20;
+/// Bytes of a header of a Long message.
+pub(crate) const LONG_HEADER: usize = 40;
+/// Arguments of a message.
+pub(crate) const MAX_ARGUMENTS: usize = 16;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A request with a reply to come, or one without.
+    Request(Category),
+    OneWay(Category),
+    Reply(Category),
+    Control,
+    /// Nothing but credits.
+    Credit,
+    /// The last frame of a sender that leaves.
+    Farewell,
+    /// The answer to it.
+    Heard,
+}
+
+/// A peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense;
+
+/// Credits that a frame brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credits {
+    /// Requests of the receiver that were handled.
+    pub(crate) handled: u16,
+    /// Replies that will not come.
+    pub(crate) freed: u16,
+    /// Messages between cores that were handled.
+    pub(crate) controls: u8,
+}
+
+/// Who sent a frame, and its place in the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) tag: u32,
+    pub(crate) from: u32,
+    pub(crate) sequence: u32,
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) origin: Origin,
+    pub(crate) kind: Kind,
+    pub(crate) handler: u8,
+    pub(crate) args: u8,
+    pub(crate) credits: Credits,
+    /// Of a Long message: offset and length of its payload in the receiver's segment.
+    pub(crate) placed: (u64, u64),
+}
+
+impl Kind {
+    pub(crate) const fn is_long(self) -> bool {
+        matches!(self, Self::Request(Category::Long) | Self::OneWay(Category::Long) | Self::Reply(Category::Long))
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Request(category) => category as u8,
+            Self::OneWay(category) => 3 + category as u8,
+            Self::Reply(category) => 6 + category as u8,
+            Self::Control => 9,
+            Self::Credit => 10,
+            Self::Farewell => 11,
+            Self::Heard => 12,
+        }
+    }
+
+    fn of(code: u8) -> Option<Self> {
+        let category = Category::ALL[usize::from(code % 3)];
+        match code {
+            0..3 => Some(Self::Request(category)),
+            3..6 => Some(Self::OneWay(category)),
+            6..9 => Some(Self::Reply(category)),
+            9 => Some(Self::Control),
+            10 => Some(Self::Credit),
+            11 => Some(Self::Farewell),
+            12 => Some(Self::Heard),
+            _ => None,
+        }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<u32, Nonsense> {
+    let word = bytes.get(at..at + 4).ok_or(Nonsense)?;
+    Ok(u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+}
+
+fn double(bytes: &[u8], at: usize) -> Result<u64, Nonsense> {
+    Ok(u64::from(word(bytes, at)?) | u64::from(word(bytes, at + 4)?) << 32)
+}
+
+impl Header {
+    /// Bytes of the header itself.
+    pub(crate) const fn len(&self) -> usize {
+        if self.kind.is_long() { LONG_HEADER } else { HEADER }
+    }
+
+    /// Writes header, arguments and payload; returns how many bytes that are.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline]
+    pub(crate) fn compose(&self, out: &mut [u8], args: &Words, payload: &[u8]) -> usize {
+        let Self { origin, kind, handler, credits, placed, .. } = *self;
+        let mut head = [0; LONG_HEADER];
+        head[0..4].copy_from_slice(&origin.tag.to_le_bytes());
+        head[4..8].copy_from_slice(&origin.from.to_le_bytes());
+        head[8..12].copy_from_slice(&origin.sequence.to_le_bytes());
+        head[12..16].copy_from_slice(&[kind.code(), handler, self.args, credits.controls]);
+        head[16..18].copy_from_slice(&credits.handled.to_le_bytes());
+        head[18..20].copy_from_slice(&credits.freed.to_le_bytes());
+        head[24..32].copy_from_slice(&placed.0.to_le_bytes());
+        head[32..40].copy_from_slice(&placed.1.to_le_bytes());
+        let begin = self.len();
+        let words = begin + 4 * args.len();
+        out[..begin].copy_from_slice(&head[..begin]);
+        out[begin..words].copy_from_slice(&args.to_le_bytes()[..4 * args.len()]);
+        out[words..words + payload.len()].copy_from_slice(payload);
+        words + payload.len()
+    }
+
+    /// Who sent a frame.
+    #[inline]
+    pub(crate) fn origin(bytes: &[u8]) -> Result<Origin, Nonsense> {
+        Ok(Origin { tag: word(bytes, 0)?, from: word(bytes, 4)?, sequence: word(bytes, 8)? })
+    }
+
+    /// The kind of a frame, and its handler byte.
+    pub(crate) fn kind(bytes: &[u8]) -> Result<(Kind, u8), Nonsense> {
+        let [kind, handler, ..] = word(bytes, 12)?.to_le_bytes();
+        Ok((Kind::of(kind).ok_or(Nonsense)?, handler))
+    }
+
+    /// A frame's header, its arguments, and the bytes behind.
+    #[inline]
+    pub(crate) fn read(bytes: &[u8]) -> Result<(Self, Words, &[u8]), Nonsense> {
+        let origin = Self::origin(bytes)?;
+        let [kind, handler, args, controls] = word(bytes, 12)?.to_le_bytes();
+        let credits = word(bytes, 16)?;
+        let credits = Credits { handled: credits as u16, freed: (credits >> 16) as u16, controls };
+        let kind = Kind::of(kind).ok_or(Nonsense)?;
+        let placed = if kind.is_long() { (double(bytes, 24)?, double(bytes, 32)?) } else { (0, 0) };
+        let header = Self { origin, kind, handler, args, credits, placed };
+        let rest = bytes.get(header.len()..).ok_or(Nonsense)?;
+        let (words, rest) = rest.split_at_checked(4 * usize::from(args)).ok_or(Nonsense)?;
+        let words = Words::from_le_bytes(words).map_err(|_| Nonsense)?;
+        Ok((header, words, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_are_read_as_composed(
+            code in 0u8..13, handler: u8, words in prop::collection::vec(any::<u32>(), 0..17), numbers: [u32; 4],
+            placed: (u64, u64), payload in prop::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let kind = Kind::of(code).unwrap();
+            let [tag, from, sequence, some] = numbers;
+            let credits = Credits { handled: some as u16, freed: (some >> 16) as u16, controls: tag as u8 };
+            let placed = if kind.is_long() { placed } else { (0, 0) };
+            let args = Words::from_slice(&words).unwrap();
+            let origin = Origin { tag, from, sequence };
+            let header = Header { origin, kind, handler, args: words.len() as u8, credits, placed };
+            let mut bytes = [0; 200];
+            let len = header.compose(&mut bytes, &args, &payload);
+            prop_assert_eq!(Header::read(&bytes[..len]), Ok((header, args, &payload[..])));
+            prop_assert_eq!(Header::origin(&bytes[..len]), Ok(origin));
+            prop_assert_eq!(Header::kind(&bytes[..len]), Ok((kind, handler)));
+            // No part of a header or of arguments is a frame.
+            for short in 0..header.len() + 4 * words.len() {
+                prop_assert!(Header::read(&bytes[..short]).is_err());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            if let Ok((header, args, rest)) = Header::read(&bytes) {
+                let mut again = [0; 200];
+                let len = header.compose(&mut again, &args, rest);
+                prop_assert_eq!(Header::read(&again[..len]), Ok((header, args, rest)));
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Active messages over libfabric (OFI): InfiniBand, Slingshot, EFA, Omni-Path, and TCP, shared memory and UDP on every machine.
+//!
+//! `libfabric.so.1` (1.14 to 2.x) is loaded at run time: building needs nothing, and a machine without it gets one line that says
+//! what to install and what was searched. The transport uses reliable-datagram endpoints (`FI_EP_RDM`) with messages and remote writes.
+//!
+//! # Modules
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`Ofi`], [`Conduit`] | the transport, a state machine of messages on any [`wire`] |
+//! | [`wire`] | what that needs from a network: the seam behind which tests put one of their own |
+//! | [`Opened`], [`LocalJob`] | endpoints before they join their job, jobs whose ranks are threads |
+//! | [`OfiConfig`] | settings and their variables |
+//! | [`list`], [`Offer`], [`Verdict`] | what this machine has, what would be taken and why |
+//! | `sys`, `memory` | libfabric's C interface, and memory that a provider reads and writes; `unsafe` stands there alone |
+//!
+//! # Example
+//!
+//! Two ranks as threads of one process; ranks of several processes differ in how they hand each other their cards
+//! ([`Opened::card`], [`Opened::join`]).
+//!
+//! ```
+//! use am_core::{Endpoint, HandlerResult, Handlers, Rank};
+//! use transport_ofi::{LocalJob, OfiConfig};
+//!
+//! let config = OfiConfig::default().provider("tcp").interface("127.0.0.1");
+//! let job = match LocalJob::new(2, &config) {
+//!     Ok(job) => job,
+//!     Err(error) => return Ok(println!("skipped: {error}")), // no libfabric here
+//! };
+//! std::thread::scope(|scope| {
+//!     for rank in 0..2 {
+//!         let job = &job;
+//!         scope.spawn(move || {
+//!             let mut handlers = Handlers::<u64>::new();
+//!             let sum = handlers.reply("sum", |total, _, value: u64, _| *total += value).unwrap();
+//!             let add = handlers.request("add", move |_, token, (a, b): (u64, u64), _| -> HandlerResult {
+//!                 token.reply(sum, a + b)?;
+//!                 Ok(())
+//!             });
+//!             let add = add.unwrap();
+//!             let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
+//!             endpoint.request(Rank(1 - rank), add, (20, 22)).unwrap();
+//!             endpoint.wait_until(|total| *total == 42).unwrap();
+//!             endpoint.finish().unwrap();
+//!         });
+//!     }
+//! });
+//! # Ok::<(), transport_ofi::OfiError>(())
+//! ```
+//!
+//! # Environment
+//!
+//! [`OfiConfig::from_environment`] reads these; a value that makes no sense is an error that names it.
+//!
+//! | variable | what |
+//! |---|---|
+//! | `AM_FABRIC` | the provider: `verbs`, `cxi`, `tcp`, `udp;ofi_rxd`; the fastest that fits if unset |
+//! | `AM_OFI_INTERFACE` | the interface: an address, or a domain such as `eth0` or `mlx5_0` |
+//! | `AM_OFI_MEDIUM` | largest Medium payload in bytes |
+//! | `AM_OFI_LINGER` | seconds that leaving may take |
+//! | `AM_OFI_LIBRARY` | the library's file, in place of `libfabric.so.1` where the dynamic linker looks |
+//!
+//! # Limits
+//!
+//! * Tried over the providers tcp, shm and udp of libfabric 1.17. Registration of local buffers (`FI_MR_LOCAL`) and of
+//!   endpoint-bound memory (`FI_MR_ENDPOINT`) is written to the manual and was never run: no provider here asks for it.
+//! * Messages are neither encrypted nor authenticated: whoever reaches a provider's endpoint can forge them. A number of the job
+//!   in every frame tells strays apart, no more.
+//! * A provider that progresses only when it is called (tcp, shm, udp) does nothing while the program computes: a Long payload towards
+//!   such a rank, and a departure, wait until it polls. There is no helper thread.
+//! * A rank that waits spins, then yields, then sleeps for 20 to 500 us at a time: the completion queue's wait object is not used, and
+//!   [`Waiting::notify`](am_core::Waiting::notify) says that the transport must be polled.
+//! * A rank that is killed is known to be lost when the provider reports a failed operation, or when somebody tells
+//!   ([`FailureNotifier`]). An injected message that fails later names no peer and is not reported.
+//! * One-sided operations and atomics of the network are not used: `am-pgas` works by messages.
+//! * Every departure tells every rank, so ending costs messages in the square of the number of ranks.
+//! * After a fork only the parent may use the endpoint; this is not checked.
+
+mod conduit;
+mod config;
+mod error;
+mod frame;
+mod job;
+mod memory;
+mod provider;
+mod sys;
+pub mod wire;
+
+pub use conduit::{Admitted, Conduit, ConduitSlot, FailureNotifier, Settings};
+pub use config::OfiConfig;
+pub use error::OfiError;
+pub use job::{LocalJob, LocalOptions, Ofi, Opened};
+pub use memory::OfiMemory;
+pub use provider::{Offer, Verdict, list, version};
+pub use sys::Port;

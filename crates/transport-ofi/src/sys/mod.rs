@@ -1,0 +1,20 @@
+//! libfabric: its C interface, the library loaded at run time, and the objects of one endpoint. `unsafe` stands here.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `abi` | structs, tables of functions, constants |
+//! | `library` | the library: where it is searched, and its few symbols |
+//! | `info` | what providers offer |
+//! | `port` | an endpoint with all it needs: the [`Wire`](crate::wire::Wire) of libfabric |
+
+mod abi;
+#[cfg(test)]
+mod abi_tests;
+mod info;
+mod library;
+mod port;
+
+pub(crate) use info::{Infos, Query};
+pub(crate) use library::Library;
+pub use port::Port;
+pub(crate) use port::{LONGEST_NAME, Opening, Remote};

@@ -1,0 +1,588 @@
+//! An endpoint of libfabric with all that it needs: fabric, domain, address vector, completion queue, registered memory. It is the
+//! [`Wire`] of libfabric.
+
+use super::abi::{
+    FI_AV_TABLE, FI_COMPLETION, FI_CQ_FORMAT_MSG, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_ENABLE,
+    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_RECV, FI_REMOTE_WRITE, FI_SEND, FI_WAIT_NONE, FI_WRITE,
+    fi_addr_t, fi_av_attr, fi_context2, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_info, fi_msg_rma,
+    fi_rma_iov, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+};
+use super::info::Infos;
+use super::library::Library;
+use crate::error::OfiError;
+use crate::memory::{Arena, OfiMemory, Region};
+use crate::wire::{Event, Fault, Operation, Sizes, Wire};
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr;
+
+/// No particular peer.
+const ANYONE: fi_addr_t = fi_addr_t::MAX;
+/// Bytes of the longest name of an endpoint.
+pub(crate) const LONGEST_NAME: usize = 1023;
+/// Completions that are read with one call.
+const BATCH: usize = 32;
+
+/// Bytes that begin where any struct of C may.
+#[repr(align(16))]
+struct Aligned([u8; LONGEST_NAME + 1]);
+
+/// What opening an endpoint takes.
+pub(crate) struct Opening<'a> {
+    pub(crate) infos: &'a Infos,
+    /// Number of the offer.
+    pub(crate) offer: usize,
+    pub(crate) provider: &'a str,
+    pub(crate) sizes: Sizes,
+    pub(crate) memory: &'a OfiMemory,
+    pub(crate) segment_bytes: usize,
+}
+
+/// What an endpoint needs of a peer's to write to its segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Remote {
+    pub(crate) key: u64,
+    /// What stands for byte 0 of the segment.
+    pub(crate) base: u64,
+}
+
+/// A peer: where it is, and its segment.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    address: fi_addr_t,
+    remote: Remote,
+}
+
+/// The objects of libfabric, closed in the order that it wants.
+struct Objects {
+    fabric: *mut fid_fabric,
+    domain: *mut fid_domain,
+    av: *mut fid_av,
+    cq: *mut fid_cq,
+    ep: *mut fid_ep,
+    /// The segment, frames, chunks, slots.
+    mrs: [*mut fid_mr; 4],
+    /// Whether registrations belong to the endpoint and have to go before it.
+    bound: bool,
+    closed: bool,
+}
+
+/// An endpoint of libfabric. It can be sent to the thread that uses it.
+pub struct Port {
+    objects: Objects,
+    library: &'static Library,
+    provider: String,
+    sizes: Sizes,
+    /// What stands for registered buffers in calls, where the provider asks for it.
+    descriptors: [*mut c_void; 3],
+    frames: Arena,
+    chunks: Arena,
+    slots: Arena,
+    /// One per buffer and slot: slots, then buffers. Their addresses name operations.
+    contexts: Box<[fi_context2]>,
+    targets: Vec<Target>,
+    /// What peers need to write to this endpoint's segment.
+    own: Remote,
+    /// Keeps the segment's memory for as long as it is registered.
+    memory: OfiMemory,
+}
+
+// SAFETY: the objects belong to this value alone, whose calls take `&mut self`: as the domain's threading mode asks, one thread at a
+// time uses them, which one does not matter.
+unsafe impl Send for Port {}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("provider", &self.provider)
+            .field("sizes", &self.sizes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an object of the library points to: its table of functions, or a part.
+///
+/// # Safety
+/// The object has to be open, and stay so for as long as the result is used.
+unsafe fn table<'a, O: 'a, T>(object: *const O, part: impl FnOnce(&O) -> *const T) -> &'a T {
+    // SAFETY: the caller says that it is open.
+    let object = unsafe { &*object };
+    // SAFETY: every open object has what its declaration points to; nobody changes that.
+    unsafe { &*part(object) }
+}
+
+fn close(object: *mut fid) -> bool {
+    if object.is_null() {
+        return true;
+    }
+    // SAFETY: the object is open, and every object has its table.
+    let close = unsafe { table(object, |object| object.ops) }.close;
+    // SAFETY: it is closed once: its owner forgets it.
+    unsafe { close(object) == 0 }
+}
+
+impl Objects {
+    const fn none() -> Self {
+        let (fabric, domain, av) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let (cq, ep, mrs) = (ptr::null_mut(), ptr::null_mut(), [ptr::null_mut(); 4]);
+        Self { fabric, domain, av, cq, ep, mrs, bound: false, closed: false }
+    }
+
+    /// Closes everything; whether the provider has let go of all buffers.
+    fn close(&mut self) -> bool {
+        if std::mem::replace(&mut self.closed, true) {
+            return true;
+        }
+        let regions = |mrs: &[*mut fid_mr]| mrs.iter().fold(true, |done, region| close(region.cast()) & done);
+        let mut done = !self.bound || regions(&self.mrs);
+        done &= close(self.ep.cast());
+        done &= self.bound || regions(&self.mrs);
+        done &= close(self.cq.cast()) & close(self.av.cast());
+        done & close(self.domain.cast()) & close(self.fabric.cast())
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if !self.objects.close() {
+            // Something is still in use there: what it may write to stays.
+            let none = || Arena::new(0, 0);
+            for arena in [&mut self.frames, &mut self.chunks, &mut self.slots] {
+                if let Ok(none) = none() {
+                    std::mem::forget(std::mem::replace(arena, none));
+                }
+            }
+            std::mem::forget(std::mem::take(&mut self.contexts));
+            std::mem::forget(self.memory.clone());
+        }
+    }
+}
+
+/// Turns a result of the library into an error.
+struct Check<'a> {
+    library: &'static Library,
+    provider: &'a str,
+}
+
+impl Check<'_> {
+    fn of(&self, call: &'static str, code: c_int) -> Result<(), OfiError> {
+        match code {
+            0.. => Ok(()),
+            _ => {
+                let (provider, reason) = (self.provider.into(), self.library.explain(code));
+                Err(OfiError::Call { call, provider, code: code.abs(), reason })
+            }
+        }
+    }
+}
+
+impl Port {
+    /// Opens an endpoint, registers its memory and offers its slots. Blocks as long as the provider takes.
+    ///
+    /// # Errors
+    /// [`OfiError::Call`], [`OfiError::Memory`].
+    pub(crate) fn open(opening: &Opening<'_>) -> Result<Self, OfiError> {
+        let Opening { infos, provider, sizes, memory, .. } = *opening;
+        let library = infos.library();
+        let info = infos.answer(opening.offer);
+        let count = (sizes.slots + sizes.frames + sizes.chunks) as usize;
+        let arena = |count: u32, bytes| Arena::new(count as usize, bytes).map_err(OfiError::memory("messages"));
+        let mut port = Self {
+            objects: Objects::none(),
+            library,
+            provider: provider.into(),
+            sizes,
+            descriptors: [ptr::null_mut(); 3],
+            frames: arena(sizes.frames, sizes.frame_bytes)?,
+            chunks: arena(sizes.chunks, sizes.chunk_bytes)?,
+            slots: arena(sizes.slots, sizes.frame_bytes)?,
+            contexts: (0..count).map(|_| fi_context2 { internal: [ptr::null_mut(); 8] }).collect(),
+            targets: Vec::new(),
+            own: Remote::default(),
+            memory: memory.clone(),
+        };
+        port.open_objects(info, count)?;
+        port.register(info, opening.segment_bytes)?;
+        for slot in 0..sizes.slots {
+            match port.post(slot) {
+                Ok(()) => {}
+                Err(Fault::Again) => port.check().of("fi_recv", -libc::EAGAIN)?,
+                Err(Fault::Failed(code)) => port.check().of("fi_recv", -code)?,
+            }
+        }
+        Ok(port)
+    }
+
+    fn check(&self) -> Check<'_> {
+        Check { library: self.library, provider: &self.provider }
+    }
+
+    fn open_objects(&mut self, info: *mut fi_info, completions: usize) -> Result<(), OfiError> {
+        let check = Check { library: self.library, provider: &self.provider };
+        let objects = &mut self.objects;
+        // SAFETY: every answer has this part.
+        let fabric_attr = unsafe { (*info).fabric_attr };
+        // SAFETY: the attributes and the place for the object live through the call.
+        let code = unsafe { (self.library.fabric)(fabric_attr, &raw mut objects.fabric, ptr::null_mut()) };
+        check.of("fi_fabric", code)?;
+        let fabric = objects.fabric;
+        // SAFETY: the fabric is open and has its table.
+        let open = unsafe { table(fabric, |object| object.ops) }.domain;
+        // SAFETY: as for the fabric.
+        let code = unsafe { open(fabric, info, &raw mut objects.domain, ptr::null_mut()) };
+        check.of("fi_domain", code)?;
+        let domain = objects.domain;
+        // SAFETY: the domain is open and has its table.
+        let functions = unsafe { table(domain, |object| object.ops) };
+        let mut attributes = fi_av_attr {
+            r#type: FI_AV_TABLE,
+            rx_ctx_bits: 0,
+            count: 0,
+            ep_per_node: 0,
+            name: ptr::null(),
+            map_addr: ptr::null_mut(),
+            flags: 0,
+        };
+        // SAFETY: as for the fabric.
+        let code =
+            unsafe { (functions.av_open)(domain, &raw mut attributes, &raw mut objects.av, ptr::null_mut()) };
+        check.of("fi_av_open", code)?;
+        let mut attributes = fi_cq_attr {
+            size: completions,
+            flags: 0,
+            format: FI_CQ_FORMAT_MSG,
+            wait_obj: FI_WAIT_NONE,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+        };
+        // SAFETY: as for the fabric.
+        let code =
+            unsafe { (functions.cq_open)(domain, &raw mut attributes, &raw mut objects.cq, ptr::null_mut()) };
+        check.of("fi_cq_open", code)?;
+        // SAFETY: as for the fabric.
+        let code = unsafe { (functions.endpoint)(domain, info, &raw mut objects.ep, ptr::null_mut()) };
+        check.of("fi_endpoint", code)?;
+        let ep: *mut fid = objects.ep.cast();
+        // SAFETY: the endpoint is open and has its table.
+        let common = unsafe { table(ep, |object| object.ops) };
+        // SAFETY: both objects are open.
+        let code = unsafe { (common.bind)(ep, objects.av.cast(), 0) };
+        check.of("fi_ep_bind of the address vector", code)?;
+        // SAFETY: both objects are open.
+        let code = unsafe { (common.bind)(ep, objects.cq.cast(), FI_SEND | FI_RECV) };
+        check.of("fi_ep_bind of the completion queue", code)?;
+        // SAFETY: the endpoint is open; this command takes no argument.
+        let code = unsafe { (common.control)(ep, FI_ENABLE, ptr::null_mut()) };
+        check.of("fi_enable", code)
+    }
+
+    /// Registers the segment, and the buffers where the provider asks for it.
+    fn register(&mut self, info: *mut fi_info, segment_bytes: usize) -> Result<(), OfiError> {
+        // SAFETY: every answer has this part.
+        let mode = unsafe { table(info, |info| info.domain_attr.cast_const()) }.mr_mode;
+        let check = Check { library: self.library, provider: &self.provider };
+        let objects = &mut self.objects;
+        objects.bound = mode & FI_MR_ENDPOINT != 0;
+        if segment_bytes != 0 {
+            let region = self.memory.region();
+            objects.register(&check, 0, (region, segment_bytes), FI_REMOTE_WRITE)?;
+            // SAFETY: the registration is there for as long as `self`.
+            let key = unsafe { (*objects.mrs[0]).key };
+            let base = if mode & FI_MR_VIRT_ADDR != 0 { region.start() as u64 } else { 0 };
+            self.own = Remote { key, base };
+        }
+        if mode & FI_MR_LOCAL != 0 {
+            let arenas = [(&self.frames, FI_SEND), (&self.chunks, FI_WRITE), (&self.slots, FI_RECV)];
+            for (index, (arena, access)) in arenas.into_iter().enumerate() {
+                let region = arena.region();
+                objects.register(&check, index + 1, (region, region.len()), access)?;
+                // SAFETY: the registration is there for as long as `self`.
+                self.descriptors[index] = unsafe { (*objects.mrs[index + 1]).mem_desc };
+            }
+        }
+        Ok(())
+    }
+
+    /// Where peers find this endpoint, as they insert it into their address vectors.
+    ///
+    /// # Errors
+    /// [`OfiError::Call`].
+    pub(crate) fn name(&self) -> Result<Vec<u8>, OfiError> {
+        let mut name = vec![0u8; LONGEST_NAME];
+        let ep = self.objects.ep;
+        // SAFETY: the endpoint is open and has its table.
+        let getname = unsafe { table(ep, |object| object.cm) }.getname;
+        loop {
+            let mut len = name.len();
+            // SAFETY: the buffer has room for `len` bytes.
+            let code = unsafe { getname(ep.cast(), name.as_mut_ptr().cast(), &raw mut len) };
+            match code {
+                0 => {
+                    name.truncate(len);
+                    return Ok(name);
+                }
+                _ if len > name.len() => name.resize(len, 0),
+                _ => self.check().of("fi_getname", -code.abs())?,
+            }
+        }
+    }
+
+    /// What peers need to write to this endpoint's segment.
+    pub(crate) fn own(&self) -> Remote {
+        self.own
+    }
+
+    /// Tells of all peers, in their order. Allocates.
+    ///
+    /// # Errors
+    /// [`OfiError::Call`] if the provider cannot make sense of a name.
+    pub(crate) fn connect<'n>(
+        &mut self,
+        peers: impl Iterator<Item = (Option<&'n [u8]>, Remote)>,
+    ) -> Result<(), OfiError> {
+        let av = self.objects.av;
+        // SAFETY: the vector is open and has its table.
+        let insert = unsafe { table(av, |object| object.ops) }.insert;
+        for (name, remote) in peers {
+            let mut address = ANYONE;
+            if let Some(name) = name {
+                // Zeros follow the name: a provider reads a whole address, or text to its end, wherever the name came from.
+                let mut padded = Aligned([0; LONGEST_NAME + 1]);
+                padded.0[..name.len()].copy_from_slice(name);
+                let from = padded.0.as_ptr().cast();
+                // SAFETY: there are more bytes than an address of any provider has, and text ends among them.
+                let code = unsafe { insert(av, from, 1, &raw mut address, 0, ptr::null_mut()) };
+                let code = if code == 1 { 0 } else { code.min(-libc::EINVAL) };
+                self.check().of("fi_av_insert", code)?;
+            }
+            self.targets.push(Target { address, remote });
+        }
+        Ok(())
+    }
+
+    fn context(&mut self, operation: Operation) -> *mut c_void {
+        let index = match operation {
+            Operation::Receive(slot) => slot,
+            Operation::Send(buffer) | Operation::Write(buffer) => self.sizes.slots + buffer,
+        };
+        (&raw mut self.contexts[index as usize]).cast()
+    }
+
+    /// The operation that a completion names, whose buffer is the program's again.
+    fn operation(&mut self, context: *mut c_void) -> Option<Operation> {
+        let from = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
+        let index = u32::try_from(from / size_of::<fi_context2>()).ok()?;
+        let Sizes { slots, frames, chunks, .. } = self.sizes;
+        let buffer = index.wrapping_sub(slots);
+        let (arena, place, operation) = if index < slots {
+            (&mut self.slots, index, Operation::Receive(index))
+        } else if buffer < frames {
+            (&mut self.frames, buffer, Operation::Send(buffer))
+        } else if buffer < frames + chunks {
+            (&mut self.chunks, buffer - frames, Operation::Write(buffer))
+        } else {
+            return None;
+        };
+        // A completion of something that is not under way would be the provider's mistake.
+        arena.is_lent(place as usize).then(|| arena.take_back(place as usize))?;
+        Some(operation)
+    }
+
+    /// A buffer's arena, its number there, and what stands for it in calls.
+    fn place(&mut self, buffer: u32) -> (&mut Arena, usize, *mut c_void) {
+        match buffer.checked_sub(self.sizes.frames) {
+            None => (&mut self.frames, buffer as usize, self.descriptors[0]),
+            Some(chunk) => (&mut self.chunks, chunk as usize, self.descriptors[1]),
+        }
+    }
+
+    /// What an operation with a lent buffer came to.
+    fn started(&mut self, buffer: u32, code: isize) -> Result<(), Fault> {
+        let result = outcome(code);
+        if result.is_err() {
+            let (arena, place, _) = self.place(buffer);
+            arena.take_back(place);
+        }
+        result
+    }
+
+    /// The error at the head of the completion queue.
+    fn read_error(&mut self) -> Result<Event, i32> {
+        let mut entry = fi_cq_err_entry {
+            op_context: ptr::null_mut(),
+            flags: 0,
+            len: 0,
+            buf: ptr::null_mut(),
+            data: 0,
+            tag: 0,
+            olen: 0,
+            err: 0,
+            prov_errno: 0,
+            err_data: ptr::null_mut(),
+            err_data_size: 0,
+            later: [0; 8],
+        };
+        let cq = self.objects.cq;
+        // SAFETY: the queue is open and has its table.
+        let readerr = unsafe { table(cq, |object| object.ops) }.readerr;
+        // SAFETY: the entry is at least as long as that of any version.
+        match unsafe { readerr(cq, &raw mut entry, 0) } {
+            1.. => Ok(Event::Failed(self.operation(entry.op_context), entry.err)),
+            code => Err(code.unsigned_abs() as i32),
+        }
+    }
+}
+
+/// What a call came to.
+fn outcome(code: isize) -> Result<(), Fault> {
+    match -code {
+        0 => Ok(()),
+        FI_EAGAIN => Err(Fault::Again),
+        code => Err(Fault::Failed(code as i32)),
+    }
+}
+
+impl Objects {
+    /// Registers the beginning of a region; keys are asked for by number where the provider does not choose them.
+    fn register(
+        &mut self,
+        check: &Check<'_>,
+        index: usize,
+        (region, len): (&Region, usize),
+        access: u64,
+    ) -> Result<(), OfiError> {
+        let domain: *mut fid_domain = self.domain;
+        // SAFETY: the domain is open and has its table.
+        let reg = unsafe { table(domain, |object| object.mr) }.reg;
+        let (start, key) = (region.start().cast_const().cast(), index as u64 + 1);
+        let mr = &raw mut self.mrs[index];
+        // SAFETY: the region outlives the registration, which `Port` closes first.
+        let code = unsafe { reg(domain.cast(), start, len, access, 0, key, 0, mr, ptr::null_mut()) };
+        check.of("fi_mr_reg", code)?;
+        if self.bound {
+            let mr: *mut fid = self.mrs[index].cast();
+            // SAFETY: the registration is open and has its table.
+            let common = unsafe { table(mr, |object| object.ops) };
+            // SAFETY: both objects are open.
+            let code = unsafe { (common.bind)(mr, self.ep.cast(), 0) };
+            check.of("fi_mr_bind", code)?;
+            // SAFETY: the registration is open; this command takes no argument.
+            let code = unsafe { (common.control)(mr, FI_ENABLE, ptr::null_mut()) };
+            check.of("fi_mr_enable", code)?;
+        }
+        Ok(())
+    }
+}
+
+impl Wire for Port {
+    fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    fn buffer(&mut self, buffer: u32) -> &mut [u8] {
+        let (arena, place, _) = self.place(buffer);
+        arena.bytes_mut(place)
+    }
+
+    fn send(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault> {
+        let (address, context) = (self.targets[to as usize].address, self.context(Operation::Send(buffer)));
+        let (arena, place, descriptor) = self.place(buffer);
+        let (start, bytes) = arena.lend(place);
+        assert!(len <= bytes, "a message fits its buffer");
+        let ep = self.objects.ep;
+        // SAFETY: the endpoint is open and has its table.
+        let send = unsafe { table(ep, |object| object.msg) }.send;
+        // SAFETY: the buffer is lent until the completion, and outlives the endpoint; so does the context.
+        let code = unsafe { send(ep, start.cast_const().cast(), len, descriptor, address, context) };
+        self.started(buffer, code)
+    }
+
+    fn inject(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault> {
+        let address = self.targets[to as usize].address;
+        let (arena, place, _) = self.place(buffer);
+        let start = arena.bytes(place)[..len].as_ptr();
+        let ep = self.objects.ep;
+        // SAFETY: the endpoint is open and has its table.
+        let inject = unsafe { table(ep, |object| object.msg) }.inject;
+        // SAFETY: the bytes are read before the call returns.
+        outcome(unsafe { inject(ep, start.cast(), len, address) })
+    }
+
+    fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
+        let Target { address, remote } = self.targets[to as usize];
+        let context = self.context(Operation::Write(buffer));
+        let (arena, place, mut descriptor) = self.place(buffer);
+        let (start, bytes) = arena.lend(place);
+        assert!(len <= bytes, "a part fits its buffer");
+        let from = libc::iovec { iov_base: start.cast(), iov_len: len };
+        let to = fi_rma_iov { addr: remote.base.wrapping_add(at), len, key: remote.key };
+        let message = fi_msg_rma {
+            msg_iov: &raw const from,
+            desc: &raw mut descriptor,
+            iov_count: 1,
+            addr: address,
+            rma_iov: &raw const to,
+            rma_iov_count: 1,
+            context,
+            data: 0,
+        };
+        let ep = self.objects.ep;
+        // SAFETY: the endpoint is open and has its table.
+        let writemsg = unsafe { table(ep, |object| object.rma) }.writemsg;
+        // SAFETY: as in `send`; the description itself is read before the call returns.
+        let code = unsafe { writemsg(ep, &raw const message, FI_COMPLETION | FI_DELIVERY_COMPLETE) };
+        self.started(buffer, code)
+    }
+
+    fn post(&mut self, slot: u32) -> Result<(), Fault> {
+        let context = self.context(Operation::Receive(slot));
+        let (start, len) = self.slots.lend(slot as usize);
+        let ep = self.objects.ep;
+        // SAFETY: the endpoint is open and has its table.
+        let recv = unsafe { table(ep, |object| object.msg) }.recv;
+        // SAFETY: the slot is lent until the completion, and outlives the endpoint; so does the context.
+        let code = unsafe { recv(ep, start.cast(), len, self.descriptors[2], ANYONE, context) };
+        let result = outcome(code);
+        if result.is_err() {
+            self.slots.take_back(slot as usize);
+        }
+        result
+    }
+
+    fn arrived(&self, slot: u32) -> &[u8] {
+        self.slots.bytes(slot as usize)
+    }
+
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32> {
+        let cq = self.objects.cq;
+        // SAFETY: the queue is open and has its table.
+        let read = unsafe { table(cq, |object| object.ops) }.read;
+        let mut entries = [fi_cq_msg_entry { op_context: ptr::null_mut(), flags: 0, len: 0 }; BATCH];
+        while events.len() < events.capacity() {
+            let most = BATCH.min(events.capacity() - events.len());
+            // SAFETY: there is room for so many entries of the queue's format.
+            let count = unsafe { read(cq, entries.as_mut_ptr().cast(), most) };
+            match count {
+                1.. => {
+                    for entry in &entries[..count as usize] {
+                        if let Some(operation) = self.operation(entry.op_context) {
+                            events.push(Event::Done(operation, entry.len));
+                        }
+                    }
+                    if (count as usize) < most {
+                        break;
+                    }
+                }
+                _ if count == 0 || -count == FI_EAGAIN => break,
+                _ if -count == FI_EAVAIL => match self.read_error() {
+                    Ok(event) => events.push(event),
+                    Err(code) if code as isize == FI_EAGAIN => break,
+                    Err(code) => return Err(code),
+                },
+                code => return Err(code.unsigned_abs() as i32),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! What the protocol needs from a network: the seam between the state machine of [`Conduit`](crate::Conduit) and libfabric, behind
+//! which tests put a network of their own.
+//!
+//! A wire has buffers for outgoing messages (frames, then chunks, numbered together) and slots for incoming ones. What a call accepted
+//! ends in exactly one [`Event`]; until then its buffer or slot is not to be touched.
+
+/// How many buffers there are, and how large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Buffers for messages: numbers from 0.
+    pub frames: u32,
+    /// Bytes of each, and of each slot.
+    pub frame_bytes: usize,
+    /// Buffers for parts of Long payloads: numbers from `frames`.
+    pub chunks: u32,
+    /// Bytes of each.
+    pub chunk_bytes: usize,
+    /// Slots for messages that arrive.
+    pub slots: u32,
+    /// Bytes of the largest message that can be injected.
+    pub inject: usize,
+}
+
+/// Why an operation was not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No room for now; poll and try again.
+    Again,
+    /// It will never be: the error number of the network.
+    Failed(i32),
+}
+
+/// Something that was started, by the number of its buffer or slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// [`Wire::send`] of this buffer.
+    Send(u32),
+    /// [`Wire::write`] of this buffer.
+    Write(u32),
+    /// [`Wire::post`] of this slot.
+    Receive(u32),
+}
+
+/// The end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is done; of a receipt, the number of bytes that have come.
+    Done(Operation, usize),
+    /// It has failed, with this error number of the network; `None` where it was one that has no number (an injected message).
+    Failed(Option<Operation>, i32),
+}
+
+/// A network that carries messages and writes memory, for one endpoint. No call blocks or allocates.
+pub trait Wire {
+    /// How many buffers there are, and how large. The same at every call.
+    fn sizes(&self) -> Sizes;
+
+    /// A buffer's bytes.
+    ///
+    /// # Panics
+    /// If it is under way.
+    fn buffer(&mut self, buffer: u32) -> &mut [u8];
+
+    /// Sends the first `len` bytes of a buffer.
+    ///
+    /// # Errors
+    /// [`Fault`]; nothing was started.
+    fn send(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault>;
+
+    /// Sends the first `len` bytes of a buffer, at most [`Sizes::inject`]; the buffer is free when the call returns, and no event follows
+    /// unless the message fails.
+    ///
+    /// # Errors
+    /// [`Fault`]; nothing was started.
+    fn inject(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault>;
+
+    /// Writes the first `len` bytes of a buffer to byte `at` of a peer's segment. It is done once the bytes are there to be read.
+    ///
+    /// # Errors
+    /// [`Fault`]; nothing was started.
+    fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault>;
+
+    /// Offers a slot to what arrives.
+    ///
+    /// # Errors
+    /// [`Fault`]; the slot is not offered.
+    fn post(&mut self, slot: u32) -> Result<(), Fault>;
+
+    /// The bytes of a slot in which something has arrived.
+    ///
+    /// # Panics
+    /// If it is on offer.
+    fn arrived(&self, slot: u32) -> &[u8];
+
+    /// Carries everything on, and appends what has ended, as far as `events` has capacity.
+    ///
+    /// # Errors
+    /// The error number of the network if it is broken as a whole.
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32>;
+}

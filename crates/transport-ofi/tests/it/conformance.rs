@@ -1,0 +1,85 @@
+//! The conformance suite over providers of libfabric that every machine can have, with the ranks as threads of one process. Where the
+//! library or a provider is missing, a test says so and is skipped.
+
+use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
+use am_core::{Address, Rank};
+use std::time::Duration;
+use transport_ofi::{LocalJob, LocalOptions, Ofi, OfiConfig};
+
+/// Makes jobs whose ranks are threads.
+struct Threads {
+    provider: &'static str,
+}
+
+impl Threads {
+    fn config(&self, buffers: Buffers) -> OfiConfig {
+        let mut config = match buffers {
+            Buffers::Default => OfiConfig::default(),
+            Buffers::Smallest => OfiConfig::smallest(),
+        };
+        // A machine that runs many tests at once keeps threads waiting for milliseconds. The helper would then change what a rank may
+        // still send between its refusal and its look at the reasons.
+        config.absence = Duration::from_millis(20);
+        config.provider(self.provider).interface("127.0.0.1")
+    }
+}
+
+impl Fabric for Threads {
+    type Transport = Ofi;
+    type Job = (LocalJob, u16);
+
+    fn name(&self) -> String {
+        format!("libfabric's provider {} between threads", self.provider)
+    }
+
+    fn create(&self, ranks: u32, needs: &Needs) -> (LocalJob, u16) {
+        let options = LocalOptions::default().endpoints(needs.endpoints).segment_bytes(SEGMENT);
+        let job = LocalJob::with(ranks, options, &self.config(needs.buffers));
+        (job.expect("the provider opens endpoints"), needs.endpoints)
+    }
+
+    fn join(&self, (job, endpoints): &(LocalJob, u16), rank: Rank) -> Vec<Ofi> {
+        let join = |endpoint| job.join_endpoint(Address::new(rank, endpoint)).expect("every endpoint joins once");
+        (0..*endpoints).map(join).collect()
+    }
+}
+
+/// Bytes of every rank's segment: not a multiple of anything but eight.
+const SEGMENT: usize = (1 << 18) + 8;
+
+fn check(provider: &'static str, plan: &Plan) {
+    let fabric = Threads { provider };
+    match LocalJob::new(1, &fabric.config(Buffers::Default)) {
+        Ok(_) => run(fabric, all_cases(), plan).check(),
+        Err(error) => println!("SKIPPED: conformance over {provider}: {error}"),
+    }
+}
+
+/// The quick profile with fewer numbers of ranks than usual.
+fn quick(provider: &'static str, ranks: &[u32]) {
+    check(provider, &Plan::with_ranks(Profile::Quick, ranks));
+}
+
+#[test]
+fn quick_tcp() {
+    quick("tcp", &[2, 3]);
+}
+
+#[test]
+fn quick_shm() {
+    quick("shm", &[1, 2, 3]);
+}
+
+#[test]
+fn quick_udp() {
+    quick("udp;ofi_rxd", &[2]);
+}
+
+/// Takes minutes: `cargo test --release -p active-messages-ofi --test it -- --ignored conformance:: --nocapture`.
+#[test]
+#[ignore = "the full profile takes minutes"]
+fn full() {
+    for provider in ["tcp", "shm", "udp;ofi_rxd"] {
+        check(provider, &Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]));
+    }
+}

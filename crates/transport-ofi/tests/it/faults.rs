@@ -1,0 +1,353 @@
+//! The state machine over a network that misbehaves: conversations from seeds, in one thread, each call of which is repeatable; and the
+//! conformance suite with ranks as threads.
+
+use crate::fake::{FakePort, Faults, Mutation, Network, Random, SEGMENT};
+use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
+use am_core::transport::{
+    Arrival, Body, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot as _,
+};
+use am_core::{Payload, PayloadWriter as _, Peer, Rank, Shape, Transport as _, Words};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::time::Duration;
+use transport_ofi::Conduit;
+
+/// Polls after which a conversation that is not over never will be.
+const PATIENCE: u32 = 20_000;
+
+/// Bytes that follow from a number.
+fn pattern(number: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|index| (number as usize * 31 + index * 7) as u8).collect()
+}
+
+/// What an endpoint has seen, and what it does with requests.
+struct Player {
+    me: usize,
+    random: Random,
+    /// Per peer: requests sent and seen, replies seen, in number.
+    sent: Vec<u32>,
+    seen: Vec<u32>,
+    answers: Vec<u32>,
+    pending: VecDeque<PendingKey>,
+    replies_given: u32,
+    replies_seen: u32,
+    findings: Vec<String>,
+}
+
+impl Player {
+    fn check(&mut self, what: &str, from: usize, number: u32, arrival: &Arrival<'_>) {
+        let len = arrival.args.word(1).unwrap_or(u32::MAX) as usize;
+        let found = arrival.payload.to_vec();
+        if found != pattern(number, len) {
+            let me = self.me;
+            self.findings
+                .push(format!("{what} {number} from {from} to {me}: payload of {len} is not as it was sent"));
+        }
+    }
+}
+
+fn args(number: u32, len: usize) -> Words {
+    Words::from_slice(&[number, len as u32]).expect("two words fit")
+}
+
+/// A reply, or none, or a later one.
+fn answer(player: &mut Player, path: &mut dyn ReplyPath, from: usize) {
+    if path.bound() == 0 {
+        return;
+    }
+    let number = player.answers[from];
+    let (len, kind) = (player.random.below(3000) as usize, player.random.below(5));
+    let sent = match kind {
+        0 => path.send(1, &args(number, 0), Body::None),
+        1 => {
+            let bytes = pattern(number, len.min(path.bound()));
+            path.send(1, &args(number, bytes.len()), Body::Copy(&bytes))
+        }
+        2 => {
+            // Replies under way lie apart: there are at most as many of one peer as the window is wide.
+            let at = (SEGMENT / 2) as u64 + 32768 * (player.me as u64) + 4096 * u64::from(number % 8) + 3;
+            path.send(1, &args(number, len), Body::Place(&pattern(number, len), at))
+        }
+        3 => return player.pending.push_back(path.detach()),
+        // None: a bare credit.
+        _ => return,
+    };
+    match sent {
+        Ok(()) => {
+            player.answers[from] += 1;
+            player.replies_given += 1;
+        }
+        Err(gone) => player.findings.push(format!("a reply is refused: {gone:?}")),
+    }
+}
+
+impl Sink for Player {
+    fn request(&mut self, arrival: Arrival<'_>, path: &mut dyn ReplyPath) {
+        let (from, number) = (arrival.from.index(), arrival.args.word(0).unwrap_or(u32::MAX));
+        if number != self.seen[from] {
+            self.findings.push(format!("request {number} of {from} comes where {} is due", self.seen[from]));
+        }
+        self.seen[from] = number.wrapping_add(1);
+        self.check("request", from, number, &arrival);
+        answer(self, path, from);
+    }
+
+    fn reply(&mut self, arrival: Arrival<'_>) {
+        let (from, number) = (arrival.from.index(), arrival.args.word(0).unwrap_or(u32::MAX));
+        self.replies_seen += 1;
+        self.check("reply", from, number, &arrival);
+    }
+
+    fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
+        if payload.to_vec() != pattern(args.word(0).unwrap_or(u32::MAX), 40) {
+            self.findings.push(format!("a message between cores from {} is not as it was sent", from.0));
+        }
+    }
+}
+
+/// Sends one request of some kind; whether it was accepted.
+fn ask(conduit: &mut Conduit<FakePort>, player: &mut Player, to: usize, longest: u64) -> bool {
+    let number = player.sent[to];
+    let bound = if player.random.percent(70) { ReplyBound::UpTo(256) } else { ReplyBound::None };
+    let (peer, head) = (Peer(to as u32), RequestHeader::new(0, bound));
+    // A request's payload lies where only this sender writes, who sends when all that it sent before was handled.
+    let at = 4096 * player.me as u64 + 5;
+    let result = match player.random.below(5) {
+        0 => conduit.send(peer, head, &args(number, 0), Body::None),
+        1 => {
+            let bytes = pattern(number, player.random.below(257) as usize);
+            conduit.send(peer, head, &args(number, bytes.len()), Body::Copy(&bytes))
+        }
+        2 => {
+            let bytes = pattern(number, player.random.below(257) as usize);
+            let words = args(number, bytes.len());
+            conduit.reserve(peer, head, &words, bytes.len()).map(|room| {
+                let mut slot = conduit.slot(peer, head, &words, bytes.len(), room);
+                slot.write(0, &bytes);
+                if player.random.percent(80) {
+                    slot.commit();
+                } else {
+                    player.sent[to] = number.wrapping_sub(1);
+                }
+            })
+        }
+        3 => {
+            let bytes = pattern(number, player.random.below(longest) as usize);
+            conduit.send(peer, head, &args(number, bytes.len()), Body::Place(&bytes, at))
+        }
+        _ => conduit.control(peer, &args(number, 0), &pattern(number, 40)).map(|()| {
+            player.sent[to] = number.wrapping_sub(1);
+        }),
+    };
+    match result {
+        Ok(()) => {
+            player.sent[to] = player.sent[to].wrapping_add(1);
+            true
+        }
+        Err(Refused::Busy(_)) => false,
+        Err(Refused::Gone(status)) => {
+            player.findings.push(format!("a request is refused: {status:?}"));
+            false
+        }
+    }
+}
+
+/// A conversation from a seed; what went wrong.
+fn converse(faults: Faults) -> Result<(), String> {
+    let mut random = Random::new(faults.seed ^ 0xace);
+    let peers = 1 + random.below(3) as u32;
+    let window = 1 + random.below(5) as u32;
+    let sizes = (1 + random.below(6) as u32, 1 + random.below(4) as u32);
+    let mut conduits = Network::conduits(Shape::new(peers), window, sizes, 256, faults);
+    let peers = peers as usize;
+    let player = |me: usize| Player {
+        me,
+        random: Random::new(faults.seed + me as u64),
+        sent: vec![0; peers],
+        seen: vec![0; peers],
+        answers: vec![0; peers],
+        pending: VecDeque::new(),
+        replies_given: 0,
+        replies_seen: 0,
+        findings: Vec::new(),
+    };
+    let mut players: Vec<Player> = (0..peers).map(player).collect();
+    let rounds = 40 + random.below(100);
+    for _ in 0..rounds {
+        let (me, to) = (random.below(peers as u64) as usize, random.below(peers as u64) as usize);
+        let (conduit, player) = (&mut conduits[me], &mut players[me]);
+        // A payload lies at one place for each pair: it is compared before the next one is sent.
+        if conduit.is_quiescent() {
+            ask(conduit, player, to, 4000);
+        }
+        serve(conduit, player);
+    }
+    for _ in 0..PATIENCE {
+        for (conduit, player) in conduits.iter_mut().zip(&mut players) {
+            serve(conduit, player);
+            conduit.flush();
+        }
+        let (given, seen) = players
+            .iter()
+            .fold((0, 0), |(given, seen), player| (given + player.replies_given, seen + player.replies_seen));
+        let open = players.iter().any(|player| !player.pending.is_empty());
+        if !open && given == seen && conduits.iter_mut().all(Conduit::is_quiescent) {
+            break;
+        }
+    }
+    let mut findings: Vec<String> = players.iter().flat_map(|player| player.findings.clone()).collect();
+    for (me, (conduit, player)) in conduits.iter_mut().zip(&players).enumerate() {
+        if !conduit.is_quiescent() {
+            findings.push(format!("endpoint {me} waits for ever"));
+        }
+        for (to, (sent, other)) in player.sent.iter().zip(&players).enumerate() {
+            if *sent != other.seen[me] {
+                findings.push(format!("{sent} requests from {me} to {to}, {} seen", other.seen[me]));
+            }
+        }
+    }
+    let (given, seen): (u32, u32) = (
+        players.iter().map(|player| player.replies_given).sum(),
+        players.iter().map(|player| player.replies_seen).sum(),
+    );
+    if given != seen {
+        findings.push(format!("{given} replies, {seen} seen"));
+    }
+    // Everything is given back.
+    for _ in 0..200 {
+        for (conduit, player) in conduits.iter_mut().zip(&mut players) {
+            serve(conduit, player);
+            conduit.flush();
+        }
+    }
+    for (me, conduit) in conduits.iter().enumerate() {
+        for to in 0..peers {
+            let credits = conduit.credits(Peer(to as u32));
+            if (credits.request_frames, credits.reply_frames) != (window.into(), window.into()) {
+                findings.push(format!("endpoint {me} has {credits:?} towards {to}, and a window of {window}"));
+            }
+        }
+    }
+    let departures: Vec<_> = conduits.into_iter().map(|conduit| std::thread::spawn(|| drop(conduit))).collect();
+    departures.into_iter().for_each(|departure| departure.join().expect("a departure does not panic"));
+    match findings.first() {
+        None => Ok(()),
+        Some(first) => Err(format!("seed {}: {first} (of {})", faults.seed, findings.len())),
+    }
+}
+
+fn serve(conduit: &mut Conduit<FakePort>, player: &mut Player) {
+    let budget = 1 + player.random.below(4) as usize;
+    conduit.poll(budget, player);
+    if player.random.percent(50)
+        && let Some(key) = player.pending.pop_front()
+    {
+        let from = key.to.index();
+        conduit.reply_detached(key, |path| answer(player, path, from));
+    }
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    let first = number("AM_CONFORMANCE_FIRST").unwrap_or(1);
+    first..first + number("AM_CONFORMANCE_SEEDS").unwrap_or(default)
+}
+
+#[test]
+fn conversations_survive_any_legal_network() {
+    for seed in seeds(100) {
+        converse(Faults::drawn(seed)).unwrap();
+    }
+}
+
+/// `cargo test --release -p active-messages-ofi --test it -- --ignored full_conversations`.
+#[test]
+#[ignore = "twenty thousand seeds"]
+fn full_conversations() {
+    for seed in seeds(20_000) {
+        converse(Faults::drawn(seed)).unwrap();
+    }
+}
+
+/// How many of some seeds notice a mutation, by a finding or a panic.
+fn noticed(mutation: Mutation, seeds: u64) -> u64 {
+    let fails = |seed: &u64| {
+        let faults = Faults { mutation, ..Faults::drawn(*seed) };
+        catch_unwind(AssertUnwindSafe(|| converse(faults))).map_or(true, |result| result.is_err())
+    };
+    (1..=seeds).filter(fails).count() as u64
+}
+
+#[test]
+fn a_lost_completion_is_noticed() {
+    assert!(noticed(Mutation::LostCompletion, 10) > 0);
+}
+
+#[test]
+fn data_behind_its_message_is_noticed() {
+    assert!(noticed(Mutation::DataAfterMessage, 20) > 0);
+}
+
+#[test]
+fn a_lost_message_is_noticed() {
+    assert!(noticed(Mutation::LostMessage, 10) > 0);
+}
+
+#[test]
+fn a_doubled_message_is_noticed() {
+    assert!(noticed(Mutation::DoubledMessage, 10) > 0);
+}
+
+/// Messages of other jobs and bytes without sense change nothing.
+#[test]
+fn strays_are_dropped() {
+    for seed in 1..=50 {
+        let faults = Faults { mutation: Mutation::Strays, ..Faults::drawn(seed) };
+        converse(faults).unwrap();
+    }
+}
+
+/// Jobs over the fake network whose ranks are threads.
+struct Threads {
+    seed: u64,
+}
+
+impl Fabric for Threads {
+    type Transport = Conduit<FakePort>;
+    type Job = Mutex<Vec<Option<Conduit<FakePort>>>>;
+
+    fn name(&self) -> String {
+        format!("a network that misbehaves, seed {}", self.seed)
+    }
+
+    fn create(&self, ranks: u32, needs: &Needs) -> Self::Job {
+        let (window, sizes, medium) = match needs.buffers {
+            Buffers::Default => (32, (32, 8), 8192),
+            Buffers::Smallest => (1, (1, 1), 64),
+        };
+        let shape = Shape { ranks, endpoints: needs.endpoints };
+        let conduits = Network::conduits(shape, window, sizes, medium, Faults::drawn(self.seed));
+        Mutex::new(conduits.into_iter().map(Some).collect())
+    }
+
+    fn join(&self, job: &Self::Job, rank: Rank) -> Vec<Conduit<FakePort>> {
+        let mut conduits = job.lock().unwrap();
+        let mine = |conduit: &Option<Conduit<FakePort>>| {
+            conduit.as_ref().is_some_and(|conduit| {
+                let peer = am_core::Membership::local_peer(conduit);
+                am_core::Membership::shape(conduit).address(peer).rank == rank
+            })
+        };
+        let mine = conduits.iter_mut().filter(|conduit| mine(conduit)).filter_map(Option::take);
+        mine.map(|conduit| conduit.with_helper(Duration::from_millis(20)).expect("a thread can be started"))
+            .collect()
+    }
+}
+
+#[test]
+fn conformance() {
+    for (seed, ranks) in [(1, 1), (2, 2), (3, 3)] {
+        run(Threads { seed }, all_cases(), &Plan::with_ranks(Profile::Quick, &[ranks])).check();
+    }
+}
