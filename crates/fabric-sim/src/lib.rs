@@ -19,6 +19,7 @@
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
 //! | [`parameters`] | reading tables from files; refusing what is not possible by field and limit |
 //! | `topology`, `topology_text`, `network` | [`Topology`]: which links there are, and the ways through them |
+//! | [`buffered`] | a network with finite buffers, virtual channels and arbitration, beside the engine |
 //! | `routing` | [`Routing`]: which way packets take, and the virtual channels that it needs |
 //! | `faults`, `fault_rng` | [`Faults`]: scheduled and drawn from a seed |
 //! | `lookahead` | ranks that are resumed late where no rank can notice |
@@ -33,7 +34,7 @@
 //! Time is in integer picoseconds. A packet passes the sender's stages, then link by link: each link is a FIFO in
 //! the order in which heads reach it, busy for the packet's length; the head goes on after the latency while the
 //! tail follows (cut-through), and the receiver's stages begin with the tail. Buffers at switches are unlimited,
-//! so there is no back-pressure and no routing deadlock. Packets between ranks of one node take the interface's
+//! so there is no back-pressure and no routing deadlock; [`buffered`] is the model that has them. Packets between ranks of one node take the interface's
 //! stages but no link.
 //!
 //! A node's interface may have a rate of its own ([`PortParameters`]), which all of its links share, into the node and out
@@ -106,6 +107,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod buffered;
 pub mod bytes;
 pub mod conduit;
 mod config;

@@ -102,6 +102,11 @@ impl Network {
         }
     }
 
+    /// 1 for packets that take the dimensions from the last to the first, else 0.
+    pub(crate) fn order(flow: Flow) -> u32 {
+        u32::from(flow & DIRECT != 0 && flow & REVERSED != 0)
+    }
+
     /// The link out of `at` towards `to`, and where it leads, for packets of a flow that is [`DIRECT`]. The two must
     /// differ, or it panics.
     #[inline]

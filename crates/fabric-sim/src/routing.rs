@@ -141,7 +141,7 @@ impl Network {
             // The two orders of dimensions have channels of their own, as have the two parts of Valiant's way; and within each
             // dimension of a torus those that have passed the circle's end (Dally and Seitz, 1987).
             Shape::Grid(grid) => {
-                let circles = u32::from(grid.wraps && grid.dims.iter().any(|extent| *extent > 3)) + 1;
+                let circles = grid.circles();
                 let several = grid.dims.iter().filter(|extent| **extent > 1).count() > 1;
                 let orders = if self.algorithm == Algorithm::Minimal && several { 2 } else { 1 };
                 circles * orders * twice

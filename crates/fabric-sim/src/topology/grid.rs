@@ -115,8 +115,14 @@ impl Grid {
         }
     }
 
+    /// Virtual channels that keep the links of a dimension's circle from waiting for each other: one more where a way can go
+    /// over the circle's end and further.
+    pub(crate) fn circles(&self) -> u32 {
+        let least = if self.one_way { 3 } else { 4 };
+        1 + u32::from(self.wraps && self.dims.iter().any(|extent| *extent >= least))
+    }
+
     /// Whether a link closes the circle of its dimension.
-    #[cfg(test)]
     pub(crate) fn closes(&self, link: u32) -> bool {
         let (at, port) = (link / self.ports(), link % self.ports());
         let x = Self::coordinate(self.places[at as usize], port as usize / 2);
