@@ -237,7 +237,6 @@ fn exanets_figures_are_reproduced_and_a_wrong_parameter_fails() {
         "eager into an advertised receive, after the fix",
         "broadcast of 8 B",
         "conjugate gradient: wrong values",
-        "programs: largest saving",
     ] {
         let found = |line: &&Value| line["name"].as_str().is_some_and(|name| name.contains(part));
         assert!(lines.iter().filter(found).all(|line| line["within"] == true), "{part}");

@@ -2,7 +2,7 @@
 //! receiver-initiated writes save of their time.
 
 use super::Context;
-use super::sources::{APPLICATIONS, MPI, PROGRAMS};
+use super::sources::{MPI, PROGRAMS};
 use crate::figures::line::Source;
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, NotReproduced, Part};
@@ -271,8 +271,8 @@ impl<'m, 'a> Rank<'m, 'a> {
             2.0 * (1.0 - (PI / whole).cos())
         });
         let shrink = (1.0 - SPREAD * curvature.iter().sum::<f64>()).powi(steps as i32);
-        let wrong = |at: &usize| (heat[*at] - shrink * start[*at]).abs() > 1e-10;
-        Ok((took, self.communicated, self.rows().flatten().filter(wrong).count() as u64))
+        let right = |at: &usize| (heat[*at] - shrink * start[*at]).abs() <= 1e-10;
+        Ok((took, self.communicated, self.rows().flatten().filter(|at| !right(at)).count() as u64))
     }
 
     fn dot(&mut self, a: &[f64], b: &[f64]) -> Result<f64, MpiError> {
@@ -295,7 +295,8 @@ impl<'m, 'a> Rank<'m, 'a> {
         }
         let (mut residual, mut direction, mut image) = (right.clone(), right.clone(), self.zeroes());
         let began = self.begin()?;
-        let mut error = self.dot(&residual, &residual)?;
+        let first = self.dot(&residual, &residual)?;
+        let mut error = first;
         for _ in 0..self.shape.steps {
             self.product(&mut direction, &mut image, true)?;
             let step = error / self.dot(&direction, &image)?;
@@ -312,8 +313,13 @@ impl<'m, 'a> Rank<'m, 'a> {
         let (took, communicated) = (self.end(began)?, self.communicated);
         // What the iterations say is left is what is left.
         self.product(&mut solution, &mut image, false)?;
-        let wrong = |at: &usize| (right[*at] - image[*at] - residual[*at]).abs() > 1e-9;
-        Ok((took, communicated, self.rows().flatten().filter(wrong).count() as u64))
+        let agrees = |at: &usize| (right[*at] - image[*at] - residual[*at]).abs() <= 1e-9;
+        let wrong = self.rows().flatten().filter(|at| !agrees(at)).count() as u64;
+        // That holds for any step that all ranks share; of wrong sums the iterations do not come closer, and one of known parts is wrong.
+        let parts = self.sum(f64::from(self.mpi.rank() + 1))?;
+        let ranks = f64::from(self.mpi.ranks());
+        let sums = error < first && parts == ranks * (ranks + 1.0) / 2.0;
+        Ok((took, communicated, wrong + u64::from(!sums)))
     }
 }
 
@@ -325,7 +331,9 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
     let edges = if context.quick { &EDGES[..2] } else { &EDGES[..] };
     let steps = if context.quick { 5 } else { 20 };
     let (mut lines, mut notes, mut series) = (Vec::new(), Vec::new(), Vec::new());
-    let mut largest = 0.0_f64;
+    let mut savings = Vec::new();
+    let mut tried =
+        String::from("64 ranks, 10 ns a point (assumed), receiver-initiated writes beside reads, points a rank:");
     for (colour, program) in Program::ALL.into_iter().enumerate() {
         let [name, of_time, of_communication] = program.names();
         let (mut times, mut communication, mut wrong) = (Vec::new(), Vec::new(), 0);
@@ -337,7 +345,7 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
             let (read, written) = (run(Protocol::Read)?, run(Protocol::Elided)?);
             wrong += read.wrong + written.wrong;
             let saving = 100.0 * (1.0 - written.time_us / read.time_us);
-            largest = largest.max(saving);
+            savings.push(format!("{saving:.1} % at {edge}^3"));
             times.push((*edge as f64, 100.0 - saving));
             communication.push((*edge as f64, 100.0 * read.communication));
             notes.push(format!(
@@ -348,18 +356,20 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
             ));
         }
         lines.push(PROGRAMS.value(format!("{name}: wrong values"), "", 0.0, wrong as f64));
+        tried.push_str(&format!(" {name} takes less time by {};", savings.join(", ")));
+        savings.clear();
         let line = |name, style, points| Series { name, style, colour, points };
         series.push(line(of_time, Style::Line, times));
         series.push(line(of_communication, Style::Dashed, communication));
     }
-    lines.push(APPLICATIONS.at_least("programs: largest saving", "%", 5.0, largest));
-    lines.push(APPLICATIONS.at_most("programs: largest saving", "%", 15.0, largest));
+    tried.push_str(
+        " the part that is saved depends on the assumed time of a point, and is more than the messages' latencies explain: transfers \
+         of four ranks meet at a node's interface; the publication's programs and their times are not at hand",
+    );
     let parts = NotReproduced {
         source: Source { document: MPI, place: "abstract" },
-        sentence: "which applications take up to 10 % less time",
-        tried: "conjugate gradient and a stencil of this project on 64 ranks with 10 ns a point (assumed); the publication's programs \
-                and their times are not at hand"
-            .into(),
+        sentence: "applications take up to 10 % less time",
+        tried,
     };
     let plot = Plot {
         name: "programs",
