@@ -17,7 +17,7 @@ pub(crate) const fn collective_context(number: u32) -> u32 {
     number ^ 1 << 31
 }
 
-/// Tags by operation, so that operations that differ between members do not meet.
+/// What is in a call's tag beside its number, so that operations that differ between members do not meet.
 #[derive(Clone, Copy)]
 enum Operation {
     Barrier,
@@ -29,6 +29,10 @@ enum Operation {
     Allgather,
     Alltoall,
 }
+
+/// The tag of the messages of one call. Every member numbers its calls, so that messages that a failed call has left behind meet no later one.
+#[derive(Clone, Copy)]
+struct Call(i32);
 
 /// A communicator's collective operations as two-sided messages: [`Communicator::two_sided`].
 ///
@@ -49,7 +53,9 @@ enum Operation {
 /// Each operation fails as its sends and receives do: a member that is lost, or has freed the communicator; elements of another
 /// type; [`MessageError::Truncated`] and [`MessageError::Length`] where slices differ in length; a root that there is not;
 /// a time-out. Who meets such an error returns at once, and those who wait for this member learn of it only when it leaves: without
-/// [`Endpoint::set_timeout`] they may wait for ever. The operations of [`Team`](am_pgas::Team) tell all members.
+/// [`Endpoint::set_timeout`] they may wait for ever. What others have sent for a call that failed here is kept until the communicator is
+/// [freed](Communicator::free), and met by no later call, as long as all members make as many calls: to go on after an error is for a
+/// [duplicate](Communicator::duplicate). The operations of [`Team`](am_pgas::Team) tell all members.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoSided<'c> {
     communicator: &'c Communicator,
@@ -63,6 +69,17 @@ impl Communicator {
 }
 
 impl TwoSided<'_> {
+    /// Begins a call, before anything of it is checked: members that fail count it, too.
+    fn begin<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        operation: Operation,
+    ) -> Result<Call, MessageError> {
+        self.communicator.check_endpoint(endpoint)?;
+        let number = endpoint.layer_quietly::<Messages>().machine.next_operation(self.context());
+        Ok(Call((number & 0x0fff_ffff) as i32 * 8 + operation as i32))
+    }
+
     fn me(&self) -> u32 {
         self.communicator.rank()
     }
@@ -92,17 +109,17 @@ impl TwoSided<'_> {
     fn send<T: Transport, S: HasLayer<Messages>, E: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        (to, operation): (u32, Operation),
+        (to, call): (u32, Call),
         elements: &[E],
     ) -> Result<(), MessageError> {
-        let name = (to, operation as i32);
+        let name = (to, call.0);
         let mut outgoing = self.communicator.outgoing(endpoint, name, ElementType::of::<E>(), Mode::Standard)?;
         outgoing.envelope.context = self.context();
         Communicator::send_bytes(endpoint, outgoing, elements.as_bytes())
     }
 
-    fn selector(&self, (from, operation): (u32, Operation)) -> Result<Selector, MessageError> {
-        let selector = self.communicator.selector(from.into(), (operation as i32).into())?;
+    fn selector(&self, (from, call): (u32, Call)) -> Result<Selector, MessageError> {
+        let selector = self.communicator.selector(from.into(), call.0.into())?;
         Ok(Selector { context: self.context(), ..selector })
     }
 
@@ -110,7 +127,7 @@ impl TwoSided<'_> {
     fn receive<T: Transport, S: HasLayer<Messages>, E: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        from: (u32, Operation),
+        from: (u32, Call),
         elements: &mut [E],
     ) -> Result<(), MessageError> {
         let (selector, kind) = (self.selector(from)?, ElementType::of::<E>());
@@ -122,13 +139,13 @@ impl TwoSided<'_> {
     fn exchange<T: Transport, S: HasLayer<Messages>, E: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        operation: Operation,
+        call: Call,
         (to, elements): (u32, &[E]),
         (from, into): (u32, &mut [E]),
     ) -> Result<(), MessageError> {
-        let (selector, kind) = (self.selector((from, operation))?, ElementType::of::<E>());
+        let (selector, kind) = (self.selector((from, call))?, ElementType::of::<E>());
         let key = self.communicator.post(endpoint, selector, kind, into.as_bytes().len() as u64)?;
-        if let Err(error) = self.send(endpoint, (to, operation), elements) {
+        if let Err(error) = self.send(endpoint, (to, call), elements) {
             endpoint.layer_mut::<Messages>().machine.drop_receive(key);
             return Err(error);
         }
@@ -144,11 +161,12 @@ impl TwoSided<'_> {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
+        let call = self.begin(endpoint, Operation::Barrier)?;
         let (me, size) = (self.me(), self.size());
         let mut distance = 1;
         while distance < size {
             let (to, from) = (self.behind(me, distance), self.behind(me, size - distance));
-            self.exchange::<_, _, u8>(endpoint, Operation::Barrier, (to, &[]), (from, &mut []))?;
+            self.exchange::<_, _, u8>(endpoint, call, (to, &[]), (from, &mut []))?;
             distance = distance.saturating_mul(2);
         }
         Ok(())
@@ -164,6 +182,7 @@ impl TwoSided<'_> {
         root: u32,
         elements: &mut [E],
     ) -> Result<(), MessageError> {
+        let call = self.begin(endpoint, Operation::Broadcast)?;
         self.check_root(root)?;
         let (place, mut distance) = (self.place(root), 1);
         while distance < self.size() && place & distance == 0 {
@@ -171,13 +190,13 @@ impl TwoSided<'_> {
         }
         if place != 0 {
             let from = self.behind(root, place - distance);
-            self.receive(endpoint, (from, Operation::Broadcast), elements)?;
+            self.receive(endpoint, (from, call), elements)?;
         }
         while distance > 1 {
             distance /= 2;
             if place + distance < self.size() {
                 let to = self.behind(root, place + distance);
-                self.send(endpoint, (to, Operation::Broadcast), elements)?;
+                self.send(endpoint, (to, call), elements)?;
             }
         }
         Ok(())
@@ -195,27 +214,28 @@ impl TwoSided<'_> {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), MessageError> {
+        let call = self.begin(endpoint, Operation::Reduce)?;
         self.check_root(root)?;
         // Where the order counts, it is that of positions from the first on.
         let top = if operator.commutes() { root } else { 0 };
-        let (place, operation) = (self.place(top), Operation::Reduce);
+        let place = self.place(top);
         let (mut mine, mut other) = (elements.to_vec(), elements.to_vec());
         let mut distance = 1;
         while distance < self.size() {
             if place & distance != 0 {
-                self.send(endpoint, (self.behind(top, place - distance), operation), &mine)?;
+                self.send(endpoint, (self.behind(top, place - distance), call), &mine)?;
                 break;
             }
             if place + distance < self.size() {
-                self.receive(endpoint, (self.behind(top, place + distance), operation), &mut other)?;
+                self.receive(endpoint, (self.behind(top, place + distance), call), &mut other)?;
                 combine(&operator, &mut mine, &other, true);
             }
             distance *= 2;
         }
         if top != root && self.me() == top {
-            self.send(endpoint, (root, operation), &mine)?;
+            self.send(endpoint, (root, call), &mine)?;
         } else if top != root && self.me() == root {
-            self.receive(endpoint, (top, operation), elements)?;
+            self.receive(endpoint, (top, call), elements)?;
         } else if self.me() == root {
             elements.copy_from_slice(&mine);
         }
@@ -233,17 +253,18 @@ impl TwoSided<'_> {
         elements: &mut [E],
         operator: impl Operator<E>,
     ) -> Result<(), MessageError> {
-        let (me, size, operation) = (self.me(), self.size(), Operation::Allreduce);
+        let call = self.begin(endpoint, Operation::Allreduce)?;
+        let (me, size) = (self.me(), self.size());
         let core = 1 << size.ilog2();
         let extra = size - core;
         let mut other = elements.to_vec();
         // The first members come in twos, of which the first steps aside.
         if me < 2 * extra && me.is_multiple_of(2) {
-            self.send(endpoint, (me + 1, operation), elements)?;
-            return self.receive(endpoint, (me + 1, operation), elements);
+            self.send(endpoint, (me + 1, call), elements)?;
+            return self.receive(endpoint, (me + 1, call), elements);
         }
         if me < 2 * extra {
-            self.receive(endpoint, (me - 1, operation), &mut other)?;
+            self.receive(endpoint, (me - 1, call), &mut other)?;
             combine(&operator, elements, &other, false);
         }
         let place = if me < 2 * extra { me / 2 } else { me - extra };
@@ -251,12 +272,12 @@ impl TwoSided<'_> {
         let mut distance = 1;
         while distance < core {
             let partner = member(place ^ distance);
-            self.exchange(endpoint, operation, (partner, &*elements), (partner, &mut other))?;
+            self.exchange(endpoint, call, (partner, &*elements), (partner, &mut other))?;
             combine(&operator, elements, &other, place & distance == 0);
             distance *= 2;
         }
         if me < 2 * extra {
-            self.send(endpoint, (me - 1, operation), elements)?;
+            self.send(endpoint, (me - 1, call), elements)?;
         }
         Ok(())
     }
@@ -278,6 +299,7 @@ impl TwoSided<'_> {
         part: &[E],
         all: &mut [E],
     ) -> Result<(), MessageError> {
+        let call = self.begin(endpoint, Operation::Gather)?;
         self.check_root(root)?;
         let (place, len, size) = (self.place(root), part.len(), self.size());
         if place == 0 {
@@ -287,13 +309,13 @@ impl TwoSided<'_> {
         let mut distance = 1;
         while distance < size {
             if place & distance != 0 {
-                return self.send(endpoint, (self.behind(root, place - distance), Operation::Gather), &parts);
+                return self.send(endpoint, (self.behind(root, place - distance), call), &parts);
             }
             if place + distance < size {
                 let from = place + distance;
                 let before = parts.len();
                 parts.resize_with(before + len * self.subtree(from, distance), E::new_zeroed);
-                self.receive(endpoint, (self.behind(root, from), Operation::Gather), &mut parts[before..])?;
+                self.receive(endpoint, (self.behind(root, from), call), &mut parts[before..])?;
             }
             distance *= 2;
         }
@@ -316,6 +338,7 @@ impl TwoSided<'_> {
         elements: &[E],
         part: &mut [E],
     ) -> Result<(), MessageError> {
+        let call = self.begin(endpoint, Operation::Scatter)?;
         self.check_root(root)?;
         let (place, len, size) = (self.place(root), part.len(), self.size());
         let mut distance = 1;
@@ -330,10 +353,10 @@ impl TwoSided<'_> {
             let (from, count) = (self.behind(root, place - distance), len * self.subtree(place, distance));
             let mut parts = zeroes(E::new_zeroed(), count).ok_or(MessageError::NoMemory {
                 rank: self.communicator.member(from)?,
-                tag: crate::error::AskedTag(Some(Operation::Scatter as i32)),
+                tag: crate::error::AskedTag(Some(call.0)),
                 bytes: (count * size_of::<E>()) as u64,
             })?;
-            self.receive(endpoint, (from, Operation::Scatter), &mut parts)?;
+            self.receive(endpoint, (from, call), &mut parts)?;
             parts
         };
         while distance > 1 {
@@ -341,7 +364,7 @@ impl TwoSided<'_> {
             let to = place + distance;
             if to < size {
                 let behind = &parts[len * distance as usize..][..len * self.subtree(to, distance)];
-                self.send(endpoint, (self.behind(root, to), Operation::Scatter), behind)?;
+                self.send(endpoint, (self.behind(root, to), call), behind)?;
             }
         }
         part.copy_from_slice(&parts[..len]);
@@ -358,6 +381,7 @@ impl TwoSided<'_> {
         part: &[E],
         all: &mut [E],
     ) -> Result<(), MessageError> {
+        let call = self.begin(endpoint, Operation::Allgather)?;
         let (me, size, len) = (self.me(), self.size(), part.len());
         self.check_all(len, all.len())?;
         all[len * me as usize..][..len].copy_from_slice(part);
@@ -367,7 +391,7 @@ impl TwoSided<'_> {
             let [sent, received] = [sent, received].map(|member| len * member as usize);
             // One of them lies before the other, but for the ends of the slice.
             let (outgoing, incoming) = two(all, sent, received, len);
-            self.exchange(endpoint, Operation::Allgather, (to, outgoing), (from, incoming))?;
+            self.exchange(endpoint, call, (to, outgoing), (from, incoming))?;
         }
         Ok(())
     }
@@ -383,6 +407,7 @@ impl TwoSided<'_> {
         elements: &[E],
         all: &mut [E],
     ) -> Result<(), MessageError> {
+        let call = self.begin(endpoint, Operation::Alltoall)?;
         let (me, size) = (self.me(), self.size());
         let len = elements.len() / size as usize;
         self.check_all(len, elements.len())?;
@@ -392,7 +417,7 @@ impl TwoSided<'_> {
         for distance in 1..size {
             let (to, from) = (self.behind(me, distance), self.behind(me, size - distance));
             let (sent, received) = (&elements[part(to)], &mut all[part(from)]);
-            self.exchange(endpoint, Operation::Alltoall, (to, sent), (from, received))?;
+            self.exchange(endpoint, call, (to, sent), (from, received))?;
         }
         Ok(())
     }
@@ -431,8 +456,9 @@ fn two<E>(all: &mut [E], first: usize, second: usize, len: usize) -> (&[E], &mut
 
 #[cfg(test)]
 mod tests {
-    use crate::tests::everywhere;
-    use crate::{ANY_SOURCE, ANY_TAG, MessageError};
+    use crate::tests::{everywhere, run};
+    use crate::{ANY_SOURCE, ANY_TAG, MessageConfig, MessageError};
+    use am_core::loopback::LoopbackConfig;
     use am_pgas::collectives::{Ordered, Sum};
 
     /// The digits of one number behind those of another: associative, and it does not commute.
@@ -505,6 +531,22 @@ mod tests {
             let kept = copy.clone();
             copy.free(endpoint).unwrap();
             assert!(matches!(kept.two_sided().barrier(endpoint), Err(MessageError::Freed { .. })));
+        });
+    }
+    #[test]
+    fn what_a_failed_call_has_left_behind_meets_no_later_one() {
+        run(2, LoopbackConfig::default(), MessageConfig::new().eager(256), &|endpoint, world| {
+            let (two_sided, me) = (world.two_sided(), u64::from(world.rank()));
+            let mut all = vec![0; 1 + me as usize];
+            let told = two_sided.gather(endpoint, 0, &[11 + me], &mut all);
+            match me {
+                0 => assert_eq!(told.unwrap_err(), MessageError::Length { given: 1, needed: 2 }),
+                _ => told.unwrap(),
+            }
+            let mut all = [0; 2];
+            two_sided.gather(endpoint, 0, &[21 + me], &mut all).unwrap();
+            assert_eq!(all, if me == 0 { [21, 22] } else { [0; 2] });
+            two_sided.barrier(endpoint).unwrap();
         });
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 
 pub(crate) type Ranks = Endpoint<Loopback, P2p>;
 
-fn run(
+pub(crate) fn run(
     ranks: u32,
     loopback: LoopbackConfig,
     config: MessageConfig,

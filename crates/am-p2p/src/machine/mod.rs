@@ -312,6 +312,13 @@ impl Machine {
         self.contexts[index].members = Some(members);
     }
 
+    /// The number of a communicator's next collective operation.
+    pub(crate) fn next_operation(&mut self, context: u32) -> u32 {
+        let index = self.context(context);
+        let operations = &mut self.contexts[index].operations;
+        std::mem::replace(operations, operations.wrapping_add(1))
+    }
+
     /// A peer broke the protocol: it counts as lost, and what it sends from now on is ignored.
     #[cold]
     fn fault(&mut self, rank: u32) {

@@ -161,4 +161,6 @@ pub(crate) struct Context {
     pub(super) freed: bool,
     /// The members in ascending order, once this rank has made the communicator.
     pub(super) members: Option<Vec<u32>>,
+    /// Collective operations that this rank has begun.
+    pub(super) operations: u32,
 }
