@@ -8,8 +8,8 @@ use super::stages::{Stage, Stages};
 use crate::delivery::{Farewells, Refusals};
 use crate::nic::{Access, HostMemory, Nic};
 use am_core::transport::{
-    Body, CreditSnapshot, NativeOneSided, OperationFault, PendingKey, Refused, ReplyBound, ReplyPath,
-    RequestHeader, Sink, Ticket, Transport, WaitReason,
+    Body, CreditSnapshot, NativeOneSided, OperationFault, Refused, ReplyBound, RequestHeader, Sink, Ticket,
+    Transport, WaitReason,
 };
 use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Span, Words};
 use fabric_sim::conduit::{CreditFlush, Kind, Presence, SpareBuffers, StagedRequests, StagedSlot};
@@ -168,16 +168,13 @@ impl StagedRequests for Conduit<'_> {
 }
 
 impl<'a> Transport for Conduit<'a> {
-    type Memory = HostMemory;
+    fabric_sim::transport_items!();
+
     type Room = Admitted;
     type Slot<'t>
         = StagedSlot<'t, Self>
     where
         Self: 't;
-
-    fn limits(&self, _: Peer) -> &Limits {
-        &self.limits
-    }
 
     fn send(&mut self, to: Peer, header: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, offset) = body.parts();
@@ -216,10 +213,6 @@ impl<'a> Transport for Conduit<'a> {
         done
     }
 
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        reply(&mut ConduitReplyPath::of_key(self, key))
-    }
-
     fn flush(&mut self) {
         self.pay_all();
     }
@@ -242,14 +235,6 @@ impl<'a> Transport for Conduit<'a> {
         !self.replies_wait()
     }
 
-    fn segment(&self) -> &Segment<HostMemory> {
-        &self.segment
-    }
-
-    fn segment_len(&self, _: Rank) -> u64 {
-        self.segment_size()
-    }
-
     fn remote_segment(&self, _: Rank) -> Option<&Segment<HostMemory>> {
         None
     }
@@ -267,9 +252,5 @@ impl<'a> Transport for Conduit<'a> {
         let bytes = |slots: u32| u64::from(slots) * u64::from(sizes.medium);
         let snapshot = CreditSnapshot::default().requests(requests.into(), bytes(requests));
         snapshot.replies(replies.into(), bytes(replies))
-    }
-
-    fn bare_credits(&self) -> u64 {
-        self.bare_given
     }
 }

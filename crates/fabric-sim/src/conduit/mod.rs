@@ -3,7 +3,7 @@
 //!
 //! * [`Kind`]: what a frame is;
 //! * [`Presence`] and the macros [`presence!`](crate::presence) and [`membership!`](crate::membership): who a rank is, and who is
-//!   still there;
+//!   still there; [`transport_items!`](crate::transport_items): what follows for the transport;
 //! * [`StagedSlot`]: a reserved request whose payload is written to a buffer of the conduit;
 //! * [`CreditFlush`]: when credits that no frame takes along travel by themselves.
 

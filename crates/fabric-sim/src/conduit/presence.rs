@@ -153,3 +153,38 @@ macro_rules! membership {
         }
     };
 }
+
+/// What every conduit's `Transport` has alike, within its `impl`: `Memory`, `limits`, `reply_detached`, `segment`, `segment_len`,
+/// `bare_credits`.
+///
+/// The conduit has the fields `limits`, `segment` and `bare_given`; `ConduitReplyPath::of_key` makes a reply path of a key.
+#[macro_export]
+macro_rules! transport_items {
+    () => {
+        type Memory = $crate::HostMemory;
+
+        fn limits(&self, _: ::am_core::Peer) -> &::am_core::Limits {
+            &self.limits
+        }
+
+        fn reply_detached<R>(
+            &mut self,
+            key: ::am_core::transport::PendingKey,
+            reply: impl FnOnce(&mut dyn ::am_core::transport::ReplyPath) -> R,
+        ) -> R {
+            reply(&mut ConduitReplyPath::of_key(self, key))
+        }
+
+        fn segment(&self) -> &::am_core::Segment<$crate::HostMemory> {
+            &self.segment
+        }
+
+        fn segment_len(&self, _: ::am_core::Rank) -> u64 {
+            self.segment.len() as u64
+        }
+
+        fn bare_credits(&self) -> u64 {
+            self.bare_given
+        }
+    };
+}

@@ -8,10 +8,9 @@ use super::send::{Admitted, Outgoing};
 use crate::model::Native;
 use crate::nic::Nic;
 use am_core::transport::{
-    Body, CreditSnapshot, NativeOneSided, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink,
-    Transport, WaitReason,
+    Body, CreditSnapshot, NativeOneSided, Refused, ReplyBound, RequestHeader, Sink, Transport, WaitReason,
 };
-use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Span, Words};
+use am_core::{Category, Instant, Limits, Peer, PeerStatus, Segment, Span, Words};
 use fabric_sim::HostMemory;
 use fabric_sim::conduit::{CreditFlush, Kind, Presence, SpareBuffers, StagedRequests, StagedSlot};
 use std::cell::RefCell;
@@ -121,16 +120,13 @@ impl StagedRequests for Conduit<'_> {
 }
 
 impl<'a> Transport for Conduit<'a> {
-    type Memory = HostMemory;
+    fabric_sim::transport_items!();
+
     type Room = Admitted;
     type Slot<'t>
         = StagedSlot<'t, Self>
     where
         Self: 't;
-
-    fn limits(&self, _: Peer) -> &Limits {
-        &self.limits
-    }
 
     fn send(&mut self, to: Peer, header: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, offset) = body.parts();
@@ -169,10 +165,6 @@ impl<'a> Transport for Conduit<'a> {
         done
     }
 
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        reply(&mut ConduitReplyPath::of_key(self, key))
-    }
-
     fn flush(&mut self) {
         self.pay_all();
     }
@@ -193,14 +185,6 @@ impl<'a> Transport for Conduit<'a> {
         found.is_none()
     }
 
-    fn segment(&self) -> &Segment<HostMemory> {
-        &self.segment
-    }
-
-    fn segment_len(&self, _: Rank) -> u64 {
-        self.segment_size()
-    }
-
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         let Native { put, get, atomics, .. } = self.shared.native;
         (put || get || atomics).then_some((self, to))
@@ -214,9 +198,5 @@ impl<'a> Transport for Conduit<'a> {
         let replies = replies - state.expected;
         let snapshot = CreditSnapshot::default().requests(requests.into(), bytes(requests));
         snapshot.replies(replies.into(), bytes(replies))
-    }
-
-    fn bare_credits(&self) -> u64 {
-        self.bare_given
     }
 }

@@ -104,7 +104,7 @@ impl Conduit<'_> {
 
     /// Ends operations on peers that are gone. Portals 4 tells of these by itself, Portals 3.3 does not.
     fn sweep_natives(&mut self) {
-        let departures = (self.nic.context().departures(), self.faulty.len());
+        let departures = self.presence.gone(self.nic.context());
         if self.swept_natives == departures {
             return;
         }
@@ -144,7 +144,7 @@ impl Conduit<'_> {
             }
             self.completed.push_back(Told { started, value: u64::from_le_bytes(value), outcome });
         }
-        self.fresh = true;
+        self.presence.fresh = true;
     }
 
     /// Tells the core of an operation that is over; whether there was one.

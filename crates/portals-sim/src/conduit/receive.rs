@@ -83,7 +83,7 @@ impl Conduit<'_> {
         (state.replied, state.delivered) = (true, delivered);
         self.peers.of(state.to).under_way -= 1;
         self.outstanding -= 1;
-        self.fresh = true;
+        self.presence.fresh = true;
         if delivered {
             self.settle(chunk);
         }
@@ -197,13 +197,13 @@ impl Conduit<'_> {
             }
             Kind::Credit => self.replied(bits.chunk, true),
             // The rest of the reply follows.
-            _ => self.fresh = true,
+            _ => self.presence.fresh = true,
         }
     }
 
     /// Forgets requests to peers that are gone, whose replies will never come.
     pub(super) fn sweep(&mut self) {
-        let gone = (self.nic.context().departures(), self.faulty.len());
+        let gone = self.presence.gone(self.nic.context());
         if self.swept == gone {
             return;
         }
@@ -283,7 +283,7 @@ impl Conduit<'_> {
                 return done;
             }
         }
-        self.fresh = true;
+        self.presence.fresh = true;
         done
     }
 
@@ -296,7 +296,7 @@ impl Conduit<'_> {
                 if std::thread::panicking() {
                     return false;
                 }
-                self.fresh = true;
+                self.presence.fresh = true;
                 self.wire.idle_safe("what a reply needs");
             }
         }
@@ -350,7 +350,7 @@ impl Conduit<'_> {
     ) -> bool {
         let Bits { chunk, kind, form, .. } = bits;
         let credit = data.credit;
-        if self.faulty.contains(Peer(from)) {
+        if self.presence.faulty.contains(Peer(from)) {
             return false;
         }
         let memory = self.memories.inbox.clone();

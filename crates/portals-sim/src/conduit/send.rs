@@ -56,12 +56,6 @@ pub(super) struct Again {
 pub(super) struct Gone;
 
 impl Conduit<'_> {
-    pub(super) fn busy(&mut self, resource: Resource) -> Refused {
-        // A program may try again at once; its time has to pass even so.
-        self.nic.charge_empty_poll();
-        Refused::Busy(resource)
-    }
-
     /// How a body travels, its payload, and where that is placed.
     pub(super) fn form_of<'b>(&self, args: &Words, body: Body<'b>) -> (Form, &'b [u8], u64) {
         match body {
@@ -188,7 +182,7 @@ impl Conduit<'_> {
         }
         self.outstanding += 1;
         self.peers.of(to).under_way += 1;
-        self.wire.request(to, bits.chunk, len, bits, HeaderData { source: self.me, length, credit });
+        self.wire.request(to, bits.chunk, len, bits, HeaderData { source: self.presence.me, length, credit });
     }
 
     /// Writes arguments, place and payload; returns how many bytes are before the payload.
@@ -258,7 +252,7 @@ impl Conduit<'_> {
         let credit = CreditByte::back(self.ledger.give(to, cost, &mut self.peers), self.shared.config.extra);
         let Outgoing { kind, form, handler, args, .. } = *frame;
         let bits = Bits { target: Target::ReqSb, chunk, args: args.len() as u8, handler, kind, form };
-        self.wire.reply(to, slot, length, bits, HeaderData { source: self.me, length, credit });
+        self.wire.reply(to, slot, length, bits, HeaderData { source: self.presence.me, length, credit });
         Ok(())
     }
 
@@ -266,7 +260,7 @@ impl Conduit<'_> {
     pub(super) fn signal(&mut self, to: u32, chunk: u32, cost: u32, kind: Kind, number: u8) {
         // The credits are back in any case.
         let credit = CreditByte::back(self.ledger.give(to, cost, &mut self.peers), self.shared.config.extra);
-        if to == self.me && kind == Kind::Credit {
+        if to == self.presence.me && kind == Kind::Credit {
             // What a rank sent to itself and does not answer need not travel back.
             return self.credited(to, chunk, credit);
         }
@@ -275,7 +269,7 @@ impl Conduit<'_> {
         }
         self.send_slots.spend();
         let bits = Bits { target: Target::ReqSb, chunk, args: 0, handler: number, kind, form: Form::Short };
-        self.wire.reply(to, 0, 0, bits, HeaderData { source: self.me, length: 0, credit });
+        self.wire.reply(to, 0, 0, bits, HeaderData { source: self.presence.me, length: 0, credit });
     }
 
     /// Holds so many send slots for replies at least.
@@ -360,7 +354,8 @@ impl Conduit<'_> {
                 if let Some(Again { bits, len, number }) = request {
                     self.resent += 1;
                     self.chunks[piece].left = false;
-                    let data = HeaderData { source: self.me, length: number, credit: CreditByte::default() };
+                    let data =
+                        HeaderData { source: self.presence.me, length: number, credit: CreditByte::default() };
                     self.wire.request(to, chunk, len, bits, data);
                 }
             }

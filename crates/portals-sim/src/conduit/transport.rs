@@ -17,10 +17,11 @@ use super::wire::Wire;
 use crate::nic::{HostMemory, Nic};
 use am_core::segment::Memory;
 use am_core::transport::{
-    Body, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, PayloadWriter, PendingKey, Refused,
-    ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, Membership, NativeOneSided, PayloadWriter, Refused, ReplyBound,
+    RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
-use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Segment, Shape, Span, Words};
+use fabric_sim::conduit::Presence;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -73,8 +74,7 @@ pub struct Conduit<'a> {
     pub(super) nic: Nic<'a>,
     pub(super) wire: Wire<'a>,
     pub(super) shared: Rc<Shared>,
-    pub(super) me: u32,
-    ranks: u32,
+    pub(super) presence: Presence,
     limits: Limits,
     pub(super) segment: Segment<HostMemory>,
     pub(super) memories: Memories,
@@ -109,22 +109,12 @@ pub struct Conduit<'a> {
     pub(super) resent: u64,
     pub(super) bare_given: u64,
     pub(super) revoked: u64,
-    pub(super) faulty: FaultyPeers,
-    /// Something that lets a wait end has come since the last idling, without any message for the sink.
-    pub(super) fresh: bool,
     pub(super) dropped: u64,
     /// Losses that the ledger knows of.
     pub(super) settled_losses: u32,
     /// Departures and faulty peers whose requests have been forgotten.
     pub(super) swept: (u32, usize),
     departures: RefCell<Departures>,
-    departed: bool,
-}
-
-impl fmt::Debug for Conduit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Conduit").field("rank", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
-    }
 }
 
 impl<'a> Conduit<'a> {
@@ -153,8 +143,7 @@ impl<'a> Conduit<'a> {
         let segment = Segment::new(memories.segment.clone(), memories.segment.len());
         let medium = sizes.medium as usize;
         Self {
-            me,
-            ranks,
+            presence: Presence::new(me, ranks),
             limits: Limits::uniform(medium, 1 << 30).with_default_reply(config.default_reply as usize),
             segment,
             memories,
@@ -180,13 +169,10 @@ impl<'a> Conduit<'a> {
             resent: 0,
             bare_given: 0,
             revoked: 0,
-            faulty: FaultyPeers::new(),
-            fresh: false,
             dropped: 0,
             settled_losses: 0,
             swept: (0, 0),
             departures: RefCell::new(Departures::new(shared.lag)),
-            departed: false,
             nic,
             wire,
             shared,
@@ -249,7 +235,8 @@ impl<'a> Conduit<'a> {
     #[doc(hidden)]
     pub fn balance(&self) -> Option<(u64, u64)> {
         let Ledger::Bank(bank) = &self.ledger else { return None };
-        let lent = (0..self.ranks).map(|peer| u64::from(bank.loan(Peer(peer)).map_or(0, |loan| loan.loan)));
+        let lent =
+            (0..self.presence.ranks).map(|peer| u64::from(bank.loan(Peer(peer)).map_or(0, |loan| loan.loan)));
         Some((lent.sum::<u64>() + u64::from(bank.banked()), bank.config().total.into()))
     }
 
@@ -271,12 +258,6 @@ impl<'a> Conduit<'a> {
         }
     }
 
-    /// What is known of a peer without letting anything happen.
-    #[inline]
-    pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
-        self.faulty.status(Peer(peer), || self.nic.context().known_status(peer))
-    }
-
     /// What counts of a peer's status now; see [`Departures`].
     pub(super) fn counting_status(&self, peer: u32) -> PeerStatus {
         match self.known_status(peer) {
@@ -291,8 +272,8 @@ impl<'a> Conduit<'a> {
     /// Notes that a peer broke the protocol.
     #[cold]
     pub(super) fn fault(&mut self, of: u32) {
-        if self.faulty.insert(Peer(of), LossCause::Faulty) {
-            self.fresh = true;
+        if self.presence.faulty.insert(Peer(of), LossCause::Faulty) {
+            self.presence.fresh = true;
         }
     }
 
@@ -300,7 +281,7 @@ impl<'a> Conduit<'a> {
     pub(super) fn check_overflow(&mut self) {
         let dropped = self.wire.dropped();
         if dropped > self.dropped {
-            let (new, me) = (dropped - self.dropped, self.me);
+            let (new, me) = (dropped - self.dropped, self.presence.me);
             panic!(
                 "{new} messages found no receive buffer at rank {me}, although they had credits\n{}",
                 self.report()
@@ -322,7 +303,7 @@ impl<'a> Conduit<'a> {
             if std::thread::panicking() {
                 return false;
             }
-            self.fresh = true;
+            self.presence.fresh = true;
             self.wire.idle_safe(wanted);
         }
         true
@@ -405,16 +386,16 @@ impl Drop for ConduitSlot<'_, '_> {
 
 impl<'a> Membership for Conduit<'a> {
     fn local_peer(&self) -> Peer {
-        Peer(self.me)
+        Peer(self.presence.me)
     }
 
     fn shape(&self) -> Shape {
-        Shape::new(self.ranks)
+        Shape::new(self.presence.ranks)
     }
 
     fn losses(&self) -> u32 {
         let losses = self.departures.borrow_mut().losses(self.nic.context().losses(), self.nic.now());
-        self.faulty.losses(losses, |peer| self.nic.context().known_status(peer.0))
+        self.presence.faulty.losses(losses, |peer| self.nic.context().known_status(peer.0))
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
@@ -424,7 +405,7 @@ impl<'a> Membership for Conduit<'a> {
     }
 
     fn depart(&mut self, how: Departure) {
-        self.departed = true;
+        self.presence.departed = true;
         self.nic.context().depart(how.status());
     }
 }
@@ -432,7 +413,7 @@ impl<'a> Membership for Conduit<'a> {
 impl<'a> Waiting for Conduit<'a> {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         self.check_overflow();
-        if !std::mem::take(&mut self.fresh) {
+        if !std::mem::take(&mut self.presence.fresh) {
             self.wire.idle(self.until(until), reason.into());
         }
     }
@@ -447,16 +428,13 @@ impl<'a> Waiting for Conduit<'a> {
 }
 
 impl<'a> Transport for Conduit<'a> {
-    type Memory = HostMemory;
+    fabric_sim::transport_items!();
+
     type Room = Admitted;
     type Slot<'t>
         = ConduitSlot<'t, 'a>
     where
         Self: 't;
-
-    fn limits(&self, _: Peer) -> &Limits {
-        &self.limits
-    }
 
     fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (form, payload, at) = self.form_of(args, body);
@@ -495,10 +473,6 @@ impl<'a> Transport for Conduit<'a> {
         self.serve(budget, sink)
     }
 
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        reply(&mut ConduitReplyPath::of_key(self, key))
-    }
-
     fn flush(&mut self) {}
 
     fn is_quiescent(&mut self) -> bool {
@@ -515,14 +489,6 @@ impl<'a> Transport for Conduit<'a> {
         let waits =
             |chunk: &Chunk| chunk.busy && !chunk.replied && self.known_status(chunk.to) == PeerStatus::Active;
         !self.chunks.iter().any(waits)
-    }
-
-    fn segment(&self) -> &Segment<HostMemory> {
-        &self.segment
-    }
-
-    fn segment_len(&self, _: Rank) -> u64 {
-        self.shared.config.segment
     }
 
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
@@ -543,22 +509,11 @@ impl<'a> Transport for Conduit<'a> {
             )
             .replies(frames.into(), reply)
     }
-
-    fn bare_credits(&self) -> u64 {
-        self.bare_given
-    }
 }
 
 const ZEROS: [u8; 256] = [0; 256];
 
-impl Drop for Conduit<'_> {
-    fn drop(&mut self) {
-        // Reached without a departure by a rank that never attached.
-        if !self.departed {
-            self.depart(Departure::of_drop());
-        }
-    }
-}
+fabric_sim::presence!(Conduit);
 
 /// The bytes of a buffer as a payload's source: written to memory that the interface reads.
 pub(super) fn write_args(memory: &HostMemory, at: usize, args: &Words) -> usize {

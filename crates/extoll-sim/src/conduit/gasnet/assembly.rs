@@ -5,6 +5,7 @@
 
 use super::header::{HEADER, Header};
 use super::layout::{MTT_ARGUMENTS, MTT_CONTROL, MTT_DATA, MTT_HEADER};
+use fabric_sim::conduit::SpareBuffers;
 
 /// A frame that is not complete.
 #[derive(Debug)]
@@ -33,24 +34,10 @@ pub(super) struct Nonsense;
 /// Buffers for frames of several packets, and the books of frames in the making, kept for the next.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    spare: Vec<Vec<u8>>,
+    pub(super) spare: SpareBuffers,
     // In boxes, since a source holds but a pointer, and moving them there and back must not allocate.
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
     books: Vec<Box<Partial>>,
-}
-
-impl Buffers {
-    pub(super) fn take(&mut self) -> Vec<u8> {
-        let mut buffer = self.spare.pop().unwrap_or_default();
-        buffer.clear();
-        buffer
-    }
-
-    pub(super) fn give(&mut self, buffer: Vec<u8>) {
-        if buffer.capacity() != 0 {
-            self.spare.push(buffer);
-        }
-    }
 }
 
 /// Whether a type of packet may begin a frame with this header.
@@ -93,7 +80,7 @@ pub(super) fn step(
     if packet.len() == total {
         return Ok(Step::Whole(header));
     }
-    let mut bytes = buffers.take();
+    let mut bytes = buffers.spare.take(0);
     bytes.reserve(total);
     bytes.extend_from_slice(packet);
     let fresh = Partial { header, bytes, total, slots };
@@ -155,7 +142,7 @@ mod tests {
                 prop_assert_eq!(slots, layout.slots(end, length));
                 prop_assert_eq!(read_lead(&found, &bytes).1, args);
                 prop_assert_eq!(&bytes[end..], &payload[..]);
-                buffers.give(bytes);
+                buffers.spare.give(bytes);
             }
         }
 
@@ -166,7 +153,7 @@ mod tests {
             for (mtt, packet) in packets {
                 if let Ok(Step::Complete(header, bytes, _)) = step(&mut partial, &mut buffers, mtt, &packet, 1) {
                     prop_assert_eq!(bytes.len(), header.lead() + header.payload());
-                    buffers.give(bytes);
+                    buffers.spare.give(bytes);
                 }
                 prop_assert!(partial.as_ref().is_none_or(|partial| partial.bytes.capacity() <= 2 * (LEAD + (1 << 14))));
             }

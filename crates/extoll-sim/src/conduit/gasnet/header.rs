@@ -14,6 +14,7 @@
 //! arguments, four bytes each, and the payload of a Medium or control frame.
 
 use am_core::{Category, Words};
+pub(super) use fabric_sim::conduit::Kind;
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 8;
@@ -27,57 +28,6 @@ pub(super) const IDS: u16 = 1 << 14;
 pub(super) const MOST_CREDITS: u16 = (1 << 12) - 1;
 /// The most slots that can be set aside for one answer.
 pub(super) const MOST_RESERVED: u16 = (1 << 9) - 1;
-
-/// What a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A request whose handler may reply.
-    Request(Category),
-    /// A request whose handler cannot.
-    OneWay(Category),
-    Reply(Category),
-    /// A message between cores.
-    Control,
-    /// Credits alone.
-    Credit,
-}
-
-impl Kind {
-    fn code(self) -> u64 {
-        match self {
-            Self::Request(category) => category as u64,
-            Self::OneWay(category) => 3 + category as u64,
-            Self::Reply(category) => 6 + category as u64,
-            Self::Control => 9,
-            Self::Credit => 10,
-        }
-    }
-
-    fn from_code(code: u64) -> Option<Self> {
-        let category = Category::ALL[(code % 3) as usize];
-        Some(match code {
-            0..3 => Self::Request(category),
-            3..6 => Self::OneWay(category),
-            6..9 => Self::Reply(category),
-            9 => Self::Control,
-            10 => Self::Credit,
-            _ => return None,
-        })
-    }
-
-    /// The category of a message for a handler.
-    pub(super) fn category(self) -> Option<Category> {
-        match self {
-            Self::Request(category) | Self::OneWay(category) | Self::Reply(category) => Some(category),
-            Self::Control | Self::Credit => None,
-        }
-    }
-
-    /// Whether the payload goes by RMA.
-    pub(super) fn is_long(self) -> bool {
-        self.category() == Some(Category::Long)
-    }
-}
 
 /// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +47,7 @@ impl Header {
         let Self { kind, args, handler, length, reserve, handled, freed } = self;
         debug_assert!(args <= 16 && length < IDS && reserve <= MOST_RESERVED, "{self:?} fits its fields");
         debug_assert!(handled <= MOST_CREDITS && freed <= MOST_CREDITS, "{self:?} fits its fields");
-        kind.code()
+        u64::from(kind.code())
             | u64::from(args) << 4
             | u64::from(handler) << 9
             | u64::from(length) << 17
@@ -110,7 +60,7 @@ impl Header {
     pub(super) fn decode(word: u64) -> Option<Self> {
         let field = |from: u32, bits: u32| (word >> from & ((1 << bits) - 1)) as u16;
         let header = Self {
-            kind: Kind::from_code(word & 15)?,
+            kind: Kind::from_code((word & 15) as u8)?,
             args: field(4, 5) as u8,
             handler: field(9, 8) as u8,
             length: field(17, 14),
@@ -196,7 +146,7 @@ mod tests {
     proptest! {
         #[test]
         fn leads_survive_a_round_trip(
-            code in 0u64..11, handler: u8, length in 0..IDS, reserve in 0..=MOST_RESERVED, handled in 0..=MOST_CREDITS,
+            code in 0..Kind::CODES, handler: u8, length in 0..IDS, reserve in 0..=MOST_RESERVED, handled in 0..=MOST_CREDITS,
             freed in 0..=MOST_CREDITS, offset: u64, len: u64, words in prop::collection::vec(any::<u32>(), 0..=16)
         ) {
             let kind = Kind::from_code(code).unwrap();

@@ -75,7 +75,7 @@ mod transport;
 
 pub use config::{GasnetConfig, HostCosts};
 pub use layout::Implementation;
-pub use transport::{Gasnet, GasnetSlot};
+pub use transport::Gasnet;
 
 use crate::ExtollConfig;
 use fabric_sim::{ConfigError, Report, RunError};

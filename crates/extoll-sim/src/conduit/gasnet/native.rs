@@ -118,7 +118,7 @@ impl Gasnet<'_> {
             told.push_back(Told { ticket: started.ticket, outcome, landed });
             false
         });
-        self.fresh = true;
+        self.presence.fresh = true;
     }
 
     /// Looks at what has become of operations under way.
@@ -134,7 +134,7 @@ impl Gasnet<'_> {
 
     /// Ends operations on peers that are gone, after all notifications were taken.
     fn sweep_natives(&mut self) {
-        let departures = (self.nic.context().departures(), self.faulty.len());
+        let departures = self.presence.gone(self.nic.context());
         if std::mem::replace(&mut self.natives.swept, departures) == departures {
             return;
         }

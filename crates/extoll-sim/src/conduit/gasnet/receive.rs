@@ -89,7 +89,7 @@ impl Gasnet<'_> {
             return self.deliver_long(from, &heading, sink);
         }
         self.hand_over(from, &heading, Payload::own(&bytes[heading.header.lead()..]), sink);
-        self.buffers.give(bytes);
+        self.buffers.spare.give(bytes);
     }
 
     /// Whether a message has to wait behind others of its source.
@@ -129,7 +129,7 @@ impl Gasnet<'_> {
             }
             Sorted::Complete(from, header, bytes, slots) => {
                 self.deliver(from, &header, &bytes, slots, sink);
-                self.buffers.give(bytes);
+                self.buffers.spare.give(bytes);
             }
             Sorted::Joined(from, heading) => self.deliver_long(from, &heading, sink),
         }
@@ -139,11 +139,11 @@ impl Gasnet<'_> {
     /// Notes that a peer broke the protocol.
     #[cold]
     fn fault(&mut self, of: u32) {
-        if self.faulty.insert(Peer(of), LossCause::Faulty) {
+        if self.presence.faulty.insert(Peer(of), LossCause::Faulty) {
             let peer = self.peers.of(of);
             peer.partial = None;
             self.held -= peer.joins.as_mut().map_or(0, |joins| joins.lines.clear());
-            self.fresh = true;
+            self.presence.fresh = true;
         }
     }
 
@@ -153,7 +153,7 @@ impl Gasnet<'_> {
         let packet = message.data();
         let costs = self.shared.costs;
         let first = self.implementation() == Implementation::First;
-        if self.faulty.contains(Peer(from)) {
+        if self.presence.faulty.contains(Peer(from)) {
             return Sorted::Nothing;
         }
         let peer = self.peers.of(from);
@@ -173,7 +173,7 @@ impl Gasnet<'_> {
             Ok(Step::More) => Sorted::Nothing,
             Ok(Step::Whole(header)) if header.kind == Kind::Credit => {
                 self.collect(from, &header);
-                self.fresh = true;
+                self.presence.fresh = true;
                 Sorted::Nothing
             }
             Ok(Step::Whole(header)) if header.kind.is_long() => {
@@ -184,14 +184,14 @@ impl Gasnet<'_> {
                     // The first implementation has copied and paid for every packet above.
                     self.nic.charge(costs.assembling(packet.len()));
                 }
-                let mut bytes = self.buffers.take();
+                let mut bytes = self.buffers.spare.take(0);
                 bytes.extend_from_slice(packet);
                 self.hold_frame(from, header, bytes, slots_of_packet(packet.len()))
             }
             Ok(Step::Whole(header)) => Sorted::Whole(from, header),
             Ok(Step::Complete(header, bytes, slots)) if header.kind.is_long() => {
                 let sorted = self.sort_long(from, header, &bytes, slots);
-                self.buffers.give(bytes);
+                self.buffers.spare.give(bytes);
                 sorted
             }
             Ok(Step::Complete(header, bytes, slots)) if self.has_to_wait(from, &header) => {
@@ -249,7 +249,7 @@ impl Gasnet<'_> {
             self.rma.noti_free(notification).expect("the port is open");
             self.notified(&event);
         }
-        self.fresh = true;
+        self.presence.fresh = true;
         most
     }
 
@@ -265,7 +265,7 @@ impl Gasnet<'_> {
         let Some(from) = self.nic.rank_at(event.partner) else { return };
         let joined = match event.command {
             Command::Put if event.kind == Notify::COMPLETER => {
-                let base = self.segment_of(self.me).expect("a rank has registered its own segment");
+                let base = self.segment_of(self.presence.me).expect("a rank has registered its own segment");
                 let placed = Placed { at: event.value.wrapping_sub(base.0), len: event.size.into() };
                 let (window, peer) = (self.join_window(), self.peers.of(from));
                 peer.joins.get_or_insert_default().place(placed, window)
@@ -281,11 +281,11 @@ impl Gasnet<'_> {
             Ok(None) => {}
             Ok(Some(heading)) => {
                 self.open_joins -= 1;
-                self.fresh = true;
+                self.presence.fresh = true;
                 let peer = self.peers.of(from);
                 if !self.shared.config.ordered {
                     self.ready.push_back(Ready::Long(from, heading));
-                } else if !self.faulty.contains(Peer(from))
+                } else if !self.presence.faulty.contains(Peer(from))
                     && let Some(joins) = &mut peer.joins
                     && joins.lines.complete(&heading)
                 {

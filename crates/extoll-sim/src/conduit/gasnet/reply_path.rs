@@ -107,11 +107,10 @@ impl ReplyPath for ConduitReplyPath<'_, '_> {
     ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
         self.check()?;
-        let mut payload = self.transport.buffers.take();
-        payload.resize(len, 0);
+        let mut payload = self.transport.buffers.spare.take(len);
         fill(&mut Buffer(&mut payload));
         let sent = self.transmit(Category::Medium, handler, args, &payload, 0);
-        self.transport.buffers.give(payload);
+        self.transport.buffers.spare.give(payload);
         sent
     }
 

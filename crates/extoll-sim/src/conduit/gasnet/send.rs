@@ -58,12 +58,6 @@ pub struct Admitted {
 }
 
 impl Gasnet<'_> {
-    pub(super) fn busy(&mut self, resource: Resource) -> Refused {
-        // A program may try again at once; its time has to pass even so.
-        self.nic.charge_empty_poll();
-        Refused::Busy(resource)
-    }
-
     /// Takes the room that a request of some bytes needs.
     pub(super) fn admit(
         &mut self,
@@ -102,7 +96,7 @@ impl Gasnet<'_> {
     }
 
     /// Gives back what was not used.
-    pub(super) fn withdraw(&mut self, to: u32, admitted: Admitted) {
+    pub(super) fn withdraw_room(&mut self, to: u32, admitted: Admitted) {
         let peer = self.peers.of(to);
         let returned = [
             peer.requests.give_back(admitted.requests),
@@ -124,7 +118,7 @@ impl Gasnet<'_> {
             })
         };
         if sent.is_err() {
-            self.withdraw(to.0, admitted);
+            self.withdraw_room(to.0, admitted);
         }
         sent
     }
@@ -154,7 +148,7 @@ impl Gasnet<'_> {
     /// itself.
     #[inline]
     pub(super) fn acknowledges(&self, to: u32) -> bool {
-        self.implementation() == Implementation::First && to != self.me
+        self.implementation() == Implementation::First && to != self.presence.me
     }
 
     /// The credits that ride on a frame.
@@ -247,7 +241,7 @@ impl Gasnet<'_> {
             return Ok(());
         }
         // This takes the news of whatever arrives, which the next poll has to look at before the rank may sleep.
-        self.fresh = true;
+        self.presence.fresh = true;
         self.nic.idle(None, WaitFor::Room { to, of: Resource::Interface });
         Ok(())
     }
@@ -307,7 +301,7 @@ impl Gasnet<'_> {
     /// Gives credits back at once if they are this rank's own, for what it sent to itself and did not answer. A
     /// reply is behind them otherwise, and must not be overtaken. Returns whether they were.
     pub(super) fn settle_own(&mut self, to: u32, handled: u32, freed: u32, controlled: u32) -> bool {
-        if to != self.me {
+        if to != self.presence.me {
             return false;
         }
         let peer = self.peers.of(to);
@@ -318,7 +312,7 @@ impl Gasnet<'_> {
         ];
         assert!(!returned.contains(&false), "a rank handles what it sent to itself once");
         self.unhandled -= u64::from(handled);
-        self.fresh = true;
+        self.presence.fresh = true;
         true
     }
 
@@ -331,11 +325,9 @@ impl Gasnet<'_> {
         let peer = self.peers.of(to);
         peer.handled += handled;
         peer.freed += freed;
-        if !std::mem::replace(&mut peer.listed, true) {
-            self.pending_credit.push(to);
-        }
+        self.credit.list(to, &mut peer.listed);
         if peer.handled * 2 > rooms.requests || peer.freed * 2 > rooms.answers {
-            self.urgent_credit.push(to);
+            self.credit.urgent.push(to);
         }
     }
 
@@ -345,7 +337,7 @@ impl Gasnet<'_> {
         let peer = self.peers.of(to);
         peer.controlled += slots;
         if peer.controlled >= due {
-            self.urgent_credit.push(to);
+            self.credit.urgent.push(to);
         }
     }
 
@@ -384,17 +376,17 @@ impl Gasnet<'_> {
 
     /// Sends all credits that are owed, a packet per peer.
     pub(super) fn pay_all(&mut self) {
-        while let Some(to) = self.pending_credit.pop() {
+        while let Some(to) = self.credit.due.pop() {
             self.peers.of(to).listed = false;
             self.pay(to);
         }
         self.pay_urgent();
-        self.polls_before_flush = 0;
+        self.credit.was_sent();
     }
 
     /// Sends the credits that someone may be waiting for.
     pub(super) fn pay_urgent(&mut self) {
-        while let Some(to) = self.urgent_credit.pop() {
+        while let Some(to) = self.credit.urgent.pop() {
             self.pay(to);
         }
     }

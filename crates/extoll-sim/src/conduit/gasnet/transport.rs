@@ -15,17 +15,13 @@ use crate::nic::rma::{Access, Nla, Region, Rma};
 use crate::nic::velo::Velo;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
-    Body, Buffer, CreditSnapshot, Departure, FaultyPeers, Membership, NativeOneSided, PayloadWriter, PendingKey,
-    Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, NativeOneSided, Refused, ReplyBound, RequestHeader, Sink, Transport, WaitReason,
 };
-use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Words};
+use fabric_sim::conduit::{CreditFlush, Presence, SpareBuffers, StagedRequests, StagedSlot};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::rc::Rc;
-
-/// Polls after which credits are sent even though nobody seems to need them.
-const CREDIT_FLUSH_POLLS: u32 = 16;
 
 /// What all ranks of a job have in common.
 #[derive(Debug)]
@@ -49,8 +45,7 @@ pub struct Gasnet<'a> {
     pub(super) rma: Rma<'a>,
     pub(super) shared: Rc<Shared>,
     pub(super) layout: Layout,
-    pub(super) me: u32,
-    ranks: u32,
+    pub(super) presence: Presence,
     limits: Limits,
     pub(super) segment: Segment<HostMemory>,
     /// The segment as registered memory.
@@ -65,10 +60,7 @@ pub struct Gasnet<'a> {
     pub(super) held: usize,
     /// Long headers whose data has not been noticed.
     pub(super) open_joins: usize,
-    /// Peers that credits are owed to, and those that may be waiting for them.
-    pub(super) pending_credit: Vec<u32>,
-    pub(super) urgent_credit: Vec<u32>,
-    pub(super) polls_before_flush: u32,
+    pub(super) credit: CreditFlush,
     /// Request slots of requests under way, over all peers.
     pub(super) unhandled: u64,
     /// A peer that had not handled everything when the rank last asked.
@@ -76,16 +68,6 @@ pub struct Gasnet<'a> {
     pub(super) bare_given: u64,
     /// The reply bound that was last asked for, and the slots that it takes.
     pub(super) usual: (u32, u32),
-    pub(super) faulty: FaultyPeers,
-    /// Something that lets a wait end has come since the last idling, without any message for the sink.
-    pub(super) fresh: bool,
-    departed: bool,
-}
-
-impl fmt::Debug for Gasnet<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gasnet").field("rank", &self.me).field("ranks", &self.ranks).finish_non_exhaustive()
-    }
 }
 
 /// What a payload has made ready for delivery.
@@ -129,8 +111,7 @@ impl<'a> Gasnet<'a> {
         Self {
             layout: shared.config.layout(),
             usual: (0, shared.config.layout().reserve(0)),
-            me,
-            ranks,
+            presence: Presence::new(me, ranks),
             limits: Limits::uniform(rooms.medium_request, 1 << 32)
                 .with_medium_reply(rooms.medium_reply)
                 .with_default_reply(default_reply as usize)
@@ -144,15 +125,10 @@ impl<'a> Gasnet<'a> {
             ready: VecDeque::new(),
             held: 0,
             open_joins: 0,
-            pending_credit: Vec::new(),
-            urgent_credit: Vec::new(),
-            polls_before_flush: 0,
+            credit: CreditFlush::default(),
             unhandled: 0,
             last_busy_peer: 0,
             bare_given: 0,
-            faulty: FaultyPeers::new(),
-            fresh: false,
-            departed: false,
             nic,
             velo,
             rma,
@@ -194,150 +170,74 @@ impl<'a> Gasnet<'a> {
         self.layout.payload_of(slots).min(self.limits.medium_reply)
     }
 
-    /// What is known of a peer without letting anything happen.
-    #[inline]
-    pub(super) fn known_status(&self, peer: u32) -> PeerStatus {
-        self.faulty.status(Peer(peer), || self.nic.context().known_status(peer))
-    }
-
     /// Bytes of a frame over VELO: before its payload, and of its payload.
     fn bytes(&self, kind: Kind, args: &Words, payload: usize) -> (usize, usize) {
         let place = if kind.is_long() { PLACE } else { 0 };
         (HEADER + place + 4 * args.len(), if kind.is_long() { 0 } else { payload })
     }
-}
 
-fn kind(category: Category, reply: ReplyBound) -> Kind {
-    match reply {
-        ReplyBound::None => Kind::OneWay(category),
-        ReplyBound::UpTo(_) => Kind::Request(category),
-    }
-}
-
-/// A reserved Medium request.
-#[derive(Debug)]
-pub struct GasnetSlot<'t, 'a> {
-    transport: &'t mut Gasnet<'a>,
-    to: Peer,
-    head: RequestHeader,
-    args: Words,
-    payload: Vec<u8>,
-    /// What it took; gone once it is sent.
-    admitted: Option<Admitted>,
-}
-
-impl PayloadWriter for GasnetSlot<'_, '_> {
-    fn len(&self) -> usize {
-        self.payload.len()
+    fn leave(&mut self, status: PeerStatus) {
+        self.nic.context().depart(status);
     }
 
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        Buffer(&mut self.payload).write(at, bytes);
-    }
-}
-
-impl Slot for GasnetSlot<'_, '_> {
-    fn commit(mut self) {
-        let Some(admitted) = self.admitted.take() else { return };
-        let kind = kind(Category::Medium, self.head.reply);
-        let reserve = admitted.reserve as u16;
-        let (args, handler) = (&self.args, self.head.handler);
-        let frame = Outgoing { kind, handler, reserve, args, payload: &self.payload, place: Place::default() };
-        // A peer that has gone in the meantime does not get what was accepted, as always.
-        let _ = self.transport.insist(self.to.0, &frame);
-    }
-}
-
-impl Drop for GasnetSlot<'_, '_> {
-    fn drop(&mut self) {
-        if let Some(admitted) = self.admitted.take() {
-            self.transport.withdraw(self.to.0, admitted);
-        }
-        self.transport.buffers.give(std::mem::take(&mut self.payload));
-    }
-}
-
-impl<'a> Membership for Gasnet<'a> {
-    fn local_peer(&self) -> Peer {
-        Peer(self.me)
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::new(self.ranks)
-    }
-
-    fn losses(&self) -> u32 {
-        let context = self.nic.context();
-        self.faulty.losses(context.losses(), |peer| context.known_status(peer.0))
-    }
-
-    fn status(&self, peer: Peer) -> PeerStatus {
-        // Lets everything happen that has happened by now.
-        self.nic.sync();
-        self.known_status(peer.0)
-    }
-
-    fn depart(&mut self, how: Departure) {
-        self.pay_all();
-        self.departed = true;
-        self.nic.context().depart(how.status());
-    }
-}
-
-impl<'a> Waiting for Gasnet<'a> {
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.pay_all();
-        if !std::mem::take(&mut self.fresh) {
+    fn rest(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if !std::mem::take(&mut self.presence.fresh) {
             self.nic.idle(until, reason);
         }
     }
+}
 
-    fn now(&self) -> Instant {
-        self.nic.now()
+fabric_sim::presence!(Gasnet);
+fabric_sim::membership!(Gasnet);
+
+impl StagedRequests for Gasnet<'_> {
+    fn post(&mut self, to: Peer, header: RequestHeader, room: Admitted, args: &Words, payload: &[u8]) {
+        let (kind, handler) = (Kind::of_request(Category::Medium, header.reply), header.handler);
+        let (reserve, place) = (room.reserve as u16, Place::default());
+        let _ = self.insist(to.0, &Outgoing { kind, handler, reserve, args, payload, place });
     }
 
-    fn charge(&mut self, cost: Span) {
-        self.nic.charge(cost);
+    fn withdraw(&mut self, to: Peer, room: Admitted) {
+        self.withdraw_room(to.0, room);
+    }
+
+    fn spare(&mut self) -> &mut SpareBuffers {
+        &mut self.buffers.spare
     }
 }
 
 impl<'a> Transport for Gasnet<'a> {
-    type Memory = HostMemory;
+    fabric_sim::transport_items!();
+
     type Room = Admitted;
     type Slot<'t>
-        = GasnetSlot<'t, 'a>
+        = StagedSlot<'t, Self>
     where
         Self: 't;
 
-    fn limits(&self, _: Peer) -> &Limits {
-        &self.limits
-    }
-
-    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+    fn send(&mut self, to: Peer, header: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, at) = body.parts();
-        let kind = kind(body.category(), head.reply);
+        let kind = Kind::of_request(body.category(), header.reply);
         let place = Place { offset: at, len: payload.len() as u64 };
-        let admitted = self.admit(to, kind, head.reply, self.bytes(kind, args, payload.len()))?;
+        let admitted = self.admit(to, kind, header.reply, self.bytes(kind, args, payload.len()))?;
         let reserve = admitted.reserve as u16;
-        self.request(to, admitted, &Outgoing { kind, handler: head.handler, reserve, args, payload, place })
+        self.request(to, admitted, &Outgoing { kind, handler: header.handler, reserve, args, payload, place })
     }
 
-    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<Admitted, Refused> {
-        let kind = kind(Category::Medium, head.reply);
-        self.admit(to, kind, head.reply, self.bytes(kind, args, len))
+    fn reserve(&mut self, to: Peer, header: RequestHeader, args: &Words, len: usize) -> Result<Admitted, Refused> {
+        let kind = Kind::of_request(Category::Medium, header.reply);
+        self.admit(to, kind, header.reply, self.bytes(kind, args, len))
     }
 
     fn slot(
         &mut self,
         to: Peer,
-        head: RequestHeader,
+        header: RequestHeader,
         args: &Words,
         len: usize,
         room: Admitted,
-    ) -> GasnetSlot<'_, 'a> {
-        let mut payload = self.buffers.take();
-        payload.resize(len, 0);
-        GasnetSlot { to, head, args: *args, payload, admitted: Some(room), transport: self }
+    ) -> StagedSlot<'_, Self> {
+        StagedSlot::new(self, to, header, args, len, room)
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
@@ -349,18 +249,11 @@ impl<'a> Transport for Gasnet<'a> {
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let done = self.serve(budget, sink);
-        if !self.pending_credit.is_empty() {
-            self.polls_before_flush += 1;
-            if self.polls_before_flush >= CREDIT_FLUSH_POLLS {
-                self.pay_all();
-            }
+        if self.credit.count_poll() {
+            self.pay_all();
         }
         self.pay_urgent();
         done
-    }
-
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        reply(&mut ConduitReplyPath::of_key(self, key))
     }
 
     fn flush(&mut self) {
@@ -372,27 +265,13 @@ impl<'a> Transport for Gasnet<'a> {
             let waits = |peer, state: &PeerState| {
                 state.requests.outstanding() != 0 && self.known_status(peer) == PeerStatus::Active
             };
-            // Whoever was waited for the last time is looked at first, then who comes after: with many peers all
-            // of them take long.
-            let last =
-                self.peers.known().get(self.last_busy_peer).is_some_and(|state| waits(self.last_busy_peer, state));
-            let found =
-                if last { Some(self.last_busy_peer) } else { self.peers.known().next(self.last_busy_peer, waits) };
-            if let Some(peer) = found {
+            if let Some(peer) = self.peers.known().at_or_after(self.last_busy_peer, waits) {
                 self.last_busy_peer = peer;
                 return false;
             }
         }
         let waits = |peer| self.known_status(peer) == PeerStatus::Active;
         !self.replies_wait() && !self.natives.wait_for(waits)
-    }
-
-    fn segment(&self) -> &Segment<HostMemory> {
-        &self.segment
-    }
-
-    fn segment_len(&self, _: Rank) -> u64 {
-        self.segment_size()
     }
 
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
@@ -410,18 +289,5 @@ impl<'a> Transport for Gasnet<'a> {
         CreditSnapshot::default()
             .requests((requests / frame).into(), self.layout.payload_of(requests) as u64)
             .replies((answers / reply).into(), self.layout.payload_of(answers.saturating_sub(1)) as u64)
-    }
-
-    fn bare_credits(&self) -> u64 {
-        self.bare_given
-    }
-}
-
-impl Drop for Gasnet<'_> {
-    fn drop(&mut self) {
-        // Reached without a departure by a rank that never attached.
-        if !self.departed {
-            self.depart(Departure::of_drop());
-        }
     }
 }

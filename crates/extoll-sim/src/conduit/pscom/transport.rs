@@ -14,8 +14,8 @@ use super::reply_path::ConduitReplyPath;
 use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
     Arrival, Body, Buffer, Category, CreditSnapshot, Departure, FaultyPeers, Limits, LossCause, Membership,
-    PayloadWriter, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Resource, Sink, Slot,
-    Transport, WaitReason, Waiting,
+    PayloadWriter, PeerStatus, Refused, ReplyBound, RequestHeader, Resource, Sink, Slot, Transport, WaitReason,
+    Waiting,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
 use fabric_sim::{Report, RunError};
@@ -455,16 +455,13 @@ impl<'a> Waiting for Pscom<'a> {
 }
 
 impl<'a> Transport for Pscom<'a> {
-    type Memory = HostMemory;
+    fabric_sim::transport_items!();
+
     type Room = ();
     type Slot<'s>
         = PscomSlot<'s, 'a>
     where
         Self: 's;
-
-    fn limits(&self, _: Peer) -> &Limits {
-        &self.limits
-    }
 
     fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         self.admit(to, head.reply)?;
@@ -516,10 +513,6 @@ impl<'a> Transport for Pscom<'a> {
         if self.cut_short { u32::MAX } else { 1 }
     }
 
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        reply(&mut ConduitReplyPath::of_key(self, key))
-    }
-
     fn flush(&mut self) {
         while self.engine.unsent() != 0 && self.engine.send_more() {}
     }
@@ -545,14 +538,6 @@ impl<'a> Transport for Pscom<'a> {
         self.outstanding_peers.is_empty()
     }
 
-    fn segment(&self) -> &Segment<HostMemory> {
-        &self.segment
-    }
-
-    fn segment_len(&self, _: Rank) -> u64 {
-        self.config.segment
-    }
-
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         let account = self.known(peer.0).map(|peer| peer.account).unwrap_or_default();
         let (requests, replies) = account.room(self.config.partition());
@@ -560,10 +545,6 @@ impl<'a> Transport for Pscom<'a> {
         CreditSnapshot::default()
             .requests(requests.into(), u64::from(requests) * medium)
             .replies(replies.into(), u64::from(replies) * medium)
-    }
-
-    fn bare_credits(&self) -> u64 {
-        self.bare_given
     }
 }
 
