@@ -98,6 +98,16 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Removes all entries; their keys name nothing from now on. Places are used again from the last one on.
+    pub fn clear(&mut self) {
+        for (index, entry) in (0..).zip(&mut self.entries) {
+            if entry.value.take().is_some() {
+                entry.generation = entry.generation.wrapping_add(1);
+                self.free.push(index);
+            }
+        }
+    }
+
     /// All entries, by their places.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0..).zip(&self.entries).filter_map(|(index, entry)| {
@@ -134,6 +144,9 @@ mod tests {
         assert_eq!(slab.iter().collect::<Vec<_>>(), [(c, &'c'), (b, &'b')]);
         assert_eq!(Key::from_u64(c.to_u64()), c);
         assert_eq!(slab.get(Key::from_u64(u64::MAX)), None);
-        assert_eq!((slab.remove(b), slab.remove(c), slab.is_empty()), (Some('b'), Some('c'), true));
+        assert_eq!((slab.remove(b), slab.insert('d').index()), (Some('b'), b.index()));
+        slab.clear();
+        assert_eq!((slab.get(c).copied(), slab.remove(c), slab.len()), (None, None, 0));
+        assert!(slab.is_empty() && slab.insert('e').index() < 2);
     }
 }

@@ -10,7 +10,7 @@
 //! | `lookahead` | messages and processes that come late where no process can notice |
 //! | `queue` | event queues that can be full |
 //! | `wire` | what interfaces send each other |
-//! | `slots`, `directory` | handles with generations; the identities of processes |
+//! | `directory` | the identities of processes |
 //! | `mutation` | defects for tests that must be able to fail |
 
 pub(crate) mod device;
@@ -22,7 +22,6 @@ pub mod mutation;
 pub mod p3;
 pub mod p4;
 pub(crate) mod queue;
-pub(crate) mod slots;
 pub(crate) mod wire;
 
 pub use device::{Counters, Portals};

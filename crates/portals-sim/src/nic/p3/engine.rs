@@ -15,8 +15,8 @@ use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
 use crate::nic::mutation::{Defects, Mutation};
 use crate::nic::queue::{Full, Queue, Taken};
-use crate::nic::slots::{Key, Slots};
 use am_core::Instant;
+use am_core::slab::{Key, Slab};
 use std::collections::VecDeque;
 
 /// The bits of all event queues, for [`Interface::next_event`]. Those beyond the 64th have none of their own.
@@ -87,9 +87,9 @@ pub(crate) struct Interface {
     limits: NiLimits,
     defects: Defects,
     table: Vec<List>,
-    entries: Slots<Entry>,
-    descriptors: Slots<Descriptor>,
-    queues: Slots<Queue<Event>>,
+    entries: Slab<Entry>,
+    descriptors: Slab<Descriptor>,
+    queues: Slab<Queue<Event>>,
     /// Descriptors that go at a time.
     retiring: VecDeque<(Instant, Key)>,
     dropped: u64,
@@ -103,9 +103,9 @@ impl Interface {
             limits,
             defects,
             table: Vec::new(),
-            entries: Slots::new(),
-            descriptors: Slots::new(),
-            queues: Slots::new(),
+            entries: Slab::new(),
+            descriptors: Slab::new(),
+            queues: Slab::new(),
             retiring: VecDeque::new(),
             dropped: 0,
             walked: 0,
@@ -154,7 +154,7 @@ impl Interface {
         self.opened()?;
         Ok(Status {
             dropped: self.dropped,
-            events_lost: self.queues.iter().map(|queue| queue.all_lost).sum(),
+            events_lost: self.queues.iter().map(|(_, queue)| queue.all_lost).sum(),
             walked: self.walked,
             in_use: [self.entries.len(), self.descriptors.len(), self.queues.len()].map(|used| used as u32),
         })
@@ -199,15 +199,14 @@ impl Interface {
     /// The bits of some queues for [`Interface::next_event`].
     pub(crate) fn bits(queues: &[EqHandle]) -> u64 {
         let bit = |index: u32| 1_u64.checked_shl(index).unwrap_or(ALL);
-        queues.iter().fold(0, |all, eq| all | bit(eq.0.index))
+        queues.iter().fold(0, |all, eq| all | bit(eq.0.index()))
     }
 
     /// When the next event of some queues is there.
     pub(crate) fn next_event(&self, watched: u64) -> Option<Instant> {
-        let queues = self
-            .queues
-            .keys()
-            .filter(|(key, _)| watched == ALL || watched.checked_shr(key.index).is_some_and(|bits| bits & 1 == 1));
+        let queues = self.queues.iter().filter(|(key, _)| {
+            watched == ALL || watched.checked_shr(key.index()).is_some_and(|bits| bits & 1 == 1)
+        });
         queues.filter_map(|(_, queue)| queue.next()).min()
     }
 
@@ -426,8 +425,8 @@ impl Interface {
 
     /// What a deadlock report says, when so many puts are still to be delivered.
     pub(crate) fn explain(&self, puts: usize) -> String {
-        let events = puts + self.queues.iter().map(Queue::used).sum::<usize>();
-        let gets: u32 = self.descriptors.iter().map(|descriptor| descriptor.pending).sum();
+        let events = puts + self.queues.iter().map(|(_, queue)| queue.used()).sum::<usize>();
+        let gets: u32 = self.descriptors.iter().map(|(_, descriptor)| descriptor.pending).sum();
         format!("{events} events not taken, {gets} gets unanswered, {} messages dropped", self.dropped)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::nic::HostMemory;
 use crate::nic::directory::{ProcessId, Source};
-use crate::nic::slots::Key;
+use am_core::slab::Key;
 use std::fmt;
 use std::ops::BitOr;
 

@@ -81,11 +81,11 @@ impl Counter {
 mod tests {
     use super::*;
     use crate::nic::p4::types::CtHandle;
-    use crate::nic::slots::Slots;
+    use am_core::slab::Slab;
 
     #[test]
     fn commands_come_once_and_by_threshold() {
-        let ct = CtHandle(Slots::new().insert(()));
+        let ct = CtHandle(Slab::new().insert(()));
         let command = |number| Command::CtInc(ct, CtEvent::success(number));
         let mut counter = Counter::default();
         for (threshold, number) in [(5, 50), (2, 20), (5, 51), (3, 30), (0, 0)] {

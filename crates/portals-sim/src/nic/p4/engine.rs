@@ -12,8 +12,8 @@ use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
 use crate::nic::mutation::{Defects, Mutation};
 use crate::nic::queue::{Full, Queue, Taken};
-use crate::nic::slots::{Key, Slots};
 use am_core::Instant;
+use am_core::slab::{Key, Slab};
 
 /// A memory descriptor.
 struct Descriptor {
@@ -63,10 +63,10 @@ pub(crate) struct Interface {
     pub(crate) limits: NiLimits,
     defects: Defects,
     pub(crate) table: Table,
-    descriptors: Slots<Descriptor>,
-    queues: Slots<(u32, Queue<Event>)>,
-    counters: Slots<Counter>,
-    pending: Slots<Pending>,
+    descriptors: Slab<Descriptor>,
+    queues: Slab<(u32, Queue<Event>)>,
+    counters: Slab<Counter>,
+    pending: Slab<Pending>,
     map: Option<Vec<ProcessId>>,
     /// Triggered operations that wait, and those that have fired.
     waiting: u32,
@@ -81,10 +81,10 @@ impl Interface {
             limits,
             defects,
             table: Table::new(limits, defects),
-            descriptors: Slots::new(),
-            queues: Slots::new(),
-            counters: Slots::new(),
-            pending: Slots::new(),
+            descriptors: Slab::new(),
+            queues: Slab::new(),
+            counters: Slab::new(),
+            pending: Slab::new(),
             map: None,
             waiting: 0,
             fired: 0,
@@ -126,7 +126,7 @@ impl Interface {
             permission_violations: counts.permission_violations,
             operation_violations: counts.operation_violations,
             refused: counts.refused,
-            events_lost: self.queues.iter().map(|(_, queue)| queue.all_lost).sum(),
+            events_lost: self.queues.iter().map(|(_, (_, queue))| queue.all_lost).sum(),
             unexpected: self.table.unexpected(),
             triggered: self.fired,
         })
@@ -179,7 +179,7 @@ impl Interface {
 
     pub(crate) fn eq_free(&mut self, eq: EqHandle) -> Result<(), P4Error> {
         self.opened()?;
-        self.queues.get(eq.0).ok_or(stale("event queue", eq.0.index))?;
+        self.queues.get(eq.0).ok_or(stale("event queue", eq.0.index()))?;
         let pending = self.table.uses(eq);
         if pending != 0 {
             return Err(P4Error::InUse { what: "event queue of portal table entries", pending });
@@ -191,7 +191,7 @@ impl Interface {
     pub(crate) fn eq_get(&mut self, eq: EqHandle, now: Instant) -> Result<Event, P4Error> {
         self.opened()?;
         let hidden = self.defects.has(Mutation::HideLostEvents);
-        let (_, queue) = self.queues.get_mut(eq.0).ok_or(stale("event queue", eq.0.index))?;
+        let (_, queue) = self.queues.get_mut(eq.0).ok_or(stale("event queue", eq.0.index()))?;
         match queue.take(now) {
             Taken::Empty => Err(P4Error::EqEmpty),
             Taken::Event(event) => Ok(event),
@@ -202,12 +202,12 @@ impl Interface {
 
     pub(crate) fn eq_next(&self, eq: EqHandle) -> Result<Option<Instant>, P4Error> {
         self.opened()?;
-        let (_, queue) = self.queues.get(eq.0).ok_or(stale("event queue", eq.0.index))?;
+        let (_, queue) = self.queues.get(eq.0).ok_or(stale("event queue", eq.0.index()))?;
         Ok(queue.next())
     }
 
     /// Events that a queue has room for, counting those under way.
-    pub(crate) fn eq_room(queues: &Slots<(u32, Queue<Event>)>, eq: EqHandle) -> usize {
+    pub(crate) fn eq_room(queues: &Slab<(u32, Queue<Event>)>, eq: EqHandle) -> usize {
         queues.get(eq.0).map_or(usize::MAX, |(count, queue)| (*count as usize).saturating_sub(queue.used()))
     }
 
@@ -245,7 +245,7 @@ impl Interface {
 
     pub(crate) fn ct(&mut self, ct: CtHandle) -> Result<&mut Counter, P4Error> {
         self.opened()?;
-        self.counters.get_mut(ct.0).ok_or(stale("counting event", ct.0.index))
+        self.counters.get_mut(ct.0).ok_or(stale("counting event", ct.0.index()))
     }
 
     /// The counter as interfaces see it, whether or not the handle is stale.
@@ -288,10 +288,10 @@ impl Interface {
             return Err(P4Error::ArgInvalid { what, value, limit: "inside the memory" });
         }
         if let Some(eq) = md.eq.filter(|eq| self.queues.get(eq.0).is_none()) {
-            return Err(stale("event queue", eq.0.index));
+            return Err(stale("event queue", eq.0.index()));
         }
         if let Some(ct) = md.ct.filter(|ct| self.counters.get(ct.0).is_none()) {
-            return Err(stale("counting event", ct.0.index));
+            return Err(stale("counting event", ct.0.index()));
         }
         Self::room(self.descriptors.len(), "memory descriptors", self.limits.mds)?;
         let (md, pending, busy_until) = (md.clone(), 0, Instant::default());
@@ -300,7 +300,7 @@ impl Interface {
 
     pub(crate) fn md_release(&mut self, md: MdHandle, now: Instant) -> Result<(), P4Error> {
         self.opened()?;
-        let descriptor = self.descriptors.get(md.0).ok_or(stale("memory descriptor", md.0.index))?;
+        let descriptor = self.descriptors.get(md.0).ok_or(stale("memory descriptor", md.0.index()))?;
         let pending = descriptor.pending + u32::from(descriptor.busy_until > now);
         if pending != 0 {
             return Err(P4Error::InUse { what: "memory descriptor", pending });
@@ -314,7 +314,7 @@ impl Interface {
     pub(crate) fn region(&self, region: Region, length: u32) -> Result<(&HostMemory, usize), P4Error> {
         self.opened()?;
         let Region { md, offset } = region;
-        let Descriptor { md, .. } = self.descriptors.get(md.0).ok_or(stale("memory descriptor", md.0.index))?;
+        let Descriptor { md, .. } = self.descriptors.get(md.0).ok_or(stale("memory descriptor", md.0.index()))?;
         if offset.checked_add(length.into()).is_none_or(|end| end > md.length as u64) {
             let (what, value) = ("length", length.into());
             return Err(P4Error::ArgInvalid { what, value, limit: "inside the memory descriptor" });
@@ -409,7 +409,7 @@ impl Interface {
 
     /// The ranks that operations wait for.
     pub(crate) fn awaited(&self) -> Vec<u32> {
-        let mut ranks: Vec<u32> = self.pending.iter().map(|pending| pending.to).collect();
+        let mut ranks: Vec<u32> = self.pending.iter().map(|(_, pending)| pending.to).collect();
         ranks.sort_unstable();
         ranks.dedup();
         ranks
@@ -418,7 +418,7 @@ impl Interface {
     /// Ends all operations that wait for a rank, which is lost.
     pub(crate) fn fail(&mut self, rank: u32) {
         let keys: Vec<Key> =
-            self.pending.keys().filter(|(_, pending)| pending.to == rank).map(|(key, _)| key).collect();
+            self.pending.iter().filter(|(_, pending)| pending.to == rank).map(|(key, _)| key).collect();
         for key in keys {
             self.answered(key, Outcome::failure(NiFail::Undeliverable), &[]);
         }
@@ -426,7 +426,7 @@ impl Interface {
 
     /// What a deadlock report says.
     pub(crate) fn explain(&self) -> Option<String> {
-        let events: usize = self.queues.iter().map(|(_, queue)| queue.used()).sum();
+        let events: usize = self.queues.iter().map(|(_, (_, queue))| queue.used()).sum();
         let (pending, waiting, refused) = (self.pending.len(), self.waiting, self.table.counts.refused);
         self.open.then(|| {
             format!("{events} events not taken, {pending} operations unanswered, {waiting} waiting for counters, {refused} messages refused")

@@ -12,7 +12,7 @@ use crate::model::NiLimits;
 use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
 use crate::nic::mutation::Defects;
-use crate::nic::slots::{Key, Slots};
+use am_core::slab::{Key, Slab};
 use std::collections::VecDeque;
 
 /// What a peer's operation does.
@@ -133,7 +133,7 @@ pub(crate) struct Table {
     limits: NiLimits,
     defects: Defects,
     pts: Vec<Option<Pt>>,
-    entries: Slots<Entry>,
+    entries: Slab<Entry>,
     pub(crate) counts: Counts,
     /// What the program is to be told; taken by whoever calls.
     pub(crate) effects: Vec<Effect>,
@@ -141,7 +141,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(limits: NiLimits, defects: Defects) -> Self {
-        let (pts, entries) = (Vec::new(), Slots::new());
+        let (pts, entries) = (Vec::new(), Slab::new());
         Self { limits, defects, pts, entries, counts: Counts::default(), effects: Vec::new() }
     }
 
@@ -292,7 +292,7 @@ impl Table {
 
     pub(crate) fn me_unlink(&mut self, me: MeHandle) -> Result<(), P4Error> {
         let found = self.entries.get(me.0).filter(|entry| !entry.unlinked);
-        let entry = found.ok_or(stale("list entry", me.0.index))?;
+        let entry = found.ok_or(stale("list entry", me.0.index()))?;
         if entry.headers != 0 {
             return Err(P4Error::InUse { what: "overflow entry", pending: entry.headers });
         }

@@ -4,7 +4,7 @@ use super::atomic::{AtomicOp, Datatype};
 use super::options::{MdOptions, MeOptions};
 use crate::nic::HostMemory;
 use crate::nic::directory::{ProcessId, Source};
-use crate::nic::slots::Key;
+use am_core::slab::Key;
 
 /// A memory descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

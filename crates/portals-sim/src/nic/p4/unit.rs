@@ -8,10 +8,10 @@ use super::error::P4Error;
 use super::lists::{Asked, Effect, Operation, Place};
 use super::types::{Ack, CtEvent, CtHandle, Event, EventKind, MdHandle, NiFail};
 use crate::nic::device::{COUNTS, Load, Portals};
-use crate::nic::slots::Key;
 use crate::nic::wire::{Body, Wire};
 use am_core::Instant;
 use am_core::segment::Memory;
+use am_core::slab::Key;
 use fabric_sim::bytes::Bytes;
 use fabric_sim::{DeviceContext, Packet};
 

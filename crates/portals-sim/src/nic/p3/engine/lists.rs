@@ -3,8 +3,8 @@
 use super::super::error::P3Error;
 use super::super::types::{Criteria, MdHandle, MeHandle, Position, Unlink};
 use super::{Entry, Interface, List};
-use crate::nic::slots::Key;
 use am_core::Instant;
+use am_core::slab::Key;
 
 impl Interface {
     pub(crate) fn me_attach(

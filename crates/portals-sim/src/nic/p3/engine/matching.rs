@@ -5,8 +5,8 @@ use super::{About, Descriptor, Interface};
 use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
 use crate::nic::mutation::Mutation;
-use crate::nic::slots::Key;
 use am_core::Instant;
+use am_core::slab::Key;
 
 /// What a peer's put or get asks for.
 #[derive(Clone, Copy)]

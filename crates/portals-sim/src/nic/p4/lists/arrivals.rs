@@ -5,7 +5,7 @@ use super::super::options::{MeOptions, PtOptions};
 use super::super::types::{CtEvent, EqHandle, Event, EventKind, List, NiFail};
 use super::{Asked, Effect, Header, Place, Table, amount};
 use crate::nic::mutation::Mutation;
-use crate::nic::slots::Key;
+use am_core::slab::Key;
 
 impl Table {
     /// Finds the place of a peer's operation and takes it. `room` is how many events a queue has room for.
