@@ -169,13 +169,6 @@ impl Limits {
         self
     }
 
-    /// Sets the extra Medium payload for each argument fewer than sixteen.
-    #[must_use]
-    pub const fn with_per_argument(mut self, bytes: usize) -> Self {
-        self.per_argument = bytes;
-        self
-    }
-
     /// Sets whether messages of a pair are handled in the order they were sent.
     #[must_use]
     pub const fn with_order(mut self, ordered: bool) -> Self {

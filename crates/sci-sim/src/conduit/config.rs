@@ -1,7 +1,6 @@
 //! What can be chosen about the conduit: slots, methods, the handling of flags, and what its own work costs the
 //! processor.
 
-use super::header::MAX_HEADER;
 use super::layout::{LINE, Layout};
 use super::status::MOST_SLOTS;
 use crate::model::ConduitParameters;
@@ -41,7 +40,8 @@ pub enum FlagStores {
 ///
 /// ```
 /// use sci_sim::conduit::ConduitConfig;
-/// assert_eq!(ConduitConfig::paper().medium_limit(), 944);
+/// let error = ConduitConfig { slot: 100, ..ConduitConfig::paper() }.check(2).unwrap_err();
+/// assert!(error.to_string().starts_with("conduit.slot is 100, but must be"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -190,11 +190,6 @@ impl ConduitConfig {
     /// The smallest sizes with which everything still works.
     pub fn smallest() -> Self {
         Self { requests: 1, slot: 192, dma_queue: 4096, ..Self::default() }
-    }
-
-    /// The largest Medium payload, in bytes: what a slot has beside the largest header.
-    pub fn medium_limit(&self) -> usize {
-        (self.slot as usize).saturating_sub(MAX_HEADER)
     }
 
     /// Checks that such a conduit is possible for so many ranks.

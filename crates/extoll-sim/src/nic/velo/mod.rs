@@ -220,14 +220,8 @@ impl Velo<'_> {
         taken
     }
 
-    /// Takes the oldest message that was there when the process last looked, if there is one; a look that finds
-    /// nothing costs nothing. For the rest of a batch, behind a [`Velo::probe_recv`] that has looked.
-    pub fn take_seen(&self) -> Option<Message> {
-        let mut message = Message::NONE;
-        self.take_seen_into(&mut message).then_some(message)
-    }
-
-    /// [`Velo::take_seen`] into a place of one's own.
+    /// Takes the oldest message that was there when the process last looked, if there is one, into a place of one's own; a look
+    /// that finds nothing costs nothing. For the rest of a batch, behind a [`Velo::probe_recv`] that has looked.
     #[inline]
     pub(crate) fn take_seen_into(&self, message: &mut Message) -> bool {
         if !self.nic.has_mail() {
