@@ -152,6 +152,91 @@ pub fn run_seeds(seeds: Range<u64>, mut play: impl FnMut(&Description, u32, &Wor
     assert!(all.is_empty(), "{} problems:\n{}", all.len(), all.join("\n"));
 }
 
+/// What the suites over all simulated conduits have: the [`SimConduit`], `conforms`, the tests over seeds, the full suite, and that a
+/// deadlock names the ranks.
+///
+/// | field | is |
+/// |---|---|
+/// | the first | the name of the type, what it is called, machine, configuration, and the function that runs a program on both |
+/// | `deadline` | when programs that poll for ever end, in nanoseconds of virtual time |
+/// | `smallest`, `drawn` | the functions of [`SimConduit`] |
+/// | `seeds` | how many seeds the quick test tries |
+/// | `full` | names and configurations of the full suite, and its machine by the number of ranks |
+/// | `deadlocks` | machines of three ranks and configurations, on which a wait for nothing is a deadlock |
+///
+/// The crate depends on `fabric_sim`; `AM_CONFORMANCE_FIRST` and `AM_CONFORMANCE_SEEDS` choose the seeds of the `many_seeds` test.
+#[macro_export]
+macro_rules! sim_suite {
+    (
+        $conduit:ident, $name:literal, $machine:ident, $config:ident, $run:path;
+        deadline: $deadline:expr, smallest: $smallest:expr, drawn: $drawn:path, seeds: $seeds:expr,
+        full: $full:expr, on: $full_machine:expr, deadlocks: $deadlocks:expr $(,)?
+    ) => {
+        struct $conduit;
+
+        impl $crate::SimConduit for $conduit {
+            const NAME: &str = $name;
+            type Machine = $machine;
+            type Config = $config;
+
+            fn smallest(config: &$config) -> $config {
+                let smallest: fn(&$config) -> $config = $smallest;
+                smallest(config)
+            }
+
+            fn drawn(draw: &mut $crate::Draw, seed: u64, ranks: u32) -> ($machine, $config) {
+                $drawn(draw, seed, ranks)
+            }
+
+            fn run(
+                case: &$crate::Description,
+                machine: $machine,
+                config: &$config,
+                world: &$crate::World,
+            ) -> Vec<String> {
+                let machine = $machine { deadline_ns: $deadline, ..machine };
+                let (case, world) = (*case, *world);
+                let outcome = $run(&machine, config, move |transport| $crate::play_part(&case, &world, transport));
+                $crate::problems(outcome.map(|report| report.results))
+            }
+        }
+
+        fn conforms(what: &str, ranks: &[u32], config: &$config, machine: impl Fn(u32) -> $machine) {
+            $crate::run_simulated::<$conduit>(what, ($crate::Profile::Quick, ranks), config, machine);
+        }
+
+        #[test]
+        fn some_seeds() {
+            $crate::run_simulated_seeds::<$conduit>(0..$seeds);
+        }
+
+        #[test]
+        #[ignore = "a thousand seeds take minutes"]
+        fn many_seeds() {
+            $crate::run_simulated_seeds::<$conduit>($crate::chosen_seeds(1000));
+        }
+
+        #[test]
+        #[ignore = "the full profile takes minutes"]
+        fn full() {
+            for (what, config) in $full {
+                let profile = ($crate::Profile::Full, [1, 2, 3, 8].as_slice());
+                $crate::run_simulated::<$conduit>(what, profile, &config, $full_machine);
+            }
+        }
+
+        #[test]
+        fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
+            for (machine, config) in $deadlocks {
+                let outcome = $run(&machine, &config, |transport| $crate::wait_in_vain(transport));
+                let Err(::fabric_sim::RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
+                let ranks = report.waiting.iter().map(|waiting| waiting.rank);
+                assert_eq!(ranks.collect::<Vec<_>>(), [0, 1, 2]);
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

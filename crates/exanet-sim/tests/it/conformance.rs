@@ -3,48 +3,21 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{
-    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
-    run_simulated_seeds, wait_in_vain,
-};
+use am_conformance::{Draw, run_simulated_seeds, sim_suite};
 use exanet_sim::conduit::{self, ConduitConfig, HostCosts};
 use exanet_sim::model::Parameters;
-use exanet_sim::{AdversarialTiming, ExanetConfig, PageFaults};
-use fabric_sim::{Drawn, DrawnKind, Faults, RunError, Topology};
+use exanet_sim::{AdversarialTiming, ExanetConfig, PageFaults, rack};
+use fabric_sim::{Drawn, DrawnKind, Faults, Topology};
 
-/// Programs that poll for ever end here, in nanoseconds.
-const DEADLINE: f64 = 2e10;
-
-struct Exanet;
-
-impl SimConduit for Exanet {
-    const NAME: &str = "ExaNet";
-    type Machine = ExanetConfig;
-    type Config = ConduitConfig;
-
-    fn smallest(config: &ConduitConfig) -> ConduitConfig {
-        ConduitConfig { pinned: config.pinned, costs: config.costs, ..ConduitConfig::smallest() }
-    }
-
-    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExanetConfig, ConduitConfig) {
-        drawn(draw, seed, ranks)
-    }
-
-    fn run(case: &Description, machine: ExanetConfig, config: &ConduitConfig, world: &World) -> Vec<String> {
-        let machine = ExanetConfig { deadline_ns: DEADLINE, ..machine };
-        let (case, world) = (*case, *world);
-        let outcome = conduit::run(&machine, config, move |transport| play_part(&case, &world, transport));
-        problems(outcome.map(|report| report.results))
-    }
-}
-
-fn conforms(what: &str, ranks: &[u32], config: &ConduitConfig, machine: impl Fn(u32) -> ExanetConfig) {
-    run_simulated::<Exanet>(what, (Profile::Quick, ranks), config, machine);
-}
-
-/// The rack's nodes, as many as it takes.
-fn rack(ranks: u32) -> ExanetConfig {
-    exanet_sim::rack(ranks)
+sim_suite! {
+    Exanet, "ExaNet", ExanetConfig, ConduitConfig, conduit::run;
+    deadline: 2e10,
+    smallest: |config| ConduitConfig { pinned: config.pinned, costs: config.costs, ..ConduitConfig::smallest() },
+    drawn: drawn,
+    seeds: 60,
+    full: [("in full", ConduitConfig::default())],
+    on: rack,
+    deadlocks: [(rack(3), ConduitConfig::default())],
 }
 
 fn free(ranks: u32) -> ExanetConfig {
@@ -145,34 +118,8 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExanetConfig, ConduitConfig
     (machine, ConduitConfig { inline, stage_bytes, pinned, ..base })
 }
 
-#[test]
-fn conforms_with_some_seeds() {
-    run_simulated_seeds::<Exanet>(0..60);
-}
-
 /// In this job a rank ends between another's question whether all is quiet and its idling.
 #[test]
 fn an_end_before_idling_is_noticed() {
     run_simulated_seeds::<Exanet>(657..658);
-}
-
-/// `cargo test --release -p active-messages-exanet --test it -- --ignored conformance::many_seeds`
-#[test]
-#[ignore = "a thousand seeds take minutes"]
-fn many_seeds() {
-    run_simulated_seeds::<Exanet>(chosen_seeds(1000));
-}
-
-/// `cargo test --release -p active-messages-exanet --test it -- --ignored conformance::full`
-#[test]
-#[ignore = "the full profile takes minutes"]
-fn full() {
-    run_simulated::<Exanet>("in full", (Profile::Full, &[1, 2, 3, 8]), &ConduitConfig::default(), rack);
-}
-
-#[test]
-fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
-    let outcome = conduit::run(&rack(3), &ConduitConfig::default(), |transport| wait_in_vain(transport));
-    let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
 }

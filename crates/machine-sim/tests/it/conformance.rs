@@ -3,43 +3,21 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{
-    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
-    run_simulated_seeds, wait_in_vain,
-};
-use fabric_sim::{Algorithm, Drawn, DrawnKind, Faults, LinkParameters, RunError, Topology};
+use am_conformance::{Draw, sim_suite};
+use fabric_sim::{Algorithm, Drawn, DrawnKind, Faults, LinkParameters, Topology};
 use machine_sim::MachineConfig;
 use machine_sim::conduit::{self, ConduitConfig};
 use machine_sim::model::{Native, Parameters};
 
-/// Programs that poll for ever end here, in nanoseconds.
-const DEADLINE: f64 = 2e10;
-
-struct Generic;
-
-impl SimConduit for Generic {
-    const NAME: &str = "a machine of one's own";
-    type Machine = MachineConfig;
-    type Config = ConduitConfig;
-
-    fn smallest(_: &ConduitConfig) -> ConduitConfig {
-        ConduitConfig::smallest()
-    }
-
-    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (MachineConfig, ConduitConfig) {
-        drawn(draw, seed, ranks)
-    }
-
-    fn run(case: &Description, machine: MachineConfig, config: &ConduitConfig, world: &World) -> Vec<String> {
-        let machine = MachineConfig { deadline_ns: DEADLINE, ..machine };
-        let (case, world) = (*case, *world);
-        let outcome = conduit::run(&machine, config, move |transport| play_part(&case, &world, transport));
-        problems(outcome.map(|report| report.results))
-    }
-}
-
-fn conforms(what: &str, ranks: &[u32], config: &ConduitConfig, machine: impl Fn(u32) -> MachineConfig) {
-    run_simulated::<Generic>(what, (Profile::Quick, ranks), config, machine);
+sim_suite! {
+    Generic, "a machine of one's own", MachineConfig, ConduitConfig, conduit::run;
+    deadline: 2e10,
+    smallest: |_| ConduitConfig::smallest(),
+    drawn: drawn,
+    seeds: 60,
+    full: [("in full", ConduitConfig::default())],
+    on: |ranks| linked(ranks, Topology::FatTree { arity: 4, levels: 2, oversubscription: 1 }),
+    deadlocks: [machine_sim::crossbar(3), lossy(3)].map(|machine| (machine, ConduitConfig::default())),
 }
 
 fn linked(ranks: u32, topology: Topology) -> MachineConfig {
@@ -154,33 +132,4 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (MachineConfig, ConduitConfi
     parameters.native = Native { put, get, atomics, operations: draw.one(&[64, 1]) };
     let (requests, replies, segment) = (draw.one(&[64, 1, 3]), draw.one(&[64, 1, 2]), 1 << 16);
     (machine, ConduitConfig { requests, replies, segment, ..ConduitConfig::default() })
-}
-
-#[test]
-fn conforms_with_some_seeds() {
-    run_simulated_seeds::<Generic>(0..60);
-}
-
-/// `cargo test --release -p active-messages-machine --test it -- --ignored conformance::many_seeds`
-#[test]
-#[ignore = "a thousand seeds take minutes"]
-fn many_seeds() {
-    run_simulated_seeds::<Generic>(chosen_seeds(1000));
-}
-
-/// `cargo test --release -p active-messages-machine --test it -- --ignored conformance::full`
-#[test]
-#[ignore = "the full profile takes minutes"]
-fn full() {
-    let machine = |ranks| linked(ranks, Topology::FatTree { arity: 4, levels: 2, oversubscription: 1 });
-    run_simulated::<Generic>("in full", (Profile::Full, &[1, 2, 3, 8]), &ConduitConfig::default(), machine);
-}
-
-#[test]
-fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
-    for machine in [machine_sim::crossbar(3), lossy(3)] {
-        let outcome = conduit::run(&machine, &ConduitConfig::default(), |transport| wait_in_vain(transport));
-        let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
-    }
 }

@@ -3,43 +3,21 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{
-    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
-    run_simulated_seeds, wait_in_vain,
-};
-use fabric_sim::{Drawn, DrawnKind, Faults, RunError, Topology};
+use am_conformance::{Draw, sim_suite};
+use fabric_sim::{Drawn, DrawnKind, Faults, Topology};
 use portals_sim::conduit::{self, ConduitConfig, FlowControl};
 use portals_sim::model::Parameters;
-use portals_sim::{AdversarialTiming, PortalsConfig};
+use portals_sim::{AdversarialTiming, PortalsConfig, xt4};
 
-/// Programs that poll for ever end here, in nanoseconds.
-const DEADLINE: f64 = 2e10;
-
-struct Portals;
-
-impl SimConduit for Portals {
-    const NAME: &str = "Portals";
-    type Machine = PortalsConfig;
-    type Config = ConduitConfig;
-
-    fn smallest(config: &ConduitConfig) -> ConduitConfig {
-        ConduitConfig { flow: config.flow, ..ConduitConfig::smallest() }
-    }
-
-    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfig) {
-        drawn(draw, seed, ranks)
-    }
-
-    fn run(case: &Description, machine: PortalsConfig, config: &ConduitConfig, world: &World) -> Vec<String> {
-        let machine = PortalsConfig { deadline_ns: DEADLINE, ..machine };
-        let (case, world) = (*case, *world);
-        let outcome = conduit::run(&machine, config, move |transport| play_part(&case, &world, transport));
-        problems(outcome.map(|report| report.results))
-    }
-}
-
-fn conforms(what: &str, ranks: &[u32], config: &ConduitConfig, machine: impl Fn(u32) -> PortalsConfig) {
-    run_simulated::<Portals>(what, (Profile::Quick, ranks), config, machine);
+sim_suite! {
+    Portals, "Portals", PortalsConfig, ConduitConfig, conduit::run;
+    deadline: 2e10,
+    smallest: |config| ConduitConfig { flow: config.flow, ..ConduitConfig::smallest() },
+    drawn: drawn,
+    seeds: 30,
+    full: FLOWS.map(|flow| ("in full", ConduitConfig::with(flow))),
+    on: xt4,
+    deadlocks: [(xt4(3), bank())],
 }
 
 fn bank() -> ConduitConfig {
@@ -70,22 +48,22 @@ fn conforms_without_cost() {
 
 #[test]
 fn conforms_with_a_tuned_bank() {
-    conforms("tuned bank", &[3], &ConduitConfig::tuned(), portals_sim::xt4);
+    conforms("tuned bank", &[3], &ConduitConfig::tuned(), xt4);
 }
 
 #[test]
 fn conforms_with_a_bank() {
-    conforms("bank", &[1, 2, 5], &bank(), portals_sim::xt4);
+    conforms("bank", &[1, 2, 5], &bank(), xt4);
 }
 
 #[test]
 fn conforms_with_shares() {
-    conforms("static shares", &[2, 3], &shares(), portals_sim::xt4);
+    conforms("static shares", &[2, 3], &shares(), xt4);
 }
 
 #[test]
 fn conforms_over_portals_4() {
-    conforms("4", &[1, 3], &ConduitConfig::with(FlowControl::Disable), portals_sim::xt4);
+    conforms("4", &[1, 3], &ConduitConfig::with(FlowControl::Disable), xt4);
 }
 
 #[test]
@@ -103,7 +81,7 @@ fn faulty(ranks: u32) -> PortalsConfig {
         retry_ns: 200.0,
         ..Faults::default()
     };
-    PortalsConfig { faults, ..portals_sim::xt4(ranks) }
+    PortalsConfig { faults, ..xt4(ranks) }
 }
 
 #[test]
@@ -113,10 +91,7 @@ fn conforms_over_links_that_repair_what_they_lose() {
 
 /// Messages of different pairs overtake each other, and memory is read as late as it may be.
 fn adversarial(ranks: u32) -> PortalsConfig {
-    PortalsConfig {
-        adversary: AdversarialTiming { jitter_ns: 20_000.0, late_read: true },
-        ..portals_sim::xt4(ranks)
-    }
+    PortalsConfig { adversary: AdversarialTiming { jitter_ns: 20_000.0, late_read: true }, ..xt4(ranks) }
 }
 
 #[test]
@@ -167,32 +142,3 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (PortalsConfig, ConduitConfi
 }
 
 const FLOWS: [FlowControl; 3] = [FlowControl::Bank, FlowControl::Static, FlowControl::Disable];
-
-#[test]
-fn conforms_with_some_seeds() {
-    run_simulated_seeds::<Portals>(0..30);
-}
-
-/// `cargo test --release -p active-messages-portals --test it -- --ignored conformance::many_seeds`
-#[test]
-#[ignore = "a thousand seeds take minutes"]
-fn many_seeds() {
-    run_simulated_seeds::<Portals>(chosen_seeds(1000));
-}
-
-/// `cargo test --release -p active-messages-portals --test it -- --ignored conformance::full`
-#[test]
-#[ignore = "the full profile takes minutes"]
-fn full() {
-    for flow in FLOWS {
-        let config = ConduitConfig::with(flow);
-        run_simulated::<Portals>("in full", (Profile::Full, &[1, 2, 3, 8]), &config, portals_sim::xt4);
-    }
-}
-
-#[test]
-fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
-    let outcome = conduit::run(&portals_sim::xt4(3), &bank(), |transport| wait_in_vain(transport));
-    let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
-}

@@ -2,67 +2,47 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{
-    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
-    run_simulated_seeds,
-};
+use am_conformance::{Draw, sim_suite};
 use fabric_sim::Topology;
 use sci_sim::conduit::{self, ConduitConfig, FlagStores, MediumMethod};
 use sci_sim::model::Parameters;
 use sci_sim::nic::TransferErrors;
-use sci_sim::{AdversarialTiming, SciConfig};
+use sci_sim::{AdversarialTiming, SciConfig, fitting};
 
-/// Programs that poll for ever end here, in nanoseconds.
-const DEADLINE: f64 = 2e11;
-
-struct Sci;
-
-impl SimConduit for Sci {
-    const NAME: &str = "sci";
-    type Machine = SciConfig;
-    type Config = ConduitConfig;
-
-    fn smallest(config: &ConduitConfig) -> ConduitConfig {
+sim_suite! {
+    Sci, "sci", SciConfig, ConduitConfig, conduit::run;
+    deadline: 2e11,
+    smallest: |config| {
         let ConduitConfig { requests, slot, dma_queue, .. } = ConduitConfig::smallest();
         ConduitConfig { requests, slot, dma_queue, ..config.clone() }
-    }
-
-    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (SciConfig, ConduitConfig) {
-        drawn(draw, seed, ranks)
-    }
-
-    fn run(case: &Description, machine: SciConfig, config: &ConduitConfig, world: &World) -> Vec<String> {
-        let machine = SciConfig { deadline_ns: DEADLINE, ..machine };
-        let (case, world) = (*case, *world);
-        let outcome = conduit::run(&machine, config, move |transport| play_part(&case, &world, transport));
-        problems(outcome.map(|report| report.results))
-    }
-}
-
-fn conforms(what: &str, ranks: &[u32], config: &ConduitConfig, machine: impl Fn(u32) -> SciConfig) {
-    run_simulated::<Sci>(what, (Profile::Quick, ranks), config, machine);
+    },
+    drawn: drawn,
+    seeds: 40,
+    full: [("on the cluster, in full", ConduitConfig::default())],
+    on: fitting,
+    deadlocks: [(fitting(3), ConduitConfig::default())],
 }
 
 #[test]
 fn conforms_on_the_cluster() {
-    conforms("on the cluster", &[1, 2, 5], &ConduitConfig::default(), sci_sim::fitting);
+    conforms("on the cluster", &[1, 2, 5], &ConduitConfig::default(), fitting);
 }
 
 #[test]
 fn conforms_as_published() {
-    conforms("the published conduit", &[2], &ConduitConfig::paper(), sci_sim::fitting);
+    conforms("the published conduit", &[2], &ConduitConfig::paper(), fitting);
 }
 
 #[test]
 fn conforms_when_tuned() {
-    conforms("the tuned conduit", &[3], &ConduitConfig::tuned(), sci_sim::fitting);
+    conforms("the tuned conduit", &[3], &ConduitConfig::tuned(), fitting);
 }
 
 #[test]
 fn conforms_without_cost() {
     conforms("without cost", &[1, 3], &ConduitConfig::default(), |ranks| SciConfig {
         parameters: Parameters::free(),
-        ..sci_sim::fitting(ranks)
+        ..fitting(ranks)
     });
 }
 
@@ -74,14 +54,14 @@ fn errors(seed: u64) -> TransferErrors {
 fn conforms_under_transfer_errors() {
     conforms("with transfer errors", &[2, 3], &ConduitConfig::default(), |ranks| SciConfig {
         errors: errors(7),
-        ..sci_sim::fitting(ranks)
+        ..fitting(ranks)
     });
 }
 
 #[test]
 fn conforms_when_links_lose() {
     conforms("over lossy links", &[3], &ConduitConfig::default(), |ranks| {
-        let mut config = sci_sim::fitting(ranks);
+        let mut config = fitting(ranks);
         (config.faults.loss, config.faults.corruption) = (0.01, 0.01);
         config
     });
@@ -92,7 +72,7 @@ fn conforms_when_lines_overtake_each_other() {
     for (conduit, ranks) in [(ConduitConfig::default(), 3), (ConduitConfig::paper(), 2)] {
         conforms("with lines out of order", &[ranks], &conduit, |ranks| SciConfig {
             adversary: AdversarialTiming { reorder_ns: 5_000.0 },
-            ..sci_sim::fitting(ranks)
+            ..fitting(ranks)
         });
     }
 }
@@ -124,24 +104,4 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (SciConfig, ConduitConfig) {
     let flags = FlagStores::Numbered;
     let conduit = ConduitConfig { requests, slot, medium, flags, dma_from, ..ConduitConfig::default() };
     (config, conduit)
-}
-
-#[test]
-fn conforms_with_some_seeds() {
-    run_simulated_seeds::<Sci>(0..40);
-}
-
-/// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_virtual::many_seeds`
-#[test]
-#[ignore = "a thousand seeds take minutes"]
-fn many_seeds() {
-    run_simulated_seeds::<Sci>(chosen_seeds(1000));
-}
-
-/// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_virtual::full`
-#[test]
-#[ignore = "the full profile takes minutes"]
-fn full() {
-    let config = ConduitConfig::default();
-    run_simulated::<Sci>("on the cluster, in full", (Profile::Full, &[1, 2, 3, 8]), &config, sci_sim::fitting);
 }

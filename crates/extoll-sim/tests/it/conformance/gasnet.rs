@@ -1,45 +1,31 @@
 //! The suite over the GASNet conduit, in both implementations.
 
 use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
-use am_conformance::{
-    Description, Draw, Profile, SimConduit, World, chosen_seeds, concrete_cases, play_part, problems,
-    run_simulated, run_simulated_seeds, wait_in_vain,
-};
+use am_conformance::{Draw, Profile, World, concrete_cases, play_part, sim_suite};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, HostCosts, Implementation};
-use fabric_sim::RunError;
 
-struct Gasnet;
-
-impl SimConduit for Gasnet {
-    const NAME: &str = "gasnet";
-    type Machine = ExtollConfig;
-    type Config = GasnetConfig;
-
-    fn smallest(config: &GasnetConfig) -> GasnetConfig {
+sim_suite! {
+    Gasnet, "gasnet", ExtollConfig, GasnetConfig, gasnet::run;
+    deadline: DEADLINE,
+    smallest: |config| {
         let GasnetConfig { medium, request_slots, reply_slots, bounce, .. } = GasnetConfig::smallest();
         GasnetConfig { medium, request_slots, reply_slots, bounce, ..config.clone() }
-    }
-
-    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, GasnetConfig) {
-        let machine = machines::drawn(draw, seed, ranks);
-        let implementation = if draw.of(4) == 3 { Implementation::First } else { Implementation::Second };
-        let packets: &[u32] = if machine.parameters.velo.mtu < 112 { &[56, 64, 24] } else { &[56, 112, 64, 24] };
-        let (packet, put) = (draw.one(packets), draw.one(&[8 << 20, 1000]));
-        let config = GasnetConfig { implementation, packet, put, ..GasnetConfig::default() };
-        (machine, config)
-    }
-
-    fn run(case: &Description, machine: ExtollConfig, config: &GasnetConfig, world: &World) -> Vec<String> {
-        let machine = ExtollConfig { deadline_ns: DEADLINE, ..machine };
-        let (case, world) = (*case, *world);
-        let outcome = gasnet::run(&machine, config, move |transport| play_part(&case, &world, transport));
-        problems(outcome.map(|report| report.results))
-    }
+    },
+    drawn: drawn,
+    seeds: 60,
+    full: [("in full", GasnetConfig::default())],
+    on: square,
+    deadlocks: [(square(3), GasnetConfig::default())],
 }
 
-fn conforms(what: &str, ranks: &[u32], config: &GasnetConfig, machine: impl Fn(u32) -> ExtollConfig) {
-    run_simulated::<Gasnet>(what, (Profile::Quick, ranks), config, machine);
+fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, GasnetConfig) {
+    let machine = machines::drawn(draw, seed, ranks);
+    let implementation = if draw.of(4) == 3 { Implementation::First } else { Implementation::Second };
+    let packets: &[u32] = if machine.parameters.velo.mtu < 112 { &[56, 64, 24] } else { &[56, 112, 64, 24] };
+    let (packet, put) = (draw.one(packets), draw.one(&[8 << 20, 1000]));
+    let config = GasnetConfig { implementation, packet, put, ..GasnetConfig::default() };
+    (machine, config)
 }
 
 #[test]
@@ -74,25 +60,6 @@ fn under_adversarial_timing() {
 }
 
 #[test]
-fn some_seeds() {
-    run_simulated_seeds::<Gasnet>(0..60);
-}
-
-/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::gasnet::many_seeds`
-#[test]
-#[ignore = "a thousand seeds take minutes"]
-fn many_seeds() {
-    run_simulated_seeds::<Gasnet>(chosen_seeds(1000));
-}
-
-/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::gasnet::full`
-#[test]
-#[ignore = "the full profile takes minutes"]
-fn full() {
-    run_simulated::<Gasnet>("in full", (Profile::Full, &[1, 2, 3, 8]), &GasnetConfig::default(), square);
-}
-
-#[test]
 fn a_trait_object_takes_no_virtual_time() {
     let (machine, config) = (square(2), GasnetConfig::default());
     for name in ["checksum-ping", "reservations", "direct-access"] {
@@ -112,11 +79,4 @@ fn a_trait_object_takes_no_virtual_time() {
         };
         assert_eq!(run(true), run(false), "{name}");
     }
-}
-
-#[test]
-fn a_wait_for_nothing_is_a_deadlock_that_names_the_ranks() {
-    let outcome = gasnet::run(&square(3), &GasnetConfig::default(), |transport| wait_in_vain(transport));
-    let Err(RunError::Deadlock(report)) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(report.waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>(), [0, 1, 2]);
 }

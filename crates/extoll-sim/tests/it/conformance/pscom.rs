@@ -1,49 +1,37 @@
 //! The suite over active messages on pscom, with both plugins.
 
 use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
-use am_conformance::{
-    Description, Draw, Profile, SimConduit, World, chosen_seeds, play_part, problems, run_simulated,
-    run_simulated_seeds,
-};
+use am_conformance::{Draw, sim_suite};
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Token};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Padding, PairOverride, Plugin, PscomConfig};
 use fabric_sim::{FaultEvent, Scheduled};
 
-struct Pscom;
-
-impl SimConduit for Pscom {
-    const NAME: &str = "pscom";
-    type Machine = ExtollConfig;
-    type Config = PscomConfig;
-
-    fn smallest(config: &PscomConfig) -> PscomConfig {
+sim_suite! {
+    Pscom, "pscom", ExtollConfig, PscomConfig, pscom::run;
+    deadline: DEADLINE,
+    smallest: |config| {
         let PscomConfig { ring, am, .. } = PscomConfig::smallest();
         PscomConfig { ring, am, ..config.clone() }
-    }
-
-    fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, PscomConfig) {
-        let machine = machines::drawn(draw, seed, ranks);
-        let mut config = PscomConfig::with(draw.one(&Plugin::ALL));
-        let ring = &mut config.ring;
-        ring.receive_buffers = draw.one(&[16, 3, 5, 8]);
-        ring.send_buffers = draw.one(&[ring.receive_buffers, 1, 2]);
-        ring.buffer_bytes = draw.one(&[4096, 128, 1024]);
-        ring.padding = draw.one(&[Padding::Line, Padding::Word]);
-        config.rendezvous = draw.one(&[1024, 0, 256]);
-        (machine, config)
-    }
-
-    fn run(case: &Description, machine: ExtollConfig, config: &PscomConfig, world: &World) -> Vec<String> {
-        let machine = ExtollConfig { deadline_ns: DEADLINE, ..machine };
-        let (case, world) = (*case, *world);
-        let outcome = pscom::run(&machine, config, move |transport| play_part(&case, &world, transport));
-        problems(outcome.map(|report| report.results))
-    }
+    },
+    drawn: drawn,
+    seeds: 76,
+    full: [("over VELO, in full", Plugin::Velo), ("over RMA, in full", Plugin::Rma)]
+        .map(|(what, plugin)| (what, PscomConfig::with(plugin))),
+    on: square,
+    deadlocks: Plugin::ALL.map(|plugin| (square(3), PscomConfig::with(plugin))),
 }
 
-fn conforms(what: &str, ranks: &[u32], config: &PscomConfig, machine: impl Fn(u32) -> ExtollConfig) {
-    run_simulated::<Pscom>(what, (Profile::Quick, ranks), config, machine);
+fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, PscomConfig) {
+    let machine = machines::drawn(draw, seed, ranks);
+    let mut config = PscomConfig::with(draw.one(&Plugin::ALL));
+    let ring = &mut config.ring;
+    ring.receive_buffers = draw.one(&[16, 3, 5, 8]);
+    ring.send_buffers = draw.one(&[ring.receive_buffers, 1, 2]);
+    ring.buffer_bytes = draw.one(&[4096, 128, 1024]);
+    ring.padding = draw.one(&[Padding::Line, Padding::Word]);
+    config.rendezvous = draw.one(&[1024, 0, 256]);
+    (machine, config)
 }
 
 #[test]
@@ -88,28 +76,6 @@ fn over_machines_with_faults() {
         ("under adversarial timing", adversarial),
     ] {
         conforms(what, &[2], &PscomConfig::with(Plugin::Rma), machine);
-    }
-}
-
-#[test]
-fn some_seeds() {
-    run_simulated_seeds::<Pscom>(0..76);
-}
-
-/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::pscom::many_seeds`
-#[test]
-#[ignore = "a thousand seeds take minutes"]
-fn many_seeds() {
-    run_simulated_seeds::<Pscom>(chosen_seeds(1000));
-}
-
-/// `cargo test --release -p active-messages-extoll --test it -- --ignored conformance::pscom::full`
-#[test]
-#[ignore = "the full profile takes minutes"]
-fn full() {
-    for plugin in Plugin::ALL {
-        let what = format!("over {plugin}, in full");
-        run_simulated::<Pscom>(&what, (Profile::Full, &[1, 2, 3, 8]), &PscomConfig::with(plugin), square);
     }
 }
 
