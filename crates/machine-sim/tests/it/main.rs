@@ -6,6 +6,7 @@ mod documentation;
 mod goal;
 mod interface;
 mod presets;
+mod scale;
 mod schedules;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
