@@ -72,6 +72,7 @@ pub mod one_sided;
 pub mod outcome;
 pub mod payload;
 pub mod segment;
+pub mod private;
 pub mod select;
 pub mod shared;
 pub mod slab;

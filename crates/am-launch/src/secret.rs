@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use am_core::private::Bytes;
 use nix::libc;
 use nix::unistd::geteuid;
 use zeroize::{Zeroize, Zeroizing};
@@ -23,14 +24,15 @@ const LEAST: usize = 16;
 /// The most bytes of a secret's file.
 const MOST: u64 = 4096;
 
-/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, and it is wiped when dropped.
+/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, it is wiped when dropped, and core dumps of the
+/// process leave it out.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<Vec<u8>>);
+pub struct Secret(Bytes);
 
 impl Secret {
     /// A fresh secret of 32 bytes from the operating system's random source.
     pub(crate) fn random() -> io::Result<Self> {
-        let mut bytes = Zeroizing::new(vec![0; 32]);
+        let mut bytes = Bytes::zeroed(32);
         getrandom::fill(&mut bytes).map_err(|_| io::Error::other("no random bytes from the system"))?;
         Ok(Self(bytes))
     }
@@ -40,14 +42,15 @@ impl Secret {
     pub(crate) fn of_run(&self, run: &[u8; 32]) -> Self {
         let mut hash = blake3::Hasher::new_derive_key("active-messages launch 2026-11 run");
         hash.update(run).update(&self.0);
-        let secret = Self(hash.finalize().as_bytes().to_vec().into());
+        let mut secret = Self(Bytes::zeroed(32));
+        hash.finalize_xof().fill(&mut secret.0);
         hash.zeroize();
         secret
     }
 
     /// No secret, for what is told to those who have it.
     pub(crate) fn none() -> Self {
-        Self(Vec::new().into())
+        Self(Bytes::zeroed(0))
     }
 
     /// Reads a secret from a regular file of at most 4096 bytes that belongs to this process's user and that nobody else can
@@ -75,10 +78,16 @@ impl Secret {
             return Err(SecretError::Long { path: path.to_owned(), bytes: meta.len() });
         }
         // Room for all of it, so that no part is left behind in memory when it grows.
-        let mut secret = Self(Vec::with_capacity(MOST as usize + 1).into());
-        file.take(MOST).read_to_end(&mut secret.0).map_err(unreadable)?;
-        let length = secret.0.trim_ascii_end().len();
-        secret.0.truncate(length);
+        let (mut all, mut length, mut file) = (Bytes::zeroed(MOST as usize), 0, file.take(MOST));
+        loop {
+            match file.read(&mut all[length..]) {
+                Ok(0) => break,
+                Ok(more) => length += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(unreadable(error)),
+            }
+        }
+        let secret = Self(all[..length].trim_ascii_end().into());
         if secret.0.len() < LEAST {
             return Err(SecretError::Short { path: path.to_owned(), bytes: secret.0.len() });
         }
@@ -93,11 +102,13 @@ impl Secret {
 
 impl Wire for Secret {
     fn put(&self, to: &mut dyn FnMut(&[u8])) {
-        self.0.put(to);
+        Zeroizing::new(self.0.to_vec()).put(to);
     }
 
     fn take(from: &mut &[u8]) -> Option<Self> {
-        Some(Self(Vec::take(from)?.into()))
+        // Its bytes are those of the message, which wipes itself.
+        let bytes = Zeroizing::new(Vec::<u8>::take(from)?);
+        Some(Self(bytes[..].into()))
     }
 }
 
@@ -186,6 +197,17 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn secrets_are_left_out_of_core_dumps() {
+        use am_core::private::is_left_out_of_dumps;
+        let secret = Secret::random().unwrap();
+        let received = crate::codec::decode::<Secret>(&crate::codec::encode(&secret)).unwrap();
+        for secret in [&secret, &secret.clone(), &secret.of_run(&[1; 32]), &received] {
+            assert!(is_left_out_of_dumps(secret.bytes()).unwrap());
+        }
+        assert_eq!(received, secret);
+    }
 
     #[test]
     fn random_secrets_differ_and_do_not_show() {

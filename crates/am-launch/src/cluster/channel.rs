@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use aegis::aegis256::Aegis256;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
 use crate::codec::{self, Wire};
 use crate::secret::Secret;
@@ -85,7 +85,7 @@ pub enum ChannelError {
 }
 
 /// The key of one direction, which stays where it is when its channel moves.
-type Key = Box<Zeroizing<[u8; 32]>>;
+type Key = am_core::private::Key<32>;
 
 /// The keys of an open channel and their counters.
 struct Keys {
@@ -463,8 +463,8 @@ fn key(secret: &Secret, salt: &[u8], direction: &[u8]) -> Key {
     let mut hash = blake3::Hasher::new_derive_key("active-messages launch 2026-11 channel");
     // Nonces and direction have fixed lengths.
     hash.update(salt).update(direction).update(secret.bytes());
-    let mut key = Box::new(Zeroizing::new([0; 32]));
-    hash.finalize_xof().fill(&mut **key);
+    let mut key = Key::default();
+    hash.finalize_xof().fill(&mut key[..]);
     hash.zeroize();
     key
 }

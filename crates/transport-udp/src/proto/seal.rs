@@ -27,19 +27,20 @@ use super::config::Protection;
 use super::wire::{HEADER, HELLO, HELLO_BODY, MAC, PUBLIC, TAG};
 use aegis::aegis128l::Aegis128L;
 use aegis::aegis128x2::Aegis128X2;
+use am_core::private::Key;
 use curve25519_dalek::montgomery::MontgomeryPoint;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Datagrams of so many bytes, tag included, are sealed by the cipher for long ones.
 const LONG: usize = 512;
 
-/// Keys stay where they are made: what moves is a pointer, so that no copy is left behind that nobody wipes.
-type Key32 = Box<Zeroizing<[u8; 32]>>;
+/// Keys stay where they are made, out of core dumps: what moves is a pointer, so that no copy is left behind that nobody wipes.
+type Key32 = Key<32>;
 
 /// A key that a hash makes, in its place.
 fn key_of(hash: &mut blake3::Hasher) -> Key32 {
     let mut key = Key32::default();
-    hash.finalize_xof().fill(&mut **key);
+    hash.finalize_xof().fill(&mut key[..]);
     hash.zeroize();
     key
 }
@@ -80,7 +81,7 @@ impl Keyring {
             root: derive("active-messages udp 2026-11 sessions", secret),
             hello: derive("active-messages udp 2026-11 hello", secret),
             entropy: derive("active-messages udp 2026-11 tokens", entropy),
-            public: MontgomeryPoint::mul_base_clamped(**private).to_bytes(),
+            public: MontgomeryPoint::mul_base_clamped(*private).to_bytes(),
             private,
         }
     }
@@ -145,10 +146,10 @@ impl Agreement {
         for (endpoint, token) in [from, to] {
             hash.update(&endpoint.to_le_bytes()).update(&token.to_le_bytes());
         }
-        let (mut output, mut epoch, mut keys) = (hash.finalize_xof(), [0; 2], Box::<Keys>::default());
+        let (mut output, mut epoch, mut keys) = (hash.finalize_xof(), [0; 2], Keys::default());
         output.fill(&mut epoch);
         for key in [&mut keys.short, &mut keys.long] {
-            output.fill(&mut **key);
+            output.fill(&mut key[..]);
         }
         output.zeroize();
         hash.zeroize();
@@ -156,24 +157,21 @@ impl Agreement {
     }
 }
 
-/// A key of AEGIS-128L or AEGIS-128X2.
-type Key = [u8; 16];
-
 fn nonce(number: u64) -> [u8; 16] {
     u128::from(number).to_le_bytes()
 }
 
-/// The keys of one direction of one session.
+/// The keys of one direction of one session, for AEGIS-128L and AEGIS-128X2.
 #[derive(Clone, Default)]
 struct Keys {
-    short: Zeroizing<Key>,
-    long: Zeroizing<Key>,
+    short: Key<16>,
+    long: Key<16>,
 }
 
 /// One direction of one session: its short name, and its keys, which stay where they were made.
 pub(super) struct Chain {
     pub(super) epoch: u16,
-    keys: Box<Keys>,
+    keys: Keys,
 }
 
 impl std::fmt::Debug for Chain {
@@ -266,6 +264,19 @@ mod tests {
         let mut keys = chain.keys.clone();
         change(&chain.keys, &mut keys);
         Chain { epoch: chain.epoch, keys }
+    }
+
+    #[test]
+    fn keys_are_left_out_of_core_dumps() {
+        use am_core::private::is_left_out_of_dumps;
+        let ring = Keyring::new(b"secret", &[1; 32]);
+        let agreement = ring.agree(&[7; PUBLIC], false).unwrap();
+        let Keyring { root, hello, entropy, private, .. } = &ring;
+        for key in [root, hello, entropy, private, &agreement.root] {
+            assert!(is_left_out_of_dumps(&key[..]).unwrap());
+        }
+        let Chain { keys: Keys { short, long }, .. } = agreement.chain([(0, 1), (1, 2)]);
+        assert!([short, long].iter().all(|key| is_left_out_of_dumps(&key[..]).unwrap()));
     }
 
     /// Moving what holds keys copies no key, so there is nothing left to wipe where it was.
