@@ -74,6 +74,11 @@ impl Card {
     }
 }
 
+/// The rank of an endpoint, of which there are so many of each.
+fn rank_of(index: usize, endpoints: u16) -> Rank {
+    Rank((index / usize::from(endpoints)) as u32)
+}
+
 /// An endpoint that is open and that nobody knows of yet. What its [`card`](Self::card) says is handed to all endpoints of the job, for
 /// instance by the launcher's allgather; then it [joins](Self::join).
 #[derive(Debug)]
@@ -166,25 +171,20 @@ impl Opened {
         &self.offer
     }
 
-    /// Joins a job as an endpoint. `cards` are those of all endpoints in the order of their [`Peer`](am_core::Peer) indices, `None` of one
-    /// that has ended; `tag` is a number of the job, the same on all ranks and another one in other jobs. Does not wait for the others.
+    /// The wire alone, connected to the endpoints of these cards, for measurements beside the transport.
     ///
     /// # Errors
-    /// [`OfiError::Card`], [`OfiError::Differs`], [`OfiError::NoSuchEndpoint`], and what the provider says of an address.
-    ///
-    /// # Panics
-    /// Unless there is a card for each of the endpoints that it was opened for.
-    pub fn join(mut self, me: Address, shape: Shape, tag: u32, cards: &[Option<&str>]) -> Result<Ofi, OfiError> {
-        let Shape { ranks, endpoints } = shape;
-        let peer = shape.peer(me).ok_or(OfiError::NoSuchEndpoint { me, ranks, endpoints })?;
-        assert!(
-            cards.len() == shape.peers() as usize && shape.peers() == self.endpoints,
-            "a card for each endpoint"
-        );
-        let rank_of = |index: usize| Rank((index / usize::from(endpoints)) as u32);
+    /// [`OfiError::Card`], [`OfiError::Differs`], and what the provider says of an address.
+    pub fn into_wire(mut self, cards: &[Option<&str>]) -> Result<Port, OfiError> {
+        self.connect(cards, 1)?;
+        Ok(self.port)
+    }
+
+    /// Reads the cards of all endpoints, so many of each rank, and tells the port of them.
+    fn connect(&mut self, cards: &[Option<&str>], endpoints: u16) -> Result<Vec<Option<Card>>, OfiError> {
         let mut read = Vec::with_capacity(cards.len());
         for (index, text) in cards.iter().enumerate() {
-            let rank = rank_of(index);
+            let rank = rank_of(index, endpoints);
             let Some(text) = *text else {
                 read.push(None);
                 continue;
@@ -200,6 +200,25 @@ impl Opened {
             Some(card) => (Some(&card.name[..]), card.remote),
             None => (None, Remote::default()),
         }))?;
+        Ok(read)
+    }
+
+    /// Joins a job as an endpoint. `cards` are those of all endpoints in the order of their [`Peer`](am_core::Peer) indices, `None` of one
+    /// that has ended; `tag` is a number of the job, the same on all ranks and another one in other jobs. Does not wait for the others.
+    ///
+    /// # Errors
+    /// [`OfiError::Card`], [`OfiError::Differs`], [`OfiError::NoSuchEndpoint`], and what the provider says of an address.
+    ///
+    /// # Panics
+    /// Unless there is a card for each of the endpoints that it was opened for.
+    pub fn join(mut self, me: Address, shape: Shape, tag: u32, cards: &[Option<&str>]) -> Result<Ofi, OfiError> {
+        let Shape { ranks, endpoints } = shape;
+        let peer = shape.peer(me).ok_or(OfiError::NoSuchEndpoint { me, ranks, endpoints })?;
+        assert!(
+            cards.len() == shape.peers() as usize && shape.peers() == self.endpoints,
+            "a card for each endpoint"
+        );
+        let read = self.connect(cards, endpoints)?;
         let first = |rank: usize| read[rank * usize::from(endpoints)].as_ref();
         let segments = (0..ranks as usize).map(|rank| first(rank).map_or(0, |card| card.segment_bytes)).collect();
         let linger = u64::try_from(self.config.linger.as_nanos()).unwrap_or(u64::MAX);
@@ -215,7 +234,9 @@ impl Opened {
         let segment = Segment::new(self.memory, self.card.segment_bytes as usize);
         let ofi = Conduit::new(self.port, settings, segment);
         let missing = read.iter().enumerate().filter(|(_, card)| card.is_none());
-        missing.for_each(|(index, _)| ofi.failure_notifier().lost(rank_of(index), am_core::LossCause::Died));
+        missing.for_each(|(index, _)| {
+            ofi.failure_notifier().lost(rank_of(index, endpoints), am_core::LossCause::Died)
+        });
         ofi.with_helper(self.config.absence).map_err(OfiError::memory("the helper thread"))
     }
 }

@@ -67,14 +67,17 @@
 //!   endpoint-bound memory (`FI_MR_ENDPOINT`) is written to the manual and was never run: no provider here asks for it.
 //! * Messages are neither encrypted nor authenticated: whoever reaches a provider's endpoint can forge them. A number of the job
 //!   in every frame tells strays apart, no more.
-//! * A provider that progresses only when it is called (tcp, shm, udp) does nothing while the program computes: a Long payload towards
-//!   such a rank, and a departure, wait until it polls. There is no helper thread.
-//! * A rank that waits spins, then yields, then sleeps for 20 to 500 us at a time: the completion queue's wait object is not used, and
-//!   [`Waiting::notify`](am_core::Waiting::notify) says that the transport must be polled.
+//! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the program has left it
+//!   alone for 2 ms: a Long payload of several parts towards a rank that computes comes that much slower.
+//! * A rank that waits spins, then yields, then sleeps for 20 to 500 us at a time, and
+//!   [`Waiting::notify`](am_core::Waiting::notify) has the helper look every 100 us: the completion queue's wait object is not used.
 //! * A rank that is killed is known to be lost when the provider reports a failed operation, or when somebody tells
 //!   ([`FailureNotifier`]). An injected message that fails later names no peer and is not reported.
 //! * One-sided operations and atomics of the network are not used: `am-pgas` works by messages.
 //! * Every departure tells every rank, so ending costs messages in the square of the number of ranks.
+//! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an order that spares it
+//!   that, unless one lingers in vain. Debian's provider psm2 installs handlers of signals when the library is first asked, and writes a
+//!   file where the program crashes (`HFI_NO_BACKTRACE=1` keeps it from that).
 //! * After a fork only the parent may use the endpoint; this is not checked.
 
 mod conduit;

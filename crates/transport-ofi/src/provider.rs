@@ -3,6 +3,7 @@
 use crate::config::OfiConfig;
 use crate::error::OfiError;
 use crate::sys::{Infos, Library, Query};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -165,7 +166,13 @@ fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
         };
         Verdict { offer, taken: chosen == Some(index), reason }
     };
-    offers.into_iter().enumerate().map(verdict).collect()
+    let mut verdicts: Vec<Verdict> = offers.into_iter().enumerate().map(verdict).collect();
+    // Providers offer the same with settings that make no difference here.
+    let mut told = BTreeSet::new();
+    verdicts.retain(|verdict| verdict.taken || told.insert(verdict.offer.to_string()));
+    let taken: Vec<String> = verdicts.iter().filter(|v| v.taken).map(|v| v.offer.to_string()).collect();
+    verdicts.retain(|verdict| verdict.taken || !taken.contains(&verdict.offer.to_string()));
+    verdicts
 }
 
 fn choose(offers: &[Offer], config: &OfiConfig) -> Option<usize> {
@@ -194,9 +201,9 @@ pub(crate) fn select(config: &OfiConfig) -> Result<(Infos, usize, Offer), OfiErr
     let there = match list(config) {
         Ok(verdicts) if verdicts.is_empty() => "nothing of that kind".into(),
         Ok(verdicts) => {
-            let mut names: Vec<String> = verdicts.iter().map(|verdict| verdict.offer.to_string()).collect();
-            names.dedup();
-            names.join("; ")
+            let name = |verdict: &Verdict| format!("{} at {}", verdict.offer.provider, verdict.offer.domain);
+            let names: BTreeSet<String> = verdicts.iter().map(name).collect();
+            names.into_iter().collect::<Vec<_>>().join(", ")
         }
         Err(error) => error.to_string(),
     };

@@ -1,12 +1,10 @@
 //! Receiving: what arrives is put into the order of its sender, its credits count, and it goes to the sink.
 
-use super::{Inbound, Machine};
+use super::{Inbound, Machine, Settings};
 use crate::frame::{Credits, Header, Kind, Nonsense};
 use crate::wire::{Fault, Wire};
 use am_core::{LossCause, Peer, PeerStatus, Words};
 
-/// How far ahead of its turn a frame may come: more than are ever under way.
-const AHEAD: u32 = 1 << 16;
 /// How a sender leaves, in its farewell.
 pub(super) mod farewell {
     pub(crate) const FINISHED: u8 = 0;
@@ -59,7 +57,8 @@ impl<W: Wire> Machine<W> {
             return self.accept_held(from);
         }
         let held = self.peers.of(from).held.iter().any(|(other, _)| *other == sequence);
-        if ahead >= AHEAD || held {
+        // More than are ever under way from one peer, nobody sends.
+        if ahead >= Settings::slots(2, self.settings.window) || held {
             self.post(slot);
             return self.lose(from, LossCause::Faulty);
         }

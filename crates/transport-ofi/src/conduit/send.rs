@@ -243,9 +243,10 @@ impl<W: Wire> Machine<W> {
             self.fresh = true;
             return;
         }
-        peer.owed.handled += handled;
-        peer.owed.freed += freed;
-        peer.owed.controls += controls;
+        // A peer that sends more than it may gets no more credits than can be told.
+        peer.owed.handled = peer.owed.handled.saturating_add(handled);
+        peer.owed.freed = peer.owed.freed.saturating_add(freed);
+        peer.owed.controls = peer.owed.controls.saturating_add(controls);
         let most = u32::from(peer.owed.handled.max(peer.owed.freed));
         if !std::mem::replace(&mut peer.listed, true) {
             self.pending_credit.push(to);

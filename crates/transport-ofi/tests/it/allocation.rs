@@ -1,0 +1,42 @@
+//! Nothing is allocated per message: two ranks send each other every kind of message while an allocator counts what their threads ask
+//! for. What the provider asks for is its own affair: it does not use this allocator.
+
+use am_conformance::{Exchange, allocations};
+use transport_ofi::{LocalJob, LocalOptions, Ofi, OfiConfig};
+
+/// Sends some messages of every kind to the other rank and waits for the answers.
+fn converse(talk: &mut Exchange<Ofi>, rounds: u64) {
+    for round in 0..rounds {
+        talk.medium(round, (round % 64) as usize);
+        talk.reserved(round, 512);
+        talk.ask(round, 512);
+    }
+    talk.settle(0);
+}
+
+#[test]
+fn messages_allocate_nothing() {
+    let config = OfiConfig::default().provider("tcp").interface("127.0.0.1");
+    let job = match LocalJob::with(2, LocalOptions::default().segment_bytes(1 << 16), &config) {
+        Ok(job) => job,
+        Err(error) => return println!("SKIPPED: allocations over tcp: {error}"),
+    };
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let job = &job;
+            scope.spawn(move || {
+                let mut talk = Exchange::attach(job.join(rank).unwrap());
+                // Queues and spare memory grow to what is ever under way.
+                converse(&mut talk, 2000);
+                talk.endpoint().barrier().unwrap();
+                let before = allocations();
+                converse(&mut talk, 500);
+                talk.endpoint().barrier().unwrap();
+                talk.endpoint().drain().unwrap();
+                let more = allocations() - before;
+                assert!(more < 20, "{more} allocations for 1500 messages each way");
+                talk.finish();
+            });
+        }
+    });
+}
