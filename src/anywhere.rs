@@ -42,6 +42,7 @@ use crate::{Endpoint, Joining, Transport};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -325,7 +326,8 @@ pub fn main_with(mut options: Options, program: impl Program) -> ExitCode {
         None => run(options, program),
         Some(help) if help == "--help" || help == "-h" => {
             let name = rest[0].to_string_lossy();
-            print!("Usage: {name} [OPTIONS]\n\n{HELP}");
+            // Whoever has read enough may close the pipe.
+            let _ = write!(io::stdout(), "Usage: {name} [OPTIONS]\n\n{HELP}");
             ExitCode::SUCCESS
         }
         Some(other) => {
@@ -350,12 +352,19 @@ pub fn run(options: Options, program: impl Program) -> ExitCode {
         Backend::Processes => processes(&options, None, program),
         Backend::Shm => processes(&options, Some(TransportChoice::Shm), program),
         Backend::Udp => processes(&options, Some(TransportChoice::Udp), program),
-        _ => match alone(backend) {
+        _ => match alone(backend).and_then(|()| prepare(backend)) {
             Err(usage) => refuse(&usage),
             Ok(()) if backend == Backend::Loopback => threads(&options, &program),
             Ok(()) => simulate(&options, backend, program),
         },
     }
+}
+
+/// What the ranks between processes have from [`launch::run`]: the check of the environment, `AM_TIMEOUT` where time is the
+/// clock's, reports on SIGQUIT, a quiet end when nobody reads the output.
+fn prepare(backend: Backend) -> Result<(), Usage> {
+    crate::transports::register();
+    am_launch::prepare_alone(backend != Backend::Loopback).map_err(|error| Usage(error.to_string()))
 }
 
 /// Refuses a backend that runs all ranks in one process where a launcher has started several: each would run all of them.
@@ -387,6 +396,9 @@ fn conclude(outcomes: impl Iterator<Item = Result<(), String>>) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (rank, outcome) in outcomes.enumerate() {
         if let Err(error) = outcome {
+            if am_launch::tells_of_closed_output(&error) {
+                return ExitCode::from(launch::EXIT_BROKEN_PIPE);
+            }
             eprintln!("rank {rank}: {error}");
             code = ExitCode::FAILURE;
         }

@@ -136,5 +136,5 @@ pub use rank::bootstrap::{Bootstrap, ExchangeError, Leave};
 pub use rank::identity::{EnvironmentError, StartedBy};
 pub use rank::meet::MeetError;
 pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, default_meet_timeout, started_as};
-pub use run::{RunOptions, default_ranks, run, run_joined};
+pub use run::{RunOptions, default_ranks, prepare_alone, run, run_joined, tells_of_closed_output};
 pub use secret::{Secret, SecretError};

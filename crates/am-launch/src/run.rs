@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use am_core::Rank;
+use am_core::{Rank, stall};
 
 use crate::cluster::rendezvous::RendezvousError;
 use crate::env;
+use crate::env::check::{self, check_own};
 use crate::launcher::Launcher;
 use crate::launcher::local_ranks::usable_processors;
 use crate::launcher::output::is_read;
+use crate::launcher::spawn::report_on_quit;
 use crate::notices;
 use crate::outcome::{EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 use crate::rank::RankError;
@@ -189,21 +191,48 @@ pub fn run_joined<J, E: Display>(
 fn name_rank_in_panics(rank: Rank) {
     let previous = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        let payload = info.payload();
-        let text =
-            payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
-        if text.is_some_and(tells_of_closed_output) {
-            process::exit(EXIT_BROKEN_PIPE.into());
-        }
+        end_quietly(info);
         notices::hold_back();
         let _ = io::stderr().write_all(format!("{}: rank {rank} panicked:\n", own_name()).as_bytes());
         previous(info);
     }));
 }
 
-/// Whether an error is that nobody reads standard output any more.
-fn tells_of_closed_output(text: &str) -> bool {
+/// Whether an error, or a panic's message, is that nobody reads standard output any more: a program ends quietly then, with
+/// [`EXIT_BROKEN_PIPE`].
+pub fn tells_of_closed_output(text: &str) -> bool {
     text.contains("Broken pipe") && !is_read()
+}
+
+/// Makes a process that starts no others, and runs all ranks of its job itself, behave as the ranks of [`run`] do: its environment is
+/// checked, `AM_TIMEOUT` becomes the time-out of waits unless `virtual_time` says that their time is not the clock's, SIGQUIT makes
+/// its endpoints print what they wait for, unless the program has a handler of its own, and printing to nobody ends it
+/// quietly with [`EXIT_BROKEN_PIPE`].
+///
+/// # Errors
+/// A malformed environment, which is [`EXIT_USAGE`]; a signal that cannot be handled.
+pub fn prepare_alone(virtual_time: bool) -> Result<(), RankError> {
+    check_own(&[])?;
+    match check::timeout()? {
+        Some(timeout) if !virtual_time => stall::set_default_timeout(Some(timeout.into())),
+        _ => {}
+    }
+    report_on_quit().map_err(RankError::Signal)?;
+    let previous = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        end_quietly(info);
+        previous(info);
+    }));
+    Ok(())
+}
+
+/// Ends this process if a panic is that nobody reads standard output any more.
+fn end_quietly(info: &panic::PanicHookInfo<'_>) {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref().copied());
+    if text.is_some_and(tells_of_closed_output) {
+        process::exit(EXIT_BROKEN_PIPE.into());
+    }
 }
 
 /// Refuses a job of another size than the user asked the program for.

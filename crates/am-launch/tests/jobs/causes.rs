@@ -148,7 +148,7 @@ fn panics_name_their_rank() {
 /// As in `program | head -1`.
 fn reader_gone() {
     for action in ["print", "print-checked"] {
-        for mut command in [amrun(&["-n", "3"]), amrun(&["-n", "3", "-p"]), role("job")] {
+        for mut command in [amrun(&["-n", "3"]), amrun(&["-n", "3", "-p"]), role("job"), role("threads")] {
             if command.get_program() == amrun(&[]).get_program() {
                 command.role("job");
             }

@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("reports_of_waits_that_time_out", waits_that_time_out),
     ("reports_unknown_variables", unknown_variables),
     ("reports_verbose", verbose),
+    ("reports_of_threads", of_threads),
 ];
 
 const HOSTS: [&str; 4] = ["--hosts", "127.0.0.1:2,127.0.0.2", "--remote", crate::hosts::REMOTE];
@@ -126,4 +127,21 @@ fn verbose() {
         said(&format!(" is process {process}, processors "));
     }
     (0..2).for_each(|rank| said(&format!("amrun: rank {rank} exited with code 0 after ")));
+}
+
+/// Ranks that are threads of one process behave as ranks that are processes do.
+fn of_threads() {
+    let misspelt = "error: AM_TIMOUT in the environment is no variable of active messages; the nearest is AM_TIMEOUT \
+                    (AM_IGNORE=AM_TIMOUT if another program reads it)\n";
+    let finished = finish(role("threads").env("AM_TIMOUT", "1s"));
+    assert_eq!((finished.code(), &*finished.text(), &*finished.err), (2, "", misspelt));
+    let finished = finish(role("threads").arg("waiting").env("AM_TIMEOUT", "300ms"));
+    assert_eq!(finished.code(), 1, "{finished:?}");
+    assert!(finished.err.starts_with("rank 0: timed out: waited "), "{finished:?}");
+    let mut running = Running::start(role("threads").arg("waiting"));
+    running.line();
+    running.signal(Signal::SIGQUIT);
+    running.wait_for_errors(1);
+    running.signal(Signal::SIGKILL);
+    all_report(&running.finish(), 1);
 }

@@ -28,19 +28,37 @@ pub(crate) const LIST_FILES: &str = "cd /proc/$$/fd; echo *";
 /// How many lines each rank writes in the role `lines`.
 pub(crate) const LINES: usize = 5;
 
-/// Asks for threads as ranks, whoever started this process.
-fn threads() -> ExitCode {
-    struct Hello;
-    impl Program for Hello {
+/// Asks for threads as ranks, whoever started this process, or for the backend that the second argument names; the first says what
+/// the ranks do.
+fn threads(args: &[OsString]) -> ExitCode {
+    struct Act(String);
+    impl Program for Act {
         fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {
-            say(&format!("{} of {}", rank.address(), rank.shape().ranks));
-            rank.attach(Handlers::<()>::new(), ())?.finish()?;
+            if self.0 == "who" {
+                say(&format!("{} of {}", rank.address(), rank.shape().ranks));
+            }
+            let mut endpoint = rank.attach(Handlers::<()>::new(), ())?;
+            match &*self.0 {
+                "waiting" => {
+                    say("waiting");
+                    endpoint.wait_until(|()| false)?;
+                }
+                "print" => loop {
+                    println!("{}", "y".repeat(4000));
+                },
+                "print-checked" => loop {
+                    writeln!(io::stdout(), "{}", "y".repeat(4000))?;
+                },
+                _ => {}
+            }
+            endpoint.finish()?;
             Ok(())
         }
     }
+    let word = |index: usize| args.get(index).and_then(|word| word.to_str());
     let mut options = Options::new().default_ranks(1);
-    options.backend = Some(Backend::Loopback);
-    anywhere::run(options, Hello)
+    options.backend = Some(word(1).map_or(Backend::Loopback, |name| name.parse().expect("a backend")));
+    anywhere::run(options, Act(word(0).unwrap_or("who").into()))
 }
 
 /// Plays the role and returns the process's exit code.
@@ -86,7 +104,7 @@ pub(crate) fn play(role: &str, args: Vec<OsString>) -> ExitCode {
         "lines" => lines(rank),
         "job" => return job(&args),
         // A program whose ranks are threads of one process.
-        "threads" => return threads(),
+        "threads" => return threads(&args),
         // Launches the program that the arguments name, with prefixed output.
         "prefixing" => {
             let launcher = Launcher::new(&args[0]).args(&args[1..]).prefix(true);
