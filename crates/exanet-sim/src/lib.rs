@@ -59,6 +59,9 @@
 pub mod conduit;
 mod config;
 mod delivery;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod model;
 pub mod mpi;
 pub mod nic;

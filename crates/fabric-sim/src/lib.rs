@@ -119,6 +119,9 @@ mod engine;
 mod error;
 mod fault_rng;
 mod faults;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod in_flight;
 mod lane;

@@ -39,6 +39,9 @@
 
 pub mod conduit;
 mod config;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod goal;
 pub mod model;
 pub mod nic;

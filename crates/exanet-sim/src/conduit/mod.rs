@@ -95,3 +95,10 @@ where
     let shared = Rc::new(Shared { config: config.clone(), sizes, costs, retry_wait, ready });
     crate::run(machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
 }
+
+/// Whether these bytes are a frame.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn reads_as_frame(bytes: &[u8]) -> bool {
+    let frame = frame::parse(bytes.to_vec());
+    frame.is_ok_and(|frame| frame.payload().len() <= bytes.len())
+}

@@ -235,3 +235,10 @@ where
         result
     })
 }
+
+/// Whether these bytes are a packet.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn reads_as_packet(bytes: &[u8]) -> bool {
+    let packet = packet::Control::decode(bytes);
+    packet.is_some_and(|(_, _, start)| bytes.get(start..).is_some())
+}

@@ -2,6 +2,7 @@
 
 mod conduit;
 mod conformance;
+mod fuzz;
 mod holds;
 mod mpi;
 mod nic_model;

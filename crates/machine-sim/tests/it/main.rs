@@ -3,6 +3,7 @@
 mod conduit;
 mod conformance;
 mod documentation;
+mod fuzz;
 mod goal;
 mod interface;
 mod presets;
