@@ -69,6 +69,12 @@
 //! may join with endpoints of its own. Forks are counted by the C library; one made by a bare system call is not noticed.
 //!
 //! # Environment
+//! # Limits
+//!
+//! Time is counted in picoseconds from the process's first endpoint of a job, and [stands still](am_core::Instant::after) after 213 days.
+//! From then on nobody's silence is noticed, datagrams that are lost are not sent again, waits with a time-out fail
+//! at once, and the helper thread spins. A job ends before that.
+//!
 //!
 //! [`UdpConfig::from_environment`] reads these; a value that makes no sense is an error that names it.
 //!

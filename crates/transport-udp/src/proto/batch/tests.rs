@@ -328,3 +328,30 @@ fn detached_requests_are_owed_until_answered() {
     assert_eq!((owed(&pair), pair.machines[1].bare_credits()), (each, 2));
     assert_eq!(pair.replies(), [(7, Category::Short, 0)]);
 }
+
+/// The clock of an endpoint stands still after 213 days: nothing of the protocol panics or goes round in circles then.
+#[test]
+fn the_end_of_time_is_survived() {
+    let mut pair = Pair::new(|_| {});
+    let mut log = Log::new(|number| if number == 0 { Answer::Short } else { Answer::Medium(3000) });
+    // Requests are under way, and answered, when it comes.
+    pair.ask(3, ReplyBound::UpTo(3000));
+    pair.now = Instant(u64::MAX);
+    assert_eq!(pair.serve(&mut log), 3);
+    let mut buffer = vec![0; 1 << 16];
+    for _ in 0..100 {
+        for from in [0, 1] {
+            pair.machines[from].tick(pair.now);
+            let mut rows = 0;
+            while let Some((to, len)) = pair.machines[from].transmit(pair.now, &mut buffer) {
+                let _ = pair.machines[to.index()].handle(pair.now, &mut buffer[..len]);
+                rows += 1;
+                assert!(rows < 1000, "rank {from} sends for ever");
+            }
+        }
+    }
+    for machine in &pair.machines {
+        assert!(machine.deadline().is_none_or(|at| at <= pair.now));
+        assert_eq!([ASKER, ANSWERER].map(|peer| machine.status(peer)), [PeerStatus::Active; 2]);
+    }
+}
