@@ -118,24 +118,6 @@ impl<N, F> Select<N, F> {
         Self(Choice::Far(far))
     }
 
-    /// The near transport, if there is one.
-    pub fn near_transport(&self) -> Option<&N> {
-        match &self.0 {
-            Choice::Near(near) => Some(near),
-            Choice::Far(_) => None,
-            Choice::Both(both) => Some(&both.near),
-        }
-    }
-
-    /// The far transport, if there is one.
-    pub fn far_transport(&self) -> Option<&F> {
-        match &self.0 {
-            Choice::Near(_) => None,
-            Choice::Far(far) => Some(far),
-            Choice::Both(both) => Some(&both.far.transport),
-        }
-    }
-
     /// Whether a peer is reached by the near transport.
     ///
     /// # Panics

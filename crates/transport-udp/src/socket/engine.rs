@@ -5,7 +5,6 @@ use super::wire::{LARGEST, Sent, Wire};
 use crate::proto::{BorrowedPayload, Machine, Parts};
 use crate::random::SplitMix64;
 use am_core::{Instant, Peer, Span};
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
@@ -48,8 +47,6 @@ pub(super) struct Engine {
     pub(super) news: u64,
     /// Whom the helper calls when it has taken something in.
     pub(super) watcher: Option<Waker>,
-    /// The last failure that the system told of sending to somebody.
-    pub(super) failure: Option<(Peer, ErrorKind)>,
 }
 
 impl Engine {
@@ -72,7 +69,6 @@ impl Engine {
             deadline: None,
             news: 0,
             watcher: None,
-            failure: None,
         }
     }
 
@@ -137,10 +133,8 @@ impl Engine {
                     }
                 }
                 Ok(None) => break,
-                Err(kind) => {
-                    self.failure = Some((self.me, kind));
-                    break;
-                }
+                // As if nothing had come.
+                Err(_) => break,
             }
         }
         self.flowing = pieces > 0;
@@ -220,11 +214,8 @@ impl Engine {
     /// Sends a row; returns whether more may follow.
     fn send(&mut self, to: Peer, from: usize, len: usize, each: usize) -> bool {
         match self.wire.send(self.addresses[to.index()], &self.outgoing[from..from + len], each) {
-            Sent::Gone => true,
-            Sent::Failed(kind) => {
-                self.failure = Some((to, kind));
-                true
-            }
+            // The protocol takes what failed for lost.
+            Sent::Gone | Sent::Failed => true,
             Sent::Blocked => {
                 self.outgoing.copy_within(from..from + len, 0);
                 self.blocked = Some((to, len, each));

@@ -44,7 +44,7 @@ use engine::Engine;
 use nix::errno::Errno;
 use process::Process;
 use service::{Service, Shared};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -231,15 +231,6 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
 }
 
 impl<M: Memory> Udp<M> {
-    /// The last failure that the system told of sending to a peer since this was last asked, and which peer it was; the
-    /// protocol treats it as a lost datagram.
-    pub fn take_failure(&mut self) -> Option<(Peer, ErrorKind)> {
-        if self.driver().shared().failure().is_some() {
-            return None;
-        }
-        self.driver().shared().engine().failure.take()
-    }
-
     /// A handle for whoever learns of the ends of ranks from another source than the protocol, such as a thread that listens
     /// to the job's launcher. It can be cloned and sent to any thread, and does not keep the endpoint alive.
     pub fn failure_notifier(&self) -> FailureNotifier {

@@ -108,7 +108,7 @@ pub(super) enum Sent {
     /// The system has no room for it at the moment.
     Blocked,
     /// The system refused it for this reason, which may be worth a report; it is lost.
-    Failed(ErrorKind),
+    Failed,
 }
 
 impl Wire {
@@ -163,11 +163,11 @@ impl Wire {
                     ErrorKind::WouldBlock => Sent::Blocked,
                     // The second is told of an earlier datagram to somebody who was not there.
                     ErrorKind::Interrupted | ErrorKind::ConnectionRefused => continue,
-                    kind => Sent::Failed(kind),
+                    _ => Sent::Failed,
                 },
             };
         }
-        Sent::Failed(ErrorKind::Interrupted)
+        Sent::Failed
     }
 
     /// Sends a datagram that lies in two pieces of memory. If that fails, the same in one piece may work, or tells why.
