@@ -295,7 +295,7 @@ pub fn default_ranks() -> Result<Option<u32>, EnvironmentError> {
     let Some(value) = std::env::var_os(variable) else { return Ok(None) };
     match value.to_str().map(str::parse) {
         Some(Ok(ranks)) if ranks > 0 => Ok(Some(ranks)),
-        _ => Err(EnvironmentError::NotANumber { variable, value, expected: "a number of ranks" }),
+        _ => Err(EnvironmentError::Malformed { variable, value, expected: "a number of ranks" }),
     }
 }
 

@@ -119,7 +119,7 @@ fn timeout_in(value: Option<&OsStr>) -> Result<Option<Duration>, EnvironmentErro
     let Some(value) = value else { return Ok(None) };
     let time = value.to_str().and_then(|text| parse_time(text).ok()).filter(|time| !time.is_zero());
     let (variable, expected) = (env::TIMEOUT, TIME);
-    time.map(Some).ok_or(EnvironmentError::NotANumber { variable, value: value.to_owned(), expected })
+    time.map(Some).ok_or(EnvironmentError::Malformed { variable, value: value.to_owned(), expected })
 }
 
 /// A time as flags and variables have it: a number, not necessarily whole, and its unit (`us`, `ms`, `s`, `m` or `h`); seconds

@@ -83,9 +83,9 @@ const REMEDY: &str =
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvironmentError {
-    /// A variable's value is no number, or none that fits.
+    /// A variable's value is not what it has to be: a number, one that fits, a time.
     #[error("{variable}={} in the environment is not {expected}", value.display())]
-    NotANumber {
+    Malformed {
         /// The variable.
         variable: &'static str,
         /// Its value.
@@ -349,7 +349,7 @@ impl Environment<'_> {
         let Some(value) = self.raw(variable) else { return Ok(None) };
         match value.to_str().map(str::parse) {
             Some(Ok(number)) => Ok(Some(number)),
-            _ => Err(EnvironmentError::NotANumber { variable, value, expected }),
+            _ => Err(EnvironmentError::Malformed { variable, value, expected }),
         }
     }
 
@@ -360,7 +360,7 @@ impl Environment<'_> {
     fn count(&self, variable: &'static str) -> Result<Option<u32>, EnvironmentError> {
         let expected = "a number of ranks";
         match self.number(variable, expected)? {
-            Some(0) => Err(EnvironmentError::NotANumber { variable, value: "0".into(), expected }),
+            Some(0) => Err(EnvironmentError::Malformed { variable, value: "0".into(), expected }),
             count => Ok(count),
         }
     }

@@ -258,7 +258,7 @@ fn meet_timeout(ranks: u32) -> Result<Duration, EnvironmentError> {
     let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     // No clock tells the end of more.
     let limit = limit.map(|limit| limit.min(Duration::from_secs(u32::MAX.into())));
-    limit.ok_or(EnvironmentError::NotANumber { variable, value, expected: "a number of seconds" })
+    limit.ok_or(EnvironmentError::Malformed { variable, value, expected: "a number of seconds" })
 }
 
 #[cfg(test)]
