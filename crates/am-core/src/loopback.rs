@@ -2,7 +2,8 @@
 //!
 //! Frames wait in the receiver's inbox, a locked queue. Flow control is a static partition: each pair of endpoints may
 //! have a number of requests under way, and a number of requests whose reply is still owed. After set-up nothing is
-//! allocated: payload buffers go round.
+//! allocated: payload buffers go round. [Order](crate::Endpoint#order): requests of one endpoint to another are handled as they were sent,
+//! and replies likewise.
 
 mod native;
 

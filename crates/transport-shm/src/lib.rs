@@ -6,6 +6,8 @@
 //! payloads are copied once, into the destination's segment. A rank that dies is known to the others at once: each of them
 //! has a thread that sleeps until then.
 //!
+//! [Order](am_core::Endpoint#order): requests of one endpoint to another are handled as they were sent, and replies likewise.
+//!
 //! Memory: per ordered pair of endpoints at most 648 KiB for up to 8 endpoints, 328 KiB up to 16, 168 KiB up to 64, 48 KiB
 //! beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.5 MiB each. [`JobConfig`]
 //! changes it.

@@ -1,7 +1,8 @@
 //! Active messages over UDP, between the ranks of many hosts: authenticated, congestion-controlled, loss-tolerant, fast.
 //!
 //! Small messages share datagrams, large ones are cut to the path's size, Long payloads go straight to the destination's
-//! segment; everything arrives exactly once and in order per lane, whatever the network loses, doubles, reorders or
+//! segment; everything arrives exactly once and in order per lane ([Order](am_core::Endpoint#order): requests of one endpoint to another are
+//! handled as they were sent, and replies likewise), whatever the network loses, doubles, reorders or
 //! damages. Every datagram is authenticated with keys of the job before anything in it is believed, and encrypted unless
 //! told otherwise.
 //!
@@ -68,13 +69,13 @@
 //! nonce may be used twice; the endpoint may be dropped there, which its peers do not notice. The parent goes on unharmed, and the child
 //! may join with endpoints of its own. Forks are counted by the C library; one made by a bare system call is not noticed.
 //!
-//! # Environment
 //! # Limits
 //!
 //! Time is counted in picoseconds from the process's first endpoint of a job, and [stands still](am_core::Instant::after) after 213 days.
 //! From then on nobody's silence is noticed, datagrams that are lost are not sent again, waits with a time-out fail
 //! at once, and the helper thread spins. A job ends before that.
 //!
+//! # Environment
 //!
 //! [`UdpConfig::from_environment`] reads these; a value that makes no sense is an error that names it.
 //!

@@ -18,6 +18,9 @@
 //! payload of a Long message that does not fit a chunk is put into the segment by itself, before its header; the
 //! handler runs when both are there.
 //!
+//! [Order](am_core::Endpoint#order): requests of one rank to another are handled as they were sent, those that are sent again included, and
+//! replies likewise.
+//!
 //! Every request is answered: by its handler, or by an automatic reply without bytes. What returns credits, tells
 //! of the end of requests and frees the chunk is one message. Events that may run handlers have a queue of their
 //! own, so that code that must not run any can look at the other.
