@@ -61,6 +61,10 @@ pub(crate) const BLOCK: usize = 8;
 pub(crate) fn load_bytes(words: &[AtomicU64], from: usize, out: &mut [u8]) {
     let (mut word, skew) = (from / 8, from % 8);
     let mut rest = out;
+    // One word, as many messages have.
+    if skew == 0 && rest.len() == 8 {
+        return rest.copy_from_slice(&words[word].load(Relaxed).to_le_bytes());
+    }
     if skew != 0 {
         let (head, tail) = rest.split_at_mut(rest.len().min(8 - skew));
         head.copy_from_slice(&words[word].load(Relaxed).to_le_bytes()[skew..skew + head.len()]);

@@ -58,6 +58,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// If there are 2^32 entries.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = u32::try_from(self.entries.len()).expect("a table has fewer than 2^32 entries");
@@ -108,6 +109,17 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Removes an entry where it is; its key names nothing from now on. Whether it was there.
+    #[inline]
+    pub fn discard(&mut self, key: Key) -> bool {
+        let entry = self.entries.get_mut(key.index as usize).filter(|entry| entry.generation == key.generation);
+        let Some(entry) = entry.filter(|entry| entry.value.is_some()) else { return false };
+        entry.value = None;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(key.index);
+        true
+    }
+
     /// All entries, by their places.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0..).zip(&self.entries).filter_map(|(index, entry)| {
@@ -144,9 +156,12 @@ mod tests {
         assert_eq!(slab.iter().collect::<Vec<_>>(), [(c, &'c'), (b, &'b')]);
         assert_eq!(Key::from_u64(c.to_u64()), c);
         assert_eq!(slab.get(Key::from_u64(u64::MAX)), None);
-        assert_eq!((slab.remove(b), slab.insert('d').index()), (Some('b'), b.index()));
+        assert_eq!((slab.remove(b), slab.discard(c), slab.discard(c)), (Some('b'), true, false));
+        assert!(slab.is_empty() && !slab.discard(a));
+        let d = slab.insert('d');
+        assert_eq!((d.index(), slab.get(c), slab.get(d)), (c.index(), None, Some(&'d')));
         slab.clear();
-        assert_eq!((slab.get(c).copied(), slab.remove(c), slab.len()), (None, None, 0));
+        assert_eq!((slab.get(d).copied(), slab.remove(d), slab.len()), (None, None, 0));
         assert!(slab.is_empty() && slab.insert('e').index() < 2);
     }
 }

@@ -76,6 +76,7 @@ impl Chains {
     }
 
     /// Nodes under selectors of a class.
+    #[inline]
     pub(crate) fn of_class(&self, class: usize) -> usize {
         self.classes[class]
     }
@@ -86,7 +87,8 @@ impl Chains {
         self.len == 0
     }
 
-    #[cfg(test)]
+    /// Number of nodes.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -114,7 +116,7 @@ impl Chains {
         self.nodes[place] = Node { selector, entry, before: NONE, behind: NONE, used: true };
         self.append(place as u32);
         self.len += 1;
-        self.classes[selector.class()] += 1;
+        self.classes[place % 4] += 1;
     }
 
     fn append(&mut self, place: u32) {
@@ -143,11 +145,13 @@ impl Chains {
     }
 
     /// The first entry of a key.
+    #[inline]
     pub(crate) fn first(&self, selector: Selector) -> Option<Key> {
         self.iter(selector).next()
     }
 
     /// The entries of a key in order.
+    #[inline]
     pub(crate) fn iter(&self, selector: Selector) -> impl Iterator<Item = Key> + '_ {
         let mut place = self.buckets[self.bucket(selector)].first;
         std::iter::from_fn(move || {
@@ -180,7 +184,7 @@ impl Chains {
             self.nodes[behind as usize].before = before;
         }
         self.len -= 1;
-        self.classes[selector.class()] -= 1;
+        self.classes[place % 4] -= 1;
     }
 }
 

@@ -34,6 +34,9 @@ pub(super) struct Reading {
     pub(super) under_way: u32,
 }
 
+/// Bytes of a message that needs no buffer of its own at most.
+const SHORT_MESSAGE: usize = 32;
+
 /// What to do with a message that has come.
 enum Arrival {
     /// It is the next one.
@@ -62,6 +65,9 @@ pub(crate) struct Receive {
     /// Whether the length is known and the end has been reported.
     pub(super) ended: bool,
     pub(super) bytes: Vec<u8>,
+    /// The bytes of a message that is so short that it needs no buffer, if it is one.
+    short: [u8; SHORT_MESSAGE],
+    is_short: bool,
     pub(super) staged: Option<Block>,
     pub(super) advertised: bool,
     pub(super) cancelling: bool,
@@ -84,6 +90,10 @@ impl Receive {
         } else if len > self.capacity {
             self.failure = Some(Failure::Truncated);
         }
+    }
+
+    fn info(&self) -> MessageInfo {
+        MessageInfo { from: self.from, tag: self.tag, len: self.len, kind: self.sent_kind }
     }
 
     fn is_over(&self) -> bool {
@@ -131,6 +141,8 @@ impl Machine {
             arrived: 0,
             ended: false,
             bytes: Vec::new(),
+            short: [0; SHORT_MESSAGE],
+            is_short: false,
             staged: None,
             advertised: false,
             cancelling: false,
@@ -149,7 +161,9 @@ impl Machine {
         let key = self.new_receive(selector, kind, capacity);
         #[cfg(test)]
         self.history.push(super::model::Event::Posted(key, selector));
-        if let Some(waiting) = self.unexpected.first(selector) {
+        if !self.unexpected.is_empty()
+            && let Some(waiting) = self.unexpected.first(selector)
+        {
             self.withdraw(waiting);
             self.match_stored(key, waiting);
             return key;
@@ -304,10 +318,11 @@ impl Machine {
     #[inline]
     fn find_posted(&self, from: u32, envelope: &Envelope) -> Option<Key> {
         let Envelope { context, tag, .. } = *envelope;
-        let selectors = Selector { context, source: from, tag }.matching();
-        if self.posted.of_class(1) + self.posted.of_class(2) + self.posted.of_class(3) == 0 {
-            return self.posted.first(selectors[0]);
+        let exact = Selector { context, source: from, tag };
+        if self.posted.len() == self.posted.of_class(0) {
+            return self.posted.first(exact);
         }
+        let selectors = exact.matching();
         let classes = (0..4).filter(|class| self.posted.of_class(*class) != 0);
         let found = classes.filter_map(|class| self.posted.first(selectors[class]));
         found.min_by_key(|key| self.receives.get(*key).map(|receive| receive.order))
@@ -374,7 +389,10 @@ impl Machine {
         // As below, for the receives that most are.
         receive.take(from, &envelope, len);
         receive.stage = Stage::Done;
-        if receive.failure.is_none() && len != 0 {
+        if receive.failure.is_none() && len <= SHORT_MESSAGE as u64 {
+            payload.copy_to(&mut receive.short[..len as usize]);
+            receive.is_short = true;
+        } else if receive.failure.is_none() {
             let mut bytes = pool.pop().unwrap_or_default();
             bytes.resize(payload.len(), 0);
             payload.copy_to(&mut bytes);
@@ -606,10 +624,30 @@ impl Machine {
         Some((receive.selector, receive.from, met))
     }
 
+    /// Copies out the message of a receive that is over and well, unless it is in the segment; its entry goes. `None`, and nothing has
+    /// changed, otherwise.
+    #[inline]
+    pub(crate) fn take_copied(&mut self, key: Key, out: &mut [u8]) -> Option<MessageInfo> {
+        let receive = self.receives.get_mut(key)?;
+        if receive.stage != Stage::Done || receive.failure.is_some() || receive.staged.is_some() {
+            return None;
+        }
+        let (info, len) = (receive.info(), receive.len as usize);
+        if receive.is_short {
+            out.get_mut(..len)?.copy_from_slice(receive.short.get(..len)?);
+        } else {
+            out.get_mut(..len)?.copy_from_slice(receive.bytes.get(..len)?);
+            let bytes = std::mem::take(&mut receive.bytes);
+            self.recycle(bytes);
+        }
+        self.receives.discard(key);
+        Some(info)
+    }
+
     /// What a receive that is over has brought; its entry goes. The caller gives back what it holds.
     pub(crate) fn take_received(&mut self, key: Key) -> Option<Taken> {
         let receive = self.receives.get_mut(key).filter(|receive| receive.is_over())?;
-        let info = MessageInfo { from: receive.from, tag: receive.tag, len: receive.len, kind: receive.sent_kind };
+        let info = receive.info();
         if !matches!(receive.stage, Stage::Done | Stage::Cancelled) {
             // Its sender has not been heard yet, and may write where it was told to.
             receive.wanted = false;
@@ -618,7 +656,11 @@ impl Machine {
         }
         let receive = self.receives.remove(key)?;
         let cancelled = receive.stage == Stage::Cancelled && receive.failure.is_none();
-        let (failure, bytes, staged) = (receive.failure, receive.bytes, receive.staged);
+        let (failure, mut bytes, staged) = (receive.failure, receive.bytes, receive.staged);
+        if receive.is_short {
+            bytes = self.buffer();
+            bytes.extend_from_slice(&receive.short[..info.len as usize]);
+        }
         Some(Taken { info, cancelled, failure, bytes, staged })
     }
 }
