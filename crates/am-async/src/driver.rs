@@ -165,6 +165,9 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
             driver.due = None;
             driver.stopper.shared.bell.set_waker(driver.waker.clone());
         }
+        if let Some(endpoint) = &mut driver.endpoint {
+            endpoint.tell_if_asked(None);
+        }
         for _ in 0..TURNS {
             if driver.stopper.stop.load(Ordering::SeqCst) {
                 return driver.end(None);
@@ -180,7 +183,6 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
                 Notify::Never => break,
                 Notify::Armed => {}
             }
-            endpoint.tell_if_asked(None);
             let now = endpoint.now();
             if driver.next_look <= now {
                 driver.next_look = now + LONGEST;

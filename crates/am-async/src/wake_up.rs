@@ -3,6 +3,8 @@
 //! An executor's own timers would bind drivers to it, and tokio's have the granularity of a millisecond.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 const LINGER: Duration = Duration::from_secs(5);
 
 struct Queue {
+    /// The process that it is of: a fork has no thread, and drivers of its own only.
+    process: u32,
     waiting: BTreeMap<(Instant, u64), Waker>,
     next: u64,
     /// Whether the thread is there.
@@ -19,11 +23,19 @@ struct Queue {
     until: Option<Instant>,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: BTreeMap::new(), next: 0, running: false, until: None });
+static QUEUE: Mutex<Queue> =
+    Mutex::new(Queue { process: 0, waiting: BTreeMap::new(), next: 0, running: false, until: None });
 static SOONER: Condvar = Condvar::new();
 
 fn queue() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = process::id();
+    if std::mem::replace(&mut queue.process, process) != process {
+        // The parent's wakers would call, and be dropped, where nothing of theirs is used.
+        std::mem::forget(std::mem::take(&mut queue.waiting));
+        (queue.running, queue.until) = (false, None);
+    }
+    queue
 }
 
 /// One time to be woken at. Dropping it takes it back.
@@ -35,11 +47,13 @@ pub(crate) struct WakeUp {
 impl WakeUp {
     /// Has a waker called once, at a time, and not at the one that was set before.
     pub(crate) fn set(&mut self, at: Instant, waker: &Waker) {
+        // Wakers are cloned, called and dropped outside the lock: they may do anything.
+        let waker = waker.clone();
         let mut queue = queue();
         let before = self.key.take().and_then(|key| queue.waiting.remove(&key));
         let key = (at, queue.next);
         queue.next += 1;
-        queue.waiting.insert(key, waker.clone());
+        queue.waiting.insert(key, waker);
         self.key = Some(key);
         if !queue.running {
             queue.running = true;
@@ -47,13 +61,15 @@ impl WakeUp {
             if thread.is_err() {
                 // Without a thread, whoever waits looks for itself.
                 queue.running = false;
-                queue.waiting.remove(&key);
+                let waker = queue.waiting.remove(&key);
                 drop(queue);
-                waker.wake_by_ref();
+                waker.into_iter().for_each(Waker::wake);
+                return;
             }
         } else if queue.until.is_some_and(|until| at < until) {
             SOONER.notify_one();
         }
+        drop(queue);
         drop(before);
     }
 
@@ -66,7 +82,6 @@ impl WakeUp {
 impl Drop for WakeUp {
     /// Has nobody called.
     fn drop(&mut self) {
-        // Outside the lock: dropping a waker may run anything.
         let waker = self.key.take().and_then(|key| queue().waiting.remove(&key));
         drop(waker);
     }
@@ -80,7 +95,8 @@ fn run() {
             Some(at) if at <= now => {
                 let waker = queue.waiting.pop_first().map(|(_, waker)| waker);
                 drop(queue);
-                waker.into_iter().for_each(Waker::wake);
+                // A waker that panics has been called.
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.into_iter().for_each(Waker::wake)));
                 queue = self::queue();
             }
             first => {
@@ -121,13 +137,30 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         let mut all: Vec<WakeUp> = (0..4).map(|_| WakeUp::default()).collect();
         all[0].set(at(3_600_000), &waker(0));
-        all[1].set(at(30), &waker(1));
-        all[2].set(at(20), &waker(2));
-        all[3].set(at(10), &waker(3));
+        all[1].set(at(900), &waker(1));
+        all[2].set(at(600), &waker(2));
+        all[3].set(at(3_600_000), &waker(3));
         // Another time, and none.
-        all[0].set(at(5), &waker(4));
+        all[0].set(at(300), &waker(4));
         drop(std::mem::take(&mut all[3]));
         assert_eq!(woken.iter().take(3).collect::<Vec<_>>(), [4, 2, 1]);
-        assert!(Instant::now() >= at(30));
+        assert!(Instant::now() >= at(900));
+    }
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn wakers_that_panic_keep_nobody_asleep() {
+        let (sender, woken) = channel();
+        let (mut bad, mut good) = (WakeUp::default(), WakeUp::default());
+        bad.set(Instant::now(), &Waker::from(Arc::new(Panics)));
+        good.set(Instant::now() + Duration::from_millis(50), &Waker::from(Arc::new(Tell(7, Mutex::new(sender)))));
+        assert_eq!(woken.recv_timeout(Duration::from_secs(60)), Ok(7));
     }
 }

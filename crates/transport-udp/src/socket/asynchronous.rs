@@ -237,9 +237,11 @@ impl<S> AsyncEndpoint<S> {
         tokio::task::yield_now().await;
     }
 
-    /// One step of a wait, whose first fruitless step says when it `began`.
+    /// One step of a wait that has not found what it waits for; the first says when the wait `began`.
     async fn step(&mut self, began: &mut Option<Instant>) -> Result<(), WaitError> {
-        self.endpoint.tell_if_asked(*began);
+        // Before the poll: steady traffic does not keep a wait from its time-out.
+        let began = *began.get_or_insert(self.endpoint.now());
+        self.endpoint.look_after_wait(began)?;
         if self.poll()? != 0 {
             return Ok(());
         }
@@ -249,10 +251,8 @@ impl<S> AsyncEndpoint<S> {
         {
             return Err(PollError::PeerLost { rank, cause }.into());
         }
-        let now = self.endpoint.now();
-        let began = *began.get_or_insert(now);
-        self.endpoint.look_after_wait(began)?;
         if !self.endpoint.carry_on()? {
+            let now = self.endpoint.now();
             let left = self.endpoint.timeout().map(|timeout| Duration::from((began + timeout).since(now)));
             self.idle_for(left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT))).await;
         }
