@@ -301,7 +301,6 @@ impl RankJob {
             let config = JobConfig::new(ranks).endpoints(self.endpoints());
             let job =
                 Job::create(&rings(config, &variable).map_err(|reason| JobAttachError::Setting { reason })?)?;
-            job.close_on_exec().map_err(JobError::from)?;
             self.bootstrap.hand_out(LABEL, job.fd().as_fd(), &living)?;
             job
         } else {
@@ -359,11 +358,7 @@ impl RankJob {
     ) -> Result<Segment<ShmMemory>, JobAttachError> {
         let job = match own.take() {
             Some(job) => job,
-            None => {
-                let job = Job::create(&JobConfig::smallest(1).endpoints(self.endpoints()))?;
-                job.close_on_exec().map_err(JobError::from)?;
-                job
-            }
+            None => Job::create(&JobConfig::smallest(1).endpoints(self.endpoints()))?,
         };
         // The memory outlives the transport that it comes with.
         Ok(own.insert(job).join_with(0, options)?.segment().clone())

@@ -243,7 +243,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Makes a job. Its descriptor is inherited by child processes, which [`Job::open`] it.
+    /// Makes a job. Programs that this process starts do not inherit its descriptor, from the first moment on;
+    /// [`Job::inherit`] has them do so.
     ///
     /// # Errors
     /// [`JobError::Config`] for sizes out of range, [`JobError::FileSize`] under a limit of file sizes, [`JobError::Memory`] from
@@ -251,7 +252,8 @@ impl Job {
     pub fn create(config: &JobConfig) -> Result<Self, JobError> {
         config.check()?;
         let layout = Layout::new(config);
-        let fd = memfd_create(c"active-messages", MFdFlags::MFD_ALLOW_SEALING).map_err(io::Error::from)?;
+        let fd = memfd_create(c"active-messages", MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC)
+            .map_err(io::Error::from)?;
         let file = File::from(fd);
         // Beyond its limit of file sizes the kernel would end this process with a signal.
         let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).map_err(io::Error::from)?;
@@ -338,12 +340,12 @@ impl Job {
         self.file.as_fd()
     }
 
-    /// Keeps the descriptor from programs that this process starts.
+    /// Leaves the descriptor to all programs that this process starts from now on, which [`Job::open`] it.
     ///
     /// # Errors
     /// From the system.
-    pub fn close_on_exec(&self) -> io::Result<()> {
-        fcntl(&self.file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(io::Error::from).map(drop)
+    pub fn inherit(&self) -> io::Result<()> {
+        fcntl(&self.file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from).map(drop)
     }
 
     /// The shape of the job.

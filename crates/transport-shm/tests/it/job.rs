@@ -187,3 +187,14 @@ fn a_dead_rank_cannot_join_any_more() {
     assert!(matches!(job.join(1), Err(JoinError::Taken { rank: 1, .. })));
     assert_eq!((job.status(0), job.status(2)), (Some(PeerStatus::Active), None));
 }
+
+/// Programs that another thread starts while a job is made do not get it.
+#[test]
+fn descriptors_are_left_to_others_on_request() {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    let job = create(1);
+    let flags = || FdFlag::from_bits_retain(fcntl(job.fd(), FcntlArg::F_GETFD).expect("it is open"));
+    assert_eq!(flags(), FdFlag::FD_CLOEXEC);
+    job.inherit().expect("it is open");
+    assert_eq!(flags(), FdFlag::empty());
+}

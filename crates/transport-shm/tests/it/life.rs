@@ -177,7 +177,9 @@ fn say(what: &str) {
 }
 
 pub(crate) fn create(ranks: u32) -> Job {
-    Job::create(&JobConfig::new(ranks)).expect("memory is there")
+    let job = Job::create(&JobConfig::new(ranks)).expect("memory is there");
+    job.inherit().expect("it is open");
+    job
 }
 
 pub(crate) fn lost(rank: u32, cause: LossCause) -> WaitError {
