@@ -47,3 +47,28 @@ fn plain_copies_have_mappings_of_their_own() {
 fn join_again(job: &Job) -> Segment<ShmMemory> {
     job.map_segment(Rank(1), 4096).expect("it can be mapped")
 }
+
+/// Safe programs may read and write a segment from several threads at once: under ThreadSanitizer (docs/testing.md) this finds plain
+/// copies.
+#[test]
+fn copies_of_several_threads_are_no_data_race() {
+    const BYTES: usize = 1000;
+    let job = Job::create(&JobConfig::new(1)).expect("memory is there");
+    let shm = job.join_with(0, JoinOptions::default().segment_bytes(4096)).expect("it is free");
+    let segment = shm.segment();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..200 {
+                segment.write(3, &[round; BYTES]).expect("it is inside");
+            }
+        });
+        let mut found = [0; BYTES];
+        let mut last = 0;
+        while last < 199 {
+            segment.read(3, &mut found).expect("it is inside");
+            let most = found.iter().copied().max().unwrap_or_default();
+            assert!(most < 200 && most >= last, "{most} after {last}");
+            last = most;
+        }
+    });
+}
