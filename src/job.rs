@@ -26,6 +26,8 @@ pub struct RankJob {
     choice: TransportChoice,
     /// Once the first endpoint has attached.
     prepared: Mutex<Option<Prepared>>,
+    #[cfg(feature = "ofi")]
+    pub(crate) fabric: crate::libfabric::Fabric,
 }
 
 /// What all endpoints of a rank share.
@@ -59,6 +61,10 @@ pub enum JobAttachError {
     /// UDP can't be used.
     #[error(transparent)]
     Udp(#[from] UdpError),
+    /// libfabric can't be used.
+    #[cfg(feature = "ofi")]
+    #[error(transparent)]
+    Ofi(#[from] transport_ofi::OfiError),
     /// A variable of the environment that changes UDP's settings makes no sense.
     #[error(transparent)]
     Environment(#[from] transport_udp::VariableError),
@@ -142,7 +148,13 @@ impl RankJob {
                 am_launch::env::TRANSPORT
             )));
         }
-        Ok(Self { bootstrap, choice, prepared: Mutex::new(None) })
+        Ok(Self {
+            bootstrap,
+            choice,
+            prepared: Mutex::new(None),
+            #[cfg(feature = "ofi")]
+            fabric: crate::libfabric::Fabric::default(),
+        })
     }
 
     /// Attaches an endpoint of this rank: the transport for an [`Endpoint`](crate::Endpoint), whatever the job spans.

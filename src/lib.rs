@@ -10,6 +10,7 @@
 //! | [`launch`] | how a program's ranks are started or start themselves ([`am_launch`]), and how they attach |
 //! | [`shm`] | [`transport_shm`]: ranks of one host over shared memory |
 //! | [`udp`] | [`transport_udp`]: ranks of many hosts over UDP |
+//! | `ofi` | `transport_ofi`: ranks over any network of libfabric; feature `ofi` |
 //! | [`pgas`] | [`am_pgas`]: one-sided access, teams, collectives, aggregation and global arrays, as layers |
 //! | `calls` | `am_async`: typed calls with answers as futures, as a layer; feature `calls` |
 //! | `p2p` | `am_p2p`: two-sided messages with tags on teams, as a layer; feature `p2p` |
@@ -64,6 +65,8 @@
 pub mod anywhere;
 mod job;
 pub mod launch;
+#[cfg(feature = "ofi")]
+mod libfabric;
 #[cfg(feature = "p2p")]
 pub mod mpi;
 mod transports;
@@ -84,6 +87,8 @@ pub use am_core::{
 #[cfg(feature = "p2p")]
 pub use am_p2p as p2p;
 pub use am_pgas as pgas;
+#[cfg(feature = "ofi")]
+pub use transport_ofi as ofi;
 pub use transport_shm as shm;
 pub use transport_udp as udp;
 #[cfg(feature = "sim")]

@@ -166,6 +166,8 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 pub(crate) fn register() {
     env::register(env::Settings::new(&[RING_CELLS, RING_BYTES], check_own));
     env::register(env::Settings::new(&UdpConfig::VARIABLES, check_udp));
+    #[cfg(feature = "ofi")]
+    env::register(env::Settings::new(&transport_ofi::OfiConfig::VARIABLES, crate::libfabric::check));
 }
 
 fn check_own(lookup: Lookup<'_>) -> Result<(), String> {
