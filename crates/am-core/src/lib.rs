@@ -60,6 +60,7 @@
 
 pub mod address;
 pub mod arguments;
+pub mod backoff;
 pub mod credit;
 pub mod endpoint;
 pub mod error;

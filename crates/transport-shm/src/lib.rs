@@ -25,7 +25,7 @@
 //! | `ring` | the ring of cells and the positions in the ring of bytes; checked with loom |
 //! | `frame`, `lanes` | what a frame contains; the four lane ends towards a peer |
 //! | `transport`, `reply_path` | the [`Transport`](am_core::Transport) itself and the way back of replies |
-//! | `waiting`, `park`, `bell`, `watch` | how long to spin; sleeping and waking; calling wakers; the death watch |
+//! | `park`, `bell`, `watch` | sleeping and waking; calling wakers; the death watch |
 //! | `region`, `sys` | all `unsafe`: views of shared memory, system calls |
 //! | `model` | what stands in for the machine when `ring` and `park` are checked with loom |
 //!
@@ -91,7 +91,6 @@ mod sys;
 #[cfg(not(am_loom))]
 mod transport;
 #[cfg(not(am_loom))]
-mod waiting;
 #[cfg(not(am_loom))]
 mod watch;
 

@@ -3,10 +3,11 @@
 use super::engine::Engine;
 use super::peers::Peers;
 use super::service::{Service, Shared};
-use super::waiting::{Backoff, Next, sleep};
+use super::waiting::sleep;
 use super::wire;
 use crate::driver::Driver;
 use crate::proto::{Access, Batch, BorrowedPayload, Machine};
+use am_core::backoff::{Backoff, Next};
 use am_core::transport::{Departure, LossCause, Notify, PendingKey, ReplyPath, Sink, WaitReason};
 use am_core::{Instant, Rank, Span};
 use nix::poll::PollFlags;

@@ -36,6 +36,7 @@ pub use peers::{Peers, PeersError};
 
 use crate::machine_transport::{MachineTransport, OwnMemory};
 use crate::proto::{ConfigError, Machine};
+use am_core::backoff::Backoff;
 use am_core::time::Clock;
 use am_core::transport::LossCause;
 use am_core::{Address, Memory, Peer, Rank, Segment, Shape};
@@ -48,7 +49,6 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use waiting::Backoff;
 use wire::Wire;
 
 /// Active messages over UDP: the transport of one endpoint.
@@ -224,8 +224,8 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         engine.send_out(clock.now(), None);
         let shared = Arc::new(Shared::new(engine, clock)?);
         let service = helper(&shared)?;
-        let backoff = Backoff::new(config.waiting, peers.neighbours(my));
-        let driver = SocketDriver::new(shared, service, Arc::clone(peers), backoff, config.linger);
+        let patience = waiting::patience(config.waiting, peers.neighbours(my), am_core::time::processors());
+        let driver = SocketDriver::new(shared, service, Arc::clone(peers), Backoff::new(patience), config.linger);
         Ok(Self::new(driver, &settings, segment))
     }
 }

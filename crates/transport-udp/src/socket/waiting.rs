@@ -1,73 +1,28 @@
 //! How patiently an endpoint asks its socket before it gives its processor away, and how it sleeps.
 
 use super::config::WaitMode;
+use am_core::backoff::Patience;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Fruitless questions in a row before giving the processor away: each takes some 0.3 us.
-const SPINS: u32 = 200;
-const YIELDS: u32 = 20;
+/// How long an endpoint with a processor to itself asks: some 200 times.
+const SPIN: Duration = Duration::from_micros(60);
+/// How long it gives the processor away between questions after that.
+const YIELD: Duration = Duration::from_micros(20);
+/// How often one that shares its processor does before it sleeps.
 const CROWDED_YIELDS: u32 = 30;
 
-/// Counts fruitless tries and says what to do next.
-#[derive(Debug)]
-pub(super) struct Backoff {
-    tries: u32,
-    spins: u32,
-    yields: u32,
-}
-
-/// What to do after a fruitless try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Try again at once.
-    Spin,
-    /// Let another process run, then try again.
-    Yield,
-    /// Sleep until something arrives.
-    Park,
-}
-
-impl Backoff {
-    /// The back-off of one of `neighbours` endpoints on this host.
-    pub(super) fn new(waiting: WaitMode, neighbours: usize) -> Self {
-        Self::with(waiting, neighbours, am_core::time::processors())
-    }
-
-    fn with(waiting: WaitMode, neighbours: usize, processors: usize) -> Self {
-        let (spins, yields) = match waiting {
-            WaitMode::Polled => (u32::MAX, 0),
-            WaitMode::Blocking => (0, 0),
-            WaitMode::Adaptive if neighbours <= processors => (SPINS, YIELDS),
-            // Whoever we wait for may be waiting for our processor.
-            WaitMode::Adaptive => (0, CROWDED_YIELDS),
-        };
-        Self { tries: 0, spins, yields }
-    }
-
-    /// Whether fruitless tries begin with more spinning than a short wait takes.
-    pub(super) fn spins(&self) -> bool {
-        self.spins >= SPINS
-    }
-
-    /// Something was achieved.
-    pub(super) fn reset(&mut self) {
-        self.tries = 0;
-    }
-
-    /// Nothing was achieved once more.
-    pub(super) fn next(&mut self) -> Next {
-        self.tries = self.tries.saturating_add(1);
-        if self.tries <= self.spins {
-            Next::Spin
-        } else if self.tries - self.spins <= self.yields {
-            Next::Yield
-        } else {
-            Next::Park
-        }
+/// The patience of one of `neighbours` endpoints on this host, which has so many processors.
+pub(super) fn patience(waiting: WaitMode, neighbours: usize, processors: usize) -> Patience {
+    match waiting {
+        WaitMode::Polled => Patience::Timed { spin: Duration::MAX, yielding: Duration::ZERO },
+        WaitMode::Blocking => Patience::Counted { spins: 0, yields: 0 },
+        WaitMode::Adaptive if neighbours <= processors => Patience::Timed { spin: SPIN, yielding: YIELD },
+        // Whoever we wait for may be waiting for our processor.
+        WaitMode::Adaptive => Patience::Counted { spins: 0, yields: CROWDED_YIELDS },
     }
 }
 
@@ -96,6 +51,7 @@ pub(super) fn sleep(descriptors: &[(BorrowedFd<'_>, PollFlags)], timeout: Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use am_core::backoff::{Backoff, Next};
 
     #[test]
     fn who_is_crowded_yields_at_once_and_who_may_sleep_does() {
@@ -105,10 +61,12 @@ mod tests {
             (WaitMode::Polled, 8, Next::Spin, Next::Spin),
             (WaitMode::Blocking, 2, Next::Park, Next::Park),
         ] {
-            let mut backoff = Backoff::with(waiting, neighbours, 2);
+            let mut backoff = Backoff::new(patience(waiting, neighbours, 2));
             assert_eq!(backoff.next(), first);
-            let steps: Vec<_> = (0..1000).map(|_| backoff.next()).collect();
-            assert_eq!(steps.last(), Some(&last));
+            match last {
+                Next::Park => while backoff.next() != Next::Park {},
+                last => assert!((0..1000).all(|_| backoff.next() == last)),
+            }
             backoff.reset();
             assert_eq!(backoff.next(), first);
         }

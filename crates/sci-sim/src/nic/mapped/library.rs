@@ -6,6 +6,7 @@ use super::region::View;
 use super::segment::{EVENTS, Local, Remote};
 use crate::nic::errors::Injector;
 use crate::nic::kinds::{Callback, Concerned, Counters, NodeId, SegmentReason};
+use am_core::backoff::{Backoff, Next, Patience};
 use am_core::time::Clock;
 use am_core::{Instant, PeerStatus, Span};
 use std::cell::{Cell, RefCell};
@@ -79,8 +80,7 @@ pub struct Mapped {
     losses: Cell<u32>,
     /// Processes that count as lost, by their incarnation.
     lost: RefCell<Vec<u64>>,
-    pub(super) spins: u32,
-    pub(super) yields: u32,
+    pub(super) patience: Patience,
     last_look: Cell<std::time::Instant>,
     clock: Clock,
 }
@@ -95,10 +95,7 @@ impl Mapped {
         config.check()?;
         let post = Post::take(&config.directory, config.node)?;
         let injector = Injector::new(&config.errors, 0, config.node);
-        let processors = am_core::time::processors();
-        // With a processor each, whoever we wait for is running, and spinning is the fastest way to hear from it.
-        // With fewer, it may be waiting for ours.
-        let (spins, yields) = if config.nodes.len() <= processors { (4_000, 20) } else { (1, 100) };
+        let patience = Patience::at_memory(config.nodes.len(), am_core::time::processors());
         let errors = &config.errors;
         let faulty = errors.retriable + errors.not_retriable + errors.pending > 0.0 || !errors.planned.is_empty();
         let now = std::time::Instant::now();
@@ -119,8 +116,7 @@ impl Mapped {
             looked_news: Cell::new(0),
             losses: Cell::new(0),
             lost: RefCell::default(),
-            spins,
-            yields,
+            patience,
             last_look: Cell::new(now),
             clock: Clock::start(),
             post,
@@ -272,17 +268,15 @@ impl Mapped {
         let ready = || Self::watched_now(&watched) || self.post.news() != known;
         let end = longest.map(|longest| std::time::Instant::now() + longest);
         let over = || end.is_some_and(|end| std::time::Instant::now() >= end);
-        for turn in 0..self.spins {
-            if ready() || turn % 64 == 63 && over() {
-                return self.awake();
+        let mut backoff = Backoff::new(self.patience);
+        for turn in 1u32.. {
+            match backoff.next() {
+                Next::Spin if ready() || turn.is_multiple_of(64) && over() => return self.awake(),
+                Next::Yield if ready() || over() => return self.awake(),
+                Next::Spin => std::hint::spin_loop(),
+                Next::Yield => std::thread::yield_now(),
+                Next::Park => break,
             }
-            std::hint::spin_loop();
-        }
-        for _ in 0..self.yields {
-            if ready() || over() {
-                return self.awake();
-            }
-            std::thread::yield_now();
         }
         let rest = end.map(|end| end.saturating_duration_since(std::time::Instant::now()));
         self.post.sleeper().announce();
