@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::Mode;
 use nix::sys::time::TimeSpec;
 use nix::unistd::mkfifo;
@@ -267,6 +268,14 @@ fn clear_away(directory: &Path, node: NodeId) -> io::Result<()> {
 
 /// A new file of a size, of zeros, which takes room as it is written to.
 pub(super) fn new_file(path: &Path, len: usize) -> io::Result<File> {
+    // Beyond its limit of file sizes the kernel would end this process with a signal.
+    let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
+    if len as u64 > limit {
+        let text = format!(
+            "a file of {len} bytes, but this process may make files of {limit} (ulimit -f): start it with `ulimit -f unlimited`"
+        );
+        return Err(io::Error::new(ErrorKind::FileTooLarge, text));
+    }
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
     file.set_len(len as u64)?;
     Ok(file)

@@ -27,6 +27,11 @@ fn process(part: &str, directory: &Path) -> Child {
 fn a_part_of_another_process() {
     let Ok(part) = std::env::var(PART) else { return };
     let directory = std::path::PathBuf::from(std::env::var(DIRECTORY).unwrap());
+    if part == "limited" {
+        let error = join(&directory, 1).unwrap_err().to_string();
+        assert!(error.ends_with("start it with `ulimit -f unlimited`"), "{error}");
+        return;
+    }
     let nic = join(&directory, 1).unwrap();
     let other = node_ids(2)[0];
     let ends = ends(&nic, other, 64 << 10);
@@ -156,6 +161,18 @@ fn one_of_many_takes_a_node() {
         });
         assert_eq!(taken, 1);
     }
+}
+
+/// Beyond its limit a process would be ended by a signal.
+#[test]
+fn a_limit_of_file_sizes_is_an_error() {
+    let directory = JobDirectory::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    command.args(["nic::processes::a_part_of_another_process", "--exact", "--nocapture", "--test-threads=1"]);
+    // What it says goes through pipes, which have no such limit.
+    let output = command.env(PART, "limited").env(DIRECTORY, directory.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
