@@ -49,12 +49,12 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "RANGE")]
     sweep: Option<Sweep>,
 
-    /// Size of messages in bytes, unless that changes
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
-    bytes: u32,
+    /// Size of messages in bytes, unless that changes [default: 1024 with --pattern]
+    #[arg(long, conflicts_with = "goal", value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
+    bytes: Option<u32>,
 
     /// Traffic as a part of what each rank's interface, data path and link can take, above 0 and at most 4
-    #[arg(long, value_name = "PART", default_value_t = 0.5)]
+    #[arg(long, value_name = "PART", default_value_t = 0.5, conflicts_with_all = ["goal", "measure"])]
     load: f64,
 
     /// Messages of a stream, or of each rank in the time that is measured
@@ -202,7 +202,7 @@ impl Cli {
         match &self.sweep {
             Some(Sweep::Bytes(sizes)) => Ok(sizes.clone()),
             Some(Sweep::Load(_)) => Err(Failure::Usage("--sweep load goes with --pattern only".into())),
-            None => Ok((3..=20).map(|power| 1 << power).collect()),
+            None => Ok(self.bytes.map_or_else(|| (3..=20).map(|power| 1 << power).collect(), |bytes| vec![bytes])),
         }
     }
 
@@ -211,10 +211,16 @@ impl Cli {
         if !(self.load > 0.0 && self.load <= 4.0) {
             return Err(Failure::Usage(format!("--load {}: must be above 0 and at most 4", self.load)));
         }
+        if let Some(interval) = self.interval
+            && !(1.0..=1e15).contains(&interval)
+        {
+            return Err(Failure::Usage(format!("--interval {interval}: must be from 1 to 1e15 nanoseconds")));
+        }
+        let bytes = self.bytes.unwrap_or(1024);
         Ok(match &self.sweep {
             Some(Sweep::Bytes(sizes)) => sizes.iter().map(|bytes| (*bytes, self.load)).collect(),
-            Some(Sweep::Load(loads)) => loads.iter().map(|load| (self.bytes, *load)).collect(),
-            None => vec![(self.bytes, self.load)],
+            Some(Sweep::Load(loads)) => loads.iter().map(|load| (bytes, *load)).collect(),
+            None => vec![(bytes, self.load)],
         })
     }
 

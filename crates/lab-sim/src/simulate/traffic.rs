@@ -22,7 +22,7 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// What the command line asks for.
     pub(crate) fn of(cli: &Cli, pattern: Pattern) -> Self {
-        let interval = cli.interval.map(|nanos| Span((nanos.max(0.001) * 1e3) as u64));
+        let interval = cli.interval.map(|nanos| Span((nanos * 1e3) as u64));
         Self { pattern, seed: cli.seed, messages: cli.messages(), interval }
     }
 }

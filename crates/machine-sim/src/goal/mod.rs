@@ -15,16 +15,18 @@
 //!
 //! # Different from LogGOPSim
 //!
-//! Held against its source (`LogGOPSim.cpp` of spcl/LogGOPSim); where none of these matters, the times are equal.
+//! Held against its source (`LogGOPSim.cpp` of spcl/LogGOPSim); where none of these matters, the times are meant to be equal.
 //!
 //! | | here | LogGOPSim |
 //! |---|---|---|
 //! | an operation that `requires` one on another processor of the rank | begins when that has ended | begins when its own processor is free |
-//! | operations that may begin at the same time | in the order in which all that they require has ended, then by place | in the order in which what they require began, then computations, sends, receives |
+//! | operations that may begin at the same time | in the order in which all that they require has ended, then by place | in the order in which what they require began, then sends, receives, computations |
 //! | a message above the eager limit | its sender's operation ends a latency, and what links take, after it was matched | ends at that moment, and the sender's processor and interface have waited until then |
 //! | which processor and interface a message occupies at its receiver | those of the receive that is posted when it arrives; else its sender's numbers | its sender's numbers |
 //! | a message without bytes | costs no time per byte | is charged for `s - 1` bytes, a number below zero |
-//! | links, data paths, losses | the machine's | none (`LogGP`), or paths of a graph |
+//! | links, losses | the machine's links, which a message passes as one packet; no data path of the node | none (`LogGP`), or paths of a graph |
+//! | a message above the eager limit | by the message's size | by the receive's, where the receive comes late |
+//! | `tag -1` of a send | refused | taken |
 //! | computations | on a slow node they take longer | noise from a trace |
 //!
 //! Neither waits with the bytes of a message above the eager limit until it is matched: only its sender's operation does.
