@@ -63,6 +63,8 @@
 #![forbid(unsafe_code)]
 
 pub mod anywhere;
+#[cfg(feature = "calls")]
+mod calls_task;
 mod job;
 pub mod launch;
 #[cfg(feature = "ofi")]
@@ -71,8 +73,12 @@ mod libfabric;
 pub mod mpi;
 mod transports;
 
+/// Typed calls: [`am_async`], and what [`RankJob::attach_tokio`](crate::launch::RankJob::attach_tokio) has.
 #[cfg(feature = "calls")]
-pub use am_async as calls;
+pub mod calls {
+    pub use crate::calls_task::{CallsAttachError, JobDriver};
+    pub use am_async::*;
+}
 pub use am_core::{
     Address, Arguments, AttachError, BadMessage, Category, Destination, Endpoint, HandlerError, HandlerFailure,
     HandlerOutcome, HandlerResult, Handlers, HasLayer, Instant, Joining, Lane, Limits, LossCause, Payload,
@@ -112,6 +118,11 @@ pub mod prelude {
         PendingReply, Plain, Rank, Reply, Request, Segment, SendError, Span, Token, Transport, WaitError, Words,
     };
 }
+
+/// Compiles the snippets of "How do I ...".
+#[cfg(all(doctest, feature = "calls"))]
+#[doc = include_str!("../docs/how_do_i.md")]
+struct HowDoI;
 
 /// Compiles the README's program.
 #[cfg(doctest)]

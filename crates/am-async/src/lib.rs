@@ -7,6 +7,7 @@
 //! | [`Calls`], [`CallConfig`] | the layer: the state that methods work on, and its limits |
 //! | [`CallEndpoint`] | calls of an [`Endpoint`](am_core::Endpoint): blocking waits, and futures that it runs |
 //! | [`Caller`], [`Call`], [`Answers`] | calls under way, deadlines, retries, streams; from any thread |
+//! | [`CallEach`], [`join`] | one request to many ranks; a bounded number of futures under way |
 //! | [`Driver`], [`drive`] | a task of tokio, or of any executor, that serves an endpoint |
 //! | [`Context`] | what an `async` method works with: state between awaits, calls, time |
 //! | [`CallError`] | what calls fail with |
@@ -95,6 +96,7 @@ mod doorbell;
 mod driver;
 mod error;
 mod fate;
+mod groups;
 mod layer;
 mod method;
 mod methods;
@@ -114,6 +116,7 @@ pub use config::CallConfig;
 pub use context::{Context, Origin};
 pub use driver::{Driven, Driver, Stopper, drive};
 pub use error::{Busy, CallError, Failure, Refusal};
+pub use groups::{CallEach, Join, join};
 pub use layer::Calls;
 pub use method::{Callable, Idempotent, Malformed, Method, MethodId, PlainValue, SliceMethod, StreamMethod};
 pub use methods::{Limited, Methods, SliceAnswer};

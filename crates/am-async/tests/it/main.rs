@@ -2,6 +2,8 @@
 
 mod allocation;
 mod basics;
+mod groups;
+mod leaks;
 mod limits;
 mod on_tokio;
 mod support;

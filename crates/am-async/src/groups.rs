@@ -1,0 +1,180 @@
+//! Groups of calls: one request to many ranks, and futures of which a bounded number is under way.
+
+use crate::caller::{Call, Caller};
+use crate::error::CallError;
+use crate::layer::Calls;
+use crate::method::Callable;
+use am_core::{Destination, Endpoint, HasLayer, Transport};
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+type Outcome<M> = Result<<M as Callable>::Response, CallError<<M as Callable>::Error>>;
+
+impl Caller {
+    /// Calls a method with one request on each of some ranks, all at once; the future yields their outcomes in the same order. A call that
+    /// fails leaves the others as they are. Dropping the future cancels what has not ended. Allocates.
+    ///
+    /// ```
+    /// use am_async::{CallEndpoint, Calls, Failure, Methods};
+    /// use am_core::{Endpoint, Handlers, Rank, loopback};
+    ///
+    /// let mut methods = Methods::<u32>::new();
+    /// let add = methods.function("add", |total: &mut u32, _, number: u32| {
+    ///     *total += number;
+    ///     Ok::<_, Failure>(*total)
+    /// })?;
+    /// let mut handlers = Handlers::new();
+    /// let calls = Calls::register(&mut handlers, methods, 0)?;
+    /// let mut endpoint = Endpoint::attach(loopback::single(), handlers, calls)?;
+    /// let all = (0..endpoint.ranks()).map(Rank);
+    /// let answers = endpoint.caller().call_each(all, add, &5).wait(&mut endpoint);
+    /// assert_eq!(answers, [Ok(5)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn call_each<M: Callable>(
+        &self,
+        to: impl IntoIterator<Item = impl Destination>,
+        method: M,
+        request: &M::Request,
+    ) -> CallEach<M> {
+        let calls: Vec<Call<M>> = to.into_iter().map(|to| self.call(to, method, request)).collect();
+        let outcomes = Vec::with_capacity(calls.len());
+        CallEach { calls: calls.into_iter(), first: None, outcomes }
+    }
+}
+
+/// The outcomes of calls to several ranks; see [`Caller::call_each`].
+#[must_use = "dropped calls are cancelled"]
+pub struct CallEach<M: Callable> {
+    calls: std::vec::IntoIter<Call<M>>,
+    /// The first that has not ended.
+    first: Option<Call<M>>,
+    outcomes: Vec<Outcome<M>>,
+}
+
+impl<M: Callable> fmt::Debug for CallEach<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallEach").field("ended", &self.outcomes.len()).finish_non_exhaustive()
+    }
+}
+
+impl<M: Callable> Unpin for CallEach<M> {}
+
+impl<M: Callable> Future for CallEach<M> {
+    type Output = Vec<Outcome<M>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let each = self.get_mut();
+        // All of them are under way: it takes no longer to wait for one after the other.
+        while let Some(mut call) = each.first.take().or_else(|| each.calls.next()) {
+            match Pin::new(&mut call).poll(context) {
+                Poll::Ready(outcome) => each.outcomes.push(outcome),
+                Poll::Pending => {
+                    each.first = Some(call);
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(std::mem::take(&mut each.outcomes))
+    }
+}
+
+impl<M: Callable> CallEach<M> {
+    /// Waits for all of them, and serves the endpoint meanwhile. Blocks.
+    ///
+    /// # Panics
+    /// If the calls were made through another endpoint.
+    pub fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
+        self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Vec<Outcome<M>> {
+        let Self { calls, first, mut outcomes } = self;
+        outcomes.extend(first.into_iter().chain(calls).map(|call| call.wait(endpoint)));
+        outcomes
+    }
+}
+
+/// Runs futures, of which at most `limit` are under way at a time, at least 1; yields what they do, in their order. They are taken from the
+/// iterator when their turn has come, so that calls are not made earlier. Whenever one of those under way can go on, all of them are
+/// looked at. Allocates for each.
+///
+/// ```
+/// # use am_async::{CallEndpoint, Calls, Failure, Methods, join};
+/// # use am_core::{Endpoint, Handlers, Rank, loopback};
+/// # let mut methods = Methods::<()>::new();
+/// # let double = methods.function("double", |_, _, number: u32| Ok::<_, Failure>(2 * number))?;
+/// # let mut handlers = Handlers::new();
+/// # let calls = Calls::register(&mut handlers, methods, ())?;
+/// # let mut endpoint = Endpoint::attach(loopback::single(), handlers, calls)?;
+/// let doubled = endpoint.run(|context| async move {
+///     let calls = (0..100u32).map(|number| context.call(Rank(0), double, &number));
+///     join(8, calls).await.into_iter().collect::<Result<Vec<_>, _>>()
+/// })??;
+/// assert_eq!(doubled[99], 198);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn join<I: IntoIterator<Item: Future>>(limit: usize, futures: I) -> Join<I::IntoIter> {
+    Join {
+        futures: futures.into_iter(),
+        limit: limit.max(1),
+        under_way: Vec::new(),
+        outputs: Vec::new(),
+        over: false,
+    }
+}
+
+/// Futures with a bounded number under way; see [`join`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Join<I: Iterator<Item: Future>> {
+    futures: I,
+    limit: usize,
+    /// With their places in the order.
+    under_way: Vec<(usize, Pin<Box<I::Item>>)>,
+    outputs: Vec<Option<<I::Item as Future>::Output>>,
+    /// Whether no more are to come.
+    over: bool,
+}
+
+impl<I: Iterator<Item: Future>> fmt::Debug for Join<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Join").field("under_way", &self.under_way.len()).finish_non_exhaustive()
+    }
+}
+
+impl<I: Iterator<Item: Future>> Unpin for Join<I> {}
+
+impl<I: Iterator<Item: Future>> Future for Join<I> {
+    type Output = Vec<<I::Item as Future>::Output>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let join = self.get_mut();
+        loop {
+            let outputs = &mut join.outputs;
+            join.under_way.retain_mut(|(place, future)| match future.as_mut().poll(context) {
+                Poll::Ready(output) => {
+                    outputs[*place] = Some(output);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            // New ones take the places of those that have ended, and are looked at, too.
+            let before = join.under_way.len();
+            while !join.over && join.under_way.len() < join.limit {
+                match join.futures.next() {
+                    Some(future) => {
+                        join.under_way.push((join.outputs.len(), Box::pin(future)));
+                        join.outputs.push(None);
+                    }
+                    None => join.over = true,
+                }
+            }
+            if join.under_way.is_empty() {
+                return Poll::Ready(join.outputs.drain(..).flatten().collect());
+            }
+            if join.under_way.len() == before {
+                return Poll::Pending;
+            }
+        }
+    }
+}
