@@ -50,8 +50,8 @@ pub use report::{Line, Report, Skipped};
 pub use seeds::each_mutation;
 pub use selected::{Selected, SelectedJob};
 pub use simulated::{
-    Draw, SimConduit, chosen_seeds, play_part, problems, run_seeds, run_simulated, run_simulated_seeds,
-    wait_in_vain,
+    Draw, SimConduit, chosen_seeds, play_part, problems, run_seeds, run_simulated, run_simulated_case,
+    run_simulated_seeds, wait_in_vain,
 };
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};
 pub use world::{Failure, Profile, Verdict, World};

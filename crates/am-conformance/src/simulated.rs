@@ -77,6 +77,18 @@ pub fn run_simulated_seeds<C: SimConduit>(seeds: Range<u64>) {
     });
 }
 
+/// Runs one case, by name, on the machine that a seed draws: for what a seed of [`run_simulated_seeds`] once found, which would draw another
+/// case when the list of cases changes.
+///
+/// # Panics
+/// With what went wrong, or if no case is called like that.
+pub fn run_simulated_case<C: SimConduit>(name: &str, ranks: u32, seed: u64) {
+    let case = descriptions().iter().find(|case| case.name == name).expect("a case is called like that");
+    let (machine, config) = C::drawn(&mut Draw::new(seed), seed, ranks);
+    let found = play::<C>(case, machine, &config, &World::new(Profile::Quick, seed));
+    assert!(found.is_empty(), "seed {seed}, {name} on {ranks} ranks: {}", found.join("\n"));
+}
+
 /// The program of a rank of a job that ends in a deadlock: rank 1 waits for what nobody sends, and the others for its end.
 ///
 /// # Panics

@@ -3,7 +3,7 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{Draw, run_simulated_seeds, sim_suite};
+use am_conformance::{Draw, run_simulated_case, sim_suite};
 use exanet_sim::conduit::{self, ConduitConfig, HostCosts};
 use exanet_sim::model::Parameters;
 use exanet_sim::{AdversarialTiming, ExanetConfig, PageFaults, rack};
@@ -121,5 +121,5 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExanetConfig, ConduitConfig
 /// In this job a rank ends between another's question whether all is quiet and its idling.
 #[test]
 fn an_end_before_idling_is_noticed() {
-    run_simulated_seeds::<Exanet>(657..658);
+    run_simulated_case::<Exanet>("order", 3, 657);
 }
