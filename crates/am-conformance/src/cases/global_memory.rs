@@ -253,7 +253,8 @@ pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
             });
             ensure(arrived, || format!("runs {runs:?} of rank {rank} in own runs differ"))?;
         }
-        let beyond = Runs::List(&[(base, 1), (u64::MAX - 1, 2)]);
+        let runs = [(base, 1), (u64::MAX - 1, 2)];
+        let beyond = Runs::List(&runs);
         ensure(endpoint.put_runs(rank, &beyond, &[1; 3]).is_err(), || "a run beyond all segments".into())?;
     }
     for (rank, expected) in (0..).map(Rank).zip(&model) {
