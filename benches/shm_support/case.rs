@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::am::AmTask;
+use super::calls::CallTask;
 use super::crew::Crew;
 use super::far::FarTask;
 use super::p2p::P2pTask;
@@ -66,6 +67,12 @@ impl From<FarTask> for Work {
 impl From<P2pTask> for Work {
     fn from(task: P2pTask) -> Self {
         Self::Task(Task::P2p(task))
+    }
+}
+
+impl From<CallTask> for Work {
+    fn from(task: CallTask) -> Self {
+        Self::Task(Task::Calls(task))
     }
 }
 

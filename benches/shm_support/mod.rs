@@ -1,6 +1,8 @@
 //! Everything behind the benches over shared memory: the processes, the raw baselines, the tasks, and the figures of both.
 
 pub(crate) mod am;
+pub(crate) mod calls;
+pub(crate) mod calls_cases;
 pub(crate) mod case;
 pub(crate) mod cases;
 pub(crate) mod crew;
@@ -39,10 +41,11 @@ struct Figures {
 }
 
 /// The benches over shared memory. Each program holds all, and runs one.
-const BENCHES: [Figures; 3] = [
+const BENCHES: [Figures; 4] = [
     Figures { name: "shm", measure: measure_active_messages, chart: picture::chart },
     Figures { name: "pgas", measure: measure_pgas, chart: pgas_cases::chart },
     Figures { name: "p2p", measure: measure_p2p, chart: p2p_cases::chart },
+    Figures { name: "calls", measure: measure_calls, chart: calls_cases::chart },
 ];
 
 /// Runs the bench of a name, or serves as one of its ranks.
@@ -91,6 +94,11 @@ fn measure_pgas(bench: &mut Bench<'_>) {
     all(bench, &mut Crew::start(few), &pgas_cases::eight());
     all(bench, &mut Crew::start(WorldPlan::new(2)), &pgas_cases::far());
     far::end();
+}
+
+/// Measures typed calls.
+fn measure_calls(bench: &mut Bench<'_>) {
+    all(bench, &mut Crew::start(WorldPlan::new(2).with_calls()), &calls_cases::pair());
 }
 
 fn measure_p2p(bench: &mut Bench<'_>) {

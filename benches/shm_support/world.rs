@@ -8,6 +8,7 @@ use active_messages::shm::{Job, JobConfig};
 use serde::{Deserialize, Serialize};
 
 use super::am::{AmRank, AmTask};
+use super::calls::{CallRank, CallTask};
 use super::mapping::{Shared, open_descriptor};
 use super::p2p::{P2pRank, P2pTask};
 use super::pgas::{PgasRank, PgasTask};
@@ -28,6 +29,8 @@ pub(crate) struct WorldPlan {
     pgas: bool,
     /// Whether every process is a rank of a job with two-sided messages, too.
     p2p: bool,
+    /// Whether every process is a rank of a job with typed calls, too.
+    calls: bool,
     /// Active-message ranks; 0 for none. Those beyond the processes join from rank 1's process and stay silent.
     am_ranks: usize,
     owner: u32,
@@ -36,6 +39,7 @@ pub(crate) struct WorldPlan {
     job: RawFd,
     pgas_job: RawFd,
     p2p_job: RawFd,
+    calls_job: RawFd,
 }
 
 impl WorldPlan {
@@ -48,6 +52,7 @@ impl WorldPlan {
             table_words: 0,
             pgas: false,
             p2p: false,
+            calls: false,
             am_ranks: processes,
             owner: std::process::id(),
             arena: nothing,
@@ -55,6 +60,7 @@ impl WorldPlan {
             job: nothing,
             pgas_job: nothing,
             p2p_job: nothing,
+            calls_job: nothing,
         }
     }
 
@@ -71,6 +77,11 @@ impl WorldPlan {
     /// The same with two-sided messages.
     pub(crate) fn with_p2p(self) -> Self {
         Self { p2p: true, ..self }
+    }
+
+    /// The same with typed calls.
+    pub(crate) fn with_calls(self) -> Self {
+        Self { calls: true, ..self }
     }
 
     /// The same with `ranks` active-message ranks, of which those without a process stay silent.
@@ -96,7 +107,9 @@ impl WorldPlan {
         self.pgas_job = pgas.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
         let p2p = self.p2p.then(|| create_job(self.processes as u32));
         self.p2p_job = p2p.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
-        Resources { plan: self, arena, table, job, pgas, p2p }
+        let calls = self.calls.then(|| create_job(self.processes as u32));
+        self.calls_job = calls.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
+        Resources { plan: self, arena, table, job, pgas, p2p, calls }
     }
 
     /// Takes up the shared memory that the parent created.
@@ -107,7 +120,8 @@ impl WorldPlan {
         let job = open_job(self.owner, self.job);
         let pgas = self.pgas.then(|| open_job(self.owner, self.pgas_job));
         let p2p = self.p2p.then(|| open_job(self.owner, self.p2p_job));
-        Resources { plan: self, arena, table, job, pgas, p2p }
+        let calls = self.calls.then(|| open_job(self.owner, self.calls_job));
+        Resources { plan: self, arena, table, job, pgas, p2p, calls }
     }
 
     fn table_bytes(&self) -> usize {
@@ -123,6 +137,7 @@ pub(crate) struct Resources {
     job: Job,
     pgas: Option<Job>,
     p2p: Option<Job>,
+    calls: Option<Job>,
 }
 
 impl Resources {
@@ -133,7 +148,7 @@ impl Resources {
 
     /// Takes the place of `rank`, and waits until all others have taken theirs.
     pub(crate) fn join(self, rank: usize) -> World {
-        let Self { plan, arena, table, job, pgas, p2p } = self;
+        let Self { plan, arena, table, job, pgas, p2p, calls } = self;
         let ranks = plan.processes;
         let silent = if rank == 1 { join_silently(&plan, ranks) } else { Vec::new() };
         World {
@@ -143,6 +158,7 @@ impl Resources {
             am: AmRank::join(&job, rank as u32),
             pgas: pgas.map(|job| PgasRank::join(&job, rank as u32, plan.table_words)),
             p2p: p2p.map(|job| P2pRank::join(&job, rank as u32)),
+            calls: calls.map(|job| CallRank::join(&job, rank as u32)),
             _silent: silent,
             plan,
         }
@@ -193,6 +209,8 @@ pub(crate) enum Task {
     Pgas(PgasTask),
     /// Two-sided messages.
     P2p(P2pTask),
+    /// Typed calls.
+    Calls(CallTask),
     /// Whole runs of the RandomAccess example with these arguments.
     RandomAccess {
         /// What the example gets on its command line.
@@ -211,6 +229,7 @@ pub(crate) struct World {
     am: AmRank,
     pgas: Option<PgasRank>,
     p2p: Option<P2pRank>,
+    calls: Option<CallRank>,
     _silent: Vec<Sender<()>>,
 }
 
@@ -237,6 +256,11 @@ impl World {
                 let p2p = self.p2p.as_mut().expect("the plan has this layer");
                 self.arena.barrier();
                 p2p.perform(*task, iterations)
+            }
+            Task::Calls(task) => {
+                let calls = self.calls.as_mut().expect("the plan has this layer");
+                self.arena.barrier();
+                calls.perform(*task, iterations)
             }
             Task::RandomAccess { arguments, job } => {
                 random_access::run(&open_job(self.plan.owner, *job), self.rank as u32, arguments)
@@ -276,6 +300,9 @@ impl World {
         }
         if let Some(p2p) = self.p2p {
             p2p.leave();
+        }
+        if let Some(calls) = self.calls {
+            calls.leave();
         }
     }
 }

@@ -1,0 +1,133 @@
+//! The tasks of the calls bench: typed calls between two ranks of a crew, over a job of their own.
+
+use std::time::{Duration, Instant};
+
+use active_messages::calls::{Call, CallEndpoint, Calls, Failure, Method, Methods, SliceMethod};
+use active_messages::shm::{Job, JoinOptions, Shm};
+use active_messages::{Endpoint, Handlers, Rank};
+use serde::{Deserialize, Serialize};
+
+/// Calls that are under way at once where their rate is measured.
+const WINDOW: u64 = 256;
+
+/// What is measured between two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CallTask {
+    /// A call without values, by blocking waits.
+    Empty,
+    /// The same in a future that the endpoint runs.
+    EmptyAwaited,
+    /// A structure with a text of 20 bytes and ten numbers there, and back.
+    Structure,
+    /// Calls without values, a window of them at a time.
+    Pipelined,
+    /// Bytes there, nothing back.
+    Bulk {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// What travels as an argument and as an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Structure {
+    text: String,
+    numbers: Vec<u32>,
+}
+
+/// One rank.
+pub(crate) struct CallRank {
+    /// The state counts the tasks that are over.
+    endpoint: Endpoint<Shm, Calls<u64>>,
+    empty: Method<(), ()>,
+    structure: Method<Structure, Structure>,
+    bulk: SliceMethod<u64, u64>,
+    over: Method<(), ()>,
+    tasks: u64,
+}
+
+impl CallRank {
+    /// Joins as `rank` and waits for all others.
+    pub(crate) fn join(job: &Job, rank: u32) -> Self {
+        let shm = job.join_with(rank, JoinOptions::default()).expect("the rank is free");
+        let mut methods = Methods::<u64>::new();
+        let differ = "the names differ";
+        let empty = methods.function("empty", |_, _, ()| Ok::<(), Failure>(())).expect(differ);
+        let structure = methods.function("structure", |_, _, same: Structure| Ok(same)).expect(differ);
+        let bulk = methods.slices("bulk", |_, _, values: &[u64], answer| {
+            answer.push(values[values.len() - 1]);
+            Ok(())
+        });
+        let over = methods.function("over", |tasks: &mut u64, _, ()| {
+            *tasks += 1;
+            Ok(())
+        });
+        let (bulk, over) = (bulk.expect(differ), over.expect(differ));
+        let mut handlers = Handlers::new();
+        let calls = Calls::register(&mut handlers, methods, 0).expect(differ);
+        let endpoint = Endpoint::attach(shm, handlers, calls).expect("all ranks run this program");
+        Self { endpoint, empty, structure, bulk, over, tasks: 0 }
+    }
+
+    /// Leaves without a word to the others, who are leaving too.
+    pub(crate) fn leave(self) {
+        self.endpoint.leave();
+    }
+
+    /// Does this rank's part of `task`; the time from the common start to the common end.
+    pub(crate) fn perform(&mut self, task: CallTask, iterations: u64) -> Duration {
+        let Self { endpoint, empty, structure, bulk, over, tasks } = self;
+        let (to, expected) = (Rank(1), "the other serves");
+        let (empty, over) = (*empty, *over);
+        *tasks += 1;
+        let start = Instant::now();
+        if endpoint.rank() != Rank(0) {
+            endpoint.serve_until(|over| *over == *tasks).expect("nobody is lost");
+            return start.elapsed();
+        }
+        match task {
+            CallTask::Empty => {
+                for _ in 0..iterations {
+                    endpoint.call(to, empty, &()).wait(endpoint).expect(expected);
+                }
+            }
+            CallTask::EmptyAwaited => {
+                let all = endpoint.run(async |context| {
+                    for _ in 0..iterations {
+                        context.call(to, empty, &()).await.expect(expected);
+                    }
+                });
+                all.expect(expected);
+            }
+            CallTask::Structure => {
+                let value = Structure { text: "twenty bytes of text".into(), numbers: (0..10).collect() };
+                for _ in 0..iterations {
+                    let answer = endpoint.call(to, *structure, &value).wait(endpoint).expect(expected);
+                    assert_eq!(answer.numbers.len(), 10);
+                }
+            }
+            CallTask::Pipelined => {
+                let mut under_way: Vec<Call<Method<(), ()>>> = Vec::with_capacity(WINDOW as usize);
+                let mut left = iterations;
+                while left > 0 {
+                    let window = left.min(WINDOW);
+                    left -= window;
+                    under_way.extend((0..window).map(|_| endpoint.call(to, empty, &())));
+                    for call in under_way.drain(..) {
+                        call.wait(endpoint).expect(expected);
+                    }
+                }
+            }
+            CallTask::Bulk { bytes } => {
+                let values = vec![7u64; bytes / 8];
+                for _ in 0..iterations {
+                    let answer = endpoint.call(to, *bulk, &values).wait(endpoint).expect(expected);
+                    assert_eq!(answer, [7]);
+                }
+            }
+        }
+        let elapsed = start.elapsed();
+        endpoint.call(to, over, &()).wait(endpoint).expect(expected);
+        elapsed
+    }
+}
