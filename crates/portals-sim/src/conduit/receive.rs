@@ -150,12 +150,18 @@ impl Conduit<'_> {
 
     /// An automatic reply of this rank to itself.
     pub(super) fn credited(&mut self, me: u32, chunk: u32, credit: CreditByte) {
+        self.give_itself(me, credit);
+        self.replied(chunk, true);
+    }
+
+    /// Credits of this rank's own.
+    pub(super) fn give_itself(&mut self, me: u32, credit: CreditByte) {
         let back = credit.as_return(self.shared.config.extra);
         assert!(self.peers.of(me).right.accept(back), "a rank gives itself what it owes itself");
         if let Some(order) = &mut self.peers.of(me).order {
             order.succeed();
         }
-        self.replied(chunk, true);
+        self.presence.fresh = true;
     }
 
     fn reply_event(&mut self, from: u32, bits: Bits, data: HeaderData, len: u32) {
