@@ -23,12 +23,13 @@
 //!
 //! ```
 //! use am_core::{Endpoint, HandlerResult, Handlers, Rank};
-//! use transport_ofi::{LocalJob, OfiConfig};
+//! use transport_ofi::{LocalJob, OfiConfig, OfiError};
 //!
 //! let config = OfiConfig::default().provider("tcp").interface("127.0.0.1");
 //! let job = match LocalJob::new(2, &config) {
 //!     Ok(job) => job,
-//!     Err(error) => return Ok(println!("skipped: {error}")), // no libfabric here
+//!     Err(error @ OfiError::NoLibrary { .. }) => return Ok(println!("skipped: {error}")),
+//!     Err(error) => return Err(error),
 //! };
 //! std::thread::scope(|scope| {
 //!     for rank in 0..2 {

@@ -19,7 +19,7 @@ fn messages_allocate_nothing() {
     let config = OfiConfig::default().provider("tcp").interface("127.0.0.1");
     let job = match LocalJob::with(2, LocalOptions::default().segment_bytes(1 << 16), &config) {
         Ok(job) => job,
-        Err(error) => return println!("SKIPPED: allocations over tcp: {error}"),
+        Err(error) => return crate::skip("allocations", "tcp", &error),
     };
     std::thread::scope(|scope| {
         for rank in 0..2 {

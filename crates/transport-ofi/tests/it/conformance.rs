@@ -3,10 +3,8 @@
 
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
 use am_core::{Address, Rank};
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::time::Duration;
-use transport_ofi::{LocalJob, LocalOptions, Ofi, OfiConfig, OfiError};
+use transport_ofi::{LocalJob, LocalOptions, Ofi, OfiConfig};
 
 /// Makes jobs whose ranks are threads.
 struct Threads {
@@ -53,23 +51,7 @@ fn check(provider: &'static str, plan: &Plan) {
     let fabric = Threads { provider };
     match LocalJob::new(1, &fabric.config(Buffers::Default)) {
         Ok(_) => run(fabric, all_cases(), plan).check(),
-        Err(error) if is_missing(&error) => skipped(&format!("conformance over {provider}: {error}")),
-        Err(error) => panic!("{provider} is there and cannot be opened: {error}"),
-    }
-}
-
-/// Whether the library, or a provider in it, is not installed here.
-fn is_missing(error: &OfiError) -> bool {
-    matches!(error, OfiError::NoLibrary { .. } | OfiError::TooOld { .. } | OfiError::NoProvider { .. })
-}
-
-/// Says that a test is skipped, past what cargo keeps of tests that pass.
-fn skipped(what: &str) {
-    let line = format!("SKIPPED: {what}\n");
-    let written =
-        OpenOptions::new().append(true).open("/dev/stderr").and_then(|mut file| file.write_all(line.as_bytes()));
-    if written.is_err() {
-        print!("{line}");
+        Err(error) => crate::skip("conformance", provider, &error),
     }
 }
 

@@ -115,7 +115,7 @@ impl Player {
 
 fn play(provider: &str) {
     if let Err(error) = Opened::new(&config(provider), RANKS, SEGMENT) {
-        return println!("SKIPPED: processes over {provider}: {error}");
+        return crate::skip("processes", provider, &error);
     }
     let mut players: Vec<Player> = (0..RANKS).map(|rank| Player::start(rank, provider)).collect();
     let cards: Vec<String> = players.iter_mut().map(|player| player.hears("CARD ")).collect();
