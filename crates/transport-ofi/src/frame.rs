@@ -80,6 +80,11 @@ impl Kind {
         matches!(self, Self::Request(Category::Long) | Self::OneWay(Category::Long) | Self::Reply(Category::Long))
     }
 
+    /// Whether a reply to it may come.
+    pub(crate) const fn allows_reply(self) -> bool {
+        matches!(self, Self::Request(_))
+    }
+
     const fn code(self) -> u8 {
         match self {
             Self::Request(category) => category as u8,

@@ -141,6 +141,7 @@ impl<W: Wire> Machine<W> {
         assert!(me.0 < shape.peers() && settings.segments.len() == shape.ranks as usize, "settings fit the shape");
         assert!(sizes.frame_bytes >= frame_bytes(settings.medium), "messages fit the wire's buffers");
         assert!(sizes.frames > 0 && sizes.chunks > 0 && settings.window > 0, "there is room for a message");
+        assert!(settings.window <= u32::from(u16::MAX), "credits for a window fit a frame");
         let buffers = (sizes.frames + sizes.chunks) as usize;
         Self {
             segment,

@@ -25,6 +25,11 @@ pub(super) struct PeerState {
     pub(super) expected: u32,
     /// Messages between cores that the peer has not handled.
     pub(super) controls: u32,
+    /// Requests and messages between cores of the peer that were taken, and replies to it that may still come, of which it has no credit
+    /// yet: never more than its window, if it keeps to the protocol.
+    pub(super) taken_requests: u32,
+    pub(super) taken_replies: u32,
+    pub(super) taken_controls: u32,
     /// Credits that the peer has a right to, and does not know of yet.
     pub(super) owed: Credits,
     /// Whether the peer is in the list of those that credits are owed to.

@@ -1,5 +1,6 @@
 //! Receiving: what arrives is put into the order of its sender, its credits count, and it goes to the sink.
 
+use super::peers::CONTROLS;
 use super::{Inbound, Machine, Settings};
 use crate::frame::{Credits, Header, Kind, Nonsense};
 use crate::wire::{Fault, Wire};
@@ -167,12 +168,18 @@ impl<W: Wire> Machine<W> {
         self.collect(from, header.credits)?;
         match header.kind {
             Kind::Credit | Kind::Farewell | Kind::Heard => return Ok(None),
-            Kind::Request(_) | Kind::OneWay(_) => {}
+            Kind::Request(_) | Kind::OneWay(_) => {
+                self.count(from, Credits { handled: 1, freed: header.kind.allows_reply().into(), controls: 0 })?;
+            }
             Kind::Reply(_) => {
                 let peer = self.peers.of(from);
                 peer.expected = peer.expected.checked_sub(1).ok_or(Nonsense)?;
             }
-            Kind::Control => self.owe(from, Credits { controls: 1, ..Credits::default() }),
+            Kind::Control => {
+                let control = Credits { controls: 1, ..Credits::default() };
+                self.count(from, control)?;
+                self.owe(from, control);
+            }
         }
         Ok(Some((header, args, bytes.len() - rest.len())))
     }
@@ -191,6 +198,20 @@ impl<W: Wire> Machine<W> {
         }
         let len = usize::try_from(len).map_err(|_| Nonsense)?;
         self.segment.view(at, len).map(drop).map_err(|_| Nonsense)
+    }
+
+    /// Counts what a peer has sent and has no credit for yet. More than it may have under way is nonsense.
+    fn count(&mut self, from: u32, taken: Credits) -> Result<(), Nonsense> {
+        if from == self.me() {
+            return Ok(());
+        }
+        let window = self.settings.window;
+        let peer = self.peers.of(from);
+        peer.taken_requests += u32::from(taken.handled);
+        peer.taken_replies += u32::from(taken.freed);
+        peer.taken_controls += u32::from(taken.controls);
+        let kept = peer.taken_requests <= window && peer.taken_replies <= window;
+        if kept && peer.taken_controls <= CONTROLS { Ok(()) } else { Err(Nonsense) }
     }
 
     /// Takes in the credits that a frame brings.

@@ -81,6 +81,10 @@ impl<W: Wire> Machine<W> {
         let (tag, from) = (self.settings.tag, self.me());
         let peer = self.peers.of(to);
         let (credits, sequence) = (std::mem::take(&mut peer.owed), peer.next_out);
+        let replies = u32::from(credits.freed) + u32::from(matches!(kind, Kind::Reply(_)));
+        peer.taken_requests = peer.taken_requests.saturating_sub(credits.handled.into());
+        peer.taken_replies = peer.taken_replies.saturating_sub(replies);
+        peer.taken_controls = peer.taken_controls.saturating_sub(credits.controls.into());
         peer.next_out = sequence.wrapping_add(1);
         Header { origin: Origin { tag, from, sequence }, kind, handler, args: args.len() as u8, credits, placed }
     }

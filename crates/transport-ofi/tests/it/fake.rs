@@ -46,6 +46,8 @@ pub(crate) enum Mutation {
     DoubledMessage,
     /// A message of nobody in this job, and one of bytes that make no sense.
     Strays,
+    /// Not the network's: the first endpoint takes the window for three times as wide as the others do.
+    Flood,
 }
 
 /// What a network does.
@@ -119,6 +121,7 @@ impl Network {
         let network = Self { nodes: Arc::new(Mutex::new((0..shape.peers()).map(node).collect())) };
         let ((frames, chunks), frame_bytes) = (sizes, medium + 256);
         let conduit = |me| {
+            let window = if me == 0 && faults.mutation == Mutation::Flood { 3 * window } else { window };
             let slots = Settings::slots(shape.peers(), window);
             let sizes = Sizes { frames, frame_bytes, chunks, chunk_bytes: 512, slots, inject: 64 };
             let port = FakePort {

@@ -6,7 +6,7 @@ use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
 use am_core::transport::{
     Arrival, Body, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot as _,
 };
-use am_core::{Payload, PayloadWriter as _, Peer, Rank, Shape, Transport as _, Words};
+use am_core::{LossCause, Payload, PayloadWriter as _, Peer, PeerStatus, Rank, Shape, Transport as _, Words};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -36,6 +36,20 @@ struct Player {
 }
 
 impl Player {
+    fn new(me: usize, peers: usize, seed: u64) -> Self {
+        Self {
+            me,
+            random: Random::new(seed + me as u64),
+            sent: vec![0; peers],
+            seen: vec![0; peers],
+            answers: vec![0; peers],
+            pending: VecDeque::new(),
+            replies_given: 0,
+            replies_seen: 0,
+            findings: Vec::new(),
+        }
+    }
+
     fn check(&mut self, what: &str, from: usize, number: u32, arrival: &Arrival<'_>) {
         let len = arrival.args.word(1).unwrap_or(u32::MAX) as usize;
         let found = arrival.payload.to_vec();
@@ -161,18 +175,7 @@ fn converse(faults: Faults) -> Result<(), String> {
     let sizes = (1 + random.below(6) as u32, 1 + random.below(4) as u32);
     let mut conduits = Network::conduits(Shape::new(peers), window, sizes, 256, faults);
     let peers = peers as usize;
-    let player = |me: usize| Player {
-        me,
-        random: Random::new(faults.seed + me as u64),
-        sent: vec![0; peers],
-        seen: vec![0; peers],
-        answers: vec![0; peers],
-        pending: VecDeque::new(),
-        replies_given: 0,
-        replies_seen: 0,
-        findings: Vec::new(),
-    };
-    let mut players: Vec<Player> = (0..peers).map(player).collect();
+    let mut players: Vec<Player> = (0..peers).map(|me| Player::new(me, peers, faults.seed)).collect();
     let rounds = 40 + random.below(100);
     for _ in 0..rounds {
         let (me, to) = (random.below(peers as u64) as usize, random.below(peers as u64) as usize);
@@ -306,6 +309,23 @@ fn strays_are_dropped() {
         let faults = Faults { mutation: Mutation::Strays, ..Faults::drawn(seed) };
         converse(faults).unwrap();
     }
+}
+
+/// A peer that sends more requests than it may is lost as faulty.
+#[test]
+fn who_sends_more_than_its_window_is_faulty() {
+    let faults = Faults { seed: 1, again: 0, late: 0, reorder: false, mutation: Mutation::Flood };
+    let mut conduits = Network::conduits(Shape::new(2), 1, (8, 1), 256, faults);
+    let mut players: Vec<Player> = (0..2).map(|me| Player::new(me, 2, 1)).collect();
+    for number in 0..2 {
+        let head = RequestHeader::new(0, ReplyBound::None);
+        conduits[0].send(Peer(1), head, &args(number, 0), Body::None).unwrap();
+    }
+    conduits[0].flush();
+    conduits[1].poll(10, &mut players[1]);
+    assert_eq!(players[1].seen[0], 1, "the first is within the window");
+    let status = am_core::Membership::status(&conduits[1], Peer(0));
+    assert_eq!(status, PeerStatus::Lost(LossCause::Faulty));
 }
 
 /// Jobs over the fake network whose ranks are threads.
