@@ -180,6 +180,17 @@ impl Header {
     }
 }
 
+/// Makes a frame one of nothing but its credits, with the same number.
+///
+/// # Panics
+/// If it is no frame.
+pub(crate) fn strip(frame: &mut Vec<u8>) {
+    let (header, ..) = Header::read(frame).unwrap_or_else(|Nonsense| panic!("it was composed here"));
+    let bare = Header { kind: Kind::Credit, handler: 0, args: 0, placed: (0, 0), ..header };
+    frame.truncate(HEADER);
+    bare.compose(frame, &Words::EMPTY, &[]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +214,10 @@ mod tests {
             prop_assert_eq!(Header::read(&bytes[..len]), Ok((header, args, &payload[..])));
             prop_assert_eq!(Header::origin(&bytes[..len]), Ok(origin));
             prop_assert_eq!(Header::kind(&bytes[..len]), Ok((kind, handler)));
+            let mut bare = bytes[..len].to_vec();
+            strip(&mut bare);
+            let nothing = Header { kind: Kind::Credit, handler: 0, args: 0, placed: (0, 0), ..header };
+            prop_assert_eq!(Header::read(&bare), Ok((nothing, Words::EMPTY, &[][..])));
             // No part of a header or of arguments is a frame.
             for short in 0..header.len() + 4 * words.len() {
                 prop_assert!(Header::read(&bytes[..short]).is_err());

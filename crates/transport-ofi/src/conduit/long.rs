@@ -3,6 +3,7 @@
 use super::Machine;
 use super::peers::Queued;
 use super::send::Outgoing;
+use crate::frame::strip;
 use crate::wire::{Fault, Wire};
 use am_core::transport::Refused;
 use am_core::{LossCause, Peer, PeerStatus, Resource};
@@ -13,6 +14,8 @@ pub(super) struct LongOut {
     to: u32,
     /// Parts that are not written yet.
     parts: u32,
+    /// A part will never be written: the message must not arrive.
+    failed: bool,
     /// Its frame, sent when all parts are written.
     frame: Vec<u8>,
 }
@@ -63,13 +66,14 @@ impl<W: Wire> Machine<W> {
             self.longs.push(LongOut::default());
         }
         // One part more than there are, until all are under way: it must not end before.
-        self.longs[long] = LongOut { to, parts: 1, frame: bytes };
+        self.longs[long] = LongOut { to, parts: 1, failed: false, frame: bytes };
         self.peers.of(to).longs += 1;
         let size = self.wire.sizes().chunk_bytes;
         let mut result = Ok(());
         for (index, part) in payload.chunks(size).enumerate() {
             let Some(buffer) = self.wait_for_chunk(to) else {
                 result = Err(self.known_status(to));
+                self.longs[long].failed = true;
                 break;
             };
             self.wire.buffer(buffer)[..part.len()].copy_from_slice(part);
@@ -106,10 +110,23 @@ impl<W: Wire> Machine<W> {
             Err(Fault::Again) => self.enqueue(to, Queued::Write { buffer, len, at, long }),
             Err(Fault::Failed(_)) => {
                 self.free_chunks.push(buffer);
-                self.part_done(long);
+                self.part_failed(long);
                 self.lose(to, LossCause::Silent);
             }
         }
+    }
+
+    /// A part that was under way has failed.
+    pub(super) fn write_failed(&mut self, buffer: u32) {
+        let frames = self.wire.sizes().frames;
+        self.longs[self.long_of[(buffer - frames) as usize]].failed = true;
+        self.written(buffer);
+    }
+
+    /// A part will not be written.
+    pub(super) fn part_failed(&mut self, long: usize) {
+        self.longs[long].failed = true;
+        self.part_done(long);
     }
 
     /// A part is written.
@@ -129,11 +146,15 @@ impl<W: Wire> Machine<W> {
         if state.parts != 0 {
             return;
         }
-        let LongOut { to, frame, .. } = std::mem::take(state);
+        let LongOut { to, failed, mut frame, .. } = std::mem::take(state);
         self.free_longs.push(long);
         self.peers.of(to).longs -= 1;
         if !self.faulty.contains(Peer(to)) {
-            // Also of one that was given up, because the peer leaves: its number must not be missing before the last word.
+            // Of one that was given up, because the peer leaves, a credit goes in its place: its number must not be missing before the
+            // last word, and the message must not be there without its data.
+            if failed {
+                strip(&mut frame);
+            }
             self.enqueue(to, Queued::Spilled(frame));
         } else {
             self.spare.push(frame);

@@ -232,7 +232,7 @@ impl<W: Wire> Machine<W> {
                 Event::Failed(Some(Operation::Write(buffer)), _) => {
                     let to = self.under_way[buffer as usize];
                     self.lose(to, LossCause::Silent);
-                    self.written(buffer);
+                    self.write_failed(buffer);
                 }
                 Event::Failed(None, _) => {}
             }

@@ -1,7 +1,7 @@
 //! The way back to a requester.
 
-use super::Conduit;
 use super::send::Outgoing;
+use super::{Conduit, Machine};
 use crate::frame::{Credits, Kind};
 use crate::wire::Wire;
 use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
@@ -33,25 +33,29 @@ impl<'t, W: Wire> ConduitReplyPath<'t, W> {
         Self { conduit, to: key.to.0, allowed: key.tag != 0, handling: false, used: false }
     }
 
-    fn check(&self) -> Result<(), ReplyPathGone> {
-        let there = self.allowed && !self.used && self.conduit.lock().known_status(self.to) == PeerStatus::Active;
+    /// Whether a reply may be sent; checked again where it is.
+    fn check(&self, machine: &Machine<W>) -> Result<(), ReplyPathGone> {
+        let there = self.allowed && !self.used && machine.known_status(self.to) == PeerStatus::Active;
         if there { Ok(()) } else { Err(ReplyPathGone) }
     }
 
     fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
+        // One turn at the state: the helper must not send the credit ahead of the reply.
+        let mut machine = self.conduit.lock();
+        self.check(&machine)?;
         if std::mem::take(&mut self.handling) {
             // After its reply a handler can do nothing that would need the room of its request.
-            self.conduit.lock().owe(self.to, HANDLED);
+            machine.owe(self.to, HANDLED);
         }
         let (payload, at) = body.parts();
         let kind = Kind::Reply(body.category());
         match body {
             Body::Place(..) => {
                 let frame = Outgoing { kind, handler, args, payload: &[], placed: (at, payload.len() as u64) };
-                self.conduit.lock().transmit_long(self.to, &frame, payload).map_err(|_| ReplyPathGone)?;
+                machine.transmit_long(self.to, &frame, payload).map_err(|_| ReplyPathGone)?;
             }
             Body::None | Body::Copy(_) => {
-                self.conduit.lock().transmit(self.to, &Outgoing { kind, handler, args, payload, placed: (0, 0) });
+                machine.transmit(self.to, &Outgoing { kind, handler, args, payload, placed: (0, 0) });
             }
         }
         self.used = true;
@@ -73,7 +77,6 @@ impl<W: Wire> ReplyPath for ConduitReplyPath<'_, W> {
     }
 
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
-        self.check()?;
         if let Body::Copy(payload) = body {
             assert!(payload.len() <= self.bound(), "the core checks the bound of a reply");
         }
@@ -88,8 +91,10 @@ impl<W: Wire> ReplyPath for ConduitReplyPath<'_, W> {
         fill: &mut Fill<'_>,
     ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
-        self.check()?;
-        let mut payload = self.conduit.lock().memory();
+        let mut machine = self.conduit.lock();
+        self.check(&machine)?;
+        let mut payload = machine.memory();
+        drop(machine);
         payload.resize(len, 0);
         fill(&mut Buffer(&mut payload));
         let result = self.transmit(handler, args, Body::Copy(&payload));

@@ -91,6 +91,9 @@ impl<W: Wire> Machine<W> {
 
     /// Sends a frame that has room. It is never refused: what the wire does not take waits.
     pub(super) fn transmit(&mut self, to: u32, frame: &Outgoing<'_>) {
+        if self.faulty.contains(Peer(to)) {
+            return;
+        }
         let header = self.header(to, frame);
         if to == self.me() {
             let mut bytes = self.memory();
@@ -144,6 +147,9 @@ impl<W: Wire> Machine<W> {
         peer.queue.push_back(item);
         if !std::mem::replace(&mut peer.waiting, true) {
             self.waiting.push(to);
+        }
+        if self.faulty.contains(Peer(to)) {
+            self.drop_queue(to);
         }
     }
 
@@ -218,7 +224,7 @@ impl<W: Wire> Machine<W> {
                 Queued::Spilled(bytes) => self.spare.push(bytes),
                 Queued::Write { buffer, long, .. } => {
                     self.free_chunks.push(buffer);
-                    self.part_done(long);
+                    self.part_failed(long);
                 }
             }
         }
