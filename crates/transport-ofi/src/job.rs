@@ -115,6 +115,9 @@ impl Opened {
         segment_bytes: usize,
     ) -> Result<Self, OfiError> {
         config.check()?;
+        if endpoints == 0 {
+            return Err(OfiError::Setting { name: "endpoints", value: "0".into(), expected: "at least 1" });
+        }
         assert!(memory.region().len() >= segment_bytes, "a segment fits its memory");
         let (infos, index, offer) = provider::select(config)?;
         let mut window = config.window(endpoints);
@@ -368,5 +371,11 @@ mod tests {
         fn any_text_is_read_or_refused(text: String) {
             let _ = text.parse::<Card>();
         }
+    }
+
+    #[test]
+    fn a_job_without_endpoints_is_refused() {
+        let error = Opened::new(&OfiConfig::default(), 0, 64).unwrap_err();
+        assert!(matches!(error, OfiError::Setting { name: "endpoints", .. }), "{error}");
     }
 }

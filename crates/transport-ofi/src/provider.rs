@@ -77,6 +77,10 @@ impl Offer {
         {
             return Some(format!("it is not at {interface}"));
         }
+        if config.several_hosts && config.interface.is_none() && self.address.is_some_and(|own| own.is_loopback())
+        {
+            return Some("the job spans several hosts, and it is at a loopback address".into());
+        }
         let needed = config.frame_bytes();
         if self.largest < needed {
             return Some(format!("its messages have at most {} bytes, {needed} are needed", self.largest));
@@ -250,7 +254,9 @@ mod tests {
         let config = OfiConfig::default();
         assert_eq!(taken(&config), Some(4));
         for (provider, interface, hosts, expected) in [
-            (Some("tcp"), None, true, Some(1)),
+            (Some("tcp"), None, true, Some(2)),
+            (Some("tcp"), None, false, Some(1)),
+            (Some("tcp"), Some("lo"), true, Some(1)),
             (Some("tcp"), Some("eth0"), true, Some(2)),
             (Some("tcp;ofi_rxm"), Some("10.0.0.1"), true, Some(2)),
             (Some("shm"), Some("10.0.0.1"), false, Some(3)),

@@ -142,7 +142,8 @@ fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Durati
             Ok(machine) => machine,
             // The program is at work.
             Err(TryLockError::WouldBlock) => continue,
-            Err(TryLockError::Poisoned(_)) => return,
+            // As in `lock`: who waits to be called still has to be.
+            Err(TryLockError::Poisoned(machine)) => machine.into_inner(),
         };
         if machine.watcher.is_none() && std::mem::replace(&mut turns, machine.turns) != machine.turns {
             rest = absence;
@@ -169,7 +170,10 @@ impl<W: Wire> Drop for Conduit<W> {
             self.depart(Departure::of_drop());
         }
         self.notices.dismiss();
-        if let Some(helper) = self.helper.take() {
+        // Whom the helper calls may drop the endpoint: the helper then ends by itself.
+        if let Some(helper) = self.helper.take()
+            && helper.thread().id() != std::thread::current().id()
+        {
             // A panic of the helper has been told on its thread.
             let _ = helper.join();
         }

@@ -14,6 +14,7 @@ use crate::memory::{Arena, OfiMemory, Region};
 use crate::wire::{Event, Fault, Operation, Sizes, Wire};
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 /// No particular peer.
@@ -75,9 +76,9 @@ pub struct Port {
     sizes: Sizes,
     /// What stands for registered buffers in calls, where the provider asks for it.
     descriptors: [*mut c_void; 3],
-    frames: Arena,
-    chunks: Arena,
-    slots: Arena,
+    frames: ManuallyDrop<Arena>,
+    chunks: ManuallyDrop<Arena>,
+    slots: ManuallyDrop<Arena>,
     /// One per buffer and slot: slots, then buffers. Their addresses name operations.
     contexts: Box<[fi_context2]>,
     targets: Vec<Target>,
@@ -144,14 +145,13 @@ impl Objects {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if !self.objects.close() {
-            // Something is still in use there: what it may write to stays.
-            let none = || Arena::new(0, 0);
+        if self.objects.close() {
             for arena in [&mut self.frames, &mut self.chunks, &mut self.slots] {
-                if let Ok(none) = none() {
-                    std::mem::forget(std::mem::replace(arena, none));
-                }
+                // SAFETY: nobody uses it after this, and the provider has let go of it.
+                unsafe { ManuallyDrop::drop(arena) };
             }
+        } else {
+            // Something is still in use there: what it may write to stays.
             std::mem::forget(std::mem::take(&mut self.contexts));
             std::mem::forget(self.memory.clone());
         }
@@ -186,7 +186,9 @@ impl Port {
         let library = infos.library();
         let info = infos.answer(opening.offer);
         let count = (sizes.slots + sizes.frames + sizes.chunks) as usize;
-        let arena = |count: u32, bytes| Arena::new(count as usize, bytes).map_err(OfiError::memory("messages"));
+        let arena = |count: u32, bytes| {
+            Arena::new(count as usize, bytes).map(ManuallyDrop::new).map_err(OfiError::memory("messages"))
+        };
         let mut port = Self {
             objects: Objects::none(),
             library,
@@ -353,7 +355,11 @@ impl Port {
                 let from = padded.0.as_ptr().cast();
                 // SAFETY: there are more bytes than an address of any provider has, and text ends among them.
                 let code = unsafe { insert(av, from, 1, &raw mut address, 0, ptr::null_mut()) };
-                let code = if code == 1 { 0 } else { code.min(-libc::EINVAL) };
+                let code = match code {
+                    1 => 0,
+                    ..=-1 => code,
+                    _ => -libc::EINVAL,
+                };
                 self.check().of("fi_av_insert", code)?;
             }
             self.targets.push(Target { address, remote });
@@ -429,6 +435,7 @@ impl Port {
         // SAFETY: the entry is at least as long as that of any version.
         match unsafe { readerr(cq, &raw mut entry, 0) } {
             1.. => Ok(Event::Failed(self.operation(entry.op_context), entry.err)),
+            0 => Err(FI_EAGAIN as i32),
             code => Err(code.unsigned_abs() as i32),
         }
     }
