@@ -92,6 +92,7 @@
 //! * A peer that is stopped can take the buffers that all peers share: sends to others are then refused, and a Long payload larger than
 //!   all buffers waits.
 //! * Where a managed provider offers fewer receive buffers than are counted, those that it has are not emptied early.
+//! * Where registrations belong to the endpoint (`FI_MR_ENDPOINT`), receive buffers are deregistered while they are on offer.
 //! * Errors lose the provider's own code.
 //! * The contexts of operations are in a `Box` while the provider writes to them, which Rust's aliasing rules do not allow.
 //! * The conformance suite runs with an absence of 20 ms; with the default of 2 ms it fails on a loaded machine.
