@@ -129,7 +129,7 @@ impl<W: Wire> Conduit<W> {
         }
         machine.watcher = Some(waker.clone());
         drop(machine);
-        self.notices.hurry();
+        self.notices.wake_helper();
         Notify::Armed
     }
 }

@@ -76,16 +76,16 @@ pub(super) struct Notices {
     called: Mutex<bool>,
     bell: Condvar,
     /// What the helper is told while it rests.
-    helper: Mutex<Word>,
+    helper: Mutex<Command>,
     helper_bell: Condvar,
 }
 
 /// What the helper is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Word {
+enum Command {
     #[default]
-    Nothing,
-    Hurry,
+    Rest,
+    Wake,
     Stop,
 }
 
@@ -113,32 +113,32 @@ impl Notices {
 
     /// Rests as the helper does, at most so long; whether it is still needed.
     pub(super) fn rest(&self, longest: Duration) -> bool {
-        let mut word = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
-        if *word == Word::Nothing {
-            word = self.helper_bell.wait_timeout(word, longest).unwrap_or_else(PoisonError::into_inner).0;
+        let mut command = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        if *command == Command::Rest {
+            command = self.helper_bell.wait_timeout(command, longest).unwrap_or_else(PoisonError::into_inner).0;
         }
-        if *word == Word::Hurry {
-            *word = Word::Nothing;
+        if *command == Command::Wake {
+            *command = Command::Rest;
         }
-        *word != Word::Stop
+        *command != Command::Stop
     }
 
-    fn tell(&self, what: Word) {
-        let mut word = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
-        if *word != Word::Stop {
-            *word = what;
+    fn tell(&self, what: Command) {
+        let mut command = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        if *command != Command::Stop {
+            *command = what;
         }
         self.helper_bell.notify_all();
     }
 
     /// Has the helper look at once.
-    pub(super) fn hurry(&self) {
-        self.tell(Word::Hurry);
+    pub(super) fn wake_helper(&self) {
+        self.tell(Command::Wake);
     }
 
     /// Ends the helper.
     pub(super) fn dismiss(&self) {
-        self.tell(Word::Stop);
+        self.tell(Command::Stop);
     }
 
     /// Sleeps until somebody rings, or has rung since the last sleep, or time is up.
