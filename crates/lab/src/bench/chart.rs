@@ -59,8 +59,8 @@ pub struct Chart {
     pub panels: Vec<Panel>,
 }
 
-const PANEL_WIDTH: f64 = 460.0;
-const LABEL_WIDTH: f64 = 170.0;
+const PANEL_WIDTH: f64 = 490.0;
+const LABEL_WIDTH: f64 = 205.0;
 const VALUE_WIDTH: f64 = 60.0;
 const BAR_HEIGHT: f64 = 16.0;
 const BAR_STEP: f64 = 22.0;

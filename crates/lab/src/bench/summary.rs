@@ -239,6 +239,40 @@ impl Summary {
         text
     }
 
+    /// The table as Markdown, as `docs/benchmarks.md` shows it: the figures, and below them where they ran.
+    pub fn markdown(&self) -> String {
+        let blank = || String::from("-");
+        let mut text =
+            String::from("| figure | value | spread | baseline | ratio | wanted |\n|---|---|---|---|---|---|\n");
+        for figure in &self.figures {
+            let unit = figure.unit.name();
+            let baseline = figure.baseline.as_ref();
+            let baseline = baseline.map(|other| format!("{} {unit} ({})", digits(other.value), other.name));
+            let wanted = figure.bar.map(|bar| match figure.reached() {
+                Some(false) => format!("{}: **not reached**", bar.text(figure.unit)),
+                _ => bar.text(figure.unit),
+            });
+            let _ = writeln!(
+                text,
+                "| {} | {} {unit} | {:.0} % | {} | {} | {} |",
+                figure.name,
+                digits(figure.value),
+                figure.spread * 100.0,
+                baseline.unwrap_or_else(blank),
+                figure.ratio().map_or_else(blank, digits),
+                wanted.unwrap_or_else(blank),
+            );
+        }
+        let probes = self.figures.iter().flat_map(|figure| figure.probes);
+        let (least, most) =
+            probes.fold((f64::MAX, 0.0_f64), |(least, most), probe| (least.min(probe), most.max(probe)));
+        let mut placements: Vec<&str> = self.figures.iter().map(|figure| figure.placement.as_str()).collect();
+        placements.sort_unstable();
+        placements.dedup();
+        let _ = writeln!(text, "\nProbes of {least:.3} to {most:.3} us; placement: {}.", placements.join("; "));
+        text
+    }
+
     /// Writes `<target>/summary/<bench>.json` and returns its path.
     pub fn write_json(&self, target: &Path) -> io::Result<PathBuf> {
         let records: Vec<Record<'_>> = self.figures.iter().map(record).collect();
