@@ -297,8 +297,8 @@ impl<C: Carrier + ?Sized> Waiting for Erased<C> {
         self.0.network_mut().idle_unless(until, reason, changed);
     }
 
-    fn stir(&mut self, peer: Peer) {
-        self.0.network_mut().stir(peer);
+    fn wake_peer(&mut self, peer: Peer) {
+        self.0.network_mut().wake_peer(peer);
     }
 
     fn spins(&self) -> bool {

@@ -410,9 +410,9 @@ impl<'a> Outbox<'a> {
     /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
     /// outside the job.
     #[inline]
-    pub fn stir(&mut self, of: impl Destination) {
+    pub fn wake_peer(&mut self, of: impl Destination) {
         if let Some(peer) = self.desk.shape.peer(of.address()) {
-            self.link.stir_up(peer);
+            self.link.wake(peer);
         }
     }
 

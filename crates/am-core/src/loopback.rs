@@ -554,7 +554,7 @@ impl Waiting for Loopback {
         inbox.news = false;
     }
 
-    fn stir(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         // Whoever is about to idle sees the news, which are told under its lock.
         self.network.wake(peer, self.network.inbox(peer));
     }

@@ -325,13 +325,13 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Waiting for Select<N, F> {
     }
 
     #[inline]
-    fn stir(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         match &mut self.0 {
-            Choice::Near(near) => near.stir(peer),
-            Choice::Far(far) => far.stir(peer),
+            Choice::Near(near) => near.wake_peer(peer),
+            Choice::Far(far) => far.wake_peer(peer),
             Choice::Both(both) => match both.ways[peer.index()] {
-                Way::Near(peer) => both.near.stir(peer),
-                Way::Far => both.far.transport.stir(peer),
+                Way::Near(peer) => both.near.wake_peer(peer),
+                Way::Far => both.far.transport.wake_peer(peer),
             },
         }
     }
@@ -529,7 +529,7 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Far(far) => far.auxiliary(of),
             Choice::Both(both) => match both.ways[of.index()] {
                 Way::Near(peer) => both.near.auxiliary(peer),
-                // A wait idles in the near transport, which the far one cannot stir.
+                // A wait idles in the near transport, which the far one cannot end.
                 Way::Far => None,
             },
         }

@@ -448,7 +448,7 @@ pub trait Waiting {
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
 
     /// [`Waiting::idle`], where peers also change memory that this process sees: it does not begin once `changed` is true. A peer
-    /// that makes it true calls [`Waiting::stir`] afterwards, which ends an idling that began before. Transports
+    /// that makes it true calls [`Waiting::wake_peer`] afterwards, which ends an idling that began before. Transports
     /// with [`Transport::auxiliary`] segments provide it.
     fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
         if !changed() {
@@ -458,7 +458,7 @@ pub trait Waiting {
 
     /// Ends the idling of a peer that waits for a change of memory which both see, and which this endpoint has just made.
     /// Cheap where the peer does not sleep. Does not block.
-    fn stir(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         let _ = peer;
     }
 

@@ -468,7 +468,7 @@ impl Waiting for Shm {
     }
 
     #[inline]
-    fn stir(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         if !self.is_fork() {
             self.backoff.reset();
             self.board.parking[peer.index()].notify(self.fenced);

@@ -83,7 +83,7 @@ pub(super) fn auxiliary<T: Transport>(world: &World, transport: T) -> Verdict {
         let Some(theirs) = endpoint.auxiliary(shape.address(peer)) else { continue };
         let others = theirs.words().iter().filter(|word| word.load(Relaxed) != u64::from(peer.0) + 100);
         equal("words of another endpoint", others.count(), 0)?;
-        endpoint.stir(shape.address(peer));
+        endpoint.wake_peer(shape.address(peer));
     }
     let changed = endpoint.segment().words().iter().filter(|word| word.load(Relaxed) != 7).count();
     equal("words of the segment that changed", changed, 0)?;

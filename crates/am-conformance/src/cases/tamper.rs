@@ -54,8 +54,8 @@ impl<T: Transport> Waiting for Tamper<T> {
     fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
         self.inner.idle_unless(until, reason, changed);
     }
-    fn stir(&mut self, peer: Peer) {
-        self.inner.stir(peer);
+    fn wake_peer(&mut self, peer: Peer) {
+        self.inner.wake_peer(peer);
     }
     fn spins(&self) -> bool {
         self.inner.spins()

@@ -23,7 +23,7 @@ pub(crate) trait Link {
     fn segment_of(&self, rank: Rank) -> u64;
     fn status_of(&self, peer: Peer) -> PeerStatus;
     fn time(&self) -> Instant;
-    fn stir_up(&mut self, peer: Peer);
+    fn wake(&mut self, peer: Peer);
     fn losses_so_far(&self) -> u32;
 }
 
@@ -59,8 +59,8 @@ impl<T: Transport> Link for T {
     }
 
     #[inline]
-    fn stir_up(&mut self, peer: Peer) {
-        self.stir(peer);
+    fn wake(&mut self, peer: Peer) {
+        self.wake_peer(peer);
     }
 
     #[inline]

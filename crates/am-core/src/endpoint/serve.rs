@@ -580,9 +580,9 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
     /// outside the job. Cheap where the peer does not sleep.
     #[inline]
-    pub fn stir(&mut self, of: impl Destination) {
+    pub fn wake_peer(&mut self, of: impl Destination) {
         if let Some(peer) = self.desk.shape.peer(of.address()) {
-            self.transport.stir(peer);
+            self.transport.wake_peer(peer);
         }
     }
 

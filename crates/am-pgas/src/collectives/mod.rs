@@ -270,8 +270,8 @@ impl<T: Transport, S> engine::Post for Direct<'_, T, S> {
         self.0.max_payload(to, am_core::Category::Medium, am_core::Lane::Request, words).unwrap_or(0)
     }
 
-    fn stir(&mut self, member: Address) {
-        self.0.stir(member);
+    fn wake_peer(&mut self, member: Address) {
+        self.0.wake_peer(member);
     }
 
     fn is_fork(&self, other: Address) -> bool {

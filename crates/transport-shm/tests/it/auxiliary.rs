@@ -22,7 +22,7 @@ fn tell(endpoint: &mut Endpoint<Shm, Watcher>, own: &Segment<AnyMemory>, value: 
     // Release: pairs with the Acquire in `word`.
     own.words()[5].store(value, Release);
     let other = Rank(1 - endpoint.rank().0);
-    endpoint.stir(other);
+    endpoint.wake_peer(other);
 }
 
 fn wait(endpoint: &mut Endpoint<Shm, Watcher>, value: u64) {

@@ -151,7 +151,7 @@ impl Driver for SimDriver<'_> {
         loop {
             self.context.sync();
             let now = self.context.now();
-            let (mut row, mut bytes, mut stirred) = (Vec::new(), 0, false);
+            let (mut row, mut bytes, mut to_self) = (Vec::new(), 0, false);
             {
                 let mut machine = self.machine.borrow_mut();
                 self.sent = machine.accepted_bytes();
@@ -160,7 +160,7 @@ impl Driver for SimDriver<'_> {
                     bytes += len as u64;
                     if to.0 == rank {
                         to_itself(&mut machine, now, &mut self.buffer[..len]);
-                        stirred = true;
+                        to_self = true;
                         continue;
                     }
                     row.push((to, self.buffer[..len].to_vec()));
@@ -171,7 +171,7 @@ impl Driver for SimDriver<'_> {
             }
             self.context.charge(self.rules.costs.row_of(self.rules.costs.send, row.len().max(1) as u64, bytes));
             self.context.device(|_, port| {
-                if stirred {
+                if to_self {
                     port.wake(rank);
                 }
                 row.into_iter().for_each(|(to, bytes)| port.send(rank, to.0, bytes.len() as u32, bytes));

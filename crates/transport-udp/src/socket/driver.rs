@@ -83,7 +83,7 @@ struct Program {
     /// What the helper had taken in when this side last looked.
     news: u64,
     /// Something has come since the last `idle`.
-    stirred: bool,
+    woken: bool,
     /// The last round has left messages for the next one.
     arrived: bool,
     losses: u32,
@@ -122,7 +122,7 @@ impl Program {
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
         shared.hear(self.now, engine);
         if engine.take_in(&mut self.now, || shared.clock.now(), early) || news {
-            self.stirred = true;
+            self.woken = true;
             self.backoff.reset();
         }
     }
@@ -206,7 +206,7 @@ impl SocketDriver {
             now: shared.clock.now(),
             drives: 0,
             news: 0,
-            stirred: false,
+            woken: false,
             arrived: false,
             losses: 0,
         };
@@ -387,7 +387,7 @@ impl Driver for SocketDriver {
 
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
         let program = &mut self.program;
-        if std::mem::take(&mut program.stirred) {
+        if std::mem::take(&mut program.woken) {
             return;
         }
         match program.backoff.next() {
@@ -406,7 +406,7 @@ impl Driver for SocketDriver {
         if matches!(self.service, Some(Helper::Nobody)) {
             return Notify::Never;
         }
-        if std::mem::take(&mut self.program.stirred) {
+        if std::mem::take(&mut self.program.woken) {
             return Notify::Ready;
         }
         {
@@ -446,7 +446,7 @@ impl Driver for SocketDriver {
             if self.look(Machine::settled) || self.program.now >= limit {
                 break;
             }
-            if !std::mem::take(&mut self.program.stirred) {
+            if !std::mem::take(&mut self.program.woken) {
                 self.park(Some(limit));
             }
         }

@@ -206,7 +206,7 @@ pub(super) struct Context {
     /// The operation of which the others know that this member is done with those before it.
     pub(super) told: u32,
     /// Whether memory has changed for which others may wait.
-    pub(super) stirs: bool,
+    pub(super) wakes_others: bool,
     /// Schedules with the numbers of their last uses.
     kept: Vec<(Key, Arc<Schedule>, u64)>,
     uses: u64,
@@ -235,7 +235,7 @@ impl Context {
             lines: None,
             direct: VecDeque::new(),
             told: 0,
-            stirs: false,
+            wakes_others: false,
             kept: Vec::new(),
             uses: 0,
         }

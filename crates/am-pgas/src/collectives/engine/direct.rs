@@ -384,7 +384,7 @@ impl Engine {
                 context.told = context.oldest();
                 lines.tell_done(context.told);
                 // Others may have used all slots meanwhile.
-                context.stirs = true;
+                context.wakes_others = true;
                 self.follow(index);
             }
             None => self.auxiliary.give_back(offers[me]),
@@ -502,7 +502,7 @@ impl Engine {
             }
             let instance = direct.place.filter(|_| direct.gives(me)).map(|place| &self.instances[place as usize]);
             lines.publish(direct.sequence, direct.call, instance.map_or(&[], |instance| instance.given(me)));
-            (direct.published, context.stirs) = (true, true);
+            (direct.published, context.wakes_others) = (true, true);
             self.went = self.went.wrapping_add(1);
         }
         let Some(place) = direct.place else {
@@ -516,13 +516,13 @@ impl Engine {
         if passes && !instance.lent {
             let mut buffers = Buffers::All(instance.all_mut());
             if direct.pass(context, lines, &mut buffers)? {
-                context.stirs = true;
+                context.wakes_others = true;
                 self.went = self.went.wrapping_add(1);
             }
         }
         let passed = direct.has_passed(me, size, lines);
         // The next to give may wait for this member to have passed.
-        context.stirs |= passed;
+        context.wakes_others |= passed;
         Ok(passed)
     }
 
@@ -547,7 +547,7 @@ impl Engine {
         context.direct.insert(at, direct);
         context.lines = Some(lines);
         match passed {
-            Ok(moved) => context.stirs |= moved,
+            Ok(moved) => context.wakes_others |= moved,
             Err(failure) => self.fail(index, failure),
         }
     }
@@ -560,18 +560,18 @@ impl Engine {
         }
     }
 
-    /// Tells with which operations this member is done, and stirs the others up if they may wait for what it changed.
+    /// Tells with which operations this member is done, and wakes the others up if they may wait for what it changed.
     pub(super) fn settle<P: Post>(&mut self, index: usize, post: &mut P) {
         let context = &mut self.contexts[index];
         let (done, Some(lines)) = (context.done(), &context.lines) else { return };
         if context.told != done {
             lines.tell_done(done);
-            (context.told, context.stirs) = (done, true);
+            (context.told, context.wakes_others) = (done, true);
         }
-        if std::mem::take(&mut context.stirs) {
+        if std::mem::take(&mut context.wakes_others) {
             let (members, me) = (&context.members, context.members.me);
             for member in (0..members.ranks.len() as u32).filter(|member| *member != me) {
-                post.stir(members.address(member));
+                post.wake_peer(members.address(member));
             }
         }
     }

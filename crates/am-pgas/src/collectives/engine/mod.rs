@@ -108,7 +108,7 @@ pub(crate) trait Post {
     fn largest(&self, to: Address, words: usize) -> u64;
 
     /// Ends a member's idling after a change of memory that it sees.
-    fn stir(&mut self, member: Address);
+    fn wake_peer(&mut self, member: Address);
 
     /// Whether this process is a fork of the one that the endpoint belongs to, for which all others are lost.
     fn is_fork(&self, other: Address) -> bool;
@@ -132,8 +132,8 @@ impl Post for Outbox<'_> {
         self.max_payload(to, Category::Medium, Lane::Request, words).unwrap_or(0)
     }
 
-    fn stir(&mut self, member: Address) {
-        self.stir(member);
+    fn wake_peer(&mut self, member: Address) {
+        self.wake_peer(member);
     }
 
     fn is_fork(&self, other: Address) -> bool {

@@ -54,7 +54,7 @@ impl Engine {
         lines.publish(context.next, call, bytes);
         let sequence = context.number(Some(call), false);
         let mut direct = Direct::published(sequence, call);
-        context.stirs = true;
+        context.wakes_others = true;
         // Under way from here on: the others may not use its slot again before this member has read theirs.
         context.live.push_back(None);
         self.settle(index, post);
