@@ -374,7 +374,7 @@ impl Communicator {
                 Found::Nothing => {
                     looks -= 1;
                     if let Err(error) = endpoint.poll_through() {
-                        endpoint.tell_later(error);
+                        endpoint.defer_error(error);
                         looks = 0;
                     }
                 }

@@ -330,7 +330,7 @@ fn serve_for<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>,
         requests => layer::serve(endpoint, Awaited::Any(&awaited(requests))),
     };
     if let Err(error) = served {
-        endpoint.tell_later(error);
+        endpoint.defer_error(error);
     }
 }
 

@@ -204,7 +204,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Has a later poll or wait fail with what a poll has failed with: for a layer's call that does not end with this error.
-    pub fn tell_later(&mut self, error: PollError) {
+    pub fn defer_error(&mut self, error: PollError) {
         error.keep(&mut self.trouble);
     }
 
