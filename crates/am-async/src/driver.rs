@@ -135,7 +135,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
         // From now on the endpoint's own waits are what sleeps.
         self.stopper.shared.bell.set_waker(endpoint.transport().waker());
         if self.lost {
-            endpoint.tell_loss_again();
+            endpoint.report_loss_again();
         }
         Poll::Ready(Driven { endpoint, error })
     }

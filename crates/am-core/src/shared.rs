@@ -242,7 +242,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
                 if endpoint.serve_last_words(&error)
                     && let Some(done) = step(endpoint)?
                 {
-                    endpoint.tell_loss_again();
+                    endpoint.report_loss_again();
                     return Ok(Some(done));
                 }
                 return Err(error);

@@ -195,7 +195,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Has the next poll tell again of a loss that a poll or wait has told of: for who goes on because what it waited for is there.
-    pub fn tell_loss_again(&mut self) {
+    pub fn report_loss_again(&mut self) {
         if let Some(before) = self.told.take() {
             // No endpoint has so many peers.
             self.losses_seen = u32::MAX;
@@ -415,7 +415,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 let quiet = self.serve_last_words(&error) && self.is_drained();
                 self.end_wait();
                 if quiet {
-                    self.tell_loss_again();
+                    self.report_loss_again();
                     return Ok(());
                 }
                 return Err(error);
@@ -437,7 +437,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             }
             if let Err(error) = self.wait_step(deadline, WaitReason::Message) {
                 if self.serve_last_words(&error) && !waiting(&self.state, &self.control) {
-                    self.tell_loss_again();
+                    self.report_loss_again();
                     break Ok(());
                 }
                 break Err(error);
@@ -467,7 +467,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 if self.serve_last_words(&error)
                     && let Some(outcome) = done(self).transpose()
                 {
-                    self.tell_loss_again();
+                    self.report_loss_again();
                     break outcome;
                 }
                 break Err(error.into());
@@ -561,7 +561,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             let until = self.transport.now() + glance;
             if let Err(error) = self.wait_step_until(None, Some(until), WaitReason::Message, Losses::End) {
                 if self.serve_last_words(&error) && done(self) {
-                    self.tell_loss_again();
+                    self.report_loss_again();
                     break Ok(());
                 }
                 break Err(error);

@@ -536,7 +536,7 @@ fn only_touched_layers_are_called() {
     expect(&|endpoint| _ = endpoint.layer_mut::<Second>(), [0, 1, 1]);
     expect(&|endpoint| _ = endpoint.layer_quietly::<Second>(), [0, 0, 0]);
     expect(&|endpoint| _ = endpoint.state_mut(), [1, 1, 1]);
-    expect(&|endpoint| endpoint.tell_loss_again(), [0, 0, 0]);
+    expect(&|endpoint| endpoint.report_loss_again(), [0, 0, 0]);
     endpoint.finish().unwrap();
 }
 

@@ -270,7 +270,7 @@ impl<S> AsyncEndpoint<S> {
                 Ok(()) => {}
                 // It may have come with the loss.
                 Err(WaitError::Poll(PollError::PeerLost { .. })) if done(self.endpoint.state()) => {
-                    self.endpoint.tell_loss_again()
+                    self.endpoint.report_loss_again()
                 }
                 Err(error) => return Err(error),
             }
