@@ -144,7 +144,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
     fn serve(&mut self) -> Result<bool, PollError> {
         let endpoint = self.endpoint.as_mut().expect("a driver that has ended is not polled again");
         endpoint.layer_mut::<Calls<W>>();
-        let served = endpoint.poll().and_then(|handled| Ok(handled != 0 || endpoint.carry_on()?));
+        let served = endpoint.poll().and_then(|handled| Ok(handled != 0 || endpoint.progress_layers()?));
         match served {
             Err(PollError::PeerLost { .. }) => {
                 self.lost = true;

@@ -620,7 +620,7 @@ impl Transport for Loopback {
     }
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        let completed = if self.native.is_idle() { 0 } else { self.carry_on(budget, sink) };
+        let completed = if self.native.is_idle() { 0 } else { self.advance(budget, sink) };
         for done in completed..budget {
             let Some(mut frame) = self.network.inbox(self.me).frames.pop_front() else {
                 return done;

@@ -207,13 +207,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.idle_unless(until, reason, &mut || have_changed(layers, state));
     }
 
-    /// Lets the layers carry on before whoever waits by other means than the waits of this type sleeps: none may then be
-    /// held back any longer. Whether one of them advanced, so that what is waited for may be there. Otherwise the sleep ends at
+    /// Calls the progress functions of the layers once more before a caller that waits by other means than the waits of this type
+    /// sleeps: none may then be held back any longer. Whether one of them advanced, so that what is waited for may be there. Otherwise the sleep ends at
     /// [`Endpoint::wake_time`].
     ///
     /// # Errors
     /// As [`Endpoint::poll`].
-    pub fn carry_on(&mut self) -> Result<bool, PollError> {
+    pub fn progress_layers(&mut self) -> Result<bool, PollError> {
         Ok(self.reason_to_idle(WaitReason::Message, u32::MAX)?.is_none())
     }
 
@@ -231,7 +231,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// Hands over everything sent so far, and has the transport call a waker when something may be there
     /// ([`Waiting::notify`](crate::Waiting::notify)): for who sleeps by other means than the waits of this type, after a poll has found
-    /// nothing and [`carry_on`](Self::carry_on) neither.
+    /// nothing and [`progress_layers`](Self::progress_layers) neither.
     pub fn notify(&mut self, waker: &Waker) -> Notify {
         self.desk.stats.idles += 1;
         match self.transport.notify(waker) {

@@ -88,7 +88,7 @@ impl Loopback {
     }
 
     /// Does some of the operations under way, at most so many; returns how many have completed.
-    pub(super) fn carry_on<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+    pub(super) fn advance<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;
         // Half of them, so that operations overlap.
         for _ in 0..self.native.pending.len().div_ceil(2).min(budget) {

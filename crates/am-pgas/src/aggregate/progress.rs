@@ -14,7 +14,7 @@ const LOOKS: u32 = 32;
 
 impl Channel {
     /// One round. Never blocks.
-    pub(super) fn carry_on(&mut self, outbox: &mut Outbox<'_>) -> Progress {
+    pub(super) fn advance(&mut self, outbox: &mut Outbox<'_>) -> Progress {
         self.blocked = false;
         self.looks = if self.agreement.is_open() { self.looks.wrapping_add(1) } else { 0 };
         let idle = outbox.about_to_idle() || self.looks % LOOKS == LOOKS - 1;

@@ -140,7 +140,7 @@ fn in_place<'a, T>(payload: &'a Payload<'_>, scratch: &'a mut [u64]) -> &'a [u8]
 }
 
 /// Sends and handles in turn; `handle` handles some of what has arrived, and tells whether there was anything.
-fn carry_on<S: HasLayer<Aggregation>>(
+fn advance<S: HasLayer<Aggregation>>(
     state: &mut S,
     outbox: &mut Outbox<'_>,
     index: u32,
@@ -148,7 +148,7 @@ fn carry_on<S: HasLayer<Aggregation>>(
 ) -> ProgressResult {
     let mut progress = Progress::Idle;
     for _ in 0..ROUNDS {
-        let step = channel(state, index).carry_on(outbox);
+        let step = channel(state, index).advance(outbox);
         let mut handled = false;
         while handle(state) {
             handled = true;
@@ -287,7 +287,7 @@ impl<T: Element> Aggregator<T> {
         };
         let this = Self::add(layer, handlers, name, plan, handler)?;
         handlers.progress(move |state, outbox: &mut Outbox<'_>| {
-            carry_on(state, outbox, index, |state| {
+            advance(state, outbox, index, |state| {
                 let layout = channel(state, index).layout();
                 let Some(work) = channel(state, index).next_work(usize::MAX) else { return false };
                 let mut function = function.lock().unwrap_or_else(PoisonError::into_inner);
@@ -336,7 +336,7 @@ impl<T: Element> Aggregator<T> {
         layer.channels[into as usize].spill.grow(most);
         let mut staged: Vec<(u32, U)> = Vec::with_capacity(most);
         handlers.progress(move |state, outbox: &mut Outbox<'_>| {
-            carry_on(state, outbox, index, |state| {
+            advance(state, outbox, index, |state| {
                 let room = channel(state, into).spill.free() / each;
                 let layout = channel(state, index).layout();
                 let Some(work) = channel(state, index).next_work(room) else { return false };

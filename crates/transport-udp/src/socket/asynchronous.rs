@@ -251,7 +251,7 @@ impl<S> AsyncEndpoint<S> {
         {
             return Err(PollError::PeerLost { rank, cause }.into());
         }
-        if !self.endpoint.carry_on()? {
+        if !self.endpoint.progress_layers()? {
             let now = self.endpoint.now();
             let left = self.endpoint.timeout().map(|timeout| Duration::from((began + timeout).since(now)));
             self.idle_for(left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT))).await;
