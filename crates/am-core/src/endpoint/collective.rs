@@ -300,7 +300,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Ok(());
         }
         if self.control.arrived[parity][round].is_none() {
-            self.serve_rest()?;
+            self.poll_until_empty()?;
         }
         if self.control.arrived[parity][round].is_some() {
             return Ok(());

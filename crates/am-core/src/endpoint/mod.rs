@@ -201,7 +201,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.barrier()?;
         }
         // Nobody sends any more, so what is there by now is all there will be.
-        self.past_handlers(&mut failed, |endpoint| Ok(endpoint.serve_rest()?))?;
+        self.past_handlers(&mut failed, |endpoint| Ok(endpoint.poll_until_empty()?))?;
         let state = self.leave();
         failed.map_or(Ok(state), |error| Err(error.into()))
     }

@@ -153,7 +153,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     ///
     /// # Errors
     /// As [`Endpoint::poll`].
-    pub fn serve_rest(&mut self) -> Result<(), PollError> {
+    pub fn poll_until_empty(&mut self) -> Result<(), PollError> {
         // No part of the network is left alone any longer.
         self.transport.flush();
         let mut fruitless = 0;
@@ -285,7 +285,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     pub fn serve_through(&mut self) {
         let told = self.losses_seen;
         let mut deferred = VecDeque::new();
-        match self.serve_rest() {
+        match self.poll_until_empty() {
             Ok(()) | Err(PollError::PeerLost { .. }) => {}
             Err(error) => error.keep(&mut deferred),
         }

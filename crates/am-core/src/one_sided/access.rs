@@ -579,7 +579,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
                 return Ok(None);
             }
             // What the target sent before it went has arrived.
-            endpoint.serve_rest()?;
+            endpoint.poll_until_empty()?;
             let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
             let mut failed = operations.failures(id);
             if !operations.is_done(id) {
@@ -709,7 +709,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             return Ok(());
         }
         // What the targets sent before they went has arrived.
-        self.serve_rest()?;
+        self.poll_until_empty()?;
         let operations = &mut self.layer_quietly::<OneSided>().operations;
         while let Some(id) = operations.stranded(|target| gone.contains(&target)) {
             operations.strand(id);

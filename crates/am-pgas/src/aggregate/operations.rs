@@ -255,14 +255,14 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
             (losses, idles) = (lost, idled);
             let Some(missing) = missing(endpoint, aggregator) else { return Ok(None) };
             // What the rank sent before it went has arrived.
-            endpoint.serve_rest()?;
+            endpoint.poll_until_empty()?;
             if quietly(endpoint, aggregator)?.is_over() {
                 return Ok(Some(()));
             }
             if let (AggregateError::Gone { rank }, false) = (&missing, broken) {
                 // Ranks that are no neighbours of that one learn it from here.
                 work(endpoint, aggregator)?.agreement.break_off(Broken::Gone(*rank));
-                endpoint.serve_rest()?;
+                endpoint.poll_until_empty()?;
             }
             Err(missing)
         })
