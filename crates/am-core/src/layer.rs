@@ -79,7 +79,7 @@
 
 use crate::address::{Address, Destination, Peer, Rank, Shape};
 use crate::arguments::{Arguments, Words};
-use crate::endpoint::{Desk, Link};
+use crate::endpoint::{Link, Sender};
 use crate::error::{RegisterError, Rejected, SendError};
 use crate::handlers::{Handlers, LayerBit, Mark, Reply, ReplyRange, Request, RequestRange};
 use crate::outcome::{HandlerOutcome, HandlerResult};
@@ -356,7 +356,7 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
 /// What a progress function sends through: the endpoint, without its state and without waiting.
 pub struct Outbox<'a> {
     link: &'a mut dyn Link,
-    desk: &'a mut Desk,
+    sender: &'a mut Sender,
     /// The latest refusal.
     refused: Option<(Peer, Resource)>,
     idle: bool,
@@ -371,8 +371,8 @@ impl fmt::Debug for Outbox<'_> {
 }
 
 impl<'a> Outbox<'a> {
-    pub(crate) fn new(link: &'a mut dyn Link, desk: &'a mut Desk, idle: bool) -> Self {
-        Self { link, desk, refused: None, idle, wake: None }
+    pub(crate) fn new(link: &'a mut dyn Link, sender: &'a mut Sender, idle: bool) -> Self {
+        Self { link, sender, refused: None, idle, wake: None }
     }
 
     pub(crate) fn refused(&self) -> Option<(Peer, Resource)> {
@@ -386,32 +386,32 @@ impl<'a> Outbox<'a> {
     /// The endpoint's address.
     #[inline]
     pub fn address(&self) -> Address {
-        self.desk.me
+        self.sender.me
     }
 
     /// The endpoint's rank.
     #[inline]
     pub fn rank(&self) -> Rank {
-        self.desk.me.rank
+        self.sender.me.rank
     }
 
     /// Number of ranks in the job.
     #[inline]
     pub fn ranks(&self) -> u32 {
-        self.desk.shape.ranks
+        self.sender.shape.ranks
     }
 
     /// The shape of the job.
     #[inline]
     pub fn shape(&self) -> Shape {
-        self.desk.shape
+        self.sender.shape
     }
 
     /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
     /// outside the job.
     #[inline]
     pub fn wake_peer(&mut self, of: impl Destination) {
-        if let Some(peer) = self.desk.shape.peer(of.address()) {
+        if let Some(peer) = self.sender.shape.peer(of.address()) {
             self.link.wake(peer);
         }
     }
@@ -439,7 +439,7 @@ impl<'a> Outbox<'a> {
 
     /// As [`Endpoint::reply_bound`](crate::Endpoint::reply_bound).
     pub fn reply_bound<A>(&self, handler: Request<A>) -> Option<u32> {
-        self.desk.reply_bound(handler)
+        self.sender.reply_bound(handler)
     }
 
     /// The largest payload towards a peer, or `None` outside the job; see [`Endpoint::max_payload`](crate::Endpoint::max_payload).
@@ -450,12 +450,12 @@ impl<'a> Outbox<'a> {
         lane: Lane,
         arguments: usize,
     ) -> Option<u64> {
-        self.desk.max_payload(self.link, to.address(), category, lane, arguments)
+        self.sender.max_payload(self.link, to.address(), category, lane, arguments)
     }
 
     /// The limits towards a peer, or `None` outside the job.
     pub fn limits(&self, to: impl Destination) -> Option<&Limits> {
-        self.desk.shape.peer(to.address()).map(|peer| self.link.limits_of(peer))
+        self.sender.shape.peer(to.address()).map(|peer| self.link.limits_of(peer))
     }
 
     /// How many endpoints have been lost so far; see [`Endpoint::losses`](crate::Endpoint::losses).
@@ -466,7 +466,7 @@ impl<'a> Outbox<'a> {
 
     /// What is known of a peer, or `None` outside the job.
     pub fn status(&self, of: impl Destination) -> Option<PeerStatus> {
-        self.desk.shape.peer(of.address()).map(|peer| self.link.status_of(peer))
+        self.sender.shape.peer(of.address()).map(|peer| self.link.status_of(peer))
     }
 
     fn try_send<A: Arguments>(
@@ -476,9 +476,9 @@ impl<'a> Outbox<'a> {
         args: &A,
         body: Body<'_>,
     ) -> Result<(), SendError> {
-        let sent = self.desk.try_send(self.link, to, handler, args, body);
+        let sent = self.sender.try_send(self.link, to, handler, args, body);
         if let Err(SendError::WouldBlock { to, resource }) = sent {
-            self.refused = self.desk.shape.peer(to).map(|peer| (peer, resource));
+            self.refused = self.sender.shape.peer(to).map(|peer| (peer, resource));
         }
         sent
     }
@@ -535,7 +535,7 @@ impl<'a> Outbox<'a> {
         handler: Reply<A>,
         args: A,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.desk.answer(self.link, pending, handler, &args, Message::Send(Body::None))
+        self.sender.answer(self.link, pending, handler, &args, Message::Send(Body::None))
     }
 
     /// Answers a detached request with arguments and a payload.
@@ -549,7 +549,7 @@ impl<'a> Outbox<'a> {
         args: A,
         payload: &[u8],
     ) -> Result<(), Rejected<PendingReply>> {
-        self.desk.answer(self.link, pending, handler, &args, Message::Send(Body::Copy(payload)))
+        self.sender.answer(self.link, pending, handler, &args, Message::Send(Body::Copy(payload)))
     }
 
     /// Answers a detached request with a payload placed in the requester's segment.
@@ -564,7 +564,7 @@ impl<'a> Outbox<'a> {
         payload: &[u8],
         offset: u64,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.desk.answer(self.link, pending, handler, &args, Message::Send(Body::Place(payload, offset)))
+        self.sender.answer(self.link, pending, handler, &args, Message::Send(Body::Place(payload, offset)))
     }
 }
 

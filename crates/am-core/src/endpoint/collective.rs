@@ -153,18 +153,18 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// Messages sent and handled so far.
     fn activity(&self) -> (u64, u64, u64, u64) {
-        let stats = &self.desk.stats;
+        let stats = &self.sender.stats;
         let replies = stats.replies_received.iter().map(|traffic| traffic.messages).sum();
         (stats.total_sent(), stats.total_received(), stats.replies_sent, replies)
     }
 
     /// Bounds the replies of handlers that allow the largest ones by what every endpoint's transport carries.
     pub(super) fn agree_on_bounds(&mut self) -> Result<(), AttachError> {
-        let Some(largest) = self.desk.directory.largest() else { return Ok(()) };
+        let Some(largest) = self.sender.directory.largest() else { return Ok(()) };
         let [largest, _] = self.minima([largest.into(), u64::MAX])?;
         let bytes = u32::try_from(largest).unwrap_or(u32::MAX);
-        self.desk.directory.bound_largest(bytes);
-        for handler in self.desk.directory.with_largest() {
+        self.sender.directory.bound_largest(bytes);
+        for handler in self.sender.directory.with_largest() {
             self.table.requests[usize::from(*handler)].set_bound(bytes);
         }
         Ok(())
@@ -205,7 +205,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         &mut self,
         barrier: &mut Dissemination,
     ) -> Result<ControlFlow<Minima, WaitReason>, WaitError> {
-        let (parity, shape, me) = (self.control.generation & 1, self.desk.shape, self.transport.local_peer());
+        let (parity, shape, me) = (self.control.generation & 1, self.sender.shape, self.transport.local_peer());
         while barrier.round < self.control.rounds {
             let round = barrier.round;
             let (from, index) = (source(me, round, shape), [parity as usize, round as usize]);
@@ -280,7 +280,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// Counts a barrier that has come to its end.
     pub(crate) fn count_barrier(&mut self) {
-        self.desk.stats.barriers += 1;
+        self.sender.stats.barriers += 1;
     }
 
     /// Fails if any rank is lost, acknowledged or not.
@@ -290,7 +290,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         let Some((rank, cause)) = self.root_loss(|_| true) else { return Ok(()) };
         self.transport.loss_told = true;
-        self.desk.tell_loss(rank);
+        self.sender.tell_loss(rank);
         Err(PollError::PeerLost { rank, cause }.into())
     }
 
@@ -305,9 +305,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         if self.control.arrived[parity][round].is_some() {
             return Ok(());
         }
-        let rank = self.desk.shape.address(peer).rank;
+        let rank = self.sender.shape.address(peer).rank;
         self.transport.loss_told = true;
-        self.desk.tell_loss(rank);
+        self.sender.tell_loss(rank);
         Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
     }
 
@@ -338,7 +338,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         });
         let (index, in_a, in_b) =
             first_difference(&texts[0], &texts[1]).unwrap_or((0, "unknown".into(), "unknown".into()));
-        let [a, b] = speakers.map(|peer| self.desk.shape.address(peer));
+        let [a, b] = speakers.map(|peer| self.sender.shape.address(peer));
         Err(AttachError::TablesDiffer { a, b, index, in_a, in_b })
     }
 
@@ -346,7 +346,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     fn tell_table(&mut self, which: u32, description: &str) -> Result<(), AttachError> {
         let bytes = description.as_bytes();
         let words = |at: usize| encode(&[TABLE, which, bytes.len() as u32, at as u32]);
-        for peer in (0..self.desk.shape.peers()).map(Peer) {
+        for peer in (0..self.sender.shape.peers()).map(Peer) {
             let chunk = self.transport.limits(peer).medium_request.clamp(1, 1024);
             if bytes.is_empty() {
                 self.control_request(peer, &words(0), &[])?;

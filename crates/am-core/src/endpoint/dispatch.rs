@@ -1,8 +1,8 @@
 //! Dispatch: what arrives goes to its handler.
 
 use super::collective::Control;
-use super::desk::Desk;
 use super::layers::Agenda;
+use super::sender::Sender;
 use crate::address::Peer;
 use crate::arguments::Words;
 use crate::error::{BadMessage, PollError};
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 pub(super) struct Dispatcher<'a, S> {
     pub(super) table: &'a mut Table<S>,
     pub(super) state: &'a mut S,
-    pub(super) desk: &'a mut Desk,
+    pub(super) sender: &'a mut Sender,
     pub(super) segment: Segment<MemoryRef<'a>>,
     pub(super) control: &'a mut Control,
     pub(super) agenda: &'a mut Agenda,
@@ -29,8 +29,8 @@ pub(super) struct Dispatcher<'a, S> {
 impl<S> Dispatcher<'_, S> {
     #[cold]
     fn drop_message(&mut self, from: Peer, handler: u8, reason: BadMessage) {
-        self.desk.stats.bad_messages += 1;
-        let from = self.desk.shape.address(from);
+        self.sender.stats.bad_messages += 1;
+        let from = self.sender.shape.address(from);
         crate::trace::dropped(from, handler, reason);
         PollError::BadMessage { from, handler, reason }.keep(self.trouble);
     }
@@ -42,8 +42,8 @@ impl<S> Dispatcher<'_, S> {
         let Fault::Failed(error) = fault else {
             return self.drop_message(from, handler, BadMessage::WrongArguments { words: args.len() });
         };
-        self.desk.stats.failed += 1;
-        let (handler, from) = (self.desk.directory.name(lane, handler), self.desk.shape.address(from));
+        self.sender.stats.failed += 1;
+        let (handler, from) = (self.sender.directory.name(lane, handler), self.sender.shape.address(from));
         let failure = HandlerFailure { handler, from, error };
         crate::trace::failed(&failure);
         PollError::Handler(Box::new(failure)).keep(self.trouble);
@@ -55,16 +55,16 @@ impl<S> Dispatcher<'_, S> {
         if let Some(fault) = handled {
             self.unwell(arrival.from, arrival.handler, arrival.args, Lane::Request, *fault);
         }
-        self.desk.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
+        self.sender.stats.requests_received[arrival.category as usize].count(arrival.payload.len());
     }
 
     /// Counts a request whose handler has not replied.
     #[inline(never)]
     fn not_replied(&mut self, handler: u8, outcome: Outcome, handled: &Handled) {
-        let tally = &mut self.desk.directory.tallies[usize::from(handler)];
+        let tally = &mut self.sender.directory.tallies[usize::from(handler)];
         match outcome {
             Outcome::Detached => {
-                self.desk.stats.detached += 1;
+                self.sender.stats.detached += 1;
                 tally.detached += 1;
             }
             Outcome::Unused if !matches!(handled.as_deref(), Some(Fault::Misfit)) => tally.forgotten += 1,
@@ -81,7 +81,7 @@ impl<S> Dispatcher<'_, S> {
     #[inline(always)]
     fn ended(&mut self, arrival: &Arrival<'_>, handled: Handled, outcome: Outcome) {
         match outcome {
-            Outcome::Replied => self.desk.stats.replies_sent += 1,
+            Outcome::Replied => self.sender.stats.replies_sent += 1,
             outcome => self.not_replied(arrival.handler, outcome, &handled),
         }
         self.count_request(arrival, handled);
@@ -92,7 +92,7 @@ impl<S> Dispatcher<'_, S> {
 /// permission.
 #[inline(always)]
 fn with_token(
-    desk: &Desk,
+    sender: &Sender,
     segment: Segment<MemoryRef<'_>>,
     arrival: &Arrival<'_>,
     bound: u32,
@@ -100,8 +100,8 @@ fn with_token(
     run: impl FnOnce(Token<'_>) -> Handled,
 ) -> (Handled, Outcome) {
     let (handler, bound) = (arrival.handler, bound as usize);
-    let (from, outcome) = (desk.shape.address(arrival.from), Cell::new(Outcome::Unused));
-    let (table, abandoned) = (desk.directory.serial, &desk.abandoned);
+    let (from, outcome) = (sender.shape.address(arrival.from), Cell::new(Outcome::Unused));
+    let (table, abandoned) = (sender.directory.serial, &sender.abandoned);
     let context = TokenContext { from, handler, table, bound, abandoned, segment, outcome };
     let handled = run(Token::new(path, &context));
     (handled, context.outcome.into_inner())
@@ -114,21 +114,21 @@ impl<S> Sink for Dispatcher<'_, S> {
         match self.table.requests.get_mut(usize::from(arrival.handler)) {
             Some(RequestCode::OneWay { code, layer }) => {
                 self.agenda.touch(layer.set());
-                let from = self.desk.shape.address(arrival.from);
+                let from = self.sender.shape.address(arrival.from);
                 let handled = code(self.state, from, arrival.args, payload);
                 self.count_request(&arrival, handled);
             }
             Some(RequestCode::Request { code, layer, bound }) => {
                 self.agenda.touch(layer.set());
                 let run = |token: Token<'_>| code(self.state, token, arrival.args, payload);
-                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, *bound, path, run);
+                let (handled, outcome) = with_token(self.sender, self.segment, &arrival, *bound, path, run);
                 self.ended(&arrival, handled, outcome);
             }
             Some(&mut RequestCode::Range { range, number, layer, bound }) => {
                 self.agenda.touch(layer.set());
                 let code = &mut self.table.request_ranges[usize::from(range)];
                 let run = |token: Token<'_>| code(self.state, token, number, arrival.args, payload);
-                let (handled, outcome) = with_token(self.desk, self.segment, &arrival, bound, path, run);
+                let (handled, outcome) = with_token(self.sender, self.segment, &arrival, bound, path, run);
                 self.ended(&arrival, handled, outcome);
             }
             Some(RequestCode::Withdrawn) | None => self.unknown(arrival.from, arrival.handler),
@@ -137,9 +137,9 @@ impl<S> Sink for Dispatcher<'_, S> {
 
     #[inline]
     fn reply(&mut self, arrival: Arrival<'_>) {
-        let (from, payload) = (self.desk.shape.address(arrival.from), arrival.payload.of(arrival.category));
+        let (from, payload) = (self.sender.shape.address(arrival.from), arrival.payload.of(arrival.category));
         // Before the handler runs, since it may unwind.
-        self.desk.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
+        self.sender.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
         let handled = match self.table.replies.get_mut(usize::from(arrival.handler)) {
             Some(ReplyCode::Reply { code, layer }) => {
                 self.agenda.touch(layer.set());

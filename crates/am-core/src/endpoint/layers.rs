@@ -144,7 +144,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 (next.work_left, next.again, layer.last) = (true, true, Progress::Blocked);
                 continue;
             }
-            let mut outbox = Outbox::new(&mut self.transport.transport, &mut self.desk, idle);
+            let mut outbox = Outbox::new(&mut self.transport.transport, &mut self.sender, idle);
             let outcome = (layer.progress)(&mut self.state, &mut outbox);
             (layer.lacks, layer.wake) = (outbox.refused(), outbox.wake());
             layer.last = outcome.unwrap_or_else(|error| {
@@ -233,7 +233,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// ([`Waiting::notify`](crate::Waiting::notify)): for who sleeps by other means than the waits of this type, after a poll has found
     /// nothing and [`progress_layers`](Self::progress_layers) neither.
     pub fn notify(&mut self, waker: &Waker) -> Notify {
-        self.desk.stats.idles += 1;
+        self.sender.stats.idles += 1;
         match self.transport.notify(waker) {
             // Looked at only now, when peers that change something know that the waker is to be called.
             Notify::Armed if self.agenda.again && have_changed(&self.table.layers, &self.state) => Notify::Ready,
@@ -262,7 +262,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The layers that could not do all of their work, and what they lack.
     pub(super) fn layer_work(&self) -> Vec<LayerWork> {
         let blocked = self.table.layers.iter().filter(|layer| layer.last == Progress::Blocked);
-        let lacks = |(peer, resource)| (self.desk.shape.address(peer), resource);
+        let lacks = |(peer, resource)| (self.sender.shape.address(peer), resource);
         blocked.map(|layer| LayerWork { layer: layer.name.clone(), lacks: layer.lacks.map(lacks) }).collect()
     }
 }

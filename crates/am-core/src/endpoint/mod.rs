@@ -1,22 +1,22 @@
 //! The endpoint: a program's access to its job. It sends requests, serves what arrives, and waits.
 //!
-//! * `send` has the request forms, `desk` what they share with those of layers, `serve` polling and waiting, `dispatch` what
+//! * `send` has the request forms, `sender` what they share with those of layers, `serve` polling and waiting, `dispatch` what
 //!   arrives, `layers` when progress functions are called, `collective` the barrier and the comparison of handler tables at attach.
 
 mod collective;
-mod desk;
 mod dispatch;
 mod joining;
 mod layers;
 mod recent;
 mod send;
+mod sender;
 mod serve;
 
 pub use joining::Joining;
 pub use send::Reservation;
 
 pub(crate) use collective::Dissemination;
-pub(crate) use desk::{Desk, Link};
+pub(crate) use sender::{Link, Sender};
 pub(crate) use serve::Rest;
 
 use crate::address::{Address, Destination, Peer, Rank, Shape};
@@ -72,7 +72,7 @@ pub struct Endpoint<T: Transport, S> {
     transport: Member<T>,
     table: Table<S>,
     state: S,
-    desk: Desk,
+    sender: Sender,
     /// This rank's own segment, for handlers, while the transport is being polled.
     segment: Segment<T::Memory>,
     control: Control,
@@ -101,7 +101,7 @@ impl<T: Transport, S: fmt::Debug> fmt::Debug for Endpoint<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("address", &self.address())
-            .field("shape", &self.desk.shape)
+            .field("shape", &self.sender.shape)
             .field("state", &self.state)
             .finish_non_exhaustive()
     }
@@ -139,7 +139,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let largest = (0..shape.peers()).map(|peer| transport.limits(Peer(peer)).medium_reply).min().unwrap_or(0);
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let (table, directory) = handlers.finish(bytes(default), bytes(largest));
-        let desk = Desk {
+        let sender = Sender {
             me: shape.address(transport.local_peer()),
             shape,
             directory,
@@ -151,7 +151,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let mut endpoint = Self {
             table,
             state,
-            desk,
+            sender,
             segment: transport.segment().clone(),
             control: Control::new(shape.peers()),
             agenda: Agenda::default(),
@@ -235,7 +235,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// This endpoint's address.
     #[inline]
     pub fn address(&self) -> Address {
-        self.desk.me
+        self.sender.me
     }
 
     /// This endpoint's rank.
@@ -247,13 +247,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Number of ranks in the job.
     #[inline]
     pub fn ranks(&self) -> u32 {
-        self.desk.shape.ranks
+        self.sender.shape.ranks
     }
 
     /// The shape of the job.
     #[inline]
     pub fn shape(&self) -> Shape {
-        self.desk.shape
+        self.sender.shape
     }
 
     /// The state that handlers work on.
@@ -292,17 +292,17 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// How often the endpoint went idle so far, as its [statistics](Self::statistics) say.
     #[inline]
     pub fn idles(&self) -> u64 {
-        self.desk.stats.idles
+        self.sender.stats.idles
     }
 
     /// What has been counted so far.
     pub fn statistics(&self) -> Statistics {
-        Statistics { bare_credits: self.transport.bare_credits(), ..self.desk.stats }
+        Statistics { bare_credits: self.transport.bare_credits(), ..self.sender.stats }
     }
 
     /// The limits towards a peer, or `None` outside the job.
     pub fn limits(&self, to: impl Destination) -> Option<&Limits> {
-        self.desk.shape.peer(to.address()).map(|peer| self.transport.limits(peer))
+        self.sender.shape.peer(to.address()).map(|peer| self.transport.limits(peer))
     }
 
     /// The largest payload towards a peer, or `None` outside the job.
@@ -313,7 +313,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         lane: Lane,
         arguments: usize,
     ) -> Option<u64> {
-        self.desk.max_payload(&self.transport.transport, to.address(), category, lane, arguments)
+        self.sender.max_payload(&self.transport.transport, to.address(), category, lane, arguments)
     }
 
     /// The largest Medium reply, in bytes, that a request to a handler of this endpoint's table may have, and that room is set
@@ -321,17 +321,17 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// cannot reply, or belongs to another table.
     #[inline]
     pub fn reply_bound<A>(&self, handler: Request<A>) -> Option<u32> {
-        self.desk.reply_bound(handler)
+        self.sender.reply_bound(handler)
     }
 
     /// What could be sent to a peer right now, or `None` outside the job.
     pub fn credits(&self, to: impl Destination) -> Option<CreditSnapshot> {
-        self.desk.shape.peer(to.address()).map(|peer| self.transport.credits(peer))
+        self.sender.shape.peer(to.address()).map(|peer| self.transport.credits(peer))
     }
 
     /// What is known of a peer, or `None` outside the job.
     pub fn status(&self, of: impl Destination) -> Option<PeerStatus> {
-        self.desk.shape.peer(of.address()).map(|peer| self.transport.status(peer))
+        self.sender.shape.peer(of.address()).map(|peer| self.transport.status(peer))
     }
 
     /// This rank's own segment. It is memory: in a fork of the process, what is stored through it reaches the job if the transport
@@ -343,13 +343,13 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// Size in bytes of a rank's segment, or `None` outside the job.
     pub fn segment_len(&self, rank: Rank) -> Option<u64> {
-        (rank.0 < self.desk.shape.ranks).then(|| self.transport.segment_len(rank))
+        (rank.0 < self.sender.shape.ranks).then(|| self.transport.segment_len(rank))
     }
 
     /// A rank's segment for direct loads, stores and atomics, where the transport has them (shared memory).
     #[inline]
     pub fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
-        if rank.0 >= self.desk.shape.ranks {
+        if rank.0 >= self.sender.shape.ranks {
             return None;
         }
         self.transport.remote_segment(rank)
@@ -397,8 +397,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The ranks lost so far, with their causes (allocates).
     pub fn lost(&self) -> Vec<(Rank, LossCause)> {
         let mut lost: Vec<(Rank, LossCause)> = Vec::new();
-        for peer in (0..self.desk.shape.peers()).map(Peer) {
-            let rank = self.desk.shape.address(peer).rank;
+        for peer in (0..self.sender.shape.peers()).map(Peer) {
+            let rank = self.sender.shape.address(peer).rank;
             if let PeerStatus::Lost(cause) = self.transport.status(peer)
                 && lost.last().is_none_or(|(last, _)| *last != rank)
             {
@@ -430,29 +430,31 @@ impl<T: Transport, S> Endpoint<T, S> {
             unanswered: Vec::new(),
             unhandled: Vec::new(),
             ended: None,
-            forgotten: self.desk.directory.tallied(|tally| tally.forgotten),
-            detached: self.desk.directory.tallied(|tally| tally.detached),
+            forgotten: self.sender.directory.tallied(|tally| tally.forgotten),
+            detached: self.sender.directory.tallied(|tally| tally.detached),
             short_of: Vec::new(),
             lost: self.lost(),
         };
         // Every request that permits a reply was replied to, was ended without one, or is still owed an answer.
-        let replies: u64 = self.desk.stats.replies_received.iter().map(|traffic| traffic.messages).sum();
-        let mut ended = self.desk.recent.count().checked_sub(replies);
-        for peer in (0..self.desk.shape.peers()).map(Peer) {
+        let replies: u64 = self.sender.stats.replies_received.iter().map(|traffic| traffic.messages).sum();
+        let mut ended = self.sender.recent.count().checked_sub(replies);
+        for peer in (0..self.sender.shape.peers()).map(Peer) {
             let owed = self.transport.owed(peer);
             ended = owed.filter(|owed| !owed.or_more).and_then(|owed| ended?.checked_sub(owed.replies));
             if self.transport.status(peer) != PeerStatus::Active {
                 continue;
             }
-            let (to, left) = (self.desk.shape.address(peer), self.transport.credits(peer));
+            let (to, left) = (self.sender.shape.address(peer), self.transport.credits(peer));
             if [left.request_frames, left.request_bytes, left.reply_frames, left.reply_bytes].contains(&0) {
                 report.short_of.push((to, left));
             }
             let Some(Owed { handling, replies: requests, or_more }) = owed else { continue };
             if requests > 0 {
-                let handlers = self.desk.recent.handlers(peer);
-                let handlers =
-                    handlers.into_iter().map(|handler| self.desk.directory.name(Lane::Request, handler)).collect();
+                let handlers = self.sender.recent.handlers(peer);
+                let handlers = handlers
+                    .into_iter()
+                    .map(|handler| self.sender.directory.name(Lane::Request, handler))
+                    .collect();
                 let age = Some(waited).filter(|waited| *waited > Span::ZERO);
                 report.unanswered.push(Unanswered { to, requests, or_more, handlers, age });
             }
@@ -464,7 +466,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some((to, resource)) = self.blocked_on {
             report.waiting_for = format!("{resource} towards rank {to}");
         }
-        if let Some((needs, what)) = self.control.awaited(self.transport.local_peer(), self.desk.shape) {
+        if let Some((needs, what)) = self.control.awaited(self.transport.local_peer(), self.sender.shape) {
             report.needs.push(needs);
             report.waiting_for = what;
         }

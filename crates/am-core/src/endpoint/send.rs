@@ -1,8 +1,8 @@
 //! The request forms of an [`Endpoint`], and the answers to detached requests.
 
 use super::Endpoint;
-use super::desk::Desk;
 use super::recent::Recent;
+use super::sender::Sender;
 use crate::address::{Address, Destination, Peer};
 use crate::arguments::{Arguments, Words, encode};
 use crate::error::{PollError, Rejected, SendError, WaitError};
@@ -59,7 +59,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     pub(super) fn make_room(&mut self, to: Address, peer: Peer, refused: Refused) -> Result<(), SendError> {
         let resource = match refused {
             Refused::Busy(resource) => resource,
-            Refused::Gone(status) => return Err(self.desk.gone(to, status)),
+            Refused::Gone(status) => return Err(self.sender.gone(to, status)),
         };
         self.note_blocked(to, resource);
         self.wait_step(None, WaitReason::Room(peer, resource))?;
@@ -69,7 +69,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Counts that there is no room, once in each wait.
     pub(super) fn note_blocked(&mut self, to: Address, resource: Resource) {
         if self.blocked_on != Some((to, resource)) {
-            self.desk.stats.stall(resource);
+            self.sender.stats.stall(resource);
             crate::trace::stalled(to, resource);
             self.blocked_on = Some((to, resource));
         }
@@ -87,9 +87,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         body: Body<'_>,
         refused: Refused,
     ) -> Result<(), SendError> {
-        self.desk.recent.take_back(head.reply);
+        self.sender.recent.take_back(head.reply);
         self.insist(to, peer, refused, |transport| transport.send(peer, head, words, body))?;
-        self.desk.recent.restore(head.reply);
+        self.sender.recent.restore(head.reply);
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         bytes: u64,
         mut start: impl FnMut(&mut dyn NativeOneSided, Remote, &mut Done<'_>) -> Result<(), Refused>,
     ) -> Result<(), SendError> {
-        let peer = self.desk.shape.peer(to).expect("the target of an operation is in the job");
+        let peer = self.sender.shape.peer(to).expect("the target of an operation is in the job");
         let outcome = loop {
             let (completed, state, agenda) = (self.table.completed, &mut self.state, &mut self.agenda);
             let mut done = |completion: Completion<'_>| {
@@ -148,14 +148,14 @@ impl<T: Transport, S> Endpoint<T, S> {
         };
         self.end_wait();
         if outcome.is_ok() {
-            self.desk.stats.native.count(bytes as usize);
+            self.sender.stats.native.count(bytes as usize);
         }
         outcome
     }
 
     /// What the network does by itself towards an endpoint.
     pub(crate) fn capability(&mut self, to: Address) -> Capability {
-        let found = self.desk.shape.peer(to).and_then(|peer| self.transport.native(peer));
+        let found = self.sender.shape.peer(to).and_then(|peer| self.transport.native(peer));
         found.map_or(Capability::default(), |(network, named)| network.capability(named))
     }
 
@@ -168,17 +168,17 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: &A,
         body: Body<'_>,
     ) -> Result<(), SendError> {
-        let (peer, head) = self.desk.prepare(&self.transport.transport, to, handler)?;
+        let (peer, head) = self.sender.prepare(&self.transport.transport, to, handler)?;
         let words = encode(args);
-        self.desk.check(&self.transport.transport, peer, to, words.len(), &body)?;
-        self.desk.recent.note(peer, head);
+        self.sender.check(&self.transport.transport, peer, to, words.len(), &body)?;
+        self.sender.recent.note(peer, head);
         let (category, len) = (body.category(), body.len());
         // Here, so that the category is known where the transport's code is compiled in.
         if let Err(refused) = self.transport.send(peer, head, &words, body) {
             // Encoded anew, so that the words above never need an address.
             self.send_slowly(to, peer, head, &encode(args), body, refused)?;
         }
-        self.desk.stats.requests_sent[category as usize].count(len);
+        self.sender.stats.requests_sent[category as usize].count(len);
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: &A,
         body: Body<'_>,
     ) -> Result<(), SendError> {
-        self.desk.try_send(&mut self.transport.transport, to, handler, args, body)
+        self.sender.try_send(&mut self.transport.transport, to, handler, args, body)
     }
 
     /// Sends a Short request if there is room. Does not block or allocate.
@@ -298,12 +298,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         len: usize,
     ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
         let to = to.address();
-        let (peer, head) = self.desk.prepare(&self.transport.transport, to, handler)?;
+        let (peer, head) = self.sender.prepare(&self.transport.transport, to, handler)?;
         let words = encode(&args);
-        self.desk.check_medium(&self.transport.transport, peer, to, words.len(), len)?;
+        self.sender.check_medium(&self.transport.transport, peer, to, words.len(), len)?;
         match self.transport.reserve(peer, head, &words, len) {
             Ok(room) => Ok(self.reserved(peer, head, &words, len, room)),
-            Err(refused) => Err(self.desk.denied(to, refused)),
+            Err(refused) => Err(self.sender.denied(to, refused)),
         }
     }
 
@@ -321,9 +321,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         len: usize,
     ) -> Result<Reservation<'_, T::Slot<'_>>, SendError> {
         let to = to.address();
-        let (peer, head) = self.desk.prepare(&self.transport.transport, to, handler)?;
+        let (peer, head) = self.sender.prepare(&self.transport.transport, to, handler)?;
         let words = encode(&args);
-        self.desk.check_medium(&self.transport.transport, peer, to, words.len(), len)?;
+        self.sender.check_medium(&self.transport.transport, peer, to, words.len(), len)?;
         let room = match self.transport.reserve(peer, head, &words, len) {
             Ok(room) => room,
             Err(refused) => {
@@ -343,7 +343,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         len: usize,
         room: T::Room,
     ) -> Reservation<'_, T::Slot<'_>> {
-        let Self { transport, desk: Desk { stats, recent, .. }, .. } = self;
+        let Self { transport, sender: Sender { stats, recent, .. }, .. } = self;
         let slot = transport.slot(peer, head, words, len, room);
         Reservation { slot, sent: &mut stats.requests_sent[Category::Medium as usize], recent, peer, head }
     }
@@ -358,7 +358,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         handler: Reply<A>,
         args: A,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.desk.answer(&mut self.transport.transport, pending, handler, &args, Message::Send(Body::None))
+        self.sender.answer(&mut self.transport.transport, pending, handler, &args, Message::Send(Body::None))
     }
 
     /// Answers a detached request with arguments and a payload.
@@ -372,7 +372,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         args: A,
         payload: &[u8],
     ) -> Result<(), Rejected<PendingReply>> {
-        self.desk.answer(
+        self.sender.answer(
             &mut self.transport.transport,
             pending,
             handler,
@@ -393,7 +393,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         payload: &[u8],
         offset: u64,
     ) -> Result<(), Rejected<PendingReply>> {
-        self.desk.answer(
+        self.sender.answer(
             &mut self.transport.transport,
             pending,
             handler,
@@ -408,7 +408,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         words: &crate::Words,
         payload: &[u8],
     ) -> Result<(), WaitError> {
-        let to = self.desk.shape.address(peer);
+        let to = self.sender.shape.address(peer);
         let Err(refused) = self.transport.control(peer, words, payload) else { return Ok(()) };
         let sent = self.insist(to, peer, refused, |transport| transport.control(peer, words, payload));
         sent.map_err(|error| match error {

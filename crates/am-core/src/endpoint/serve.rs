@@ -59,16 +59,16 @@ impl<T: Transport, S> Endpoint<T, S> {
             handled = self.deliver(budget);
         }
         if handled == 0 {
-            self.desk.stats.empty_polls += 1;
+            self.sender.stats.empty_polls += 1;
             // Rarely, since an empty poll takes hardly longer than this question.
-            if self.desk.stats.empty_polls.is_multiple_of(POLLS) {
+            if self.sender.stats.empty_polls.is_multiple_of(POLLS) {
                 self.look_for_requests();
             }
         }
         if self.agenda.is_on() {
             self.advance_touched(handled != 0);
         }
-        if !self.desk.abandoned.is_empty() {
+        if !self.sender.abandoned.is_empty() {
             self.return_abandoned();
         }
         if !(self.trouble.is_empty() && self.layer_errors.is_empty())
@@ -85,7 +85,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let mut dispatcher = Dispatcher {
             table: &mut self.table,
             state: &mut self.state,
-            desk: &mut self.desk,
+            sender: &mut self.sender,
             segment: self.segment.borrow(),
             control: &mut self.control,
             agenda: &mut self.agenda,
@@ -106,8 +106,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Gives back the credits of pending replies that were dropped unanswered.
     #[cold]
     fn return_abandoned(&mut self) {
-        while let Some((key, handler)) = self.desk.abandoned.pop() {
-            let tally = &mut self.desk.directory.tallies[usize::from(handler)];
+        while let Some((key, handler)) = self.sender.abandoned.pop() {
+            let tally = &mut self.sender.directory.tallies[usize::from(handler)];
             tally.detached = tally.detached.saturating_sub(1);
             tally.forgotten += 1;
             self.transport.reply_detached(key, |_| ());
@@ -127,7 +127,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         let Some((rank, cause)) = self.unacknowledged_loss() else { return Ok(()) };
         self.told = Some(std::mem::replace(&mut self.transport.loss_told, true));
         crate::trace::lost(rank, cause);
-        self.desk.tell_loss(rank);
+        self.sender.tell_loss(rank);
         Err(PollError::PeerLost { rank, cause })
     }
 
@@ -142,8 +142,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The loss to tell among those of some ranks: rather a rank that broke down than one that merely left, which often
     /// does so because of the other.
     pub(super) fn root_loss(&self, of: impl Fn(Rank) -> bool) -> Option<(Rank, LossCause)> {
-        let lost = (0..self.desk.shape.peers()).map(Peer).filter_map(|peer| match self.transport.status(peer) {
-            PeerStatus::Lost(cause) => Some((self.desk.shape.address(peer).rank, cause)),
+        let lost = (0..self.sender.shape.peers()).map(Peer).filter_map(|peer| match self.transport.status(peer) {
+            PeerStatus::Lost(cause) => Some((self.sender.shape.address(peer).rank, cause)),
             _ => None,
         });
         lost.filter(|(rank, _)| of(*rank)).min_by_key(|(_, cause)| *cause == LossCause::Left)
@@ -258,7 +258,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Ok(());
         }
         let Some(reason) = self.reason_to_idle(reason, self.wait_steps)? else { return Ok(()) };
-        self.desk.stats.idles += 1;
+        self.sender.stats.idles += 1;
         if let Some(glance) = glance {
             until = Some(until.map_or(glance, |until| until.min(glance)));
         }
@@ -372,7 +372,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Ok(handled);
         }
         let Some(reason) = self.reason_to_idle(WaitReason::Message, u32::MAX)? else { return Ok(0) };
-        self.desk.stats.idles += 1;
+        self.sender.stats.idles += 1;
         let until = self.transport.now() + span;
         self.idle(self.agenda.nearest(Some(until)), reason);
         self.poll()
@@ -574,14 +574,14 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The auxiliary segment of an endpoint, where this process sees it: memory for layers
     /// ([`Transport::auxiliary`]). Allocates.
     pub fn auxiliary(&self, of: impl Destination) -> Option<Segment<AnyMemory>> {
-        self.transport.auxiliary(self.desk.shape.peer(of.address())?)
+        self.transport.auxiliary(self.sender.shape.peer(of.address())?)
     }
 
     /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
     /// outside the job. Cheap where the peer does not sleep.
     #[inline]
     pub fn wake_peer(&mut self, of: impl Destination) {
-        if let Some(peer) = self.desk.shape.peer(of.address()) {
+        if let Some(peer) = self.sender.shape.peer(of.address()) {
             self.transport.wake_peer(peer);
         }
     }
@@ -595,7 +595,7 @@ impl<T: Transport, S> Endpoint<T, S> {
 
     /// The addresses of all endpoints but this one.
     pub fn others(&self) -> impl Iterator<Item = Address> + use<T, S> {
-        let (shape, me) = (self.desk.shape, self.transport.local_peer());
+        let (shape, me) = (self.sender.shape, self.transport.local_peer());
         (0..shape.peers()).map(Peer).filter(move |peer| *peer != me).map(move |peer| shape.address(peer))
     }
 }

@@ -70,7 +70,7 @@ impl<T: Transport> Link for T {
 }
 
 /// What an endpoint knows when it sends: its handlers, its place in the job, and its accounts.
-pub(crate) struct Desk {
+pub(crate) struct Sender {
     pub(crate) me: Address,
     pub(crate) shape: Shape,
     pub(super) directory: Directory,
@@ -81,7 +81,7 @@ pub(crate) struct Desk {
     pub(super) losses_told: Vec<Rank>,
 }
 
-impl Desk {
+impl Sender {
     /// Tells the supervisor that the program is about to learn of a loss: once for each, however often the program learns of it.
     #[cold]
     pub(super) fn tell_loss(&mut self, rank: Rank) {
