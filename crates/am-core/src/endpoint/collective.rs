@@ -142,7 +142,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             self.drain()?;
             let now = self.activity();
             // Nothing moved anywhere between two reductions, and all that was sent before each had been handled by then.
-            let still = u64::from(last == Some(now) && !self.agenda.work_left());
+            let still = u64::from(last == Some(now) && !self.schedule.work_left());
             last = Some(now);
             if self.minima([still, u64::MAX])?[0] == 1 {
                 self.count_barrier();

@@ -1,7 +1,7 @@
 //! Dispatch: what arrives goes to its handler.
 
 use super::collective::Control;
-use super::layers::Agenda;
+use super::layers::LayerSchedule;
 use super::sender::Sender;
 use crate::address::Peer;
 use crate::arguments::Words;
@@ -22,7 +22,7 @@ pub(super) struct Dispatcher<'a, S> {
     pub(super) sender: &'a mut Sender,
     pub(super) segment: Segment<MemoryRef<'a>>,
     pub(super) control: &'a mut Control,
-    pub(super) agenda: &'a mut Agenda,
+    pub(super) schedule: &'a mut LayerSchedule,
     pub(super) trouble: &'a mut VecDeque<PollError>,
 }
 
@@ -113,19 +113,19 @@ impl<S> Sink for Dispatcher<'_, S> {
         let payload = arrival.payload.of(arrival.category);
         match self.table.requests.get_mut(usize::from(arrival.handler)) {
             Some(RequestCode::OneWay { code, layer }) => {
-                self.agenda.touch(layer.set());
+                self.schedule.touch(layer.set());
                 let from = self.sender.shape.address(arrival.from);
                 let handled = code(self.state, from, arrival.args, payload);
                 self.count_request(&arrival, handled);
             }
             Some(RequestCode::Request { code, layer, bound }) => {
-                self.agenda.touch(layer.set());
+                self.schedule.touch(layer.set());
                 let run = |token: Token<'_>| code(self.state, token, arrival.args, payload);
                 let (handled, outcome) = with_token(self.sender, self.segment, &arrival, *bound, path, run);
                 self.ended(&arrival, handled, outcome);
             }
             Some(&mut RequestCode::Range { range, number, layer, bound }) => {
-                self.agenda.touch(layer.set());
+                self.schedule.touch(layer.set());
                 let code = &mut self.table.request_ranges[usize::from(range)];
                 let run = |token: Token<'_>| code(self.state, token, number, arrival.args, payload);
                 let (handled, outcome) = with_token(self.sender, self.segment, &arrival, bound, path, run);
@@ -142,11 +142,11 @@ impl<S> Sink for Dispatcher<'_, S> {
         self.sender.stats.replies_received[arrival.category as usize].count(arrival.payload.len());
         let handled = match self.table.replies.get_mut(usize::from(arrival.handler)) {
             Some(ReplyCode::Reply { code, layer }) => {
-                self.agenda.touch(layer.set());
+                self.schedule.touch(layer.set());
                 code(self.state, from, arrival.args, payload)
             }
             Some(&mut ReplyCode::Range { range, number, layer }) => {
-                self.agenda.touch(layer.set());
+                self.schedule.touch(layer.set());
                 self.table.reply_ranges[usize::from(range)](self.state, from, number, arrival.args, payload)
             }
             Some(ReplyCode::Withdrawn) | None => return self.unknown(arrival.from, arrival.handler),
@@ -164,7 +164,7 @@ impl<S> Sink for Dispatcher<'_, S> {
     #[inline]
     fn completed(&mut self, completion: Completion<'_>) {
         if let Some((completed, layer)) = self.table.completed {
-            self.agenda.touch(layer.set());
+            self.schedule.touch(layer.set());
             completed(self.state, completion);
         }
     }

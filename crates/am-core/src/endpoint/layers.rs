@@ -21,7 +21,7 @@ const SPINS: u32 = 64;
 
 /// Which progress functions are to be called.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct LayerSchedule {
     /// Whether there are any, and tables have been compared.
     on: bool,
     /// The layers whose handlers ran, or whose states were entered, since their functions were called.
@@ -42,7 +42,7 @@ pub(super) struct Agenda {
     wake: Option<Instant>,
 }
 
-impl Agenda {
+impl LayerSchedule {
     /// Lets progress functions be called from now on, if there are any, all of them first.
     pub(super) fn start(&mut self, any: bool) {
         self.on = any;
@@ -102,11 +102,11 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Lets the layers carry on that a poll has touched, or that have reason to.
     #[inline]
     pub(super) fn advance_touched(&mut self, served: bool) {
-        let all = self.agenda.count(served);
+        let all = self.schedule.count(served);
         if all
-            || self.agenda.again
-            || self.agenda.touched != 0
-            || self.agenda.wake.is_some() && self.is_time(false)
+            || self.schedule.again
+            || self.schedule.touched != 0
+            || self.schedule.wake.is_some() && self.is_time(false)
         {
             self.advance_layers(all, false);
         }
@@ -116,20 +116,20 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// empty poll calls the layer.
     fn is_time(&self, sleeps: bool) -> bool {
         let looks = sleeps || !self.transport.spins();
-        looks && self.agenda.wake.is_some_and(|at| self.transport.now() >= at)
+        looks && self.schedule.wake.is_some_and(|at| self.transport.now() >= at)
     }
 
     /// Calls the progress functions of the layers that were touched, that have work left or watch memory, and those whose time
     /// has come; `all` others, too. With `idle`, those that do not know yet that the endpoint is about to.
     #[inline(never)]
     pub(super) fn advance_layers(&mut self, all: bool, idle: bool) {
-        let anyone_touched = self.agenda.served;
+        let anyone_touched = self.schedule.served;
         if all {
-            (self.agenda.served, self.agenda.polls) = (false, [0; 2]);
+            (self.schedule.served, self.schedule.polls) = (false, [0; 2]);
         }
-        let touched = std::mem::take(&mut self.agenda.touched);
-        let now = self.agenda.wake.map(|_| self.transport.now());
-        let mut next = Agenda { on: true, served: self.agenda.served, ..Agenda::default() };
+        let touched = std::mem::take(&mut self.schedule.touched);
+        let now = self.schedule.wake.map(|_| self.transport.now());
+        let mut next = LayerSchedule { on: true, served: self.schedule.served, ..LayerSchedule::default() };
         for (index, layer) in self.table.layers.iter_mut().enumerate() {
             let time = layer.wake.is_some_and(|at| now.is_some_and(|now| now >= at));
             let due = layer.last >= Progress::Watching || time || touched & layer.after != 0;
@@ -163,8 +163,8 @@ impl<T: Transport, S> Endpoint<T, S> {
             next.unsettled |= !layer.settled;
             next.wake = next.nearest(layer.wake);
         }
-        next.advanced |= self.agenda.advanced;
-        self.agenda = Agenda { polls: self.agenda.polls, touched: self.agenda.touched, ..next };
+        next.advanced |= self.schedule.advanced;
+        self.schedule = LayerSchedule { polls: self.schedule.polls, touched: self.schedule.touched, ..next };
     }
 
     /// Gives the layers the last chance before the endpoint idles: none if one of them advances, or what to idle for. In the first
@@ -175,10 +175,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         reason: WaitReason,
         steps: u32,
     ) -> Result<Option<WaitReason>, PollError> {
-        if !self.agenda.on {
+        if !self.schedule.on {
             return Ok(Some(reason));
         }
-        let Agenda { again, unsettled, touched, .. } = self.agenda;
+        let LayerSchedule { again, unsettled, touched, .. } = self.schedule;
         let sleeps = steps >= SPINS || !self.transport.spins();
         // Nobody may be forgotten during a sleep: work comes from other layers, too, and by looks that touch nothing.
         if again || unsettled || touched != 0 || sleeps {
@@ -187,10 +187,10 @@ impl<T: Transport, S> Endpoint<T, S> {
         if !(self.trouble.is_empty() && self.layer_errors.is_empty()) {
             self.tell_trouble()?;
         }
-        if self.agenda.has_advanced() {
+        if self.schedule.has_advanced() {
             return Ok(None);
         }
-        if !self.agenda.work_left || reason != WaitReason::Message {
+        if !self.schedule.work_left || reason != WaitReason::Message {
             return Ok(Some(reason));
         }
         let lacks = self.table.layers.iter().rev().find_map(|layer| layer.lacks);
@@ -200,7 +200,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Idles, unless memory that layers watch has changed.
     #[inline]
     pub(super) fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        if !self.agenda.again {
+        if !self.schedule.again {
             return self.transport.idle(until, reason);
         }
         let (layers, state) = (&self.table.layers, &self.state);
@@ -221,12 +221,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// than the waits of this type, and polls then.
     #[inline]
     pub fn wake_time(&self) -> Option<Instant> {
-        self.agenda.wake
+        self.schedule.wake
     }
 
     /// The nearer of a time to wait for and [`Endpoint::wake_time`].
     pub(crate) fn wakes_by(&self, until: Option<Instant>) -> Option<Instant> {
-        self.agenda.nearest(until)
+        self.schedule.nearest(until)
     }
 
     /// Hands over everything sent so far, and has the transport call a waker when something may be there
@@ -236,17 +236,17 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.sender.stats.idles += 1;
         match self.transport.notify(waker) {
             // Looked at only now, when peers that change something know that the waker is to be called.
-            Notify::Armed if self.agenda.again && have_changed(&self.table.layers, &self.state) => Notify::Ready,
+            Notify::Armed if self.schedule.again && have_changed(&self.table.layers, &self.state) => Notify::Ready,
             notified => notified,
         }
     }
 
     /// Whether every request that this endpoint sent has been handled, and no layer has work left.
     pub(crate) fn is_drained(&mut self) -> bool {
-        if self.agenda.on && self.transport.is_quiescent() {
+        if self.schedule.on && self.transport.is_quiescent() {
             self.advance_layers(true, true);
         }
-        !self.agenda.work_left() && self.transport.is_quiescent()
+        !self.schedule.work_left() && self.transport.is_quiescent()
     }
 
     /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work, or work that can wait

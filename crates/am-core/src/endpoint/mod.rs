@@ -33,7 +33,7 @@ use crate::transport::{
     WaitReason,
 };
 use collective::Control;
-use layers::Agenda;
+use layers::LayerSchedule;
 use recent::Recent;
 use serve::DEFAULT_BUDGET;
 use std::collections::VecDeque;
@@ -76,7 +76,7 @@ pub struct Endpoint<T: Transport, S> {
     /// This rank's own segment, for handlers, while the transport is being polled.
     segment: Segment<T::Memory>,
     control: Control,
-    agenda: Agenda,
+    schedule: LayerSchedule,
     /// What progress functions failed with, by layer, until the program is told; they are not called before that.
     layer_errors: VecDeque<(usize, Box<SendError>)>,
     losses_seen: u32,
@@ -154,7 +154,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             sender,
             segment: transport.segment().clone(),
             control: Control::new(shape.peers()),
-            agenda: Agenda::default(),
+            schedule: LayerSchedule::default(),
             layer_errors: VecDeque::new(),
             losses_seen: 0,
             told: None,
@@ -171,7 +171,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         match endpoint.compare_tables(fingerprint, &description).and_then(|()| endpoint.agree_on_bounds()) {
             Ok(()) => {
                 // Before this, a handler's number may mean something else elsewhere.
-                endpoint.agenda.start(!endpoint.table.layers.is_empty());
+                endpoint.schedule.start(!endpoint.table.layers.is_empty());
                 crate::trace::attached(endpoint.address(), shape.ranks);
                 Ok(endpoint)
             }
@@ -194,7 +194,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// this endpoint has then finished like the others, which do not notice.
     pub fn finish(mut self) -> Result<S, WaitError> {
         let mut failed = None;
-        if self.agenda.is_on() {
+        if self.schedule.is_on() {
             self.past_handlers(&mut failed, Self::quiesce)?;
         } else {
             self.past_handlers(&mut failed, Self::drain)?;
@@ -266,7 +266,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn state_mut(&mut self) -> &mut S {
         // What the program changes may be work for any layer.
-        self.agenda.touch(u64::MAX);
+        self.schedule.touch(u64::MAX);
         &mut self.state
     }
 
@@ -285,7 +285,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     where
         S: HasLayer<L>,
     {
-        self.agenda.touch(self.table.layers_of::<L>());
+        self.schedule.touch(self.table.layers_of::<L>());
         self.state.as_layer_mut()
     }
 

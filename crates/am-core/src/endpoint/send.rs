@@ -128,10 +128,10 @@ impl<T: Transport, S> Endpoint<T, S> {
     ) -> Result<(), SendError> {
         let peer = self.sender.shape.peer(to).expect("the target of an operation is in the job");
         let outcome = loop {
-            let (completed, state, agenda) = (self.table.completed, &mut self.state, &mut self.agenda);
+            let (completed, state, schedule) = (self.table.completed, &mut self.state, &mut self.schedule);
             let mut done = |completion: Completion<'_>| {
                 if let Some((completed, layer)) = completed {
-                    agenda.touch(layer.set());
+                    schedule.touch(layer.set());
                     completed(state, completion);
                 }
             };

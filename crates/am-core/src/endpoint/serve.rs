@@ -65,7 +65,7 @@ impl<T: Transport, S> Endpoint<T, S> {
                 self.look_for_requests();
             }
         }
-        if self.agenda.is_on() {
+        if self.schedule.is_on() {
             self.advance_touched(handled != 0);
         }
         if !self.sender.abandoned.is_empty() {
@@ -88,7 +88,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             sender: &mut self.sender,
             segment: self.segment.borrow(),
             control: &mut self.control,
-            agenda: &mut self.agenda,
+            schedule: &mut self.schedule,
             trouble: &mut self.trouble,
         };
         self.transport.poll(budget, &mut dispatcher)
@@ -123,7 +123,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             return Err(PollError::Progress(error));
         }
         self.losses_seen = self.transport.losses();
-        self.agenda.touch(u64::MAX);
+        self.schedule.touch(u64::MAX);
         let Some((rank, cause)) = self.unacknowledged_loss() else { return Ok(()) };
         self.told = Some(std::mem::replace(&mut self.transport.loss_told, true));
         crate::trace::lost(rank, cause);
@@ -228,7 +228,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if served && !self.wait_steps.is_multiple_of(LOOKS) {
             return Ok(());
         }
-        let advanced = self.agenda.has_advanced();
+        let advanced = self.schedule.has_advanced();
         if losses == Losses::End
             && self.losses_seen != 0
             && let Some((rank, cause)) = self.unacknowledged_loss()
@@ -262,7 +262,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         if let Some(glance) = glance {
             until = Some(until.map_or(glance, |until| until.min(glance)));
         }
-        self.idle(self.agenda.nearest(until), reason);
+        self.idle(self.schedule.nearest(until), reason);
         Ok(())
     }
 
@@ -296,7 +296,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// One step of a wait that other threads take part in: serves what is there, else looks for reasons to give up. Whether
     /// anything was served.
     pub(crate) fn serve_what_is_there(&mut self, rest: &mut Rest) -> Result<bool, WaitError> {
-        if self.poll()? != 0 || self.agenda.has_advanced() {
+        if self.poll()? != 0 || self.schedule.has_advanced() {
             rest.fruitless = 0;
             return Ok(true);
         }
@@ -368,13 +368,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// As [`Endpoint::poll`].
     pub fn poll_or_idle(&mut self, span: Span) -> Result<usize, PollError> {
         let handled = self.poll()?;
-        if handled != 0 || self.agenda.has_advanced() {
+        if handled != 0 || self.schedule.has_advanced() {
             return Ok(handled);
         }
         let Some(reason) = self.reason_to_idle(WaitReason::Message, u32::MAX)? else { return Ok(0) };
         self.sender.stats.idles += 1;
         let until = self.transport.now() + span;
-        self.idle(self.agenda.nearest(Some(until)), reason);
+        self.idle(self.schedule.nearest(Some(until)), reason);
         self.poll()
     }
 
@@ -406,7 +406,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::wait_until`].
     pub fn drain(&mut self) -> Result<(), WaitError> {
-        if self.agenda.is_on() {
+        if self.schedule.is_on() {
             self.advance_layers(true, true);
         }
         self.transport.flush();
