@@ -206,12 +206,12 @@ impl Network {
 }
 
 /// Ends the idling of one endpoint.
-struct Nudge {
+struct IdleWaker {
     network: Arc<Network>,
     of: Peer,
 }
 
-impl Wake for Nudge {
+impl Wake for IdleWaker {
     fn wake(self: Arc<Self>) {
         self.network.wake(self.of, self.network.inbox(self.of));
     }
@@ -560,7 +560,7 @@ impl Waiting for Loopback {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(Arc::new(Nudge { network: Arc::clone(&self.network), of: self.me }).into())
+        Some(Arc::new(IdleWaker { network: Arc::clone(&self.network), of: self.me }).into())
     }
 
     fn notify(&mut self, waker: &Waker) -> Notify {

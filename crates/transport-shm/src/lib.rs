@@ -70,6 +70,8 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(not(am_loom))]
+mod idle_waker;
+#[cfg(not(am_loom))]
 mod job;
 #[cfg(not(am_loom))]
 mod lanes;
@@ -77,8 +79,6 @@ mod lanes;
 mod layout;
 #[cfg(am_loom)]
 mod model;
-#[cfg(not(am_loom))]
-mod nudge;
 mod park;
 #[cfg(not(am_loom))]
 mod region;

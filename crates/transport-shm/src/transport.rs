@@ -2,10 +2,10 @@
 
 use crate::bell::Bell;
 use crate::frame::{Frame, Kind, fits_inline, granules};
+use crate::idle_waker::IdleWaker;
 use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, LAGGING, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::{self, endpoint};
-use crate::nudge::Nudge;
 use crate::park::LONGEST;
 use crate::region::{Mapping, ShmMemory, View};
 use crate::reply_path::{ReplyContext, ShmReplyPath, ShmSlot};
@@ -103,7 +103,7 @@ pub struct Shm {
     /// How long it sleeps before it looks for itself.
     longest_sleep: std::time::Duration,
     /// Ends this endpoint's idling from other threads.
-    nudge: Arc<Nudge>,
+    idle_waker: Arc<IdleWaker>,
     bare: u64,
     backoff: Backoff,
     clock: Clock,
@@ -193,7 +193,7 @@ impl Shm {
             longest_sleep: LONGEST,
             bare: 0,
             backoff: Backoff::new(Patience::at_memory(layout.peers(), am_core::time::processors())),
-            nudge: Arc::new(Nudge::new(Arc::clone(&board), me)),
+            idle_waker: Arc::new(IdleWaker::new(Arc::clone(&board), me)),
             clock: Clock::start(),
             board,
             job,
@@ -481,7 +481,7 @@ impl Waiting for Shm {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(Arc::clone(&self.nudge).into())
+        Some(Arc::clone(&self.idle_waker).into())
     }
 
     fn notify(&mut self, waker: &Waker) -> Notify {

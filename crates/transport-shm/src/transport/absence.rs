@@ -56,7 +56,7 @@ impl Shm {
             let longest =
                 until.map_or(self.longest_sleep, |until| self.longest_sleep.min((until - self.now()).into()));
             let word = &self.board.parking[self.me.index()];
-            word.park(self.fenced, longest, || self.nudge.take() || self.work() || changed());
+            word.park(self.fenced, longest, || self.idle_waker.take() || self.work() || changed());
             if self.bell.as_ref().is_some_and(Bell::is_armed) {
                 // Sleep is announced no more, so senders would not ring for the waker.
                 word.rouse();
@@ -80,7 +80,8 @@ impl Shm {
             return Notify::Ready;
         }
         let word = &self.board.parking[self.me.index()];
-        let Some(longest) = word.arm(self.fenced, self.longest_sleep, || self.nudge.take() || self.work()) else {
+        let Some(longest) = word.arm(self.fenced, self.longest_sleep, || self.idle_waker.take() || self.work())
+        else {
             return Notify::Ready;
         };
         let Some(bell) = &self.bell else { return Notify::Never };

@@ -110,12 +110,12 @@ fn a_loss_calls_the_waker() {
 }
 
 #[test]
-fn another_thread_calls_by_the_nudge() {
+fn another_thread_calls_by_the_waker() {
     let [_first, mut second] = two();
     let (waker, calls) = waker();
     arm(&mut second, &waker);
     second.waker().unwrap().wake();
-    calls.recv_timeout(LIMIT).expect("the nudge calls");
+    calls.recv_timeout(LIMIT).expect("the waker calls");
 }
 
 #[test]

@@ -65,7 +65,7 @@ async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
             // An error says that the runtime is shutting down.
             ready = socket.readable() => if ready.is_err() { return },
             () = tokio::time::sleep(pause) => {}
-            () = shared.nudge.notified() => {}
+            () = shared.task_wake.notified() => {}
         }
     }
 }
@@ -229,7 +229,7 @@ impl<S> AsyncEndpoint<S> {
             engine.watcher = Some(context.waker().clone());
             drop(engine);
             // What was sent since it last looked has deadlines that the task does not know of.
-            shared.nudge.notify_one();
+            shared.task_wake.notify_one();
             Poll::Pending
         });
         let _ = tokio::time::timeout(longest, news).await;

@@ -70,7 +70,7 @@ pub(super) struct Shared {
     pub(super) notices: Notices,
     /// Wakes the task that is in the helper's place.
     #[cfg(feature = "tokio")]
-    pub(super) nudge: tokio::sync::Notify,
+    pub(super) task_wake: tokio::sync::Notify,
 }
 
 impl Shared {
@@ -95,7 +95,7 @@ impl Shared {
             bell: EventFd::from_value_and_flags(0, flags)?,
             notices: Notices::default(),
             #[cfg(feature = "tokio")]
-            nudge: tokio::sync::Notify::new(),
+            task_wake: tokio::sync::Notify::new(),
         })
     }
 
@@ -185,7 +185,7 @@ impl Shared {
         let _ = self.bell.write(1);
         self.wake();
         #[cfg(feature = "tokio")]
-        self.nudge.notify_one();
+        self.task_wake.notify_one();
     }
 
     /// Takes in the notices that there are.

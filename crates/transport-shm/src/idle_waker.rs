@@ -8,31 +8,31 @@ use std::task::Wake;
 
 /// What a waker of an endpoint refers to.
 #[derive(Debug)]
-pub(crate) struct Nudge {
-    rung: AtomicBool,
+pub(crate) struct IdleWaker {
+    woken: AtomicBool,
     board: Arc<Board>,
     me: Peer,
 }
 
-impl Nudge {
+impl IdleWaker {
     pub(crate) fn new(board: Arc<Board>, me: Peer) -> Self {
-        Self { rung: AtomicBool::new(false), board, me }
+        Self { woken: AtomicBool::new(false), board, me }
     }
 
-    /// Whether the endpoint has been nudged since the last look.
+    /// Whether the endpoint has been woken since the last look.
     pub(crate) fn take(&self) -> bool {
-        self.rung.swap(false, Ordering::SeqCst)
+        self.woken.swap(false, Ordering::SeqCst)
     }
 }
 
-impl Wake for Nudge {
+impl Wake for IdleWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         // SeqCst: either the sleeper, who sets its word and then looks here, sees this, or we see its word.
-        self.rung.store(true, Ordering::SeqCst);
+        self.woken.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         self.board.parking[self.me.index()].wake();
     }
