@@ -31,27 +31,27 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// The longest sleep of an endpoint's wait: how late it may notice that its stall report is requested.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The task that tends an endpoint; ends when dropped.
+/// The task that serves an endpoint; ends when dropped.
 #[derive(Debug)]
-pub(super) struct Tender {
+pub(super) struct ServiceTask {
     task: JoinHandle<()>,
 }
 
-impl Tender {
+impl ServiceTask {
     pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
         let socket = tokio::net::UdpSocket::from_std(shared.socket.try_clone()?)?;
-        Ok(Self { task: tokio::spawn(tend(Arc::clone(shared), socket)) })
+        Ok(Self { task: tokio::spawn(service_task(Arc::clone(shared), socket)) })
     }
 }
 
-impl Drop for Tender {
+impl Drop for ServiceTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// Takes in what arrives and does what is due, unless the program's thread is asleep in `idle` and does so itself.
-async fn tend(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
+async fn service_task(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
     loop {
         let mut pause = None;
         // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does nothing.
@@ -377,6 +377,8 @@ impl Udp {
         socket: UdpSocket,
         segment: Segment<OwnMemory>,
     ) -> Result<Self, UdpError> {
-        Self::assemble(config, peers, me, socket, segment, |shared| Tender::start(shared).map(super::Helper::Task))
+        Self::assemble(config, peers, me, socket, segment, |shared| {
+            ServiceTask::start(shared).map(super::Helper::Task)
+        })
     }
 }

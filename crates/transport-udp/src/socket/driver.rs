@@ -34,7 +34,7 @@ pub(super) enum Helper {
     Nobody,
     Thread(#[expect(dead_code, reason = "it is held to be dropped")] Service),
     #[cfg(feature = "tokio")]
-    Task(#[expect(dead_code, reason = "it is held to be dropped")] super::asynchronous::Tender),
+    Task(#[expect(dead_code, reason = "it is held to be dropped")] super::asynchronous::ServiceTask),
 }
 
 /// What is called when the endpoint has taken leave.
