@@ -1,7 +1,7 @@
 //! The answers of a stream at its caller: in order, whatever order they come in.
 
 use crate::buffers;
-use crate::fate::Fate;
+use crate::outcome::Outcome;
 use std::collections::VecDeque;
 
 /// The answers of a stream that have come and were not taken.
@@ -14,7 +14,7 @@ pub(crate) struct Answers {
     /// Taken, but the callee has not been told.
     owed: u64,
     /// How the stream ends, after so many answers.
-    end: Option<(u64, Fate)>,
+    end: Option<(u64, Outcome)>,
     window: u32,
 }
 
@@ -69,23 +69,23 @@ impl Answers {
     }
 
     /// The stream ends so after this many answers, of which some may still come.
-    pub(crate) fn end(&mut self, count: u64, fate: Fate) -> Result<(), Impossible> {
+    pub(crate) fn end(&mut self, count: u64, outcome: Outcome) -> Result<(), Impossible> {
         let least = self.next + self.items.iter().rposition(Option::is_some).map_or(0, |last| last as u64 + 1);
         let possible = least..=self.next + u64::from(self.window);
         if self.end.is_some() || !possible.contains(&count) {
             return Err(Impossible);
         }
-        self.end = Some((count, fate));
+        self.end = Some((count, outcome));
         Ok(())
     }
 
     /// How the stream has ended, once all answers before that have come.
-    pub(crate) fn ended(&mut self) -> Option<Fate> {
+    pub(crate) fn ended(&mut self) -> Option<Outcome> {
         let (count, _) = self.end.as_ref()?;
         if *count != self.come() {
             return None;
         }
-        self.end.take().map(|(_, fate)| fate)
+        self.end.take().map(|(_, outcome)| outcome)
     }
 }
 
@@ -104,13 +104,13 @@ mod tests {
         let mut answers = stream(3);
         answers.put(1, || vec![1]).unwrap();
         assert_eq!(answers.pop(), None);
-        answers.end(3, Fate::Answer).unwrap();
+        answers.end(3, Outcome::Answer).unwrap();
         answers.put(0, || vec![0]).unwrap();
         assert!(answers.ended().is_none());
         assert_eq!((answers.pop(), answers.owed()), (Some(vec![0]), None));
         assert_eq!((answers.pop(), answers.owed(), answers.owed()), (Some(vec![1]), Some(2), None));
         answers.put(2, || vec![2]).unwrap();
-        assert!(matches!(answers.ended(), Some(Fate::Answer)));
+        assert!(matches!(answers.ended(), Some(Outcome::Answer)));
         assert_eq!((answers.pop(), answers.pop()), (Some(vec![2]), None));
     }
 
@@ -121,12 +121,12 @@ mod tests {
         answers.put(1, Vec::new).unwrap();
         assert_eq!(answers.put(1, || unreachable!()), Err(Impossible));
         // An end before what has come, one beyond what may come, and a second one.
-        assert_eq!(answers.end(1, Fate::Answer), Err(Impossible));
-        assert_eq!(answers.end(3, Fate::Answer), Err(Impossible));
-        answers.end(2, Fate::Answer).unwrap();
-        assert_eq!(answers.end(2, Fate::Answer), Err(Impossible));
+        assert_eq!(answers.end(1, Outcome::Answer), Err(Impossible));
+        assert_eq!(answers.end(3, Outcome::Answer), Err(Impossible));
+        answers.end(2, Outcome::Answer).unwrap();
+        assert_eq!(answers.end(2, Outcome::Answer), Err(Impossible));
         let mut answers = stream(4);
-        answers.end(1, Fate::Answer).unwrap();
+        answers.end(1, Outcome::Answer).unwrap();
         assert_eq!(answers.put(1, || unreachable!()), Err(Impossible));
     }
 }

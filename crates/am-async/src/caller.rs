@@ -2,8 +2,8 @@
 
 use crate::buffers;
 use crate::error::{CallError, Refusal};
-use crate::fate::{Denied, Due, Fate, Polled};
 use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
+use crate::outcome::{Denied, Due, Outcome, Polled};
 use crate::shared::Shared;
 use crate::wire::Header;
 use am_core::slab::Key;
@@ -267,26 +267,26 @@ impl Caller {
 
 /// The error that an end without an answer means.
 fn error_of<E>(
-    fate: Fate,
+    outcome: Outcome,
     to: Address,
     after: Option<Span>,
     bytes: &[u8],
     decode_error: impl FnOnce(&[u8]) -> Option<E>,
 ) -> CallError<E> {
-    match fate {
-        Fate::Failed => decode_error(bytes).map_or(CallError::BadAnswer { to }, CallError::Failed),
-        Fate::Panicked => CallError::Panicked { to, text: String::from_utf8_lossy(bytes).into_owned() },
-        Fate::RefusedTasks => CallError::Refused { to, why: Refusal::Tasks },
-        Fate::RefusedMethod => CallError::Refused { to, why: Refusal::Method },
-        Fate::BadRequest => CallError::BadRequest { to },
-        Fate::Answer | Fate::BadAnswer => CallError::BadAnswer { to },
-        Fate::RequestTooLarge { bytes, limit } => CallError::RequestTooLarge { bytes, limit },
-        Fate::AnswerTooLarge { bytes, limit } => CallError::AnswerTooLarge { bytes, limit },
-        Fate::TimedOut => CallError::TimedOut { to, after },
-        Fate::Lost(cause) => CallError::RankLost { rank: to.rank, cause },
-        Fate::Finished => CallError::Finished(to.rank),
-        Fate::Closed => CallError::Closed,
-        Fate::Send(error) => CallError::Send(error),
+    match outcome {
+        Outcome::Failed => decode_error(bytes).map_or(CallError::BadAnswer { to }, CallError::Failed),
+        Outcome::Panicked => CallError::Panicked { to, text: String::from_utf8_lossy(bytes).into_owned() },
+        Outcome::RefusedTasks => CallError::Refused { to, why: Refusal::Tasks },
+        Outcome::RefusedMethod => CallError::Refused { to, why: Refusal::Method },
+        Outcome::BadRequest => CallError::BadRequest { to },
+        Outcome::Answer | Outcome::BadAnswer => CallError::BadAnswer { to },
+        Outcome::RequestTooLarge { bytes, limit } => CallError::RequestTooLarge { bytes, limit },
+        Outcome::AnswerTooLarge { bytes, limit } => CallError::AnswerTooLarge { bytes, limit },
+        Outcome::TimedOut => CallError::TimedOut { to, after },
+        Outcome::Lost(cause) => CallError::RankLost { rank: to.rank, cause },
+        Outcome::Finished => CallError::Finished(to.rank),
+        Outcome::Closed => CallError::Closed,
+        Outcome::Send(error) => CallError::Send(error),
     }
 }
 
@@ -329,11 +329,11 @@ impl<M: Callable> Call<M> {
         }
         let key = self.key?;
         let polled = self.shared.table().poll(key, waker);
-        let Polled::Ready((fate, bytes)) = polled else { return None };
+        let Polled::Ready((outcome, bytes)) = polled else { return None };
         self.key = None;
-        let outcome = match fate {
-            Fate::Answer => M::decode(&bytes).map_err(|_| CallError::BadAnswer { to: self.to }),
-            fate => Err(error_of(fate, self.to, self.timeout, &bytes, |bytes| M::decode_error(bytes).ok())),
+        let outcome = match outcome {
+            Outcome::Answer => M::decode(&bytes).map_err(|_| CallError::BadAnswer { to: self.to }),
+            outcome => Err(error_of(outcome, self.to, self.timeout, &bytes, |bytes| M::decode_error(bytes).ok())),
         };
         buffers::give(bytes);
         Some(outcome)
@@ -407,11 +407,11 @@ impl<R: DeserializeOwned, E: DeserializeOwned> Answers<R, E> {
                 buffers::give(bytes);
                 Some(value)
             }
-            Err((fate, bytes)) => {
+            Err((outcome, bytes)) => {
                 self.key = None;
-                let outcome = match fate {
-                    Fate::Answer => None,
-                    fate => Some(Err(error_of(fate, self.to, self.timeout, &bytes, |bytes| {
+                let outcome = match outcome {
+                    Outcome::Answer => None,
+                    outcome => Some(Err(error_of(outcome, self.to, self.timeout, &bytes, |bytes| {
                         crate::method::decode(bytes).ok()
                     }))),
                 };

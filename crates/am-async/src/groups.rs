@@ -9,7 +9,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-type Outcome<M> = Result<<M as Callable>::Response, CallError<<M as Callable>::Error>>;
+type CallResult<M> = Result<<M as Callable>::Response, CallError<<M as Callable>::Error>>;
 
 impl Caller {
     /// Calls a method with one request on each of some ranks, all at once; the future yields their outcomes in the same order. A call that
@@ -50,7 +50,7 @@ pub struct CallEach<M: Callable> {
     calls: std::vec::IntoIter<Call<M>>,
     /// The first that has not ended.
     first: Option<Call<M>>,
-    outcomes: Vec<Outcome<M>>,
+    outcomes: Vec<CallResult<M>>,
 }
 
 impl<M: Callable> fmt::Debug for CallEach<M> {
@@ -62,7 +62,7 @@ impl<M: Callable> fmt::Debug for CallEach<M> {
 impl<M: Callable> Unpin for CallEach<M> {}
 
 impl<M: Callable> Future for CallEach<M> {
-    type Output = Vec<Outcome<M>>;
+    type Output = Vec<CallResult<M>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let each = self.get_mut();
@@ -88,7 +88,7 @@ impl<M: Callable> CallEach<M> {
     pub fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
         self,
         endpoint: &mut Endpoint<T, S>,
-    ) -> Vec<Outcome<M>> {
+    ) -> Vec<CallResult<M>> {
         let Self { calls, first, mut outcomes } = self;
         outcomes.extend(first.into_iter().chain(calls).map(|call| call.wait(endpoint)));
         outcomes

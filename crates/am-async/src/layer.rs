@@ -3,9 +3,9 @@
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::context::Environment;
-use crate::fate::{Alarm, Note, Outgoing, Sent, Wakers};
 use crate::method::Aligned;
 use crate::methods::Methods;
+use crate::outcome::{Alarm, Note, Outgoing, Sent, Wakers};
 use crate::room::Room;
 use crate::server::Server;
 use crate::shared::{Known, Ready, Shared};

@@ -3,7 +3,7 @@
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::doorbell::Doorbell;
-use crate::fate::Wakers;
+use crate::outcome::Wakers;
 use crate::room::Room;
 use crate::table::Table;
 use am_core::slab::Key;

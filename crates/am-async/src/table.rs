@@ -5,7 +5,7 @@ use crate::answers::{Answers, Impossible};
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::error::Busy;
-use crate::fate::{Alarm, Denied, Due, Ended, Fate, Note, Outgoing, Polled, Sent, Wakers, fate_of, keep};
+use crate::outcome::{Alarm, Denied, Due, Ended, Note, Outcome, Outgoing, Polled, Sent, Wakers, keep, outcome_of};
 use crate::room::{Room, Side};
 use crate::timers::Timers;
 use crate::wire::{Header, Status, Verdict};
@@ -40,7 +40,7 @@ enum State {
         verdict: Verdict,
         received: u64,
     },
-    Done(Fate),
+    Done(Outcome),
 }
 
 #[derive(Debug)]
@@ -206,9 +206,9 @@ impl Table {
             return Polled::Pending(keep(&mut slot.waker, waker));
         }
         match self.slots.remove(key) {
-            Some(Slot { state: State::Done(fate), bytes, stream, .. }) => {
+            Some(Slot { state: State::Done(outcome), bytes, stream, .. }) => {
                 self.keep_stream(stream);
-                Polled::Ready((fate, bytes))
+                Polled::Ready((outcome, bytes))
             }
             _ => Polled::Pending(None),
         }
@@ -293,7 +293,7 @@ impl Table {
     }
 
     /// A call has ended.
-    fn end(&mut self, key: Key, fate: Fate, wakers: &mut Wakers) {
+    fn end(&mut self, key: Key, outcome: Outcome, wakers: &mut Wakers) {
         self.leave(key);
         let Some(slot) = self.slots.get_mut(key) else { return };
         if slot.header.is(Header::ONE_WAY) {
@@ -303,7 +303,7 @@ impl Table {
             return;
         }
         wakers.extend(slot.waker.take());
-        slot.state = State::Done(fate);
+        slot.state = State::Done(outcome);
     }
 
     /// Sends what can be sent, in turns of the peers; whether anything was, and whether something is left.
@@ -386,12 +386,12 @@ impl Table {
                     slot.state = State::Sent;
                     calling.under_way += 1;
                     self.under_way += 1;
-                    let fate = match error.loss() {
-                        Some((_, cause)) => Fate::Lost(cause),
-                        None if matches!(error, SendError::Finished { .. }) => Fate::Finished,
-                        None => Fate::Send(Box::new(error)),
+                    let outcome = match error.loss() {
+                        Some((_, cause)) => Outcome::Lost(cause),
+                        None if matches!(error, SendError::Finished { .. }) => Outcome::Finished,
+                        None => Outcome::Send(Box::new(error)),
                     };
-                    self.end(key, fate, wakers);
+                    self.end(key, outcome, wakers);
                     advanced = true;
                 }
             }
@@ -436,7 +436,7 @@ impl Table {
                     slot.state = State::Sent;
                     buffers::give(std::mem::take(&mut slot.bytes));
                     if slot.header.is(Header::ONE_WAY) {
-                        self.end(shipment.call, Fate::Answer, wakers);
+                        self.end(shipment.call, Outcome::Answer, wakers);
                     }
                 }
                 // Its end is that of all calls to the peer.
@@ -477,7 +477,7 @@ impl Table {
             return;
         }
         let Some(verdict) = verdict.filter(|verdict| verdict.digest == slot.header.digest) else {
-            return self.end(call, Fate::BadAnswer, wakers);
+            return self.end(call, Outcome::BadAnswer, wakers);
         };
         match verdict.status {
             Status::Accepted => return,
@@ -494,7 +494,7 @@ impl Table {
             let limit = u64::from(self.config.max_bytes);
             if number > limit {
                 self.notes.push_back(Note::Cancel { to: from, call });
-                return self.end(call, Fate::AnswerTooLarge { bytes: number, limit }, wakers);
+                return self.end(call, Outcome::AnswerTooLarge { bytes: number, limit }, wakers);
             }
             let ticket = self.room.ticket();
             slot.state = State::Announced { ticket, verdict, bytes: number, task };
@@ -504,31 +504,31 @@ impl Table {
         }
         slot.bytes.clear();
         body(&mut slot.bytes);
-        let fate = fate_of(verdict, &slot.bytes);
-        let Some(answers) = &mut slot.stream else { return self.end(call, fate, wakers) };
+        let outcome = outcome_of(verdict, &slot.bytes);
+        let Some(answers) = &mut slot.stream else { return self.end(call, outcome, wakers) };
         // What was overtaken still comes.
-        match answers.end(number, fate).map(|()| answers.ended()) {
+        match answers.end(number, outcome).map(|()| answers.ended()) {
             Ok(None) => {}
-            Ok(Some(fate)) => self.end(call, fate, wakers),
-            Err(Impossible) => self.end(call, Fate::BadAnswer, wakers),
+            Ok(Some(outcome)) => self.end(call, outcome, wakers),
+            Err(Impossible) => self.end(call, Outcome::BadAnswer, wakers),
         }
     }
 
     /// One of several answers has come.
     fn item(&mut self, call: Key, number: u64, body: impl FnOnce(&mut Vec<u8>), wakers: &mut Wakers) {
         let Some(slot) = self.slots.get_mut(call) else { return };
-        let Some(answers) = &mut slot.stream else { return self.end(call, Fate::BadAnswer, wakers) };
+        let Some(answers) = &mut slot.stream else { return self.end(call, Outcome::BadAnswer, wakers) };
         let bytes = || {
             let mut bytes = buffers::take();
             body(&mut bytes);
             bytes
         };
         if answers.put(number, bytes).is_err() {
-            return self.end(call, Fate::BadAnswer, wakers);
+            return self.end(call, Outcome::BadAnswer, wakers);
         }
         wakers.extend(slot.waker.take());
-        if let Some(fate) = answers.ended() {
-            self.end(call, fate, wakers);
+        if let Some(outcome) = answers.ended() {
+            self.end(call, outcome, wakers);
         }
     }
 
@@ -566,12 +566,12 @@ impl Table {
         let Some(slot) = self.slots.get_mut(call).filter(|slot| slot.to == from) else { return };
         let State::Receiving { verdict, received } = &mut slot.state else { return };
         let place = usize::try_from(at).ok().and_then(|at| slot.bytes.get_mut(at..at.checked_add(len)?));
-        let Some(place) = place else { return self.end(call, Fate::BadAnswer, wakers) };
+        let Some(place) = place else { return self.end(call, Outcome::BadAnswer, wakers) };
         body(place);
         *received += len as u64;
         if *received >= slot.bytes.len() as u64 {
-            let fate = fate_of(*verdict, &slot.bytes);
-            self.end(call, fate, wakers);
+            let outcome = outcome_of(*verdict, &slot.bytes);
+            self.end(call, outcome, wakers);
         }
     }
 
@@ -590,11 +590,11 @@ impl Table {
         let calls: Vec<(Key, Address)> =
             self.slots.iter().filter(|(_, slot)| gone(slot)).map(|(key, slot)| (key, slot.to)).collect();
         for (call, to) in &calls {
-            let fate = match status(*to) {
-                PeerStatus::Lost(cause) => Fate::Lost(cause),
-                PeerStatus::Finished | PeerStatus::Active => Fate::Finished,
+            let outcome = match status(*to) {
+                PeerStatus::Lost(cause) => Outcome::Lost(cause),
+                PeerStatus::Finished | PeerStatus::Active => Outcome::Finished,
             };
-            self.end(*call, fate, wakers);
+            self.end(*call, outcome, wakers);
         }
         !calls.is_empty()
     }
@@ -705,7 +705,7 @@ impl Table {
             return;
         }
         wakers.extend(slot.waker.take());
-        slot.state = State::Done(Fate::TimedOut);
+        slot.state = State::Done(Outcome::TimedOut);
     }
 
     /// The endpoint is gone: everything ends.
@@ -714,7 +714,7 @@ impl Table {
         let calls: Vec<Key> = self.slots.iter().map(|(key, _)| key).collect();
         for call in calls {
             if !self.is_done(call) {
-                self.end(call, Fate::Closed, wakers);
+                self.end(call, Outcome::Closed, wakers);
             }
         }
         let sleepers: Vec<Key> = self.sleepers.iter().map(|(key, _)| key).collect();

@@ -48,9 +48,9 @@ impl Played {
         self.room.take_freed() && self.table.make_room()
     }
 
-    fn fate(&mut self, call: Key) -> Option<Fate> {
+    fn outcome(&mut self, call: Key) -> Option<Outcome> {
         match self.table.poll(call, None) {
-            Polled::Ready((fate, _)) => Some(fate),
+            Polled::Ready((outcome, _)) => Some(outcome),
             Polled::Pending(_) => None,
         }
     }
@@ -74,11 +74,11 @@ fn room_of_a_dropped_answer_goes_to_the_next() {
     played.table.cancel(calls[2]);
     // A part beyond the answer's end: the call fails, and its room is free.
     played.table.part(TO, calls[1], 70, 20, |_| unreachable!(), &mut played.wakers);
-    assert!(matches!(played.fate(calls[1]), Some(Fate::BadAnswer)));
+    assert!(matches!(played.outcome(calls[1]), Some(Outcome::BadAnswer)));
     assert!(played.look());
     assert_eq!(played.notes()[1..], grant(calls[3]));
     played.table.part(TO, calls[3], 0, 80, |bytes| bytes.fill(1), &mut played.wakers);
-    assert!(matches!(played.fate(calls[3]), Some(Fate::Answer)));
+    assert!(matches!(played.outcome(calls[3]), Some(Outcome::Answer)));
     assert_eq!((played.room.used(), played.table.len(), played.table.under_way()), (0, 0, 0));
 }
 
@@ -100,7 +100,7 @@ fn an_early_answer_to_a_long_request_is_taken_as_it_is() {
         if long {
             played.table.part(TO, call, 0, 10, |bytes| bytes.fill(1), &mut played.wakers);
         }
-        assert!(matches!(played.fate(call), Some(Fate::Answer)));
+        assert!(matches!(played.outcome(call), Some(Outcome::Answer)));
         assert_eq!((played.table.len(), played.table.under_way()), (0, 0));
     }
 }
@@ -113,9 +113,9 @@ fn impossible_answers_of_streams_end_them() {
     // An end before what has come.
     played.answer(call, Status::Answer, false, 0, &[]);
     assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Ok(_))));
-    assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Err((Fate::BadAnswer, _)))));
+    assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Err((Outcome::BadAnswer, _)))));
     let call = played.call(Header::STREAM, vec![], false);
     played.answer(call, Status::Item, false, 4, &[1]);
-    assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Err((Fate::BadAnswer, _)))));
+    assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Err((Outcome::BadAnswer, _)))));
     assert_eq!((played.table.len(), played.table.under_way()), (0, 0));
 }

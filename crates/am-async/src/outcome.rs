@@ -19,7 +19,7 @@ pub(crate) enum Due {
 
 /// How a call has ended.
 #[derive(Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     Answer,
     Failed,
     Panicked,
@@ -37,7 +37,7 @@ pub(crate) enum Fate {
 }
 
 /// How a call has ended, and the bytes of its answer or error.
-pub(crate) type Ended = (Fate, Vec<u8>);
+pub(crate) type Ended = (Outcome, Vec<u8>);
 
 /// Why no call was made.
 #[derive(Clone, Copy, Debug)]
@@ -107,17 +107,17 @@ pub(crate) fn keep(kept: &mut Option<Waker>, waker: Option<&Waker>) -> Option<Wa
 /// Waiting programs to be woken once no lock is held.
 pub(crate) type Wakers = Vec<Waker>;
 
-pub(crate) fn fate_of(verdict: Verdict, body: &[u8]) -> Fate {
+pub(crate) fn outcome_of(verdict: Verdict, body: &[u8]) -> Outcome {
     let (bytes, limit) = read_numbers(body);
     match verdict.status {
-        Status::Answer => Fate::Answer,
-        Status::Failed => Fate::Failed,
-        Status::Panicked => Fate::Panicked,
-        Status::RefusedTasks => Fate::RefusedTasks,
-        Status::RefusedMethod => Fate::RefusedMethod,
-        Status::BadRequest => Fate::BadRequest,
-        Status::LongRequest => Fate::RequestTooLarge { bytes, limit },
-        Status::LongAnswer => Fate::AnswerTooLarge { bytes, limit },
-        Status::Accepted | Status::Item => Fate::BadAnswer,
+        Status::Answer => Outcome::Answer,
+        Status::Failed => Outcome::Failed,
+        Status::Panicked => Outcome::Panicked,
+        Status::RefusedTasks => Outcome::RefusedTasks,
+        Status::RefusedMethod => Outcome::RefusedMethod,
+        Status::BadRequest => Outcome::BadRequest,
+        Status::LongRequest => Outcome::RequestTooLarge { bytes, limit },
+        Status::LongAnswer => Outcome::AnswerTooLarge { bytes, limit },
+        Status::Accepted | Status::Item => Outcome::BadAnswer,
     }
 }
