@@ -238,7 +238,14 @@ impl<A: Access> Delivery<'_, A> {
 
     #[inline]
     fn way(&mut self, room: u64, request: u64) -> Way<'_, A> {
-        Way { outcome: self.outcome, access: self.access, full: &mut self.full, room, request, fate: Fate::Unused }
+        Way {
+            outcome: self.outcome,
+            access: self.access,
+            full: &mut self.full,
+            room,
+            request,
+            state: ReplyState::Unused,
+        }
     }
 }
 
@@ -259,7 +266,7 @@ fn settle<A: Access>(outcome: &mut Outcome, access: &mut A) {
 
 /// What has become of the permission to reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum ReplyState {
     Unused,
     Replied,
     Detached,
@@ -273,7 +280,7 @@ struct Way<'a, A: Access> {
     room: u64,
     /// Bytes of the request lane that the request took; none when it was detached before.
     request: u64,
-    fate: Fate,
+    state: ReplyState,
 }
 
 impl<A: Access> Way<'_, A> {
@@ -282,7 +289,7 @@ impl<A: Access> Way<'_, A> {
         if self.outcome.replied >= REPLIES {
             settle(self.outcome, self.access);
         }
-        self.fate = Fate::Replied;
+        self.state = ReplyState::Replied;
         let outcome = &mut *self.outcome;
         let free = outcome.replies[outcome.replied..].first_chunk_mut().expect("a header has room behind REPLIES");
         outcome.replied += Message { kind, handler, room: self.room }.encode(args, free);
@@ -318,7 +325,7 @@ impl<A: Access> ReplyPath for Way<'_, A> {
                 let end = at.checked_add(payload.len() as u64);
                 let inside = end.is_some_and(|end| end <= self.outcome.peer_segment);
                 assert!(inside, "the core checks the range of a Long reply");
-                self.fate = Fate::Replied;
+                self.state = ReplyState::Replied;
                 let (outcome, room) = (&mut *self.outcome, self.room);
                 let full = self.access.with(|machine, now| {
                     // Replies leave in the order in which they were made.
@@ -350,7 +357,7 @@ impl<A: Access> ReplyPath for Way<'_, A> {
     }
 
     fn detach(&mut self) -> PendingKey {
-        self.fate = Fate::Detached;
+        self.state = ReplyState::Detached;
         PendingKey::new(self.outcome.peer, self.outcome.session ^ self.room)
     }
 }
@@ -359,11 +366,11 @@ impl<A: Access> Drop for Way<'_, A> {
     #[inline]
     fn drop(&mut self) {
         let (cost, earlier) = (cost_of(self.room), self.request == 0);
-        if self.fate == Fate::Unused && self.room > 0 {
+        if self.state == ReplyState::Unused && self.room > 0 {
             self.outcome.bare += 1;
             self.outcome.bare_bytes += cost;
         }
-        match (self.fate == Fate::Detached, earlier) {
+        match (self.state == ReplyState::Detached, earlier) {
             (true, false) => self.outcome.detached += cost,
             (false, true) => self.outcome.answered += cost,
             _ => {}

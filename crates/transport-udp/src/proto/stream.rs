@@ -258,22 +258,22 @@ mod tests {
     proptest! {
         /// Pieces that are lost, repeated and reordered put the stream together once.
         #[test]
-        fn any_order_of_pieces_arrives_once(fates in prop::collection::vec((0u8..4, 1u64..2500), 1..80)) {
+        fn any_order_of_pieces_arrives_once(actions in prop::collection::vec((0u8..4, 1u64..2500), 1..80)) {
             let bytes: Vec<u8> = (0..20_000u32).map(|i| (i % 253) as u8).collect();
             let (mut out_pool, mut in_pool) = (Pool::default(), Pool::default());
             let (mut out, mut incoming) = (Outgoing::default(), Incoming::default());
             out.fifo.append(&mut out_pool, &bytes);
-            let mut fates = fates.into_iter();
+            let mut actions = actions.into_iter();
             while out.queued() > 0 {
-                let (fate, most) = fates.next().unwrap_or((3, 1400));
+                let (action, most) = actions.next().unwrap_or((3, 1400));
                 let Some((offset, len)) = out.next_range(most, u64::MAX) else { break };
                 out.on_sent(offset, len);
                 let mut data = vec![0; len as usize];
                 out.fifo.read(&out_pool, offset, &mut data);
-                if fate != 0 {
+                if action != 0 {
                     prop_assert!(incoming.accept(&mut in_pool, offset, &data, 20_000).is_ok());
                 }
-                if fate == 3 { out.on_acked(&mut out_pool, offset, len) } else { out.on_lost(offset, len) }
+                if action == 3 { out.on_acked(&mut out_pool, offset, len) } else { out.on_lost(offset, len) }
             }
             prop_assert_eq!(incoming.ready, 20_000);
             prop_assert_eq!(out_pool.used(), 0);
@@ -290,24 +290,24 @@ mod tests {
         #[test]
         fn lent_payloads_arrive_whole(
             lens in prop::collection::vec(0usize..20_000, 1..4), room in 1u64..30_000,
-            fates in prop::collection::vec((0u8..3, 1u64..9000), 1..60),
+            actions in prop::collection::vec((0u8..3, 1u64..9000), 1..60),
         ) {
             let (mut pool, mut out, mut incoming) = (Pool::default(), OutgoingBulk::default(), IncomingBulk::default());
             let size: usize = lens.iter().sum();
             let words: Arc<[AtomicU64]> = (0..size.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
             let segment = Segment::new(words, size).erase();
-            let (mut fates, mut waiting, mut at) = (fates.into_iter(), VecDeque::new(), 0);
+            let (mut actions, mut waiting, mut at) = (actions.into_iter(), VecDeque::new(), 0);
             // Sends one piece; every third at most stays unacknowledged for a while.
             let mut send = |out: &mut OutgoingBulk, pool: &mut Pool, lent: Option<&[u8]>| {
-                let (fate, most) = fates.next().unwrap_or((2, 5000));
+                let (action, most) = actions.next().unwrap_or((2, 5000));
                 let Some((offset, len, place)) = out.next_range(most, lent.is_some()) else { return false };
                 let mut data = vec![0; len as usize];
                 out.read(pool, lent, offset, &mut data);
                 out.bytes.on_sent(offset, len);
-                if fate > 0 {
+                if action > 0 {
                     incoming.accept(&segment, offset, place, &data).unwrap();
                 }
-                match fate {
+                match action {
                     0 => out.bytes.on_lost(offset, len),
                     1 => waiting.push_back((offset, len)),
                     _ => out.on_acked(pool, offset, len),
