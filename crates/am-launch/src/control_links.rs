@@ -365,7 +365,7 @@ pub(crate) fn send_watch(mut link: &UnixStream, on: bool) {
 
 /// What a launcher tells a rank.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum LauncherMessage {
     /// The parts of an exchange, by rank.
     Gathered(Vec<Vec<u8>>),
     /// These have ended without taking leave.
@@ -374,9 +374,9 @@ pub(crate) enum Told {
     Done(Vec<Rank>),
 }
 
-/// A rank's end: calls `told` for everything that the launcher says, until it has gone, says what makes no sense,
+/// A rank's end: calls `on_message` for all that the launcher sends, until it has gone, sends what is malformed,
 /// or the link is shut down. Blocks.
-pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut told: impl FnMut(Told)) {
+pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut on_message: impl FnMut(LauncherMessage)) {
     let mut first = [0; HEAD];
     let mut gathered = Vec::new();
     while link.read_exact(&mut first).is_ok() {
@@ -396,7 +396,7 @@ pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut told: impl FnMut(Tol
         if kind == GATHERED {
             let Some(more) = parts_of(&body, ranks as usize, &mut gathered) else { return };
             if !more {
-                told(Told::Gathered(std::mem::take(&mut gathered)));
+                on_message(LauncherMessage::Gathered(std::mem::take(&mut gathered)));
             }
             continue;
         }
@@ -405,7 +405,7 @@ pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut told: impl FnMut(Tol
         if named.iter().any(|rank| rank.0 >= ranks) {
             return;
         }
-        told(if kind == FAILED { Told::Failed(named) } else { Told::Done(named) });
+        on_message(if kind == FAILED { LauncherMessage::Failed(named) } else { LauncherMessage::Done(named) });
     }
 }
 
@@ -444,11 +444,11 @@ pub fn control(data: &[u8]) -> bool {
         (&theirs).write_all(bytes).expect("the other end is there");
         drop(theirs);
         let (ranks, mut understood) = (u32::from(*number), false);
-        listen(&ours, ranks, |told| {
+        listen(&ours, ranks, |message| {
             understood = true;
-            match told {
-                Told::Gathered(parts) => assert_eq!(parts.len(), ranks as usize),
-                Told::Failed(named) | Told::Done(named) => {
+            match message {
+                LauncherMessage::Gathered(parts) => assert_eq!(parts.len(), ranks as usize),
+                LauncherMessage::Failed(named) | LauncherMessage::Done(named) => {
                     assert!(named.iter().all(|rank| rank.0 < ranks), "{named:?}");
                 }
             }
@@ -502,11 +502,11 @@ mod tests {
             let link = UnixStream::from(link);
             send_part(&link, &[10 + rank]).unwrap();
             let mut heard = Vec::new();
-            listen(&link, 3, |told| {
+            listen(&link, 3, |message| {
                 if heard.is_empty() {
                     send_part(&link, &vec![rank; LONGEST_PART]).unwrap();
                 }
-                heard.push(told);
+                heard.push(message);
             });
             heard
         };
@@ -535,10 +535,15 @@ mod tests {
             links.poll();
         }
         drop(links);
-        let [first, second] = expected.map(Told::Gathered);
-        let told = [first, second, Told::Failed(vec![Rank(2)]), Told::Failed(vec![Rank(1), Rank(0)])];
+        let [first, second] = expected.map(LauncherMessage::Gathered);
+        let expected = [
+            first,
+            second,
+            LauncherMessage::Failed(vec![Rank(2)]),
+            LauncherMessage::Failed(vec![Rank(1), Rank(0)]),
+        ];
         for rank in ranks {
-            assert!(rank.join().unwrap() == told);
+            assert!(rank.join().unwrap() == expected);
         }
     }
 
@@ -606,8 +611,8 @@ mod tests {
         }
         let hear = thread::spawn(move || {
             let mut heard = 0;
-            listen(&UnixStream::from(theirs), u32::MAX, |told| {
-                assert_eq!(told, Told::Failed(vec![Rank(heard)]));
+            listen(&UnixStream::from(theirs), u32::MAX, |message| {
+                assert_eq!(message, LauncherMessage::Failed(vec![Rank(heard)]));
                 heard += 1;
             });
             heard
@@ -653,14 +658,14 @@ mod tests {
         ] {
             let (ours, theirs) = UnixStream::pair().unwrap();
             (&ours).write_all(&frame(kind, body)).unwrap();
-            listen(&theirs, 2, |told| panic!("{told:?}"));
+            listen(&theirs, 2, |message| panic!("{message:?}"));
             // The other end is still there: it was the frame that ended this.
             drop(ours);
         }
         // Longer than any: nothing is set aside for it.
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&ours).write_all(&[GATHERED, 0xff, 0xff, 0xff, 0xff]).unwrap();
-        listen(&theirs, u32::MAX, |told| panic!("{told:?}"));
+        listen(&theirs, u32::MAX, |message| panic!("{message:?}"));
     }
 
     #[test]
@@ -672,7 +677,7 @@ mod tests {
             let parts: Vec<Vec<u8>> = (0..ranks).map(|rank| vec![rank as u8; rank % 3]).collect();
             let hear = thread::spawn(move || {
                 let mut heard = Vec::new();
-                listen(&theirs, ranks as u32, |told| heard.push(told));
+                listen(&theirs, ranks as u32, |message| heard.push(message));
                 heard
             });
             for parts in [&parts, &vec![vec![7]; ranks]] {
@@ -682,7 +687,10 @@ mod tests {
                 links.poll();
             }
             drop(links);
-            assert!(hear.join().unwrap() == [Told::Gathered(parts), Told::Gathered(vec![vec![7]; ranks])]);
+            assert!(
+                hear.join().unwrap()
+                    == [LauncherMessage::Gathered(parts), LauncherMessage::Gathered(vec![vec![7]; ranks])]
+            );
         }
     }
 
@@ -703,16 +711,19 @@ mod tests {
         drop(links);
         let heard = [0, 1].map(|place: usize| {
             let mut heard = Vec::new();
-            listen(&theirs[place], 3, |told| heard.push(told));
+            listen(&theirs[place], 3, |message| heard.push(message));
             heard
         });
-        assert_eq!(heard, [vec![Told::Done(vec![Rank(2)]), Told::Done(vec![Rank(1)])], vec![]]);
+        assert_eq!(
+            heard,
+            [vec![LauncherMessage::Done(vec![Rank(2)]), LauncherMessage::Done(vec![Rank(1)])], vec![]]
+        );
     }
 
     #[test]
     fn a_launcher_that_is_gone_is_an_error() {
         let theirs = UnixStream::from(ControlLinks::default().add().unwrap());
         assert!(send_part(&theirs, &[1]).is_err());
-        listen(&theirs, 1, |told| panic!("{told:?}"));
+        listen(&theirs, 1, |message| panic!("{message:?}"));
     }
 }

@@ -15,7 +15,7 @@ use am_core::Rank;
 
 use crate::cluster::channel::ChannelError;
 use crate::cluster::rendezvous_links::RendezvousLinks;
-use crate::control_links::{LONGEST_PART, Presence, Told, listen, send_done, send_part, send_watch};
+use crate::control_links::{LONGEST_PART, LauncherMessage, Presence, listen, send_done, send_part, send_watch};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::RankError;
@@ -375,11 +375,11 @@ impl LauncherLink {
         let (writer, listeners) = (Arc::new(Mutex::new(Arc::clone(&link))), Arc::<Listeners>::default());
         let ours = Self { known: Arc::clone(&known), listeners: Arc::clone(&listeners), writer, gathered };
         let hear = move || {
-            listen(&link, ranks, |told| match told {
+            listen(&link, ranks, |message| match message {
                 // Nobody exchanges any more; deaths are still news.
-                Told::Gathered(parts) => drop(sender.send(parts)),
-                Told::Failed(ranks) => note(&listeners, &known, &ranks),
-                Told::Done(ranks) => {
+                LauncherMessage::Gathered(parts) => drop(sender.send(parts)),
+                LauncherMessage::Failed(ranks) => note(&listeners, &known, &ranks),
+                LauncherMessage::Done(ranks) => {
                     known.lock().unwrap_or_else(PoisonError::into_inner).done.extend_from_slice(&ranks);
                 }
             });

@@ -73,7 +73,7 @@ fn serve(mut own: ControlLinks, mut links: ControlLinks) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control_links::{Told, listen, send_part};
+    use crate::control_links::{LauncherMessage, listen, send_part};
     use am_core::Rank;
 
     #[test]
@@ -88,14 +88,20 @@ mod tests {
         }
         for link in [&zero, &one] {
             let mut heard = Vec::new();
-            listen(link, 3, |told| {
-                heard.push(told);
+            listen(link, 3, |message| {
+                heard.push(message);
                 if heard.len() == 2 {
                     link.shutdown(std::net::Shutdown::Both).unwrap();
                 }
             });
-            heard.sort_by_key(|told| matches!(told, Told::Gathered(_)));
-            assert_eq!(heard, [Told::Failed(vec![Rank(2)]), Told::Gathered(vec![vec![0], vec![1], vec![]])]);
+            heard.sort_by_key(|message| matches!(message, LauncherMessage::Gathered(_)));
+            assert_eq!(
+                heard,
+                [
+                    LauncherMessage::Failed(vec![Rank(2)]),
+                    LauncherMessage::Gathered(vec![vec![0], vec![1], vec![]])
+                ]
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Peers that break the protocol: their numbers are drawn from what the receiver knows, around every limit of it. Nothing panics,
 //! memory stays bounded, and the messages of the others arrive.
 
-use super::model::{Packet, Play, SEGMENT, Told, seeds};
+use super::model::{Packet, Play, PrintsOnPanic, SEGMENT, seeds};
 use super::*;
 use am_core::Payload;
 
@@ -238,7 +238,7 @@ fn hostile_peers_harm_nobody() {
     let (mut faulty, mut longest) = (0, 0);
     for seed in 0..4 * seeds() {
         let protocol = Protocol::ALL[seed as usize % 5];
-        let guard = Told(format!("seed {seed}, {}", protocol.name()));
+        let guard = PrintsOnPanic(format!("seed {seed}, {}", protocol.name()));
         let mut play = Play::among_others(seed, 4, protocol);
         // One in two knows who is a member.
         if seed % 2 == 0 {

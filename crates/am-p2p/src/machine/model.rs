@@ -561,7 +561,7 @@ fn all(protocol: Protocol, ordered: bool) -> Vec<Counts> {
     let mut counts = Vec::new();
     for seed in 0..seeds() {
         let reported = format!("seed {seed}, {}, ordered {ordered}", protocol.name());
-        let guard = Told(reported);
+        let guard = PrintsOnPanic(reported);
         counts.extend(play(seed, 1 + seed as usize % 3, protocol, ordered));
         std::mem::forget(guard);
     }
@@ -569,9 +569,9 @@ fn all(protocol: Protocol, ordered: bool) -> Vec<Counts> {
 }
 
 /// Prints the seed that repeats a failure.
-pub(super) struct Told(pub(super) String);
+pub(super) struct PrintsOnPanic(pub(super) String);
 
-impl Drop for Told {
+impl Drop for PrintsOnPanic {
     fn drop(&mut self) {
         eprintln!("failed with {}", self.0);
     }

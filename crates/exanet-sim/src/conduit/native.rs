@@ -5,7 +5,7 @@
 //! no atomics, and a notification writes a word rather than adding to one, so signals travel as messages.
 
 use super::stages::{Purpose, Stage, Transfer};
-use super::transport::{Conduit, SEGMENT_AT, Told};
+use super::transport::{Conduit, EndedOperation, SEGMENT_AT};
 use crate::nic::{RdmaError, TransferId};
 use am_core::segment::Memory;
 use am_core::transport::{
@@ -19,7 +19,7 @@ const PART: u64 = 1 << 20;
 impl Conduit<'_> {
     /// Tells the core of an operation that is over; whether there was one.
     pub(super) fn tell_completed<S: Sink>(&mut self, sink: &mut S) -> bool {
-        let Some(Told { ticket, brought, outcome }) = self.completed.pop_front() else { return false };
+        let Some(EndedOperation { ticket, brought, outcome }) = self.completed.pop_front() else { return false };
         self.nic.charge(self.shared.costs.dispatch);
         let memory = brought.map(|(stage, len)| (self.stages.memory(stage).clone(), len));
         let mut bytes = Payload::EMPTY;
@@ -59,7 +59,7 @@ impl Conduit<'_> {
                 // Cells of the answer may still come, or cells of the write still leave.
                 self.stages.abandon(stage, &self.nic, &self.shared.config);
             }
-            self.completed.push_back(Told { ticket, brought: None, outcome: Err(OperationFault::Gone) });
+            self.completed.push_back(EndedOperation { ticket, brought: None, outcome: Err(OperationFault::Gone) });
             self.presence.fresh = true;
         }
     }

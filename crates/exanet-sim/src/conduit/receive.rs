@@ -4,7 +4,7 @@ use super::config::note;
 use super::frame::{Frame, Header, LEAD, Nonsense, packets};
 use super::reply_path::ConduitReplyPath;
 use super::stages::Purpose;
-use super::transport::{Conduit, Told};
+use super::transport::{Conduit, EndedOperation};
 use crate::delivery::LOST;
 use crate::nic::{Fault, Message, Progress};
 use am_core::segment::Memory;
@@ -93,7 +93,7 @@ impl Conduit<'_> {
                         self.stages.give(stage);
                     }
                     let brought = brought.map(|stage| (stage, bytes.unwrap_or_default()));
-                    self.completed.push_back(Told { ticket, brought, outcome });
+                    self.completed.push_back(EndedOperation { ticket, brought, outcome });
                 }
                 Purpose::Message | Purpose::Part => {
                     if let Some(stage) = transfer.stage {

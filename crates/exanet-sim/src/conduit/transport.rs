@@ -57,7 +57,7 @@ pub struct Conduit<'a> {
     /// Peers with frames that were not delivered.
     pub(super) waiting: VecDeque<u32>,
     /// Operations of the core that are over.
-    pub(super) completed: VecDeque<Told>,
+    pub(super) completed: VecDeque<EndedOperation>,
     /// When packets that were refused are sent again.
     pub(super) refusals: Refusals,
     /// Buffers of frames and replies, kept for the next.
@@ -78,7 +78,7 @@ pub struct Conduit<'a> {
 
 /// The end of an operation that the core was not told of yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct EndedOperation {
     pub(super) ticket: Ticket,
     /// The stage that has what a get brings, and how many bytes that is.
     pub(super) brought: Option<(Stage, usize)>,

@@ -26,7 +26,7 @@ struct Operation {
 
 /// The end of an operation that the core was not told of yet.
 #[derive(Clone, Debug)]
-struct Told {
+struct EndedOperation {
     ticket: Ticket,
     value: u64,
     data: Option<Lent>,
@@ -39,14 +39,14 @@ pub(super) struct Natives {
     operations: Slab<Operation>,
     /// Keys of those under way, for when peers are gone.
     keys: Vec<Key>,
-    told: VecDeque<Told>,
+    ended: VecDeque<EndedOperation>,
     /// How many had departed or were faulty when operations on them were ended.
     swept: (u32, usize),
 }
 
 impl Natives {
-    pub(super) fn has_told(&self) -> bool {
-        !self.told.is_empty()
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
     }
 }
 
@@ -66,7 +66,7 @@ impl Conduit<'_> {
                 }
                 (_, data) => data,
             };
-            self.natives.told.push_back(Told { ticket, value, data, outcome });
+            self.natives.ended.push_back(EndedOperation { ticket, value, data, outcome });
             self.presence.fresh = true;
         }
         self.sweep_natives();
@@ -86,14 +86,21 @@ impl Conduit<'_> {
             let key = self.natives.keys.swap_remove(index);
             let Some(operation) = self.natives.operations.remove(key) else { continue };
             let outcome = Err(OperationFault::Gone);
-            self.natives.told.push_back(Told { ticket: operation.ticket, value: 0, data: None, outcome });
+            self.natives.ended.push_back(EndedOperation {
+                ticket: operation.ticket,
+                value: 0,
+                data: None,
+                outcome,
+            });
             self.presence.fresh = true;
         }
     }
 
     /// Tells the core of an operation that is over; whether there was one.
     pub(super) fn tell_completed<S: Sink>(&mut self, sink: &mut S) -> bool {
-        let Some(Told { ticket, value, data, outcome }) = self.natives.told.pop_front() else { return false };
+        let Some(EndedOperation { ticket, value, data, outcome }) = self.natives.ended.pop_front() else {
+            return false;
+        };
         self.nic.charge(self.shared.dispatch);
         let bytes = data.as_deref().map_or(Payload::EMPTY, Payload::own);
         sink.completed(Completion { ticket, outcome: outcome.map(|()| Brought { value, bytes }) });

@@ -92,7 +92,7 @@ impl<'a> Conduit<'a> {
 
     fn rest(&mut self, until: Option<Instant>, reason: WaitReason) {
         let fresh = self.presence.is_fresh(self.nic.context(), reason);
-        if !fresh && !self.nic.has_news() && !self.natives.has_told() {
+        if !fresh && !self.nic.has_news() && !self.natives.has_ended() {
             self.nic.idle(until, reason);
         }
     }

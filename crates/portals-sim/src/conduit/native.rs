@@ -42,7 +42,7 @@ pub(super) struct Started {
 
 /// The end of an operation that the core was not told of yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct EndedOperation {
     started: Started,
     value: u64,
     outcome: Result<(), NiFail>,
@@ -142,14 +142,14 @@ impl Conduit<'_> {
             if let Some((place, size)) = started.found {
                 self.memories.results.load(place as usize, &mut value[..size as usize]);
             }
-            self.completed.push_back(Told { started, value: u64::from_le_bytes(value), outcome });
+            self.completed.push_back(EndedOperation { started, value: u64::from_le_bytes(value), outcome });
         }
         self.presence.fresh = true;
     }
 
     /// Tells the core of an operation that is over; whether there was one.
     pub(super) fn tell_completed<S: Sink>(&mut self, sink: &mut S) -> bool {
-        let Some(Told { started, value, outcome }) = self.completed.pop_front() else { return false };
+        let Some(EndedOperation { started, value, outcome }) = self.completed.pop_front() else { return false };
         let Started { ticket, stage, reports, len, .. } = started;
         self.nic.charge(self.shared.overhead);
         let mut brought = Brought { value, ..Brought::NOTHING };

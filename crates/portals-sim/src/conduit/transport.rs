@@ -4,7 +4,7 @@ use super::codec::{Form, Kind};
 use super::config::{ConduitConfig, FlowControl, Sizes};
 use super::departures::Departures;
 use super::joins::FrameHeader;
-use super::native::Told;
+use super::native::EndedOperation;
 use super::one_sided::{Direct, OneSided, Operation, Operations};
 use super::p3::Memories;
 use super::peers::{Ledger, Peers, Report};
@@ -93,7 +93,7 @@ pub struct Conduit<'a> {
     pub(super) peers: Peers,
     pub(super) ledger: Ledger,
     /// One-sided operations of the core that are over, until it is told.
-    pub(super) completed: VecDeque<Told>,
+    pub(super) completed: VecDeque<EndedOperation>,
     /// Departures and faulty peers whose operations were ended.
     pub(super) swept_natives: (u32, usize),
     /// Replies, and Long requests, that are complete and were not delivered yet.

@@ -46,9 +46,9 @@ enum Step {
 }
 
 /// The kinds of events, and what they tell: user pointer, offset, requested and delivered length.
-type Told = (EventKind, u64, u64, u32, u32);
+type Fields = (EventKind, u64, u64, u32, u32);
 
-fn told(event: &Event) -> Told {
+fn fields(event: &Event) -> Fields {
     (event.kind, event.user_ptr, event.offset, event.rlength, event.mlength)
 }
 
@@ -60,8 +60,8 @@ struct Model {
     list: Vec<Entry>,
     entries: u64,
     memory: Vec<Vec<u8>>,
-    target: Vec<Told>,
-    initiator: Vec<Told>,
+    target: Vec<Fields>,
+    initiator: Vec<Fields>,
     dropped: u64,
 }
 
@@ -296,7 +296,7 @@ fn run(steps: &[Step], parameters: Parameters, defects: Defects) -> Result<(), T
         slot(&nic, all.len() + 2);
         let mut events = Vec::new();
         while let Ok(event) = p3.eq_get(eq) {
-            events.push(told(&event));
+            events.push(fields(&event));
         }
         let contents = target.memory.iter().map(|memory| {
             let mut bytes = vec![0; ROOM];

@@ -48,7 +48,7 @@ enum Step {
 }
 
 /// Kind, failure, list, user pointer, owner of the memory, where, lengths.
-type Told = (EventKind, NiFail, bool, u64, u64, u64, u32, u32);
+type Fields = (EventKind, NiFail, bool, u64, u64, u64, u32, u32);
 
 const ROOM: usize = 256;
 const PT: u32 = 9;
@@ -67,7 +67,7 @@ fn options(number: u32) -> MeOptions {
     chosen.fold(MeOptions::NONE, |options, (_, option)| options | *option)
 }
 
-fn told(event: &Event) -> Told {
+fn fields(event: &Event) -> Fields {
     let Event { kind, ni_fail, list, user_ptr, overflow_ptr, start, rlength, mlength, .. } = *event;
     (kind, ni_fail, list == List::Overflow, user_ptr, overflow_ptr, start, rlength, mlength)
 }
@@ -101,7 +101,7 @@ struct Model {
     headers: Vec<Header>,
     disabled: bool,
     memory: Vec<Vec<u8>>,
-    target: Vec<Told>,
+    target: Vec<Fields>,
     initiator: Vec<(EventKind, NiFail, u32, u64, u64)>,
 }
 
@@ -337,7 +337,7 @@ fn run(steps: &[Step], parameters: Parameters, defects: Defects) -> Result<(), T
             assert_eq!(found, model.initiator);
             return;
         }
-        assert_eq!(events.iter().map(told).collect::<Vec<_>>(), model.target);
+        assert_eq!(events.iter().map(fields).collect::<Vec<_>>(), model.target);
         for ((_, memory), expected) in entries.iter().zip(&model.memory) {
             let mut bytes = vec![0; ROOM];
             nic.read(memory, 0, &mut bytes);

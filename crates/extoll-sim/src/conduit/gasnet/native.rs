@@ -53,7 +53,7 @@ struct Started {
 
 /// The end of an operation that the core was not told of yet.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct EndedOperation {
     ticket: Ticket,
     outcome: Outcome,
     /// The place and length of what it brings in the landing buffers.
@@ -67,7 +67,7 @@ pub(super) struct Natives {
     /// Peers that have puts under way: a fence is under way to each of them, except to those in `unposted`.
     fenced: Vec<u32>,
     unposted: Vec<u32>,
-    told: VecDeque<Told>,
+    ended: VecDeque<EndedOperation>,
     landing: Option<BounceBuffers>,
     /// Departures and faulty peers whose operations were ended.
     swept: (u32, usize),
@@ -98,7 +98,7 @@ impl Natives {
 impl Gasnet<'_> {
     /// Takes operations out of those under way, and notes for the core how they ended where something tells that.
     fn end_natives(&mut self, mut outcome: impl FnMut(&Started) -> Option<Outcome>) {
-        let Natives { started, told, landing, .. } = &mut self.natives;
+        let Natives { started, ended, landing, .. } = &mut self.natives;
         let (base, bounce) = (landing.as_ref().map_or(0, |landing| landing.base.0), &mut self.bounce);
         started.retain(|started| {
             let Some(outcome) = outcome(started) else { return true };
@@ -115,7 +115,7 @@ impl Gasnet<'_> {
                     None
                 }
             };
-            told.push_back(Told { ticket: started.ticket, outcome, landed });
+            ended.push_back(EndedOperation { ticket: started.ticket, outcome, landed });
             false
         });
         self.presence.fresh = true;
@@ -226,7 +226,9 @@ impl Gasnet<'_> {
 
     /// Tells the core of an operation that is over; whether there was one.
     pub(super) fn tell_completed<S: Sink>(&mut self, sink: &mut S) -> bool {
-        let Some(Told { ticket, outcome, landed }) = self.natives.told.pop_front() else { return false };
+        let Some(EndedOperation { ticket, outcome, landed }) = self.natives.ended.pop_front() else {
+            return false;
+        };
         self.nic.charge(self.shared.costs.dispatch);
         let outcome = outcome.map(|()| Brought::NOTHING);
         let Some(((at, len), landing)) = landed.zip(self.natives.landing.as_mut()) else {
@@ -260,7 +262,7 @@ impl Gasnet<'_> {
     fn land(&mut self, len: u32) -> Option<u32> {
         let waits = |started: &Started| matches!(started.progress, Progress::Get { lands: true, .. });
         let used = |natives: &Natives| {
-            natives.started.iter().any(waits) || natives.told.iter().any(|told| told.landed.is_some())
+            natives.started.iter().any(waits) || natives.ended.iter().any(|operation| operation.landed.is_some())
         };
         for _ in 0..2 {
             let size = self.shared.config.bounce;

@@ -20,14 +20,14 @@ pub(super) struct Partition {
 
 /// What an endpoint tells another in passing: how many of its requests ended since the last telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Ended {
     /// Requests handled.
     pub(super) handled: u16,
     /// Requests that end without the reply for which room was set aside.
     pub(super) bare: u16,
 }
 
-impl Told {
+impl Ended {
     /// Whether there is nothing to tell.
     pub(super) fn is_nothing(self) -> bool {
         self == Self::default()
@@ -67,7 +67,7 @@ pub(super) enum AccountError {
 pub(super) struct Account {
     under_way: u16,
     owed: u16,
-    debt: Told,
+    debt: Ended,
     /// Requests of the peer that it has not been told are handled.
     theirs: u16,
     /// The peer has been asked how far it is and has not said.
@@ -103,17 +103,17 @@ impl Account {
     /// # Errors
     /// [`AccountError`] if that cannot be; nothing changes then.
     #[inline]
-    pub(super) fn hear(&mut self, told: Told) -> Result<bool, AccountError> {
+    pub(super) fn acknowledge(&mut self, ended: Ended) -> Result<bool, AccountError> {
         let Self { under_way, owed, .. } = *self;
-        if told.handled > under_way {
-            return Err(AccountError::Handled { told: told.handled, under_way });
+        if ended.handled > under_way {
+            return Err(AccountError::Handled { told: ended.handled, under_way });
         }
-        if told.bare > owed {
-            return Err(AccountError::Replies { told: told.bare, owed });
+        if ended.bare > owed {
+            return Err(AccountError::Replies { told: ended.bare, owed });
         }
-        self.under_way -= told.handled;
-        self.owed -= told.bare;
-        Ok(!told.is_nothing())
+        self.under_way -= ended.handled;
+        self.owed -= ended.bare;
+        Ok(!ended.is_nothing())
     }
 
     /// A reply has come.
@@ -153,7 +153,7 @@ impl Account {
 
     /// What to tell the peer with the next frame; it counts as told.
     #[inline]
-    pub(super) fn tell(&mut self) -> Told {
+    pub(super) fn take_due(&mut self) -> Ended {
         self.theirs -= self.debt.handled;
         std::mem::take(&mut self.debt)
     }
@@ -203,13 +203,13 @@ mod tests {
             [None, None, Some(Resource::RequestFrames)]
         );
         assert_eq!(account.room(SMALL), (0, 0));
-        assert_eq!(account.hear(Told { handled: 3, bare: 1 }), Ok(true));
+        assert_eq!(account.acknowledge(Ended { handled: 3, bare: 1 }), Ok(true));
         assert_eq!(account.room(SMALL), (3, 1));
         account.replied().unwrap();
         assert_eq!(account.room(SMALL), (3, 2));
         account.admit(SMALL, true).unwrap();
         account.withdraw(true);
-        assert_eq!(account.hear(Told { handled: 1, bare: 0 }), Ok(true));
+        assert_eq!(account.acknowledge(Ended { handled: 1, bare: 0 }), Ok(true));
         assert!(account.is_quiet());
     }
 
@@ -227,7 +227,7 @@ mod tests {
                     receiver.bare();
                 }
                 if receiver.must_tell(limits) {
-                    sender.hear(receiver.tell()).unwrap();
+                    sender.acknowledge(receiver.take_due()).unwrap();
                 }
             }
             assert_eq!(sent, 1000, "{requests} requests");
@@ -239,9 +239,9 @@ mod tests {
         let mut account = Account::default();
         account.admit(SMALL, false).unwrap();
         let before = account;
-        let error = account.hear(Told { handled: 2, bare: 0 }).unwrap_err();
+        let error = account.acknowledge(Ended { handled: 2, bare: 0 }).unwrap_err();
         assert_eq!(error.to_string(), "2 requests were told to be handled, but only 1 were under way");
-        assert!(account.hear(Told { handled: 0, bare: 1 }).is_err());
+        assert!(account.acknowledge(Ended { handled: 0, bare: 1 }).is_err());
         assert!(account.replied().is_err());
         assert_eq!(account, before, "nothing changed");
     }
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(account.enter(SMALL), Err(AccountError::Flood { limit: 4 }));
         account.handled();
         assert!(account.enter(SMALL).is_err(), "the peer does not know yet");
-        account.tell();
+        account.take_due();
         account.enter(SMALL).unwrap();
     }
 

@@ -4,7 +4,7 @@
 //! offset (8 bytes), the arguments (4 bytes each), the payload. `handled` and `bare` are what the sender tells the
 //! receiver of its requests.
 
-use super::account::Told;
+use super::account::Ended;
 use am_core::Words;
 use am_core::arguments::MAX_WORDS;
 use am_core::transport::{Category, ReplyBound};
@@ -14,7 +14,7 @@ use thiserror::Error;
 const FIXED: usize = 12;
 
 /// Where in a frame the receiver is told of its requests: `handled`, then `bare`.
-pub(super) const TOLD_AT: usize = 8;
+pub(super) const ENDED_AT: usize = 8;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Frame {
     pub(super) kind: Kind,
     pub(super) handler: u8,
     pub(super) args: Words,
-    pub(super) told: Told,
+    pub(super) ended: Ended,
     /// Where a Long payload goes.
     pub(super) offset: u64,
 }
@@ -79,8 +79,8 @@ impl Frame {
         };
         out.extend_from_slice(&[kind, self.handler, self.args.len() as u8, category]);
         out.extend_from_slice(&bound.to_le_bytes());
-        out.extend_from_slice(&self.told.handled.to_le_bytes());
-        out.extend_from_slice(&self.told.bare.to_le_bytes());
+        out.extend_from_slice(&self.ended.handled.to_le_bytes());
+        out.extend_from_slice(&self.ended.bare.to_le_bytes());
         if self.is_long() {
             out.extend_from_slice(&self.offset.to_le_bytes());
         }
@@ -108,8 +108,8 @@ impl Frame {
             6 => Kind::Answer,
             _ => return Err(bad()),
         };
-        let told = Told { handled: u16::from_le_bytes([h0, h1]), bare: u16::from_le_bytes([e0, e1]) };
-        let mut frame = Self { kind, handler, args: Words::EMPTY, told, offset: 0 };
+        let ended = Ended { handled: u16::from_le_bytes([h0, h1]), bare: u16::from_le_bytes([e0, e1]) };
+        let mut frame = Self { kind, handler, args: Words::EMPTY, ended, offset: 0 };
         if frame.is_long() {
             let (offset, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
             frame.offset = u64::from_le_bytes(*offset);
@@ -130,7 +130,7 @@ mod tests {
         let args: Vec<u32> = (0..words as u32).map(|word| word * 0x0101_0101).collect();
         let args = Words::from_slice(&args).unwrap();
         let offset = if matches!(kind, Kind::Reply(Category::Long)) { 1 << 40 } else { 0 };
-        Frame { kind, handler: 200, args, told: Told { handled: 3, bare: 65_535 }, offset }
+        Frame { kind, handler: 200, args, ended: Ended { handled: 3, bare: 65_535 }, offset }
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
                 let payload_at = body.len();
                 body.extend_from_slice(b"payload");
                 let (read, at) = Frame::read(&body).unwrap();
-                assert_eq!((read.kind, read.handler, read.args, read.told), (kind, 200, frame.args, frame.told));
+                assert_eq!((read.kind, read.handler, read.args, read.ended), (kind, 200, frame.args, frame.ended));
                 assert_eq!((read.offset, at), (frame.offset, payload_at));
             }
         }

@@ -8,7 +8,7 @@
 use super::account::{Account, AccountError};
 use super::config::{AmConfig, PscomConfig};
 use super::engine::{Arrival as Incoming, Engine};
-use super::frame::{Frame, Kind, TOLD_AT};
+use super::frame::{ENDED_AT, Frame, Kind};
 use super::header::Envelope;
 use super::reply_path::ConduitReplyPath;
 use crate::nic::{HostMemory, Nic};
@@ -210,15 +210,15 @@ impl<'a> Pscom<'a> {
     /// Begins the body of a frame to a peer; what the peer is told is filled in by [`Pscom::dispatch`].
     pub(super) fn compose(&mut self, kind: Kind, handler: u8, args: &Words, offset: u64) -> Vec<u8> {
         let mut body = self.engine.pool().take();
-        Frame { kind, handler, args: *args, told: Default::default(), offset }.write(&mut body);
+        Frame { kind, handler, args: *args, ended: Default::default(), offset }.write(&mut body);
         body
     }
 
     /// Sends a frame, and with it what there is to tell.
     pub(super) fn dispatch(&mut self, to: u32, mut body: Vec<u8>) {
-        let told = self.peer(to).account.tell();
-        body[TOLD_AT..TOLD_AT + 2].copy_from_slice(&told.handled.to_le_bytes());
-        body[TOLD_AT + 2..TOLD_AT + 4].copy_from_slice(&told.bare.to_le_bytes());
+        let ended = self.peer(to).account.take_due();
+        body[ENDED_AT..ENDED_AT + 2].copy_from_slice(&ended.handled.to_le_bytes());
+        body[ENDED_AT + 2..ENDED_AT + 4].copy_from_slice(&ended.bare.to_le_bytes());
         let envelope = Envelope { context: CONTEXT, tag: 0, source: self.engine.nic().rank() };
         self.engine.send(to, envelope, body);
     }
@@ -295,9 +295,9 @@ impl<'a> Pscom<'a> {
         let Ok((frame, at)) = Frame::read(&body) else { return self.distrust(from, LossCause::Faulty) };
         let account = &mut self.peer(from).account;
         let takes_room = matches!(frame.kind, Kind::Request(..) | Kind::Control);
-        let heard = account.hear(frame.told);
+        let acknowledged = account.acknowledge(frame.ended);
         let entered = if takes_room { account.enter(limits) } else { Ok(()) };
-        match (heard, entered) {
+        match (acknowledged, entered) {
             (Ok(news), Ok(())) => self.room |= news,
             _ => return self.distrust(from, LossCause::Faulty),
         }

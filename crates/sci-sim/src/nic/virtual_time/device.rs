@@ -2,7 +2,7 @@
 //! writes to memory and answers, without its process's help.
 
 use super::process::{Process, Wanting};
-use super::wire::{Ask, Body, Line, Told, Verdict, Wire};
+use super::wire::{Ask, Body, Line, Reply, Verdict, Wire};
 use crate::model::{Costs, Parameters};
 use crate::nic::code::Code;
 use crate::nic::errors::{Injector, TransferErrors};
@@ -212,11 +212,11 @@ impl Adapter {
         let from = Shared::node_id(port.node_of(packet.from));
         let anyway = self.shared.has(Mutation::ConnectAnyway);
         let process = self.process();
-        let told = match ask {
-            Ask::Probe => Told::Done,
+        let result = match ask {
+            Ask::Probe => Reply::Done,
             Ask::Connect { id, key } => match process.by_id(id) {
-                None => Told::Refused(Code::NoSuchSegment),
-                Some(local) if !local.available && !anyway => Told::Refused(Code::ConnectionRefused),
+                None => Reply::Refused(Code::NoSuchSegment),
+                Some(local) if !local.available && !anyway => Reply::Refused(Code::ConnectionRefused),
                 Some(local) => {
                     let (base, size) = (local.base, local.size);
                     // A question asked twice connects once.
@@ -226,7 +226,7 @@ impl Adapter {
                         process.local_event(number, from, SegmentReason::Connect);
                         self.news(port);
                     }
-                    Told::Connected { base, size }
+                    Reply::Connected { base, size }
                 }
             },
             Ask::Disconnect { base, key } => {
@@ -239,11 +239,11 @@ impl Adapter {
                         self.news(port);
                     }
                 }
-                Told::Done
+                Reply::Done
             }
             Ask::FindInterrupt { number } => {
                 let found = process.interrupts.iter().any(|interrupt| interrupt.number == number);
-                if found { Told::Done } else { Told::Refused(Code::NoSuchSegment) }
+                if found { Reply::Done } else { Reply::Refused(Code::NoSuchSegment) }
             }
             Ask::Read { .. } => {
                 // A read pushes the stores before it.
@@ -254,7 +254,7 @@ impl Adapter {
             }
         };
         let reply = self.costs().reply;
-        self.answer(&packet, reply, Body::Told { serial, told }, port);
+        self.answer(&packet, reply, Body::Reply { serial, result }, port);
     }
 
     /// Reads a line for another node.
@@ -263,15 +263,15 @@ impl Adapter {
         let Body::Ask { serial, ask: Ask::Read { address, len } } = packet.body.0 else {
             unreachable!("only reads are set aside to be read");
         };
-        let told = match self.process().at_address(offset(address), usize::from(len)) {
+        let result = match self.process().at_address(offset(address), usize::from(len)) {
             Some((local, at)) => {
                 let mut bytes = [0; LINE];
                 local.memory.load(at, &mut bytes[..usize::from(len)]);
-                Told::Read(bytes)
+                Reply::Read(bytes)
             }
-            None => Told::Refused(Code::TransferFailed),
+            None => Reply::Refused(Code::TransferFailed),
         };
-        let body = Wire(Body::Told { serial, told });
+        let body = Wire(Body::Reply { serial, result });
         port.send_as(Outgoing::new(packet.to, packet.from, LINE as u32, body));
     }
 
@@ -376,11 +376,11 @@ impl Device for Adapter {
                 self.chunk_answered(queue, generation, verdict, port);
             }
             Body::Ask { .. } => self.ask(packet, port),
-            Body::Told { serial, told } => {
+            Body::Reply { serial, result } => {
                 if let Some((open, answer @ None)) = &mut self.process().asked
                     && *open == serial
                 {
-                    *answer = Some(told);
+                    *answer = Some(result);
                     self.wake_if_satisfied(port);
                 }
             }

@@ -4,8 +4,8 @@
 use super::HostMemory;
 use super::device::{Adapter, Look, Shared, looking};
 use super::pio::Combiner;
-use super::process::{Process, Wanting, told_done};
-use super::wire::{Ask, Body, Told, Wire};
+use super::process::{Process, Wanting, reply_done};
+use super::wire::{Ask, Body, Reply, Wire};
 use crate::nic::code::{Code, Kept};
 use crate::nic::kinds::{
     Callback, Counters, DmaState, Flags, Limits, NodeId, RemoteAddress, SegmentId, SegmentReason, SequenceStatus,
@@ -185,7 +185,7 @@ impl<'a> Virtual<'a> {
     }
 
     /// Asks another node something and waits for the answer. Questions and answers that get lost are asked again.
-    pub(super) fn ask(&self, rank: u32, ask: Ask, timeout: Option<Span>) -> Result<Told, Code> {
+    pub(super) fn ask(&self, rank: u32, ask: Ask, timeout: Option<Span>) -> Result<Reply, Code> {
         self.flush();
         let until = timeout.map(|timeout| self.context.now() + timeout);
         let (again, send) = (self.shared.costs.timeout, self.shared.costs.send);
@@ -199,11 +199,11 @@ impl<'a> Virtual<'a> {
             let body = Wire(Body::Ask { serial, ask });
             self.context.send_as(Outgoing { at: Some(now + send), ..Outgoing::new(self.rank(), rank, 0, body) });
             let patience = earlier(until, Some(now + again)).expect("one of them is given");
-            let told = self.wait(Wanting::Told, Some(patience), |process, _| {
-                process.asked.and_then(|(_, told)| told).map_or(Look::Wait(None), Look::Done)
+            let result = self.wait(Wanting::Reply, Some(patience), |process, _| {
+                process.asked.and_then(|(_, result)| result).map_or(Look::Wait(None), Look::Done)
             });
-            if let Some(told) = told {
-                return Ok(told);
+            if let Some(result) = result {
+                return Ok(result);
             }
             if let Some(code) = self.broken(rank) {
                 return Err(code);
@@ -530,7 +530,7 @@ impl<'a> Sisci for Virtual<'a> {
     ) -> Result<RemoteInterrupt, Code> {
         self.call();
         let rank = self.reach(node)?;
-        told_done(self.ask(rank, Ask::FindInterrupt { number }, Some(timeout))?)?;
+        reply_done(self.ask(rank, Ask::FindInterrupt { number }, Some(timeout))?)?;
         Ok(RemoteInterrupt { rank, number })
     }
 

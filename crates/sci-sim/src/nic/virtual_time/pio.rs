@@ -4,7 +4,7 @@
 use super::device::Look;
 use super::handle::{RemoteMap, Sequence, Virtual};
 use super::process::{Pending, Process, Wanting};
-use super::wire::{Ask, Body, Line, Told, Wire, ones};
+use super::wire::{Ask, Body, Line, Reply, Wire, ones};
 use crate::nic::code::Code;
 use crate::nic::errors::{Failure, Severity};
 use crate::nic::kinds::{Flags, LINE, SequenceStatus};
@@ -180,11 +180,11 @@ impl Virtual<'_> {
             let (some, more) = rest.split_at_mut(room.min(rest.len()));
             let ask = Ask::Read { address, len: some.len() as u8 };
             let patience = Span(self.shared.costs.timeout.0.saturating_mul(4));
-            let told = self.ask(map.rank, ask, Some(patience)).map_err(|_| Code::TransferFailed)?;
+            let result = self.ask(map.rank, ask, Some(patience)).map_err(|_| Code::TransferFailed)?;
             let counted = !self.shared.has(Mutation::UncountedReads);
             self.own(|process| process.counters.remote_reads += u64::from(counted));
-            match told {
-                Told::Read(bytes) => some.copy_from_slice(&bytes[..some.len()]),
+            match result {
+                Reply::Read(bytes) => some.copy_from_slice(&bytes[..some.len()]),
                 _ => return Err(Code::TransferFailed),
             }
             (address, rest) = (address + some.len() as u64, more);

@@ -2,7 +2,7 @@
 //! way.
 
 use super::HostMemory;
-use super::wire::{Told, Verdict};
+use super::wire::{Reply, Verdict};
 use crate::nic::code::Code;
 use crate::nic::errors::{Failure, Injected, Injector, Severity};
 use crate::nic::kinds::{Callback, Concerned, Counters, DmaState, NodeId, SegmentId, SegmentReason};
@@ -175,7 +175,7 @@ pub(super) enum Wanting {
     /// All lines.
     Lines,
     Queue(u32),
-    Told,
+    Reply,
     Interrupt(u32),
     Event,
 }
@@ -194,7 +194,7 @@ pub(super) struct Process {
     pub(super) window: usize,
     pub(super) serial: u32,
     /// The question that is open, and its answer.
-    pub(super) asked: Option<(u32, Option<Told>)>,
+    pub(super) asked: Option<(u32, Option<Reply>)>,
     pub(super) wanting: Wanting,
     /// Something came that ends an idling.
     pub(super) news: bool,
@@ -311,7 +311,7 @@ impl Process {
             Wanting::Map(map) => self.pending.iter().all(|pending| pending.map != map),
             Wanting::Lines => self.pending.is_empty(),
             Wanting::Queue(queue) => self.queues.at(queue).settle(now),
-            Wanting::Told => self.asked.is_some_and(|(_, told)| told.is_some()),
+            Wanting::Reply => self.asked.is_some_and(|(_, result)| result.is_some()),
             Wanting::Interrupt(interrupt) => self.interrupts.at(interrupt).pending > 0,
             Wanting::Event => true,
         }
@@ -388,9 +388,9 @@ impl Process {
 }
 
 /// What an answer says to a caller.
-pub(super) fn told_done(told: Told) -> Result<(), Code> {
-    match told {
-        Told::Refused(code) => Err(code),
+pub(super) fn reply_done(result: Reply) -> Result<(), Code> {
+    match result {
+        Reply::Refused(code) => Err(code),
         _ => Ok(()),
     }
 }

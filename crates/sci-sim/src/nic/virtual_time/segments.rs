@@ -4,7 +4,7 @@ use super::HostMemory;
 use super::device::{Look, Shared};
 use super::handle::{Descriptor, LocalMap, LocalSegment, RemoteMap, RemoteSegment, Virtual, earlier};
 use super::process::{Connection, Local, Map, Wanting};
-use super::wire::{Ask, Told};
+use super::wire::{Ask, Reply};
 use crate::nic::code::{Code, Kept};
 use crate::nic::kinds::{
     ALIGNMENT, Flags, MAP_ALIGNMENT, NodeId, RemoteAddress, SegmentId, SegmentReason, inside,
@@ -143,10 +143,10 @@ impl Virtual<'_> {
         flags: Flags,
     ) -> Result<RemoteSegment, Code> {
         let key = self.own(|process| process.serial());
-        let told = self.ask(rank, Ask::Connect { id, key }, Some(timeout))?;
-        let (base, size) = match told {
-            Told::Connected { base, size } => (base, size),
-            Told::Refused(code) => return Err(code),
+        let result = self.ask(rank, Ask::Connect { id, key }, Some(timeout))?;
+        let (base, size) = match result {
+            Reply::Connected { base, size } => (base, size),
+            Reply::Refused(code) => return Err(code),
             _ => return Err(Code::NoSuchSegment),
         };
         Ok(self.own(|process| {

@@ -23,7 +23,7 @@ pub(super) enum Body {
     /// A question that a rank waits for.
     Ask { serial: u32, ask: Ask },
     /// Its answer.
-    Told { serial: u32, told: Told },
+    Reply { serial: u32, result: Reply },
     /// An interrupt.
     Trigger { number: u32 },
 }
@@ -54,7 +54,7 @@ pub(super) enum Ask {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told {
+pub(super) enum Reply {
     Done,
     Refused(Code),
     Connected { base: u64, size: usize },
