@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 
 /// A peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense;
+pub(crate) struct Malformed;
 
 /// Credits that a frame brings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,12 +112,12 @@ impl Kind {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Result<u32, Nonsense> {
-    let word = bytes.get(at..at + 4).ok_or(Nonsense)?;
+fn word(bytes: &[u8], at: usize) -> Result<u32, Malformed> {
+    let word = bytes.get(at..at + 4).ok_or(Malformed)?;
     Ok(u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
-fn double(bytes: &[u8], at: usize) -> Result<u64, Nonsense> {
+fn double(bytes: &[u8], at: usize) -> Result<u64, Malformed> {
     Ok(u64::from(word(bytes, at)?) | u64::from(word(bytes, at + 4)?) << 32)
 }
 
@@ -153,29 +153,29 @@ impl Header {
 
     /// Who sent a frame.
     #[inline]
-    pub(crate) fn origin(bytes: &[u8]) -> Result<Origin, Nonsense> {
+    pub(crate) fn origin(bytes: &[u8]) -> Result<Origin, Malformed> {
         Ok(Origin { tag: word(bytes, 0)?, from: word(bytes, 4)?, sequence: word(bytes, 8)? })
     }
 
     /// The kind of a frame, and its handler byte.
-    pub(crate) fn kind(bytes: &[u8]) -> Result<(Kind, u8), Nonsense> {
+    pub(crate) fn kind(bytes: &[u8]) -> Result<(Kind, u8), Malformed> {
         let [kind, handler, ..] = word(bytes, 12)?.to_le_bytes();
-        Ok((Kind::of(kind).ok_or(Nonsense)?, handler))
+        Ok((Kind::of(kind).ok_or(Malformed)?, handler))
     }
 
     /// A frame's header, its arguments, and the bytes behind.
     #[inline]
-    pub(crate) fn read(bytes: &[u8]) -> Result<(Self, Words, &[u8]), Nonsense> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<(Self, Words, &[u8]), Malformed> {
         let origin = Self::origin(bytes)?;
         let [kind, handler, args, controls] = word(bytes, 12)?.to_le_bytes();
         let credits = word(bytes, 16)?;
         let credits = Credits { handled: credits as u16, freed: (credits >> 16) as u16, controls };
-        let kind = Kind::of(kind).ok_or(Nonsense)?;
+        let kind = Kind::of(kind).ok_or(Malformed)?;
         let placed = if kind.is_long() { (double(bytes, 24)?, double(bytes, 32)?) } else { (0, 0) };
         let header = Self { origin, kind, handler, args, credits, placed };
-        let rest = bytes.get(header.len()..).ok_or(Nonsense)?;
-        let (words, rest) = rest.split_at_checked(4 * usize::from(args)).ok_or(Nonsense)?;
-        let words = Words::from_le_bytes(words).map_err(|_| Nonsense)?;
+        let rest = bytes.get(header.len()..).ok_or(Malformed)?;
+        let (words, rest) = rest.split_at_checked(4 * usize::from(args)).ok_or(Malformed)?;
+        let words = Words::from_le_bytes(words).map_err(|_| Malformed)?;
         Ok((header, words, rest))
     }
 }
@@ -185,7 +185,7 @@ impl Header {
 /// # Panics
 /// If it is no frame.
 pub(crate) fn strip(frame: &mut Vec<u8>) {
-    let (header, ..) = Header::read(frame).unwrap_or_else(|Nonsense| panic!("it was composed here"));
+    let (header, ..) = Header::read(frame).unwrap_or_else(|Malformed| panic!("it was composed here"));
     let bare = Header { kind: Kind::Credit, handler: 0, args: 0, placed: (0, 0), ..header };
     frame.truncate(HEADER);
     bare.compose(frame, &Words::EMPTY, &[]);

@@ -101,17 +101,17 @@ impl Frame {
 
 /// What makes no sense: its sender is faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct Malformed;
 
-fn word<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Nonsense> {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(Nonsense)
+fn word<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Malformed> {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(Malformed)
 }
 
 /// Reads the bytes of a frame.
-pub(super) fn parse(bytes: Vec<u8>) -> Result<Frame, Nonsense> {
+pub(super) fn parse(bytes: Vec<u8>) -> Result<Frame, Malformed> {
     let [kind, handler, args, slot, reply, _] = word::<6>(&bytes, 0)?;
     let header = Header {
-        kind: Kind::from_code(kind).ok_or(Nonsense)?,
+        kind: Kind::from_code(kind).ok_or(Malformed)?,
         handler,
         args,
         slot,
@@ -122,7 +122,7 @@ pub(super) fn parse(bytes: Vec<u8>) -> Result<Frame, Nonsense> {
         freed: u32::from_le_bytes(word(&bytes, 16)?),
     };
     if args > 16 || bytes.len() != header.lead() + usize::from(header.payload) {
-        return Err(Nonsense);
+        return Err(Malformed);
     }
     let mut place = Place::default();
     if header.has_place() {
@@ -134,7 +134,7 @@ pub(super) fn parse(bytes: Vec<u8>) -> Result<Frame, Nonsense> {
     for (word, bytes) in words.iter_mut().zip(given) {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
-    let args = Words::from_slice(&words[..usize::from(args)]).map_err(|_| Nonsense)?;
+    let args = Words::from_slice(&words[..usize::from(args)]).map_err(|_| Malformed)?;
     Ok(Frame { header, place, args, bytes })
 }
 
@@ -176,22 +176,22 @@ pub(super) struct Line {
 
 impl Line {
     /// Takes a packet. Its sender has no more than `most` under way.
-    pub(super) fn put(&mut self, packet: &[u8], most: usize) -> Result<(), Nonsense> {
+    pub(super) fn put(&mut self, packet: &[u8], most: usize) -> Result<(), Malformed> {
         let [turn @ .., more, _] = word::<HEAD>(packet, 0)?;
         let rest = &packet[HEAD..];
         if rest.is_empty() || rest.len() > PART {
-            return Err(Nonsense);
+            return Err(Malformed);
         }
         let mut part = Part { more, len: rest.len() as u8, bytes: [0; PART] };
         part.bytes[..rest.len()].copy_from_slice(rest);
-        self.turns.put(u16::from_le_bytes(turn), part, most).map_err(|OutOfPlace| Nonsense)
+        self.turns.put(u16::from_le_bytes(turn), part, most).map_err(|OutOfPlace| Malformed)
     }
 
     /// The next frame that is complete, in a buffer that `buffer` makes.
-    pub(super) fn next(&mut self, buffer: impl FnOnce() -> Vec<u8>) -> Option<Result<Frame, Nonsense>> {
+    pub(super) fn next(&mut self, buffer: impl FnOnce() -> Vec<u8>) -> Option<Result<Frame, Malformed>> {
         while let Some(part) = self.turns.next() {
             if self.missing.is_some_and(|missing| missing.checked_sub(1) != Some(part.more)) {
-                return Some(Err(Nonsense));
+                return Some(Err(Malformed));
             }
             self.bytes.extend_from_slice(&part.bytes[..usize::from(part.len)]);
             if part.more != 0 {
@@ -309,15 +309,15 @@ mod tests {
         let header = Header { payload: 100, ..Header::credit(1, 2) };
         let two = packets_of(&mut turn, &header, Place::default(), &Words::EMPTY, &[1; 100]);
         let mut line = Line::default();
-        assert_eq!(line.put(&two[1], 1), Err(Nonsense), "beyond the window");
-        assert_eq!(line.put(&two[0][..4], 8), Err(Nonsense), "nothing in it");
+        assert_eq!(line.put(&two[1], 1), Err(Malformed), "beyond the window");
+        assert_eq!(line.put(&two[0][..4], 8), Err(Malformed), "nothing in it");
         line.put(&two[1], 8).unwrap();
-        assert_eq!(line.put(&two[1], 8), Err(Nonsense), "the same turn twice");
+        assert_eq!(line.put(&two[1], 8), Err(Malformed), "the same turn twice");
         assert!(line.next(Vec::new).is_none());
         line.put(&two[0], 8).unwrap();
         assert_eq!(line.next(Vec::new).unwrap().unwrap().header, header);
-        assert_eq!(line.put(&two[0], 8), Err(Nonsense), "a turn that is over");
-        assert_eq!(parse(vec![11; 40]).unwrap_err(), Nonsense);
-        assert_eq!(parse(vec![0; 19]).unwrap_err(), Nonsense);
+        assert_eq!(line.put(&two[0], 8), Err(Malformed), "a turn that is over");
+        assert_eq!(parse(vec![11; 40]).unwrap_err(), Malformed);
+        assert_eq!(parse(vec![0; 19]).unwrap_err(), Malformed);
     }
 }

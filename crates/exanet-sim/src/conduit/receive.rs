@@ -1,7 +1,7 @@
 //! Receiving: packets become frames, frames wait for their turn and their payload, and go to the sink.
 
 use super::config::note;
-use super::frame::{Frame, Header, LEAD, Nonsense, packets};
+use super::frame::{Frame, Header, LEAD, Malformed, packets};
 use super::reply_path::ConduitReplyPath;
 use super::stages::Purpose;
 use super::transport::{Conduit, EndedOperation};
@@ -133,7 +133,7 @@ impl Conduit<'_> {
     }
 
     /// Takes in a frame whose turn it is: its credits at once, the rest when it is delivered.
-    fn enqueue(&mut self, from: u32, frame: Frame) -> Result<(), Nonsense> {
+    fn enqueue(&mut self, from: u32, frame: Frame) -> Result<(), Malformed> {
         self.collect(from, &frame.header)?;
         let Header { kind, slot, write, .. } = frame.header;
         let (sizes, segment) = (self.shared.sizes, self.segment_size());
@@ -163,7 +163,7 @@ impl Conduit<'_> {
             }
         };
         if !fits || !entitled {
-            return Err(Nonsense);
+            return Err(Malformed);
         }
         peer.inbox.push_back(frame);
         self.line_up(from);
@@ -171,15 +171,15 @@ impl Conduit<'_> {
     }
 
     /// Takes in the credits that a frame brings.
-    fn collect(&mut self, from: u32, header: &Header) -> Result<(), Nonsense> {
+    fn collect(&mut self, from: u32, header: &Header) -> Result<(), Malformed> {
         let requests = self.shared.sizes.request_slots();
         let peer = self.peers.of(from);
         // An answer that has come gives its slot back itself.
         if peer.slots.give(header.handled).is_err() || header.freed & peer.answered != 0 {
-            return Err(Nonsense);
+            return Err(Malformed);
         }
         self.unhandled -= u64::from((header.handled & requests).count_ones());
-        peer.replies.give(header.freed).map_err(|_| Nonsense)
+        peer.replies.give(header.freed).map_err(|_| Malformed)
     }
 
     /// Whether the first frame of a peer can be delivered: its payload is there.

@@ -5,7 +5,7 @@ use fabric_sim::conduit::Kind;
 
 /// A peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct Malformed;
 
 /// What a frame says besides arguments and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +33,10 @@ impl Header {
         [word, self.offset]
     }
 
-    pub(super) fn read([word, offset]: [u64; 2]) -> Result<Self, Nonsense> {
+    pub(super) fn read([word, offset]: [u64; 2]) -> Result<Self, Malformed> {
         let byte = |at: u32| (word >> at) as u8;
         let header = Self {
-            kind: Kind::from_code(byte(0)).ok_or(Nonsense)?,
+            kind: Kind::from_code(byte(0)).ok_or(Malformed)?,
             handler: byte(8),
             args: byte(16),
             handled: (word >> 32) as u16,
@@ -44,7 +44,7 @@ impl Header {
             controls: byte(24),
             offset,
         };
-        if header.args > 16 { Err(Nonsense) } else { Ok(header) }
+        if header.args > 16 { Err(Malformed) } else { Ok(header) }
     }
 }
 
@@ -54,9 +54,9 @@ pub(super) const fn arguments_len(args: usize) -> usize {
 }
 
 /// The arguments at the beginning of a frame's bytes.
-pub(super) fn read_arguments(bytes: &[u8], args: u8) -> Result<Words, Nonsense> {
-    let words = bytes.get(..arguments_len(args.into())).ok_or(Nonsense)?;
-    Words::from_le_bytes(words).map_err(|_| Nonsense)
+pub(super) fn read_arguments(bytes: &[u8], args: u8) -> Result<Words, Malformed> {
+    let words = bytes.get(..arguments_len(args.into())).ok_or(Malformed)?;
+    Words::from_le_bytes(words).map_err(|_| Malformed)
 }
 
 #[cfg(test)]
@@ -82,6 +82,6 @@ mod tests {
     #[test]
     fn arguments_have_to_be_there() {
         assert_eq!(read_arguments(&[1, 0, 0, 0, 9], 1).unwrap(), Words::from_slice(&[1]).unwrap());
-        assert_eq!(read_arguments(&[1, 0, 0], 1), Err(Nonsense));
+        assert_eq!(read_arguments(&[1, 0, 0], 1), Err(Malformed));
     }
 }

@@ -1,6 +1,6 @@
 //! Receiving: messages become frames, whose credits count at once, and go to the sink.
 
-use super::frame::{Header, Nonsense, arguments_len, read_arguments};
+use super::frame::{Header, Malformed, arguments_len, read_arguments};
 use super::reply_path::ConduitReplyPath;
 use super::transport::Conduit;
 use crate::nic::Message;
@@ -24,7 +24,7 @@ impl Conduit<'_> {
             found = true;
             match self.deliver(&message, sink) {
                 Ok(delivered) => done += usize::from(delivered),
-                Err(Nonsense) => {
+                Err(Malformed) => {
                     self.presence.fresh |= self.presence.faulty.insert(Peer(message.from), LossCause::Faulty)
                 }
             }
@@ -37,19 +37,19 @@ impl Conduit<'_> {
     }
 
     /// Takes in the credits that a frame brings.
-    fn collect(&mut self, from: u32, header: &Header) -> Result<(), Nonsense> {
+    fn collect(&mut self, from: u32, header: &Header) -> Result<(), Malformed> {
         let peer = self.peers.of(from);
         let (handled, freed) = (u32::from(header.handled), u32::from(header.freed));
         let controls = u32::from(header.controls);
-        peer.controls = peer.controls.checked_sub(controls).ok_or(Nonsense)?;
-        peer.unhandled = peer.unhandled.checked_sub(handled).ok_or(Nonsense)?;
-        peer.expected = peer.expected.checked_sub(freed).ok_or(Nonsense)?;
+        peer.controls = peer.controls.checked_sub(controls).ok_or(Malformed)?;
+        peer.unhandled = peer.unhandled.checked_sub(handled).ok_or(Malformed)?;
+        peer.expected = peer.expected.checked_sub(freed).ok_or(Malformed)?;
         self.unhandled -= u64::from(handled + controls);
         Ok(())
     }
 
     /// Delivers a frame; whether the sink got anything.
-    fn deliver<S: Sink>(&mut self, message: &Message, sink: &mut S) -> Result<bool, Nonsense> {
+    fn deliver<S: Sink>(&mut self, message: &Message, sink: &mut S) -> Result<bool, Malformed> {
         let Message { from, immediate, ref data, .. } = *message;
         if self.presence.faulty.contains(Peer(from)) {
             return Ok(false);
@@ -61,7 +61,7 @@ impl Conduit<'_> {
         let bytes = &data[arguments_len(args.into())..];
         let segment = self.segment.clone();
         let payload = if kind.is_long() {
-            segment.view(offset, bytes.len()).map_err(|_| Nonsense)?
+            segment.view(offset, bytes.len()).map_err(|_| Malformed)?
         } else {
             Payload::own(bytes)
         };
@@ -78,7 +78,7 @@ impl Conduit<'_> {
             }
             Kind::Reply(category) => {
                 let peer = self.peers.of(from);
-                peer.expected = peer.expected.checked_sub(1).ok_or(Nonsense)?;
+                peer.expected = peer.expected.checked_sub(1).ok_or(Malformed)?;
                 self.own_replies -= u32::from(from == self.presence.me);
                 sink.reply(arrival(category));
             }

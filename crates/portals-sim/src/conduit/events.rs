@@ -67,7 +67,7 @@ pub(super) enum Am {
     /// The receiver is disabled (Portals 4).
     Disabled,
     /// A message that no conduit sends.
-    Nonsense { from: u32 },
+    Malformed { from: u32 },
     /// Nothing for the conduit.
     Nothing,
 }

@@ -209,7 +209,7 @@ impl<'a> P3Wire<'a> {
                 let at = event.user_ptr * self.space.bytes + event.offset;
                 Am::Request { from, bits, data: HeaderData::decode(event.hdr_data), at, len: event.mlength }
             }
-            (EventKind::PutEnd, None) => Am::Nonsense { from },
+            (EventKind::PutEnd, None) => Am::Malformed { from },
             _ => Am::Nothing,
         })
     }

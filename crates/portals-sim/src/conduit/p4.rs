@@ -265,7 +265,7 @@ impl<'a> P4Wire<'a> {
                 let at = event.user_ptr * self.space.bytes + event.remote_offset;
                 Am::Request { from, bits, data: HeaderData::decode(event.hdr_data), at, len: event.mlength }
             }
-            None => Am::Nonsense { from },
+            None => Am::Malformed { from },
         })
     }
 

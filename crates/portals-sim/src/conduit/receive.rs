@@ -337,7 +337,7 @@ impl Conduit<'_> {
                 false
             }
             Am::Request { from, bits, data, at, len } => self.request_event(from, bits, data, at, len, sink),
-            Am::Nonsense { from } => {
+            Am::Malformed { from } => {
                 self.fault(from);
                 false
             }

@@ -86,7 +86,7 @@ pub(super) struct Header {
 
 /// Bytes that make no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct Malformed;
 
 impl Header {
     fn is_long(&self) -> bool {
@@ -140,24 +140,24 @@ impl Header {
     /// needs.
     ///
     /// # Errors
-    /// [`Nonsense`]: no such header is ever written.
+    /// [`Malformed`]: no such header is ever written.
     #[inline]
-    pub(super) fn read(word: impl Fn(usize) -> u64) -> Result<(Self, Words), Nonsense> {
+    pub(super) fn read(word: impl Fn(usize) -> u64) -> Result<(Self, Words), Malformed> {
         let first = word(0);
         let [handler, kind, count, size, ..] = first.to_le_bytes();
         let (kind, count, number) = (kind & OWN, count & OWN, Number::of_word(first));
-        let category = *Category::ALL.get(usize::from(kind >> CATEGORY & 3)).ok_or(Nonsense)?;
+        let category = *Category::ALL.get(usize::from(kind >> CATEGORY & 3)).ok_or(Malformed)?;
         let kind = match kind & !(3 << CATEGORY) {
             0 => Kind::Request(category),
             ONE_WAY => Kind::OneWay(category),
             REPLY => Kind::Reply(category),
             CORE if category == Category::Short => Kind::Core,
-            _ => return Err(Nonsense),
+            _ => return Err(Malformed),
         };
         let mut header = Self { kind, handler, payload: (first >> 32) as u32, place: 0, number };
         let count = usize::from(count);
         if count > MAX_WORDS || usize::from(size) != header.size(count) {
-            return Err(Nonsense);
+            return Err(Malformed);
         }
         let mut next = 1;
         if header.is_long() {
@@ -167,7 +167,7 @@ impl Header {
         // Behind an odd number of arguments lies half a word of something else.
         let part = |pair: usize| if 2 * pair + 1 == count { u64::from(u32::MAX) } else { u64::MAX };
         let pairs = (0..count.div_ceil(2)).map(|pair| word(next + pair) & part(pair));
-        let args = Words::from_pairs(count, pairs).map_err(|_| Nonsense)?;
+        let args = Words::from_pairs(count, pairs).map_err(|_| Malformed)?;
         Ok((header, args))
     }
 }

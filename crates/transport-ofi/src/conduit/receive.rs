@@ -2,7 +2,7 @@
 
 use super::peers::CONTROLS;
 use super::{Inbound, Machine, Settings};
-use crate::frame::{Credits, Header, Kind, Nonsense};
+use crate::frame::{Credits, Header, Kind, Malformed};
 use crate::wire::{Fault, Wire};
 use am_core::{LossCause, Peer, PeerStatus, Words};
 
@@ -151,7 +151,7 @@ impl<W: Wire> Machine<W> {
             match self.open(from, &bytes) {
                 Ok(Some((header, args, rest))) => return Some(Delivery { header, args, rest, bytes }),
                 Ok(None) => {}
-                Err(Nonsense) => self.lose(from, LossCause::Faulty),
+                Err(Malformed) => self.lose(from, LossCause::Faulty),
             }
             self.spare.push(bytes);
         }
@@ -159,7 +159,7 @@ impl<W: Wire> Machine<W> {
     }
 
     /// A frame's header and arguments, and where its payload begins; its credits count. Nothing if there is nothing for the sink.
-    fn open(&mut self, from: u32, bytes: &[u8]) -> Result<Option<Opened>, Nonsense> {
+    fn open(&mut self, from: u32, bytes: &[u8]) -> Result<Option<Opened>, Malformed> {
         if self.faulty.contains(Peer(from)) {
             return Ok(None);
         }
@@ -173,7 +173,7 @@ impl<W: Wire> Machine<W> {
             }
             Kind::Reply(_) => {
                 let peer = self.peers.of(from);
-                peer.expected = peer.expected.checked_sub(1).ok_or(Nonsense)?;
+                peer.expected = peer.expected.checked_sub(1).ok_or(Malformed)?;
             }
             Kind::Control => {
                 let control = Credits { controls: 1, ..Credits::default() };
@@ -185,23 +185,23 @@ impl<W: Wire> Machine<W> {
     }
 
     /// Puts the payload of a Long message that came in its frame where it belongs.
-    fn place(&self, header: &Header, rest: &[u8]) -> Result<(), Nonsense> {
+    fn place(&self, header: &Header, rest: &[u8]) -> Result<(), Malformed> {
         let (at, len) = header.placed;
         if !header.kind.is_long() {
             return Ok(());
         }
         if !rest.is_empty() {
             if rest.len() as u64 != len {
-                return Err(Nonsense);
+                return Err(Malformed);
             }
-            self.segment.write(at, rest).map_err(|_| Nonsense)?;
+            self.segment.write(at, rest).map_err(|_| Malformed)?;
         }
-        let len = usize::try_from(len).map_err(|_| Nonsense)?;
-        self.segment.view(at, len).map(drop).map_err(|_| Nonsense)
+        let len = usize::try_from(len).map_err(|_| Malformed)?;
+        self.segment.view(at, len).map(drop).map_err(|_| Malformed)
     }
 
     /// Counts what a peer has sent and has no credit for yet. More than it may have under way is nonsense.
-    fn count(&mut self, from: u32, taken: Credits) -> Result<(), Nonsense> {
+    fn count(&mut self, from: u32, taken: Credits) -> Result<(), Malformed> {
         if from == self.me() {
             return Ok(());
         }
@@ -211,14 +211,14 @@ impl<W: Wire> Machine<W> {
         peer.taken_replies += u32::from(taken.freed);
         peer.taken_controls += u32::from(taken.controls);
         let kept = peer.taken_requests <= window && peer.taken_replies <= window;
-        if kept && peer.taken_controls <= CONTROLS { Ok(()) } else { Err(Nonsense) }
+        if kept && peer.taken_controls <= CONTROLS { Ok(()) } else { Err(Malformed) }
     }
 
     /// Takes in the credits that a frame brings.
-    fn collect(&mut self, from: u32, credits: Credits) -> Result<(), Nonsense> {
+    fn collect(&mut self, from: u32, credits: Credits) -> Result<(), Malformed> {
         let peer = self.peers.of(from);
         let Credits { handled, freed, controls } = credits;
-        let less = |count: u32, by: u32| count.checked_sub(by).ok_or(Nonsense);
+        let less = |count: u32, by: u32| count.checked_sub(by).ok_or(Malformed);
         let left = (
             less(peer.unhandled, handled.into())?,
             less(peer.expected, freed.into())?,

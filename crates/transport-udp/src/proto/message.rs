@@ -41,7 +41,7 @@ pub(super) enum Parsed {
     /// More bytes are needed.
     Part,
     /// No message begins like this.
-    Nonsense,
+    Malformed,
 }
 
 impl Message {
@@ -93,11 +93,11 @@ impl Message {
         let Some(first) = reader.u8() else { return Parsed::Part };
         let count = usize::from(first >> 3);
         if first & 7 > 3 || count > MAX_WORDS {
-            return Parsed::Nonsense;
+            return Parsed::Malformed;
         }
         match Self::parse_rest(&mut reader, first & 7, count, words) {
             Some(message) => Parsed::Whole(message, bytes.len() - reader.remaining()),
-            None if bytes.len() >= MAX_HEADER => Parsed::Nonsense,
+            None if bytes.len() >= MAX_HEADER => Parsed::Malformed,
             None => Parsed::Part,
         }
     }

@@ -241,7 +241,7 @@ impl Session {
         let (message, header) = match parsed {
             Parsed::Whole(message, header) => (message, header as u64),
             Parsed::Part => return Ok(false),
-            Parsed::Nonsense => return Err(Fault),
+            Parsed::Malformed => return Err(Fault),
         };
         let payload = message.payload();
         let fair = payload <= shared.config.medium.into()

@@ -29,7 +29,7 @@ pub(super) enum Step {
 
 /// A packet that makes no sense after those before it: its sender is faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) struct Malformed;
 
 /// Buffers for frames of several packets, and the books of frames in the making, kept for the next.
 #[derive(Debug, Default)]
@@ -55,11 +55,11 @@ pub(super) fn step(
     mtt: u8,
     packet: &[u8],
     slots: u32,
-) -> Result<Step, Nonsense> {
+) -> Result<Step, Malformed> {
     if let Some(frame) = partial {
         let fits = frame.bytes.len() + packet.len() <= frame.total && !packet.is_empty();
         if !fits || !matches!(mtt, MTT_ARGUMENTS | MTT_DATA) {
-            return Err(Nonsense);
+            return Err(Malformed);
         }
         frame.bytes.extend_from_slice(packet);
         frame.slots += slots;
@@ -71,11 +71,11 @@ pub(super) fn step(
         buffers.books.push(frame);
         return Ok(complete);
     }
-    let word = packet.first_chunk::<HEADER>().ok_or(Nonsense)?;
-    let header = Header::decode(u64::from_le_bytes(*word)).ok_or(Nonsense)?;
+    let word = packet.first_chunk::<HEADER>().ok_or(Malformed)?;
+    let header = Header::decode(u64::from_le_bytes(*word)).ok_or(Malformed)?;
     let total = header.lead() + header.payload();
     if !begins(mtt, &header) || packet.len() > total {
-        return Err(Nonsense);
+        return Err(Malformed);
     }
     if packet.len() == total {
         return Ok(Step::Whole(header));
@@ -167,11 +167,11 @@ mod tests {
         write_lead(&mut lead, long, Place::default(), &Words::EMPTY);
         let begin = &lead[..8];
         let (mut partial, mut buffers) = (None, Buffers::default());
-        assert_eq!(step(&mut partial, &mut buffers, MTT_DATA, begin, 1).unwrap_err(), Nonsense);
-        assert_eq!(step(&mut partial, &mut buffers, MTT_CONTROL, begin, 1).unwrap_err(), Nonsense);
+        assert_eq!(step(&mut partial, &mut buffers, MTT_DATA, begin, 1).unwrap_err(), Malformed);
+        assert_eq!(step(&mut partial, &mut buffers, MTT_CONTROL, begin, 1).unwrap_err(), Malformed);
         assert!(matches!(step(&mut partial, &mut buffers, MTT_HEADER, begin, 1), Ok(Step::More)));
-        assert_eq!(step(&mut partial, &mut buffers, MTT_HEADER, begin, 1).unwrap_err(), Nonsense);
-        assert_eq!(step(&mut partial, &mut buffers, MTT_DATA, &[0; 101], 2).unwrap_err(), Nonsense);
+        assert_eq!(step(&mut partial, &mut buffers, MTT_HEADER, begin, 1).unwrap_err(), Malformed);
+        assert_eq!(step(&mut partial, &mut buffers, MTT_DATA, &[0; 101], 2).unwrap_err(), Malformed);
         assert!(matches!(step(&mut partial, &mut buffers, MTT_DATA, &[0; 100], 2), Ok(Step::Complete(_, _, 3))));
     }
 }

@@ -159,7 +159,7 @@ impl Gasnet<'_> {
         let peer = self.peers.of(from);
         let assembled = peer.partial.is_some();
         let sorted = if message.error {
-            Err(super::assembly::Nonsense)
+            Err(super::assembly::Malformed)
         } else {
             step(&mut peer.partial, &mut self.buffers, message.mtt, packet, slots_of_packet(packet.len()))
         };
